@@ -1,0 +1,2 @@
+//! Load generator and side-by-side comparison of servers.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! What memcached commands mean, over the store.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! The `holdall` program: wiring only.
+#![forbid(unsafe_code)]
+fn main() {}

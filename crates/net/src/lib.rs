@@ -1,0 +1,2 @@
+//! Listeners, event loop, buffers: moves bytes, knows no command.
+#![forbid(unsafe_code)]

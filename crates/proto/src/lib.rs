@@ -1,0 +1,2 @@
+//! memcached's wire formats: bytes to requests, replies to bytes.
+#![forbid(unsafe_code)]

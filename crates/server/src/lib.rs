@@ -1,0 +1,2 @@
+//! The cache server: options, workers, sessions, admin commands.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Items, memory and concurrency.
+#![deny(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Tests against live servers.
+#![forbid(unsafe_code)]
