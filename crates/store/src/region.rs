@@ -1,0 +1,151 @@
+//! Reserved memory: a large zero-filled mapping of which only the touched part is resident.
+//!
+//! The arena, the hash table and the bag blocks each live in one region. A region is reserved whole at
+//! start, so it never moves and an index into it stays valid for the life of the store; the kernel gives it
+//! memory page by page as it is first touched. What is given back (`release`) reads as zero afterwards.
+//!
+//! Under loom a region is an ordinary vector, because loom's atomics are not plain memory.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
+
+use std::io;
+use std::ops::Deref;
+
+/// Types for which all-zero bytes are a valid value, and which may be shared between threads by reference.
+///
+/// # Safety
+///
+/// The implementor is made only of atomics (or arrays of them), so that zero bytes are valid, any
+/// shared access is through atomic operations, and dropping it does nothing.
+pub(crate) unsafe trait Zeroed: Sync {}
+
+// SAFETY: an atomic integer; every bit pattern is a value.
+unsafe impl Zeroed for crate::sync::AtomicU32 {}
+// SAFETY: an atomic integer; every bit pattern is a value.
+unsafe impl Zeroed for crate::sync::AtomicU64 {}
+
+#[cfg(not(loom))]
+mod mapped {
+    use super::{Zeroed, io};
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    use std::marker::PhantomData;
+    use std::ptr::NonNull;
+
+    /// `len` values of `T` in one anonymous mapping.
+    #[derive(Debug)]
+    pub(crate) struct Region<T: Zeroed> {
+        base: NonNull<T>,
+        len: usize,
+        owns: PhantomData<T>,
+    }
+
+    // SAFETY: the region owns its mapping; `T: Zeroed` is `Sync` and has no drop glue or thread affinity.
+    unsafe impl<T: Zeroed> Send for Region<T> {}
+    // SAFETY: shared access yields only `&T`, and `T: Sync`.
+    unsafe impl<T: Zeroed> Sync for Region<T> {}
+
+    impl<T: Zeroed> Region<T> {
+        /// Reserves room for `len` values, all zero, none resident.
+        ///
+        /// # Errors
+        ///
+        /// The system's refusal to map that much address space.
+        pub(crate) fn reserve(len: usize) -> io::Result<Self> {
+            let bytes = len
+                .checked_mul(size_of::<T>())
+                .filter(|&bytes| bytes > 0)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+            let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+            let base = NonNull::new(base.cast::<T>())
+                .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+            Ok(Self { base, len, owns: PhantomData })
+        }
+
+        /// Gives the memory of `len` values from `start` back to the system; they read as zero afterwards.
+        ///
+        /// The caller must own these values in the store's terms: no one may be reading them.
+        pub(crate) fn release(&self, start: usize, len: usize) {
+            self.advise(start, len, Advice::LinuxDontNeed);
+        }
+
+        /// Asks for huge pages under the whole region (`-L`). A refusal changes nothing but speed.
+        pub(crate) fn prefer_huge_pages(&self) {
+            self.advise(0, self.len, Advice::LinuxHugepage);
+        }
+
+        fn advise(&self, start: usize, len: usize, advice: Advice) {
+            assert!(start + len <= self.len, "range outside of the region");
+            // SAFETY: `start <= self.len`, so the pointer stays inside the mapping or at its end.
+            let from = unsafe { self.base.as_ptr().add(start) };
+            // SAFETY: the range lies inside our own mapping, and zero bytes are valid for `T: Zeroed`.
+            let _ = unsafe { madvise(from.cast(), len * size_of::<T>(), advice) };
+        }
+
+        /// The values as a slice.
+        pub(super) fn as_slice(&self) -> &[T] {
+            // SAFETY: the mapping holds `len` values, zero bytes are valid, and only `&T` is ever handed out.
+            unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+        }
+
+        /// First byte of the region.
+        pub(crate) fn base(&self) -> NonNull<u8> {
+            self.base.cast()
+        }
+    }
+
+    impl<T: Zeroed> Drop for Region<T> {
+        fn drop(&mut self) {
+            // SAFETY: the mapping was made by `reserve` with this length and no reference outlives `self`.
+            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len * size_of::<T>()) };
+        }
+    }
+}
+
+#[cfg(loom)]
+mod mapped {
+    use super::{Zeroed, io};
+
+    /// `len` values of `T` in a vector, made by `Default`.
+    #[derive(Debug)]
+    pub(crate) struct Region<T: Zeroed> {
+        values: Vec<T>,
+    }
+
+    impl<T: Zeroed + Default> Region<T> {
+        pub(crate) fn reserve(len: usize) -> io::Result<Self> {
+            Ok(Self { values: (0..len).map(|_| T::default()).collect() })
+        }
+    }
+
+    impl<T: Zeroed> Region<T> {
+        pub(super) fn as_slice(&self) -> &[T] {
+            &self.values
+        }
+    }
+}
+
+pub(crate) use mapped::Region;
+
+impl<T: Zeroed> Deref for Region<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        self.as_slice()
+    }
+}
+
+/// Asks the processor to fetch the cache line of `value`; has no other effect.
+#[inline]
+pub(crate) fn prefetch<T>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: prefetching any address is allowed and reads nothing into the program.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    let _ = value;
+}
