@@ -1,0 +1,230 @@
+//! What a session reads from and writes to.
+//!
+//! Neither owns a buffer. Input lies in the worker's read buffer or, when a connection has had to wait, in its
+//! leftovers. Output is the worker's scratch, which is empty before and after each connection is served; only what a
+//! socket did not take is kept with the connection.
+//!
+//! ```text
+//!     reply -> scratch (shared by the worker) --send--> socket
+//!                   \--what the socket did not take--> pending (the connection's own)
+//! ```
+
+use std::io;
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use crate::mailbox::{Mailbox, Token, Waker};
+
+/// Bytes of scratch from which [`Output::is_full`] asks for a flush.
+pub const FLUSH_BYTES: usize = 32 * 1024;
+
+/// Most input a session ever sees at once, and one more than it may leave unconsumed, in bytes.
+pub const INPUT_MAX: usize = 64 * 1024;
+
+/// Everything a connection has received and its session has not consumed.
+#[derive(Debug)]
+pub struct Input<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    /// Input over `bytes`: for the loop, and for tests of a service without a socket.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// The unconsumed bytes. The slice outlives this borrow, so a parsed request may be kept over [`Self::consume`].
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Marks the first `count` bytes as used.
+    ///
+    /// # Panics
+    ///
+    /// When `count` is more than there is.
+    #[inline]
+    pub fn consume(&mut self, count: usize) {
+        self.bytes = &self.bytes[count..];
+    }
+}
+
+/// Where a session's replies go.
+#[derive(Debug)]
+pub struct Output<'a> {
+    scratch: &'a mut Vec<u8>,
+    target: Target<'a>,
+    /// The socket took less than it was given: nothing more is tried in this turn.
+    blocked: bool,
+    /// The socket failed; everything written from here on is dropped.
+    failed: bool,
+    sent: Sent,
+}
+
+/// Where the bytes of an [`Output`] end up.
+#[derive(Debug)]
+enum Target<'a> {
+    /// They stay in the scratch buffer, which is never full.
+    Memory,
+    Socket {
+        socket: BorrowedFd<'a>,
+        pending: &'a mut Vec<u8>,
+        mailbox: &'a Arc<Mailbox>,
+        token: Token,
+    },
+}
+
+/// Bytes and system calls of one connection's turn, for the counters.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) bytes: u64,
+    pub(crate) writes: u64,
+}
+
+/// What an [`Output`] was left in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outcome {
+    pub(crate) blocked: bool,
+    pub(crate) failed: bool,
+    pub(crate) sent: Sent,
+}
+
+impl<'a> Output<'a> {
+    /// An output that only collects into `scratch` and is never full: for tests of a service without a socket.
+    #[must_use]
+    pub fn collecting(scratch: &'a mut Vec<u8>) -> Self {
+        Self::new(scratch, Target::Memory)
+    }
+
+    /// Output to `socket`; `scratch` and `pending` are empty.
+    pub(crate) fn to_socket(
+        scratch: &'a mut Vec<u8>,
+        pending: &'a mut Vec<u8>,
+        socket: BorrowedFd<'a>,
+        mailbox: &'a Arc<Mailbox>,
+        token: Token,
+    ) -> Self {
+        Self::new(scratch, Target::Socket { socket, pending, mailbox, token })
+    }
+
+    fn new(scratch: &'a mut Vec<u8>, target: Target<'a>) -> Self {
+        Self { scratch, target, blocked: false, failed: false, sent: Sent::default() }
+    }
+
+    /// Where replies are appended. Bytes already in it belong to earlier replies and are not to be changed.
+    #[inline]
+    pub fn buf(&mut self) -> &mut Vec<u8> {
+        self.scratch
+    }
+
+    /// Whether the session should [`Self::flush`] before it appends another reply. To be asked once a reply, so that
+    /// the scratch never grows past [`FLUSH_BYTES`] and one reply.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.scratch.len() >= FLUSH_BYTES || self.blocked || self.failed
+    }
+
+    /// Sends what was appended. True when all of it has left; false when the socket is full or broken, and then the
+    /// session returns [`crate::Flow::Blocked`].
+    pub fn flush(&mut self) -> bool {
+        if matches!(self.target, Target::Memory) {
+            return true;
+        }
+        if self.scratch.is_empty() {
+            return !(self.blocked || self.failed);
+        }
+        let mut scratch = std::mem::take(self.scratch);
+        let taken = if self.blocked || self.failed {
+            0
+        } else {
+            self.send(&[IoSlice::new(&scratch)]).unwrap_or(0)
+        };
+        if let (Target::Socket { pending, .. }, false) = (&mut self.target, self.failed) {
+            pending.extend_from_slice(&scratch[taken..]);
+        }
+        scratch.clear();
+        *self.scratch = scratch;
+        !(self.blocked || self.failed)
+    }
+
+    /// Sends `slices` straight to the socket, behind everything appended so far. Returns how many of their bytes were
+    /// taken; fewer than all means the session keeps the rest, returns [`crate::Flow::Blocked`] and goes on from there
+    /// when it is served again. `Ok(0)` is "would block".
+    ///
+    /// # Errors
+    ///
+    /// When the socket has failed. The session returns any flow; the connection is closed.
+    pub fn write_through(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if matches!(self.target, Target::Memory) {
+            for slice in slices {
+                self.scratch.extend_from_slice(slice);
+            }
+            return Ok(slices.iter().map(|slice| slice.len()).sum());
+        }
+        if !self.flush() {
+            return if self.failed { Err(Errno::PIPE.into()) } else { Ok(0) };
+        }
+        self.send(slices)
+    }
+
+    /// A handle by which another thread makes the loop serve this connection again. Using it after the connection has
+    /// ended does nothing. `None` for an output that only collects.
+    #[must_use]
+    pub fn waker(&self) -> Option<Waker> {
+        match &self.target {
+            Target::Memory => None,
+            Target::Socket { mailbox, token, .. } => Some(Waker::new(Arc::clone(mailbox), *token)),
+        }
+    }
+
+    /// Ends the turn: sends or keeps what is left.
+    pub(crate) fn finish(mut self) -> Outcome {
+        self.flush();
+        Outcome { blocked: self.blocked, failed: self.failed, sent: self.sent }
+    }
+
+    /// One write. Short and refused writes set `blocked`, errors set `failed`.
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Target::Socket { socket, .. } = &self.target else { return Ok(0) };
+        let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+        self.sent.writes += 1;
+        match send_slices(*socket, slices) {
+            Ok(taken) => {
+                self.sent.bytes += taken as u64;
+                self.blocked = taken < wanted;
+                Ok(taken)
+            }
+            Err(error) => {
+                self.failed = true;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// Writes `slices` without raising a signal; 0 when the socket is full.
+pub(crate) fn send_slices(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    loop {
+        let sent = match slices {
+            [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
+            many => {
+                let mut control = SendAncillaryBuffer::default();
+                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                rustix::net::sendmsg(socket, many, &mut control, flags)
+            }
+        };
+        match sent {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(0),
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What other threads tell a worker: messages in a queue, and an eventfd that ends its wait.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::peer::Peer;
+
+/// Names one connection of a worker. The generation tells it from an earlier connection in the same slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl Token {
+    pub(crate) fn to_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+
+    pub(crate) fn from_u64(bits: u64) -> Self {
+        Self { slot: (bits & 0xffff_ffff) as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// One message to a worker.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// An accepted connection.
+    Accepted(OwnedFd, Peer),
+    /// Finish what was read, then close; at the deadline close anyway.
+    Drain(Instant),
+    /// Close everything now.
+    Stop,
+    /// Serve this connection although nothing arrived.
+    Wake(Token),
+}
+
+/// A worker's queue.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    messages: Mutex<Vec<Message>>,
+    bell: Bell,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { messages: Mutex::new(Vec::new()), bell: Bell::new()? })
+    }
+
+    pub(crate) fn post(&self, message: Message) {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        self.bell.ring();
+    }
+
+    /// Takes everything posted, into `into`, and lets the bell ring again.
+    pub(crate) fn take(&self, into: &mut Vec<Message>) {
+        self.bell.silence();
+        into.append(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// An eventfd that is written at most once until it is silenced.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    fd: OwnedFd,
+    is_ringing: AtomicBool,
+}
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { fd, is_ringing: AtomicBool::new(false) })
+    }
+
+    /// Ends the wait of whoever polls this.
+    pub(crate) fn ring(&self) {
+        // Release pairs with the Acquire in `silence`: what was posted before is seen after.
+        if !self.is_ringing.swap(true, Ordering::AcqRel) {
+            // The counter holds one at most, so the write cannot fail for being full.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Called before the queue is looked at: a ring from here on is a new one.
+    pub(crate) fn silence(&self) {
+        let mut count = [0u8; 8];
+        let _ = rustix::io::read(&self.fd, &mut count);
+        self.is_ringing.swap(false, Ordering::AcqRel);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Makes a worker serve one connection again, from any thread; see [`crate::Output::waker`].
+#[derive(Clone, Debug)]
+pub struct Waker {
+    mailbox: Arc<Mailbox>,
+    token: Token,
+}
+
+impl Waker {
+    pub(crate) fn new(mailbox: Arc<Mailbox>, token: Token) -> Self {
+        Self { mailbox, token }
+    }
+
+    /// Asks for one more call of [`crate::Service::serve`]. Does nothing when the connection has ended.
+    pub fn wake(&self) {
+        self.mailbox.post(Message::Wake(self.token));
+    }
+}

@@ -1,0 +1,85 @@
+//! The contract between the event loop and what it serves.
+//!
+//! ```text
+//!     socket -> Input -> Service::serve -> Output -> socket
+//! ```
+//!
+//! One [`Service`] lives in each worker thread and never leaves it, so it needs no lock and no `Send`. A connection
+//! is one [`Service::Session`] to it. The loop calls `serve` with everything that has arrived and not been consumed;
+//! the service answers whole requests into the output and says by [`Flow`] what the connection waits for.
+
+use std::time::Instant;
+
+use crate::io::{Input, Output};
+use crate::peer::Peer;
+use crate::udp::DatagramReply;
+
+/// What a worker serves. Made inside the worker's thread by the closure given to [`crate::start`].
+pub trait Service {
+    /// The state of one connection.
+    type Session;
+
+    /// The poller has returned; called once before anything is served. `now` is read once per turn.
+    fn turn(&mut self, now: Instant);
+
+    /// The worker is about to block in the poller: no reference into shared memory may be held from here on, except
+    /// what a session pins in its own state.
+    fn rest(&mut self);
+
+    /// A connection was accepted and belongs to this worker.
+    fn open(&mut self, peer: &Peer) -> Self::Session;
+
+    /// Serves whole requests from `input` until it is used up or the service gives way.
+    ///
+    /// `input` is everything received and not yet consumed. It may be empty or unchanged: after [`Flow::Blocked`] the
+    /// call comes when the output is drained, after [`Flow::Yield`] when the others were served, after a
+    /// [`crate::Waker`] was used, and once more when the server drains. At most [`crate::INPUT_MAX`] - 1 bytes may stay
+    /// unconsumed with [`Flow::NeedInput`]; the connection is closed otherwise, since no more could be read.
+    fn serve(
+        &mut self,
+        session: &mut Self::Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Flow;
+
+    /// Answers one UDP request. `request` is the payload behind memcached's 8-byte frame; the loop has dropped
+    /// requests of several datagrams, and frames and splits what is appended to `reply`.
+    fn datagram(&mut self, peer: &Peer, request: &[u8], reply: &mut DatagramReply);
+
+    /// The connection is gone or about to go; its socket is closed afterwards.
+    fn close(&mut self, session: Self::Session, reason: CloseReason);
+}
+
+/// What a connection waits for after [`Service::serve`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// The output is full: serve again when all of it has left. What was appended is kept.
+    Blocked,
+    /// Send what was appended, then close.
+    Close,
+    /// Close at once; what was appended and not sent is dropped.
+    CloseNow,
+    /// Every whole request is answered: serve again when more has arrived.
+    NeedInput,
+    /// The fair share is used up and there is more to do: serve again after the other connections, without waiting.
+    Yield,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The server drains or stops.
+    Drain,
+    /// The peer closed its side.
+    Eof,
+    /// Nothing was received for the idle timeout.
+    Idle,
+    /// The service left more input unconsumed than the read buffer holds.
+    InputOverflow,
+    /// The service asked for it ([`Flow::Close`] or [`Flow::CloseNow`]).
+    Service,
+    /// The peer did not take its replies: for the stall timeout, or for longest when the worker's buffers were full.
+    SlowClient,
+    /// The socket failed (reset, broken pipe).
+    SocketError,
+}
