@@ -1,2 +1,23 @@
-//! For tests only: real servers, scripted sockets, history checkers.
+//! For tests only: real servers as child processes, raw connections, process readings, a seeded generator of random
+//! numbers, and a checker of concurrent histories.
+//!
+//! Nothing here is a stand-in: a [`Server`] is the real program on a loopback port, a [`Wire`] is a TCP connection that
+//! sends exactly the bytes it is given. A helper that meets something unexpected panics with what it saw, because its
+//! caller is a test.
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a test stops where it fails"
+)]
+
+pub mod history;
+pub mod process;
+pub mod rng;
+pub mod server;
+pub mod wire;
+
+pub use rng::Rng;
+pub use server::{Kind, Launch, Server};
+pub use wire::Wire;

@@ -1,0 +1,213 @@
+//! Judges whether what concurrent clients saw could have happened one command at a time.
+//!
+//! Each key is judged by itself: a key is linearizable when every command on it can be given one moment between its
+//! call and its return such that the answers are those of a single memcached doing them in that order. A cache may
+//! also forget: with [`Mode::Evicting`] an item may vanish at any moment, but it may never come back.
+//!
+//! # Method
+//!
+//! Calls and returns are walked in the order of time. A *configuration* is a state the key may be in together with the
+//! set of commands, called and not yet returned, that have already had their moment. When a command returns, every
+//! configuration in which it has not had its moment is extended by pending commands in every order until it has;
+//! configurations that cannot are dropped. When none is left there is no such order, and the history is refused. With
+//! eight clients at most eight commands are pending on a key, so the sets stay small however long the history is.
+//!
+//! Source: "Testing for linearizability" (Gavin Lowe, 2017), just-in-time linearization; the model of the commands is
+//! memcached's `doc/protocol.txt`.
+
+mod model;
+#[cfg(test)]
+mod tests;
+
+pub use model::{Op, Out, State, Val};
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::{self, Write as _};
+
+/// One command as a client saw it. Times are nanoseconds since any moment common to all clients.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Just before the first byte was sent.
+    pub call: u64,
+    /// Just after the last byte of the answer was read; for [`Out::Unknown`], when it has either happened or never will.
+    pub ret: u64,
+    /// What was asked.
+    pub op: Op,
+    /// What was answered.
+    pub out: Out,
+}
+
+/// What a key may do by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing: what was stored stays until a command changes it.
+    Strict,
+    /// An item may vanish at any moment (memory was needed for another).
+    Evicting,
+}
+
+/// What an accepted history contained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Commands judged.
+    pub ops: usize,
+    /// The most configurations that were alive at once: how much freedom the history left.
+    pub widest: usize,
+}
+
+/// A history that no order of its commands explains.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The commands around the one whose return left no explanation, which is marked.
+    pub text: String,
+}
+
+impl fmt::Debug for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not linearizable:\n{}", self.text)
+    }
+}
+
+/// Judges the commands of one key.
+///
+/// # Errors
+///
+/// The commands around the first return that no order explains.
+pub fn check(events: &[Event], mode: Mode) -> Result<Summary, Violation> {
+    unique_cas(events)?;
+    let mut moments: Vec<(u64, bool, usize)> = Vec::with_capacity(events.len() * 2);
+    for (index, event) in events.iter().enumerate() {
+        moments.push((event.call, false, index));
+        moments.push((event.ret.max(event.call), true, index));
+    }
+    // At the same nanosecond a call comes first: then the two commands count as concurrent.
+    moments.sort_unstable();
+
+    let mut pending = Pending { slots: [None; 64] };
+    let mut configs = vec![Config { state: State::default(), done: 0 }];
+    let mut summary = Summary { ops: events.len(), widest: 1 };
+    for (_, returns, index) in moments {
+        if !returns {
+            pending.call(index);
+            continue;
+        }
+        let slot = pending.slot(index);
+        configs = linearize(events, mode, &pending, &configs, slot);
+        if configs.is_empty() {
+            return Err(Violation { text: around(events, index) });
+        }
+        pending.leave(slot);
+        summary.widest = summary.widest.max(configs.len());
+    }
+    Ok(summary)
+}
+
+/// A cas unique names one version of a key: seen with two values, it names two.
+fn unique_cas(events: &[Event]) -> Result<(), Violation> {
+    let mut versions: BTreeMap<u64, (Val, usize)> = BTreeMap::new();
+    for (index, event) in events.iter().enumerate() {
+        if let Out::Hit { val, cas: Some(cas) } = event.out {
+            let (first, at) = *versions.entry(cas).or_insert((val, index));
+            if first != val {
+                let text = format!(
+                    "cas {cas} with two values:\n{}\n{}",
+                    around(events, at),
+                    around(events, index)
+                );
+                return Err(Violation { text });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Config {
+    state: State,
+    /// A bit for each slot whose command has had its moment and has not returned.
+    done: u64,
+}
+
+/// The commands called and not yet returned, each in one of 64 slots.
+#[derive(Debug)]
+struct Pending {
+    slots: [Option<usize>; 64],
+}
+
+impl Pending {
+    fn call(&mut self, index: usize) {
+        let free = self.slots.iter_mut().find(|slot| slot.is_none());
+        *free.expect("at most 64 commands pending on a key") = Some(index);
+    }
+
+    fn slot(&self, index: usize) -> usize {
+        self.slots.iter().position(|&slot| slot == Some(index)).expect("a return follows its call")
+    }
+
+    const fn leave(&mut self, slot: usize) {
+        self.slots[slot] = None;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.slots.iter().enumerate().filter_map(|(slot, index)| index.map(|index| (slot, index)))
+    }
+}
+
+/// The configurations after the command in `slot` has returned, from which its bit is gone.
+fn linearize(
+    events: &[Event],
+    mode: Mode,
+    pending: &Pending,
+    configs: &[Config],
+    slot: usize,
+) -> Vec<Config> {
+    let bit = 1_u64 << slot;
+    let returning = pending.iter().find(|&(at, _)| at == slot).map(|(_, index)| &events[index].out);
+    let may_never_happen = matches!(returning, Some(Out::Unknown));
+    let mut seen: HashSet<Config> = configs.iter().copied().collect();
+    let mut left: HashSet<Config> = HashSet::new();
+    let mut work = configs.to_vec();
+    while let Some(config) = work.pop() {
+        if config.done & bit != 0 {
+            left.insert(Config { done: config.done & !bit, ..config });
+            continue;
+        }
+        if may_never_happen {
+            left.insert(config);
+        }
+        for (other, index) in pending.iter() {
+            if config.done & (1 << other) != 0 {
+                continue;
+            }
+            let event = &events[index];
+            for state in config.state.after(&event.op, &event.out, mode).into_iter().flatten() {
+                let next = Config { state, done: config.done | 1 << other };
+                if seen.insert(next) {
+                    work.push(next);
+                }
+            }
+        }
+    }
+    left.into_iter().collect()
+}
+
+/// The commands that were under way near the return of `index`, in the order of their calls.
+fn around(events: &[Event], index: usize) -> String {
+    let bad = &events[index];
+    let mut order: Vec<usize> = (0..events.len()).collect();
+    order.sort_unstable_by_key(|&at| (events[at].call, at));
+    let position = order.iter().position(|&at| at == index).unwrap_or(0);
+    let mut text = String::new();
+    for &at in &order[position.saturating_sub(14)..(position + 5).min(order.len())] {
+        let event = &events[at];
+        let mark = if at == index { "=>" } else { "  " };
+        let start = i128::from(event.call) - i128::from(bad.call);
+        let end = i128::from(event.ret) - i128::from(bad.call);
+        let _ = writeln!(
+            text,
+            "{mark} [{start:>10} .. {end:>10} ns] {:?} -> {:?}",
+            event.op, event.out
+        );
+    }
+    text
+}

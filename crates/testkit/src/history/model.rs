@@ -1,0 +1,209 @@
+//! One key of a memcached, as the checker knows it: what a command may do to it and answer.
+
+use super::Mode;
+
+/// A value: its number when it is one, else a hash that can be extended at both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Val {
+    /// A decimal number, as `incr` leaves it.
+    Number(u64),
+    /// A polynomial hash of the bytes, modulo 2^64, and how many there are.
+    Text {
+        /// The sum of byte x BASE^(distance from the end).
+        hash: u64,
+        /// Length in bytes.
+        len: u32,
+    },
+}
+
+const BASE: u64 = 0x0001_0000_01b3;
+
+impl Val {
+    /// The value that these bytes are. Digits alone are a number (trailing spaces, which memcached's `decr` may leave,
+    /// aside).
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let text = std::str::from_utf8(bytes).unwrap_or("x").trim_end_matches(' ');
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(number) if digits => Self::Number(number),
+            _ => Self::text(bytes),
+        }
+    }
+
+    fn text(bytes: &[u8]) -> Self {
+        let hash = bytes
+            .iter()
+            .fold(0_u64, |hash, &byte| hash.wrapping_mul(BASE).wrapping_add(u64::from(byte) + 1));
+        Self::Text { hash, len: u32::try_from(bytes.len()).unwrap_or(u32::MAX) }
+    }
+
+    /// This value with `tail` after it.
+    #[must_use]
+    pub fn followed_by(self, tail: Self) -> Self {
+        let ((head_hash, head_len), (tail_hash, tail_len)) = (self.parts(), tail.parts());
+        let hash = head_hash.wrapping_mul(BASE.wrapping_pow(tail_len)).wrapping_add(tail_hash);
+        Self::Text { hash, len: head_len + tail_len }
+    }
+
+    fn parts(self) -> (u64, u32) {
+        match self {
+            Self::Text { hash, len } => (hash, len),
+            Self::Number(number) => match Self::text(number.to_string().as_bytes()) {
+                Self::Text { hash, len } => (hash, len),
+                Self::Number(_) => (0, 0),
+            },
+        }
+    }
+}
+
+/// What a client asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// `add`
+    Add(Val),
+    /// `append`
+    Append(Val),
+    /// `cas` with the unique of an earlier `gets`
+    Cas(Val, u64),
+    /// `decr`
+    Decr(u64),
+    /// `delete`
+    Delete,
+    /// `get` or `gets`
+    Get,
+    /// `incr`
+    Incr(u64),
+    /// `prepend`
+    Prepend(Val),
+    /// `replace`
+    Replace(Val),
+    /// `set`
+    Set(Val),
+    /// `touch`, with a time far ahead
+    Touch,
+}
+
+/// What it was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Out {
+    /// `DELETED`
+    Deleted,
+    /// `EXISTS`
+    Exists,
+    /// a value, with its cas unique when it was asked for
+    Hit {
+        /// The bytes.
+        val: Val,
+        /// The version.
+        cas: Option<u64>,
+    },
+    /// `END` with no value before it
+    Miss,
+    /// `NOT_FOUND`
+    NotFound,
+    /// `NOT_STORED`
+    NotStored,
+    /// the new number of `incr` or `decr`
+    Number(u64),
+    /// `STORED`
+    Stored,
+    /// `TOUCHED`
+    Touched,
+    /// the connection was cut before the answer: it happened, or it did not
+    Unknown,
+}
+
+/// A key: absent, or a value and its version as far as a `gets` has shown it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct State {
+    item: Option<(Val, Option<u64>)>,
+}
+
+impl State {
+    /// The states that `op` may leave behind when it answers `out`; none when it cannot have.
+    #[must_use]
+    pub fn after(self, op: &Op, out: &Out, mode: Mode) -> [Option<Self>; 2] {
+        if matches!(out, Out::Unknown) {
+            return self.after_unknown(op, mode);
+        }
+        let stays = self.step(op, out);
+        let vanishes = match (mode, self.item) {
+            (Mode::Evicting, Some(_)) => Self::default().step(op, out),
+            _ => None,
+        };
+        [stays, vanishes.filter(|&state| Some(state) != stays)]
+    }
+
+    /// An answer nobody saw: the command did what the state let it do. That it never happened at all is the checker's
+    /// business.
+    fn after_unknown(self, op: &Op, mode: Mode) -> [Option<Self>; 2] {
+        const ANSWERS: [Out; 7] = [
+            Out::Deleted,
+            Out::Exists,
+            Out::Miss,
+            Out::NotFound,
+            Out::NotStored,
+            Out::Stored,
+            Out::Touched,
+        ];
+        let number = match (op, self.item) {
+            (Op::Incr(by), Some((Val::Number(now), _))) => Some(Out::Number(now.wrapping_add(*by))),
+            (Op::Decr(by), Some((Val::Number(now), _))) => {
+                Some(Out::Number(now.saturating_sub(*by)))
+            }
+            _ => None,
+        };
+        let from = |state: Self| ANSWERS.iter().chain(&number).find_map(|out| state.step(op, out));
+        let stays = match op {
+            Op::Get => Some(self),
+            _ => from(self),
+        };
+        let vanishes = if mode == Mode::Evicting { from(Self::default()) } else { None };
+        [stays, vanishes.filter(|&state| Some(state) != stays)]
+    }
+
+    /// The rules of the commands, for an item that does not vanish by itself.
+    fn step(self, op: &Op, out: &Out) -> Option<Self> {
+        let fresh = |val: Val| Some(Self { item: Some((val, None)) });
+        match (*op, *out, self.item) {
+            (Op::Get, Out::Miss, None)
+            | (Op::Add(_), Out::NotStored, Some(_))
+            | (Op::Append(_) | Op::Prepend(_) | Op::Replace(_), Out::NotStored, None)
+            | (
+                Op::Cas(..) | Op::Decr(_) | Op::Delete | Op::Incr(_) | Op::Touch,
+                Out::NotFound,
+                None,
+            )
+            | (Op::Touch, Out::Touched, Some(_)) => Some(self),
+            (Op::Get, Out::Hit { val, cas }, Some((now, known))) => {
+                let agree = val == now && (cas.is_none() || known.is_none() || cas == known);
+                agree.then_some(Self { item: Some((now, known.or(cas))) })
+            }
+            (Op::Set(val), Out::Stored, _)
+            | (Op::Add(val), Out::Stored, None)
+            | (Op::Replace(val), Out::Stored, Some(_)) => fresh(val),
+            (Op::Append(tail), Out::Stored, Some((now, _))) => fresh(now.followed_by(tail)),
+            (Op::Prepend(head), Out::Stored, Some((now, _))) => fresh(head.followed_by(now)),
+            // A client has a unique from a `gets` that returned before: the version that has it is known.
+            (Op::Cas(val, unique), Out::Stored, Some((_, Some(known)))) if known == unique => {
+                fresh(val)
+            }
+            (Op::Cas(_, unique), Out::Exists, Some((_, known))) if known != Some(unique) => {
+                Some(self)
+            }
+            (Op::Delete, Out::Deleted, Some(_)) => Some(Self::default()),
+            (Op::Incr(by), Out::Number(answer), Some((Val::Number(now), _)))
+                if answer == now.wrapping_add(by) =>
+            {
+                fresh(Val::Number(answer))
+            }
+            (Op::Decr(by), Out::Number(answer), Some((Val::Number(now), _)))
+                if answer == now.saturating_sub(by) =>
+            {
+                fresh(Val::Number(answer))
+            }
+            _ => None,
+        }
+    }
+}

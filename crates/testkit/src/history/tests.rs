@@ -1,0 +1,243 @@
+//! The checker itself: histories that are explained, and, above all, histories that must be refused.
+
+use super::*;
+
+fn at(call: u64, ret: u64, op: Op, out: Out) -> Event {
+    Event { call, ret, op, out }
+}
+
+fn val(text: &str) -> Val {
+    Val::of(text.as_bytes())
+}
+
+fn hit(text: &str) -> Out {
+    Out::Hit { val: val(text), cas: None }
+}
+
+fn hit_cas(text: &str, cas: u64) -> Out {
+    Out::Hit { val: val(text), cas: Some(cas) }
+}
+
+#[track_caller]
+fn accepted(mode: Mode, events: &[Event]) {
+    check(events, mode).unwrap();
+}
+
+#[track_caller]
+fn refused(mode: Mode, events: &[Event]) {
+    assert!(check(events, mode).is_err(), "accepted: {events:?}");
+}
+
+#[test]
+fn values_extend_at_both_ends() {
+    assert_eq!(val("ab").followed_by(val("cd")), val("abcd"));
+    assert_eq!(val("12").followed_by(val("x")), val("12x"));
+    assert_ne!(val("ab").followed_by(val("cd")), val("acbd"));
+    assert_eq!(val("99 "), Val::Number(99));
+}
+
+#[test]
+fn commands_in_turn_are_explained() {
+    accepted(
+        Mode::Strict,
+        &[
+            at(0, 1, Op::Get, Out::Miss),
+            at(2, 3, Op::Add(val("a")), Out::Stored),
+            at(4, 5, Op::Add(val("b")), Out::NotStored),
+            at(6, 7, Op::Append(val("z")), Out::Stored),
+            at(8, 9, Op::Get, hit_cas("az", 7)),
+            at(10, 11, Op::Cas(val("c"), 7), Out::Stored),
+            at(12, 13, Op::Cas(val("d"), 7), Out::Exists),
+            at(14, 15, Op::Touch, Out::Touched),
+            at(16, 17, Op::Set(val("41")), Out::Stored),
+            at(18, 19, Op::Incr(1), Out::Number(42)),
+            at(20, 21, Op::Decr(50), Out::Number(0)),
+            at(22, 23, Op::Delete, Out::Deleted),
+            at(24, 25, Op::Replace(val("x")), Out::NotStored),
+            at(26, 27, Op::Touch, Out::NotFound),
+        ],
+    );
+}
+
+#[test]
+fn concurrent_commands_may_take_either_order() {
+    for seen in ["a", "b"] {
+        accepted(
+            Mode::Strict,
+            &[
+                at(0, 10, Op::Set(val("a")), Out::Stored),
+                at(0, 10, Op::Set(val("b")), Out::Stored),
+                at(11, 12, Op::Get, hit(seen)),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_value_changes_its_mind_only_once() {
+    refused(
+        Mode::Strict,
+        &[
+            at(0, 10, Op::Set(val("a")), Out::Stored),
+            at(0, 10, Op::Set(val("b")), Out::Stored),
+            at(11, 12, Op::Get, hit("a")),
+            at(13, 14, Op::Get, hit("b")),
+        ],
+    );
+}
+
+#[test]
+fn a_stale_read_is_refused() {
+    for mode in [Mode::Strict, Mode::Evicting] {
+        refused(
+            mode,
+            &[
+                at(0, 1, Op::Set(val("a")), Out::Stored),
+                at(2, 3, Op::Set(val("b")), Out::Stored),
+                at(4, 5, Op::Get, hit("a")),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_lost_set_is_refused_unless_items_may_vanish() {
+    let events = [at(0, 1, Op::Set(val("a")), Out::Stored), at(2, 3, Op::Get, Out::Miss)];
+    refused(Mode::Strict, &events);
+    accepted(Mode::Evicting, &events);
+}
+
+#[test]
+fn what_vanished_does_not_come_back() {
+    refused(
+        Mode::Evicting,
+        &[
+            at(0, 1, Op::Set(val("a")), Out::Stored),
+            at(2, 3, Op::Get, Out::Miss),
+            at(4, 5, Op::Get, hit("a")),
+        ],
+    );
+}
+
+#[test]
+fn a_deleted_value_does_not_come_back() {
+    for mode in [Mode::Strict, Mode::Evicting] {
+        refused(
+            mode,
+            &[
+                at(0, 1, Op::Set(val("a")), Out::Stored),
+                at(2, 3, Op::Delete, Out::Deleted),
+                at(4, 5, Op::Get, hit("a")),
+            ],
+        );
+    }
+}
+
+#[test]
+fn two_adds_cannot_both_succeed() {
+    refused(
+        Mode::Strict,
+        &[at(0, 10, Op::Add(val("a")), Out::Stored), at(0, 10, Op::Add(val("b")), Out::Stored)],
+    );
+}
+
+#[test]
+fn two_cas_on_one_version_cannot_both_succeed() {
+    for mode in [Mode::Strict, Mode::Evicting] {
+        refused(
+            mode,
+            &[
+                at(0, 1, Op::Set(val("a")), Out::Stored),
+                at(2, 3, Op::Get, hit_cas("a", 5)),
+                at(4, 9, Op::Cas(val("b"), 5), Out::Stored),
+                at(4, 9, Op::Cas(val("c"), 5), Out::Stored),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_lost_increment_is_refused() {
+    refused(
+        Mode::Strict,
+        &[
+            at(0, 1, Op::Set(val("0")), Out::Stored),
+            at(2, 9, Op::Incr(1), Out::Number(1)),
+            at(2, 9, Op::Incr(1), Out::Number(1)),
+        ],
+    );
+}
+
+#[test]
+fn a_lost_append_is_refused() {
+    refused(
+        Mode::Strict,
+        &[
+            at(0, 1, Op::Set(val("a")), Out::Stored),
+            at(2, 9, Op::Append(val("b")), Out::Stored),
+            at(2, 9, Op::Append(val("c")), Out::Stored),
+            at(10, 11, Op::Get, hit("ac")),
+        ],
+    );
+}
+
+#[test]
+fn a_value_never_stored_is_refused() {
+    refused(
+        Mode::Evicting,
+        &[at(0, 1, Op::Set(val("a")), Out::Stored), at(0, 9, Op::Get, hit("b"))],
+    );
+}
+
+#[test]
+fn one_cas_unique_with_two_values_is_refused() {
+    refused(
+        Mode::Evicting,
+        &[
+            at(0, 9, Op::Set(val("a")), Out::Stored),
+            at(0, 9, Op::Set(val("b")), Out::Stored),
+            at(0, 9, Op::Get, hit_cas("a", 3)),
+            at(0, 9, Op::Get, hit_cas("b", 3)),
+        ],
+    );
+}
+
+#[test]
+fn an_unanswered_command_may_have_happened_or_not() {
+    for seen in [hit("a"), hit("b")] {
+        accepted(
+            Mode::Strict,
+            &[
+                at(0, 1, Op::Set(val("a")), Out::Stored),
+                at(2, 50, Op::Set(val("b")), Out::Unknown),
+                at(60, 61, Op::Get, seen),
+            ],
+        );
+    }
+    refused(
+        Mode::Strict,
+        &[
+            at(0, 1, Op::Set(val("a")), Out::Stored),
+            at(2, 50, Op::Set(val("b")), Out::Unknown),
+            at(60, 61, Op::Get, hit("b")),
+            at(62, 63, Op::Get, hit("a")),
+        ],
+    );
+}
+
+#[test]
+fn a_long_history_is_judged_quickly_and_one_wrong_read_in_it_is_found() {
+    let mut events = Vec::new();
+    for turn in 0..20_000_u64 {
+        let start = turn * 10;
+        let text = format!("v{turn}");
+        events.push(at(start, start + 12, Op::Set(val(&text)), Out::Stored));
+        events.push(at(start + 13, start + 14, Op::Touch, Out::Touched));
+        if turn > 0 {
+            events.push(at(start + 3, start + 14, Op::Get, hit(&text)));
+        }
+    }
+    accepted(Mode::Strict, &events);
+    events.push(at(150_000, 150_005, Op::Get, hit("v3")));
+    refused(Mode::Strict, &events);
+}

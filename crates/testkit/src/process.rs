@@ -1,0 +1,82 @@
+//! Readings of a running process from `/proc`, and this process's own limit of open files.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
+use std::time::Duration;
+
+/// Resident memory of `pid` in bytes, now.
+#[must_use]
+pub fn rss_bytes(pid: u32) -> u64 {
+    status_kib(pid, "VmRSS:") * 1024
+}
+
+/// The most resident memory that `pid` ever had, in bytes.
+#[must_use]
+pub fn peak_rss_bytes(pid: u32) -> u64 {
+    status_kib(pid, "VmHWM:") * 1024
+}
+
+/// Processor time that `pid` used so far, user and system, in all its threads.
+#[must_use]
+pub fn cpu_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is alive");
+    // The second field is the program's name in brackets and may hold spaces: count from the bracket.
+    let after = stat.rsplit_once(')').expect("a name in brackets").1;
+    let ticks: u64 = after
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|field| field.parse::<u64>().expect("a number of ticks"))
+        .sum();
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+}
+
+/// How many files `pid` has open.
+#[must_use]
+pub fn open_files(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// Raises this process's limit of open files to `wanted` and says what it is now, which may be less.
+pub fn raise_open_files(wanted: u64) -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    let enough = now.current.is_none_or(|current| current >= wanted);
+    if !enough {
+        let hard =
+            Rlimit { current: Some(wanted), maximum: now.maximum.map(|max| max.max(wanted)) };
+        if setrlimit(Resource::Nofile, hard).is_err() {
+            let _ =
+                setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn status_kib(pid: u32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is alive");
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_else(|| panic!("no {field} in /proc/{pid}/status"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_readings_are_plausible() {
+        let pid = std::process::id();
+        assert!(rss_bytes(pid) > 100_000);
+        assert!(peak_rss_bytes(pid) >= rss_bytes(pid) / 2);
+        assert!(open_files(pid) >= 3);
+        let before = cpu_time(pid);
+        let mut sum = 0_u64;
+        for i in 0..200_000_000_u64 {
+            sum = std::hint::black_box(sum.wrapping_add(i));
+        }
+        assert!(cpu_time(pid) > before, "a busy loop uses processor time");
+    }
+}

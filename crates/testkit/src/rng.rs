@@ -1,0 +1,81 @@
+//! A small seeded generator of random numbers, so that a failing test can be run again from the seed it printed.
+//!
+//! Source: `splitmix64` (Sebastiano Vigna, public domain); good enough to choose test inputs, and nothing else.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A seeded sequence of numbers; the same seed gives the same sequence for ever.
+#[derive(Debug, Clone)]
+pub struct Rng {
+    state: u64,
+}
+
+impl Rng {
+    /// The sequence that `seed` names.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// The next 64 bits.
+    pub const fn next_u64(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `0..bound`; 0 when `bound` is 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
+        usize::try_from(self.next_u64() % bound).unwrap_or(0)
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of `choices`, which must not be empty.
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        assert!(!choices.is_empty(), "nothing to pick from");
+        &choices[self.below(choices.len())]
+    }
+
+    /// `len` random bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next_u64().to_le_bytes()[0]).collect()
+    }
+}
+
+/// The seed to use: `SEED` of the environment, else a new one. The caller prints it.
+#[must_use]
+pub fn seed_from_env() -> u64 {
+    match std::env::var("SEED") {
+        Ok(text) => text.parse().expect("SEED is a decimal number"),
+        Err(_) => SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |elapsed| u64::from(elapsed.subsec_nanos()) ^ elapsed.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_sequence() {
+        let (mut a, mut b) = (Rng::new(7), Rng::new(7));
+        let (first, second) = (a.bytes(100), b.bytes(100));
+        assert_eq!(first, second);
+        assert_ne!(a.next_u64(), Rng::new(8).next_u64());
+    }
+
+    #[test]
+    fn below_stays_below() {
+        let mut rng = Rng::new(1);
+        assert!((0..1000).all(|_| rng.below(3) < 3));
+        assert_eq!(rng.below(0), 0);
+    }
+}

@@ -1,0 +1,344 @@
+//! Real servers as child processes on a loopback port of their own.
+//!
+//! Which server a test runs against is chosen by `E2E_SERVER`: `holdall` (the default) or `memcached` (Debian's, the
+//! program to be replaced: a test that fails there too is wrong about memcached). `HOLDALL_BIN` names the binary;
+//! without it, `release/holdall` and then `debug/holdall` beside the test's own target folder. `MEMCACHED_ADDR` names a
+//! server that already runs; tests that must restart or measure their server refuse it.
+
+use crate::process;
+use crate::wire::{End, Wire};
+use std::env;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Which program serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// This project's server.
+    Holdall,
+    /// Debian's memcached, found in the path.
+    Memcached,
+}
+
+impl Kind {
+    /// The program that the environment asks to be tested.
+    #[must_use]
+    pub fn under_test() -> Self {
+        match env::var("E2E_SERVER").as_deref() {
+            Ok("memcached") => Self::Memcached,
+            Ok("holdall") | Err(_) => Self::Holdall,
+            Ok(other) => panic!("E2E_SERVER is {other:?}: neither holdall nor memcached"),
+        }
+    }
+}
+
+/// How to start a server: the command line, its environment, and the programs it runs under.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    kind: Kind,
+    args: Vec<String>,
+    envs: Vec<(String, String)>,
+    under: Vec<String>,
+}
+
+impl Launch {
+    /// The server under test, with no options of its own.
+    #[must_use]
+    pub fn under_test() -> Self {
+        Self::new(Kind::under_test())
+    }
+
+    /// A server of this kind.
+    #[must_use]
+    pub const fn new(kind: Kind) -> Self {
+        Self { kind, args: Vec::new(), envs: Vec::new(), under: Vec::new() }
+    }
+
+    /// Adds memcached options, which both programs understand.
+    #[must_use]
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Sets a variable of the server's environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.envs.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs the server under another program, which must replace itself by the server (`prlimit`) or detach
+    /// (`strace -D`), so that the child's pid is the server's.
+    #[must_use]
+    pub fn under(mut self, command: &[&str]) -> Self {
+        self.under.extend(command.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// When it does not answer within 20 seconds; the message holds what it printed.
+    #[must_use]
+    pub fn start(self) -> Server {
+        let mut last = String::new();
+        for _ in 0..5 {
+            let port = free_port();
+            match self.start_on(port) {
+                Ok(server) => return server,
+                Err(log) => last = log,
+            }
+            if !last.to_ascii_lowercase().contains("in use") {
+                break;
+            }
+        }
+        panic!("{:?} {:?} did not start:\n{last}", self.kind, self.args);
+    }
+
+    fn start_on(&self, port: u16) -> Result<Server, String> {
+        let log_path = env::temp_dir().join(format!("testkit-{}-{port}.log", std::process::id()));
+        let log = File::create(&log_path).map_err(|error| error.to_string())?;
+        let mut child = self
+            .command(port)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(|error| error.to_string())?)
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("{:?}: {error}", self.kind))?;
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let ended = child.try_wait().map_err(|error| error.to_string())?;
+            if ended.is_none() && answers(addr) {
+                return Ok(Server { child: Some(child), addr, log_path, kind: self.kind });
+            }
+            if ended.is_some() || Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                let log = fs::read_to_string(&log_path).unwrap_or_default();
+                let _ = fs::remove_file(&log_path);
+                return Err(format!("{ended:?}\n{log}"));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn command(&self, port: u16) -> Command {
+        let mut words: Vec<String> = self.under.clone();
+        match self.kind {
+            Kind::Holdall => words.extend([holdall_path().display().to_string(), "serve".into()]),
+            // memcached refuses to run as root without being told as whom.
+            Kind::Memcached => words.extend(["memcached".into(), "-u".into(), "root".into()]),
+        }
+        words.extend(["-p".into(), port.to_string(), "-l".into(), "127.0.0.1".into()]);
+        words.extend(self.args.iter().cloned());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).envs(self.envs.iter().cloned());
+        command
+    }
+}
+
+/// A running server, ended when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    /// None when the server was there before the test.
+    child: Option<Child>,
+    addr: SocketAddr,
+    log_path: PathBuf,
+    kind: Kind,
+}
+
+impl Server {
+    /// The server under test with these options, or the one at `MEMCACHED_ADDR`.
+    #[must_use]
+    pub fn under_test(args: &[&str]) -> Self {
+        if let Ok(text) = env::var("MEMCACHED_ADDR") {
+            let addr = text.parse().expect("MEMCACHED_ADDR is an address and a port");
+            let kind = Kind::under_test();
+            return Self { child: None, addr, log_path: PathBuf::new(), kind };
+        }
+        Launch::under_test().args(args).start()
+    }
+
+    /// Debian's memcached with these options.
+    #[must_use]
+    pub fn memcached(args: &[&str]) -> Self {
+        Launch::new(Kind::Memcached).args(args).start()
+    }
+
+    /// This project's server with these options.
+    #[must_use]
+    pub fn holdall(args: &[&str]) -> Self {
+        Launch::new(Kind::Holdall).args(args).start()
+    }
+
+    /// Which program this is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    ///
+    /// When the server is one that already ran (`MEMCACHED_ADDR`).
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("this test needs a server of its own, not MEMCACHED_ADDR").id()
+    }
+
+    /// A new connection to it.
+    #[must_use]
+    pub fn connect(&self) -> Wire {
+        Wire::connect(self.addr)
+    }
+
+    /// Resident memory in bytes, now.
+    #[must_use]
+    pub fn rss_bytes(&self) -> u64 {
+        process::rss_bytes(self.pid())
+    }
+
+    /// The most resident memory so far, in bytes.
+    #[must_use]
+    pub fn peak_rss_bytes(&self) -> u64 {
+        process::peak_rss_bytes(self.pid())
+    }
+
+    /// Processor time used so far.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        process::cpu_time(self.pid())
+    }
+
+    /// One number of `stats`; panics when there is none of that name.
+    #[must_use]
+    pub fn stat(&self, name: &str) -> u64 {
+        let stats = self.stats("");
+        let found = stats.iter().find(|(key, _)| key == name);
+        let (_, value) = found.unwrap_or_else(|| panic!("no stat {name}"));
+        value.parse().unwrap_or_else(|_| panic!("stat {name} is {value:?}, not a number"))
+    }
+
+    /// The names and values of `stats <group>`; the empty group is the general one.
+    #[must_use]
+    pub fn stats(&self, group: &str) -> Vec<(String, String)> {
+        let mut wire = self.connect();
+        wire.send(format!("stats {group}").trim_end().as_bytes());
+        wire.send(b"\r\n");
+        let mut stats = Vec::new();
+        loop {
+            let line = wire.line();
+            if line == "END" {
+                return stats;
+            }
+            let mut words = line.splitn(3, ' ');
+            assert_eq!(words.next(), Some("STAT"), "in stats {group}: {line:?}");
+            let name = words.next().unwrap_or_default().to_owned();
+            stats.push((name, words.next().unwrap_or_default().to_owned()));
+        }
+    }
+
+    /// Panics unless the process lives and a new connection stores and fetches within five seconds.
+    #[track_caller]
+    pub fn assert_alive(&mut self, after: &str) {
+        if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().unwrap()) {
+            panic!("server ended with {status} after {after}:\n{}", self.log());
+        }
+        let mut wire = Wire::try_connect(self.addr)
+            .unwrap_or_else(|error| panic!("no connection after {after}: {error}\n{}", self.log()));
+        wire.try_send(b"set probe 0 0 2\r\nok\r\nget probe\r\n").unwrap();
+        let (reply, end) = wire.read_until_or_end(b"END\r\n", Duration::from_secs(5));
+        let want: &[u8] = b"STORED\r\nVALUE probe 0 2\r\nok\r\nEND\r\n";
+        assert!(
+            reply == want,
+            "no service after {after}: {} ({end:?})\n{}",
+            crate::wire::show(&reply),
+            self.log()
+        );
+    }
+
+    /// True while the process lives.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.as_mut().is_none_or(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// The end of what the server printed.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let log = fs::read(&self.log_path).unwrap_or_default();
+        let tail = log.len().saturating_sub(4000);
+        String::from_utf8_lossy(&log[tail..]).into_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+            if thread::panicking() {
+                eprintln_log(&self.log_path);
+            }
+            let _ = fs::remove_file(&self.log_path);
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "a failing test shows what its server printed")]
+fn eprintln_log(path: &Path) {
+    let log = fs::read(path).unwrap_or_default();
+    let tail = log.len().saturating_sub(2000);
+    eprintln!("--- the server printed:\n{}---", String::from_utf8_lossy(&log[tail..]));
+}
+
+fn answers(addr: SocketAddr) -> bool {
+    let Ok(mut wire) = Wire::try_connect(addr) else { return false };
+    if wire.try_send(b"version\r\n").is_err() {
+        return false;
+    }
+    // A server that wants a login first answers with an error line: it is there all the same.
+    wire.read_until_or_end(b"\r\n", Duration::from_secs(2)).1 == End::Found
+}
+
+/// A port of loopback that nobody listens on, outside the range the system gives to outgoing connections.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        let spread = std::process::id().wrapping_mul(131).wrapping_add(turn.wrapping_mul(7));
+        let port = 15_000 + u16::try_from(spread % 16_000).unwrap_or(0);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// The binary under test: `HOLDALL_BIN`, or the one built beside this test.
+#[must_use]
+pub fn holdall_path() -> PathBuf {
+    if let Some(path) = env::var_os("HOLDALL_BIN") {
+        return PathBuf::from(path);
+    }
+    let own = env::current_exe().expect("a test knows its own path");
+    own.ancestors()
+        .flat_map(|folder| ["release/holdall", "debug/holdall"].map(|name| folder.join(name)))
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| {
+            panic!("no holdall beside {}: run `cargo build --release -p holdall`", own.display())
+        })
+}

@@ -1,0 +1,284 @@
+//! A raw TCP connection: sends exactly the bytes given, reads with a deadline, hides nothing.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a read waits before the test fails, unless the caller says otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection whose bytes the test chooses.
+#[derive(Debug)]
+pub struct Wire {
+    stream: TcpStream,
+    /// Read from the socket and not yet asked for.
+    got: Vec<u8>,
+}
+
+/// Why a reading ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// What was waited for came.
+    Found,
+    /// The peer closed the connection in order.
+    Closed,
+    /// The peer reset the connection; bytes it sent before may be lost.
+    Reset,
+    /// The time was up.
+    TimedOut,
+}
+
+impl Wire {
+    /// Connects, without delay of small segments.
+    #[must_use]
+    pub fn connect(addr: SocketAddr) -> Self {
+        Self::try_connect(addr).unwrap_or_else(|error| panic!("connect to {addr}: {error}"))
+    }
+
+    /// Connects, or says why not.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system says: refused, no more files, timed out after five seconds.
+    pub fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, got: Vec::new() })
+    }
+
+    /// Connects with a receive buffer of about `bytes`, so that a peer that is not read is soon blocked.
+    #[must_use]
+    pub fn connect_narrow(addr: SocketAddr, bytes: usize) -> Self {
+        let wire = Self::connect(addr);
+        rustix::net::sockopt::set_socket_recv_buffer_size(&wire.stream, bytes).unwrap();
+        wire
+    }
+
+    /// The socket itself.
+    #[must_use]
+    pub const fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Sends all of `bytes`; panics when the peer is gone.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.try_send(bytes)
+            .unwrap_or_else(|error| panic!("send of {} bytes: {error}", bytes.len()));
+    }
+
+    /// Sends all of `bytes`, or says why not.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system says, a peer that closed above all.
+    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.set_write_timeout(Some(PATIENCE))?;
+        self.stream.write_all(bytes)
+    }
+
+    /// Sends as much of `bytes` as the socket takes within `limit`, and says how much that was.
+    pub fn send_for(&mut self, bytes: &[u8], limit: Duration) -> usize {
+        let deadline = Instant::now() + limit;
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.stream.set_write_timeout(Some(left)).unwrap();
+            match self.stream.write(&bytes[sent..]) {
+                Ok(0) => break,
+                Ok(n) => sent += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        sent
+    }
+
+    /// Sends `bytes` in pieces that end at each of `cuts` (ascending), with a pause after each piece, so that the
+    /// peer's reads see them apart.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system says, a peer that closed above all.
+    pub fn send_cut(
+        &mut self,
+        bytes: &[u8],
+        cuts: &[usize],
+        pause: Duration,
+    ) -> std::io::Result<()> {
+        let mut from = 0;
+        for &cut in cuts.iter().filter(|&&cut| cut < bytes.len()) {
+            if cut > from {
+                self.try_send(&bytes[from..cut])?;
+                from = cut;
+                if !pause.is_zero() {
+                    thread::sleep(pause);
+                }
+            }
+        }
+        self.try_send(&bytes[from..])
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn finish_sending(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Reads exactly `len` bytes.
+    pub fn read_exact(&mut self, len: usize) -> Vec<u8> {
+        let end = self.fill(PATIENCE, |got| got.len() >= len);
+        assert_eq!(end, End::Found, "wanted {len} bytes, got {}", show(&self.got));
+        self.got.drain(..len).collect()
+    }
+
+    /// Reads one line; the answer does not hold its CRLF.
+    pub fn line(&mut self) -> String {
+        let bytes = self.read_until(b"\r\n");
+        String::from_utf8_lossy(&bytes[..bytes.len() - 2]).into_owned()
+    }
+
+    /// Reads up to and with the first `mark`.
+    pub fn read_until(&mut self, mark: &[u8]) -> Vec<u8> {
+        let (bytes, end) = self.read_until_or_end(mark, PATIENCE);
+        assert_eq!(end, End::Found, "wanted {}, got {}", show(mark), show(&bytes));
+        bytes
+    }
+
+    /// Reads up to and with the first `mark`, or all that comes until the connection or the time ends.
+    pub fn read_until_or_end(&mut self, mark: &[u8], limit: Duration) -> (Vec<u8>, End) {
+        let mut from = 0;
+        let end = self.fill(limit, |got| match find(&got[from..], mark) {
+            Some(_) => true,
+            None => {
+                from = got.len().saturating_sub(mark.len());
+                false
+            }
+        });
+        let until = match end {
+            End::Found => {
+                find(&self.got[from..], mark).map_or(self.got.len(), |at| from + at + mark.len())
+            }
+            _ => self.got.len(),
+        };
+        (self.got.drain(..until).collect(), end)
+    }
+
+    /// Reads everything until the peer closes; the time limit ends a reading that would never end.
+    pub fn read_to_end(&mut self, limit: Duration) -> (Vec<u8>, End) {
+        let end = self.fill(limit, |_| false);
+        (std::mem::take(&mut self.got), end)
+    }
+
+    /// Takes whatever came within `limit`.
+    pub fn read_for(&mut self, limit: Duration) -> Vec<u8> {
+        self.read_to_end(limit).0
+    }
+
+    /// Sends `request` and asserts that the reply is `reply` to the byte.
+    #[track_caller]
+    pub fn expect(&mut self, request: &[u8], reply: &[u8]) {
+        self.send(request);
+        let end = self.fill(PATIENCE, |got| got.len() >= reply.len());
+        let got: Vec<u8> = self.got.drain(..reply.len().min(self.got.len())).collect();
+        assert_eq!(show(&got), show(reply), "for {} ({end:?})", show(request));
+    }
+
+    /// Asserts that the peer has said nothing that was not read.
+    #[track_caller]
+    pub fn assert_quiet(&mut self, wait: Duration) {
+        let end = self.fill(wait, |got| !got.is_empty());
+        assert_eq!(
+            (show(&self.got), end),
+            (String::new(), End::TimedOut),
+            "more than was asked for"
+        );
+    }
+
+    /// Reads until `done` says so, the connection ends, or the time is up.
+    fn fill(&mut self, limit: Duration, mut done: impl FnMut(&[u8]) -> bool) -> End {
+        let deadline = Instant::now() + limit;
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            if done(&self.got) {
+                return End::Found;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return End::TimedOut;
+            }
+            self.stream.set_read_timeout(Some(left)).unwrap();
+            match self.stream.read(&mut piece) {
+                Ok(0) => return End::Closed,
+                Ok(n) => self.got.extend_from_slice(&piece[..n]),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => return End::TimedOut,
+                    ErrorKind::Interrupted => {}
+                    _ => return End::Reset,
+                },
+            }
+        }
+    }
+}
+
+/// Where `mark` first stands in `bytes`.
+#[must_use]
+pub fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
+    bytes.windows(mark.len()).position(|window| window == mark)
+}
+
+/// Bytes as text for a message: escaped, and cut in the middle when long.
+#[must_use]
+pub fn show(bytes: &[u8]) -> String {
+    const WHOLE: usize = 600;
+    if bytes.len() <= WHOLE {
+        return bytes.escape_ascii().to_string();
+    }
+    let (head, tail) = (&bytes[..WHOLE / 2], &bytes[bytes.len() - WHOLE / 2..]);
+    format!("{} ...{} bytes... {}", head.escape_ascii(), bytes.len() - WHOLE, tail.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (Wire, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let wire = Wire::connect(listener.local_addr().unwrap());
+        (wire, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn reads_stop_where_they_were_asked_to() {
+        let (mut wire, mut peer) = pair();
+        peer.write_all(b"ab\r\ncdEND\r\nrest").unwrap();
+        assert_eq!(wire.line(), "ab");
+        assert_eq!(wire.read_exact(2), b"cd");
+        assert_eq!(wire.read_until(b"END\r\n"), b"END\r\n");
+        drop(peer);
+        assert_eq!(wire.read_to_end(PATIENCE), (b"rest".to_vec(), End::Closed));
+    }
+
+    #[test]
+    #[should_panic(expected = "more than was asked for")]
+    fn an_unasked_byte_is_noticed() {
+        let (mut wire, mut peer) = pair();
+        peer.write_all(b"x").unwrap();
+        wire.assert_quiet(Duration::from_millis(200));
+    }
+
+    #[test]
+    fn a_mark_that_arrives_in_two_pieces_is_found() {
+        let (mut wire, mut peer) = pair();
+        let writer = thread::spawn(move || {
+            peer.write_all(b"xxEN").unwrap();
+            thread::sleep(Duration::from_millis(50));
+            peer.write_all(b"D\r\ny").unwrap();
+        });
+        assert_eq!(wire.read_until(b"END\r\n"), b"xxEND\r\n");
+        writer.join().unwrap();
+    }
+}
