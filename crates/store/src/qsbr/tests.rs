@@ -1,0 +1,1 @@
+//! Reclamation seen from one thread; the races are in `loom_tests`.

@@ -1,0 +1,68 @@
+//! The directory of linear hashing: two numbers in one word, so that a lookup reads them together.
+
+/// `2^level + split` buckets, of which those below `split` have been split since the level began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Directory {
+    level: u32,
+    split: u32,
+}
+
+impl Directory {
+    /// The directory of `buckets`, a power of two up to 2^31, none of them split.
+    pub(super) fn new(buckets: usize) -> Self {
+        debug_assert!(buckets.is_power_of_two());
+        Self { level: buckets.trailing_zeros(), split: 0 }
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the two halves of a word")]
+    pub(super) fn from_bits(bits: u64) -> Self {
+        Self { level: (bits >> 32) as u32, split: bits as u32 }
+    }
+
+    #[inline]
+    pub(super) fn to_bits(self) -> u64 {
+        u64::from(self.level) << 32 | u64::from(self.split)
+    }
+
+    /// The bucket of a hash.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "masked to at most 32 bits")]
+    pub(super) fn bucket_of(self, hash: u64) -> usize {
+        let whole = 1_u64 << self.level;
+        let bucket = hash & (whole - 1);
+        let is_split = bucket < u64::from(self.split);
+        (bucket | if is_split { hash & whole } else { 0 }) as usize
+    }
+
+    /// Buckets there are.
+    #[inline]
+    pub(super) fn buckets(self) -> usize {
+        (1 << self.level) + self.split as usize
+    }
+
+    /// The power of two at which the level began.
+    pub(super) fn level(self) -> u32 {
+        self.level
+    }
+
+    /// The bucket to be split next.
+    pub(super) fn next(self) -> usize {
+        self.split as usize
+    }
+
+    /// Whether a hash whose bucket is [`next`](Self::next) belongs into the new bucket when that is split.
+    pub(super) fn moves(self, hash: u64) -> bool {
+        hash & (1 << self.level) != 0
+    }
+
+    /// The directory after the split of [`next`](Self::next).
+    pub(super) fn after_split(self) -> Self {
+        let split = self.split + 1;
+        if u64::from(split) == 1 << self.level {
+            Self { level: self.level + 1, split: 0 }
+        } else {
+            Self { level: self.level, split }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Growth: one bucket split at a time.
+//!
+//! A split fills the new bucket while no directory leads to it, publishes the directory, and then clears the moved
+//! references from the old bucket. Between the last two steps they are in both, which harms no one: writers wait for
+//! the stripe, and a lookup finds the same item by either way.
+
+use super::bucket::{BUCKET_BYTES, Bucket};
+use super::{STEP_BUCKETS, Table, tag_of};
+use crate::sync::Ordering;
+
+/// What became of an attempt to grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// Another thread is splitting.
+    Busy,
+    /// One bucket has been split.
+    Done,
+    /// The memory limit, or the overflow region, has no room. Nothing has changed.
+    NoMemory,
+    /// There are not enough items, or the table is as large as it may be.
+    NotNeeded,
+}
+
+/// What only the one thread that splits touches.
+#[derive(Debug, Default)]
+pub(super) struct Splitter {
+    /// For each bucket of the chain being split, the slots whose items move, one bit each.
+    moved: Vec<u16>,
+}
+
+impl Table {
+    /// Splits the next bucket if the table wants to grow.
+    ///
+    /// `rehash` gives the hash of the item behind a reference. `grant` is asked whenever memory comes into use
+    /// for the first time, in steps of 64 KiB or less (bytes); if it refuses, nothing is changed. Neither may touch the table.
+    pub(crate) fn split_one(
+        &self,
+        rehash: impl FnMut(u32) -> u64,
+        mut grant: impl FnMut(usize) -> bool,
+    ) -> Split {
+        if !self.wants_growth() {
+            return Split::NotNeeded;
+        }
+        let Some(mut splitter) = self.splitter.try_lock() else { return Split::Busy };
+        let buckets = self.buckets();
+        if buckets == self.buckets.len() {
+            return Split::NotNeeded;
+        }
+        let granted = self.granted.load(Ordering::Relaxed);
+        if buckets == granted {
+            let step = STEP_BUCKETS.min(self.buckets.len() - granted);
+            if !grant(step * BUCKET_BYTES) {
+                return Split::NoMemory;
+            }
+            self.granted.store(granted + step, Ordering::Relaxed);
+        }
+        self.split(&mut splitter.moved, rehash, &mut grant)
+    }
+
+    /// Splits the next bucket. The caller holds the splitter's lock, and the new bucket is in the region.
+    fn split(
+        &self,
+        moved: &mut Vec<u16>,
+        mut rehash: impl FnMut(u32) -> u64,
+        grant: &mut impl FnMut(usize) -> bool,
+    ) -> Split {
+        // Relaxed: stored only under the splitter's lock.
+        let directory = self.directory(Ordering::Relaxed);
+        let (old, new) = (directory.next(), directory.buckets());
+        let _stripe = self.stripe(old as u64).lock.lock();
+        let (old, new) = (&self.buckets[old], &self.buckets[new]);
+        moved.clear();
+        for bucket in self.chain(old) {
+            let mut mask = 0;
+            for (slot, reference) in bucket.items() {
+                let hash = rehash(reference);
+                if !directory.moves(hash) {
+                    continue;
+                }
+                mask |= 1 << slot;
+                if !self.append(new, tag_of(hash), reference, grant) {
+                    self.discard(new);
+                    return Split::NoMemory;
+                }
+            }
+            moved.push(mask);
+        }
+        // Release: partner of the Acquire in `find`; the new bucket is complete.
+        self.directory.store(directory.after_split().to_bits(), Ordering::Release);
+        for (bucket, mask) in self.chain(old).zip(moved.iter()) {
+            (0..u16::BITS as usize)
+                .filter(|slot| mask & (1 << slot) != 0)
+                .for_each(|slot| bucket.clear(slot));
+        }
+        self.compact(old);
+        Split::Done
+    }
+
+    /// The buckets of a chain, the home bucket first.
+    fn chain<'t>(&'t self, home: &'t Bucket) -> impl Iterator<Item = &'t Bucket> {
+        std::iter::successors(Some(home), |bucket| Some(self.overflow.at(bucket.link()?)))
+    }
+
+    /// Empties a chain to which no directory leads.
+    fn discard(&self, home: &Bucket) {
+        let mut next = home.link();
+        (0..super::bucket::SLOTS).for_each(|slot| home.clear(slot));
+        while let Some(index) = next {
+            next = self.overflow.at(index).link();
+            if let Ok(index) = u32::try_from(index) {
+                self.overflow.give_back(index);
+            }
+        }
+    }
+}

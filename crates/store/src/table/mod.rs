@@ -1,0 +1,274 @@
+//! The hash table: from a key's hash to the reference of its item, without a lock for lookups.
+//!
+//! It knows nothing of items. It stores references (not 0, top bit clear) by 64-bit hash, and asks the caller whether
+//! the item behind a reference has the key in question.
+//!
+//! # Picture
+//!
+//!     directory {level 2, split 1}            4 + 1 buckets; bucket 0 has been split into 0 and 4
+//!
+//!       0 [moves|tags|slots]                  a bucket is one cache line: 12 references, 12 tags of 8 bits
+//!       1 [moves|tags|slots, link] -> [|tags|slots]     its last slot may lead to an overflow bucket
+//!       2 [moves|tags|slots]
+//!       3 [moves|tags|slots]
+//!       4 [moves|tags|slots]
+//!
+//! The low bits of a hash choose the bucket and its top eight are the tag. The table grows by *linear hashing*: one
+//! bucket is split at a time, always the one at `split`, and its items are shared out between it and a
+//! new bucket at the end. There is never a second table, and no pause longer than one split.
+//!
+//! # Laws
+//!
+//! 1. Stores to a bucket are made under the lock of its stripe. A hash's stripe is in its low bits, of which there are no
+//!    more than the first directory used; so the two halves of a split, and a bucket's overflow, have the same stripe.
+//! 2. A replacement is one store. A lookup sees the old item or the new, never neither.
+//! 3. A reference that moves is stored in its new place first, then the move is *announced*, then the old place is
+//!    cleared. The announcement of a split is the store of the directory; within a chain it is `meta + 1` in the
+//!    home bucket.
+//! 4. A link is stored only when the bucket it leads to holds the item whose slot it takes.
+//! 5. An overflow bucket is given back only when it is the last of its chain and holds nothing that is not elsewhere.
+//!
+//! # Lookup
+//!
+//! A hit needs no check: the slot's load is the moment at which the item was in the table. A miss is
+//! believed if, after the scan, `meta` is what it was before and the directory still maps the hash to
+//! the same bucket. Otherwise the lookup starts again. It never waits: a thread preempted in the middle of a move leaves
+//! the reference in both places.
+//!
+//! Why a believed miss is true: suppose the item was there throughout. The scan went past its place, so it read a later
+//! value of it (0, another reference, a link, another tag), stored after the item had moved away. All stores are
+//! Release and the check begins with an Acquire fence, so the check sees the announcement, which preceded the clearing.
+//! If the first load of `meta` was already the announced value, it is an Acquire load and the new place,
+//! stored before, was visible to the scan; if the first directory was already the new one, likewise.
+//!
+//! # Price
+//!
+//! Before a split the bucket at `split` holds twice the items of one already split: 8 on average over the table, up to 16
+//! there, so overflow buckets are common just ahead of the split and rare behind it.
+//!
+//! Source: W. Litwin, "Linear hashing" (VLDB 1980), for the directory; the rest is argued here. That GET takes no lock
+//! while writers take a stripe's is from Wiggins and Langston, "Enhancing the scalability of memcached" (2012).
+
+mod bucket;
+mod directory;
+mod growth;
+mod locked;
+mod pool;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use bucket::Bucket;
+pub(crate) use growth::Split;
+pub(crate) use locked::{Locked, SlotRef};
+
+use crate::region::{Region, prefetch};
+use crate::sync::{
+    AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Mutex, Ordering, fence, spin_loop,
+};
+use bucket::BUCKET_BYTES;
+use crossbeam_utils::CachePadded;
+use directory::Directory;
+use growth::Splitter;
+use pool::Pool;
+use std::io;
+
+/// Buckets that come into use, and are asked for from the memory limit, at a time: 64 KiB.
+const STEP_BUCKETS: usize = 64 * 1024 / BUCKET_BYTES;
+
+/// Items per bucket, on average, above which the table wants to grow.
+const LOAD_MAX: usize = 8;
+
+/// How large a table is and may become.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Buckets at start, a power of two.
+    pub(crate) buckets: usize,
+    /// Buckets it may grow to, at least `buckets`. Address space is reserved for all of them.
+    pub(crate) buckets_max: usize,
+    /// Overflow buckets there may be, at least 1. Address space is reserved for all of them.
+    pub(crate) overflow_max: usize,
+    /// Locks for writers, a power of two, at most `buckets`.
+    pub(crate) stripes: usize,
+}
+
+/// See the module's header.
+#[derive(Debug)]
+pub(crate) struct Table {
+    directory: AtomicU64,
+    buckets: Region<Bucket>,
+    overflow: Pool,
+    stripes: Box<[CachePadded<Stripe>]>,
+    splitter: Mutex<Splitter>,
+    /// Buckets paid for.
+    granted: AtomicUsize,
+    /// Items, but for those not yet carried over from the stripes.
+    items: CachePadded<AtomicI64>,
+}
+
+/// A lock for writers, with the change of the item count not yet carried over to the table.
+#[derive(Debug)]
+struct Stripe {
+    lock: Mutex<()>,
+    uncounted: AtomicI32,
+}
+
+/// The tag of a hash.
+#[inline]
+fn tag_of(hash: u64) -> u8 {
+    hash.to_be_bytes()[0]
+}
+
+impl Table {
+    /// An empty table. Its first [`bytes`](Self::bytes) are not asked for: the caller has already counted them.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal to map the address space.
+    pub(crate) fn new(shape: Shape) -> io::Result<Self> {
+        assert!(shape.buckets.is_power_of_two() && shape.buckets <= shape.buckets_max);
+        assert!(shape.buckets_max <= 1 << 31, "a bucket index has 31 bits");
+        assert!(shape.stripes.is_power_of_two() && shape.stripes <= shape.buckets);
+        let stripe = || Stripe { lock: Mutex::new(()), uncounted: AtomicI32::new(0) };
+        Ok(Self {
+            directory: AtomicU64::new(Directory::new(shape.buckets).to_bits()),
+            buckets: Region::reserve(shape.buckets_max)?,
+            overflow: Pool::reserve(shape.overflow_max)?,
+            stripes: (0..shape.stripes).map(|_| CachePadded::new(stripe())).collect(),
+            splitter: Mutex::new(Splitter::default()),
+            granted: AtomicUsize::new(shape.buckets),
+            items: CachePadded::new(AtomicI64::new(0)),
+        })
+    }
+
+    #[inline]
+    fn directory(&self, order: Ordering) -> Directory {
+        Directory::from_bits(self.directory.load(order))
+    }
+
+    /// The reference of the item that `matches`. Takes no lock and stores nothing.
+    ///
+    /// `matches` is called for items whose tag is equal, linked or just unlinked; the caller is in
+    /// a section of the [`Qsbr`](crate::qsbr::Qsbr) under which such an item's bytes are intact.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
+        loop {
+            // Acquire: partner of the Release in `split_one`; the new bucket's content is visible.
+            let home = self.directory(Ordering::Acquire).bucket_of(hash);
+            let bucket = &self.buckets[home];
+            // Acquire: partner of the Release in `announce_move`; the new places are visible.
+            let moves = bucket.meta.load(Ordering::Acquire);
+            if let Some(reference) = self.scan(bucket, tag_of(hash), &mut matches) {
+                return Some(reference);
+            }
+            // Partner: the Release of whichever store turned the scan away.
+            fence(Ordering::Acquire);
+            if bucket.meta.load(Ordering::Relaxed) == moves
+                && self.directory(Ordering::Relaxed).bucket_of(hash) == home
+            {
+                return None;
+            }
+            spin_loop();
+        }
+    }
+
+    #[inline]
+    fn scan(&self, home: &Bucket, tag: u8, matches: &mut impl FnMut(u32) -> bool) -> Option<u32> {
+        let mut bucket = home;
+        loop {
+            if let Some((_, reference)) = bucket.find(tag, matches) {
+                return Some(reference);
+            }
+            bucket = self.overflow.at(bucket.link()?);
+        }
+    }
+
+    /// Asks the processor for the line of the hash's bucket.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        prefetch(&self.buckets[self.directory(Ordering::Relaxed).bucket_of(hash)]);
+    }
+
+    /// Calls `f` for each reference that a lookup of this hash would have to look at, unchecked: a hint for prefetching.
+    #[inline]
+    pub(crate) fn candidates(&self, hash: u64, mut f: impl FnMut(u32)) {
+        let home = &self.buckets[self.directory(Ordering::Acquire).bucket_of(hash)];
+        self.scan(home, tag_of(hash), &mut |reference| {
+            f(reference);
+            false
+        });
+    }
+
+    /// Takes the lock under which the hash's items change.
+    #[inline]
+    pub(crate) fn lock(&self, hash: u64) -> Locked<'_> {
+        let stripe = self.stripe(hash);
+        Locked::new(self, hash, stripe, stripe.lock.lock())
+    }
+
+    /// As [`lock`](Self::lock), but `None` when someone, perhaps the caller itself, holds it.
+    #[inline]
+    pub(crate) fn try_lock(&self, hash: u64) -> Option<Locked<'_>> {
+        let stripe = self.stripe(hash);
+        Some(Locked::new(self, hash, stripe, stripe.lock.try_lock()?))
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
+    fn stripe(&self, hash: u64) -> &Stripe {
+        &self.stripes[hash as usize & (self.stripes.len() - 1)]
+    }
+
+    /// Memory paid for, in bytes: buckets and overflow buckets. It only grows.
+    pub(crate) fn bytes(&self) -> usize {
+        (self.granted.load(Ordering::Relaxed) + self.overflow.granted()) * BUCKET_BYTES
+    }
+
+    /// Buckets in the directory, without overflow.
+    pub(crate) fn buckets(&self) -> usize {
+        self.directory(Ordering::Relaxed).buckets()
+    }
+
+    /// Overflow buckets in use.
+    pub(crate) fn overflow_buckets(&self) -> usize {
+        self.overflow.in_use()
+    }
+
+    /// The power of two up to which all buckets have been split: memcached's `hash_power_level`, in buckets.
+    pub(crate) fn level(&self) -> u32 {
+        self.directory(Ordering::Relaxed).level()
+    }
+
+    /// Items in the table; the sum is taken stripe by stripe, so it is exact only when no one writes.
+    pub(crate) fn items(&self) -> usize {
+        let uncounted = |stripe: &CachePadded<Stripe>| stripe.uncounted.load(Ordering::Relaxed);
+        let rest: i64 = self.stripes.iter().map(|stripe| i64::from(uncounted(stripe))).sum();
+        usize::try_from(self.items.load(Ordering::Relaxed) + rest).unwrap_or(0)
+    }
+
+    /// Whether there are more items than [`LOAD_MAX`] a bucket, give or take a sixteenth.
+    #[inline]
+    pub(crate) fn wants_growth(&self) -> bool {
+        let items = usize::try_from(self.items.load(Ordering::Relaxed)).unwrap_or(0);
+        let buckets = self.buckets();
+        items > buckets * LOAD_MAX && buckets < self.buckets.len()
+    }
+
+    /// Counts an item more or less. The caller holds the stripe's lock.
+    ///
+    /// A stripe carries its count over when it has reached a sixteenth of what the table has room for per stripe, so that
+    /// a large table's writers seldom share a line.
+    #[inline]
+    fn count(&self, stripe: &Stripe, change: i32) {
+        let uncounted = stripe.uncounted.load(Ordering::Relaxed) + change;
+        let limit = (self.buckets() / self.stripes.len() * LOAD_MAX / 16).max(1);
+        if uncounted.unsigned_abs() as usize >= limit {
+            self.items.fetch_add(i64::from(uncounted), Ordering::Relaxed);
+            stripe.uncounted.store(0, Ordering::Relaxed);
+        } else {
+            stripe.uncounted.store(uncounted, Ordering::Relaxed);
+        }
+    }
+}

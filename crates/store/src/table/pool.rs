@@ -1,0 +1,99 @@
+//! The overflow buckets: where a full bucket continues.
+//!
+//! They come from a region of their own and are never anything but buckets, so a lookup that has
+//! followed a link to a bucket since given back reads other items' references, which is harmless, and then learns from
+//! its check that the chain has changed. A free bucket has all slots free; the free list runs through `meta`, which
+//! lookups never read in an overflow bucket.
+
+use super::STEP_BUCKETS;
+use super::bucket::{BUCKET_BYTES, Bucket, SLOTS};
+use crate::region::Region;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+use std::io;
+
+/// Overflow buckets and their free list.
+#[derive(Debug)]
+pub(super) struct Pool {
+    buckets: Region<Bucket>,
+    list: Mutex<List>,
+    /// Copy of `List::granted` for readers without the lock.
+    granted: AtomicUsize,
+    /// Copy of the number of buckets in use.
+    in_use: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct List {
+    /// Index of the first free bucket plus one; 0 when there is none.
+    first: u32,
+    /// Buckets below this index have been in use.
+    used: usize,
+    /// Buckets below this index are paid for.
+    granted: usize,
+}
+
+impl Pool {
+    /// Reserves room for `max` buckets, none in use.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal to map that much address space.
+    pub(super) fn reserve(max: usize) -> io::Result<Self> {
+        assert!(max < 1 << 31, "an overflow index has 31 bits");
+        Ok(Self {
+            buckets: Region::reserve(max)?,
+            list: Mutex::new(List { first: 0, used: 0, granted: 0 }),
+            granted: AtomicUsize::new(0),
+            in_use: AtomicUsize::new(0),
+        })
+    }
+
+    /// The bucket a link leads to.
+    #[inline]
+    pub(super) fn at(&self, index: usize) -> &Bucket {
+        &self.buckets[index]
+    }
+
+    /// Takes a bucket with all slots free. `None` when the region is used up or `grant` refuses more memory.
+    pub(super) fn take(&self, grant: &mut impl FnMut(usize) -> bool) -> Option<u32> {
+        let mut list = self.list.lock();
+        let taken = if let Some(index) = list.first.checked_sub(1) {
+            list.first = self.at(index as usize).meta.load(Ordering::Relaxed);
+            index
+        } else {
+            if list.used == list.granted {
+                let step = STEP_BUCKETS.min(self.buckets.len() - list.granted);
+                if step == 0 || !grant(step * BUCKET_BYTES) {
+                    return None;
+                }
+                list.granted += step;
+                self.granted.store(list.granted, Ordering::Relaxed);
+            }
+            let index = u32::try_from(list.used).ok()?;
+            list.used += 1;
+            index
+        };
+        self.in_use.store(self.in_use.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(taken)
+    }
+
+    /// Gives a bucket back. No link leads to it any more, although a lookup may still stand in it.
+    pub(super) fn give_back(&self, index: u32) {
+        let bucket = self.at(index as usize);
+        (0..SLOTS).for_each(|slot| bucket.clear(slot));
+        let mut list = self.list.lock();
+        bucket.meta.store(list.first, Ordering::Relaxed);
+        list.first = index + 1;
+        self.in_use.store(self.in_use.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+
+    /// Buckets paid for so far; they are never given back to the system.
+    pub(super) fn granted(&self) -> usize {
+        self.granted.load(Ordering::Relaxed)
+    }
+
+    /// Buckets linked into a chain at this moment.
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+}
