@@ -1,2 +1,72 @@
 //! memcached's wire formats: bytes to requests, replies to bytes.
+//!
+//!     bytes -> text::parse   -> Request (classic, or meta within it) -> reply, meta::reply -> bytes
+//!           -> binary::parse -> Request                              -> binary::reply      -> bytes
+//!     datagram -> udp::parse -> the same two
+//!
+//! # Laws
+//!
+//! 1. Parsers are total: any bytes give a request, an error, or "incomplete"; none panics.
+//! 2. The same bytes give the same requests however the reads cut them.
+//! 3. Numbers come only through [`number`]: exact digits, no overflow, nothing after them.
+//! 4. A value whose length is known is never read as commands, not even when its line is refused.
+//! 5. There is no socket and no clock here, and no allocation but the growth of the caller's reply buffer.
+//!
+//! The first byte of a connection (over UDP: of a datagram) says which protocol is spoken: see [`Wire::of`].
+//!
+//! Source: memcached's `doc/protocol.txt` and `protocol-binary.xml`; the behaviour of the running 1.6.45.
 #![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
+
+pub mod base64;
+pub mod binary;
+pub mod error;
+pub mod exptime;
+pub mod key;
+pub mod meta;
+pub mod number;
+pub mod reply;
+pub mod text;
+pub mod udp;
+pub mod uri;
+
+pub use error::Error;
+pub use exptime::Exptime;
+pub use key::{KEY_BYTES_MAX, KeyBuf};
+
+/// The longest value a text or meta line may announce, in bytes: memcached's `INT_MAX - 2`. A longer one is refused
+/// as a malformed line; whether one below it is too large for the cache is the engine's question.
+pub const VALUE_BYTES_MAX: u32 = 0x7fff_fffd;
+
+/// Which protocol a connection speaks; its first byte decides for life.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Wire {
+    /// Lines: classic text and meta commands.
+    Text,
+    /// 24-byte headers.
+    Binary,
+}
+
+impl Wire {
+    /// Tells the protocol from the first byte of a connection or of a datagram's payload.
+    #[must_use]
+    pub const fn of(first_byte: u8) -> Self {
+        if first_byte == binary::REQUEST_MAGIC { Self::Binary } else { Self::Text }
+    }
+}
+
+/// Which of the storage commands a request is. A compare-and-swap is a `Set` (or any other) that also carries a cas
+/// unique to compare.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StoreMode {
+    /// Only if the key is absent.
+    Add,
+    /// After the present value; its flags and TTL stay.
+    Append,
+    /// Before the present value; its flags and TTL stay.
+    Prepend,
+    /// Only if the key is present.
+    Replace,
+    /// Always.
+    Set,
+}

@@ -1,0 +1,126 @@
+//! Binary responses. Writers append to the caller's buffer.
+
+use super::{Header, RESPONSE_MAGIC, Status};
+
+impl Status {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Ok => 0x00,
+            Self::NotFound => 0x01,
+            Self::Exists => 0x02,
+            Self::TooLarge => 0x03,
+            Self::InvalidArguments => 0x04,
+            Self::NotStored => 0x05,
+            Self::NonNumeric => 0x06,
+            Self::AuthFailure => 0x20,
+            Self::AuthContinue => 0x21,
+            Self::UnknownCommand => 0x81,
+            Self::OutOfMemory => 0x82,
+        }
+    }
+
+    /// The body of an error response.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Ok | Self::AuthContinue => "",
+            Self::NotFound => "Not found",
+            Self::Exists => "Data exists for key.",
+            Self::TooLarge => "Too large.",
+            Self::InvalidArguments => "Invalid arguments",
+            Self::NotStored => "Not stored.",
+            Self::NonNumeric => "Non-numeric server-side value for incr or decr",
+            Self::AuthFailure => "Auth failure.",
+            Self::UnknownCommand => "Unknown command",
+            Self::OutOfMemory => "Out of memory",
+        }
+    }
+}
+
+/// Appends a response's header, extras and key. `value_len` bytes of value are to follow.
+pub fn write_response(
+    out: &mut Vec<u8>,
+    request: &Header,
+    status: Status,
+    cas: u64,
+    extras: &[u8],
+    key: &[u8],
+    value_len: u32,
+) {
+    // Extras are at most 4 bytes and a key 250: our own lengths, not the peer's.
+    let extras_len = u8::try_from(extras.len()).unwrap_or_default();
+    let key_len = u16::try_from(key.len()).unwrap_or_default();
+    let body_len = value_len.saturating_add(u32::from(extras_len) + u32::from(key_len));
+    out.extend_from_slice(&[RESPONSE_MAGIC, request.opcode]);
+    out.extend_from_slice(&key_len.to_be_bytes());
+    out.extend_from_slice(&[extras_len, 0]);
+    out.extend_from_slice(&status.code().to_be_bytes());
+    out.extend_from_slice(&body_len.to_be_bytes());
+    out.extend_from_slice(&request.opaque.to_be_bytes());
+    out.extend_from_slice(&cas.to_be_bytes());
+    out.extend_from_slice(extras);
+    out.extend_from_slice(key);
+}
+
+/// Appends the response to a get that found its item: flags, the key if it was asked back, and `value_len` bytes of
+/// value to follow.
+pub fn write_hit(
+    out: &mut Vec<u8>,
+    request: &Header,
+    flags: u32,
+    cas: u64,
+    key: Option<&[u8]>,
+    value_len: u32,
+) {
+    let key = key.unwrap_or_default();
+    write_response(out, request, Status::Ok, cas, &flags.to_be_bytes(), key, value_len);
+}
+
+/// Appends the response to a get that missed: with a key asked back, the key and nothing else; otherwise the text.
+pub fn write_miss(out: &mut Vec<u8>, request: &Header, key: Option<&[u8]>) {
+    match key {
+        Some(key) => write_response(out, request, Status::NotFound, 0, b"", key, 0),
+        None => write_error(out, request, Status::NotFound),
+    }
+}
+
+/// Appends a response with nothing but a cas unique: done.
+pub fn write_done(out: &mut Vec<u8>, request: &Header, cas: u64) {
+    write_response(out, request, Status::Ok, cas, b"", b"", 0);
+}
+
+/// Appends an error response with its text.
+pub fn write_error(out: &mut Vec<u8>, request: &Header, status: Status) {
+    write_value(out, request, status, 0, b"", status.text().as_bytes());
+}
+
+/// Appends the response to increment and decrement.
+pub fn write_number(out: &mut Vec<u8>, request: &Header, cas: u64, number: u64) {
+    write_value(out, request, Status::Ok, cas, b"", &number.to_be_bytes());
+}
+
+/// Appends the response to touch: the item's flags, and no value.
+pub fn write_touched(out: &mut Vec<u8>, request: &Header, flags: u32, cas: u64) {
+    write_response(out, request, Status::Ok, cas, &flags.to_be_bytes(), b"", 0);
+}
+
+/// Appends one statistic; both empty: the end of them.
+pub fn write_stat(out: &mut Vec<u8>, request: &Header, name: &[u8], value: &[u8]) {
+    write_value(out, request, Status::Ok, 0, name, value);
+}
+
+/// Appends a response with a short value: version, the SASL mechanisms, a SASL challenge.
+pub fn write_value(
+    out: &mut Vec<u8>,
+    request: &Header,
+    status: Status,
+    cas: u64,
+    key: &[u8],
+    value: &[u8],
+) {
+    let value_len = u32::try_from(value.len()).unwrap_or_default();
+    write_response(out, request, status, cas, b"", key, value_len);
+    out.extend_from_slice(value);
+}

@@ -1,0 +1,54 @@
+//! Why a text or meta request is refused, and the line that says so.
+
+/// A refused request. [`Error::line`] is the exact answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Error {
+    /// `ma` with an unknown or a repeated flag.
+    ArithmeticFlag,
+    /// `ma` with a mode that is none of its own.
+    ArithmeticMode,
+    /// `cache_memlimit` and its like without a usable argument, an unknown command, or a line that begins with a space.
+    Command,
+    /// The text of a base64 key is not base64, or decodes to nothing.
+    DecodingKey,
+    /// A number in `incr` or `decr` is not one.
+    Delta,
+    /// A meta flag stands twice.
+    DuplicateFlag,
+    /// An expiry time in `touch`, `gat`, `gats` or `flush_all` is not a number.
+    Exptime,
+    /// A meta flag that no command knows.
+    InvalidFlag,
+    /// The line's shape: too few words, a key too long, a length that is none.
+    Format,
+    /// A meta line of too many words.
+    ManyFlags,
+    /// `O` with more than 32 bytes.
+    OpaqueTooLong,
+    /// `ms` with a mode that is none of its own.
+    StoreModeUnknown,
+    /// A number in a meta flag is not one.
+    Token,
+}
+
+impl Error {
+    /// The answer, with its line end.
+    #[must_use]
+    pub const fn line(self) -> &'static [u8] {
+        match self {
+            Self::ArithmeticFlag => b"CLIENT_ERROR invalid or duplicate flag\r\n",
+            Self::ArithmeticMode => b"CLIENT_ERROR invalid mode for ma M token\r\n",
+            Self::Command => b"ERROR\r\n",
+            Self::DecodingKey => b"CLIENT_ERROR error decoding key\r\n",
+            Self::Delta => b"CLIENT_ERROR invalid numeric delta argument\r\n",
+            Self::DuplicateFlag => b"CLIENT_ERROR duplicate flag\r\n",
+            Self::Exptime => b"CLIENT_ERROR invalid exptime argument\r\n",
+            Self::InvalidFlag => b"CLIENT_ERROR invalid flag\r\n",
+            Self::Format => b"CLIENT_ERROR bad command line format\r\n",
+            Self::ManyFlags => b"CLIENT_ERROR options flags are too long\r\n",
+            Self::OpaqueTooLong => b"CLIENT_ERROR opaque token too long\r\n",
+            Self::StoreModeUnknown => b"CLIENT_ERROR invalid mode for ms M token\r\n",
+            Self::Token => b"CLIENT_ERROR bad token in command line format\r\n",
+        }
+    }
+}

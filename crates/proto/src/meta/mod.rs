@@ -1,0 +1,154 @@
+//! The meta protocol: `mg ms md ma me mn`, a key, and flags of one letter with perhaps an argument.
+//!
+//! A request's flags are read once into [`Options`]; the words themselves are kept too, since what is returned comes
+//! in the order in which it was asked: see [`reply`].
+//!
+//! Source: memcached's `doc/protocol.txt`, "Meta Commands", and the running 1.6.45 where the two differ.
+
+mod options;
+pub mod reply;
+
+pub use options::Options;
+
+use crate::text::classic::{DATA_END_BYTES, bad, request, value_len};
+use crate::text::{BadRequest, Parsed, Words};
+use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, base64, text};
+
+/// The longest opaque token, in bytes.
+pub const OPAQUE_BYTES_MAX: usize = 32;
+
+/// The most words on a meta line, command and key included.
+pub const WORDS_MAX: usize = 20;
+
+/// A meta request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Request<'b> {
+    /// What is asked.
+    pub command: Command,
+    /// The key, decoded if it came as base64; 1 to 250 bytes. Empty for `mn`.
+    pub key: &'b [u8],
+    /// What the flags say.
+    pub options: Options<'b>,
+    /// The flag words in the order they came.
+    pub flags: Words<'b>,
+}
+
+/// The meta commands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Command {
+    /// `ma`
+    Arithmetic {
+        /// `MD` rather than `MI`.
+        decrement: bool,
+    },
+    /// `me`
+    Debug,
+    /// `md`
+    Delete,
+    /// `mg`
+    Get,
+    /// `mn`
+    NoOp,
+    /// `ms`
+    Set {
+        /// From the `M` flag.
+        mode: StoreMode,
+        /// Bytes in the data block that follows, without its `\r\n`; at most [`crate::VALUE_BYTES_MAX`].
+        len: u32,
+    },
+}
+
+/// Reads the words after a meta command.
+pub(crate) fn parse<'b>(
+    command: &[u8],
+    mut words: Words<'b>,
+    consumed: usize,
+    key_buf: &'b mut KeyBuf,
+) -> Parsed<'b> {
+    if command == b"mn" {
+        let options = Options::default();
+        let words = Words::default();
+        let noop = Request { command: Command::NoOp, key: b"", options, flags: words };
+        return request(text::Request::Meta(noop), consumed);
+    }
+    let word_count = 1 + words.count();
+    let Some(key) = words.next() else {
+        return bad(Error::Format, consumed);
+    };
+    let (command, swallow) = match command {
+        b"mg" => (Command::Get, 0),
+        b"md" => (Command::Delete, 0),
+        b"ma" => (Command::Arithmetic { decrement: false }, 0),
+        b"me" => (Command::Debug, 0),
+        _ => {
+            let Some(len) = words.next().and_then(value_len) else {
+                return bad(Error::Format, consumed);
+            };
+            (Command::Set { mode: StoreMode::Set, len }, u64::from(len) + DATA_END_BYTES)
+        }
+    };
+    match judge(command, key, words, word_count, key_buf) {
+        Ok(meta) => request(text::Request::Meta(meta), consumed),
+        // Errors of meta commands are told even to the quiet.
+        Err(error) => Parsed::Bad(BadRequest { error, consumed, swallow, silent: false }),
+    }
+}
+
+fn judge<'b>(
+    command: Command,
+    key: &'b [u8],
+    flags: Words<'b>,
+    word_count: usize,
+    key_buf: &'b mut KeyBuf,
+) -> Result<Request<'b>, Error> {
+    let is_arithmetic = matches!(command, Command::Arithmetic { .. });
+    let flaw = |error| if is_arithmetic { arithmetic_flaw(error) } else { error };
+    if word_count > WORDS_MAX {
+        return Err(Error::ManyFlags);
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return Err(flaw(Error::Format));
+    }
+    let options = Options::parse(flags).map_err(flaw)?;
+    let key = if options.base64 {
+        base64::decode(key, key_buf).ok_or_else(|| flaw(Error::DecodingKey))?
+    } else {
+        key
+    };
+    let command = with_mode(command, options.mode)?;
+    Ok(Request { command, key, options, flags })
+}
+
+/// `ma` has one sentence for whatever is wrong with its key or flags, but for an opaque that is too long.
+const fn arithmetic_flaw(error: Error) -> Error {
+    match error {
+        Error::OpaqueTooLong => error,
+        _ => Error::ArithmeticFlag,
+    }
+}
+
+/// Applies the `M` flag's argument, of which only the first letter counts. Other commands ignore it.
+fn with_mode(command: Command, mode: Option<&[u8]>) -> Result<Command, Error> {
+    let Some(mode) = mode else {
+        return Ok(command);
+    };
+    match command {
+        Command::Set { len, .. } => {
+            let mode = match mode.first() {
+                Some(b'A') => StoreMode::Append,
+                Some(b'E') => StoreMode::Add,
+                Some(b'P') => StoreMode::Prepend,
+                Some(b'R') => StoreMode::Replace,
+                Some(b'S') => StoreMode::Set,
+                _ => return Err(Error::StoreModeUnknown),
+            };
+            Ok(Command::Set { mode, len })
+        }
+        Command::Arithmetic { .. } => match mode.first() {
+            Some(b'I' | b'+') => Ok(Command::Arithmetic { decrement: false }),
+            Some(b'D' | b'-') => Ok(Command::Arithmetic { decrement: true }),
+            _ => Err(Error::ArithmeticMode),
+        },
+        Command::Debug | Command::Delete | Command::Get | Command::NoOp => Ok(command),
+    }
+}

@@ -1,0 +1,97 @@
+//! What the flags of a meta request say.
+
+use crate::number::{parse_i64, parse_u32, parse_u64};
+use crate::text::Words;
+use crate::{Error, meta::OPAQUE_BYTES_MAX};
+
+/// The flags of a meta request that change what it does. Any command accepts any of them, and each acts upon its own.
+///
+/// Flags that only ask for something back (`c f h k l s t`) are not here: [`super::reply`] finds them in their order
+/// among the request's words. Expiry times are by the rules of [`crate::exptime`].
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Options<'b> {
+    /// `b`: the key came as base64, and is to be stored so marked.
+    pub base64: bool,
+    /// `h`, `l` or `t`: something about the item as it was before this request is asked.
+    pub asks_history: bool,
+    /// `I`: invalidate; `ms`: a lower cas stores as stale; `md`: mark stale instead of deleting.
+    pub invalidate: bool,
+    /// `q`: the commonplace answer is not sent; see [`super::reply::is_silent`].
+    pub quiet: bool,
+    /// `u`: no recency bump, no hit mark.
+    pub no_update: bool,
+    /// `v`: the value is asked.
+    pub value: bool,
+    /// `x`: `md` keeps the item and drops its value.
+    pub drop_value: bool,
+    /// `C`: the cas unique the present item must have.
+    pub compare_cas: Option<u64>,
+    /// `E`: the cas unique to give the item.
+    pub new_cas: Option<u64>,
+    /// `D`: by how much to count.
+    pub delta: Option<u64>,
+    /// `F`: client flags.
+    pub client_flags: Option<u32>,
+    /// `J`: the number with which `ma` creates an item (needs `N`).
+    pub initial: Option<u64>,
+    /// `M`, as it came; [`super::Command`] holds its meaning.
+    pub(super) mode: Option<&'b [u8]>,
+    /// `N`: create an item that is missing, with this expiry time.
+    pub autoviv_exptime: Option<i64>,
+    /// `O`: returned as it is; at most 32 bytes.
+    pub opaque: Option<&'b [u8]>,
+    /// `R`: with less than this many seconds left, the reader wins the right to recache.
+    pub recache_secs: Option<i64>,
+    /// `T`: the new expiry time.
+    pub exptime: Option<i64>,
+}
+
+impl<'b> Options<'b> {
+    /// Reads the flag words.
+    pub(super) fn parse(flags: Words<'b>) -> Result<Self, Error> {
+        let mut options = Self::default();
+        let mut seen = 0u128;
+        for word in flags {
+            let Some((letter, argument)) = word.split_first() else { continue };
+            if !letter.is_ascii_alphanumeric() {
+                return Err(Error::Format);
+            }
+            let bit = 1u128 << letter;
+            if seen & bit != 0 {
+                return Err(Error::DuplicateFlag);
+            }
+            seen |= bit;
+            options.apply(*letter, argument)?;
+        }
+        Ok(options)
+    }
+
+    fn apply(&mut self, letter: u8, argument: &'b [u8]) -> Result<(), Error> {
+        let unsigned = || parse_u64(argument).map(Some).ok_or(Error::Token);
+        let signed = || parse_i64(argument).map(Some).ok_or(Error::Token);
+        match letter {
+            b'b' => self.base64 = true,
+            b'h' | b'l' | b't' => self.asks_history = true,
+            b'q' => self.quiet = true,
+            b'u' => self.no_update = true,
+            b'v' => self.value = true,
+            b'x' => self.drop_value = true,
+            b'I' => self.invalidate = true,
+            b'C' => self.compare_cas = unsigned()?,
+            b'D' => self.delta = unsigned()?,
+            b'E' => self.new_cas = unsigned()?,
+            b'J' => self.initial = unsigned()?,
+            b'F' => self.client_flags = Some(parse_u32(argument).ok_or(Error::Format)?),
+            b'M' => self.mode = Some(argument),
+            b'N' => self.autoviv_exptime = signed()?,
+            b'R' => self.recache_secs = signed()?,
+            b'T' => self.exptime = signed()?,
+            b'O' if argument.len() > OPAQUE_BYTES_MAX => return Err(Error::OpaqueTooLong),
+            b'O' => self.opaque = Some(argument),
+            // Only asked back, or a hint to proxies.
+            b'c' | b'f' | b'k' | b's' | b'L' | b'P' => {}
+            _ => return Err(Error::InvalidFlag),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! The classic commands: which line is which request.
+
+use super::{Admin, AdminCommand, Arithmetic, BadRequest, GetLine, Parsed, Request, Store, Words};
+use crate::number::{parse_i64, parse_u32, parse_u64};
+use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, VALUE_BYTES_MAX, meta};
+
+/// Reads the command words of get, gets, gat or gats from a line that may not be whole. `None` if the input is none
+/// of them, or is too short to tell.
+#[inline]
+pub(super) fn retrieval(input: &[u8]) -> Option<Parsed<'_>> {
+    match input {
+        [b'g', b'e', b't', b' ', ..] => Some(request(Request::Get(GetLine::new(None, false)), 4)),
+        [b'g', b'e', b't', b's', b' ', ..] => {
+            Some(request(Request::Get(GetLine::new(None, true)), 5))
+        }
+        [b'g', b'a', b't', b' ', ..] => get_and_touch(input, 4, false),
+        [b'g', b'a', b't', b's', b' ', ..] => get_and_touch(input, 5, true),
+        _ => None,
+    }
+}
+
+/// Reads the exptime of gat and gats. `None` if the line ends before it, or it is not complete: either is for the
+/// path of whole lines to say.
+fn get_and_touch(input: &[u8], command_bytes: usize, with_cas: bool) -> Option<Parsed<'_>> {
+    let window = input.get(..=super::LINE_BYTES_MAX).unwrap_or(input);
+    let words = window.get(command_bytes..)?;
+    let start = words.iter().position(|byte| *byte != b' ')?;
+    let word = words.get(start..)?;
+    let end = memchr::memchr2(b' ', b'\n', word)?;
+    let exptime = word.get(..end)?;
+    let exptime = if word.get(end) == Some(&b'\n') {
+        exptime.strip_suffix(b"\r").unwrap_or(exptime)
+    } else {
+        exptime
+    };
+    if exptime.is_empty() {
+        return None;
+    }
+    let line = parse_i64(exptime).map_or_else(
+        || GetLine::refused(Error::Exptime, with_cas),
+        |exptime| GetLine::new(Some(exptime), with_cas),
+    );
+    Some(request(Request::Get(line), command_bytes + start + exptime.len()))
+}
+
+/// Reads a whole line, without its end, that took `consumed` bytes of the input.
+pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf) -> Parsed<'b> {
+    if line.len() < LINE_BYTES_MIN {
+        return bad(Error::Format, consumed);
+    }
+    // A line that begins with a space has an empty first word, which no command is.
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+    let (command, arguments) = line.split_at_checked(end).unwrap_or_default();
+    let words = Words::new(arguments);
+    match command {
+        b"set" => store(StoreMode::Set, false, words, consumed),
+        b"mg" | b"ms" | b"md" | b"ma" | b"me" | b"mn" => {
+            meta::parse(command, words, consumed, key_buf)
+        }
+        b"add" => store(StoreMode::Add, false, words, consumed),
+        b"replace" => store(StoreMode::Replace, false, words, consumed),
+        b"append" => store(StoreMode::Append, false, words, consumed),
+        b"prepend" => store(StoreMode::Prepend, false, words, consumed),
+        b"cas" => store(StoreMode::Set, true, words, consumed),
+        b"delete" => delete(words, consumed),
+        b"incr" => arithmetic(false, words, consumed),
+        b"decr" => arithmetic(true, words, consumed),
+        b"touch" => touch(words, consumed),
+        // With a key these do not come here.
+        b"get" | b"gets" | b"gat" | b"gats" => bad(Error::Format, consumed),
+        b"flush_all" => flush_all(words, consumed),
+        b"version" => request(Request::Version, consumed),
+        b"quit" => request(Request::Quit, consumed),
+        b"cache_memlimit" => admin(AdminCommand::CacheMemlimit, words, consumed),
+        b"extstore" => admin(AdminCommand::Extstore, words, consumed),
+        b"lru" => admin(AdminCommand::Lru, words, consumed),
+        b"lru_crawler" => admin(AdminCommand::LruCrawler, words, consumed),
+        b"refresh_certs" => admin(AdminCommand::RefreshCerts, words, consumed),
+        b"shutdown" => admin(AdminCommand::Shutdown, words, consumed),
+        b"slabs" => admin(AdminCommand::Slabs, words, consumed),
+        b"stats" => admin(AdminCommand::Stats, words, consumed),
+        b"verbosity" => admin(AdminCommand::Verbosity, words, consumed),
+        b"watch" => admin(AdminCommand::Watch, words, consumed),
+        _ => match words.split_last() {
+            Some((_, last)) if last.starts_with(b"HTTP/") => Parsed::Http,
+            _ => bad(Error::Command, consumed),
+        },
+    }
+}
+
+/// The shortest line that can be a command: `mn`.
+const LINE_BYTES_MIN: usize = 2;
+
+/// Bytes of the `\r\n` after a data block.
+pub(crate) const DATA_END_BYTES: u64 = 2;
+
+pub(crate) const fn request(request: Request<'_>, consumed: usize) -> Parsed<'_> {
+    Parsed::Request { request, consumed }
+}
+
+/// A refusal that noreply does not silence: the line is not even of a command's shape.
+pub(crate) const fn bad<'b>(error: Error, consumed: usize) -> Parsed<'b> {
+    Parsed::Bad(BadRequest { error, consumed, swallow: 0, silent: false })
+}
+
+/// A refusal of a line whose words are all there.
+const fn refused<'b>(error: Error, consumed: usize, noreply: bool) -> Parsed<'b> {
+    Parsed::Bad(BadRequest { error, consumed, swallow: 0, silent: noreply })
+}
+
+/// Splits off a last `noreply`. It counts only as the last word of all, and there even where a key is meant.
+#[inline]
+fn noreply(words: Words<'_>) -> (Words<'_>, bool) {
+    match words.split_last() {
+        Some((before, b"noreply")) => (before, true),
+        _ => (words, false),
+    }
+}
+
+fn store(mode: StoreMode, compares: bool, mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
+    let (_, noreply) = noreply(words);
+    let (Some(key), Some(flags), Some(exptime), Some(len)) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return bad(Error::Format, consumed);
+    };
+    let unique = if compares { words.next() } else { None };
+    if compares && unique.is_none() {
+        return bad(Error::Format, consumed);
+    }
+    let Some(len) = value_len(len) else {
+        return bad(Error::Format, consumed);
+    };
+    let fields = (parse_u32(flags), parse_i64(exptime), unique.map(parse_u64));
+    let (Some(flags), Some(exptime), None | Some(Some(_))) = fields else {
+        return refused_with_data(consumed, len, noreply);
+    };
+    if key.len() > KEY_BYTES_MAX {
+        return refused_with_data(consumed, len, noreply);
+    }
+    let cas = fields.2.flatten();
+    request(Request::Store(Store { mode, key, flags, exptime, len, cas, noreply }), consumed)
+}
+
+/// Reads the length of a data block.
+pub(crate) fn value_len(word: &[u8]) -> Option<u32> {
+    parse_u32(word).filter(|len| *len <= VALUE_BYTES_MAX)
+}
+
+const fn refused_with_data<'b>(consumed: usize, len: u32, noreply: bool) -> Parsed<'b> {
+    let swallow = len as u64 + DATA_END_BYTES;
+    Parsed::Bad(BadRequest { error: Error::Format, consumed, swallow, silent: noreply })
+}
+
+fn delete(words: Words<'_>, consumed: usize) -> Parsed<'_> {
+    let (_, noreply) = noreply(words);
+    let mut words = words;
+    let Some(key) = words.next() else {
+        return bad(Error::Format, consumed);
+    };
+    // Old clients send a hold-off time, `delete k 0`. Any other word is a mistake.
+    let (mut rest, _) = self::noreply(words);
+    let known = rest.next().is_none_or(|word| parse_u64(word).is_some()) && rest.is_empty();
+    if !known || key.len() > KEY_BYTES_MAX {
+        return refused(Error::Format, consumed, noreply);
+    }
+    request(Request::Delete { key, noreply }, consumed)
+}
+
+fn arithmetic(decrement: bool, mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
+    let (_, noreply) = noreply(words);
+    let (Some(key), Some(delta)) = (words.next(), words.next()) else {
+        return bad(Error::Format, consumed);
+    };
+    if key.len() > KEY_BYTES_MAX {
+        return refused(Error::Format, consumed, noreply);
+    }
+    let Some(delta) = parse_u64(delta) else {
+        return refused(Error::Delta, consumed, noreply);
+    };
+    request(Request::Arithmetic(Arithmetic { key, decrement, delta, noreply }), consumed)
+}
+
+fn touch(mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
+    let (_, noreply) = noreply(words);
+    let (Some(key), Some(exptime)) = (words.next(), words.next()) else {
+        return bad(Error::Format, consumed);
+    };
+    if key.len() > KEY_BYTES_MAX {
+        return refused(Error::Format, consumed, noreply);
+    }
+    let Some(exptime) = parse_i64(exptime) else {
+        return refused(Error::Exptime, consumed, noreply);
+    };
+    request(Request::Touch { key, exptime, noreply }, consumed)
+}
+
+fn flush_all(words: Words<'_>, consumed: usize) -> Parsed<'_> {
+    let (mut words, noreply) = noreply(words);
+    let exptime = match words.next().map(parse_i64) {
+        None => None,
+        Some(Some(exptime)) => Some(exptime),
+        Some(None) => return refused(Error::Exptime, consumed, noreply),
+    };
+    request(Request::FlushAll { exptime, noreply }, consumed)
+}
+
+fn admin(command: AdminCommand, words: Words<'_>, consumed: usize) -> Parsed<'_> {
+    let (words, noreply) = noreply(words);
+    request(Request::Admin(Admin { command, words, noreply }), consumed)
+}

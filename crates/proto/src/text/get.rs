@@ -1,0 +1,134 @@
+//! The lines of get, gets, gat and gats, which may be of any length and so are read key by key.
+
+use memchr::{memchr, memchr2};
+
+use crate::{Error, KEY_BYTES_MAX};
+
+/// A retrieval line whose command words have been consumed; its keys are still in the input.
+///
+/// Call [`GetLine::next_key`] until it answers `End` or `Bad`. This is all the state such a line needs between reads.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct GetLine {
+    /// The new expiry time of every item found: `gat` and `gats` only.
+    pub exptime: Option<i64>,
+    /// Whether each VALUE line ends in the cas unique: `gets` and `gats`.
+    pub with_cas: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    /// No key yet: a line that ends now is malformed.
+    NoKey,
+    /// At least one key.
+    SomeKey,
+    /// The line is refused: the rest of it is skipped.
+    Refused(Error),
+}
+
+/// What comes next on a retrieval line. Each says how many bytes of the input it has used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum KeyToken<'b> {
+    /// A key of 1 to 250 bytes.
+    Key {
+        /// The key.
+        key: &'b [u8],
+        /// Bytes used, spaces before the key included.
+        consumed: usize,
+    },
+    /// The line is over, and had a key: `END` is due.
+    End {
+        /// Bytes used: to the end of the line.
+        consumed: usize,
+    },
+    /// The line is over, and was refused: the error's line is due in place of `END`. Values found before a key that is
+    /// too long have been answered.
+    Bad {
+        /// What was wrong.
+        error: Error,
+        /// Bytes used: to the end of the line.
+        consumed: usize,
+    },
+    /// The next key is not complete: consume these bytes (which can be none) and come back with more.
+    Incomplete {
+        /// Bytes used: spaces, or what is left of a refused line.
+        consumed: usize,
+    },
+}
+
+impl GetLine {
+    pub(super) const fn new(exptime: Option<i64>, with_cas: bool) -> Self {
+        Self { exptime, with_cas, state: State::NoKey }
+    }
+
+    /// A line that is refused for its exptime: all its keys are skipped.
+    pub(super) const fn refused(error: Error, with_cas: bool) -> Self {
+        Self { exptime: None, with_cas, state: State::Refused(error) }
+    }
+
+    /// Takes the next key from `input`, which begins where the last call stopped consuming.
+    #[inline]
+    pub fn next_key<'b>(&mut self, input: &'b [u8]) -> KeyToken<'b> {
+        if matches!(self.state, State::Refused(_)) {
+            return self.end_of_refused(input);
+        }
+        let spaces = input.iter().take_while(|byte| **byte == b' ').count();
+        let word = input.get(spaces..).unwrap_or_default();
+        match word {
+            [] | [b'\r'] => return KeyToken::Incomplete { consumed: spaces },
+            [b'\n', ..] => return self.end(input, spaces + 1),
+            [b'\r', b'\n', ..] => return self.end(input, spaces + 2),
+            _ => {}
+        }
+        let window = word.get(..SCAN_BYTES).unwrap_or(word);
+        let key = match memchr2(b' ', b'\n', window) {
+            Some(end) => {
+                let (key, rest) = word.split_at_checked(end).unwrap_or_default();
+                if rest.first() == Some(&b'\n') {
+                    key.strip_suffix(b"\r").unwrap_or(key)
+                } else {
+                    key
+                }
+            }
+            // The byte after the longest key may be the `\r` of the line's end.
+            None if word.len() <= KEY_BYTES_MAX => {
+                return KeyToken::Incomplete { consumed: spaces };
+            }
+            None if word.len() == KEY_BYTES_MAX + 1 && word.ends_with(b"\r") => {
+                return KeyToken::Incomplete { consumed: spaces };
+            }
+            None => return self.refuse(input),
+        };
+        if key.len() > KEY_BYTES_MAX {
+            return self.refuse(input);
+        }
+        self.state = State::SomeKey;
+        KeyToken::Key { key, consumed: spaces + key.len() }
+    }
+
+    fn refuse<'b>(&mut self, input: &'b [u8]) -> KeyToken<'b> {
+        self.state = State::Refused(Error::Format);
+        self.end_of_refused(input)
+    }
+
+    fn end<'b>(&mut self, input: &'b [u8], consumed: usize) -> KeyToken<'b> {
+        match self.state {
+            State::SomeKey => KeyToken::End { consumed },
+            State::NoKey | State::Refused(_) => self.refuse(input),
+        }
+    }
+
+    fn end_of_refused<'b>(self, input: &'b [u8]) -> KeyToken<'b> {
+        let error = match self.state {
+            State::Refused(error) => error,
+            State::NoKey | State::SomeKey => Error::Format,
+        };
+        match memchr(b'\n', input) {
+            Some(newline) => KeyToken::Bad { error, consumed: newline + 1 },
+            None => KeyToken::Incomplete { consumed: input.len() },
+        }
+    }
+}
+
+/// How far the end of a key can be: the longest key, a `\r`, and the `\n`.
+const SCAN_BYTES: usize = KEY_BYTES_MAX + 2;

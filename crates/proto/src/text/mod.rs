@@ -1,0 +1,181 @@
+//! The text protocol: one line a request, and for storage commands a data block after it.
+//!
+//! [`parse`] is given everything unconsumed and answers with at most one request. It consumes only the line; the data
+//! block of a storage request (`len` bytes and `\r\n`) follows in the input and is the session's to stream. Of a
+//! retrieval line it consumes only the command words, since that line may be of any length: see [`GetLine`].
+//!
+//! Meta commands stand on the same lines; their words are read by [`crate::meta`].
+//!
+//! Source: memcached's `doc/protocol.txt`; where this differs is written in `docs/protocol.md`.
+
+pub(crate) mod classic;
+mod get;
+mod words;
+
+pub use get::{GetLine, KeyToken};
+pub use words::Words;
+
+use crate::{Error, KeyBuf, StoreMode, meta};
+
+/// The longest line, in bytes before its `\n`, of any command but a retrieval.
+pub const LINE_BYTES_MAX: usize = 2048;
+
+/// What the bytes are so far.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Parsed<'b> {
+    /// No whole line (of a retrieval: no whole command) yet. At most [`LINE_BYTES_MAX`] bytes need keeping.
+    Incomplete,
+    /// No line end within [`LINE_BYTES_MAX`]: close without an answer.
+    LineTooLong,
+    /// Someone speaks HTTP to us, perhaps through a browser: close without an answer.
+    Http,
+    /// A request.
+    Request {
+        /// What is asked.
+        request: Request<'b>,
+        /// Bytes of the input it used. A data block, or the keys of a retrieval, come after them.
+        consumed: usize,
+    },
+    /// A refused request; the connection goes on.
+    Bad(BadRequest),
+}
+
+/// A refused line.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BadRequest {
+    /// Why; [`Error::line`] is the answer.
+    pub error: Error,
+    /// Bytes of the input used: the line.
+    pub consumed: usize,
+    /// Bytes after them to read and drop: the refused request's data block with its `\r\n`. It need not have come yet.
+    pub swallow: u64,
+    /// Whether the client wrote noreply, which silences this error too.
+    pub silent: bool,
+}
+
+/// A text request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Request<'b> {
+    /// An administrator's command.
+    Admin(Admin<'b>),
+    /// incr or decr.
+    Arithmetic(Arithmetic<'b>),
+    /// delete.
+    Delete {
+        /// What to delete.
+        key: &'b [u8],
+        /// Whether the answer is dropped.
+        noreply: bool,
+    },
+    /// `flush_all`.
+    FlushAll {
+        /// When, by the rules of [`crate::exptime`]; `None` and negative mean now.
+        exptime: Option<i64>,
+        /// Whether the answer is dropped.
+        noreply: bool,
+    },
+    /// get, gets, gat or gats: the keys are to be taken from the input after `consumed`.
+    Get(GetLine),
+    /// A meta command.
+    Meta(meta::Request<'b>),
+    /// Close, after the answers before it have left.
+    Quit,
+    /// A storage command: its data block follows.
+    Store(Store<'b>),
+    /// touch.
+    Touch {
+        /// Whose expiry time to change.
+        key: &'b [u8],
+        /// The new one, by the rules of [`crate::exptime`].
+        exptime: i64,
+        /// Whether the answer is dropped.
+        noreply: bool,
+    },
+    /// version.
+    Version,
+}
+
+/// set, add, replace, append, prepend or cas.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Store<'b> {
+    /// Which; cas is `Set` with a `cas`.
+    pub mode: StoreMode,
+    /// The key, 1 to 250 bytes.
+    pub key: &'b [u8],
+    /// Client flags.
+    pub flags: u32,
+    /// Expiry time, by the rules of [`crate::exptime`].
+    pub exptime: i64,
+    /// Bytes in the data block, without its `\r\n`; at most [`crate::VALUE_BYTES_MAX`].
+    pub len: u32,
+    /// The cas unique the present item must have: the cas command only.
+    pub cas: Option<u64>,
+    /// Whether the answer is dropped.
+    pub noreply: bool,
+}
+
+/// incr or decr.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Arithmetic<'b> {
+    /// The counter's key.
+    pub key: &'b [u8],
+    /// decr rather than incr.
+    pub decrement: bool,
+    /// By how much.
+    pub delta: u64,
+    /// Whether the answer is dropped.
+    pub noreply: bool,
+}
+
+/// A command for administrators, with its words yet to be judged.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Admin<'b> {
+    /// Which.
+    pub command: AdminCommand,
+    /// The words after the command, without a last `noreply`.
+    pub words: Words<'b>,
+    /// Whether the last word was `noreply`. stats, watch and dumps answer all the same.
+    pub noreply: bool,
+}
+
+/// The commands of [`Admin`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AdminCommand {
+    /// `cache_memlimit`
+    CacheMemlimit,
+    /// `extstore`
+    Extstore,
+    /// `lru`
+    Lru,
+    /// `lru_crawler`
+    LruCrawler,
+    /// `refresh_certs`
+    RefreshCerts,
+    /// `shutdown`
+    Shutdown,
+    /// `slabs`
+    Slabs,
+    /// `stats`
+    Stats,
+    /// `verbosity`
+    Verbosity,
+    /// `watch`
+    Watch,
+}
+
+/// Reads the next request from `input`, everything unconsumed. `key_buf` holds a decoded base64 key, if there is one.
+#[inline]
+pub fn parse<'b>(input: &'b [u8], key_buf: &'b mut KeyBuf) -> Parsed<'b> {
+    if let [b'g', ..] = input
+        && let Some(parsed) = classic::retrieval(input)
+    {
+        return parsed;
+    }
+    let window = input.get(..=LINE_BYTES_MAX).unwrap_or(input);
+    let Some(newline) = memchr::memchr(b'\n', window) else {
+        return if input.len() > LINE_BYTES_MAX { Parsed::LineTooLong } else { Parsed::Incomplete };
+    };
+    let line = input.get(..newline).unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    classic::line(line, newline + 1, key_buf)
+}

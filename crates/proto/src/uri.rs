@@ -1,0 +1,18 @@
+//! Keys as `metadump` and watchers print them: everything but RFC 3986's unreserved characters as `%XX`.
+
+/// Appends `bytes`, percent-encoded in upper case hexadecimal.
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    for byte in bytes {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(*byte),
+            _ => out.extend([b'%', hex_digit(byte >> 4), hex_digit(byte & 0xf)]),
+        }
+    }
+}
+
+const fn hex_digit(nibble: u8) -> u8 {
+    match nibble {
+        0..=9 => b'0' + nibble,
+        _ => b'A' - 10 + nibble,
+    }
+}
