@@ -1,3 +1,75 @@
-//! Project tasks.
+//! Project tasks, one word each: what a person, a hook and CI call, and nothing else.
+//!
+//! Std only, so that it builds in seconds on a fresh clone. Every task is a list of steps; each step
+//! prints what it runs, and a table of the steps with their times closes the output. The first step
+//! that fails ends the task, with its own output as the reason.
 #![forbid(unsafe_code)]
-fn main() {}
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
+
+mod bench;
+mod fuzz;
+mod install;
+mod steps;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+use steps::{Steps, cargo};
+
+const USAGE: &str = "usage: cargo xtask TASK
+
+  ci            everything a change must pass: fmt, tidy, clippy, doc, test
+  test          installs what the tests need, says so, and runs every test
+  install       only the first half of `test`
+  e2e [NAME..]  only the tests against live servers, or those named
+  loom          the models of the lock-free protocols
+  miri          the unsafe code under Miri (needs a nightly toolchain)
+  fuzz [TARGET] [SECONDS]
+                all fuzz targets, or one, for this long each (default: 60 s in all)
+  tidy          the house rules that a program can check
+  bench ...     measurements; `cargo xtask bench` says which
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let Some((task, rest)) = args.split_first() else {
+        eprint!("{USAGE}");
+        return ExitCode::FAILURE;
+    };
+    if let Err(error) = std::env::set_current_dir(steps::root()) {
+        eprintln!("xtask: {}: {error}", steps::root().display());
+        return ExitCode::FAILURE;
+    }
+    let mut steps = Steps::default();
+    let outcome = match task.as_str() {
+        "bench" => return bench::run(rest),
+        "ci" => ci(&mut steps),
+        "e2e" => test::e2e(&mut steps, rest),
+        "fuzz" => fuzz::run(&mut steps, rest),
+        "install" => install::all(&mut steps),
+        "loom" => test::loom(&mut steps),
+        "miri" => test::miri(&mut steps),
+        "test" => test::all(&mut steps),
+        "tidy" => steps.check("tidy", tidy::run),
+        _ => {
+            eprint!("xtask: no task {task:?}\n{USAGE}");
+            return ExitCode::FAILURE;
+        }
+    };
+    steps.summary(&outcome);
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The gate: cheapest first, the tests last.
+fn ci(steps: &mut Steps) -> Result<(), String> {
+    steps.run("fmt", cargo(["fmt", "--all", "--check"]))?;
+    steps.check("tidy", tidy::run)?;
+    let mut clippy = cargo(["clippy", "--workspace", "--all-targets", "--locked", "--"]);
+    clippy.args(["-D", "warnings"]);
+    steps.run("clippy", clippy)?;
+    let mut doc =
+        cargo(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    steps.run("doc", doc)?;
+    test::all(steps)
+}

@@ -1,0 +1,89 @@
+//! Builds and runs the fuzz targets of `fuzz/` with libFuzzer and the address sanitizer.
+//!
+//! The flags are those of `cargo fuzz` 0.13, given by hand, so that nothing has to be installed and
+//! the stable toolchain will do (`RUSTC_BOOTSTRAP=1` lets it take `-Zsanitizer`; its sanitizer
+//! runtime ships with it). `cargo fuzz` itself works on the same folder.
+
+use crate::steps::{Steps, cargo, program, target};
+use std::fs;
+use std::path::Path;
+
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
+    -Cllvm-args=-simplifycfg-branch-fold-threshold=0 -Zsanitizer=address -Cdebug-assertions \
+    -Ccodegen-units=1";
+
+/// `cargo xtask fuzz [TARGET] [SECONDS]`.
+pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), String> {
+    match args {
+        [] => all(steps, 60),
+        [name] => build(steps).and_then(|()| one(steps, name, 60)),
+        [name, secs] => {
+            let secs = secs.parse().map_err(|_| format!("{secs:?} is no number of seconds"))?;
+            build(steps).and_then(|()| one(steps, name, secs))
+        }
+        _ => Err("usage: cargo xtask fuzz [TARGET] [SECONDS]".into()),
+    }
+}
+
+/// Every target: its stored inputs again, then new ones; `total_secs` is shared out among them.
+pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), String> {
+    let names = targets()?;
+    build(steps)?;
+    let share = (total_secs / u64::try_from(names.len()).unwrap_or(1).max(1)).max(1);
+    names.iter().try_for_each(|name| one(steps, name, share))
+}
+
+fn build(steps: &mut Steps) -> Result<(), String> {
+    let mut command = cargo(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bins"]);
+    command.args(["--target", TRIPLE]);
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS);
+    command.env("CARGO_TARGET_DIR", target().join("fuzz"));
+    steps.run("fuzz targets", command)
+}
+
+fn one(steps: &mut Steps, name: &str, secs: u64) -> Result<(), String> {
+    let corpus = target().join("fuzz/corpus").join(name);
+    let artifacts = format!("fuzz/artifacts/{name}/");
+    for folder in [corpus.as_path(), Path::new(&artifacts)] {
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    let mut command =
+        program(target().join("fuzz").join(TRIPLE).join("release").join(name), [corpus]);
+    let seeds = format!("fuzz/seeds/{name}");
+    if Path::new(&seeds).is_dir() {
+        command.arg(seeds);
+    }
+    command.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1", "-verbosity=0"]);
+    command.args([format!("-max_total_time={secs}"), format!("-artifact_prefix={artifacts}")]);
+    steps.run(&format!("fuzz {name}, {secs} s"), command)
+}
+
+/// The names of the `[[bin]]` sections of `fuzz/Cargo.toml`.
+fn targets() -> Result<Vec<String>, String> {
+    let text = fs::read_to_string("fuzz/Cargo.toml").map_err(|error| format!("fuzz: {error}"))?;
+    let names = bins(&text);
+    if names.is_empty() { Err("fuzz/Cargo.toml has no target".into()) } else { Ok(names) }
+}
+
+fn bins(manifest: &str) -> Vec<String> {
+    manifest
+        .split("[[bin]]")
+        .skip(1)
+        .filter_map(|section| section.lines().find_map(|line| line.trim().strip_prefix("name")))
+        .map(|rest| rest.trim_matches([' ', '=', '"']).to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_the_bins_of_the_manifest() {
+        let manifest = "[package]\nname = \"fuzz\"\n[[bin]]\nname = \"a\"\npath = \"a.rs\"\n\n[[bin]]\npath = \"b.rs\"\nname=\"b\"\n";
+        assert_eq!(bins(manifest), ["a", "b"]);
+    }
+}

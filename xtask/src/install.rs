@@ -1,0 +1,135 @@
+//! Installs what the tests need, and says what that is: Debian packages for the whole machine, and
+//! client libraries of other languages inside the target folder and `e2e/clients`.
+//!
+//! Each part is looked for first, so a second run installs nothing and takes a second.
+
+use crate::steps::{Steps, program, succeeds, target};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Debian packages, and what each is for.
+const PACKAGES: [(&str, &str); 9] = [
+    ("memcached", "the server that ours is compared with"),
+    ("libmemcached-tools", "memcapable, the protocol check of libmemcached"),
+    ("libmemcached-dev", "libmemcached, under the Python client pylibmc"),
+    ("zlib1g-dev", "the same"),
+    ("g++", "builds pylibmc and the fuzz targets"),
+    ("python3-venv", "the Python clients"),
+    ("python3-dev", "the same"),
+    ("strace", "makes system calls fail on purpose"),
+    ("faketime", "moves a server's clock"),
+];
+
+/// Programs that may also come from elsewhere; the Debian package is the fallback.
+const PROGRAMS: [(&str, &str, &str); 4] = [
+    ("go", "golang-go", "the Go client"),
+    ("node", "nodejs", "the Node clients"),
+    ("npm", "npm", "the same"),
+    ("python3", "python3", "the Python clients"),
+];
+
+/// Where the test tools are kept: the Python environment and the built Go client.
+pub(crate) fn tools() -> PathBuf {
+    target().join("e2e")
+}
+
+/// Installs everything that is missing.
+pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
+    debian(steps)?;
+    python(steps)?;
+    go(steps)?;
+    node(steps)
+}
+
+fn debian(steps: &mut Steps) -> Result<(), String> {
+    let mut missing: Vec<&str> = Vec::new();
+    println!("The tests need these Debian packages:");
+    for (name, reason) in PACKAGES {
+        let there = installed(name);
+        println!("  {name:<20} {reason}{}", if there { "" } else { " (will be installed)" });
+        if !there {
+            missing.push(name);
+        }
+    }
+    for (command, package, reason) in PROGRAMS {
+        let there = succeeds(program("sh", ["-c", &format!("command -v {command}")]));
+        println!("  {command:<20} {reason}{}", if there { "" } else { " (will be installed)" });
+        if !there {
+            missing.push(package);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    steps.run("apt update", privileged(&["apt-get", "update", "-q"]))?;
+    let mut words = vec!["apt-get", "install", "-q", "-y", "--no-install-recommends"];
+    words.extend(missing);
+    steps.run("apt install", privileged(&words))
+}
+
+fn installed(package: &str) -> bool {
+    let query = ["-W", "-f", "${Status}", package];
+    Command::new("dpkg-query")
+        .args(query)
+        .output()
+        .is_ok_and(|output| output.stdout.ends_with(b"install ok installed"))
+}
+
+/// The command as root: by itself, or through sudo where one is not root.
+fn privileged(words: &[&str]) -> Command {
+    let root = Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n");
+    let mut command = if root { program("env", words) } else { program("sudo", words) };
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn python(steps: &mut Steps) -> Result<(), String> {
+    let wanted = "e2e/clients/python/requirements.txt";
+    let venv = tools().join("venv");
+    if is_newer(&venv.join("done"), wanted) {
+        return Ok(());
+    }
+    println!("Python clients (pymemcache, pylibmc, python-binary-memcached): {}", venv.display());
+    let fresh = ["-m".as_ref(), "venv".as_ref(), "--clear".as_ref(), venv.as_os_str()];
+    steps.run("python venv", program("python3", fresh))?;
+    let pip = ["install", "--quiet", "--disable-pip-version-check", "-r", wanted];
+    steps.run("python clients", program(venv.join("bin/pip"), pip))?;
+    mark(&venv.join("done"))
+}
+
+fn go(steps: &mut Steps) -> Result<(), String> {
+    let binary = tools().join("go-client");
+    if is_newer(&binary, "e2e/clients/go/main.go") {
+        return Ok(());
+    }
+    println!("Go client (gomemcache): {}", binary.display());
+    let mut build = program("go", ["build".as_ref(), "-o".as_ref(), binary.as_os_str()]);
+    build.current_dir("e2e/clients/go");
+    steps.run("go client", build)
+}
+
+fn node(steps: &mut Steps) -> Result<(), String> {
+    let folder = "e2e/clients/node";
+    let done = Path::new(folder).join("node_modules/.done");
+    if is_newer(&done, &format!("{folder}/package-lock.json")) {
+        return Ok(());
+    }
+    println!("Node clients (memjs, memcached): {folder}/node_modules");
+    let mut command = program("npm", ["ci", "--no-audit", "--no-fund", "--ignore-scripts"]);
+    command.current_dir(folder);
+    steps.run("node clients", command)?;
+    mark(&done)
+}
+
+fn mark(path: &Path) -> Result<(), String> {
+    std::fs::write(path, "").map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// True when `made` exists and is not older than `source`.
+fn is_newer(made: &Path, source: &str) -> bool {
+    let time = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
+    match (time(made), time(Path::new(source))) {
+        (Some(made), Some(source)) => made >= source,
+        _ => false,
+    }
+}

@@ -1,0 +1,185 @@
+//! Steps: commands run in order, their times, and the count of tests that cargo reported.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The steps done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    done: Vec<(String, Duration, bool)>,
+    tests: Tally,
+}
+
+/// What cargo's `test result:` lines added up to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+}
+
+impl Steps {
+    /// Runs one command to its end; its output goes to the terminal as it comes.
+    pub(crate) fn run(&mut self, name: &str, mut command: Command) -> Result<(), String> {
+        announce(name, &command);
+        self.check(name, || match command.status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("{name}: {status}")),
+            Err(error) => Err(format!("{name}: {:?}: {error}", command.get_program())),
+        })
+    }
+
+    /// Runs a command of `cargo test`, whose `test result:` lines are added up. A run of no test at
+    /// all is a failure: nothing was shown.
+    pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), String> {
+        announce(name, &command);
+        let mut tally = Tally::default();
+        let outcome = self.check(name, || {
+            let mut child = command
+                .stdout(Stdio::piped())
+                .spawn()
+                .map_err(|error| format!("{name}: {:?}: {error}", command.get_program()))?;
+            if let Some(output) = child.stdout.take() {
+                for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                    let line = String::from_utf8_lossy(&line);
+                    println!("{line}");
+                    tally.add(&line);
+                }
+            }
+            match child.wait() {
+                Ok(status) if !status.success() => Err(format!("{name}: {status}")),
+                Ok(_) if tally.passed == 0 => Err(format!("{name}: ran no test")),
+                Ok(_) => Ok(()),
+                Err(error) => Err(format!("{name}: {error}")),
+            }
+        });
+        self.tests.passed += tally.passed;
+        self.tests.failed += tally.failed;
+        self.tests.ignored += tally.ignored;
+        outcome
+    }
+
+    /// Runs one step that is a function.
+    pub(crate) fn check(
+        &mut self,
+        name: &str,
+        step: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let start = Instant::now();
+        let outcome = step();
+        self.done.push((name.to_owned(), start.elapsed(), outcome.is_ok()));
+        outcome
+    }
+
+    /// One line a step with its time, then the tests in one line.
+    pub(crate) fn summary(&self, outcome: &Result<(), String>) {
+        println!();
+        for (name, time, passed) in &self.done {
+            let word = if *passed { "ok" } else { "FAILED" };
+            println!("{word:>6} {:>7.1} s  {name}", time.as_secs_f64());
+        }
+        if let Err(error) = outcome {
+            println!("\nfailed: {error}");
+        }
+        if self.tests != Tally::default() {
+            let Tally { passed, failed, ignored } = self.tests;
+            println!("\n{passed} passed, {failed} failed, {ignored} skipped");
+        }
+    }
+}
+
+impl Tally {
+    /// Adds a line such as `test result: ok. 22 passed; 0 failed; 0 ignored; ...`.
+    fn add(&mut self, line: &str) {
+        let Some(rest) = line.strip_prefix("test result: ") else { return };
+        let counts = rest.split_once(". ").map_or(rest, |(_, counts)| counts);
+        for part in counts.split("; ") {
+            match part.split_once(' ').map(|(number, word)| (number.parse::<usize>(), word)) {
+                Some((Ok(number), "passed")) => self.passed += number,
+                Some((Ok(number), "failed")) => self.failed += number,
+                Some((Ok(number), "ignored")) => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own).to_owned()
+}
+
+/// The folder that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// A command of the cargo that runs this.
+pub(crate) fn cargo<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(args);
+    command
+}
+
+/// A command of any program.
+pub(crate) fn program<S: AsRef<OsStr>>(
+    name: impl AsRef<OsStr>,
+    args: impl IntoIterator<Item = S>,
+) -> Command {
+    let mut command = Command::new(name);
+    command.args(args);
+    command
+}
+
+/// True when `command` runs and says yes; its output is not shown.
+pub(crate) fn succeeds(mut command: Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn announce(name: &str, command: &Command) {
+    let words: Vec<_> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let vars: Vec<_> = command
+        .get_envs()
+        .filter_map(|(key, value)| Some((key.to_string_lossy(), value?.to_string_lossy())))
+        .map(|(key, value)| format!("{key}={value:?} "))
+        .collect();
+    println!("\n==> {name}: {}{}", vars.concat(), words.join(" "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_binaries_add_up() {
+        let mut tally = Tally::default();
+        tally.add("running 3 tests");
+        tally.add("test result: ok. 22 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
+        tally.add("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured; finished in 1s");
+        assert_eq!(tally, Tally { passed: 27, failed: 2, ignored: 1 });
+    }
+
+    #[test]
+    fn a_run_without_tests_fails() {
+        let mut steps = Steps::default();
+        let silent = program("sh", ["-c", "echo 'test result: ok. 0 passed; 0 failed'"]);
+        assert!(steps.run_tests("nothing", silent).is_err());
+        let one = program("sh", ["-c", "echo 'test result: ok. 1 passed; 0 failed'"]);
+        assert!(steps.run_tests("something", one).is_ok());
+        let bad = program("sh", ["-c", "echo 'test result: ok. 1 passed; 0 failed'; exit 3"]);
+        assert!(steps.run_tests("failing", bad).is_err());
+    }
+}

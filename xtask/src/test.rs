@@ -1,0 +1,72 @@
+//! The tests, all of them: the workspace's own, the loom models, the fuzz targets on their stored
+//! inputs, and the tests against live servers.
+
+use crate::steps::{Steps, cargo, program, succeeds, target};
+use crate::{fuzz, install};
+use std::process::Command;
+
+/// How long `cargo xtask test` fuzzes, all targets together.
+const FUZZ_SECS: u64 = 60;
+
+/// What the README promises: installs what is missing, then runs everything.
+pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
+    install::all(steps)?;
+    let unit = ["test", "--workspace", "--exclude", "e2e", "--locked"];
+    steps.run_tests("tests of the workspace", cargo(unit))?;
+    loom(steps)?;
+    fuzz::all(steps, FUZZ_SECS)?;
+    e2e(steps, &[])
+}
+
+/// Every interleaving of the small models of the lock-free protocols.
+pub(crate) fn loom(steps: &mut Steps) -> Result<(), String> {
+    let mut command = cargo(["test", "-p", "store", "--release", "--locked", "--lib", "--tests"]);
+    command.args(["loom"]).env("RUSTFLAGS", "--cfg loom");
+    // A folder of its own: the flag would make cargo build everything again, both ways.
+    command.env("CARGO_TARGET_DIR", target().join("loom"));
+    steps.run_tests("loom models", command)
+}
+
+/// The crate with unsafe code, and the parsers, under Miri. Not a part of `test`: a machine may
+/// have no nightly toolchain and no way to get one.
+pub(crate) fn miri(steps: &mut Steps) -> Result<(), String> {
+    let nightly = ["run", "nightly", "cargo", "miri", "--version"];
+    if !succeeds(program("rustup", nightly)) {
+        let add = ["component", "add", "--toolchain", "nightly", "miri", "rust-src"];
+        steps.run("miri component", program("rustup", add))?;
+    }
+    let mut command = program("rustup", ["run", "nightly", "cargo", "miri", "test"]);
+    command.args(["-p", "store", "-p", "proto", "--lib"]);
+    command.env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation");
+    command.env("CARGO_TARGET_DIR", target().join("miri"));
+    steps.run_tests("miri", command)
+}
+
+/// The tests against live servers; `names` are test files of `e2e/tests`, none means all.
+pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), String> {
+    if !names.is_empty() {
+        install::all(steps)?;
+    }
+    steps.run("release server", cargo(["build", "--release", "-p", "holdall", "--locked"]))?;
+    let files: Vec<String> =
+        names.iter().flat_map(|name| ["--test".into(), name.clone()]).collect();
+    let mut command = cargo(["test", "-p", "e2e", "--locked", "--lib"]);
+    if files.is_empty() {
+        command.arg("--tests");
+    }
+    command.args(files);
+    steps.run_tests("end to end", with_tools(command))?;
+    if !names.is_empty() {
+        return Ok(());
+    }
+    // Once more with overflow checks and debug assertions in the server.
+    steps.run("debug server", cargo(["build", "-p", "holdall", "--locked"]))?;
+    let mut hostile = cargo(["test", "-p", "e2e", "--locked", "--test", "hostile"]);
+    hostile.env("HOLDALL_BIN", target().join("debug/holdall"));
+    steps.run_tests("hostile input, debug server", with_tools(hostile))
+}
+
+fn with_tools(mut command: Command) -> Command {
+    command.env("E2E_TOOLS", install::tools());
+    command
+}

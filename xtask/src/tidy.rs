@@ -1,0 +1,82 @@
+//! The house rules that a program can check. All breaches are reported, not the first alone.
+//!
+//! 1. Every `.rs` file opens with a `//!` header and has at most 900 lines.
+//! 2. `allow(unsafe_code` stands only in files that the unsafe list of ARCHITECTURE.md names, and
+//!    every crate but `store` says `#![forbid(unsafe_code)]`.
+//! 3. Crates depend upon each other in one direction only: [`MAY_USE`].
+//! 4. Every path that ARCHITECTURE.md names exists.
+
+mod rules;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which crates of the workspace each crate may use. One that is not here has no place yet.
+const MAY_USE: [(&str, &[&str]); 10] = [
+    ("bench", &["engine", "net", "proto", "server", "store"]),
+    ("e2e", &["proto", "testkit"]),
+    ("engine", &["proto", "store"]),
+    ("holdall", &["bench", "server"]),
+    ("net", &[]),
+    ("proto", &[]),
+    ("server", &["engine", "net", "proto", "store"]),
+    ("store", &[]),
+    ("testkit", &[]),
+    ("xtask", &[]),
+];
+
+/// Checks the whole tree, from the workspace's folder.
+pub(crate) fn run() -> Result<(), String> {
+    let map = fs::read_to_string("ARCHITECTURE.md").unwrap_or_default();
+    let mut breaches = Vec::new();
+    if map.is_empty() {
+        breaches.push("ARCHITECTURE.md: missing, and with it the unsafe list".to_owned());
+    }
+    for path in files(&["crates", "e2e", "fuzz", "xtask"])? {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
+        if name.ends_with(".rs") {
+            breaches.extend(rules::source(&name, &text, &map));
+        } else if name.ends_with("Cargo.toml") && !name.starts_with("fuzz/") {
+            breaches.extend(rules::dependencies(&name, &text, &MAY_USE));
+        }
+    }
+    let exists = |path: &str| Path::new(path).exists();
+    breaches.extend(rules::paths_named(&map, exists));
+    if breaches.is_empty() {
+        println!("\n==> tidy: no breach");
+        return Ok(());
+    }
+    println!("\n==> tidy:\n{}", breaches.join("\n"));
+    Err(format!("tidy: {} breaches", breaches.len()))
+}
+
+/// The files below these folders, built and fetched ones aside, in order.
+fn files(folders: &[&str]) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    let mut work: Vec<PathBuf> =
+        folders.iter().map(PathBuf::from).filter(|path| path.exists()).collect();
+    while let Some(folder) = work.pop() {
+        let entries =
+            fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        for entry in entries.map_while(Result::ok) {
+            let path = entry.path();
+            let name = entry.file_name();
+            if path.is_dir() {
+                if !["target", "node_modules", "corpus", "artifacts"]
+                    .iter()
+                    .any(|skip| name == *skip)
+                {
+                    work.push(path);
+                }
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    found.retain(|path| {
+        path.extension().is_some_and(|kind| kind == "rs") || path.ends_with("Cargo.toml")
+    });
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,129 @@
+//! The rules themselves, each a function from text to breaches.
+
+const LINES_MAX: usize = 900;
+
+/// Rules of one source file: header, length, unsafe.
+pub(super) fn source(name: &str, text: &str, map: &str) -> Vec<String> {
+    let mut breaches = Vec::new();
+    if !text.starts_with("//! ") {
+        breaches.push(format!("{name}: no `//!` header on the first line"));
+    }
+    let lines = text.lines().count();
+    if lines > LINES_MAX {
+        breaches.push(format!("{name}: {lines} lines, more than {LINES_MAX}"));
+    }
+    let quoted = "allow(unsafe_code";
+    let allows =
+        text.lines().any(|line| line.trim_start().starts_with("#") && line.contains(quoted));
+    if allows && !unsafe_list(map).contains(&format!("`{name}`")) {
+        breaches.push(format!("{name}: {quoted}) and not on the unsafe list of ARCHITECTURE.md"));
+    }
+    let crate_root = name.ends_with("src/lib.rs") || name.ends_with("src/main.rs");
+    let exempt = name.starts_with("crates/store/") || name.starts_with("fuzz/");
+    if crate_root && !exempt && !text.contains("#![forbid(unsafe_code)]") {
+        breaches.push(format!("{name}: no #![forbid(unsafe_code)]"));
+    }
+    breaches
+}
+
+/// The section of ARCHITECTURE.md whose heading speaks of unsafe.
+fn unsafe_list(map: &str) -> String {
+    let mut inside = false;
+    let mut list = String::new();
+    for line in map.lines() {
+        if line.starts_with('#') {
+            inside = line.to_ascii_lowercase().contains("unsafe");
+        } else if inside {
+            list.push_str(line);
+            list.push('\n');
+        }
+    }
+    list
+}
+
+/// The direction of dependencies, from one manifest.
+pub(super) fn dependencies(name: &str, text: &str, may_use: &[(&str, &[&str])]) -> Vec<String> {
+    let value = |line: &str| {
+        line.split_once('=').map(|(_, value)| value.trim().trim_matches('"').to_owned())
+    };
+    let Some(own) = text.lines().find(|line| line.starts_with("name")).and_then(value) else {
+        return vec![format!("{name}: no package name")];
+    };
+    let Some((_, allowed)) = may_use.iter().find(|(known, _)| *known == own) else {
+        return vec![format!("{name}: {own} has no place in xtask's table of who may use whom")];
+    };
+    let mut section = "";
+    let mut breaches = Vec::new();
+    for line in text.lines() {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+        }
+        // Tests may use what they need: testkit, and the crates around theirs.
+        let counts = section.ends_with("dependencies") && !section.contains("dev-");
+        let used = line.split(['=', '.', ' ']).next().unwrap_or_default();
+        let ours = may_use.iter().any(|(known, _)| *known == used);
+        if counts && ours && !allowed.contains(&used) {
+            breaches.push(format!("{name}: {own} may not use {used}"));
+        }
+    }
+    breaches
+}
+
+/// Paths in backticks that are gone.
+pub(super) fn paths_named(map: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let roots = ["crates/", "e2e/", "docs/", "xtask/", "fuzz/", ".ci/", "shared/"];
+    map.split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| roots.iter().any(|root| word.starts_with(root)))
+        .filter(|word| !word.contains(['*', ' ', '{', '<']))
+        .map(|word| word.split_once(':').map_or(word, |(path, _)| path))
+        .filter(|path| !exists(path))
+        .map(|path| format!("ARCHITECTURE.md: names {path}, which does not exist"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAP: &str = "# The map\n\n## Unsafe code\n\n- `crates/store/src/arena.rs`: memory\n\n## Rest\n`docs/gone.md`\n";
+
+    #[test]
+    fn a_good_file_has_no_breach() {
+        let text = "//! What it is.\n#![forbid(unsafe_code)]\n";
+        assert!(source("crates/net/src/lib.rs", text, MAP).is_empty());
+    }
+
+    #[test]
+    fn a_missing_header_a_long_file_and_a_missing_forbid_are_found() {
+        let text = "fn main() {}\n".repeat(901);
+        assert_eq!(source("crates/net/src/main.rs", &text, MAP).len(), 3);
+    }
+
+    #[test]
+    fn unsafe_is_allowed_only_on_the_list() {
+        let text = "//! Memory.\n#![allow(unsafe_code, reason = \"on the list\")]\n";
+        assert!(source("crates/store/src/arena.rs", text, MAP).is_empty());
+        assert_eq!(source("crates/store/src/table.rs", text, MAP).len(), 1);
+    }
+
+    #[test]
+    fn dependencies_run_one_way() {
+        let may_use: [(&str, &[&str]); 2] = [("engine", &["store"]), ("store", &[])];
+        let up = "[package]\nname = \"store\"\n[dependencies]\nengine.workspace = true\n";
+        let down = "[package]\nname = \"engine\"\n[dependencies]\nstore = { path = \"x\" }\n";
+        let tests = "[package]\nname = \"store\"\n[dev-dependencies]\nengine.workspace = true\n";
+        assert_eq!(dependencies("Cargo.toml", up, &may_use).len(), 1);
+        assert!(dependencies("Cargo.toml", down, &may_use).is_empty());
+        assert!(dependencies("Cargo.toml", tests, &may_use).is_empty());
+        assert_eq!(dependencies("Cargo.toml", "[package]\nname = \"new\"\n", &may_use).len(), 1);
+    }
+
+    #[test]
+    fn a_path_that_is_gone_is_found() {
+        let gone = paths_named(MAP, |path| path != "docs/gone.md");
+        assert_eq!(gone.len(), 1);
+        assert!(gone[0].contains("docs/gone.md"));
+    }
+}
