@@ -1,0 +1,278 @@
+//! incr and decr: a new item with the next number.
+//!
+//! The reservation has room for the number as it was seen; it is computed anew and written under the key's lock, so two
+//! increments start over only where a number gets longer between look and lock.
+
+use proto::number::parse_stored;
+use store::{Applied, Change, Draft, DraftError, Item, Liveness};
+
+use crate::mutate::NewValue;
+use crate::retrieve::remove_dead;
+use crate::stats::{ClassCounter, Counter};
+use crate::worker::{Key, Worker, live};
+
+/// Up or down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To no less than 0.
+    Decr,
+    /// Modulo 2^64.
+    Incr,
+}
+
+/// The item to create where there is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Vivify {
+    /// Its number.
+    pub initial: u64,
+    /// The store's deadline.
+    pub deadline: u32,
+    /// The key came as base64.
+    pub base64_key: bool,
+}
+
+/// `incr`, `decr`, and meta's `ma`.
+#[derive(Clone, Copy, Debug)]
+pub struct Arithmetic {
+    /// Up or down.
+    pub direction: Direction,
+    /// By how much.
+    pub delta: u64,
+    /// The cas unique that the item must have; 0 is none, as in the binary protocol.
+    pub compare: Option<u64>,
+    /// The new cas unique, else the store's next.
+    pub cas: Option<u64>,
+    /// A new deadline (meta `T`), else the item keeps its own.
+    pub deadline: Option<u32>,
+    /// The item to create on a miss.
+    pub vivify: Option<Vivify>,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// The new number.
+    Done {
+        /// The number.
+        number: u64,
+        /// The new cas unique as clients see it.
+        cas: u64,
+        /// The item's deadline before a new one was given.
+        deadline_before: u32,
+        /// The item was created.
+        is_created: bool,
+    },
+    /// The item has another cas unique.
+    Exists,
+    /// The value is no number.
+    NonNumeric,
+    /// There is none, and none was to be created.
+    NotFound,
+    /// Nothing could be evicted for the new item.
+    OutOfMemory,
+}
+
+/// An item's number and whatever else its successor keeps.
+struct Seen {
+    new: NewValue,
+    number: u64,
+    deadline_before: u32,
+    class: u8,
+}
+
+impl Worker {
+    /// `incr`, `decr` and `ma`. No section may be open.
+    pub fn arithmetic(&self, key: Key<'_>, how: &Arithmetic) -> Counted {
+        loop {
+            let seen = match self.look_at_number(key, how) {
+                Ok(seen) => seen,
+                Err(ended) => return ended,
+            };
+            let attempt = match (seen, how.vivify) {
+                (Some(seen), _) => self.link_number(key, how, &seen),
+                (None, Some(vivify)) => self.create_number(key, how, vivify),
+                (None, None) => {
+                    self.count(how.misses());
+                    return Counted::NotFound;
+                }
+            };
+            match attempt {
+                Ok(Some(counted)) => return counted,
+                Ok(None) => {}
+                Err(error) => {
+                    self.refused(error);
+                    return Counted::OutOfMemory;
+                }
+            }
+        }
+    }
+
+    /// The key's number; `Ok(None)` is a miss.
+    fn look_at_number(&self, key: Key<'_>, how: &Arithmetic) -> Result<Option<Seen>, Counted> {
+        let section = self.section();
+        let Some(found) = section.find(key.hash, key.bytes) else { return Ok(None) };
+        if found.liveness() != Liveness::Live {
+            self.unlink_dead(&section, key);
+            return Ok(None);
+        }
+        self.next_number(&found, how).map(Some)
+    }
+
+    /// What follows `item` by `how`.
+    fn next_number(&self, item: &Item<'_>, how: &Arithmetic) -> Result<Seen, Counted> {
+        let is_other =
+            how.compare.is_some_and(|unique| unique != 0 && !self.cas_matches(item, unique));
+        if is_other {
+            return Err(Counted::Exists);
+        }
+        let present = item.inline_value().and_then(parse_stored).ok_or(Counted::NonNumeric)?;
+        let number = match how.direction {
+            Direction::Decr => present.saturating_sub(how.delta),
+            Direction::Incr => present.wrapping_add(how.delta),
+        };
+        let new = NewValue {
+            flags: item.flags(),
+            deadline: how.deadline.unwrap_or_else(|| item.deadline()),
+            // A shorter number is padded with spaces to the old length, as memcached does.
+            value_len: digits(number).max(item.value_len()),
+            base64_key: item.is_base64_key(),
+        };
+        Ok(Seen { new, number, deadline_before: item.deadline(), class: item.class() })
+    }
+
+    /// Replaces the item by its successor; `None` when the successor's shape has changed since it was seen.
+    fn link_number(
+        &self,
+        key: Key<'_>,
+        how: &Arithmetic,
+        seen: &Seen,
+    ) -> Result<Option<Counted>, DraftError> {
+        let mut draft = Some(self.reserve(key, &seen.new)?);
+        let section = self.section();
+        let mut result = Ok(None);
+        let applied = section.update(key.hash, key.bytes, |present| {
+            let Some(item) = live(present) else { return remove_dead(present) };
+            let next = match self.next_number(item, how) {
+                Ok(next) => next,
+                Err(ended) => {
+                    result = Ok(Some(ended));
+                    return Change::Keep;
+                }
+            };
+            if next.new != seen.new {
+                return Change::Keep;
+            }
+            let Some(mut draft) = draft.take() else { return Change::Keep };
+            if let Err(error) = push_padded(&mut draft, next.number) {
+                result = Err(error);
+                return Change::Keep;
+            }
+            result = Ok(Some(Counted::Done {
+                number: next.number,
+                cas: 0,
+                deadline_before: next.deadline_before,
+                is_created: false,
+            }));
+            Change::Put { draft, cas: how.cas }
+        });
+        match applied {
+            Applied::Stored { cas } => {
+                self.count_class(seen.class, how.hits());
+                Ok(result?.map(|counted| counted.with_cas(self.shown_cas(cas))))
+            }
+            Applied::OutOfMemory => Err(DraftError::OutOfMemory),
+            Applied::Kept | Applied::Removed => result,
+        }
+    }
+
+    /// Links the initial number; `None` when the key has got an item meanwhile.
+    fn create_number(
+        &self,
+        key: Key<'_>,
+        how: &Arithmetic,
+        vivify: Vivify,
+    ) -> Result<Option<Counted>, DraftError> {
+        let value_len = digits(vivify.initial);
+        let new = NewValue {
+            flags: 0,
+            deadline: how.deadline.unwrap_or(vivify.deadline),
+            value_len,
+            base64_key: vivify.base64_key,
+        };
+        let mut draft = self.reserve(key, &new)?;
+        push_padded(&mut draft, vivify.initial)?;
+        let mut draft = Some(draft);
+        let section = self.section();
+        let applied = section.update(key.hash, key.bytes, |present| {
+            match draft.take_if(|_| live(present).is_none()) {
+                Some(draft) => Change::Put { draft, cas: how.cas },
+                None => Change::Keep,
+            }
+        });
+        match applied {
+            Applied::Stored { cas } => {
+                self.count(how.misses());
+                Ok(Some(Counted::Done {
+                    number: vivify.initial,
+                    cas: self.shown_cas(cas),
+                    deadline_before: vivify.deadline,
+                    is_created: true,
+                }))
+            }
+            Applied::OutOfMemory => Err(DraftError::OutOfMemory),
+            Applied::Kept | Applied::Removed => Ok(None),
+        }
+    }
+}
+
+impl Arithmetic {
+    fn hits(&self) -> ClassCounter {
+        match self.direction {
+            Direction::Decr => ClassCounter::DecrHits,
+            Direction::Incr => ClassCounter::IncrHits,
+        }
+    }
+
+    fn misses(&self) -> Counter {
+        match self.direction {
+            Direction::Decr => Counter::DecrMisses,
+            Direction::Incr => Counter::IncrMisses,
+        }
+    }
+}
+
+impl Counted {
+    fn with_cas(mut self, shown: u64) -> Self {
+        if let Self::Done { cas, .. } = &mut self {
+            *cas = shown;
+        }
+        self
+    }
+}
+
+/// Decimal digits of `number`.
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
+/// Fills the draft: `number` in decimal, then spaces.
+fn push_padded(draft: &mut Draft, number: u64) -> Result<(), DraftError> {
+    const SPACES: [u8; 64] = [b' '; 64];
+    draft.push(itoa::Buffer::new().format(number).as_bytes())?;
+    while draft.remaining() > 0 {
+        draft.push(&SPACES[..draft.remaining().min(SPACES.len())])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_those_that_are_written() {
+        for number in [0, 1, 9, 10, 99, 100, u64::MAX / 10, u64::MAX] {
+            assert_eq!(digits(number), number.to_string().len());
+        }
+    }
+}

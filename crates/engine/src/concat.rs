@@ -1,0 +1,199 @@
+//! append and prepend: a new item made of the present one and the bytes that came.
+//!
+//! ```text
+//!     look (copy an inline value, pin a chained one) -> reserve the whole -> fill -> link if nothing has changed, else look again
+//! ```
+//!
+//! A chained value is pinned so that it can be read outside a section: taking memory for the new pieces may evict, and that
+//! is not done while reading.
+
+use store::{Applied, Change, Draft, DraftError, Item, Liveness, Pin};
+
+use crate::mutate::{Condition, Mode, NewValue, Stored, Verdict};
+use crate::retrieve::remove_dead;
+use crate::stats::Counter;
+use crate::worker::{Key, Worker, live};
+
+/// The present value as it was seen, with what must not have changed when the new item is linked.
+struct Seen {
+    new: NewValue,
+    cas: u64,
+    value: Value,
+}
+
+enum Value {
+    Copy(Vec<u8>),
+    Pinned(Pin),
+}
+
+impl Seen {
+    /// Whether `item` is what was seen. A pinned value's memory is not reused, so its address tells; an inline value is
+    /// compared, since an explicit cas unique may come twice.
+    fn is_still(&self, item: &Item<'_>) -> bool {
+        if item.cas() != self.cas
+            || item.flags() != self.new.flags
+            || item.deadline() != self.new.deadline
+        {
+            return false;
+        }
+        match &self.value {
+            Value::Copy(bytes) => item.inline_value() == Some(bytes),
+            Value::Pinned(pin) => {
+                let mut first = None;
+                item.for_each_piece(|piece| {
+                    first.get_or_insert(piece.as_ptr());
+                });
+                first == Some(pin.bytes_at(0).as_ptr())
+            }
+        }
+    }
+
+    fn push_to(&self, draft: &mut Draft) -> Result<(), DraftError> {
+        match &self.value {
+            Value::Copy(bytes) => draft.push(bytes),
+            Value::Pinned(pin) => {
+                let mut offset = 0;
+                while offset < pin.value_len() {
+                    let piece = pin.bytes_at(offset);
+                    draft.push(piece)?;
+                    offset += piece.len();
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a look at the key found.
+enum Look {
+    Found(Seen),
+    Ended(Verdict),
+    Vivify(u32),
+}
+
+impl Worker {
+    /// `append` and `prepend` of `bytes`; flags, deadline and key form of the present item are kept, `new` counts only
+    /// where an item is created (meta `N`). No section may be open.
+    pub fn concat(
+        &self,
+        key: Key<'_>,
+        new: &NewValue,
+        condition: &Condition,
+        bytes: &[u8],
+    ) -> Stored {
+        self.count(Counter::CmdSet);
+        loop {
+            let attempt = match self.look(key, condition) {
+                Look::Ended(verdict) => return Stored::refused(verdict),
+                Look::Found(seen) => self.extend(key, &seen, condition, bytes),
+                Look::Vivify(deadline) => {
+                    let new = NewValue { deadline, value_len: bytes.len(), ..*new };
+                    self.create(key, &new, condition, bytes)
+                }
+            };
+            match attempt {
+                Ok(Some(stored)) => return stored,
+                Ok(None) => {}
+                Err(error) => return Stored::refused(self.refused(error)),
+            }
+        }
+    }
+
+    fn look(&self, key: Key<'_>, condition: &Condition) -> Look {
+        let section = self.section();
+        let found = section.find(key.hash, key.bytes);
+        let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
+            if found.is_some() {
+                self.unlink_dead(&section, key);
+            }
+            return match (condition.vivify_deadline, condition.compare) {
+                (_, Some(_)) => {
+                    self.count(Counter::CasMisses);
+                    Look::Ended(Verdict::NotFound)
+                }
+                (Some(deadline), None) => Look::Vivify(deadline),
+                (None, None) => Look::Ended(Verdict::NotStored),
+            };
+        };
+        if condition.compare.is_some_and(|unique| !self.cas_matches(&item, unique)) {
+            return Look::Ended(Verdict::Exists);
+        }
+        let value = match item.inline_value() {
+            Some(bytes) => Value::Copy(bytes.to_vec()),
+            None => match item.pin() {
+                Some(pin) => Value::Pinned(pin),
+                // Every pin is in use by readers who are slow to take their bytes.
+                None => return Look::Ended(Verdict::OutOfMemory),
+            },
+        };
+        let new = NewValue {
+            flags: item.flags(),
+            deadline: item.deadline(),
+            value_len: item.value_len(),
+            base64_key: item.is_base64_key(),
+        };
+        Look::Found(Seen { new, cas: item.cas(), value })
+    }
+
+    /// Links the longer item; `None` when what was seen is not there any more.
+    fn extend(
+        &self,
+        key: Key<'_>,
+        seen: &Seen,
+        condition: &Condition,
+        bytes: &[u8],
+    ) -> Result<Option<Stored>, DraftError> {
+        let value_len = seen.new.value_len.saturating_add(bytes.len());
+        let mut draft = self.reserve(key, &NewValue { value_len, ..seen.new })?;
+        if condition.mode == Mode::Prepend {
+            draft.push(bytes)?;
+            seen.push_to(&mut draft)?;
+        } else {
+            seen.push_to(&mut draft)?;
+            draft.push(bytes)?;
+        }
+        self.link(key, draft, condition, value_len, |present| {
+            live(present).is_some_and(|item| seen.is_still(item))
+        })
+    }
+
+    /// Links `bytes` as a new item; `None` when the key has got an item meanwhile.
+    fn create(
+        &self,
+        key: Key<'_>,
+        new: &NewValue,
+        condition: &Condition,
+        bytes: &[u8],
+    ) -> Result<Option<Stored>, DraftError> {
+        let mut draft = self.reserve(key, new)?;
+        draft.push(bytes)?;
+        self.link(key, draft, condition, bytes.len(), |present| live(present).is_none())
+    }
+
+    fn link(
+        &self,
+        key: Key<'_>,
+        draft: Draft,
+        condition: &Condition,
+        value_len: usize,
+        holds: impl FnOnce(Option<&Item<'_>>) -> bool,
+    ) -> Result<Option<Stored>, DraftError> {
+        let mut draft = Some(draft);
+        let section = self.section();
+        let applied = section.update(key.hash, key.bytes, |present| {
+            if holds(present)
+                && let Some(draft) = draft.take()
+            {
+                return Change::Put { draft, cas: condition.cas };
+            }
+            remove_dead(present)
+        });
+        match applied {
+            Applied::Stored { cas } => {
+                Ok(Some(Stored { verdict: Verdict::Stored, cas: self.shown_cas(cas), value_len }))
+            }
+            Applied::OutOfMemory => Err(DraftError::OutOfMemory),
+            Applied::Kept | Applied::Removed => Ok(None),
+        }
+    }
+}

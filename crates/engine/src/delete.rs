@@ -1,0 +1,112 @@
+//! delete, and meta's: by cas unique, to a stale item, to an empty one.
+
+use store::{Applied, Change, Draft, DraftError, Item};
+
+use crate::exptime::DEAD;
+use crate::mutate::{Marks, NewValue};
+use crate::retrieve::remove_dead;
+use crate::stats::{ClassCounter, Counter};
+use crate::worker::{Key, Worker, live};
+
+/// What is to become of the key's item.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delete {
+    /// The cas unique that it must have.
+    pub compare: Option<u64>,
+    /// Meta `I`: it stays, marked stale, with a new cas unique; the next reader wins the right to renew it.
+    pub invalidate: bool,
+    /// Meta `x`: it stays without value, with these client flags.
+    pub empty_flags: Option<u32>,
+    /// Meta `T`: the deadline of what stays. Else a stale item keeps its own, and an empty one has none.
+    pub deadline: Option<u32>,
+    /// Meta `E`: the cas unique of what stays, else the store's next.
+    pub cas: Option<u64>,
+}
+
+/// How a delete ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// The item is gone, or stale, or empty, as asked. `cas`: of what stays, as clients see it, else 0.
+    Done {
+        /// Cas unique.
+        cas: u64,
+    },
+    /// It has another cas unique.
+    Exists,
+    /// There is none.
+    NotFound,
+    /// Nothing could be evicted for the empty item.
+    OutOfMemory,
+}
+
+impl Worker {
+    /// `delete` and `md`. No section may be open.
+    pub fn delete(&self, key: Key<'_>, how: &Delete) -> Deleted {
+        let mut draft = None;
+        if let Some(flags) = how.empty_flags {
+            let deadline = if how.invalidate { DEAD } else { how.deadline.unwrap_or(0) };
+            let new = NewValue { flags, deadline, value_len: 0, base64_key: false };
+            match self.reserve(key, &new) {
+                Ok(reserved) => draft = Some(reserved),
+                Err(error) => {
+                    self.refused(error);
+                    return Deleted::OutOfMemory;
+                }
+            }
+        }
+        self.apply_delete(key, how, draft)
+    }
+
+    fn apply_delete(&self, key: Key<'_>, how: &Delete, mut draft: Option<Draft>) -> Deleted {
+        let section = self.section();
+        let mut deleted = Deleted::NotFound;
+        let applied = section.update(key.hash, key.bytes, |present| {
+            let Some(item) = live(present) else { return remove_dead(present) };
+            if how.compare.is_some_and(|unique| !self.cas_matches(item, unique)) {
+                deleted = Deleted::Exists;
+                return Change::Keep;
+            }
+            self.count_class(item.class(), ClassCounter::DeleteHits);
+            deleted = Deleted::Done { cas: 0 };
+            if let Some(draft) = draft.take() {
+                return Change::Put { draft, cas: how.cas };
+            }
+            if how.invalidate {
+                deleted = Deleted::Done { cas: self.mark_stale(item, how) };
+                return Change::Keep;
+            }
+            Change::Remove
+        });
+        match applied {
+            Applied::Stored { cas } => {
+                if how.invalidate {
+                    let deadline = how.deadline.unwrap_or(0);
+                    self.wake(&section, key, cas, Marks { deadline, stale: true, won: false });
+                }
+                Deleted::Done { cas: self.shown_cas(cas) }
+            }
+            Applied::OutOfMemory => {
+                self.refused(DraftError::OutOfMemory);
+                Deleted::OutOfMemory
+            }
+            Applied::Kept | Applied::Removed => {
+                if !matches!(deleted, Deleted::Done { .. }) {
+                    self.count(Counter::DeleteMisses);
+                }
+                deleted
+            }
+        }
+    }
+
+    /// Marks a linked item stale, under its key's lock; returns its new cas unique as shown.
+    fn mark_stale(&self, item: &Item<'_>, how: &Delete) -> u64 {
+        let cas = how.cas.unwrap_or_else(|| item.next_cas());
+        item.set_stale(true);
+        item.set_won(false);
+        item.set_cas(cas);
+        if let Some(deadline) = how.deadline {
+            item.set_deadline(deadline);
+        }
+        self.shown_cas(cas)
+    }
+}

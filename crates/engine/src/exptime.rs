@@ -1,0 +1,60 @@
+//! Exptimes as clients send them, and deadlines as the store keeps them.
+
+use proto::exptime::{Exptime, resolve};
+
+/// A deadline that has passed for any clock of ours: clocks begin at 2 (see [`crate::Settings::started_at_unix`]).
+pub const DEAD: u32 = 1;
+
+/// Converts a client's exptime to the store's deadline: the second since start at which the item is dead, 0 for never.
+///
+/// `now_secs` is seconds since start, `started_at_unix` the Unix time at which it was zero. A deadline past `u32::MAX`
+/// (136 years) becomes the latest one; nothing wraps.
+#[must_use]
+pub fn deadline_of(exptime: i64, now_secs: u32, started_at_unix: u64) -> u32 {
+    match resolve(exptime, u64::from(now_secs), started_at_unix) {
+        Exptime::AlreadyDead => DEAD,
+        Exptime::At(second) => u32::try_from(second).unwrap_or(u32::MAX).max(DEAD),
+        Exptime::Never => 0,
+    }
+}
+
+/// Seconds that an item with `deadline` has left, as meta's `t` shows them: `None` is never, and 0 is what an item
+/// that died in this very command has left.
+#[must_use]
+pub fn ttl_of(deadline: u32, now_secs: u32) -> Option<u32> {
+    (deadline != 0).then(|| deadline.saturating_sub(now_secs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 1_700_000_000;
+
+    #[test]
+    fn thirty_days_is_the_last_offset() {
+        assert_eq!(deadline_of(2_592_000, 10, START), 2_592_010);
+        assert_eq!(deadline_of(2_592_001, 10, START), DEAD);
+    }
+
+    #[test]
+    fn the_years_2038_and_2106_do_not_wrap() {
+        assert_eq!(deadline_of(1 << 31, 10, START), (1u32 << 31) - 1_700_000_000);
+        assert_eq!(deadline_of(1 << 32, 10, START), u32::try_from((1u64 << 32) - START).unwrap());
+        assert_eq!(deadline_of(i64::MAX, 10, START), u32::MAX);
+    }
+
+    #[test]
+    fn a_unix_time_before_the_start_and_a_negative_one_are_dead() {
+        assert_eq!(deadline_of(1_699_999_999, 10, START), DEAD);
+        assert_eq!(deadline_of(-1, 10, START), DEAD);
+        assert_eq!(deadline_of(0, 10, START), 0);
+    }
+
+    #[test]
+    fn time_left_never_goes_below_zero() {
+        assert_eq!(ttl_of(DEAD, 100), Some(0));
+        assert_eq!(ttl_of(0, 100), None);
+        assert_eq!(ttl_of(130, 100), Some(30));
+    }
+}

@@ -1,0 +1,221 @@
+//! mg: a get that may create, claim and invalidate.
+//!
+//! The plain case, nothing but flags to show, is as short as `get` and takes no lock. Only a claim (`W`: a stale item, or one
+//! whose time is nearly up), a new deadline or a new item does.
+
+use store::{Applied, Change, DraftError, Item, Liveness, Section};
+
+use crate::exptime::DEAD;
+use crate::mutate::{Marks, NewValue};
+use crate::retrieve::Miss;
+use crate::stats::{ClassCounter, Counter};
+use crate::worker::{Key, Worker, is_same, live};
+
+/// What `mg` asks for besides the item.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MetaGet {
+    /// `N`: create an empty item with this deadline where there is none; its creator wins.
+    pub vivify_deadline: Option<u32>,
+    /// `R`: with less than this many seconds left, one reader wins.
+    pub recache_secs: Option<u32>,
+    /// `T`: the new deadline.
+    pub deadline: Option<u32>,
+    /// `u`: leave recency and hit mark alone.
+    pub no_bump: bool,
+    /// `E`: the cas unique of an item that is created.
+    pub cas: Option<u64>,
+    /// The key came as base64: so does that of an item that is created.
+    pub base64_key: bool,
+}
+
+/// A found (or created) item and what is said of it: all as it was before this command, except the marks.
+#[derive(Clone, Copy)]
+pub struct MetaHit<'s> {
+    /// The item.
+    pub item: Item<'s>,
+    /// Read before.
+    pub is_fetched: bool,
+    /// Seconds since it was last read.
+    pub idle_secs: u32,
+    /// Its deadline before.
+    pub deadline_before: u32,
+    /// Its deadline now.
+    pub deadline: u32,
+    /// `W`: this reader is to renew it.
+    pub is_winner: bool,
+    /// `Z`: another reader is at it.
+    pub is_won: bool,
+    /// `X`: it is stale.
+    pub is_stale: bool,
+}
+
+impl std::fmt::Debug for MetaHit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaHit").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+impl<'s> MetaHit<'s> {
+    #[inline]
+    fn of(item: Item<'s>) -> Self {
+        Self {
+            item,
+            is_fetched: item.is_fetched(),
+            idle_secs: item.idle_secs(),
+            deadline_before: item.deadline(),
+            deadline: item.deadline(),
+            is_winner: false,
+            is_won: item.is_won(),
+            is_stale: item.is_stale(),
+        }
+    }
+}
+
+impl Worker {
+    /// `mg` without `N`. Usable inside a section: it never makes an item.
+    ///
+    /// # Errors
+    ///
+    /// The kind of miss; counted.
+    #[inline]
+    pub fn meta_get<'s>(
+        &self,
+        section: &Section<'s>,
+        key: Key<'_>,
+        how: &MetaGet,
+    ) -> Result<MetaHit<'s>, Miss> {
+        loop {
+            let found = section.find(key.hash, key.bytes);
+            let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
+                return Err(self.meta_miss(found.as_ref(), how));
+            };
+            let mut hit = MetaHit::of(item);
+            let is_claim = !hit.is_won && (hit.is_stale || self.is_late(&hit, how));
+            if (is_claim || how.deadline.is_some()) && !self.claim(section, key, how, &mut hit) {
+                // Replaced or flushed meanwhile.
+                continue;
+            }
+            self.count_meta_hit(&hit, how);
+            if !how.no_bump {
+                item.touch();
+            }
+            return Ok(hit);
+        }
+    }
+
+    /// `mg` with `N`: never a miss. `visit` is shown the item inside the section.
+    ///
+    /// # Errors
+    ///
+    /// When nothing can be evicted for the new item.
+    pub fn meta_get_or_create<T>(
+        &self,
+        key: Key<'_>,
+        how: &MetaGet,
+        visit: impl FnOnce(&MetaHit<'_>) -> T,
+    ) -> Result<T, DraftError> {
+        let deadline = how.vivify_deadline.unwrap_or(0);
+        loop {
+            {
+                let section = self.section();
+                let found = section.find(key.hash, key.bytes);
+                if live(found.as_ref()).is_some()
+                    && let Ok(hit) = self.meta_get(&section, key, how)
+                {
+                    return Ok(visit(&hit));
+                }
+            }
+            let new =
+                NewValue { flags: 0, deadline: DEAD, value_len: 0, base64_key: how.base64_key };
+            let mut draft = Some(self.reserve(key, &new).map_err(|error| {
+                self.refused(error);
+                error
+            })?);
+            let section = self.section();
+            let applied = section.update(key.hash, key.bytes, |present| {
+                match draft.take_if(|_| live(present).is_none()) {
+                    Some(draft) => Change::Put { draft, cas: how.cas },
+                    None => Change::Keep,
+                }
+            });
+            let cas = match applied {
+                Applied::Stored { cas } => cas,
+                Applied::OutOfMemory => {
+                    self.refused(DraftError::OutOfMemory);
+                    return Err(DraftError::OutOfMemory);
+                }
+                Applied::Kept | Applied::Removed => continue,
+            };
+            let marks = Marks { deadline, stale: false, won: true };
+            if !self.wake(&section, key, cas, marks) {
+                continue;
+            }
+            if let Some(item) = section.find(key.hash, key.bytes).filter(|item| item.cas() == cas) {
+                let hit = MetaHit { is_winner: true, is_won: false, ..MetaHit::of(item) };
+                self.count_meta_hit(&hit, how);
+                return Ok(visit(&hit));
+            }
+        }
+    }
+
+    /// `R`: little time is left.
+    #[inline]
+    fn is_late(&self, hit: &MetaHit<'_>, how: &MetaGet) -> bool {
+        how.recache_secs.is_some_and(|secs| {
+            hit.deadline != 0 && hit.deadline.saturating_sub(self.now_secs()) < secs
+        })
+    }
+
+    /// Under the key's lock: takes the win if nobody has, sets the deadline. False when the item is not linked any more.
+    #[cold]
+    fn claim(
+        &self,
+        section: &Section<'_>,
+        key: Key<'_>,
+        how: &MetaGet,
+        hit: &mut MetaHit<'_>,
+    ) -> bool {
+        let mut is_done = false;
+        section.update(key.hash, key.bytes, |present| {
+            let Some(item) = live(present).filter(|item| is_same(item, &hit.item)) else {
+                return Change::Keep;
+            };
+            hit.deadline_before = item.deadline();
+            hit.deadline = how.deadline.unwrap_or(hit.deadline_before);
+            if how.deadline.is_some() {
+                item.set_deadline(hit.deadline);
+            }
+            hit.is_stale = item.is_stale();
+            hit.is_won = item.is_won();
+            if !hit.is_won && (hit.is_stale || self.is_late(hit, how)) {
+                item.set_won(true);
+                hit.is_winner = true;
+            }
+            is_done = true;
+            Change::Keep
+        });
+        is_done
+    }
+
+    #[inline]
+    fn count_meta_hit(&self, hit: &MetaHit<'_>, how: &MetaGet) {
+        if how.deadline.is_some() {
+            self.count(Counter::CmdGat);
+            self.count(Counter::CmdTouch);
+            self.count_class(hit.item.class(), ClassCounter::TouchHits);
+        } else {
+            self.count_class(hit.item.class(), ClassCounter::GetHits);
+        }
+    }
+
+    fn meta_miss(&self, found: Option<&Item<'_>>, how: &MetaGet) -> Miss {
+        if how.deadline.is_some() {
+            self.count(Counter::CmdGat);
+            self.count(Counter::CmdTouch);
+            self.count(Counter::TouchMisses);
+        } else {
+            self.count(Counter::GetMisses);
+        }
+        self.miss(found)
+    }
+}

@@ -1,0 +1,250 @@
+//! set, add, replace, cas and meta's variants of them. (append and prepend: `concat.rs`.)
+//!
+//! A value is received into a draft, which is then linked under a condition:
+//!
+//! ```text
+//!     draft(key, new, condition) -> push bytes, as they come -> store(key, new, condition, draft)
+//!        \ refused: the old value goes, where the command is a set
+//! ```
+//!
+//! # Items that arrive marked
+//!
+//! A draft cannot carry meta's stale and won marks: they are set on a linked item. So that nobody sees the item without
+//! them, it is linked with a deadline in the past, a miss to everybody, and then given marks and deadline in one update
+//! ([`Worker::wake`]). A reader in between sees a miss, which in a cache is always a possible answer.
+
+use store::{Applied, Change, Draft, DraftError, Item, Liveness, Section};
+
+use crate::exptime::DEAD;
+use crate::retrieve::remove_dead;
+use crate::stats::{ClassCounter, Counter};
+use crate::worker::{Key, Worker, live};
+
+/// What is asked of the key's present state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It is absent.
+    Add,
+    /// It is present; the value goes behind the present one.
+    Append,
+    /// It is present; the value goes before the present one.
+    Prepend,
+    /// It is present.
+    Replace,
+    /// Nothing.
+    Set,
+}
+
+/// The condition under which a value is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Condition {
+    /// What is asked of the present state.
+    pub mode: Mode,
+    /// The cas unique that the present item must have: with set and replace this makes the command a `cas`.
+    pub compare: Option<u64>,
+    /// Meta `I`: where `compare` is lower than the present cas unique, store all the same, as stale.
+    pub invalidate: bool,
+    /// The new cas unique (meta `E`), else the store's next.
+    pub cas: Option<u64>,
+    /// Meta `ms N`: append and prepend create an absent key's item, with this deadline.
+    pub vivify_deadline: Option<u32>,
+}
+
+impl Condition {
+    /// The plain condition of `mode`.
+    #[must_use]
+    pub const fn of(mode: Mode) -> Self {
+        Self { mode, compare: None, invalidate: false, cas: None, vivify_deadline: None }
+    }
+
+    fn may_mark(&self) -> bool {
+        self.invalidate && self.compare.is_some()
+    }
+}
+
+/// A new value's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewValue {
+    /// Client flags.
+    pub flags: u32,
+    /// The store's deadline: [`Worker::deadline`].
+    pub deadline: u32,
+    /// Bytes of value.
+    pub value_len: usize,
+    /// The key came as base64 and is to be shown so.
+    pub base64_key: bool,
+}
+
+/// How a store ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The present item has another cas unique.
+    Exists,
+    /// A cas unique was given and there is no item.
+    NotFound,
+    /// The mode's condition does not hold.
+    NotStored,
+    /// Nothing could be evicted for it.
+    OutOfMemory,
+    /// Done.
+    Stored,
+    /// Over `-I`.
+    TooLarge,
+}
+
+/// A store's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// The new cas unique as clients see it; 0 unless stored.
+    pub cas: u64,
+    /// Bytes of the stored value: after an append, of the whole.
+    pub value_len: usize,
+}
+
+impl Stored {
+    pub(crate) const fn refused(verdict: Verdict) -> Self {
+        Self { verdict, cas: 0, value_len: 0 }
+    }
+}
+
+impl From<DraftError> for Verdict {
+    fn from(error: DraftError) -> Self {
+        match error {
+            DraftError::OutOfMemory => Self::OutOfMemory,
+            DraftError::TooLarge => Self::TooLarge,
+        }
+    }
+}
+
+/// What an item that arrived dead is given when it wakes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Marks {
+    pub(crate) deadline: u32,
+    pub(crate) stale: bool,
+    pub(crate) won: bool,
+}
+
+impl Worker {
+    /// Memory for a value that is to be stored under `condition`. No section may be open.
+    ///
+    /// # Errors
+    ///
+    /// When it is too large or nothing can be evicted; counted. The caller follows with [`Self::drop_stale`] where the
+    /// protocol asks for it, and swallows the value.
+    pub fn draft(
+        &self,
+        key: Key<'_>,
+        new: &NewValue,
+        condition: &Condition,
+    ) -> Result<Draft, Verdict> {
+        let deadline = if condition.may_mark() { DEAD } else { new.deadline };
+        self.reserve(key, &NewValue { deadline, ..*new }).map_err(|error| self.refused(error))
+    }
+
+    /// Counts a refused reservation.
+    pub fn refused(&self, error: DraftError) -> Verdict {
+        self.count(match error {
+            DraftError::OutOfMemory => Counter::StoreNoMemory,
+            DraftError::TooLarge => Counter::StoreTooLarge,
+        });
+        error.into()
+    }
+
+    /// After a refused set: the value that the client meant to overwrite must not be served any more.
+    pub fn drop_stale(&self, key: Key<'_>) {
+        self.section().update(key.hash, key.bytes, |present| match present {
+            Some(_) => Change::Remove,
+            None => Change::Keep,
+        });
+    }
+
+    /// Links a complete draft of `key` if `condition` holds. `new` and `condition` are those it was drafted with.
+    pub fn store(
+        &self,
+        key: Key<'_>,
+        new: &NewValue,
+        condition: &Condition,
+        draft: Draft,
+    ) -> Stored {
+        self.count(Counter::CmdSet);
+        let section = self.section();
+        let mut verdict = Verdict::Stored;
+        let mut marks = Marks { deadline: new.deadline, ..Marks::default() };
+        // The draft is taken out of here only to be linked: an unwanted one is dropped outside the key's lock.
+        let mut draft = Some(draft);
+        let applied = section.update(key.hash, key.bytes, |present| {
+            verdict = self.judge(present, condition, &mut marks);
+            match draft.take_if(|_| verdict == Verdict::Stored) {
+                Some(draft) => Change::Put { draft, cas: condition.cas },
+                None if live(present).is_none() => remove_dead(present),
+                None => Change::Keep,
+            }
+        });
+        match applied {
+            Applied::Stored { cas } => {
+                if condition.may_mark() {
+                    self.wake(&section, key, cas, marks);
+                }
+                Stored { verdict, cas: self.shown_cas(cas), value_len: new.value_len }
+            }
+            Applied::OutOfMemory => Stored::refused(self.refused(DraftError::OutOfMemory)),
+            Applied::Kept | Applied::Removed => Stored::refused(verdict),
+        }
+    }
+
+    /// Whether `condition` holds for the key's present item, counted where it is a `cas`.
+    fn judge(
+        &self,
+        present: Option<&Item<'_>>,
+        condition: &Condition,
+        marks: &mut Marks,
+    ) -> Verdict {
+        let Some(item) = live(present) else {
+            if condition.compare.is_some() && condition.mode != Mode::Add {
+                self.count(Counter::CasMisses);
+                return Verdict::NotFound;
+            }
+            return match condition.mode {
+                Mode::Add | Mode::Set => Verdict::Stored,
+                Mode::Append | Mode::Prepend | Mode::Replace => Verdict::NotStored,
+            };
+        };
+        if condition.mode == Mode::Add {
+            item.touch();
+            return Verdict::NotStored;
+        }
+        let Some(unique) = condition.compare else { return Verdict::Stored };
+        if self.cas_matches(item, unique) {
+            self.count_class(item.class(), ClassCounter::CasHits);
+            return Verdict::Stored;
+        }
+        if condition.invalidate && unique != 0 && unique < self.cas_of(item) {
+            self.count_class(item.class(), ClassCounter::CasHits);
+            *marks = Marks { deadline: item.deadline(), stale: true, won: item.is_won() };
+            return Verdict::Stored;
+        }
+        self.count_class(item.class(), ClassCounter::CasBadval);
+        Verdict::Exists
+    }
+
+    /// Gives an item that was linked dead its marks and its deadline. False when it is not there any more.
+    pub(crate) fn wake(&self, section: &Section<'_>, key: Key<'_>, cas: u64, marks: Marks) -> bool {
+        let mut is_awake = false;
+        section.update(key.hash, key.bytes, |present| {
+            if let Some(item) = present
+                && item.cas() == cas
+                && item.deadline() == DEAD
+                && item.liveness() != Liveness::Flushed
+            {
+                item.set_stale(marks.stale);
+                item.set_won(marks.won);
+                item.set_deadline(marks.deadline);
+                is_awake = true;
+            }
+            Change::Keep
+        });
+        is_awake
+    }
+}

@@ -1,0 +1,138 @@
+//! What all workers share: the store, the settings, a pending flush, the register of counters.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use store::Store;
+
+use crate::exptime::deadline_of;
+use crate::stats::{Counters, Totals};
+
+/// Settings that change what commands mean.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// `false` (`-C`): cas uniques are shown as 0 and never match.
+    pub cas_enabled: bool,
+    /// `false` (`-F`): `flush_all` is refused.
+    pub flush_enabled: bool,
+    /// Unix time, in seconds, at which the clock given to [`crate::Worker::begin_turn`] was zero. The clock must have
+    /// begun at 2: deadline 0 means "never", and 1 is in the past of everybody.
+    pub started_at_unix: u64,
+}
+
+/// `flush_all` under `-F`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushNotAllowed;
+
+/// The engine's shared part; one a server.
+pub struct Shared {
+    store: Arc<Store>,
+    settings: Settings,
+    /// Second since start at which everything dies; 0 when no flush is pending.
+    flush_at_secs: AtomicU32,
+    stats: Mutex<Register>,
+}
+
+struct Register {
+    workers: Vec<Arc<Counters>>,
+    /// Sums at the last `stats reset`.
+    baseline: Totals,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The engine over `store`.
+    #[must_use]
+    pub fn new(store: Arc<Store>, settings: Settings) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            settings,
+            flush_at_secs: AtomicU32::new(0),
+            stats: Mutex::new(Register { workers: Vec::new(), baseline: Totals::zero() }),
+        })
+    }
+
+    /// The store beneath.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The settings given at the start.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// Sums of all workers' counters since the last reset.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let register = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = register.sum();
+        totals.subtract(&register.baseline);
+        totals
+    }
+
+    /// `stats reset`: counters count from zero again; gauges are left alone.
+    pub fn reset_stats(&self) {
+        let mut register = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        register.baseline = register.sum();
+        self.store.reset_stats();
+    }
+
+    /// Counters of a new worker, in the register for good: what it counted stays counted when it ends.
+    pub(crate) fn register(&self) -> Arc<Counters> {
+        let counters = Arc::new(Counters::new());
+        let mut register = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        register.workers.push(Arc::clone(&counters));
+        counters
+    }
+
+    /// `flush_all`: what is linked now, or when `exptime` comes, dies. 0, a negative and a past time mean now; a new
+    /// flush replaces a pending one.
+    pub(crate) fn flush(&self, exptime: i64, now_secs: u32) -> Result<(), FlushNotAllowed> {
+        if !self.settings.flush_enabled {
+            return Err(FlushNotAllowed);
+        }
+        let at_secs = deadline_of(exptime, now_secs, self.settings.started_at_unix);
+        if at_secs > now_secs {
+            self.flush_at_secs.store(at_secs, Ordering::Relaxed);
+        } else {
+            self.flush_at_secs.store(0, Ordering::Relaxed);
+            self.store.flush();
+        }
+        Ok(())
+    }
+
+    /// Does a pending flush whose time has come. Called by every worker once a turn; one of them does it.
+    #[inline]
+    pub(crate) fn flush_if_due(&self, now_secs: u32) {
+        let at_secs = self.flush_at_secs.load(Ordering::Relaxed);
+        if at_secs != 0 && at_secs <= now_secs {
+            let claim = self.flush_at_secs.compare_exchange(
+                at_secs,
+                0,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if claim.is_ok() {
+                self.store.flush();
+            }
+        }
+    }
+}
+
+impl Register {
+    fn sum(&self) -> Totals {
+        let mut totals = Totals::zero();
+        for worker in &self.workers {
+            totals.add(worker);
+        }
+        totals
+    }
+}

@@ -1,0 +1,206 @@
+//! Counters: each named once, written by one worker, summed by whoever asks.
+//!
+//! A worker's counter is an atomic only so that others may read it: the owner loads and stores, it never needs a
+//! read-modify-write. Counters are never set back. `stats reset` remembers the present sums and subtracts them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Slab classes a counter is kept for: a class is a `u8`.
+pub(crate) const CLASSES: usize = 256;
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $enum:ident, $list:ident: $($(#[$line:meta])* $variant:ident = $name:literal,)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $enum { $($(#[$line])* $variant,)* }
+
+        /// Every one of them with memcached's name for it.
+        pub const $list: &[($enum, &str)] = &[$(($enum::$variant, $name),)*];
+    };
+}
+
+counters! {
+    /// What a worker counts as a whole.
+    Counter, COUNTERS:
+    /// Logins tried.
+    AuthCmds = "auth_cmds",
+    /// Logins refused.
+    AuthErrors = "auth_errors",
+    /// `cas` on an absent key.
+    CasMisses = "cas_misses",
+    /// `flush_all`.
+    CmdFlush = "cmd_flush",
+    /// `gat` and its like: they count into `cmd_get`, but neither into hits nor misses of `get`.
+    CmdGat = "cmd_gat",
+    /// Meta commands.
+    CmdMeta = "cmd_meta",
+    /// Values received.
+    CmdSet = "cmd_set",
+    /// `touch` and `gat`.
+    CmdTouch = "cmd_touch",
+    /// Times a connection gave way after `-R` commands.
+    ConnYields = "conn_yields",
+    /// `decr` on an absent key.
+    DecrMisses = "decr_misses",
+    /// `delete` of an absent key.
+    DeleteMisses = "delete_misses",
+    /// Misses because of the item's deadline.
+    GetExpired = "get_expired",
+    /// Misses because of a flush.
+    GetFlushed = "get_flushed",
+    /// Keys asked for and not there.
+    GetMisses = "get_misses",
+    /// `incr` on an absent key.
+    IncrMisses = "incr_misses",
+    /// Values refused because nothing could be evicted.
+    StoreNoMemory = "store_no_memory",
+    /// Values refused for their size.
+    StoreTooLarge = "store_too_large",
+    /// `touch` and `gat` of an absent key.
+    TouchMisses = "touch_misses",
+}
+
+counters! {
+    /// What a worker counts per slab class; the whole is the sum.
+    ClassCounter, CLASS_COUNTERS:
+    /// `get` found the key.
+    GetHits = "get_hits",
+    /// `delete` found it.
+    DeleteHits = "delete_hits",
+    /// `incr` found it.
+    IncrHits = "incr_hits",
+    /// `decr` found it.
+    DecrHits = "decr_hits",
+    /// `cas` stored.
+    CasHits = "cas_hits",
+    /// `cas` found another cas unique.
+    CasBadval = "cas_badval",
+    /// `touch` and `gat` found it.
+    TouchHits = "touch_hits",
+}
+
+/// One worker's counters.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    whole: [AtomicU64; COUNTERS.len()],
+    classes: Box<[[AtomicU64; CLASS_COUNTERS.len()]]>,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self {
+            whole: Default::default(),
+            classes: (0..CLASSES).map(|_| Default::default()).collect(),
+        }
+    }
+
+    /// Adds one. For the owning worker alone: two writers would lose counts.
+    #[inline]
+    pub(crate) fn add(&self, counter: Counter) {
+        bump(&self.whole[counter as usize]);
+    }
+
+    /// Adds one to `counter` of `class`, by the same rule.
+    #[inline]
+    pub(crate) fn add_class(&self, class: u8, counter: ClassCounter) {
+        bump(&self.classes[usize::from(class)][counter as usize]);
+    }
+}
+
+/// Relaxed: a reader wants a recent number, and orders nothing by it.
+#[inline]
+fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+/// Sums over workers.
+#[derive(Clone, Debug)]
+pub struct Totals {
+    whole: [u64; COUNTERS.len()],
+    classes: Vec<[u64; CLASS_COUNTERS.len()]>,
+}
+
+impl Totals {
+    pub(crate) fn zero() -> Self {
+        Self { whole: [0; COUNTERS.len()], classes: vec![[0; CLASS_COUNTERS.len()]; CLASSES] }
+    }
+
+    pub(crate) fn add(&mut self, worker: &Counters) {
+        for (sum, counter) in self.whole.iter_mut().zip(&worker.whole) {
+            *sum = sum.wrapping_add(counter.load(Ordering::Relaxed));
+        }
+        for (sums, counters) in self.classes.iter_mut().zip(&worker.classes) {
+            for (sum, counter) in sums.iter_mut().zip(counters) {
+                *sum = sum.wrapping_add(counter.load(Ordering::Relaxed));
+            }
+        }
+    }
+
+    pub(crate) fn subtract(&mut self, baseline: &Self) {
+        for (sum, base) in self.whole.iter_mut().zip(&baseline.whole) {
+            *sum = sum.wrapping_sub(*base);
+        }
+        for (sums, bases) in self.classes.iter_mut().zip(&baseline.classes) {
+            for (sum, base) in sums.iter_mut().zip(bases) {
+                *sum = sum.wrapping_sub(*base);
+            }
+        }
+    }
+
+    /// A worker-wide counter's sum.
+    #[must_use]
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.whole[counter as usize]
+    }
+
+    /// One class's sum.
+    #[must_use]
+    pub fn of_class(&self, class: u8, counter: ClassCounter) -> u64 {
+        self.classes[usize::from(class)][counter as usize]
+    }
+
+    /// The sum over all classes.
+    #[must_use]
+    pub fn of_all_classes(&self, counter: ClassCounter) -> u64 {
+        self.classes.iter().map(|class| class[counter as usize]).sum()
+    }
+
+    /// memcached's `cmd_get`: keys asked for, by whatever command.
+    #[must_use]
+    pub fn cmd_get(&self) -> u64 {
+        self.of_all_classes(ClassCounter::GetHits)
+            + self.get(Counter::GetMisses)
+            + self.get(Counter::CmdGat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_stands_once() {
+        let mut names: Vec<_> = COUNTERS.iter().map(|(_, name)| *name).collect();
+        names.extend(CLASS_COUNTERS.iter().map(|(_, name)| *name));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn a_reset_subtracts_what_was_counted_before() {
+        let (counters, mut before, mut after) = (Counters::new(), Totals::zero(), Totals::zero());
+        counters.add(Counter::CmdFlush);
+        counters.add_class(7, ClassCounter::GetHits);
+        before.add(&counters);
+        counters.add_class(7, ClassCounter::GetHits);
+        counters.add(Counter::GetMisses);
+        after.add(&counters);
+        after.subtract(&before);
+        assert_eq!(after.get(Counter::CmdFlush), 0);
+        assert_eq!(after.of_class(7, ClassCounter::GetHits), 1);
+        assert_eq!(after.cmd_get(), 2);
+    }
+}

@@ -1,0 +1,166 @@
+//! One thread's way into the engine.
+
+use std::sync::Arc;
+
+use store::{Draft, DraftError, Item, Liveness, NewItem, Participant, Section};
+
+use crate::exptime::deadline_of;
+use crate::mutate::NewValue;
+use crate::shared::{FlushNotAllowed, Shared};
+use crate::stats::{ClassCounter, Counter, Counters};
+
+/// A key with its hash, which is computed once a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'k> {
+    /// The key, 1 to 250 bytes.
+    pub bytes: &'k [u8],
+    /// [`store::Store::hash`] of it.
+    pub hash: u64,
+}
+
+/// A worker's engine: its membership in the store and its counters. Stays in its thread.
+pub struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) participant: Participant,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Joins the calling thread; `None` when the store has as many participants as it was built for.
+    #[must_use]
+    pub fn join(shared: &Arc<Shared>) -> Option<Self> {
+        let participant = shared.store().join()?;
+        Some(Self { shared: Arc::clone(shared), participant, counters: shared.register() })
+    }
+
+    /// Start of a turn: sets this thread's clock, in seconds since start, and does a flush that has come due.
+    pub fn begin_turn(&self, now_secs: u32) {
+        self.participant.begin_turn(now_secs);
+        self.shared.flush_if_due(now_secs);
+    }
+
+    /// Between connections: nothing found earlier is held any more.
+    #[inline]
+    pub fn quiesce(&self) {
+        self.participant.quiesce();
+    }
+
+    /// About to sleep.
+    pub fn rest(&self) {
+        self.participant.rest();
+    }
+
+    /// This thread's clock: seconds since start.
+    #[inline]
+    #[must_use]
+    pub fn now_secs(&self) -> u32 {
+        self.participant.now_secs()
+    }
+
+    /// The shared part.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The membership in the store, for walks and observers.
+    #[must_use]
+    pub fn participant(&self) -> &Participant {
+        &self.participant
+    }
+
+    /// A read section; items found in it are valid until it is dropped. Only [`Self::get`], [`Self::get_and_touch`] and
+    /// prefetches are called while it lives: whatever makes a new item opens its own.
+    #[inline]
+    #[must_use]
+    pub fn section(&self) -> Section<'_> {
+        self.participant.section()
+    }
+
+    /// A key, hashed.
+    #[inline]
+    #[must_use]
+    pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        Key { bytes, hash: self.shared.store().hash(bytes) }
+    }
+
+    /// The store's deadline for a client's exptime.
+    #[inline]
+    #[must_use]
+    pub fn deadline(&self, exptime: i64) -> u32 {
+        if exptime == 0 {
+            return 0;
+        }
+        deadline_of(exptime, self.now_secs(), self.shared.settings().started_at_unix)
+    }
+
+    /// The item's cas unique as clients see it: 0 under `-C`.
+    #[inline]
+    #[must_use]
+    pub fn cas_of(&self, item: &Item<'_>) -> u64 {
+        self.shown_cas(item.cas())
+    }
+
+    /// `flush_all`.
+    ///
+    /// # Errors
+    ///
+    /// Under `-F`; it is counted all the same.
+    pub fn flush_all(&self, exptime: i64) -> Result<(), FlushNotAllowed> {
+        self.count(Counter::CmdFlush);
+        self.shared.flush(exptime, self.now_secs())
+    }
+
+    /// Counts what only the protocol knows (logins, meta commands, yields).
+    #[inline]
+    pub fn count(&self, counter: Counter) {
+        self.counters.add(counter);
+    }
+
+    #[inline]
+    pub(crate) fn count_class(&self, class: u8, counter: ClassCounter) {
+        self.counters.add_class(class, counter);
+    }
+
+    /// A cas unique as shown to clients.
+    #[inline]
+    pub(crate) fn shown_cas(&self, cas: u64) -> u64 {
+        if self.shared.settings().cas_enabled { cas } else { 0 }
+    }
+
+    /// Whether the client's cas unique names this item. 0 names none.
+    #[inline]
+    pub(crate) fn cas_matches(&self, item: &Item<'_>, unique: u64) -> bool {
+        unique != 0 && self.cas_of(item) == unique
+    }
+
+    /// Memory for an item of `key`; no section may be open.
+    pub(crate) fn reserve(&self, key: Key<'_>, new: &NewValue) -> Result<Draft, DraftError> {
+        self.participant.draft(NewItem {
+            key: key.bytes,
+            flags: new.flags,
+            deadline: new.deadline,
+            value_len: new.value_len,
+            base64_key: new.base64_key,
+        })
+    }
+}
+
+/// Whether two findings of one section are the same item. Within a section memory that was found is not reused, so
+/// equal addresses mean equal items.
+#[inline]
+pub(crate) fn is_same(one: &Item<'_>, other: &Item<'_>) -> bool {
+    std::ptr::eq(one.key(), other.key())
+}
+
+/// The item, if it is neither expired nor flushed.
+#[inline]
+pub(crate) fn live<'i, 's>(item: Option<&'i Item<'s>>) -> Option<&'i Item<'s>> {
+    item.filter(|item| item.liveness() == Liveness::Live)
+}
