@@ -22,6 +22,8 @@ pub(crate) unsafe trait Zeroed: Sync {}
 unsafe impl Zeroed for crate::sync::AtomicU32 {}
 // SAFETY: an atomic integer; every bit pattern is a value.
 unsafe impl Zeroed for crate::sync::AtomicU64 {}
+// SAFETY: made of atomic integers alone.
+unsafe impl Zeroed for crate::table::Bucket {}
 
 #[cfg(not(loom))]
 mod mapped {

@@ -1,1 +1,150 @@
-//! Models of reclamation: the memory of what a reader found is not written while the reader may use it.
+//! Models of reclamation: an item's memory is not reused while a reader may be using the item.
+//!
+//! What could go wrong: a reader finds a reference, another thread unlinks it and writes into its memory too early. It
+//! shows in two ways. The reader's `payload` is no longer intact; or the reader's use is not ordered before the reuse,
+//! which is seen by the reclaimer missing the reader's `touched`, a relaxed store in the same section.
+
+use super::Qsbr;
+use crate::sync::{AtomicU32, Ordering};
+use loom::sync::Arc;
+use loom::thread;
+
+const LINKED: u32 = 1;
+const REUSED: u32 = 2;
+
+struct World {
+    qsbr: Qsbr,
+    /// `LINKED` while the item can be found.
+    link: AtomicU32,
+    payload: AtomicU32,
+    touched: AtomicU32,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            qsbr: Qsbr::new(2),
+            link: AtomicU32::new(LINKED),
+            payload: AtomicU32::new(LINKED),
+            touched: AtomicU32::new(0),
+        })
+    }
+
+    /// One section's lookup and use of what it found; whether it found anything.
+    fn look_up(&self) -> bool {
+        if self.link.load(Ordering::Acquire) != LINKED {
+            return false;
+        }
+        self.touched.store(1, Ordering::Relaxed);
+        assert_eq!(self.payload.load(Ordering::Relaxed), LINKED, "found, and already reused");
+        true
+    }
+
+    /// Unlinks the item and reuses its memory if that is allowed after `tries` attempts to advance.
+    /// `Some` if it was reused, with what was seen of the readers' uses.
+    fn reclaim(&self, tries: usize) -> Option<u32> {
+        self.link.store(0, Ordering::Release);
+        let retired_at = self.qsbr.epoch();
+        for _ in 0..tries {
+            self.qsbr.try_advance();
+        }
+        self.qsbr.is_safe(retired_at).then(|| {
+            let touched = self.touched.load(Ordering::Relaxed);
+            self.payload.store(REUSED, Ordering::Relaxed);
+            touched
+        })
+    }
+}
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(f);
+}
+
+/// A reader that comes online, looks up and goes offline never sees the reuse, and its use is ordered before it.
+///
+/// Method: one section against an unlinking with two attempts to advance, the least after which reuse is allowed.
+/// Seen to fail: SEEN1
+#[test]
+fn no_reuse_within_a_section() {
+    model(|| {
+        let world = World::new();
+        let slot = world.qsbr.register().unwrap();
+        let reader = thread::spawn({
+            let world = Arc::clone(&world);
+            move || {
+                world.qsbr.online(slot);
+                let is_found = world.look_up();
+                world.qsbr.offline(slot);
+                is_found
+            }
+        });
+        let reused = world.reclaim(2);
+        let is_found = reader.join().unwrap();
+        if let Some(touched) = reused {
+            assert_eq!(touched, u32::from(is_found), "the use is not ordered before the reuse");
+        }
+    });
+}
+
+/// The same for a reader that stays online and only quiesces, so that the reclaimer depends on what it announces.
+///
+/// Method: two sections, each with a lookup, while the reclaimer makes three attempts.
+/// Seen to fail: SEEN2
+#[test]
+fn no_reuse_before_the_reader_quiesces() {
+    model(|| {
+        let world = World::new();
+        let slot = world.qsbr.register().unwrap();
+        world.qsbr.online(slot);
+        let reader = thread::spawn({
+            let world = Arc::clone(&world);
+            move || {
+                let first = world.look_up();
+                world.qsbr.quiesce(slot);
+                let second = world.look_up();
+                world.qsbr.quiesce(slot);
+                first || second
+            }
+        });
+        let reused = world.reclaim(3);
+        let is_found = reader.join().unwrap();
+        if let Some(touched) = reused {
+            assert_eq!(touched, u32::from(is_found), "the use is not ordered before the reuse");
+        }
+    });
+}
+
+/// A third thread that only advances does not shorten the grace, and its scans count for the reclaimer.
+///
+/// Method: a section, an unlinking, and another thread's attempt to advance before the reclaimer's own.
+/// Seen to fail: SEEN3
+#[test]
+fn advances_by_others_hand_on_what_they_saw() {
+    model(|| {
+        let world = World::new();
+        let slot = world.qsbr.register().unwrap();
+        let reader = thread::spawn({
+            let world = Arc::clone(&world);
+            move || {
+                world.qsbr.online(slot);
+                let is_found = world.look_up();
+                world.qsbr.offline(slot);
+                is_found
+            }
+        });
+        let helper = thread::spawn({
+            let world = Arc::clone(&world);
+            move || {
+                world.qsbr.try_advance();
+            }
+        });
+        let reused = world.reclaim(1);
+        let is_found = reader.join().unwrap();
+        helper.join().unwrap();
+        if let Some(touched) = reused {
+            assert_eq!(touched, u32::from(is_found), "the use is not ordered before the reuse");
+        }
+    });
+}

@@ -1,1 +1,198 @@
-//! Models of reclamation: the memory of what a reader found is not written while the reader may use it.
+//! Models of the table: a lookup against every kind of change, with buckets of four slots.
+//!
+//! What could go wrong: a lookup does not find an item that was in the table throughout (a false miss), or finds one
+//! whose bytes it cannot see yet. Items are numbers: the item behind reference `r` has key `r / 16`, which is written
+//! with a relaxed store just before it is linked, so that only the table's own orderings make it visible.
+
+use super::{Shape, Split, Table};
+use crate::sync::{AtomicU32, Ordering};
+use loom::sync::Arc;
+use loom::thread;
+
+/// Keys, of which the odd ones move when the only bucket is split.
+const KEYS: usize = 8;
+
+struct World {
+    table: Table,
+    /// By reference: the key, once written.
+    keys: Vec<AtomicU32>,
+}
+
+/// The first item of a key.
+fn first(key: u32) -> u32 {
+    key * 16 + 1
+}
+
+/// Tag and low bit both follow the key.
+fn hash(key: u32) -> u64 {
+    u64::from(key) << 56 | u64::from(key)
+}
+
+impl World {
+    /// A table of one bucket that holds the first item of each key, inserted in this order.
+    fn with(keys: &[u32]) -> Arc<Self> {
+        let shape = Shape { buckets: 1, buckets_max: 2, overflow_max: 2, stripes: 1 };
+        let world = Self {
+            table: Table::new(shape).unwrap(),
+            keys: (0..KEYS * 2).map(|_| AtomicU32::new(u32::MAX)).collect(),
+        };
+        keys.iter().for_each(|&key| world.insert(key));
+        Arc::new(world)
+    }
+
+    /// Where a reference's key is kept: two items for each key.
+    fn key_of(&self, reference: u32) -> &AtomicU32 {
+        &self.keys[(reference / 16 * 2 + reference % 16 - 1) as usize]
+    }
+
+    fn write(&self, reference: u32) {
+        self.key_of(reference).store(reference / 16, Ordering::Relaxed);
+    }
+
+    fn insert(&self, key: u32) {
+        self.write(first(key));
+        assert!(self.table.lock(hash(key)).insert(first(key), |_| true));
+    }
+
+    fn replace(&self, key: u32) {
+        self.write(first(key) + 1);
+        let locked = self.table.lock(hash(key));
+        let slot = locked.find_ref(first(key)).unwrap();
+        locked.replace(slot, first(key) + 1);
+    }
+
+    fn remove(&self, key: u32) {
+        let locked = self.table.lock(hash(key));
+        let slot = locked.find_ref(first(key)).unwrap();
+        locked.remove(slot);
+    }
+
+    fn find(&self, key: u32) -> Option<u32> {
+        let is_key = |reference| self.key_of(reference).load(Ordering::Relaxed) == key;
+        self.table.find(hash(key), is_key)
+    }
+
+    fn split(&self) -> Split {
+        self.table.split_one(|reference| hash(reference / 16), |_| true)
+    }
+}
+
+/// Runs `change` in a thread of its own against lookups of `resident`, and `after` when it has ended.
+fn model(
+    keys: &'static [u32],
+    change: fn(&World),
+    resident: &'static [u32],
+    after: fn(&World),
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(move || {
+        let world = World::with(keys);
+        let writer = thread::spawn({
+            let world = Arc::clone(&world);
+            move || change(&world)
+        });
+        for &key in resident {
+            assert!(world.find(key).is_some(), "key {key} missed");
+        }
+        writer.join().unwrap();
+        after(&world);
+    });
+}
+
+/// A replaced item is found, old or new, and never the old one after the new one.
+///
+/// Seen to fail: SEEN_REPLACE
+#[test]
+fn lookup_against_replace() {
+    model(&[1], |world| world.replace(1), &[1, 1], |world| {
+        assert_eq!(world.find(1), Some(first(1) + 1));
+    });
+}
+
+/// Taking one item out, and putting another into its slot, hides no other item.
+///
+/// Seen to fail: SEEN_DELETE
+#[test]
+fn lookup_against_delete() {
+    let change = |world: &World| {
+        world.remove(2);
+        world.insert(4);
+    };
+    model(&[2, 1], change, &[1], |world| {
+        assert_eq!((world.find(2), world.find(4)), (None, Some(first(4))));
+    });
+}
+
+/// Items that move and items that stay are found throughout a split.
+///
+/// Seen to fail: SEEN_SPLIT
+#[test]
+fn lookup_against_split() {
+    let change = |world: &World| assert_eq!(world.split(), Split::Done);
+    model(&[1, 2], change, &[1, 2], |world| {
+        assert_eq!((world.find(1), world.find(2)), (Some(first(1)), Some(first(2))));
+        assert_eq!(world.find(3), None);
+    });
+}
+
+/// An item that has moved is found even when its old slot, and so its old tag, has a new owner: the lookup is then
+/// turned away by the tag and never loads the slot.
+///
+/// Seen to fail: SEEN_TAG
+#[test]
+fn lookup_against_split_and_insert() {
+    let change = |world: &World| {
+        assert_eq!(world.split(), Split::Done);
+        world.insert(4);
+    };
+    model(&[1, 2], change, &[1], |world| {
+        assert_eq!((world.find(1), world.find(4)), (Some(first(1)), Some(first(4))));
+    });
+}
+
+/// The item in the last slot of a full bucket is found while the slot becomes a link.
+///
+/// Seen to fail: SEEN_LINK
+#[test]
+fn lookup_against_overflow() {
+    model(&[1, 2, 3, 4], |world| world.insert(5), &[4], |world| {
+        assert!((1..=5).all(|key| world.find(key) == Some(first(key))));
+    });
+}
+
+/// An item that a split moves from an overflow bucket to a slot ahead of it is found throughout.
+///
+/// Method: the items at the front of the home bucket leave it, so the two in the overflow bucket move there.
+/// Seen to fail: SEEN_COMPACT
+#[test]
+fn lookup_against_compaction() {
+    let change = |world: &World| {
+        assert_eq!(world.split(), Split::Done);
+        assert_eq!(world.table.overflow_buckets(), 0);
+    };
+    model(&[1, 3, 2, 4, 6], change, &[6], |world| {
+        assert!([1, 3, 2, 4, 6].iter().all(|&key| world.find(key) == Some(first(key))));
+    });
+}
+
+/// An insertion that waited for a split goes where lookups will look.
+///
+/// Method: the main thread inserts a key that belongs into the new bucket while another splits.
+/// Seen to fail: SEEN_INSERT
+#[test]
+fn insert_against_split() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(|| {
+        let world = World::with(&[1, 2]);
+        let splitter = thread::spawn({
+            let world = Arc::clone(&world);
+            move || world.split()
+        });
+        world.insert(3);
+        assert_eq!(world.find(3), Some(first(3)));
+        assert_eq!(splitter.join().unwrap(), Split::Done);
+        assert!([1, 2, 3].iter().all(|&key| world.find(key) == Some(first(key))));
+    });
+}

@@ -78,8 +78,8 @@ use std::io;
 /// Buckets that come into use, and are asked for from the memory limit, at a time: 64 KiB.
 const STEP_BUCKETS: usize = 64 * 1024 / BUCKET_BYTES;
 
-/// Items per bucket, on average, above which the table wants to grow.
-const LOAD_MAX: usize = 8;
+/// Items per bucket, on average, above which the table wants to grow. Models split a bucket of two.
+const LOAD_MAX: usize = if cfg!(loom) { 1 } else { 8 };
 
 /// How large a table is and may become.
 #[derive(Clone, Copy, Debug)]

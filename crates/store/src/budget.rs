@@ -1,0 +1,54 @@
+//! The one memory limit: whatever is resident on the store's behalf is charged here.
+//!
+//! Pages for items are taken only if they fit (`try_charge`). Index, bag blocks and connection buffers are
+//! charged unasked, because the work at hand cannot wait for them; the cleaner then shrinks the
+//! item memory until the sum fits again. So the sum stays within the limit plus what was charged
+//! since the cleaner's last step.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Bytes allowed and bytes in use.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: AtomicU64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Charges `bytes` if they fit under the limit.
+    pub(crate) fn try_charge(&self, bytes: u64) -> bool {
+        // Relaxed: the counter guards no other memory.
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                (used + bytes <= self.limit()).then_some(used + bytes)
+            })
+            .is_ok()
+    }
+
+    /// Charges `bytes` whether they fit or not.
+    pub(crate) fn charge(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns `bytes` that were charged before.
+    pub(crate) fn refund(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes in use beyond the limit.
+    pub(crate) fn excess(&self) -> u64 {
+        self.used.load(Ordering::Relaxed).saturating_sub(self.limit())
+    }
+}

@@ -1,0 +1,125 @@
+//! The cleaner thread's work, as steps with a budget (seed 000, section 3.5.3).
+//!
+//! Each step opens bags where the newest is full, gives memory back where the limit is exceeded, and helps the table grow. Every
+//! Nth step goes on cleaning: dead items are freed, touched ones put in order, sparse bags merged.
+
+use crate::participant::Participant;
+use crate::slab::ClassId;
+use crate::stats::Count;
+use crate::store::Store;
+use crate::sync::Ordering;
+use crate::walk::WalkCursor;
+use std::sync::Arc;
+
+/// Steps between two cleanings: the paper's N.
+const STEPS_PER_CLEANING: u64 = 4;
+/// Pages given back in one step at the most.
+const PAGES_PER_STEP: usize = 64;
+/// Buckets split in one step at the most.
+const SPLITS_PER_STEP: usize = 256;
+
+/// The background work of one store; run by one thread.
+#[derive(Debug)]
+pub struct Cleaner {
+    participant: Participant,
+    steps: u64,
+    class: ClassId,
+    purge: Option<(u64, WalkCursor)>,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Step {
+    /// Items looked at.
+    pub checked: usize,
+    /// Items freed.
+    pub reclaimed: usize,
+    /// There is more to do at once.
+    pub busy: bool,
+}
+
+impl Cleaner {
+    /// A cleaner of this store. `None` when there is no room for another participant.
+    #[must_use]
+    pub fn new(store: &Arc<Store>) -> Option<Self> {
+        let participant = store.join()?;
+        Some(Self { participant, steps: 0, class: 1, purge: None })
+    }
+
+    /// One step at this second since the store's start, looking at about `budget` items when it cleans.
+    pub fn step(&mut self, now_secs: u32, budget: usize) -> Step {
+        self.participant.begin_turn(now_secs);
+        self.steps += 1;
+        let mut step = Step::default();
+        self.participant.local.adopt();
+        self.open_bags();
+        self.grow_table();
+        step.busy |= self.participant.local.shrink(PAGES_PER_STEP);
+        step.busy |= self.purge(budget, &mut step);
+        if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
+            self.clean(budget, &mut step);
+        }
+        self.participant.rest();
+        step
+    }
+
+    fn open_bags(&self) {
+        for class in 1..=self.participant.store().slabs.count() {
+            self.participant.local.open_if_full(class);
+        }
+    }
+
+    fn grow_table(&self) {
+        for _ in 0..SPLITS_PER_STEP {
+            let section = self.participant.section();
+            let grown = self.participant.local.grow_table();
+            drop(section);
+            if !grown {
+                break;
+            }
+        }
+    }
+
+    /// Frees what a flush has killed, from the first page to the last.
+    fn purge(&mut self, budget: usize, step: &mut Step) -> bool {
+        let store = Arc::clone(self.participant.store());
+        let flushes = store.flushes();
+        if self.purge.is_none() && flushes == store.purged.load(Ordering::Relaxed) {
+            return false;
+        }
+        let (generation, mut cursor) = self.purge.take().unwrap_or((flushes, WalkCursor::default()));
+        let local = &self.participant.local;
+        for _ in 0..budget.div_ceil(4096) {
+            step.checked += 4096;
+            if !local.purge(&mut cursor, budget) {
+                let _flushing = store.flushing.lock();
+                let purged = store.purged.load(Ordering::Relaxed).max(generation);
+                store.purged.store(purged, Ordering::Relaxed);
+                return flushes != generation;
+            }
+        }
+        self.purge = Some((generation, cursor));
+        true
+    }
+
+    fn clean(&mut self, budget: usize, step: &mut Step) {
+        let store = Arc::clone(self.participant.store());
+        let local = &self.participant.local;
+        let mut left = budget;
+        for _ in 0..store.slabs.count() {
+            let (looked, freed, ended) = local.clean(self.class, left);
+            local.count(self.class, Count::CleanerChecked, i64::try_from(looked).unwrap_or(0));
+            step.checked += looked;
+            step.reclaimed += freed;
+            left = left.saturating_sub(looked);
+            if !ended || left == 0 {
+                return;
+            }
+            self.class = self.class % store.slabs.count() + 1;
+            if self.class == 1 {
+                store.cleaner_rounds.fetch_add(1, Ordering::Relaxed);
+            }
+            self.participant.quiesce();
+        }
+    }
+}

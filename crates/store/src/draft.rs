@@ -1,0 +1,199 @@
+//! Items being written: owned chunks that no reader can see yet.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
+
+use crate::arena::{
+    CHAINED_KEY_AT, CHUNK_BYTES_MAX, ChunkRef, HEADER, PIECE_BYTES, Shape, chain, piece_link,
+};
+use crate::participant::Local;
+use crate::sync::Ordering;
+use std::rc::Rc;
+
+/// What a new item is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewItem<'k> {
+    /// 1 to 250 bytes.
+    pub key: &'k [u8],
+    /// Client flags.
+    pub flags: u32,
+    /// Second of death since the store's start; 0 is never.
+    pub deadline: u32,
+    /// Bytes of the value.
+    pub value_len: usize,
+    /// The key came as base64 and is to be echoed so.
+    pub base64_key: bool,
+}
+
+/// Why there is no memory for an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftError {
+    /// Header, key and value exceed the largest item (`-I`), or the key is not of 1 to 250 bytes.
+    TooLarge,
+    /// Nothing is evictable, or eviction is off (`-M`).
+    OutOfMemory,
+}
+
+/// An item being written. Dropping it returns its memory.
+pub struct Draft {
+    local: Rc<Local>,
+    head: ChunkRef,
+    value_len: usize,
+    filled: usize,
+    /// Where an inline value begins; zero if the value is chained.
+    inline_at: usize,
+    /// The piece being filled, and what of it is filled.
+    piece: ChunkRef,
+    piece_filled: usize,
+    piece_len: usize,
+}
+
+impl std::fmt::Debug for Draft {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Draft")
+            .field("value_len", &self.value_len)
+            .field("filled", &self.filled)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 250;
+
+impl Draft {
+    pub(crate) fn new(local: &Rc<Local>, new: NewItem<'_>) -> Result<Self, DraftError> {
+        let key_len = u8::try_from(new.key.len())
+            .ok()
+            .filter(|&len| (1..=KEY_BYTES_MAX).contains(&usize::from(len)))
+            .ok_or(DraftError::TooLarge)?;
+        let flags_len = if new.flags == 0 { 0 } else { 4 };
+        let inline = HEADER + flags_len + new.key.len() + new.value_len;
+        let largest = usize::try_from(local.store.item_bytes_max).unwrap_or(usize::MAX);
+        if inline > largest {
+            return Err(DraftError::TooLarge);
+        }
+        let slabs = &local.store.slabs;
+        let facts = if new.base64_key { Shape::BASE64 } else { 0 };
+        let draft = match slabs.class_for(inline) {
+            Some(class) => {
+                let head = local.take(class).ok_or(DraftError::OutOfMemory)?;
+                let len = u16::try_from(new.value_len).map_err(|_| DraftError::TooLarge)?;
+                let facts = if flags_len == 0 { facts } else { facts | Shape::FLAGS };
+                Self::begin(local, head, new, Shape::item(key_len, len, facts))
+            }
+            None => {
+                let head = local.take(slabs.heads()).ok_or(DraftError::OutOfMemory)?;
+                Self::begin(local, head, new, Shape::item(key_len, 0, facts | Shape::CHAINED))
+            }
+        };
+        Ok(draft)
+    }
+
+    fn begin(local: &Rc<Local>, head: ChunkRef, new: NewItem<'_>, shape: Shape) -> Self {
+        let arena = &local.store.arena;
+        let header = arena.header(head);
+        header.deadline.store(new.deadline, Ordering::Relaxed);
+        if shape.has(Shape::FLAGS | Shape::CHAINED) {
+            arena.word(head, chain::FLAGS).store(new.flags, Ordering::Relaxed);
+        }
+        if shape.has(Shape::CHAINED) {
+            let len = u32::try_from(new.value_len).unwrap_or(u32::MAX);
+            arena.word(head, chain::VALUE_LEN).store(len, Ordering::Relaxed);
+            arena.word(head, chain::PINS).store(0, Ordering::Relaxed);
+            arena.word(head, chain::FIRST).store(0, Ordering::Relaxed);
+        }
+        // SAFETY: `head` was just taken for us and is not linked; its class has room for the key at this place.
+        unsafe { arena.write(head, shape.key_at(), new.key) };
+        // The key length makes it an item; it is no one's to read until `pos` is set.
+        header.shape.store(shape.0, Ordering::Relaxed);
+        let chained = shape.has(Shape::CHAINED);
+        Self {
+            local: Rc::clone(local),
+            head,
+            value_len: new.value_len,
+            filled: 0,
+            inline_at: if chained { 0 } else { shape.key_at() + new.key.len() },
+            piece: 0,
+            piece_filled: 0,
+            piece_len: 0,
+        }
+    }
+
+    /// Bytes of value still to be pushed.
+    #[inline]
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.value_len - self.filled
+    }
+
+    /// Appends bytes of the value.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` where a chained value needs another piece and there is none; drop the draft then.
+    ///
+    /// # Panics
+    ///
+    /// If `bytes` are more than `remaining`.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), DraftError> {
+        assert!(bytes.len() <= self.remaining(), "more value than announced");
+        if self.inline_at == 0 {
+            return self.push_chained(bytes);
+        }
+        // SAFETY: the draft owns the chunk, and its class has room for the announced value.
+        unsafe { self.local.store.arena.write(self.head, self.inline_at + self.filled, bytes) };
+        self.filled += bytes.len();
+        Ok(())
+    }
+
+    fn push_chained(&mut self, mut bytes: &[u8]) -> Result<(), DraftError> {
+        while !bytes.is_empty() {
+            if self.piece_filled == self.piece_len {
+                self.add_piece()?;
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(self.piece_len - self.piece_filled));
+            // SAFETY: the draft owns its pieces; `piece_len` bytes fit behind a piece's header.
+            unsafe { self.local.store.arena.write(self.piece, HEADER + self.piece_filled, now) };
+            self.piece_filled += now.len();
+            self.filled += now.len();
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    fn add_piece(&mut self) -> Result<(), DraftError> {
+        let len = self.remaining().min(PIECE_BYTES);
+        let slabs = &self.local.store.slabs;
+        let class = slabs.class_for(HEADER + len).unwrap_or(slabs.largest());
+        let piece = self.local.take(class).ok_or(DraftError::OutOfMemory)?;
+        let arena = &self.local.store.arena;
+        let header = arena.header(piece);
+        let bytes = u32::try_from(len).unwrap_or(0);
+        header.recency.store(self.head, Ordering::Relaxed);
+        header.cas.store(piece_link(0, bytes), Ordering::Relaxed);
+        header.shape.store(Shape::PIECE, Ordering::Relaxed);
+        if self.piece == 0 {
+            arena.word(self.head, chain::FIRST).store(piece, Ordering::Relaxed);
+        } else {
+            let before = u32::try_from(self.piece_len).unwrap_or(0);
+            arena.header(self.piece).cas.store(piece_link(piece, before), Ordering::Relaxed);
+        }
+        (self.piece, self.piece_filled, self.piece_len) = (piece, 0, len);
+        Ok(())
+    }
+
+    /// Gives up the ownership: the chunk is about to be linked.
+    pub(crate) fn into_chunk(mut self) -> ChunkRef {
+        assert_eq!(self.remaining(), 0, "an unfinished draft cannot be linked");
+        std::mem::take(&mut self.head)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if self.head != 0 {
+            self.local.free(self.head);
+        }
+    }
+}
+
+const _: () = assert!(CHAINED_KEY_AT + KEY_BYTES_MAX <= 296 && CHUNK_BYTES_MAX < 1 << 15);

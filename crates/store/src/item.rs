@@ -1,0 +1,319 @@
+//! Items as readers see them, and pins that keep a large value readable while it is being sent.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
+
+use crate::arena::{ChunkRef, HEADER, Header, PIECE_BYTES, Shape, chain};
+use crate::participant::Local;
+use crate::sync::Ordering;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Whether an item that was found still counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It does.
+    Live,
+    /// Its deadline has passed.
+    Expired,
+    /// It was stored before the last flush.
+    Flushed,
+}
+
+/// A linked item, or one that was linked when it was found. Its bytes stay valid and unchanged for its section.
+#[derive(Clone, Copy)]
+pub struct Item<'s> {
+    pub(crate) local: &'s Rc<Local>,
+    pub(crate) chunk: ChunkRef,
+    pub(crate) header: &'s Header,
+}
+
+impl std::fmt::Debug for Item<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Item").field("chunk", &self.chunk).field("header", self.header).finish()
+    }
+}
+
+impl<'s> Item<'s> {
+    /// The item in `chunk`, found inside a section of `local`.
+    ///
+    /// # Safety
+    ///
+    /// The reference was read, within this section, from a table slot, a bag slot or the chunk's own `pos` not being
+    /// zero: so the chunk is linked or in its grace period until the section ends.
+    #[inline]
+    pub(crate) unsafe fn found(local: &'s Rc<Local>, chunk: ChunkRef) -> Self {
+        Self { local, chunk, header: local.store.arena.header(chunk) }
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        self.header.shape()
+    }
+
+    /// Whether the item still counts at the participant's present second.
+    #[inline]
+    #[must_use]
+    pub fn liveness(&self) -> Liveness {
+        if self.shape().generation() != self.local.store.generation() {
+            return Liveness::Flushed;
+        }
+        let deadline = self.deadline();
+        if deadline != 0 && deadline <= self.local.now_secs() {
+            return Liveness::Expired;
+        }
+        Liveness::Live
+    }
+
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &'s [u8] {
+        let shape = self.shape();
+        // SAFETY: the item was found in section `'s` (see `found`), and its key lies where its shape says.
+        unsafe { self.local.store.arena.bytes(self.chunk, shape.key_at(), shape.key_len()) }
+    }
+
+    /// Client flags.
+    #[inline]
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        if self.shape().has(Shape::FLAGS | Shape::CHAINED) {
+            self.word(chain::FLAGS)
+        } else {
+            0
+        }
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        self.local.store.arena.word(self.chunk, at).load(Ordering::Relaxed)
+    }
+
+    /// The cas unique.
+    #[inline]
+    #[must_use]
+    pub fn cas(&self) -> u64 {
+        self.header.cas.load(Ordering::Relaxed)
+    }
+
+    /// Second of death since the store's start; 0 is never.
+    #[inline]
+    #[must_use]
+    pub fn deadline(&self) -> u32 {
+        self.header.deadline.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the value.
+    #[inline]
+    #[must_use]
+    pub fn value_len(&self) -> usize {
+        let shape = self.shape();
+        if shape.has(Shape::CHAINED) {
+            self.word(chain::VALUE_LEN) as usize
+        } else {
+            shape.inline_len()
+        }
+    }
+
+    /// Header, key and value, in bytes.
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
+        let shape = self.shape();
+        shape.key_at() + shape.key_len() + self.value_len()
+    }
+
+    /// Slab class of the item's chunk (of its head, if it is chained).
+    #[inline]
+    #[must_use]
+    pub fn class(&self) -> u8 {
+        self.local.store.slabs.class_of(&self.local.store.arena, self.chunk)
+    }
+
+    /// The key came as base64 and is echoed so.
+    #[must_use]
+    pub fn is_base64_key(&self) -> bool {
+        self.shape().has(Shape::BASE64)
+    }
+
+    /// Read at least once since it was stored.
+    #[must_use]
+    pub fn is_fetched(&self) -> bool {
+        self.shape().has(Shape::FETCHED)
+    }
+
+    /// Invalidated, but still readable as stale.
+    #[inline]
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.shape().has(Shape::STALE)
+    }
+
+    /// A recache win has been handed out.
+    #[inline]
+    #[must_use]
+    pub fn is_won(&self) -> bool {
+        self.shape().has(Shape::WON)
+    }
+
+    /// Seconds since last access. Exact to a second for items accessed within the last 18 hours, or not since their bag closed.
+    #[must_use]
+    pub fn idle_secs(&self) -> u32 {
+        let recency = self.header.recency.load(Ordering::Relaxed);
+        let (mark, second) = (recency >> 16, recency & 0xffff);
+        let now = self.local.now_secs();
+        let mark = u16::try_from(mark).unwrap_or(0);
+        let bound = self.local.untouched_since(self.header, mark).unwrap_or(now).min(now);
+        match bound.wrapping_sub(second) & 0xffff {
+            // Written by a participant whose clock was a little ahead of ours.
+            0xfff0.. => now - bound,
+            ago => (now - bound).saturating_add(ago),
+        }
+    }
+
+    /// The value if it is inline; `None` for a chained one.
+    #[inline]
+    #[must_use]
+    pub fn inline_value(&self) -> Option<&'s [u8]> {
+        let shape = self.shape();
+        if shape.has(Shape::CHAINED) {
+            return None;
+        }
+        let at = shape.key_at() + shape.key_len();
+        // SAFETY: the item was found in section `'s` (see `found`), and an inline value follows the key.
+        Some(unsafe { self.local.store.arena.bytes(self.chunk, at, shape.inline_len()) })
+    }
+
+    /// Calls `f` with the pieces of the value in order; one piece if it is inline.
+    pub fn for_each_piece(&self, mut f: impl FnMut(&'s [u8])) {
+        if let Some(value) = self.inline_value() {
+            return f(value);
+        }
+        let arena = &self.local.store.arena;
+        let mut piece = self.word(chain::FIRST);
+        while piece != 0 {
+            let (next, len) = arena.header(piece).piece();
+            // SAFETY: a chained item's pieces are freed with its head, which is valid for `'s`.
+            f(unsafe { arena.bytes(piece, HEADER, len) });
+            piece = next;
+        }
+    }
+
+    /// Keeps a chained value readable after the section for as long as the pin lives. `None`: the value is inline.
+    #[must_use]
+    pub fn pin(&self) -> Option<Pin> {
+        if !self.shape().has(Shape::CHAINED) {
+            return None;
+        }
+        // Relaxed: the section protects the item until whoever frees it has seen this section's end, and with it the pin.
+        let pins = self.local.store.arena.word(self.chunk, chain::PINS);
+        pins.fetch_add(1, Ordering::Relaxed);
+        let first = self.word(chain::FIRST);
+        Some(Pin {
+            local: Rc::clone(self.local),
+            head: self.chunk,
+            value_len: self.value_len(),
+            first,
+            at: Cell::new((0, first)),
+        })
+    }
+
+    /// Marks the item as used now. One relaxed store, and only if the mark would change: at most once a second,
+    /// or once for each bag opened meanwhile.
+    #[inline]
+    pub fn touch(&self) {
+        let now = self.local.recency();
+        if self.header.recency.load(Ordering::Relaxed) != now {
+            self.header.recency.store(now, Ordering::Relaxed);
+        }
+        if !self.shape().has(Shape::FETCHED) {
+            self.header.shape.fetch_or(Shape::FETCHED, Ordering::Relaxed);
+        }
+        self.local.note_touch(self.chunk);
+    }
+
+    /// Sets the second of death (0: never). For use inside `Section::update`.
+    pub fn set_deadline(&self, deadline: u32) {
+        self.header.deadline.store(deadline, Ordering::Relaxed);
+    }
+
+    /// Sets the cas unique. For use inside `Section::update`.
+    pub fn set_cas(&self, cas: u64) {
+        self.header.cas.store(cas, Ordering::Relaxed);
+    }
+
+    /// Marks as stale, or not. For use inside `Section::update`.
+    pub fn set_stale(&self, stale: bool) {
+        self.set(Shape::STALE, stale);
+    }
+
+    /// Notes that a recache win was handed out, or not. For use inside `Section::update`.
+    pub fn set_won(&self, won: bool) {
+        self.set(Shape::WON, won);
+    }
+
+    fn set(&self, fact: u32, to: bool) {
+        if to {
+            self.header.shape.fetch_or(fact, Ordering::Relaxed);
+        } else {
+            self.header.shape.fetch_and(!fact, Ordering::Relaxed);
+        }
+    }
+
+    /// A fresh cas unique, greater than this item's unless a client chose that one.
+    #[must_use]
+    pub fn next_cas(&self) -> u64 {
+        self.local.next_cas(self.cas())
+    }
+}
+
+/// A chained value kept for sending. Belongs to the thread that made it.
+pub struct Pin {
+    local: Rc<Local>,
+    head: ChunkRef,
+    value_len: usize,
+    first: ChunkRef,
+    /// A piece known: its number in the chain and its chunk.
+    at: Cell<(usize, ChunkRef)>,
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pin").field("value_len", &self.value_len).finish_non_exhaustive()
+    }
+}
+
+impl Pin {
+    /// Bytes of the value.
+    #[must_use]
+    pub fn value_len(&self) -> usize {
+        self.value_len
+    }
+
+    /// The bytes from `offset` to the end of their piece; empty at or past the end of the value.
+    #[must_use]
+    pub fn bytes_at(&self, offset: usize) -> &[u8] {
+        if offset >= self.value_len {
+            return &[];
+        }
+        let arena = &self.local.store.arena;
+        let wanted = offset / PIECE_BYTES;
+        let (mut number, mut piece) = self.at.get();
+        if number > wanted {
+            (number, piece) = (0, self.first);
+        }
+        while number < wanted {
+            (piece, _) = arena.header(piece).piece();
+            number += 1;
+        }
+        self.at.set((number, piece));
+        let (_, len) = arena.header(piece).piece();
+        let from = offset % PIECE_BYTES;
+        // SAFETY: the pin, counted in the head, keeps head and pieces from being freed while `self` lives.
+        unsafe { arena.bytes(piece, HEADER + from, len - from) }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of whoever frees the item; our reads come before it.
+        self.local.store.arena.word(self.head, chain::PINS).fetch_sub(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,340 @@
+//! One thread's membership in a store: its clock, its retired items, its counters.
+
+use crate::arena::{ChunkRef, Header, Shape, chain};
+use crate::bag;
+use crate::draft::{Draft, DraftError, NewItem};
+use crate::item::Item;
+use crate::section::Section;
+use crate::slab::ClassId;
+use crate::stats::Count;
+use crate::store::Store;
+use crate::sync::Ordering;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// One thread's membership. A cheap handle: drafts and pins keep what is behind it alive.
+pub struct Participant {
+    pub(crate) local: Rc<Local>,
+}
+
+/// Something unlinked, and the epoch from which its grace period counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retired {
+    pub epoch: u64,
+    pub chunk: ChunkRef,
+}
+
+type Observer = Box<dyn Fn(&Item<'_>)>;
+
+/// What a thread keeps for itself.
+pub(crate) struct Local {
+    pub store: Arc<Store>,
+    slot: usize,
+    /// Read sections open now.
+    pub depth: Cell<u32>,
+    online: Cell<bool>,
+    now_secs: Cell<u32>,
+    /// The recency mark of the present: tick and second.
+    recency: Cell<u32>,
+    retired: RefCell<VecDeque<Retired>>,
+    /// Past their grace period, but still pinned by a sender.
+    pinned: RefCell<Vec<ChunkRef>>,
+    /// Cas uniques reserved for this thread.
+    cas: Cell<(u64, u64)>,
+    /// Items touched in this section, for the strict LRU.
+    pub touched: RefCell<Vec<ChunkRef>>,
+    observer: RefCell<Option<Observer>>,
+    /// Varies the pages that are looked at.
+    pub turn: Cell<usize>,
+}
+
+impl std::fmt::Debug for Participant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Participant").field("slot", &self.local.slot).finish_non_exhaustive()
+    }
+}
+
+/// Cas uniques that a thread takes at one time, so that storing shares no counter.
+const CAS_BLOCK: u64 = 1024;
+
+impl Participant {
+    pub(crate) fn new(store: &Arc<Store>, slot: usize) -> Self {
+        let local = Local {
+            store: Arc::clone(store),
+            slot,
+            depth: Cell::new(0),
+            online: Cell::new(false),
+            now_secs: Cell::new(0),
+            recency: Cell::new(0),
+            retired: RefCell::new(VecDeque::with_capacity(1024)),
+            pinned: RefCell::new(Vec::new()),
+            cas: Cell::new((0, 0)),
+            touched: RefCell::new(Vec::new()),
+            observer: RefCell::new(None),
+            turn: Cell::new(slot),
+        };
+        Self { local: Rc::new(local) }
+    }
+
+    /// Begins a turn: the thread is about to use the store at this second since the store's start.
+    pub fn begin_turn(&self, now_secs: u32) {
+        self.local.now_secs.set(now_secs);
+        self.local.wake();
+        self.local.refresh();
+    }
+
+    /// The second given to the last `begin_turn`.
+    #[must_use]
+    pub fn now_secs(&self) -> u32 {
+        self.local.now_secs()
+    }
+
+    /// Announces, between requests, that the thread holds no reference; frees what no one can read any more.
+    ///
+    /// # Panics
+    ///
+    /// If a section is open.
+    #[inline]
+    pub fn quiesce(&self) {
+        assert_eq!(self.local.depth.get(), 0, "quiesce inside a section");
+        if self.local.online.get() {
+            self.local.store.qsbr.quiesce(self.local.slot);
+        }
+        self.local.refresh();
+        if !self.local.retired.borrow().is_empty() {
+            self.local.store.qsbr.try_advance();
+            self.local.drain();
+        }
+    }
+
+    /// The thread is about to sleep: it holds no reference until the next `begin_turn`.
+    ///
+    /// # Panics
+    ///
+    /// If a section is open.
+    pub fn rest(&self) {
+        assert_eq!(self.local.depth.get(), 0, "rest inside a section");
+        self.local.rest();
+    }
+
+    /// Memory for a new item, evicting if need be.
+    ///
+    /// # Errors
+    ///
+    /// The item is too large, or nothing can be evicted. Inside an open section nothing can be waited for, so there it
+    /// may report `OutOfMemory` though something is evictable.
+    pub fn draft(&self, new: NewItem<'_>) -> Result<Draft, DraftError> {
+        Draft::new(&self.local, new)
+    }
+
+    /// Opens a read section: what is found in it stays valid until it is dropped.
+    #[inline]
+    #[must_use]
+    pub fn section(&self) -> Section<'_> {
+        Section::open(&self.local)
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.local.store
+    }
+
+    /// Calls `observer` for each item that this participant evicts from now on; `None` stops it.
+    pub fn on_evict(&self, observer: Option<Box<dyn Fn(&Item<'_>)>>) {
+        *self.local.observer.borrow_mut() = observer;
+    }
+}
+
+impl Local {
+    #[inline]
+    pub(crate) fn now_secs(&self) -> u32 {
+        self.now_secs.get()
+    }
+
+    #[inline]
+    pub(crate) fn recency(&self) -> u32 {
+        self.recency.get()
+    }
+
+    /// Takes the store's tick into the mark that touches leave.
+    #[inline]
+    pub(crate) fn refresh(&self) {
+        let tick = self.store.tick.load(Ordering::Relaxed);
+        self.recency.set(tick << 16 | self.now_secs.get() & 0xffff);
+    }
+
+    #[inline]
+    pub(crate) fn wake(&self) {
+        if !self.online.replace(true) {
+            self.store.qsbr.online(self.slot);
+        }
+    }
+
+    fn rest(&self) {
+        if self.online.replace(false) {
+            self.store.qsbr.offline(self.slot);
+        }
+        if !self.retired.borrow().is_empty() {
+            self.store.qsbr.try_advance();
+            self.store.qsbr.try_advance();
+            self.drain();
+        }
+        self.hand_over();
+    }
+
+    /// Leaves what still waits for its grace period to the cleaner, since this thread may sleep for long.
+    fn hand_over(&self) {
+        let mut retired = self.retired.borrow_mut();
+        let mut pinned = self.pinned.borrow_mut();
+        if retired.is_empty() && pinned.is_empty() {
+            return;
+        }
+        let mut orphans = self.store.orphans.lock();
+        orphans.extend(retired.drain(..));
+        orphans.extend(pinned.drain(..).map(|chunk| Retired { epoch: 0, chunk }));
+    }
+
+    /// Takes over what sleeping threads left.
+    pub(crate) fn adopt(&self) {
+        let orphans = std::mem::take(&mut *self.store.orphans.lock());
+        let mut retired = self.retired.borrow_mut();
+        retired.extend(orphans);
+        retired.make_contiguous().sort_unstable_by_key(|item| item.epoch);
+    }
+
+    /// Waits out what can be waited out without other threads: with none online, everything retired is freed.
+    pub(crate) fn settle(&self) {
+        if self.depth.get() > 0 {
+            return;
+        }
+        for _ in 0..2 {
+            if self.online.get() {
+                self.store.qsbr.quiesce(self.slot);
+            }
+            self.store.qsbr.try_advance();
+        }
+        if self.online.get() {
+            self.store.qsbr.quiesce(self.slot);
+        }
+        self.drain();
+    }
+
+    /// The item was unlinked: its memory is freed after a grace period.
+    pub(crate) fn retire(&self, chunk: ChunkRef) {
+        let epoch = self.store.qsbr.epoch();
+        self.retired.borrow_mut().push_back(Retired { epoch, chunk });
+    }
+
+    /// Whether anything waits for its grace period.
+    pub(crate) fn has_retired(&self) -> bool {
+        !self.retired.borrow().is_empty()
+    }
+
+    pub(crate) fn drain(&self) {
+        loop {
+            let mut retired = self.retired.borrow_mut();
+            match retired.front() {
+                Some(oldest) if self.store.qsbr.is_safe(oldest.epoch) => {
+                    let chunk = oldest.chunk;
+                    retired.pop_front();
+                    drop(retired);
+                    self.free_unpinned(chunk);
+                }
+                _ => break,
+            }
+        }
+        let pinned = std::mem::take(&mut *self.pinned.borrow_mut());
+        for chunk in pinned {
+            self.free_unpinned(chunk);
+        }
+    }
+
+    fn free_unpinned(&self, chunk: ChunkRef) {
+        if self.is_pinned(chunk) {
+            self.pinned.borrow_mut().push(chunk);
+        } else {
+            self.free(chunk);
+        }
+    }
+
+    /// Whether a sender keeps this item's chain.
+    pub(crate) fn is_pinned(&self, chunk: ChunkRef) -> bool {
+        let arena = &self.store.arena;
+        // Acquire: pairs with the Release of `Pin::drop`.
+        arena.header(chunk).shape().has(Shape::CHAINED)
+            && arena.word(chunk, chain::PINS).load(Ordering::Acquire) > 0
+    }
+
+    /// Returns the chunks of an item that no one can read any more.
+    pub(crate) fn free(&self, chunk: ChunkRef) {
+        let (arena, slabs) = (&self.store.arena, &self.store.slabs);
+        if arena.header(chunk).shape().has(Shape::CHAINED) {
+            let mut piece = arena.word(chunk, chain::FIRST).load(Ordering::Relaxed);
+            while piece != 0 {
+                let (next, _) = arena.header(piece).piece();
+                slabs.put(arena, piece);
+                piece = next;
+            }
+        }
+        slabs.put(arena, chunk);
+    }
+
+    /// A cas unique of this thread's, greater than `old` if any that the store gives out is.
+    pub(crate) fn next_cas(&self, old: u64) -> u64 {
+        let (mut next, mut end) = self.cas.get();
+        if next == end || next <= old {
+            next = self.store.cas.fetch_add(CAS_BLOCK, Ordering::Relaxed);
+            end = next + CAS_BLOCK;
+        }
+        self.cas.set((next + 1, end));
+        if next <= old { old.saturating_add(1) } else { next }
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, class: ClassId, count: Count, by: i64) {
+        self.store.counters.add(self.slot, class, count, by);
+    }
+
+    pub(crate) fn set_count(&self, class: ClassId, count: Count, to: u64) {
+        self.store.counters.set(self.slot, class, count, to);
+    }
+
+    #[inline]
+    pub(crate) fn note_touch(&self, chunk: ChunkRef) {
+        if self.store.is_strict_lru {
+            self.touched.borrow_mut().push(chunk);
+        }
+    }
+
+    pub(crate) fn observe_eviction(&self, item: &Item<'_>) {
+        if let Some(observer) = &*self.observer.borrow() {
+            observer(item);
+        }
+    }
+
+    /// The second at which the item's bag closed, if it was not touched since.
+    pub(crate) fn untouched_since(&self, header: &Header, mark: u16) -> Option<u32> {
+        let pos = header.pos.load(Ordering::Relaxed);
+        if pos == 0 {
+            return None;
+        }
+        let (list, index) = self.store.bag_at(pos);
+        let bag = list.bag(index);
+        (bag.closed_secs() > 0 && !bag.is_touched(mark)).then(|| bag.closed_secs())
+    }
+
+    /// The tick part of a recency word.
+    pub(crate) fn mark_of(header: &Header) -> u16 {
+        bag::low(header.recency.load(Ordering::Relaxed) >> 16)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.rest();
+        self.store.qsbr.unregister(self.slot);
+    }
+}

@@ -1,0 +1,277 @@
+//! Passing over the oldest items: evictions by stores, and the cleaner's rounds.
+//!
+//! Both look at the items of settled bags, oldest first, under the list's order lock, and judge each under its key's stripe:
+//! a dead one is freed, a touched one moves to the bag that its mark names. An untouched one is evicted
+//! if memory is wanted, and stays where it is if only cleaning is.
+
+use crate::arena::ChunkRef;
+use crate::bag::{Bag, BagList, Cursor, Order};
+use crate::item::{Item, Liveness};
+use crate::participant::Local;
+use crate::section::Verdict;
+use crate::slab::ClassId;
+use crate::stats::Count;
+use std::rc::Rc;
+
+/// Most items that one eviction call moves or skips for each that it wants (the paper's "first N items of the bag").
+const LOOKS_PER_VICTIM: usize = 50;
+/// Slots ahead of which item headers are fetched.
+const AHEAD: u32 = 6;
+
+/// Why a pass goes over the items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Memory is wanted: untouched items go.
+    Evict,
+    /// Memory is wanted, and too many touched items were met: any item goes.
+    EvictAny,
+    /// Only dead items go, touched ones are put in order.
+    Clean,
+}
+
+impl Local {
+    /// Evicts up to `want` items of the class, oldest first. Answers how many were evicted or reclaimed.
+    pub(crate) fn evict(self: &Rc<Self>, class: ClassId, want: usize) -> usize {
+        let list = self.store.list(class);
+        let mut order = list.order.lock();
+        let (mut freed, mut looked) = (0, 0);
+        while freed < want {
+            let Some(bag) = self.oldest_settled(list, &mut order) else { break };
+            let purpose =
+                if looked > want * LOOKS_PER_VICTIM { Purpose::EvictAny } else { Purpose::Evict };
+            let _section = self.open();
+            let mut at = order.evict;
+            let mut looks = 0;
+            while freed < want && looks < LOOKS_PER_VICTIM {
+                let Some((chunk, after)) = self.next_item(list.bag(bag), at) else { break };
+                at = after;
+                looks += 1;
+                freed += usize::from(self.judge(&order, list, bag, chunk, purpose));
+            }
+            order.evict = at;
+            looked += looks;
+            let ended = self.next_item(list.bag(bag), at).is_none();
+            if ended && list.bag(bag).live() == 0 {
+                list.free(&mut order, &self.store.blocks, bag);
+            } else if ended {
+                order.evict = Cursor::default();
+                looked += want * LOOKS_PER_VICTIM / 4;
+                if looked > want * LOOKS_PER_VICTIM * 4 {
+                    break;
+                }
+            }
+        }
+        freed
+    }
+
+    /// The oldest bag, closed and past its grace period, after freeing empty ones and opening a new one if there is but one.
+    fn oldest_settled(&self, list: &BagList, order: &mut Order) -> Option<u8> {
+        loop {
+            let oldest = *order.queue.front()?;
+            if oldest == list.newest() {
+                if list.bag(oldest).live() == 0 || !self.open_bag(list, order) {
+                    return None;
+                }
+                continue;
+            }
+            if !list.bag(oldest).is_settled(&self.store.qsbr) {
+                self.settle();
+            }
+            if !list.bag(oldest).is_settled(&self.store.qsbr) {
+                return None;
+            }
+            if list.bag(oldest).live() > 0 {
+                return Some(oldest);
+            }
+            list.free(order, &self.store.blocks, oldest);
+        }
+    }
+
+    /// Closes the newest bag of a list and opens another.
+    pub(crate) fn open_bag(&self, list: &BagList, order: &mut Order) -> bool {
+        let store = &self.store;
+        let opened = list.open(order, &store.tick, &store.qsbr, self.now_secs());
+        if opened {
+            self.refresh();
+            self.count(list.id(), Count::BagsOpened, 1);
+        }
+        opened
+    }
+
+    /// Opens a new bag where the newest is full, unless someone else is at work on the list.
+    pub(crate) fn open_if_full(&self, class: ClassId) {
+        let list = self.store.list(class);
+        if list.newest_is_full(&self.store.blocks, self.store.slabs.class(class).used())
+            && let Some(mut order) = list.order.try_lock()
+            && list.newest_is_full(&self.store.blocks, self.store.slabs.class(class).used())
+        {
+            self.open_bag(list, &mut order);
+        }
+    }
+
+    /// The next item at or after `cursor`, holes skipped, and the cursor after it.
+    fn next_item(&self, bag: &Bag, mut cursor: Cursor) -> Option<(ChunkRef, Cursor)> {
+        let blocks = &self.store.blocks;
+        loop {
+            let (position, after) = bag.step(blocks, cursor)?;
+            cursor = after;
+            if after.index + AHEAD <= crate::blocks::SLOTS {
+                let ahead = blocks.item(after.block, after.index + AHEAD - 1);
+                if ahead != 0 {
+                    self.store.arena.prefetch(ahead);
+                }
+            }
+            // Acquire: pairs with the appender's Release, so that the item's header and key are visible.
+            match blocks.slot(position).load(crate::sync::Ordering::Acquire) {
+                0 => {}
+                chunk => return Some((chunk, after)),
+            }
+        }
+    }
+
+    /// Decides about one item of a settled bag; `true` if its memory is on its way back.
+    fn judge(
+        self: &Rc<Self>,
+        order: &Order,
+        list: &BagList,
+        bag: u8,
+        chunk: ChunkRef,
+        purpose: Purpose,
+    ) -> bool {
+        let class = list.id();
+        let verdict = self.with_linked(chunk, |item| {
+            let dead = item.liveness() != Liveness::Live;
+            if dead {
+                self.count_reclaimed(class, item, purpose);
+                return Verdict::Remove;
+            }
+            let mark = Self::mark_of(item.header);
+            let wanted = purpose != Purpose::Clean;
+            let touched = list.bag(bag).is_touched(mark);
+            if self.is_pinned(chunk) && wanted || touched && purpose != Purpose::EvictAny {
+                let (to, mark) = list.destination(order, bag, mark);
+                return Verdict::Move(to, mark);
+            }
+            if !wanted || !self.store.evict {
+                return Verdict::Stay;
+            }
+            self.count_evicted(class, item);
+            Verdict::Remove
+        });
+        verdict == Some(Verdict::Remove)
+    }
+
+    fn count_reclaimed(&self, class: ClassId, item: &Item<'_>, purpose: Purpose) {
+        self.count(class, Count::Reclaimed, 1);
+        if purpose == Purpose::Clean {
+            self.count(class, Count::CleanerReclaimed, 1);
+        }
+        if item.liveness() == Liveness::Expired && !item.is_fetched() {
+            self.count(class, Count::ExpiredUnfetched, 1);
+        }
+    }
+
+    pub(crate) fn count_evicted(&self, class: ClassId, item: &Item<'_>) {
+        self.count(class, Count::Evicted, 1);
+        if !item.is_fetched() {
+            self.count(class, Count::EvictedUnfetched, 1);
+        }
+        if item.deadline() != 0 {
+            self.count(class, Count::EvictedNonzero, 1);
+        }
+        self.set_count(class, Count::EvictedAge, u64::from(item.idle_secs()));
+        self.observe_eviction(item);
+    }
+
+    /// Cleans on from where the last call stopped, looking at no more than `budget` items. Answers how many were looked at
+    /// and freed, and whether the newest closed bag was reached.
+    pub(crate) fn clean(self: &Rc<Self>, class: ClassId, budget: usize) -> (usize, usize, bool) {
+        let list = self.store.list(class);
+        let (mut looked, mut freed) = (0, 0);
+        while looked < budget {
+            // Taken anew for each handful, so that a store that needs memory waits for a handful at most.
+            let mut order = list.order.lock();
+            let Some(bag) = self.bag_to_clean(list, &mut order) else { return (looked, freed, true) };
+            let _section = self.open();
+            let mut at = order.clean;
+            let handful = (looked + 32).min(budget);
+            let mut ended = false;
+            while looked < handful {
+                let Some((chunk, after)) = self.next_item(list.bag(bag), at) else {
+                    ended = true;
+                    break;
+                };
+                at = after;
+                looked += 1;
+                freed += usize::from(self.judge(&order, list, bag, chunk, Purpose::Clean));
+            }
+            order.clean = at;
+            if ended {
+                looked += self.leave_bag(list, &mut order, bag);
+            }
+        }
+        (looked, freed, false)
+    }
+
+    /// The bag in which the cleaner stands, if it is one that may be passed; else the oldest.
+    fn bag_to_clean(&self, list: &BagList, order: &mut Order) -> Option<u8> {
+        if order.clean_bag.is_none() {
+            order.clean_bag = order.queue.front().copied();
+            order.clean = Cursor::default();
+        }
+        let bag = order.clean_bag?;
+        if bag == list.newest() || !list.bag(bag).is_settled(&self.store.qsbr) {
+            order.clean_bag = None;
+            return None;
+        }
+        Some(bag)
+    }
+
+    /// The cleaner has seen the whole bag: frees it if it is empty, merges it into the next newer one if it is sparse, goes on.
+    /// Answers the number of items moved.
+    fn leave_bag(self: &Rc<Self>, list: &BagList, order: &mut Order, bag: u8) -> usize {
+        let place = order.queue.iter().position(|&other| other == bag);
+        let next = place.and_then(|place| order.queue.get(place + 1).copied());
+        let live = list.bag(bag).live();
+        let mut moved = 0;
+        if live == 0 {
+            list.free(order, &self.store.blocks, bag);
+        } else if let Some(next) = next.filter(|&next| next != list.newest())
+            && self.is_sparse(list, order, bag)
+        {
+            moved = self.merge(list, order, bag, next);
+        }
+        order.clean_bag = next;
+        order.clean = Cursor::default();
+        moved
+    }
+
+    fn is_sparse(&self, list: &BagList, order: &Order, bag: u8) -> bool {
+        let (live, slots) = (list.bag(bag).live(), list.bag(bag).slots(&self.store.blocks));
+        let least = self.store.slabs.class(list.id()).used() / 128;
+        // With few numbers left, any bag is worth merging.
+        let crowded = order.queue.len() > crate::bag::BAGS * 3 / 4;
+        live * 4 < slots || u64::from(live) < least || crowded
+    }
+
+    /// Moves all items of a bag into the next newer one. They keep their order and, since marks do not change, whether they count
+    /// as touched.
+    fn merge(self: &Rc<Self>, list: &BagList, order: &mut Order, bag: u8, into: u8) -> usize {
+        let mut at = Cursor::default();
+        let mut moved = 0;
+        while let Some((chunk, after)) = self.next_item(list.bag(bag), at) {
+            at = after;
+            moved += 1;
+            self.with_linked(chunk, |item| Verdict::Move(into, Self::mark_of(item.header)));
+        }
+        if list.bag(bag).live() == 0 {
+            list.free(order, &self.store.blocks, bag);
+            self.count(list.id(), Count::BagsMerged, 1);
+        }
+        moved
+    }
+
+    fn open(self: &Rc<Self>) -> crate::section::Section<'_> {
+        crate::section::Section::open(self)
+    }
+}

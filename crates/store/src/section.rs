@@ -1,0 +1,309 @@
+//! Read sections: looking keys up without a lock, and changing them under their stripe.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
+
+use crate::arena::{ChunkRef, Shape};
+use crate::draft::Draft;
+use crate::item::Item;
+use crate::participant::Local;
+use crate::stats::Count;
+use crate::store::Store;
+use crate::sync::Ordering;
+use crate::table::{Locked, SlotRef, Split};
+use std::rc::Rc;
+
+/// A read section of one participant. What is found in it stays valid until it is dropped.
+pub struct Section<'s> {
+    local: &'s Rc<Local>,
+}
+
+impl std::fmt::Debug for Section<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Section").finish_non_exhaustive()
+    }
+}
+
+/// What to do with a key.
+#[derive(Debug)]
+pub enum Change {
+    /// Leave it. The closure may have used the item's setters.
+    Keep,
+    /// Link this finished draft of the same key in place of whatever is there. `cas`: the cas unique to give it, else the
+    /// store's next, which is greater than the replaced item's.
+    Put {
+        /// The new item.
+        draft: Draft,
+        /// A cas unique chosen by the client.
+        cas: Option<u64>,
+    },
+    /// Unlink it.
+    Remove,
+}
+
+/// What was done with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Nothing.
+    Kept,
+    /// The draft is linked and has this cas unique.
+    Stored {
+        /// The new item's.
+        cas: u64,
+    },
+    /// The item is gone.
+    Removed,
+    /// The index had no room: nothing changed.
+    OutOfMemory,
+}
+
+impl<'s> Section<'s> {
+    #[inline]
+    pub(crate) fn open(local: &'s Rc<Local>) -> Self {
+        local.depth.set(local.depth.get() + 1);
+        local.wake();
+        Self { local }
+    }
+
+    fn store(&self) -> &'s Store {
+        &self.local.store
+    }
+
+    /// First stage of a batch: asks for the table line of `hash`.
+    #[inline]
+    pub fn prefetch_bucket(&self, hash: u64) {
+        self.store().table.prefetch(hash);
+    }
+
+    /// Second stage of a batch: asks for the lines of the items that `hash` may mean.
+    #[inline]
+    pub fn prefetch_item(&self, hash: u64) {
+        let arena = &self.store().arena;
+        self.store().table.candidates(hash, |chunk| arena.prefetch(chunk));
+    }
+
+    /// The linked item of this key, whether it still counts or not (ask `Item::liveness`). Takes no lock and writes nothing.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Item<'s>> {
+        let chunk = self.store().table.find(hash, |chunk| self.has_key(chunk, key))?;
+        // SAFETY: just read from a table slot inside this section.
+        Some(unsafe { Item::found(self.local, chunk) })
+    }
+
+    #[inline]
+    fn has_key(&self, chunk: ChunkRef, key: &[u8]) -> bool {
+        // SAFETY: the table calls this with references just read from its slots, inside this section.
+        let item = unsafe { Item::found(self.local, chunk) };
+        item.key() == key
+    }
+
+    /// Shows `decide` the key's present item under the key's lock and does what it answers, all as one step for every
+    /// other thread. `decide` is to be short: it holds the stripe.
+    ///
+    /// # Panics
+    ///
+    /// If a draft to be linked is unfinished.
+    pub fn update(
+        &self,
+        hash: u64,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Item<'_>>) -> Change,
+    ) -> Applied {
+        let mut locked = self.store().table.lock(hash);
+        let slot = locked.find(|chunk| self.has_key(chunk, key));
+        // SAFETY: just read from a table slot inside this section.
+        let old = slot.as_ref().map(|slot| unsafe { Item::found(self.local, slot.reference()) });
+        match (decide(old.as_ref()), slot) {
+            (Change::Keep, _) | (Change::Remove, None) => Applied::Kept,
+            (Change::Remove, Some(slot)) => {
+                let chunk = slot.reference();
+                locked.remove(slot);
+                self.local.unlink(chunk);
+                Applied::Removed
+            }
+            (Change::Put { draft, cas }, Some(slot)) => {
+                let old = slot.reference();
+                let replaced = self.store().arena.header(old).cas.load(Ordering::Relaxed);
+                let Some((new, cas)) = self.local.prepare(draft, cas, replaced) else {
+                    return Applied::OutOfMemory;
+                };
+                locked.replace(slot, new);
+                self.local.unlink(old);
+                Applied::Stored { cas }
+            }
+            (Change::Put { draft, cas }, None) => {
+                let Some((new, cas)) = self.local.prepare(draft, cas, 0) else {
+                    return Applied::OutOfMemory;
+                };
+                let budget = &self.store().budget;
+                let inserted = locked.insert(new, |bytes| {
+                    budget.charge(bytes as u64);
+                    true
+                });
+                if !inserted {
+                    self.local.unlink(new);
+                    return Applied::OutOfMemory;
+                }
+                drop(locked);
+                self.help_growth();
+                Applied::Stored { cas }
+            }
+        }
+    }
+
+    /// An insertion pays for its share of the table's growth: one split for eight of them.
+    fn help_growth(&self) {
+        if self.store().table.wants_growth() {
+            self.local.grow_table();
+        }
+    }
+}
+
+impl Drop for Section<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.local.store.is_strict_lru && self.local.depth.get() == 1 {
+            self.local.move_touched();
+        }
+        self.local.depth.set(self.local.depth.get() - 1);
+    }
+}
+
+/// What a pass does with an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Stay,
+    Remove,
+    /// To this bag, with this mark.
+    Move(u8, u16),
+}
+
+impl Local {
+    /// Splits one bucket. Inside a section.
+    pub(crate) fn grow_table(&self) -> bool {
+        let budget = &self.store.budget;
+        let grant = |bytes: usize| {
+            budget.charge(bytes as u64);
+            true
+        };
+        self.store.table.split_one(|chunk| self.hash_of(chunk), grant) == Split::Done
+    }
+
+    /// Hash of the key of an item that is linked while the caller holds its stripe, or that was found in the caller's section.
+    pub(crate) fn hash_of(&self, chunk: ChunkRef) -> u64 {
+        let arena = &self.store.arena;
+        let shape = arena.header(chunk).shape();
+        // SAFETY: linked, or found within the caller's section, so the key does not change meanwhile.
+        let key = unsafe { arena.bytes(chunk, shape.key_at(), shape.key_len()) };
+        self.store.hash(key)
+    }
+
+    /// Makes a draft an item of the newest bag, not yet in the table. Under the key's stripe.
+    fn prepare(&self, draft: Draft, cas: Option<u64>, old: u64) -> Option<(ChunkRef, u64)> {
+        let store = &*self.store;
+        let cas = cas.unwrap_or_else(|| self.next_cas(old));
+        let chunk = draft.into_chunk();
+        let header = store.arena.header(chunk);
+        let shape = header.shape().with_generation(store.generation());
+        header.shape.store(shape.0, Ordering::Relaxed);
+        header.cas.store(cas, Ordering::Relaxed);
+        header.recency.store(self.recency(), Ordering::Relaxed);
+        let class = store.slabs.class_of(&store.arena, chunk);
+        let list = store.list(class);
+        let Some(position) = list.append_newest(&store.blocks, &store.budget, chunk) else {
+            self.free(chunk);
+            return None;
+        };
+        // Release: pairs with the Acquire of whoever finds items by their position.
+        header.pos.store(position, Ordering::Release);
+        self.count_linked(chunk, class, shape, 1);
+        self.count(class, Count::Linked, 1);
+        Some((chunk, cas))
+    }
+
+    fn count_linked(&self, chunk: ChunkRef, class: u8, shape: Shape, sign: i64) {
+        let value = if shape.has(Shape::CHAINED) {
+            self.store.arena.word(chunk, crate::arena::chain::VALUE_LEN).load(Ordering::Relaxed)
+        } else {
+            0
+        };
+        let bytes = shape.key_at() + shape.key_len() + shape.inline_len() + value as usize;
+        self.count(class, Count::Items, sign);
+        self.count(class, Count::Bytes, sign * i64::try_from(bytes).unwrap_or(0));
+    }
+
+    /// Takes an item that has left the table out of its bag and retires it. Under the key's stripe.
+    pub(crate) fn unlink(&self, chunk: ChunkRef) {
+        let store = &*self.store;
+        let header = store.arena.header(chunk);
+        let position = header.pos.load(Ordering::Relaxed);
+        let (list, bag) = store.bag_at(position);
+        // Relaxed: `retire` has the fence that orders the unlinking before the reuse.
+        store.blocks.slot(position).store(0, Ordering::Relaxed);
+        header.pos.store(0, Ordering::Relaxed);
+        list.bag(bag).left();
+        let class = store.slabs.class_of(&store.arena, chunk);
+        self.count_linked(chunk, class, header.shape(), -1);
+        self.retire(chunk);
+    }
+
+    /// Locks the key of an item found in this section, and does what `judge` says if it is still linked.
+    /// Answers `None` if it is not.
+    pub(crate) fn with_linked(
+        self: &Rc<Self>,
+        chunk: ChunkRef,
+        judge: impl FnOnce(&Item<'_>) -> Verdict,
+    ) -> Option<Verdict> {
+        let locked = self.store.table.lock(self.hash_of(chunk));
+        let slot = Self::slot_of(&locked, chunk)?;
+        // SAFETY: linked, and the caller is inside a section.
+        let item = unsafe { Item::found(self, chunk) };
+        let verdict = judge(&item);
+        match verdict {
+            Verdict::Stay => {}
+            Verdict::Remove => {
+                locked.remove(slot);
+                self.unlink(chunk);
+            }
+            Verdict::Move(bag, mark) => self.move_to(&item, bag, mark),
+        }
+        Some(verdict)
+    }
+
+    fn slot_of<'l>(locked: &'l Locked<'_>, chunk: ChunkRef) -> Option<SlotRef<'l>> {
+        locked.find_ref(chunk)
+    }
+
+    /// Moves a linked item to another bag of its class. Under its stripe.
+    fn move_to(&self, item: &Item<'_>, bag: u8, mark: u16) {
+        let store = &*self.store;
+        let class = item.class();
+        let list = store.list(class);
+        let Some(to) = list.append(&store.blocks, &store.budget, bag, item.chunk) else { return };
+        let from = item.header.pos.load(Ordering::Relaxed);
+        let (old_list, old_bag) = store.bag_at(from);
+        store.blocks.slot(from).store(0, Ordering::Relaxed);
+        item.header.pos.store(to, Ordering::Release);
+        old_list.bag(old_bag).left();
+        let recency = item.header.recency.load(Ordering::Relaxed);
+        let marked = u32::from(mark) << 16 | recency & 0xffff;
+        item.header.recency.store(marked, Ordering::Relaxed);
+        self.count(class, Count::Moved, 1);
+    }
+
+    /// Strict LRU: the items touched in this section move to the newest end, in the order of their touches.
+    fn move_touched(self: &Rc<Self>) {
+        let touched = std::mem::take(&mut *self.touched.borrow_mut());
+        for &chunk in &touched {
+            let Some(locked) = self.store.table.try_lock(self.hash_of(chunk)) else { continue };
+            if Self::slot_of(&locked, chunk).is_some() {
+                // SAFETY: linked, and the section is still open.
+                let item = unsafe { Item::found(self, chunk) };
+                let newest = self.store.list(item.class()).newest();
+                self.move_to(&item, newest, Self::mark_of(item.header));
+            }
+        }
+        let mut kept = self.touched.borrow_mut();
+        *kept = touched;
+        kept.clear();
+    }
+}

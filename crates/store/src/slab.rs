@@ -1,0 +1,393 @@
+//! Slab pages and classes: which chunks are free.
+//!
+//! A page belongs to no class or to one; a class cuts its pages into chunks of one size. Free chunks of a class
+//! form a doubly linked list through their own headers, so that a page can be taken out of use
+//! (`drain`) by unlinking just its chunks. Chunks of a draining page that come back later are
+//! counted, not listed; with the last one the page is free for any class.
+//!
+//! Chunk sizes grow by the factor of `-f`; a size is then widened to what its page divides into evenly, so
+//! that page tails are not wasted. The largest chunk is 16 KiB: larger items are chained, so all
+//! large values share one class whatever their size.
+
+use crate::arena::{Arena, CHUNK_BYTES_MAX, ChunkRef, HEADER, Shape};
+use crate::budget::Budget;
+use crate::config::{Config, Layout};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+
+/// A slab class: 1 is the smallest; 0 is none.
+pub(crate) type ClassId = u8;
+
+/// Bytes of the class that holds heads of chained items: descriptor and the longest key.
+const HEAD_BYTES: usize = 296;
+
+/// All pages and classes of one store.
+#[derive(Debug)]
+pub(crate) struct Slabs {
+    classes: Vec<Class>,
+    /// Class of each page, zero for none.
+    page_class: Vec<AtomicU32>,
+    pages: Mutex<FreePages>,
+    page_bytes: usize,
+    /// Pages charged to the budget: in use by a class, or free and resident.
+    pages_charged: AtomicU64,
+    /// Times that a page went from one class to another use.
+    pages_moved: AtomicU64,
+}
+
+#[derive(Debug)]
+struct FreePages {
+    /// Resident pages of no class, still charged.
+    resident: Vec<usize>,
+    /// Pages whose memory went back to the system, uncharged.
+    returned: Vec<usize>,
+    /// First page that was never used.
+    untouched: usize,
+}
+
+/// One chunk size.
+#[derive(Debug)]
+pub(crate) struct Class {
+    /// Bytes of a chunk.
+    pub chunk_bytes: usize,
+    /// Chunks in a page.
+    pub per_page: usize,
+    state: Mutex<ClassState>,
+    /// Chunks handed out; a copy of the state's count that is read without the lock.
+    used: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct ClassState {
+    free_head: ChunkRef,
+    free_len: usize,
+    /// The page being cut, and its first chunk that was never handed out.
+    cutting: Option<(usize, usize)>,
+    pages: Vec<usize>,
+    used: u64,
+    /// Pages on their way out, and how many of their chunks are still held by someone.
+    draining: Vec<(usize, usize)>,
+}
+
+/// What a class holds, for `stats slabs`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClassUse {
+    pub pages: u64,
+    pub used: u64,
+    pub free: u64,
+}
+
+impl Slabs {
+    pub(crate) fn new(config: &Config, layout: &Layout) -> Self {
+        let page = layout.page_bytes;
+        let mut sizes = chunk_sizes(config, page, layout.unit);
+        sizes.push(HEAD_BYTES.next_multiple_of(layout.unit));
+        Self {
+            classes: sizes.iter().map(|&bytes| Class::new(bytes, page / bytes)).collect(),
+            page_class: (0..layout.pages_max).map(|_| AtomicU32::new(0)).collect(),
+            pages: Mutex::new(FreePages {
+                resident: Vec::new(),
+                returned: Vec::new(),
+                untouched: 0,
+            }),
+            page_bytes: page,
+            pages_charged: AtomicU64::new(0),
+            pages_moved: AtomicU64::new(0),
+        }
+    }
+
+    /// Number of classes; ids are 1 to this number. The last is the class of heads.
+    pub(crate) fn count(&self) -> ClassId {
+        u8::try_from(self.classes.len()).unwrap_or(u8::MAX)
+    }
+
+    pub(crate) fn class(&self, id: ClassId) -> &Class {
+        &self.classes[usize::from(id) - 1]
+    }
+
+    /// The class of chained items' heads.
+    pub(crate) fn heads(&self) -> ClassId {
+        self.count()
+    }
+
+    /// The class of the largest chunks.
+    pub(crate) fn largest(&self) -> ClassId {
+        self.count() - 1
+    }
+
+    /// The smallest class whose chunks hold `bytes`; `None` if only a chain does.
+    pub(crate) fn class_for(&self, bytes: usize) -> Option<ClassId> {
+        let plain = &self.classes[..self.classes.len() - 1];
+        let index = plain.partition_point(|class| class.chunk_bytes < bytes);
+        (index < plain.len()).then(|| u8::try_from(index + 1).unwrap_or(u8::MAX))
+    }
+
+    /// The class of the page that holds `chunk`.
+    #[inline]
+    pub(crate) fn class_of(&self, arena: &Arena, chunk: ChunkRef) -> ClassId {
+        u8::try_from(self.page_class[arena.page_of(chunk)].load(Ordering::Relaxed))
+            .unwrap_or(u8::MAX)
+    }
+
+    /// A free chunk of the class, owned by the caller and marked as a draft.
+    pub(crate) fn take(&self, arena: &Arena, id: ClassId) -> Option<ChunkRef> {
+        let class = self.class(id);
+        let mut state = class.state.lock();
+        let chunk = match state.free_head {
+            0 => class.cut(&mut state, arena)?,
+            head => {
+                state.unlink_free(arena, head);
+                head
+            }
+        };
+        arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
+        state.used += 1;
+        class.used.store(state.used, Ordering::Relaxed);
+        Some(chunk)
+    }
+
+    /// Takes back a chunk that no one can read any more.
+    pub(crate) fn put(&self, arena: &Arena, chunk: ChunkRef) {
+        let page = arena.page_of(chunk);
+        let id = self.class_of(arena, chunk);
+        let class = self.class(id);
+        let mut state = class.state.lock();
+        state.used -= 1;
+        class.used.store(state.used, Ordering::Relaxed);
+        arena.header(chunk).pos.store(0, Ordering::Relaxed);
+        if let Some(at) = state.draining.iter().position(|&(draining, _)| draining == page) {
+            arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
+            state.draining[at].1 -= 1;
+            if state.draining[at].1 == 0 {
+                state.draining.swap_remove(at);
+                drop(state);
+                self.page_freed(page);
+            }
+        } else {
+            state.link_free(arena, chunk);
+        }
+    }
+
+    fn page_freed(&self, page: usize) {
+        self.page_class[page].store(0, Ordering::Relaxed);
+        self.pages_moved.fetch_add(1, Ordering::Relaxed);
+        self.pages.lock().resident.push(page);
+    }
+
+    /// Gives the class one more page if there is one within the budget.
+    pub(crate) fn add_page(&self, budget: &Budget, id: ClassId) -> bool {
+        let class = self.class(id);
+        let mut state = class.state.lock();
+        if state.free_head != 0 || state.cutting.is_some_and(|(_, next)| next < class.per_page) {
+            return true; // Another thread was faster.
+        }
+        let Some(page) = self.take_page(budget) else { return false };
+        self.page_class[page].store(u32::from(id), Ordering::Relaxed);
+        state.cutting = Some((page, 0));
+        state.pages.push(page);
+        true
+    }
+
+    fn take_page(&self, budget: &Budget) -> Option<usize> {
+        let mut pages = self.pages.lock();
+        if let Some(page) = pages.resident.pop() {
+            return Some(page);
+        }
+        let fresh = pages.untouched < self.page_class.len();
+        if (pages.returned.is_empty() && !fresh) || !budget.try_charge(self.page_bytes as u64) {
+            return None;
+        }
+        self.pages_charged.fetch_add(1, Ordering::Relaxed);
+        pages.returned.pop().or_else(|| {
+            pages.untouched += 1;
+            Some(pages.untouched - 1)
+        })
+    }
+
+    /// Gives one free resident page back to the system; `false` if there is none.
+    pub(crate) fn return_page(&self, arena: &Arena, budget: &Budget) -> bool {
+        let mut pages = self.pages.lock();
+        let Some(page) = pages.resident.pop() else { return false };
+        arena.release_page(page);
+        pages.returned.push(page);
+        self.pages_charged.fetch_sub(1, Ordering::Relaxed);
+        budget.refund(self.page_bytes as u64);
+        true
+    }
+
+    /// Takes `page` out of the class's use. Its free chunks are forgotten at once; the rest must still be put back.
+    /// Returns `false` if the page is not the class's to give.
+    pub(crate) fn drain(&self, arena: &Arena, id: ClassId, page: usize) -> bool {
+        let class = self.class(id);
+        let mut state = class.state.lock();
+        let Some(at) = state.pages.iter().position(|&owned| owned == page) else { return false };
+        state.pages.swap_remove(at);
+        let mut cut = class.per_page;
+        if let Some((cutting, next)) = state.cutting
+            && cutting == page
+        {
+            cut = next;
+            state.cutting = None;
+        }
+        let mut held = 0;
+        for index in 0..cut {
+            let chunk = arena.chunk(page, index * class.chunk_bytes);
+            if arena.header(chunk).shape() == Shape(Shape::FREE) {
+                state.unlink_free(arena, chunk);
+                arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
+            } else {
+                held += 1;
+            }
+        }
+        if held > 0 {
+            state.draining.push((page, held));
+        } else {
+            drop(state);
+            self.page_freed(page);
+        }
+        true
+    }
+
+    /// Up to `count` pages of the class, spread evenly, starting at a varying place.
+    pub(crate) fn sample_pages(&self, id: ClassId, count: usize, start: usize) -> Vec<usize> {
+        let state = self.class(id).state.lock();
+        let len = state.pages.len();
+        let cutting = state.cutting.filter(|&(_, next)| next < self.class(id).per_page);
+        (0..count.min(len))
+            .map(|nth| state.pages[(start + nth * len.div_ceil(count)) % len])
+            .filter(|&page| len == 1 || cutting.is_none_or(|(cut, _)| cut != page))
+            .collect()
+    }
+
+    /// What the class holds now.
+    pub(crate) fn class_use(&self, id: ClassId) -> ClassUse {
+        let class = self.class(id);
+        let state = class.state.lock();
+        let pages = (state.pages.len() + state.draining.len()) as u64;
+        let chunks = pages * class.per_page as u64;
+        ClassUse { pages, used: state.used, free: chunks.saturating_sub(state.used) }
+    }
+
+    /// Chunks of a page that were ever handed out, in order from its start.
+    pub(crate) fn cut_chunks(&self, id: ClassId, page: usize) -> usize {
+        let class = self.class(id);
+        match class.state.lock().cutting {
+            Some((cutting, next)) if cutting == page => next,
+            _ => class.per_page,
+        }
+    }
+
+    /// Pages that the class can give: not draining ones.
+    pub(crate) fn pages_of(&self, id: ClassId) -> usize {
+        self.class(id).state.lock().pages.len()
+    }
+
+    /// Bytes of resident pages.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pages_charged.load(Ordering::Relaxed) * self.page_bytes as u64
+    }
+
+    pub(crate) fn pages_moved(&self) -> u64 {
+        self.pages_moved.load(Ordering::Relaxed)
+    }
+
+    /// One past the last page ever used.
+    pub(crate) fn pages_touched(&self) -> usize {
+        self.pages.lock().untouched
+    }
+
+    /// Class of a page; zero for none.
+    pub(crate) fn page_class(&self, page: usize) -> ClassId {
+        u8::try_from(self.page_class[page].load(Ordering::Relaxed)).unwrap_or(u8::MAX)
+    }
+}
+
+impl Class {
+    fn new(chunk_bytes: usize, per_page: usize) -> Self {
+        let state = Mutex::new(ClassState::default());
+        Self { chunk_bytes, per_page, state, used: AtomicU64::new(0) }
+    }
+
+    /// Chunks handed out.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn cut(&self, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
+        let (page, next) = state.cutting.filter(|&(_, next)| next < self.per_page)?;
+        state.cutting = Some((page, next + 1));
+        let chunk = arena.chunk(page, next * self.chunk_bytes);
+        // What the page's former class left here must not look like a linked item.
+        arena.header(chunk).pos.store(0, Ordering::Relaxed);
+        Some(chunk)
+    }
+}
+
+impl ClassState {
+    fn link_free(&mut self, arena: &Arena, chunk: ChunkRef) {
+        let header = arena.header(chunk);
+        header.shape.store(Shape::FREE, Ordering::Relaxed);
+        header.cas.store(links(0, self.free_head), Ordering::Relaxed);
+        if self.free_head != 0 {
+            let (_, next) = free_links(arena, self.free_head);
+            arena.header(self.free_head).cas.store(links(chunk, next), Ordering::Relaxed);
+        }
+        self.free_head = chunk;
+        self.free_len += 1;
+    }
+
+    fn unlink_free(&mut self, arena: &Arena, chunk: ChunkRef) {
+        let (previous, next) = free_links(arena, chunk);
+        if previous == 0 {
+            self.free_head = next;
+        } else {
+            let (before, _) = free_links(arena, previous);
+            arena.header(previous).cas.store(links(before, next), Ordering::Relaxed);
+        }
+        if next != 0 {
+            let (_, after) = free_links(arena, next);
+            arena.header(next).cas.store(links(previous, after), Ordering::Relaxed);
+        }
+        self.free_len -= 1;
+    }
+}
+
+fn links(previous: ChunkRef, next: ChunkRef) -> u64 {
+    u64::from(previous) << 32 | u64::from(next)
+}
+
+fn free_links(arena: &Arena, chunk: ChunkRef) -> (ChunkRef, ChunkRef) {
+    let links = arena.header(chunk).cas.load(Ordering::Relaxed);
+    ((links >> 32) as u32, (links & 0xffff_ffff) as u32)
+}
+
+/// Chunk sizes from the smallest to `CHUNK_BYTES_MAX`, each a multiple of `unit`; at most 253 of them.
+fn chunk_sizes(config: &Config, page: usize, unit: usize) -> Vec<usize> {
+    let mut factor = config.growth_factor;
+    loop {
+        let sizes = sizes_by(config.chunk_bytes_min as usize, factor, page, unit);
+        if sizes.len() <= 253 {
+            return sizes;
+        }
+        factor += 0.01;
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "sizes are below 16 KiB, far inside of both types"
+)]
+fn sizes_by(min: usize, factor: f64, page: usize, unit: usize) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    let mut size = (HEADER + min).next_multiple_of(unit);
+    while size < CHUNK_BYTES_MAX {
+        // The widest chunk of which the page holds as many.
+        let even = (page / (page / size)) / unit * unit;
+        sizes.push(even);
+        size = ((even as f64 * factor) as usize / unit * unit).max(even + unit);
+    }
+    sizes.push(CHUNK_BYTES_MAX);
+    sizes.dedup();
+    sizes
+}

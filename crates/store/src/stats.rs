@@ -1,0 +1,231 @@
+//! Counters kept per participant, summed by whoever asks, and the shapes in which they are handed out.
+//!
+//! A counter is written by its owner alone, with a plain load and store, so counting costs no shared cache
+//! line. Resetting is done by remembering what the sums were.
+
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// What is counted per slab class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// Linked items; a gauge.
+    Items,
+    /// Header, key and value of linked items; a gauge.
+    Bytes,
+    /// Items ever linked.
+    Linked,
+    Evicted,
+    EvictedUnfetched,
+    /// Evicted with a deadline.
+    EvictedNonzero,
+    /// Seconds since last access of the item evicted last; the greatest of the participants is shown.
+    EvictedAge,
+    ExpiredUnfetched,
+    /// Dead items whose memory was taken.
+    Reclaimed,
+    OutOfMemory,
+    /// Touched items moved to a newer bag.
+    Moved,
+    CleanerReclaimed,
+    CleanerChecked,
+    BagsOpened,
+    BagsMerged,
+    /// Stores that had to evict by themselves.
+    DirectReclaims,
+}
+
+const COUNTS: usize = Count::DirectReclaims as usize + 1;
+const GAUGES: usize = Count::Bytes as usize + 1;
+
+/// All counters of a store.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    participants: Vec<CachePadded<Vec<AtomicU64>>>,
+    classes: usize,
+    at_reset: Mutex<Vec<u64>>,
+}
+
+impl Counters {
+    pub(crate) fn new(participants: usize, classes: u8) -> Self {
+        let cells = (usize::from(classes) + 1) * COUNTS;
+        let row = || CachePadded::new((0..cells).map(|_| AtomicU64::new(0)).collect());
+        Self {
+            participants: (0..participants).map(|_| row()).collect(),
+            classes: usize::from(classes),
+            at_reset: Mutex::new(vec![0; cells]),
+        }
+    }
+
+    /// Adds to a counter of the calling participant; `by` may be negative for gauges.
+    #[inline]
+    pub(crate) fn add(&self, participant: usize, class: u8, count: Count, by: i64) {
+        let cell = &self.participants[participant][index(class, count)];
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
+    }
+
+    /// Sets a counter of the calling participant.
+    pub(crate) fn set(&self, participant: usize, class: u8, count: Count, to: u64) {
+        self.participants[participant][index(class, count)].store(to, Ordering::Relaxed);
+    }
+
+    /// The counter of one class, over all participants, since the last reset.
+    pub(crate) fn of_class(&self, class: u8, count: Count) -> u64 {
+        let at = index(class, count);
+        let cells = self.participants.iter().map(|row| row[at].load(Ordering::Relaxed));
+        if count == Count::EvictedAge {
+            return cells.max().unwrap_or(0);
+        }
+        let sum = cells.fold(0u64, u64::wrapping_add);
+        if (count as usize) < GAUGES { sum } else { sum - self.at_reset.lock()[at].min(sum) }
+    }
+
+    /// The counter over all classes.
+    pub(crate) fn total(&self, count: Count) -> u64 {
+        (1..=self.classes)
+            .filter_map(|class| u8::try_from(class).ok())
+            .fold(0, |sum, class| sum.wrapping_add(self.of_class(class, count)))
+    }
+
+    /// Sets the counters (not the gauges) back to zero for readers.
+    pub(crate) fn reset(&self) {
+        let mut at_reset = self.at_reset.lock();
+        for (at, base) in at_reset.iter_mut().enumerate() {
+            let cells = self.participants.iter().map(|row| row[at].load(Ordering::Relaxed));
+            *base = cells.fold(0, u64::wrapping_add);
+        }
+    }
+}
+
+fn index(class: u8, count: Count) -> usize {
+    usize::from(class) * COUNTS + count as usize
+}
+
+/// Where the memory limit goes, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemorySplit {
+    /// The limit (`-m`).
+    pub limit: u64,
+    /// Slab pages in use or kept.
+    pub arena: u64,
+    /// Hash table.
+    pub index: u64,
+    /// Bag blocks.
+    pub bags: u64,
+    /// Connection buffers charged to the store.
+    pub buffers: u64,
+    /// Header, key and value of the linked items (memcached's `bytes`); part of `arena`.
+    pub items: u64,
+}
+
+/// One slab class's numbers (`stats slabs`, `stats items`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClassStats {
+    /// 1 is the class of the smallest chunks; the last holds the heads of chained items.
+    pub id: u8,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u32,
+    /// Chunks in a page.
+    pub chunks_per_page: u32,
+    /// Pages of the class.
+    pub pages: u64,
+    /// Chunks in those pages.
+    pub chunks: u64,
+    /// Chunks handed out.
+    pub chunks_used: u64,
+    /// Chunks that can be handed out at once.
+    pub chunks_free: u64,
+    /// Linked items.
+    pub items: u64,
+    /// Header, key and value of the linked items, in bytes.
+    pub bytes_requested: u64,
+    /// Seconds since the oldest bag was opened.
+    pub oldest_age_secs: u32,
+    /// Items evicted.
+    pub evicted: u64,
+    /// Of those, never read.
+    pub evicted_unfetched: u64,
+    /// Of those, with a time of expiry.
+    pub evicted_nonzero: u64,
+    /// Seconds between last access and eviction of the item evicted last.
+    pub evicted_age_secs: u64,
+    /// Expired items never read.
+    pub expired_unfetched: u64,
+    /// Dead items whose memory was taken.
+    pub reclaimed: u64,
+    /// Stores refused for want of memory.
+    pub out_of_memory: u64,
+    /// Touched items moved to a newer bag.
+    pub moved: u64,
+    /// Items freed by the cleaner.
+    pub cleaner_reclaimed: u64,
+    /// Items looked at by the cleaner.
+    pub cleaner_checked: u64,
+    /// Times that a store of this class had to evict by itself.
+    pub direct_reclaims: u64,
+}
+
+/// One bag's numbers (`stats bags`).
+#[derive(Clone, Copy, Debug)]
+pub struct BagStats {
+    /// Slab class.
+    pub class: u8,
+    /// Place in the class's list, 0 is the oldest.
+    pub place: u32,
+    /// `oldest`, `closed`, `alternate` or `newest`.
+    pub role: &'static str,
+    /// Items in it.
+    pub items: u32,
+    /// Slots handed out, holes included.
+    pub slots: u32,
+    /// Second of opening, since start.
+    pub opened_secs: u32,
+    /// Second of closing; 0 while open.
+    pub closed_secs: u32,
+}
+
+/// Table facts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IndexStats {
+    /// Power of two of the buckets at the last doubling (`hash_power_level`).
+    pub power_level: u32,
+    /// Bytes of buckets in use (`hash_bytes`).
+    pub bytes: u64,
+    /// A doubling is under way (`hash_is_expanding`).
+    pub growing: bool,
+    /// References in the table.
+    pub items: u64,
+}
+
+/// Store-wide counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreStats {
+    /// Linked items.
+    pub items: u64,
+    /// Items ever linked.
+    pub items_total: u64,
+    /// Items evicted to make room.
+    pub evictions: u64,
+    /// Of those, never read.
+    pub evicted_unfetched: u64,
+    /// Expired items never read.
+    pub expired_unfetched: u64,
+    /// Dead items whose memory was taken.
+    pub reclaimed: u64,
+    /// Pages moved from one class to another use.
+    pub slabs_moved: u64,
+    /// Stores that had to evict by themselves.
+    pub direct_reclaims: u64,
+    /// Passes of the cleaner over all bags.
+    pub cleaner_rounds: u64,
+    /// Items freed by the cleaner.
+    pub cleaner_reclaimed: u64,
+    /// Items looked at by the cleaner.
+    pub cleaner_checked: u64,
+    /// Bags opened.
+    pub bags_opened: u64,
+    /// Bags merged into a newer one.
+    pub bags_merged: u64,
+    /// Touched items moved to a newer bag.
+    pub items_reordered: u64,
+}

@@ -1,0 +1,287 @@
+//! The shared store: what all participants have in common.
+
+use crate::arena::Arena;
+use crate::bag::BagList;
+use crate::blocks::{Blocks, Position};
+use crate::budget::Budget;
+use crate::config::{Config, Layout, Policy, StoreError};
+use crate::participant::{Participant, Retired};
+use crate::qsbr::Qsbr;
+use crate::slab::{ClassId, Slabs};
+use crate::stats::{BagStats, ClassStats, Count, Counters, IndexStats, MemorySplit, StoreStats};
+use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::table::{Shape as TableShape, Table};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use std::sync::Arc;
+
+/// A cache's memory: items by key, within one limit.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) arena: Arena,
+    pub(crate) slabs: Slabs,
+    pub(crate) blocks: Blocks,
+    pub(crate) table: Table,
+    pub(crate) qsbr: Qsbr,
+    pub(crate) budget: Budget,
+    pub(crate) counters: Counters,
+    lists: Vec<BagList>,
+    pub(crate) tick: AtomicU32,
+    pub(crate) cas: AtomicU64,
+    /// Flushes so far; an item keeps the low three bits of the count at its birth.
+    flushes: AtomicU64,
+    /// Items born before this many flushes are all gone.
+    pub(crate) purged: AtomicU64,
+    pub(crate) flushing: Mutex<()>,
+    /// Retired by threads that went to sleep.
+    pub(crate) orphans: Mutex<Vec<Retired>>,
+    buffers: AtomicI64,
+    pub(crate) cleaner_rounds: AtomicU64,
+    secrets: RapidSecrets,
+    pub(crate) item_bytes_max: u64,
+    pub(crate) evict: bool,
+    pub(crate) is_strict_lru: bool,
+}
+
+/// Flush generations that an item's shape can tell apart.
+pub(crate) const GENERATIONS: u64 = 8;
+
+impl Store {
+    /// Reserves memory for a store; hardly any of it is resident yet.
+    ///
+    /// # Errors
+    ///
+    /// A setting out of range, or the system's refusal to map the address space.
+    pub fn new(config: Config) -> Result<Arc<Self>, StoreError> {
+        let layout = Layout::new(&config)?;
+        let arena = Arena::reserve(layout.pages_max, layout.page_bytes, layout.unit)?;
+        if config.huge_pages {
+            arena.prefer_huge_pages();
+        }
+        let slabs = Slabs::new(&config, &layout);
+        let table = Table::new(TableShape {
+            buckets: config.stripes.max(1 << 10),
+            buckets_max: layout.buckets_max.max(config.stripes),
+            overflow_max: (layout.buckets_max / 4).max(1 << 12),
+            stripes: config.stripes,
+        })?;
+        let budget = Budget::new(config.memory_bytes);
+        budget.charge(table.bytes() as u64);
+        Ok(Arc::new(Self {
+            arena,
+            lists: (1..=slabs.count()).map(BagList::new).collect(),
+            counters: Counters::new(config.participants_max, slabs.count()),
+            slabs,
+            blocks: Blocks::reserve(layout.block_words)?,
+            table,
+            qsbr: Qsbr::new(config.participants_max),
+            budget,
+            tick: AtomicU32::new(0),
+            cas: AtomicU64::new(1),
+            flushes: AtomicU64::new(0),
+            purged: AtomicU64::new(0),
+            flushing: Mutex::new(()),
+            orphans: Mutex::new(Vec::new()),
+            buffers: AtomicI64::new(0),
+            cleaner_rounds: AtomicU64::new(0),
+            secrets: RapidSecrets::seed(config.seed),
+            item_bytes_max: config.item_bytes_max,
+            evict: config.evict,
+            is_strict_lru: config.policy == Policy::Lru,
+        }))
+    }
+
+    /// Joins the calling thread. `None` when `participants_max` threads are in.
+    #[must_use]
+    pub fn join(self: &Arc<Self>) -> Option<Participant> {
+        let slot = self.qsbr.register()?;
+        Some(Participant::new(self, slot))
+    }
+
+    /// Hash of a key, for `Section`'s calls.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        rapidhash_v3_seeded(key, &self.secrets)
+    }
+
+    /// Charges bytes that connections hold, or returns them (negative). Never refuses: the cleaner makes the cache smaller.
+    pub fn charge_buffers(&self, delta: i64) {
+        self.buffers.fetch_add(delta, Ordering::Relaxed);
+        if delta >= 0 {
+            self.budget.charge(delta.unsigned_abs());
+        } else {
+            self.budget.refund(delta.unsigned_abs());
+        }
+    }
+
+    /// Changes the memory limit (`cache_memlimit`), within four times the limit at start.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.budget.set_limit(bytes);
+    }
+
+    /// Largest item, in bytes (`-I`).
+    #[must_use]
+    pub fn item_bytes_max(&self) -> u64 {
+        self.item_bytes_max
+    }
+
+    /// The low bits of the number of flushes.
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        // Acquire: whoever was told that a flush is done reads its generation or a later one.
+        (self.flushes.load(Ordering::Acquire) & (GENERATIONS - 1)) as u32
+    }
+
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_generation(&self) {
+        self.flushes.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn list(&self, class: ClassId) -> &BagList {
+        &self.lists[usize::from(class) - 1]
+    }
+
+    /// The list and the bag that own a slot.
+    #[inline]
+    pub(crate) fn bag_at(&self, position: Position) -> (&BagList, u8) {
+        let id = self.blocks.bag_at(position).to_le_bytes();
+        (self.list(id[1]), id[0])
+    }
+
+    /// Ticks since the class's oldest item may last have been used; `None` if the class has no items.
+    pub(crate) fn oldest_age(&self, class: ClassId) -> Option<u32> {
+        let list = self.list(class);
+        let order = list.order.lock();
+        let oldest = order.queue.iter().find(|&&bag| list.bag(bag).live() > 0)?;
+        Some(self.tick.load(Ordering::Relaxed).wrapping_sub(list.bag(*oldest).opened_tick()))
+    }
+
+    /// Where the memory limit goes.
+    #[must_use]
+    pub fn memory(&self) -> MemorySplit {
+        MemorySplit {
+            limit: self.budget.limit(),
+            arena: self.slabs.bytes(),
+            index: self.table.bytes() as u64,
+            bags: self.blocks.bytes(),
+            buffers: u64::try_from(self.buffers.load(Ordering::Relaxed)).unwrap_or(0),
+            items: self.counters.total(Count::Bytes),
+        }
+    }
+
+    /// Table facts.
+    #[must_use]
+    pub fn index(&self) -> IndexStats {
+        IndexStats {
+            power_level: self.table.level(),
+            bytes: self.table.bytes() as u64,
+            growing: !self.table.buckets().is_power_of_two(),
+            items: self.table.items() as u64,
+        }
+    }
+
+    /// Store-wide counters.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let total = |count| self.counters.total(count);
+        StoreStats {
+            items: total(Count::Items),
+            items_total: total(Count::Linked),
+            evictions: total(Count::Evicted),
+            evicted_unfetched: total(Count::EvictedUnfetched),
+            expired_unfetched: total(Count::ExpiredUnfetched),
+            reclaimed: total(Count::Reclaimed),
+            slabs_moved: self.slabs.pages_moved(),
+            direct_reclaims: total(Count::DirectReclaims),
+            cleaner_rounds: self.cleaner_rounds.load(Ordering::Relaxed),
+            cleaner_reclaimed: total(Count::CleanerReclaimed),
+            cleaner_checked: total(Count::CleanerChecked),
+            bags_opened: total(Count::BagsOpened),
+            bags_merged: total(Count::BagsMerged),
+            items_reordered: total(Count::Moved),
+        }
+    }
+
+    /// Numbers of every class that has pages or ever refused a store; `now_secs` is the present second since start.
+    #[must_use]
+    pub fn class_stats(&self, now_secs: u32) -> Vec<ClassStats> {
+        (1..=self.slabs.count())
+            .map(|id| self.one_class(id, now_secs))
+            .filter(|class| class.pages > 0 || class.out_of_memory > 0)
+            .collect()
+    }
+
+    fn one_class(&self, id: ClassId, now_secs: u32) -> ClassStats {
+        let class = self.slabs.class(id);
+        let held = self.slabs.class_use(id);
+        let of = |count| self.counters.of_class(id, count);
+        let small = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        ClassStats {
+            id,
+            chunk_bytes: small(class.chunk_bytes),
+            chunks_per_page: small(class.per_page),
+            pages: held.pages,
+            chunks: held.pages * class.per_page as u64,
+            chunks_used: held.used,
+            chunks_free: held.free,
+            items: of(Count::Items),
+            bytes_requested: of(Count::Bytes),
+            oldest_age_secs: self.oldest_secs(id).map_or(0, |opened| now_secs.saturating_sub(opened)),
+            evicted: of(Count::Evicted),
+            evicted_unfetched: of(Count::EvictedUnfetched),
+            evicted_nonzero: of(Count::EvictedNonzero),
+            evicted_age_secs: of(Count::EvictedAge),
+            expired_unfetched: of(Count::ExpiredUnfetched),
+            reclaimed: of(Count::Reclaimed),
+            out_of_memory: of(Count::OutOfMemory),
+            moved: of(Count::Moved),
+            cleaner_reclaimed: of(Count::CleanerReclaimed),
+            cleaner_checked: of(Count::CleanerChecked),
+            direct_reclaims: of(Count::DirectReclaims),
+        }
+    }
+
+    fn oldest_secs(&self, class: ClassId) -> Option<u32> {
+        let list = self.list(class);
+        let order = list.order.lock();
+        let oldest = order.queue.iter().find(|&&bag| list.bag(bag).live() > 0)?;
+        Some(list.bag(*oldest).opened_secs())
+    }
+
+    /// Every bag of every class that has items, oldest first within its class.
+    #[must_use]
+    pub fn bag_stats(&self) -> Vec<BagStats> {
+        let mut rows = Vec::new();
+        for list in self.lists.iter().filter(|list| list.has_items()) {
+            let order = list.order.lock();
+            let last = order.queue.len() - 1;
+            for (place, &index) in order.queue.iter().enumerate() {
+                let bag = list.bag(index);
+                rows.push(BagStats {
+                    class: list.id(),
+                    place: u32::try_from(place).unwrap_or(u32::MAX),
+                    role: match place {
+                        _ if place == last => "newest",
+                        _ if place + 1 == last => "alternate",
+                        0 => "oldest",
+                        _ => "closed",
+                    },
+                    items: bag.live(),
+                    slots: bag.slots(&self.blocks),
+                    opened_secs: bag.opened_secs(),
+                    closed_secs: bag.closed_secs(),
+                });
+            }
+        }
+        rows
+    }
+
+    /// Sets the counters (not the gauges) back to zero for readers (`stats reset`).
+    pub fn reset_stats(&self) {
+        self.counters.reset();
+    }
+}

@@ -1,0 +1,114 @@
+//! Walks over all linked items, page by page, in steps: dumps and purges.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
+
+use crate::item::{Item, Liveness};
+use crate::participant::{Local, Participant};
+use crate::section::{Section, Verdict};
+use crate::stats::Count;
+use crate::store::GENERATIONS;
+use crate::sync::Ordering;
+use std::rc::Rc;
+
+/// Position of a walk over all items. Items that stay linked during the whole walk are visited exactly once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WalkCursor {
+    /// Visit this slab class alone.
+    pub class: Option<u8>,
+    page: usize,
+    chunk: usize,
+}
+
+impl Participant {
+    /// Visits the next linked items, about `limit` chunks' worth; `false` when the walk is complete.
+    pub fn walk(
+        &self,
+        cursor: &mut WalkCursor,
+        limit: usize,
+        visit: impl FnMut(&Item<'_>),
+    ) -> bool {
+        self.local.walk(cursor, limit, visit)
+    }
+
+    /// Everything linked before this call is dead from now on. Takes no time that grows with the number of items, but for the
+    /// eighth flush during one pass of the cleaner: that one purges first.
+    pub fn flush(&self) {
+        let store = Arc::clone(self.store());
+        let _flushing = store.flushing.lock();
+        while store.flushes() + 1 - store.purged.load(Ordering::Relaxed) >= GENERATIONS {
+            let generation = store.flushes();
+            let mut cursor = WalkCursor::default();
+            while self.local.purge(&mut cursor, usize::MAX) {}
+            store.purged.store(generation, Ordering::Relaxed);
+        }
+        store.next_generation();
+    }
+}
+
+use std::sync::Arc;
+
+impl Local {
+    pub(crate) fn walk(
+        self: &Rc<Self>,
+        cursor: &mut WalkCursor,
+        limit: usize,
+        mut visit: impl FnMut(&Item<'_>),
+    ) -> bool {
+        let store = &*self.store;
+        let _section = Section::open(self);
+        let mut looked = 0;
+        while cursor.page < store.slabs.pages_touched() {
+            let class = store.slabs.page_class(cursor.page);
+            let wanted = class != 0 && cursor.class.is_none_or(|only| only == class);
+            let cut = if wanted { store.slabs.cut_chunks(class, cursor.page) } else { 0 };
+            while cursor.chunk < cut {
+                if looked >= limit {
+                    return true;
+                }
+                let at = cursor.chunk * store.slabs.class(class).chunk_bytes;
+                let chunk = store.arena.chunk(cursor.page, at);
+                cursor.chunk += 1;
+                looked += 1;
+                // Acquire: pairs with the Release by which a linked item got its position.
+                let position = store.arena.header(chunk).pos.load(Ordering::Acquire);
+                if position != 0 && store.slabs.page_class(cursor.page) == class {
+                    // SAFETY: its position was not zero inside this section: it is linked or in its grace period.
+                    visit(&unsafe { Item::found(self, chunk) });
+                }
+            }
+            (cursor.page, cursor.chunk) = (cursor.page + 1, 0);
+        }
+        false
+    }
+
+    /// Frees flushed and expired items, about `limit` chunks' worth; `false` when all pages have been seen.
+    pub(crate) fn purge(self: &Rc<Self>, cursor: &mut WalkCursor, limit: usize) -> bool {
+        let mut dead = Vec::new();
+        let more = self.walk(cursor, limit.min(4096), |item| {
+            if item.liveness() != Liveness::Live {
+                dead.push((item.chunk, item.class()));
+            }
+        });
+        let section = Section::open(self);
+        for (chunk, class) in dead {
+            let verdict = self.purge_one(chunk);
+            if verdict == Some(Verdict::Remove) {
+                self.count(class, Count::Reclaimed, 1);
+                self.count(class, Count::CleanerReclaimed, 1);
+            }
+        }
+        drop(section);
+        self.settle();
+        more
+    }
+
+    fn purge_one(self: &Rc<Self>, chunk: u32) -> Option<Verdict> {
+        // Looked at anew: the section in which it was found has ended.
+        if self.store.arena.header(chunk).pos.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.with_linked(chunk, |item| match item.liveness() {
+            Liveness::Live => Verdict::Stay,
+            _ => Verdict::Remove,
+        })
+    }
+}
