@@ -1,0 +1,314 @@
+//! The `-o` options, each defined once, like the flags in [`super::table`].
+//!
+//! Source: the names are memcached 1.6.45's, `subopts_tokens` in `memcached.c`; those marked as our own it has not.
+
+use std::time::Duration;
+
+use super::draft::Draft;
+use super::table::Meaning;
+use super::{Eviction, affinity, number};
+
+/// One option of the `-o` list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extended {
+    /// The name before the `=`.
+    pub name: &'static str,
+    /// What to call its value.
+    pub value: Value,
+    /// The default, in words; empty when there is nothing to say.
+    pub default: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+    /// Whether memcached lacks it.
+    pub is_our_own: bool,
+    /// What it does.
+    pub meaning: Meaning,
+}
+
+/// Whether an option takes a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// It must have none.
+    None,
+    /// It may have one.
+    Optional(&'static str),
+    /// It must have one.
+    Required(&'static str),
+}
+
+/// Every `-o` option: ours, then memcached's that are used, then those without effect, then those refused.
+pub(super) const EXTENDED: &[Extended] = &[
+    own(
+        "stripes",
+        Value::Required("num"),
+        "64 for each thread",
+        "locks of the hash table; a power of two",
+        |draft, text| {
+            let stripes: usize = number::number(text, 32..=65536)?;
+            if !stripes.is_power_of_two() {
+                return Err(format!("{stripes} is not a power of two"));
+            }
+            draft.stripes = Some(stripes);
+            Ok(())
+        },
+    ),
+    own(
+        "affinity",
+        Value::Required("cpus"),
+        "unbound",
+        "binds workers to CPUs: auto, FIRST+STEP, or CPU:CPU:..",
+        |draft, text| {
+            draft.options.affinity = affinity::affinity(text)?;
+            Ok(())
+        },
+    ),
+    own(
+        "eviction",
+        Value::Required("name"),
+        "bag",
+        "which item goes when memory is full: bag, or lru (strict, for comparison)",
+        |draft, text| {
+            draft.options.eviction = match text {
+                "bag" => Eviction::Bag,
+                "lru" => Eviction::Lru,
+                _ => return Err(format!("'{text}' is not one of bag and lru")),
+            };
+            Ok(())
+        },
+    ),
+    own(
+        "udp_amplification",
+        Value::Required("num"),
+        "32",
+        "a UDP reply has at most this many times the bytes of its request; 0 for no limit",
+        |draft, text| {
+            draft.options.udp_amplification = number::number(text, 0..=1_000_000)?;
+            Ok(())
+        },
+    ),
+    own("keep_tcp", Value::None, "", "with -s, listen on TCP and UDP as well", |draft, _| {
+        draft.keep_tcp = true;
+        Ok(())
+    }),
+    used(
+        "maxconns_fast",
+        Value::None,
+        "on",
+        "refuse a connection over the limit with an error line",
+        |draft, _| {
+            draft.options.maxconns_fast = true;
+            Ok(())
+        },
+    ),
+    used(
+        "no_maxconns_fast",
+        Value::None,
+        "",
+        "leave a connection over the limit waiting",
+        |draft, _| {
+            draft.options.maxconns_fast = false;
+            Ok(())
+        },
+    ),
+    used(
+        "idle_timeout",
+        Value::Required("secs"),
+        "0, none",
+        "close a connection that was silent for this long",
+        |draft, text| {
+            let secs: u64 = number::number(text, 0..=0x7fff_ffff)?;
+            draft.options.idle_timeout = (secs > 0).then(|| Duration::from_secs(secs));
+            Ok(())
+        },
+    ),
+    used(
+        "watcher_logbuf_size",
+        Value::Required("KiB"),
+        "256",
+        "unsent log lines that a watcher may owe",
+        |draft, text| {
+            draft.options.watcher_buffer_bytes = number::number::<usize>(text, 1..=1 << 20)? << 10;
+            Ok(())
+        },
+    ),
+    used(
+        "no_drop_privileges",
+        Value::None,
+        "",
+        "no system call filter, which is so anyhow",
+        |_, _| Ok(()),
+    ),
+    no_effect("track_sizes", Value::None, "'stats sizes' needs no tracking"),
+    no_effect(
+        "worker_logbuf_size",
+        Value::Required("KiB"),
+        "log lines go to the watchers without a buffer for each worker",
+    ),
+    no_effect("read_buf_mem_limit", Value::Required("MiB"), "connection buffers count towards -m"),
+    no_effect("resp_obj_mem_limit", Value::Required("MiB"), "connection buffers count towards -m"),
+    no_effect(
+        "temporary_ttl",
+        Value::Required("secs"),
+        "items with a short lifetime are evicted as others are",
+    ),
+    no_effect("modern", Value::None, "the defaults are the modern ones"),
+    no_effect("no_modern", Value::None, "there is no older engine"),
+    no_effect("hashpower", Value::Required("num"), TABLE),
+    no_effect("no_hashexpand", Value::None, TABLE),
+    no_effect("hash_algorithm", Value::Required("name"), "there is one hash, seeded at each start"),
+    no_effect("slab_reassign", Value::None, PAGES),
+    no_effect("no_slab_reassign", Value::None, PAGES),
+    no_effect("slab_automove", Value::Optional("num"), PAGES),
+    no_effect("no_slab_automove", Value::None, PAGES),
+    no_effect("slab_automove_ratio", Value::Required("num"), PAGES),
+    no_effect("slab_automove_window", Value::Required("num"), PAGES),
+    no_effect("slab_automove_freeratio", Value::Required("num"), PAGES),
+    no_effect("slab_sizes", Value::Required("list"), "chunk sizes follow from -f and -n"),
+    no_effect(
+        "slab_chunk_max",
+        Value::Required("KiB"),
+        "large values are kept in pieces of a fixed size",
+    ),
+    no_effect("no_chunked_items", Value::None, "large values are kept in pieces of a fixed size"),
+    no_effect("tail_repair_time", Value::Required("secs"), "no item can be stuck at the tail"),
+    no_effect("lru_crawler", Value::None, CLEANER),
+    no_effect("no_lru_crawler", Value::None, CLEANER),
+    no_effect("lru_crawler_sleep", Value::Required("usecs"), CLEANER),
+    no_effect("lru_crawler_tocrawl", Value::Required("num"), CLEANER),
+    no_effect("lru_maintainer", Value::None, CLEANER),
+    no_effect("no_lru_maintainer", Value::None, CLEANER),
+    no_effect("hot_lru_pct", Value::Required("num"), SEGMENTS),
+    no_effect("warm_lru_pct", Value::Required("num"), SEGMENTS),
+    no_effect("hot_max_factor", Value::Required("num"), SEGMENTS),
+    no_effect("warm_max_factor", Value::Required("num"), SEGMENTS),
+    no_effect("inline_ascii_resp", Value::None, REPLIES),
+    no_effect("no_inline_ascii_resp", Value::None, REPLIES),
+    no_effect("ext_page_size", Value::Required("MiB"), STORAGE),
+    no_effect("ext_wbuf_size", Value::Required("MiB"), STORAGE),
+    no_effect("ext_threads", Value::Required("num"), STORAGE),
+    no_effect("ext_io_depth", Value::Required("num"), STORAGE),
+    no_effect("ext_item_size", Value::Required("bytes"), STORAGE),
+    no_effect("ext_item_age", Value::Required("secs"), STORAGE),
+    no_effect("ext_low_ttl", Value::Required("secs"), STORAGE),
+    no_effect("ext_recache_rate", Value::Required("num"), STORAGE),
+    no_effect("ext_compact_under", Value::Required("num"), STORAGE),
+    no_effect("ext_drop_under", Value::Required("num"), STORAGE),
+    no_effect("ext_max_sleep", Value::Required("usecs"), STORAGE),
+    no_effect("ext_max_frag", Value::Required("num"), STORAGE),
+    no_effect("ext_drop_unread", Value::None, STORAGE),
+    refused("ext_path", Value::Required("file:size"), "external storage is not supported"),
+    refused(
+        "drop_privileges",
+        Value::None,
+        "a filter of system calls is not supported; the service manager has one",
+    ),
+    refused("relaxed_privileges", Value::None, "a filter of system calls is not supported"),
+    refused(
+        "sock_cookie_id",
+        Value::Required("num"),
+        "marking sockets for a firewall is not supported",
+    ),
+    refused("ssl_chain_cert", Value::Required("file"), TLS),
+    refused("ssl_key", Value::Required("file"), TLS),
+    refused("ssl_verify_mode", Value::Required("num"), TLS),
+    refused("ssl_keyformat", Value::Required("num"), TLS),
+    refused("ssl_ciphers", Value::Required("list"), TLS),
+    refused("ssl_ca_cert", Value::Required("file"), TLS),
+    refused("ssl_wbuf_size", Value::Required("KiB"), TLS),
+    refused("ssl_session_cache", Value::None, TLS),
+    refused("ssl_kernel_tls", Value::None, TLS),
+    refused("ssl_min_version", Value::Required("num"), TLS),
+    refused("proxy_config", Value::Required("file"), PROXY),
+    refused("proxy_arg", Value::Required("text"), PROXY),
+    refused("proxy_uring", Value::None, PROXY),
+    refused("proxy_memprofile", Value::None, PROXY),
+];
+
+const TABLE: &str = "the hash table grows by itself, without a pause";
+const PAGES: &str = "pages move between slab classes by themselves";
+const CLEANER: &str = "the cleaner thread always runs";
+const SEGMENTS: &str = "recency is kept in bags, not in hot and warm lists";
+const REPLIES: &str = "the form of stored items is the engine's own";
+const STORAGE: &str = "there is no external storage";
+const TLS: &str = "TLS is not supported";
+const PROXY: &str = "this is a cache server, not a proxy";
+
+/// Applies one `-o` argument to the draft; what has no effect is noted in `warnings`.
+///
+/// # Errors
+///
+/// The exit status and a sentence for the operator: an unknown option (1), a missing, needless or bad value,
+/// or an option that is refused (64).
+pub(super) fn apply(
+    list: &str,
+    draft: &mut Draft,
+    warnings: &mut Vec<String>,
+) -> Result<(), (u8, String)> {
+    for element in list.split(',').filter(|element| !element.is_empty()) {
+        let (name, value) = match element.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (element, None),
+        };
+        let Some(option) = EXTENDED.iter().find(|option| option.name == name) else {
+            return Err((1, format!("unknown option -o {name}")));
+        };
+        apply_one(option, value, draft, warnings)
+            .map_err(|reason| (super::EXIT_USAGE, format!("-o {name}: {reason}")))?;
+    }
+    Ok(())
+}
+
+fn apply_one(
+    option: &Extended,
+    value: Option<&str>,
+    draft: &mut Draft,
+    warnings: &mut Vec<String>,
+) -> Result<(), String> {
+    match (option.value, value) {
+        (Value::Required(what), None | Some("")) => return Err(format!("needs a value: ={what}")),
+        // memcached ignores such a value, so a unit file may hold one.
+        (Value::None, Some(_)) if option.is_our_own => return Err("takes no value".to_owned()),
+        _ => {}
+    }
+    match option.meaning {
+        Meaning::Used(set) => set(draft, value.unwrap_or_default()),
+        Meaning::NoEffect(reason) => {
+            warnings.push(format!("-o {} has no effect here: {reason}", option.name));
+            Ok(())
+        }
+        Meaning::Refused(reason) => Err(reason.to_owned()),
+        Meaning::Print(_) | Meaning::Extended | Meaning::Config => {
+            Err("is not an option of the -o list".to_owned())
+        }
+    }
+}
+
+const fn own(
+    name: &'static str,
+    value: Value,
+    default: &'static str,
+    help: &'static str,
+    set: super::table::Setter,
+) -> Extended {
+    Extended { name, value, default, help, is_our_own: true, meaning: Meaning::Used(set) }
+}
+
+const fn used(
+    name: &'static str,
+    value: Value,
+    default: &'static str,
+    help: &'static str,
+    set: super::table::Setter,
+) -> Extended {
+    Extended { name, value, default, help, is_our_own: false, meaning: Meaning::Used(set) }
+}
+
+const fn no_effect(name: &'static str, value: Value, reason: &'static str) -> Extended {
+    let meaning = Meaning::NoEffect(reason);
+    Extended { name, value, default: "", help: reason, is_our_own: false, meaning }
+}
+
+const fn refused(name: &'static str, value: Value, reason: &'static str) -> Extended {
+    let meaning = Meaning::Refused(reason);
+    Extended { name, value, default: "", help: reason, is_our_own: false, meaning }
+}

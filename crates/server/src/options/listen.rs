@@ -1,0 +1,130 @@
+//! The `-l` list: what to listen on.
+//!
+//! An element is `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`; elements are separated by `,` or `;`.
+//! Source: memcached `server_sockets()`, whose prefixes (`btls:`, `mtls:`, `proto[..]:`, `tag[..]:`) are
+//! recognised here only to be refused by name: a listener that was meant to be encrypted must not come up plain.
+
+/// A host and port to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// A host name or an address without brackets. `None` is every interface, IPv4 and IPv6.
+    pub host: Option<String>,
+    /// 0 lets the system choose.
+    pub port: u16,
+}
+
+/// One element of the `-l` list, before `-p` and `-U` give it a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Interface {
+    /// As in [`Endpoint`].
+    pub host: Option<String>,
+    /// The element's own port, which goes before `-p` and `-U`.
+    pub port: Option<u16>,
+}
+
+impl Interface {
+    /// The element as an endpoint; `default_port` where it names none.
+    #[must_use]
+    pub(super) fn endpoint(&self, default_port: u16) -> Endpoint {
+        Endpoint { host: self.host.clone(), port: self.port.unwrap_or(default_port) }
+    }
+}
+
+/// Reads one `-l` argument.
+///
+/// # Errors
+///
+/// A sentence for the operator: an empty element, a bad port, a prefix that is not supported.
+pub(super) fn interfaces(list: &str) -> Result<Vec<Interface>, String> {
+    list.split([',', ';']).map(|element| interface(element.trim())).collect()
+}
+
+fn interface(element: &str) -> Result<Interface, String> {
+    let element = without_prefix(element)?;
+    let (host, port) = split_port(element)?;
+    if host.is_empty() {
+        return Err(format!("'{element}' names no host"));
+    }
+    let host = (host != "*").then(|| host.to_owned());
+    Ok(Interface { host, port })
+}
+
+/// Takes `notls:` off, which says what is so anyhow, and refuses the other prefixes.
+fn without_prefix(element: &str) -> Result<&str, String> {
+    if let Some(rest) = element.strip_prefix("notls:") {
+        return Ok(rest);
+    }
+    for prefix in ["btls:", "mtls:"] {
+        if element.starts_with(prefix) {
+            return Err(format!("the prefix '{prefix}' needs TLS, which is not supported"));
+        }
+    }
+    for prefix in ["proto[", "proto_", "tag[", "tag_"] {
+        if element.starts_with(prefix) {
+            return Err(format!("the prefix '{prefix}' is not supported"));
+        }
+    }
+    Ok(element)
+}
+
+/// Splits the port off. An unbracketed text with two or more colons is an IPv6 address without one.
+fn split_port(element: &str) -> Result<(&str, Option<u16>), String> {
+    if let Some(rest) = element.strip_prefix('[') {
+        let (host, tail) =
+            rest.split_once(']').ok_or_else(|| format!("'{element}' lacks the closing ']'"))?;
+        return match tail.strip_prefix(':') {
+            Some(port) => Ok((host, Some(port_number(port)?))),
+            None if tail.is_empty() => Ok((host, None)),
+            None => Err(format!("'{element}' has something other than ':port' after ']'")),
+        };
+    }
+    match element.split_once(':') {
+        Some((host, port)) if !port.contains(':') => Ok((host, Some(port_number(port)?))),
+        _ => Ok((element, None)),
+    }
+}
+
+fn port_number(text: &str) -> Result<u16, String> {
+    super::number::number(text, 0..=u64::from(u16::MAX))
+        .map_err(|reason| format!("bad port: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(host: Option<&str>, port: Option<u16>) -> Interface {
+        Interface { host: host.map(str::to_owned), port }
+    }
+
+    #[test]
+    fn every_form_of_an_element() {
+        let want = vec![
+            one(Some("127.0.0.1"), None),
+            one(Some("10.0.0.1"), Some(11212)),
+            one(Some("::1"), None),
+            one(Some("::1"), None),
+            one(Some("fe80::1"), Some(5)),
+            one(Some("cache.example"), Some(0)),
+            one(None, Some(7)),
+        ];
+        let list = "127.0.0.1,10.0.0.1:11212;::1,[::1],[fe80::1]:5;notls:cache.example:0, *:7";
+        assert_eq!(interfaces(list), Ok(want));
+    }
+
+    #[test]
+    fn an_encrypted_listener_never_comes_up_plain() {
+        for bad in ["btls:0.0.0.0:1", "mtls:h", "proto[ascii]:h", "tag_x_:h"] {
+            let refusal = interfaces(bad).unwrap_err();
+            assert!(refusal.contains("not supported"), "{bad}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn malformed_elements_are_refused() {
+        for bad in ["", "a,,b", ":11211", "h:", "h:65536", "h:x", "h:-1", "[::1", "[::1]x", "[]:1"]
+        {
+            assert!(interfaces(bad).is_err(), "{bad:?} was accepted");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The options of the cache server: memcached's command line, resolved and checked.
+//!
+//!     arguments, file -> table (what each flag means) -> Draft (what was said) -> Options (what follows)
+//!
+//! [`parse`] reads no environment and opens no socket; it reads a file only when `--config` names one.
+//! Everything that can be refused before the server touches the system is refused there.
+
+mod affinity;
+mod conf;
+mod draft;
+mod extended;
+mod help;
+mod listen;
+mod number;
+mod parse;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use affinity::Affinity;
+pub use help::reference;
+pub use listen::Endpoint;
+pub use parse::{Invocation, Refusal, parse};
+
+/// Everything that the command line settles, with every default filled in.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whose habits are followed where memcached's and ours differ.
+    pub style: Style,
+
+    /// Where TCP connections are accepted; empty when TCP is off.
+    pub tcp: Vec<Endpoint>,
+    /// Where UDP requests are read; empty when UDP is off, as it is by default.
+    pub udp: Vec<Endpoint>,
+    /// The unix socket.
+    pub unix: UnixSocket,
+    /// Connections that may wait to be accepted (`-b`).
+    pub backlog: i32,
+
+    /// Bytes for items, index and connection buffers together (`-m`).
+    pub memory_bytes: u64,
+    /// Largest item, header and key included (`-I`); 1 KiB to 1 GiB, at most half of `memory_bytes`.
+    pub item_bytes_max: u64,
+    /// `false`: a full store refuses (`-M`).
+    pub evict: bool,
+    /// Which item goes when memory is full.
+    pub eviction: Eviction,
+    /// Ratio of neighbouring chunk sizes (`-f`), over 1.
+    pub growth_factor: f64,
+    /// Room for key, value and flags in the smallest chunk (`-n`).
+    pub chunk_bytes_min: u32,
+    /// Large memory pages (`-L`).
+    pub huge_pages: bool,
+    /// Locks of the hash table; a power of two.
+    pub stripes: usize,
+
+    /// Worker threads (`-t`), at least 1.
+    pub threads: usize,
+    /// Which CPU each worker is bound to.
+    pub affinity: Affinity,
+    /// Connections at one time (`-c`), at least 1.
+    pub connections_max: usize,
+    /// A connection over the limit is refused at once, rather than left waiting.
+    pub maxconns_fast: bool,
+    /// Requests of one connection before the others have their turn (`-R`), at least 1.
+    pub requests_per_turn: u32,
+    /// A connection that was silent for this long is closed.
+    pub idle_timeout: Option<Duration>,
+    /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
+    pub udp_amplification: u32,
+    /// Which protocols are spoken (`-B`).
+    pub protocol: Protocol,
+
+    /// `shutdown` is allowed (`-A`).
+    pub shutdown_command: bool,
+    /// `flush_all` is allowed (not `-F`).
+    pub flush_command: bool,
+    /// Key dumps are allowed (not `-X`).
+    pub dump_commands: bool,
+    /// `watch` is allowed (not `-W`).
+    pub watch_command: bool,
+    /// Unsent bytes that a watcher may owe.
+    pub watcher_buffer_bytes: usize,
+    /// Items have cas uniques (not `-C`).
+    pub cas: bool,
+    /// Ends the key prefix that `stats detail` counts by (`-D`).
+    pub prefix_delimiter: u8,
+    /// `stats detail` counts from the start (`-D` was given).
+    pub prefix_stats: bool,
+
+    /// Run in the background (`-d`).
+    pub daemon: bool,
+    /// Holds the process id while the server runs (`-P`). Absolute.
+    pub pid_file: Option<PathBuf>,
+    /// User to become when started as root (`-u`).
+    pub user: Option<String>,
+    /// Raise the limit on core files (`-r`).
+    pub core_dumps: bool,
+    /// Lock all memory (`-k`).
+    pub lock_memory: bool,
+    /// How much is said on stderr: 0 to 3 (`-v`).
+    pub verbosity: u8,
+    /// Where to write the ports that were bound (`MEMCACHED_PORT_FILENAME`). Absolute.
+    pub port_file: Option<PathBuf>,
+}
+
+/// Whose habits are followed where memcached's and ours differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// `holdall serve`: listens on 127.0.0.1, and root becomes `nobody`, unless told otherwise.
+    Holdall,
+    /// Run under the name `memcached`: listens everywhere, and root must name a user.
+    Memcached,
+}
+
+/// The unix socket to listen on.
+#[derive(Clone, Debug)]
+pub struct UnixSocket {
+    /// Where; `None` for no unix socket. Absolute.
+    pub path: Option<PathBuf>,
+    /// Access mode, nine bits.
+    pub mode: u32,
+}
+
+/// Which item goes when memory is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// The oldest bag's first item that was not read since.
+    Bag,
+    /// The class's least recently used item, strictly. For comparison.
+    Lru,
+}
+
+/// Which protocols a connection may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Each connection's first byte tells.
+    Auto,
+    /// Text and meta commands.
+    Ascii,
+    /// The binary protocol.
+    Binary,
+}
+
+/// What the surroundings say, as far as options depend on it.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// CPUs that the process may use.
+    pub cpus: usize,
+    /// `MEMCACHED_PORT_FILENAME`.
+    pub port_file: Option<PathBuf>,
+}
+
+/// Exit status of a usage error, `EX_USAGE` of `sysexits.h`, as memcached has it.
+pub const EXIT_USAGE: u8 = 64;
+
+/// memcached's TCP and UDP port.
+pub const PORT: u16 = 11211;
+
+/// The default of `-f`: memcached's 1.25 would leave a tenth of every chunk unused.
+const GROWTH_FACTOR: f64 = 1.07;
+
+/// The same in the help; a test holds the two together.
+const GROWTH_FACTOR_TEXT: &str = "1.07";
+
+/// The default of `-n`: small items are many.
+const CHUNK_BYTES_MIN: u32 = 16;
+
+/// The same in the help; a test holds the two together.
+const CHUNK_BYTES_MIN_TEXT: &str = "16";
+
+/// A path that stays the same when the process changes its directory.
+fn path(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(Path::new(text)).map_err(|error| format!("'{text}': {error}"))
+}

@@ -1,0 +1,123 @@
+//! Numbers and sizes as the command line writes them: one checked parser, which never wraps, truncates or
+//! stops early.
+//!
+//! memcached reads most of its numbers with `atoi`, so that `-m 1g` means one megabyte there and `-c 10x`
+//! ten connections. Here a number is read whole or refused.
+
+use std::ops::RangeInclusive;
+
+/// Reads an unsigned decimal number within `range`, which must fit `T`.
+///
+/// # Errors
+///
+/// A sentence for the operator when `text` is empty, has a sign or any other character, or lies outside.
+pub(super) fn number<T: TryFrom<u64>>(text: &str, range: RangeInclusive<u64>) -> Result<T, String> {
+    let value = digits(text).ok_or_else(|| format!("'{text}' is not a number"))?;
+    T::try_from(within(value, text, &range)?).map_err(|_| format!("{text} is too large"))
+}
+
+/// Reads a byte count: a number with an optional suffix `k`, `m` or `g` (1024 based, either case). Without
+/// a suffix the number counts `unit` bytes: 1 for `-I`, 1 MiB for `-m`.
+///
+/// # Errors
+///
+/// As [`number`]; `range` is in bytes.
+pub(super) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<u64, String> {
+    let (body, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, unit),
+    };
+    let value = digits(body)
+        .and_then(|count| count.checked_mul(unit))
+        .ok_or_else(|| format!("'{text}' is not a size (a number, or a number with k, m or g)"))?;
+    within(value, text, &range)
+}
+
+/// Reads an octal access mode of at most nine bits, as `-a` takes it.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub(super) fn octal_mode(text: &str) -> Result<u32, String> {
+    let is_octal = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if is_octal && mode <= 0o777 => Ok(mode),
+        _ => Err(format!("'{text}' is not an octal access mode such as 0700")),
+    }
+}
+
+/// Reads a finite decimal fraction over `above`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub(super) fn fraction(text: &str, above: f64) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > above => Ok(value),
+        _ => Err(format!("'{text}' is not a number greater than {above}")),
+    }
+}
+
+fn digits(text: &str) -> Option<u64> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_plain { text.parse().ok() } else { None }
+}
+
+fn within(value: u64, text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    if value < *range.start() {
+        return Err(format!("{text} is too small: the least is {}", range.start()));
+    }
+    if value > *range.end() {
+        return Err(format!("{text} is too large: the most is {}", range.end()));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_read_whole_or_refused() {
+        assert_eq!(number::<u16>("0", 0..=10), Ok(0));
+        assert_eq!(number::<u64>("18446744073709551615", 0..=u64::MAX), Ok(u64::MAX));
+        for bad in ["", "+1", "-1", " 1", "1 ", "1x", "0x10", "1.5", "18446744073709551616"] {
+            assert!(number::<u64>(bad, 0..=u64::MAX).is_err(), "{bad:?} was accepted");
+        }
+        assert!(number::<u16>("11", 0..=10).is_err());
+        assert!(number::<u16>("0", 1..=10).is_err());
+        assert!(number::<u8>("256", 0..=1000).is_err());
+    }
+
+    #[test]
+    fn a_size_has_a_suffix_or_the_flags_own_unit() {
+        let any = 0..=u64::MAX;
+        assert_eq!(size("64", 1 << 20, any.clone()), Ok(64 << 20));
+        assert_eq!(size("64m", 1 << 20, any.clone()), Ok(64 << 20));
+        assert_eq!(size("1g", 1 << 20, any.clone()), Ok(1 << 30));
+        assert_eq!(size("512K", 1, any.clone()), Ok(512 << 10));
+        assert_eq!(size("1000", 1, any.clone()), Ok(1000));
+        for bad in ["", "k", "1kb", "-1m", "18446744073709551615k", "1t"] {
+            assert!(size(bad, 1, any.clone()).is_err(), "{bad:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn an_access_mode_is_octal() {
+        assert_eq!(octal_mode("0700"), Ok(0o700));
+        assert_eq!(octal_mode("777"), Ok(0o777));
+        for bad in ["", "999", "1777", "+7", "rwx"] {
+            assert!(octal_mode(bad).is_err(), "{bad:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_growth_factor_is_finite_and_over_one() {
+        assert_eq!(fraction("1.25", 1.0), Ok(1.25));
+        for bad in ["1", "0.5", "inf", "NaN", "x", ""] {
+            assert!(fraction(bad, 1.0).is_err(), "{bad:?} was accepted");
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! The flags, each defined once: parsing, `--help` and `docs/flags.md` are all derived from [`FLAGS`].
+//!
+//! Names and meanings are those of memcached 1.6.45. A flag that only tunes a part which memcached has and this
+//! engine has not is accepted with a warning, because it stands in thousands of unit files. A flag that
+//! promises safety or persistence which is not given is refused, because ignoring it would be a lie.
+
+use super::draft::{Draft, Port};
+use super::{Protocol, listen, number};
+
+/// One flag of the command line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flag {
+    /// The letter after one dash.
+    pub short: Option<char>,
+    /// The name after two dashes; also the flag's identity.
+    pub long: &'static str,
+    /// What to call its argument; `None` when it takes none.
+    pub argument: Option<&'static str>,
+    /// The default, in words; empty when there is nothing to say.
+    pub default: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+    /// What it does.
+    pub meaning: Meaning,
+}
+
+/// What becomes of a flag or an `-o` option.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Meaning {
+    /// It sets something. The text is the argument, or empty when the flag takes none.
+    Used(Setter),
+    /// It is accepted and changes nothing, for this reason; a warning says so.
+    NoEffect(&'static str),
+    /// It is not accepted, for this reason.
+    Refused(&'static str),
+    /// It prints something and ends the program.
+    Print(Page),
+    /// It is the `-o` list.
+    Extended,
+    /// It names the configuration file of `holdall serve`, which memcached does not have.
+    Config,
+}
+
+/// Puts an argument into the draft, or says what is wrong with it.
+pub(super) type Setter = fn(&mut Draft, &str) -> Result<(), String>;
+
+/// What a flag may print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    /// Every flag.
+    Help,
+    /// The licence.
+    Licence,
+    /// Name and version.
+    Version,
+}
+
+/// Under which heading flags stand in the help.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Section {
+    /// The heading.
+    pub title: &'static str,
+    /// Its flags.
+    pub flags: &'static [Flag],
+}
+
+/// Every flag, in the order of the help.
+pub(super) const SECTIONS: &[Section] = &[
+    Section { title: "Listening", flags: LISTENING },
+    Section { title: "Memory", flags: MEMORY },
+    Section { title: "Serving", flags: SERVING },
+    Section { title: "Features", flags: FEATURES },
+    Section { title: "Process", flags: PROCESS },
+    Section { title: "Information", flags: INFORMATION },
+];
+
+/// Every flag, in the order of the help.
+pub(super) fn flags() -> impl Iterator<Item = &'static Flag> {
+    SECTIONS.iter().flat_map(|section| section.flags)
+}
+
+const LISTENING: &[Flag] = &[
+    Flag {
+        short: Some('p'),
+        long: "port",
+        argument: Some("num"),
+        default: "11211",
+        help: "TCP port; 0 for none, -1 for one that the system chooses",
+        meaning: Meaning::Used(|draft, text| {
+            draft.tcp_port = Some(Port::parse(text)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('U'),
+        long: "udp-port",
+        argument: Some("num"),
+        default: "0, off",
+        help: "UDP port; without -p it is the TCP port as well",
+        meaning: Meaning::Used(|draft, text| {
+            draft.udp_port = Some(Port::parse(text)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('l'),
+        long: "listen",
+        argument: Some("addr"),
+        default: "127.0.0.1; every interface when run as memcached",
+        help: "interfaces: host, host:port or [v6]:port, separated by , or ; may be repeated",
+        meaning: Meaning::Used(|draft, text| {
+            draft.interfaces.extend(listen::interfaces(text)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('s'),
+        long: "unix-socket",
+        argument: Some("file"),
+        default: "",
+        help: "unix socket to listen on; turns TCP and UDP off, unless -o keep_tcp",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.unix.path = Some(super::path(text)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('a'),
+        long: "unix-mask",
+        argument: Some("mask"),
+        default: "0700",
+        help: "access mode of the unix socket, in octal",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.unix.mode = number::octal_mode(text)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('b'),
+        long: "listen-backlog",
+        argument: Some("num"),
+        default: "1024",
+        help: "connections that may wait to be accepted",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.backlog = number::number(text, 0..=0x7fff_ffff)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('Z'),
+        long: "enable-ssl",
+        argument: None,
+        default: "",
+        help: "TLS",
+        meaning: Meaning::Refused("TLS is not supported, and a listener must not come up plain"),
+    },
+    Flag {
+        short: Some('N'),
+        long: "napi-ids",
+        argument: Some("num"),
+        default: "",
+        help: "number of NAPI ids",
+        meaning: Meaning::NoEffect("connections go to the worker that has the fewest"),
+    },
+];
+
+const MEMORY: &[Flag] = &[
+    Flag {
+        short: Some('m'),
+        long: "memory-limit",
+        argument: Some("size"),
+        default: "64",
+        help: "memory for items, index and connection buffers together: megabytes, or with k, m, g",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.memory_bytes = number::size(text, 1 << 20, 1 << 20..=1 << 42)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('M'),
+        long: "disable-evictions",
+        argument: None,
+        default: "",
+        help: "refuse a store when memory is full, rather than evict",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.evict = false;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('I'),
+        long: "max-item-size",
+        argument: Some("size"),
+        default: "1m",
+        help: "largest item: bytes, or with k, m, g; 1k to 1g, at most half of -m",
+        meaning: Meaning::Used(|draft, text| {
+            draft.item_bytes_max = Some(number::size(text, 1, 1 << 10..=1 << 30)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('f'),
+        long: "slab-growth-factor",
+        argument: Some("num"),
+        default: super::GROWTH_FACTOR_TEXT,
+        help: "ratio of neighbouring chunk sizes",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.growth_factor = number::fraction(text, 1.0)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('n'),
+        long: "slab-min-size",
+        argument: Some("bytes"),
+        default: super::CHUNK_BYTES_MIN_TEXT,
+        help: "room for key, value and flags in the smallest chunk",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.chunk_bytes_min = number::number(text, 1..=8192)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('L'),
+        long: "enable-largepages",
+        argument: None,
+        default: "",
+        help: "ask the system for large memory pages",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.huge_pages = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('e'),
+        long: "memory-file",
+        argument: Some("file"),
+        default: "",
+        help: "keep items in a file over a restart",
+        meaning: Meaning::Refused("restarting with the items kept is not supported"),
+    },
+];
+
+const SERVING: &[Flag] = &[
+    Flag {
+        short: Some('t'),
+        long: "threads",
+        argument: Some("num"),
+        default: "number of CPUs, at most 4",
+        help: "worker threads",
+        meaning: Meaning::Used(|draft, text| {
+            draft.threads = Some(number::number(text, 1..=1024)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('c'),
+        long: "conn-limit",
+        argument: Some("num"),
+        default: "1024",
+        help: "connections at one time",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.connections_max = number::number(text, 1..=10_000_000)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('R'),
+        long: "max-reqs-per-event",
+        argument: Some("num"),
+        default: "20",
+        help: "requests of one connection before the others have their turn",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.requests_per_turn = number::number(text, 1..=0x7fff_ffff)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('B'),
+        long: "protocol",
+        argument: Some("name"),
+        default: "auto",
+        help: "auto, ascii or binary; a connection that speaks another is refused",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.protocol = match text {
+                "auto" => Protocol::Auto,
+                "ascii" => Protocol::Ascii,
+                "binary" => Protocol::Binary,
+                _ => return Err(format!("'{text}' is not one of auto, ascii and binary")),
+            };
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('o'),
+        long: "extended",
+        argument: Some("list"),
+        default: "",
+        help: "extended options, separated by commas; may be repeated; see below",
+        meaning: Meaning::Extended,
+    },
+];
+
+const FEATURES: &[Flag] = &[
+    Flag {
+        short: Some('A'),
+        long: "enable-shutdown",
+        argument: None,
+        default: "",
+        help: "allow the text command 'shutdown'",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.shutdown_command = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('C'),
+        long: "disable-cas",
+        argument: None,
+        default: "",
+        help: "no cas uniques",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.cas = false;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('F'),
+        long: "disable-flush-all",
+        argument: None,
+        default: "",
+        help: "no flush_all",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.flush_command = false;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('X'),
+        long: "disable-dumping",
+        argument: None,
+        default: "",
+        help: "no 'stats cachedump', 'lru_crawler metadump' and 'mgdump'",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.dump_commands = false;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('W'),
+        long: "disable-watch",
+        argument: None,
+        default: "",
+        help: "no 'watch'",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.watch_command = false;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('D'),
+        long: "prefix-delimiter",
+        argument: Some("char"),
+        default: ":",
+        help: "ends the key prefix that 'stats detail' counts by; giving it turns the counting on",
+        meaning: Meaning::Used(|draft, text| {
+            let [delimiter] = text.as_bytes() else {
+                return Err(format!("'{text}' is not a single character"));
+            };
+            draft.options.prefix_delimiter = *delimiter;
+            draft.options.prefix_stats = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('S'),
+        long: "enable-sasl",
+        argument: None,
+        default: "",
+        help: "SASL authentication",
+        meaning: Meaning::Refused("SASL is not supported, and the cache must not come up open"),
+    },
+    Flag {
+        short: Some('Y'),
+        long: "auth-file",
+        argument: Some("file"),
+        default: "",
+        help: "authentication by a file of users",
+        meaning: Meaning::Refused(
+            "authentication is not supported, and the cache must not come up open",
+        ),
+    },
+];
+
+const PROCESS: &[Flag] = &[
+    Flag {
+        short: Some('d'),
+        long: "daemon",
+        argument: None,
+        default: "",
+        help: "run in the background",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.daemon = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('P'),
+        long: "pidfile",
+        argument: Some("file"),
+        default: "",
+        help: "write the process id to this file, and remove it at the end",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.pid_file = Some(super::path(text)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('u'),
+        long: "user",
+        argument: Some("user"),
+        default: "nobody; required as root when run as memcached",
+        help: "user to become when started as root",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.user = Some(text.to_owned());
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('r'),
+        long: "enable-coredumps",
+        argument: None,
+        default: "",
+        help: "raise the limit on core files",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.core_dumps = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('k'),
+        long: "lock-memory",
+        argument: None,
+        default: "",
+        help: "lock all memory, so that it is never swapped out",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.lock_memory = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('v'),
+        long: "verbose",
+        argument: None,
+        default: "",
+        help: "say more on stderr; -vv and -vvv still more",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.verbosity = draft.options.verbosity.saturating_add(1).min(3);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "config",
+        argument: Some("file"),
+        default: "",
+        help: "read flags from a file in the format of /etc/memcached.conf",
+        meaning: Meaning::Config,
+    },
+];
+
+const INFORMATION: &[Flag] = &[
+    Flag {
+        short: Some('h'),
+        long: "help",
+        argument: None,
+        default: "",
+        help: "print this help",
+        meaning: Meaning::Print(Page::Help),
+    },
+    Flag {
+        short: Some('i'),
+        long: "license",
+        argument: None,
+        default: "",
+        help: "print the licence",
+        meaning: Meaning::Print(Page::Licence),
+    },
+    Flag {
+        short: Some('V'),
+        long: "version",
+        argument: None,
+        default: "",
+        help: "print the version",
+        meaning: Meaning::Print(Page::Version),
+    },
+];

@@ -1,0 +1,392 @@
+//! The command line as an operator types it, and the tables against what is written about them.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::extended::{EXTENDED, Value};
+use super::table::{Flag, Meaning, flags};
+use super::*;
+
+const SURROUNDINGS: Surroundings = Surroundings { cpus: 2, port_file: None };
+
+fn try_parse(style: Style, arguments: &[&str]) -> Result<Invocation, Refusal> {
+    parse(style, arguments.iter().map(OsString::from), &SURROUNDINGS)
+}
+
+#[track_caller]
+fn run(style: Style, arguments: &[&str]) -> (Options, Vec<String>) {
+    match try_parse(style, arguments) {
+        Ok(Invocation::Run { options, warnings }) => (*options, warnings),
+        other => panic!("{arguments:?}: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn options(arguments: &[&str]) -> Options {
+    run(Style::Holdall, arguments).0
+}
+
+#[track_caller]
+fn refused(arguments: &[&str]) -> Refusal {
+    match try_parse(Style::Holdall, arguments) {
+        Err(refusal) => refusal,
+        Ok(accepted) => panic!("{arguments:?} was accepted: {accepted:?}"),
+    }
+}
+
+fn at(host: Option<&str>, port: u16) -> Endpoint {
+    Endpoint { host: host.map(str::to_owned), port }
+}
+
+/// An argument that the flag accepts.
+fn sample(flag: &Flag) -> Option<&'static str> {
+    flag.argument?;
+    Some(match flag.long {
+        "port" | "udp-port" => "11300",
+        "listen" => "127.0.0.1:11301",
+        "unix-socket" | "pidfile" | "memory-file" | "auth-file" => "/tmp/x",
+        "unix-mask" => "0770",
+        "slab-growth-factor" => "1.5",
+        "protocol" => "ascii",
+        "extended" => "modern",
+        "prefix-delimiter" => "/",
+        "user" => "nobody",
+        "max-item-size" => "2048",
+        _ => "100",
+    })
+}
+
+/// Every way of writing each flag of the table comes out the same, and as its meaning says.
+#[test]
+fn every_flag_parses_in_every_form() {
+    for flag in flags().filter(|flag| !matches!(flag.meaning, Meaning::Config)) {
+        let mut forms: Vec<Vec<String>> = Vec::new();
+        match (sample(flag), flag.short) {
+            (Some(value), short) => {
+                forms.push(vec![format!("--{}", flag.long), value.to_owned()]);
+                forms.push(vec![format!("--{}={value}", flag.long)]);
+                let short = short.expect("every flag of memcached's has a letter");
+                forms.push(vec![format!("-{short}"), value.to_owned()]);
+                forms.push(vec![format!("-{short}{value}")]);
+                forms.push(vec![format!("-v{short}{value}")]);
+            }
+            (None, short) => {
+                forms.push(vec![format!("--{}", flag.long)]);
+                forms.push(vec![format!("-{}", short.expect("has a letter"))]);
+            }
+        }
+        for style in [Style::Holdall, Style::Memcached] {
+            for form in &forms {
+                let words: Vec<&str> = form.iter().map(String::as_str).collect();
+                let result = try_parse(style, &words);
+                match (flag.meaning, &result) {
+                    (Meaning::Used(_) | Meaning::Extended, Ok(Invocation::Run { .. })) => {}
+                    (Meaning::Print(_), Ok(Invocation::Print(_))) => {}
+                    (Meaning::NoEffect(why), Ok(Invocation::Run { warnings, .. })) => {
+                        assert!(warnings.iter().any(|line| line.contains(why)), "{words:?}");
+                    }
+                    (Meaning::Refused(why), Err(refusal)) => {
+                        assert!(refusal.message.contains(why), "{words:?}: {refusal:?}");
+                        assert_eq!(refusal.status, EXIT_USAGE, "{words:?}");
+                    }
+                    _ => panic!("{words:?}: {result:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_extended_option_does_what_its_meaning_says() {
+    for option in EXTENDED {
+        let value = match option.value {
+            Value::None => String::new(),
+            Value::Optional(_) | Value::Required(_) => match option.name {
+                "eviction" => "=lru".to_owned(),
+                "affinity" => "=auto".to_owned(),
+                "stripes" => "=64".to_owned(),
+                _ => "=7".to_owned(),
+            },
+        };
+        let element = format!("{}{value}", option.name);
+        let result = try_parse(Style::Memcached, &["-o", &element]);
+        match (option.meaning, &result) {
+            (Meaning::Used(_), Ok(Invocation::Run { warnings, .. })) => {
+                assert!(!warnings.iter().any(|line| line.contains(option.name)), "{element}");
+            }
+            (Meaning::NoEffect(reason), Ok(Invocation::Run { warnings, .. })) => {
+                let want = format!("-o {} has no effect here: {reason}", option.name);
+                assert!(warnings.contains(&want), "{element}: {warnings:?}");
+            }
+            (Meaning::Refused(reason), Err(refusal)) => {
+                assert!(refusal.message.contains(reason), "{element}: {refusal:?}");
+            }
+            _ => panic!("{element}: {result:?}"),
+        }
+        if matches!(option.value, Value::Required(_)) {
+            assert_eq!(refused(&["-o", option.name]).status, EXIT_USAGE, "{}", option.name);
+        }
+    }
+}
+
+/// The list of memcached 1.6.45, from its `getopt` string and `subopts_tokens`.
+#[test]
+fn memcacheds_flags_are_all_known() {
+    let letters: BTreeSet<char> = flags().filter_map(|flag| flag.short).collect();
+    let want: BTreeSet<char> = "aApsUmMcCkhivVdldruPftDLRCBbIFXWYeoZSnN".chars().collect();
+    assert_eq!(letters, want);
+    let names = "maxconns_fast hashpower no_hashexpand slab_reassign slab_automove slab_automove_ratio \
+        slab_automove_window tail_repair_time hash_algorithm lru_crawler lru_crawler_sleep lru_crawler_tocrawl \
+        lru_maintainer hot_lru_pct warm_lru_pct hot_max_factor warm_max_factor temporary_ttl idle_timeout \
+        watcher_logbuf_size worker_logbuf_size slab_sizes slab_chunk_max track_sizes no_inline_ascii_resp \
+        inline_ascii_resp no_chunked_items no_slab_reassign no_slab_automove no_maxconns_fast no_lru_crawler \
+        no_lru_maintainer no_drop_privileges drop_privileges resp_obj_mem_limit read_buf_mem_limit \
+        ssl_chain_cert ssl_key ssl_verify_mode ssl_keyformat ssl_ciphers ssl_ca_cert ssl_wbuf_size \
+        ssl_session_cache ssl_kernel_tls ssl_min_version modern no_modern ext_page_size ext_path ext_wbuf_size \
+        ext_threads ext_io_depth ext_item_size ext_item_age ext_low_ttl ext_recache_rate ext_compact_under \
+        ext_drop_under ext_max_sleep ext_max_frag ext_drop_unread slab_automove_freeratio relaxed_privileges \
+        proxy_config proxy_arg proxy_uring proxy_memprofile sock_cookie_id";
+    for name in names.split_whitespace() {
+        assert!(EXTENDED.iter().any(|option| option.name == name), "-o {name} is missing");
+    }
+}
+
+#[test]
+fn no_name_is_taken_twice() {
+    let mut seen = BTreeSet::new();
+    for flag in flags() {
+        assert!(seen.insert(flag.long.to_owned()), "--{}", flag.long);
+        if let Some(short) = flag.short {
+            assert!(seen.insert(short.to_string()), "-{short}");
+        }
+    }
+    for option in EXTENDED {
+        assert!(seen.insert(format!("-o {}", option.name)), "-o {}", option.name);
+    }
+}
+
+#[test]
+fn what_is_unknown_is_refused() {
+    for unknown in [&["-Q"][..], &["--foo"], &["--foo=1"], &["-o", "foo"], &["-o", "foo=1"]] {
+        assert_eq!(refused(unknown).status, 1, "{unknown:?}");
+    }
+    assert_eq!(refused(&["-Q"]).message, "unknown flag -Q");
+    assert_eq!(refused(&["-o", "modern,foo=1"]).message, "unknown option -o foo");
+    assert_eq!(refused(&["start"]).message, "'start' is not a flag");
+    assert_eq!(try_parse(Style::Memcached, &["--config=x"]).unwrap_err().status, 1);
+    let (_, warnings) = run(Style::Memcached, &["start"]);
+    assert!(warnings.iter().any(|line| line.contains("'start' is not a flag")), "{warnings:?}");
+}
+
+#[test]
+fn wrong_arguments_are_refused_with_memcacheds_status() {
+    let wrong: &[&[&str]] = &[
+        &["-p", "99999"],
+        &["-p", "abc"],
+        &["-p", "-2"],
+        &["-c", "0"],
+        &["-t", "0"],
+        &["-R", "0"],
+        &["-f", "1"],
+        &["-n", "0"],
+        &["-m", "0"],
+        &["-m", "64x"],
+        &["-I", "10"],
+        &["-I", "2g"],
+        &["-I", "900m"],
+        &["-B", "foo"],
+        &["-a", "999"],
+        &["-D", "::"],
+        &["-o", "stripes=48"],
+        &["-o", "stripes=16"],
+        &["-o", "affinity=0,1"],
+        &["-o", "eviction=random"],
+        &["-o", "keep_tcp=1"],
+        &["-p", "0"],
+    ];
+    for arguments in wrong {
+        let refusal = refused(arguments);
+        // A comma ends the element, so what follows is an option that nobody knows.
+        let status = if arguments[1] == "affinity=0,1" { 1 } else { EXIT_USAGE };
+        assert_eq!(refusal.status, status, "{arguments:?}: {refusal:?}");
+    }
+    assert_eq!(refused(&["-p"]).status, 1);
+}
+
+#[test]
+fn defaults() {
+    let options = options(&[]);
+    assert_eq!(options.tcp, [at(Some("127.0.0.1"), 11211)]);
+    assert!(options.udp.is_empty() && options.unix.path.is_none());
+    assert_eq!((options.memory_bytes, options.item_bytes_max), (64 << 20, 1 << 20));
+    assert_eq!((options.threads, options.connections_max, options.backlog), (2, 1024, 1024));
+    assert_eq!(options.requests_per_turn, 20);
+    assert!(
+        options.evict && options.maxconns_fast && options.cas && options.stripes.is_power_of_two()
+    );
+    assert_eq!(options.growth_factor.to_string(), GROWTH_FACTOR_TEXT);
+    assert_eq!(options.chunk_bytes_min.to_string(), CHUNK_BYTES_MIN_TEXT);
+}
+
+#[test]
+fn memcached_listens_everywhere_and_says_so() {
+    let (options, warnings) = run(Style::Memcached, &["-u", "nobody"]);
+    assert_eq!(options.tcp, [at(None, 11211)]);
+    assert!(warnings.iter().any(|line| line.contains("without authentication")), "{warnings:?}");
+    let (_, warnings) = run(Style::Memcached, &["-l", "127.0.0.1"]);
+    assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+#[test]
+fn ports_follow_memcached() {
+    let local = Some("127.0.0.1");
+    assert_eq!(options(&["-p11300"]).tcp, [at(local, 11300)]);
+    assert_eq!(options(&["-p", "-1"]).tcp, [at(local, 0)]);
+
+    let udp_alone = options(&["-U", "11300"]);
+    assert_eq!((udp_alone.tcp, udp_alone.udp), (vec![at(local, 11300)], vec![at(local, 11300)]));
+    let both = options(&["-U", "11300", "-p", "11400"]);
+    assert_eq!((both.tcp, both.udp), (vec![at(local, 11400)], vec![at(local, 11300)]));
+    let udp_only = options(&["-U", "11300", "-p", "0"]);
+    assert_eq!((udp_only.tcp, udp_only.udp), (vec![], vec![at(local, 11300)]));
+    assert_eq!(options(&["-U", "0"]).tcp, [at(local, 11211)]);
+
+    let list = options(&["-l", "10.0.0.1:5,[::1];h", "-l", "*", "-p", "7"]);
+    let want = [at(Some("10.0.0.1"), 5), at(Some("::1"), 7), at(Some("h"), 7), at(None, 7)];
+    assert_eq!(list.tcp, want);
+}
+
+#[test]
+fn a_unix_socket_turns_the_network_off() {
+    let unix = options(&["-s", "/run/x.sock", "-p", "11300", "-U", "11300", "-a", "770"]);
+    assert_eq!((unix.tcp, unix.udp), (vec![], vec![]));
+    assert_eq!((unix.unix.path, unix.unix.mode), (Some(PathBuf::from("/run/x.sock")), 0o770));
+    let both = options(&["-s", "/run/x.sock", "-o", "keep_tcp"]);
+    assert_eq!(both.tcp, [at(Some("127.0.0.1"), 11211)]);
+    assert!(options(&["-s", "x.sock"]).unix.path.is_some_and(|path| path.is_absolute()));
+}
+
+#[test]
+fn short_flags_join_and_the_last_value_counts() {
+    let joined = options(&["-vvdp11300", "-m1g", "-m", "2g", "-MCt3"]);
+    assert_eq!(joined.verbosity, 2);
+    assert!(joined.daemon && !joined.evict && !joined.cas);
+    assert_eq!((joined.memory_bytes, joined.threads), (2 << 30, 3));
+    assert_eq!(options(&["-vvvvv"]).verbosity, 3);
+    assert_eq!(options(&["--memory-l=128"]).memory_bytes, 128 << 20);
+}
+
+#[test]
+fn sizes_have_memcacheds_units() {
+    assert_eq!(options(&["-m", "100"]).memory_bytes, 100 << 20);
+    assert_eq!(options(&["-I", "2m"]).item_bytes_max, 2 << 20);
+    assert_eq!(options(&["-I", "65536"]).item_bytes_max, 65536);
+    assert_eq!(options(&["-m", "1"]).item_bytes_max, 512 << 10, "the default shrinks to fit");
+}
+
+#[test]
+fn extended_options_are_a_list() {
+    let (options, warnings) = run(
+        Style::Holdall,
+        &["-o", "stripes=128,affinity=0:2,modern,", "-o", "idle_timeout=5,no_maxconns_fast,modern"],
+    );
+    assert_eq!(options.stripes, 128);
+    assert_eq!(options.affinity, Affinity::List(vec![0, 2]));
+    assert_eq!(options.idle_timeout, Some(Duration::from_secs(5)));
+    assert!(!options.maxconns_fast);
+    assert_eq!(warnings, ["-o modern has no effect here: the defaults are the modern ones"]);
+}
+
+#[test]
+fn information_goes_before_wrong_values_but_not_before_a_refusal() {
+    let printed = |style, arguments: &[&str]| match try_parse(style, arguments) {
+        Ok(Invocation::Print(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let version = concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(printed(Style::Holdall, &["-m", "x", "-V"]), version);
+    assert_eq!(printed(Style::Memcached, &["-V"]), "memcached 1.6.45\n");
+    assert!(printed(Style::Memcached, &["-h"]).starts_with("memcached 1.6.45\n"));
+    assert!(printed(Style::Holdall, &["-h"]).starts_with(version));
+    assert!(printed(Style::Holdall, &["-i"]).contains("Apache License"));
+    assert_eq!(refused(&["--enable-ssl", "--version"]).status, EXIT_USAGE);
+}
+
+#[test]
+fn help_offers_what_works_and_not_what_is_refused() {
+    for style in [Style::Holdall, Style::Memcached] {
+        let text = help::page(table::Page::Help, style);
+        for flag in flags() {
+            let is_offered = text.contains(&format!("--{}", flag.long));
+            let is_known = style == Style::Holdall || flag.long != "config";
+            let want = is_known && !matches!(flag.meaning, Meaning::Refused(_));
+            assert_eq!(is_offered, want, "{style:?} --{}", flag.long);
+        }
+        assert!(text.lines().all(|line| line.len() <= 100), "a line is too long");
+    }
+}
+
+fn file_with(text: &str) -> PathBuf {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("holdall-conf-{}-{count}", std::process::id()));
+    std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+    path
+}
+
+/// The file of Debian's package, less its comments.
+#[test]
+fn debians_memcached_conf_is_understood() {
+    let file = file_with(
+        "# memcached default config file\n-d\nlogfile /var/log/memcached.log\n# -vv\n-m 64\n-p 11300\n\
+         -u memcache\n-l 127.0.0.1\n-l ::1\n-P /var/run/memcached/memcached.pid\n",
+    );
+    let path = file.to_str().unwrap();
+    let (options, warnings) = run(Style::Holdall, &["-m", "128", "--config", path]);
+    assert_eq!(options.tcp, [at(Some("127.0.0.1"), 11300), at(Some("::1"), 11300)]);
+    assert_eq!(options.memory_bytes, 128 << 20, "the command line goes before the file");
+    assert_eq!(options.user.as_deref(), Some("memcache"));
+    assert_eq!(options.pid_file, Some(PathBuf::from("/var/run/memcached/memcached.pid")));
+    assert!(!options.daemon, "the service manager keeps the process");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains(":3: 'logfile' has no effect here"), "{warnings:?}");
+    let (options, _) = run(Style::Holdall, &["-d", "--config", path]);
+    assert!(options.daemon);
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn a_bad_line_of_a_file_is_named() {
+    let cases = [
+        ("-m 64\n-Q\n", ":2: unknown flag -Q", 1),
+        ("-m x\n", ":1: -m (--memory-limit): 'x'", EXIT_USAGE),
+        ("\n\n-Z\n", ":3: -Z (--enable-ssl): TLS", EXIT_USAGE),
+        ("-m 64 extra\n--config x\n", ":2: unknown flag --config", 1),
+        ("-s \"x\n", ":1: a quote is not closed", EXIT_USAGE),
+    ];
+    for (text, want, status) in cases {
+        let file = file_with(text);
+        let refusal = refused(&["--config", file.to_str().unwrap()]);
+        assert!(refusal.message.contains(want), "{text:?}: {refusal:?}");
+        assert_eq!(refusal.status, status, "{text:?}");
+        std::fs::remove_file(file).unwrap();
+    }
+    assert_eq!(refused(&["--config", "/nonexistent/x"]).status, 1);
+}
+
+/// `UPDATE_DOCS=1` writes the page anew.
+#[test]
+fn flags_page_is_made_from_the_table() {
+    let page = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/flags.md"));
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&page, reference()).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(&page).unwrap_or_default() == reference(),
+        "docs/flags.md is not what the table says; UPDATE_DOCS=1 cargo test -p server flags_page writes it"
+    );
+}
