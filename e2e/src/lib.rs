@@ -1,2 +1,16 @@
-//! Tests against live servers.
+//! What the tests against live servers share: generators of command streams, the comparison of two
+//! servers' replies, a small client that keeps a history, and the client libraries' runner.
+//!
+//! `cargo xtask e2e` runs them all; docs/testing.md says how to run one, or against which server.
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a test stops where it fails"
+)]
+
+pub mod compare;
+pub mod differences;
+pub mod generate;
+pub mod replies;

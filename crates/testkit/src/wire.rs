@@ -134,6 +134,12 @@ impl Wire {
         self.got.drain(..len).collect()
     }
 
+    /// Reads `len` bytes, or what comes until the connection or the time ends.
+    pub fn read_some_exact(&mut self, len: usize, limit: Duration) -> (Vec<u8>, End) {
+        let end = self.fill(limit, |got| got.len() >= len);
+        (self.got.drain(..len.min(self.got.len())).collect(), end)
+    }
+
     /// Reads one line; the answer does not hold its CRLF.
     pub fn line(&mut self) -> String {
         let bytes = self.read_until(b"\r\n");

@@ -1,0 +1,129 @@
+//! Seeded generators of commands: what clients send, what they send by mistake, and what attackers
+//! send.
+
+pub mod binary;
+pub mod meta;
+pub mod text;
+
+use testkit::Rng;
+
+/// One command and how its reply may differ from memcached's.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// What is sent. [`CAS_MARK`] in it stands for the last cas unique that the server told.
+    pub bytes: Vec<u8>,
+    /// The intended differences that its reply may show; see [`crate::differences`].
+    pub may_differ: &'static [&'static str],
+    /// True when the server is expected to close the connection after it.
+    pub closes: bool,
+}
+
+/// Replaced by the last cas unique that this server told on this connection (text: as a number).
+pub const CAS_MARK: &[u8] = b"{CAS-UNIQUE}";
+
+impl Command {
+    /// A command whose reply must be memcached's.
+    #[must_use]
+    pub fn same(bytes: impl Into<Vec<u8>>) -> Self {
+        Self { bytes: bytes.into(), may_differ: &[], closes: false }
+    }
+
+    /// A command whose reply may show one of the intended differences.
+    #[must_use]
+    pub fn differs(bytes: impl Into<Vec<u8>>, may_differ: &'static [&'static str]) -> Self {
+        Self { bytes: bytes.into(), may_differ, closes: false }
+    }
+
+    /// A command after which the connection is closed.
+    #[must_use]
+    pub fn closing(bytes: impl Into<Vec<u8>>) -> Self {
+        Self { bytes: bytes.into(), may_differ: &[], closes: true }
+    }
+}
+
+/// The keys of one case: few, so that commands meet; new in each case, so that cases do not.
+#[derive(Debug)]
+pub struct Keys {
+    /// For any command but arithmetic.
+    pub any: Vec<Vec<u8>>,
+    /// Holds numbers of twenty digits only. memcached may write a shorter result over a longer one
+    /// and fill up with spaces, or may not, as it happens to be busy; these never become shorter.
+    pub wide: Vec<u8>,
+    /// Never empty and never white space alone: memcached 1.6.18 looks for a number in what lies
+    /// behind such a value.
+    pub number: Vec<u8>,
+    /// A key in base64, of meta commands with the flag `b` only.
+    pub encoded: Vec<u8>,
+}
+
+/// The least number of twenty digits.
+pub const WIDE: u64 = 10_000_000_000_000_000_000;
+
+/// New keys.
+#[must_use]
+pub fn keys(rng: &mut Rng) -> Keys {
+    let stem = format!("{:016x}", rng.next_u64());
+    let mut any: Vec<Vec<u8>> = (0..3).map(|i| format!("{stem}-{i}").into_bytes()).collect();
+    let mut longest = stem.clone().into_bytes();
+    longest.resize(250, b'x');
+    any.push(longest);
+    any.push([stem.as_bytes(), b"\x01\x7f\t\xc3\xa9\xff"].concat());
+    Keys {
+        any,
+        wide: format!("{stem}-wide").into_bytes(),
+        number: format!("{stem}-number").into_bytes(),
+        encoded: base64(&stem.as_bytes()[..15]),
+    }
+}
+
+impl Keys {
+    /// One of the keys for any command.
+    pub fn one(&self, rng: &mut Rng) -> &[u8] {
+        &self.any[rng.below(self.any.len())]
+    }
+}
+
+/// A value: numbers, text with line ends, and sizes around the server's steps.
+pub fn value(rng: &mut Rng) -> Vec<u8> {
+    const TEXTS: [&[u8]; 10] = [
+        b"",
+        b"7",
+        b"99",
+        b"100",
+        b"18446744073709551000",
+        b"abc",
+        b"-1",
+        b"a\r\nb",
+        b"\r\n",
+        b"get x\r\n",
+    ];
+    match rng.below(10) {
+        0..=5 => rng.pick(&TEXTS).to_vec(),
+        6 | 7 => letters(rng, 100),
+        8 => letters(rng, 3000),
+        _ => letters(rng, 70_000),
+    }
+}
+
+/// A value of [`Keys::number`]: a number, or something else, but never nothing.
+pub fn number(rng: &mut Rng) -> &'static [u8] {
+    let texts: [&[u8]; 7] =
+        [b"7", b"99", b"100", b"18446744073709551000", b"abc", b"-1", b"a\r\nb"];
+    texts[rng.below(texts.len())]
+}
+
+/// Up to `max` letters: no line end, so that no reply's end is found inside a value.
+pub fn letters(rng: &mut Rng, max: usize) -> Vec<u8> {
+    let len = rng.below(max + 1);
+    (0..len).map(|_| b'a' + u8::try_from(rng.below(26)).unwrap_or(0)).collect()
+}
+
+/// Base64 of a multiple of three bytes.
+fn base64(bytes: &[u8]) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let four = |three: &[u8]| {
+        let bits = three.iter().fold(0_usize, |bits, &byte| bits << 8 | usize::from(byte));
+        [18, 12, 6, 0].map(|shift| ALPHABET[bits >> shift & 63])
+    };
+    bytes.chunks(3).flat_map(four).collect()
+}

@@ -1,0 +1,113 @@
+//! Meta commands with every flag.
+
+use super::text::line;
+use super::{CAS_MARK, Command, Keys, WIDE, value};
+use testkit::Rng;
+
+/// One valid meta command on one of `keys`.
+pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
+    let encoded = rng.one_in(8);
+    let key = if encoded { keys.encoded.clone() } else { keys.one(rng).to_vec() };
+    let mut flags: Vec<Vec<u8>> = if encoded { vec![b"b".to_vec()] } else { Vec::new() };
+    match rng.below(12) {
+        0..=4 => {
+            choose(rng, &mut flags, &["c", "f", "h", "k", "l", "s", "t", "u", "v", "v", "q"]);
+            sometimes(rng, &mut flags, &["Oab12", "T50", "T0", "N30", "R20", "R2000"]);
+            Command::same(command(b"mg", &key, None, &flags))
+        }
+        5..=8 => {
+            choose(rng, &mut flags, &["c", "k", "q", "I"]);
+            sometimes(
+                rng,
+                &mut flags,
+                &["Oab12", "F77", "T0", "T90", "T-1", "MS", "ME", "MA", "MP", "MR", "Ms", "Me"],
+            );
+            cas(rng, &mut flags);
+            Command::same(command(b"ms", &key, Some(&value(rng)), &flags))
+        }
+        9 => {
+            choose(rng, &mut flags, &["k", "q", "I"]);
+            sometimes(rng, &mut flags, &["Oab12", "T30"]);
+            cas(rng, &mut flags);
+            Command::same(command(b"md", &key, None, &flags))
+        }
+        10 => {
+            choose(rng, &mut flags, &["c", "k", "q", "t", "v"]);
+            sometimes(rng, &mut flags, &["Oab12", "D5", "J12", "N0", "N60", "T40", "MI", "M+"]);
+            cas(rng, &mut flags);
+            Command::same(command(b"ma", &keys.number, None, &flags))
+        }
+        _ => {
+            let mut flags = Vec::new();
+            choose(rng, &mut flags, &["c", "k", "q", "t", "v", "N60"]);
+            sometimes(rng, &mut flags, &["D5", "MI", "MD", "M+", "M-"]);
+            flags.push(format!("J{}", WIDE + 1_000_000).into_bytes());
+            Command::same(command(b"ma", &keys.wide, None, &flags))
+        }
+    }
+}
+
+/// A meta command that is refused, and leaves the connection usable.
+pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
+    let key = keys.one(rng).to_vec();
+    match rng.below(9) {
+        0 => Command::differs(
+            line(&[rng.pick(&["mg", "ms", "md", "ma", "me"]).as_bytes()]),
+            &["too-few-words"],
+        ),
+        1 => Command::same(line(&[rng.pick(&["mg", "md"]).as_bytes(), &key, b"v", b"v"])),
+        2 => Command::same(line(&[
+            rng.pick(&["mg", "md"]).as_bytes(),
+            &key,
+            rng.pick(&["z", "Y"]).as_bytes(),
+        ])),
+        3 => Command::same(line(&[b"mg", &key, rng.pick(&["Tx", "N-", "Rq", "T1x"]).as_bytes()])),
+        4 => Command::same(line(&[b"mg", b"not/base64!", b"b", b"k", b"v"])),
+        5 => Command::same(line(&[b"ms", &key, rng.pick(&["x", "-1", "S2"]).as_bytes()])),
+        6 => Command::same(command(b"ms", &key, Some(b"hi"), &[b"MX".to_vec()])),
+        7 => Command::same(line(&[b"ma", &key, b"MX"])),
+        _ => Command::differs(line(&[b"mg", &vec![b'm'; 251], b"v"]), &["too-few-words"]),
+    }
+}
+
+fn command(verb: &[u8], key: &[u8], data: Option<&[u8]>, flags: &[Vec<u8>]) -> Vec<u8> {
+    let len = data.map(|data| data.len().to_string()).unwrap_or_default();
+    let mut words: Vec<&[u8]> = vec![verb, key];
+    if data.is_some() {
+        words.push(len.as_bytes());
+    }
+    words.extend(flags.iter().map(Vec::as_slice));
+    let mut bytes = line(&words);
+    if let Some(data) = data {
+        bytes.extend_from_slice(data);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// Each of `names` with one chance in three; none twice.
+fn choose(rng: &mut Rng, flags: &mut Vec<Vec<u8>>, names: &[&str]) {
+    for name in names {
+        let letter = name.as_bytes()[0];
+        if rng.one_in(3) && flags.iter().all(|flag| flag[0] != letter) {
+            flags.insert(rng.below(flags.len() + 1), name.as_bytes().to_vec());
+        }
+    }
+}
+
+/// Each of `names` with one chance in six; none of the same letter twice.
+fn sometimes(rng: &mut Rng, flags: &mut Vec<Vec<u8>>, names: &[&str]) {
+    for name in names {
+        let letter = name.as_bytes()[0];
+        if rng.one_in(6) && flags.iter().all(|flag| flag[0] != letter) {
+            flags.insert(rng.below(flags.len() + 1), name.as_bytes().to_vec());
+        }
+    }
+}
+
+fn cas(rng: &mut Rng, flags: &mut Vec<Vec<u8>>) {
+    if rng.one_in(5) {
+        let unique = if rng.one_in(3) { b"1".as_slice() } else { CAS_MARK };
+        flags.push([b"C", unique].concat());
+    }
+}

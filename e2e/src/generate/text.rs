@@ -1,0 +1,186 @@
+//! Classic text commands.
+
+use super::{CAS_MARK, Command, Keys, WIDE, number, value};
+use testkit::Rng;
+
+const FLAGS: [&str; 5] = ["0", "1", "65535", "4294967295", "007"];
+const EXPTIMES: [&str; 7] = ["0", "0", "0", "100", "2592000", "2000000000", "-1"];
+const DELTAS: [&str; 3] = ["0", "1", "13"];
+
+/// One valid command on one of `keys`.
+pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
+    match rng.below(16) {
+        0..=5 => storage(rng, keys),
+        6..=9 => retrieval(rng, keys),
+        10 | 11 => arithmetic(rng, keys),
+        12 => Command::same(line(&[b"delete", keys.one(rng), noreply(rng)])),
+        13 => {
+            let exptime = rng.pick(&EXPTIMES).as_bytes();
+            Command::same(line(&[b"touch", keys.one(rng), exptime, noreply(rng)]))
+        }
+        14 => administration(rng),
+        _ => cas(rng, keys),
+    }
+}
+
+fn storage(rng: &mut Rng, keys: &Keys) -> Command {
+    let verb = rng.pick(&["set", "set", "add", "replace", "append", "prepend"]).as_bytes();
+    let (flags, exptime) = (rng.pick(&FLAGS).as_bytes(), rng.pick(&EXPTIMES).as_bytes());
+    Command::same(store(&[verb, keys.one(rng), flags, exptime], &value(rng), noreply(rng)))
+}
+
+fn cas(rng: &mut Rng, keys: &Keys) -> Command {
+    let unique: &[u8] = if rng.one_in(4) { b"1" } else { CAS_MARK };
+    let data = value(rng);
+    let len = data.len().to_string();
+    let words = [b"cas", keys.one(rng), b"5", b"0", len.as_bytes(), unique, noreply(rng)];
+    Command::same([line(&words), data, b"\r\n".to_vec()].concat())
+}
+
+fn retrieval(rng: &mut Rng, keys: &Keys) -> Command {
+    let mut words: Vec<&[u8]> = match rng.below(4) {
+        0 | 1 => vec![b"get"],
+        2 => vec![b"gets"],
+        _ => vec![rng.pick(&["gat", "gats"]).as_bytes(), rng.pick(&EXPTIMES).as_bytes()],
+    };
+    // memcached reads a line without end only for `get` and `gets`; others have 2048 bytes.
+    let many = words[0].starts_with(b"get") && rng.one_in(5);
+    let count = if many { 60 } else { 1 + rng.below(4) };
+    words.extend((0..count).map(|_| keys.one(rng)));
+    Command::same(line(&words))
+}
+
+fn arithmetic(rng: &mut Rng, keys: &Keys) -> Command {
+    let delta = rng.pick(&DELTAS).as_bytes();
+    let store_verb = rng.pick(&["set", "add", "replace"]).as_bytes();
+    match rng.below(6) {
+        0 | 1 => Command::same(line(&[b"incr", &keys.number, delta, noreply(rng)])),
+        2 => {
+            let data = number(rng);
+            Command::same(store(&[store_verb, &keys.number, b"0", b"0"], data, noreply(rng)))
+        }
+        3 => {
+            let data = WIDE.to_string();
+            Command::same(store(
+                &[store_verb, &keys.wide, b"0", b"0"],
+                data.as_bytes(),
+                noreply(rng),
+            ))
+        }
+        4 => Command::same(line(&[b"incr", &keys.wide, b"1000", noreply(rng)])),
+        _ => Command::same(line(&[b"decr", &keys.wide, delta, noreply(rng)])),
+    }
+}
+
+fn administration(rng: &mut Rng) -> Command {
+    const LINES: [&[u8]; 7] = [
+        b"version\r\n",
+        b"verbosity 0\r\n",
+        b"verbosity 0 noreply\r\n",
+        b"flush_all\r\n",
+        b"flush_all 0\r\n",
+        b"flush_all noreply\r\n",
+        b"mn\r\n",
+    ];
+    Command::same(rng.pick(&LINES).to_vec())
+}
+
+/// A line that is wrong in one of the ways a client gets wrong, and leaves the connection usable.
+pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
+    let key = keys.one(rng).to_vec();
+    let too_long = vec![b'y'; 251];
+    match rng.below(22) {
+        0..=2 => Command::differs(*rng.pick(&["\r\n", "\n", "x\r\n"]), &["short-line"]),
+        3 => Command::differs(line(&[b"", b"get", &key]), &["leading-space"]),
+        4 => {
+            let verb = rng.pick(&[
+                "get",
+                "gets",
+                "set",
+                "cas k 0 0 1",
+                "append k 0 0",
+                "incr k",
+                "touch k",
+                "delete",
+            ]);
+            Command::differs(line(&[verb.as_bytes()]), &["too-few-words"])
+        }
+        5 => Command::same(line(&[
+            rng.pick(&["GET", "Set", "nosuch", "getx", "se"]).as_bytes(),
+            &key,
+        ])),
+        6 => Command::differs(
+            store(
+                &[b"set", &key, rng.pick(&["x", "-1", "0x10", "1.5", "1x"]).as_bytes(), b"0"],
+                b"hi",
+                b"",
+            ),
+            &["bad-number-swallows-data"],
+        ),
+        7 => Command::differs(
+            store(&[b"set", &key, b"0", rng.pick(&["x", "1.5", "1x"]).as_bytes()], b"hi", b""),
+            &["bad-number-swallows-data"],
+        ),
+        8 => Command::same(line(&[
+            b"set",
+            &key,
+            b"0",
+            b"0",
+            rng.pick(&["x", "-1", "1x", "-2147483648"]).as_bytes(),
+        ])),
+        9 => Command::differs(
+            store(&[b"set", &key, b"4294967296", b"0"], b"hi", b""),
+            &["flags-too-large", "bad-number-swallows-data"],
+        ),
+        10 => {
+            Command::same([line(&[b"set", &key, b"0", b"0", b"2"]), b"four\r\n".to_vec()].concat())
+        }
+        11 => Command::same(store(&[b"set", &too_long, b"0", b"0"], b"hi", b"")),
+        12 => Command::differs(line(&[b"get", &key, &too_long, &key]), &["long-key-in-multiget"]),
+        13 => Command::same(line(&[
+            rng.pick(&["incr", "decr"]).as_bytes(),
+            &keys.number,
+            rng.pick(&["x", "-1", "1.5", "18446744073709551616", "1e3"]).as_bytes(),
+        ])),
+        14 => Command::differs(line(&[b"incr", &keys.number, b"+1"]), &["delta-with-plus"]),
+        15 => Command::same(line(&[b"touch", &key, rng.pick(&["x", "1.5"]).as_bytes()])),
+        16 => Command::same(line(&[b"gat", b"x", &key])),
+        17 => Command::differs(
+            line(&[b"delete", &key, rng.pick(&["5", "x"]).as_bytes()]),
+            &["delete-with-a-number"],
+        ),
+        18 => Command::same(line(&[b"delete", &key, b"0"])),
+        19 => Command::same(line(&[b"verbosity", b"x"])),
+        20 => Command::same([b"get  ", key.as_slice(), b"  \n"].concat()),
+        _ => {
+            Command::same(store(&[b"set", &key, b"0", b"0"], &vec![b'z'; 1_049_600], noreply(rng)))
+        }
+    }
+}
+
+/// A line that ends the connection, sent last.
+pub fn closing(rng: &mut Rng) -> Command {
+    match rng.below(4) {
+        0 => Command::closing("quit\r\n"),
+        1 => Command::closing("POST / HTTP/1.1\r\n"),
+        2 => Command::closing("nosuch ".repeat(300)),
+        _ => Command::closing([b"set ".as_slice(), &[b'k'; 3000]].concat()),
+    }
+}
+
+/// A storage command with its data block; an empty `tail` adds no word.
+pub(super) fn store(words: &[&[u8]], data: &[u8], tail: &[u8]) -> Vec<u8> {
+    let len = data.len().to_string();
+    let words = [words, &[len.as_bytes(), tail]].concat();
+    [line(&words).as_slice(), data, b"\r\n"].concat()
+}
+
+/// Words with one space between; empty ones at the end are left out.
+pub(super) fn line(words: &[&[u8]]) -> Vec<u8> {
+    let count = words.iter().rposition(|word| !word.is_empty()).map_or(0, |at| at + 1);
+    [words[..count].join(b" ".as_slice()).as_slice(), b"\r\n"].concat()
+}
+
+fn noreply(rng: &mut Rng) -> &'static [u8] {
+    if rng.one_in(6) { b"noreply" } else { b"" }
+}
