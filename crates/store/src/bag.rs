@@ -35,7 +35,7 @@ use std::collections::VecDeque;
 
 /// Most bags of one list.
 #[cfg(not(loom))]
-pub(crate) const BAGS: usize = 96;
+pub(crate) const BAGS: usize = 256;
 #[cfg(loom)]
 pub(crate) const BAGS: usize = 4;
 
@@ -46,6 +46,8 @@ pub(crate) struct BagList {
     bags: Box<[Bag]>,
     /// Index of the newest bag.
     newest: AtomicU32,
+    /// Bags in the list; a copy of the queue's length that is read without the lock.
+    count: AtomicU32,
     /// Serialises the first append into a fresh block.
     grow: Mutex<()>,
     /// The eviction lock and the order of the bags.
@@ -104,6 +106,7 @@ impl BagList {
             id,
             bags: (0..BAGS).map(|_| Bag::default()).collect(),
             newest: AtomicU32::new(0),
+            count: AtomicU32::new(1),
             grow: Mutex::new(()),
             order: Mutex::new(order),
         }
@@ -192,6 +195,7 @@ impl BagList {
         closing.closed_tick.store(tick, Ordering::Relaxed);
         closing.closed_secs.store(now, Ordering::Relaxed);
         order.queue.push_back(index);
+        self.count.fetch_add(1, Ordering::Relaxed);
         self.newest.store(u32::from(index), Ordering::Release);
         // After the store: whoever is online from the next epoch on sees the new bag.
         closing.closed_epoch.store(qsbr.epoch(), Ordering::Relaxed);
@@ -218,14 +222,17 @@ impl BagList {
             order.clean_bag = None;
         }
         order.queue.retain(|&other| other != index);
+        self.count.fetch_sub(1, Ordering::Relaxed);
         order.free.push(index);
     }
 
-    /// Whether the newest bag holds as many items as a bag should when its class holds `class_items`.
+    /// Whether the newest bag holds as many items as a bag should when its class holds `class_items`: a 32nd of them, and
+    /// more the more bags there are, so that a class that only grows does not run out of bags.
     pub(crate) fn newest_is_full(&self, blocks: &Blocks, class_items: u64) -> bool {
         let bag = self.bag(self.newest());
-        bag.blocks.load(Ordering::Relaxed) > 0
-            && u64::from(bag.slots(blocks)) >= (class_items / 32).max(4)
+        let doublings = self.count.load(Ordering::Relaxed) / 64;
+        let target = ((class_items / 32) << doublings).max(4);
+        bag.blocks.load(Ordering::Relaxed) > 0 && u64::from(bag.slots(blocks)) >= target
     }
 
     /// The bag to which a touched item of bag `from` moves, and the mark that it has there.

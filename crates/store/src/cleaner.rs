@@ -105,6 +105,7 @@ impl Cleaner {
     fn clean(&mut self, budget: usize, step: &mut Step) {
         let store = Arc::clone(self.participant.store());
         let local = &self.participant.local;
+        local.settle();
         let mut left = budget;
         for _ in 0..store.slabs.count() {
             let (looked, freed, ended) = local.clean(self.class, left);
@@ -119,7 +120,7 @@ impl Cleaner {
             if self.class == 1 {
                 store.cleaner_rounds.fetch_add(1, Ordering::Relaxed);
             }
-            self.participant.quiesce();
+            local.settle();
         }
     }
 }

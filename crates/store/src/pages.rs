@@ -23,6 +23,8 @@ const BATCH_BYTES: usize = 128 << 10;
 const ROUNDS: usize = 64;
 /// Turns offered to other threads while their sections keep evicted memory.
 const YIELDS: usize = 2000;
+/// Turns offered where this thread itself waits for nothing.
+const FREE_YIELDS: usize = 2;
 /// Pages looked at for the emptiest.
 const PAGES_SAMPLED: usize = 6;
 
@@ -44,20 +46,18 @@ impl Local {
             {
                 return Some(chunk);
             }
-            self.settle();
-            if let Some(chunk) = slabs.take(arena, class) {
-                return Some(chunk);
-            }
             if self.depth.get() > 0 {
                 break;
+            }
+            // What is on its way back comes before what is still of use.
+            self.adopt();
+            if let Some(chunk) = self.wait_for(class) {
+                return Some(chunk);
             }
             // What is not evictable now may be so when others have ended their sections.
             fruitless = if self.make_room(class, round) { 0 } else { fruitless + 1 };
             if fruitless > 2 {
                 break;
-            }
-            if let Some(chunk) = self.wait_for(class) {
-                return Some(chunk);
             }
         }
         self.count(class, Count::OutOfMemory, 1);
@@ -75,7 +75,7 @@ impl Local {
             if slabs.add_page(&self.store.budget, class) {
                 return slabs.take(arena, class);
             }
-            if turn > 16 && !self.has_retired() {
+            if !self.has_retired() && turn >= FREE_YIELDS {
                 return None; // What was evicted went to someone else, or nothing was.
             }
             std::thread::yield_now();

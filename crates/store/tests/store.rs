@@ -74,11 +74,13 @@ fn values_of_every_size_come_back_whole() {
 fn a_plain_fill_refuses_nothing_and_stays_within_the_limit() {
     let store = store_of(64);
     let me = store.join().unwrap();
-    me.begin_turn(1);
+    let mut cleaner = Cleaner::new(&store).unwrap();
     for number in 0..1_000_000u32 {
+        me.begin_turn(1);
         set(&me, format!("key-{number:028}").as_bytes(), &[b'v'; 64]).unwrap();
-        if number % 64 == 0 {
-            me.quiesce();
+        if number % 10_000 == 9999 {
+            me.rest();
+            cleaner.step(1, 1000);
         }
     }
     let stats = store.stats();
