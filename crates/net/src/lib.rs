@@ -1,14 +1,29 @@
 //! Listeners, event loop, buffers: moves bytes, knows no command.
+//!
+//! [`Listen::bind`] binds the addresses, [`start`] serves them with one [`Service`] a worker, [`Control`] watches and
+//! ends it. Each worker has its own epoll loop (level-triggered), connections, read buffer and output scratch; an
+//! acceptor thread hands connections to the worker with the fewest. Workers share nothing but counters.
 #![forbid(unsafe_code)]
 
+mod accept;
+mod conn;
+mod control;
 mod io;
+mod listen;
 mod mailbox;
 mod peer;
+mod server;
 mod service;
+mod slots;
 mod udp;
+mod wheel;
+mod worker;
 
+pub use control::{ConnInfo, ConnState, Control, Stats};
 pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output};
+pub use listen::{Listen, Sockets};
 pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
+pub use server::{BufferBudget, Config, Handle, Unbudgeted, start};
 pub use service::{CloseReason, Flow, Service};
 pub use udp::{DATAGRAM_BYTES, DATAGRAM_PAYLOAD, DatagramReply, FRAME_BYTES, parse_frame, split};

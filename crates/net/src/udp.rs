@@ -74,6 +74,10 @@ pub fn parse_frame(datagram: &[u8]) -> Option<(u16, &[u8])> {
 
 /// Writes `payload` into `out` as datagrams one after the other and calls `send` with each. An empty payload makes
 /// none; nothing is sent when the payload needs more than 65,535 datagrams, which the frame cannot count.
+///
+/// # Errors
+///
+/// The first error of `send`; the datagrams after it are not sent.
 pub fn split<E>(
     request_id: u16,
     payload: &[u8],

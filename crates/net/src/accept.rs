@@ -1,0 +1,195 @@
+//! The acceptor: one thread that takes connections from the listeners and gives each to the worker with the fewest.
+//!
+//! It is in one of two states. *Open*: every listener is armed. *Waiting*: descriptors have run out, or the connections
+//! have and clients are to queue; the listeners are off, so that a level-triggered poller does not spin, and the thread
+//! sleeps until a worker closes a connection. Out of descriptors it also tries again by itself, since they may be freed
+//! by others.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketFlags};
+use rustix::time::Timespec;
+
+use crate::control::Shared;
+use crate::io::send_slices;
+use crate::listen::StreamListener;
+use crate::mailbox::Message;
+use crate::peer::Peer;
+
+/// How long to wait for a descriptor before trying again.
+const BACK_OFF: Duration = Duration::from_millis(10);
+
+/// Most connections taken from one listener before the next is looked at.
+const BATCH: usize = 64;
+
+const BELL: u64 = u64::MAX;
+
+pub(crate) struct Acceptor {
+    shared: Arc<Shared>,
+    listeners: Vec<StreamListener>,
+    poller: OwnedFd,
+    rejects_when_full: bool,
+    /// When the listeners were turned off, and until when at most.
+    waiting: Option<Waiting>,
+}
+
+struct Waiting {
+    since: Instant,
+    patience: Option<Duration>,
+}
+
+/// How an attempt to accept ended.
+enum Accepted {
+    /// Nobody is left in the queue, or the batch is full.
+    Done,
+    /// No room for another connection: turn the listeners off.
+    Full(Option<Duration>),
+}
+
+impl Acceptor {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        listeners: Vec<StreamListener>,
+        rejects_when_full: bool,
+    ) -> Result<Self, Errno> {
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = epoll::EventData::new_u64(BELL);
+        epoll::add(&poller, shared.accept.bell.as_fd(), bell, epoll::EventFlags::IN)?;
+        for (index, listener) in listeners.iter().enumerate() {
+            let data = epoll::EventData::new_u64(index as u64);
+            epoll::add(&poller, listener, data, epoll::EventFlags::IN)?;
+        }
+        Ok(Self { shared, listeners, poller, rejects_when_full, waiting: None })
+    }
+
+    /// Accepts until the server ends; closes the listeners.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(64);
+        while !self.shared.accept.is_ending.load(Ordering::SeqCst) {
+            events.clear();
+            let timeout = self.waiting.as_ref().and_then(|waiting| waiting.patience);
+            let timeout = timeout.and_then(|patience| Timespec::try_from(patience).ok());
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            // An interrupted wait is a wait that found nothing.
+            let _ = epoll::wait(&self.poller, spare, timeout.as_ref());
+            if events.iter().any(|event| event.data.u64() == BELL) {
+                self.shared.accept.bell.silence();
+            }
+            if self.waiting.is_some() {
+                self.resume();
+            }
+            for event in &events {
+                if self.waiting.is_none() {
+                    self.accept_from(event.data.u64());
+                }
+            }
+        }
+    }
+
+    fn accept_from(&mut self, source: u64) {
+        let Some(listener) = usize::try_from(source).ok().and_then(|i| self.listeners.get(i))
+        else {
+            return;
+        };
+        for _ in 0..BATCH {
+            if let Accepted::Full(patience) = match self.accept_one(listener) {
+                Ok(()) => continue,
+                Err(ended) => ended,
+            } {
+                self.wait(patience);
+            }
+            return;
+        }
+    }
+
+    /// Takes one connection and hands it on, or turns it away.
+    fn accept_one(&self, listener: &StreamListener) -> Result<(), Accepted> {
+        let is_full = self.is_full();
+        if is_full && !self.rejects_when_full {
+            return Err(Accepted::Full(None));
+        }
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match rustix::net::acceptfrom_with(listener, flags) {
+            Ok((socket, _)) if is_full => {
+                self.reject(&socket);
+                Ok(())
+            }
+            Ok((socket, remote)) => {
+                self.hand_over(socket, remote, listener);
+                Ok(())
+            }
+            // The peer gave up while it queued, or a signal came: the next one may be fine.
+            Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::PERM) => Ok(()),
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(Accepted::Full(Some(BACK_OFF)))
+            }
+            Err(_) => Err(Accepted::Done),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.shared.connections() >= self.shared.accept.max_connections.load(Ordering::SeqCst)
+    }
+
+    /// memcached's `maxconns_fast`: one line, if the socket takes it, and goodbye.
+    fn reject(&self, socket: &OwnedFd) {
+        self.shared.accept.rejected.fetch_add(1, Ordering::Relaxed);
+        // A peer that does not listen to the reason is turned away without it.
+        let line = IoSlice::new(b"ERROR Too many open connections\r\n");
+        let _ = send_slices(socket.as_fd(), &[line]);
+    }
+
+    fn hand_over(&self, socket: OwnedFd, remote: Option<SocketAddrAny>, listener: &StreamListener) {
+        let workers = &self.shared.workers;
+        let fewest = workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed));
+        let Some(worker) = fewest else { return };
+        let remote = remote.and_then(|remote| remote.try_into().ok());
+        let peer = Peer { remote, listener: Arc::clone(&listener.address) };
+        worker.connections.fetch_add(1, Ordering::SeqCst);
+        self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
+        worker.mailbox.post(Message::Accepted(socket, peer));
+    }
+
+    /// Turns the listeners off until there may be room.
+    fn wait(&mut self, patience: Option<Duration>) {
+        let accept = &self.shared.accept;
+        accept.is_waiting.store(true, Ordering::SeqCst);
+        // Looked at once more after announcing: a connection closed in between rang no bell.
+        if patience.is_none() && !self.is_full() {
+            accept.is_waiting.store(false, Ordering::SeqCst);
+            return;
+        }
+        accept.disabled.fetch_add(1, Ordering::Relaxed);
+        self.waiting = Some(Waiting { since: Instant::now(), patience });
+        self.arm(epoll::EventFlags::empty());
+    }
+
+    /// Turns the listeners on again if there may be room.
+    fn resume(&mut self) {
+        let Some(waiting) = &self.waiting else { return };
+        if waiting.patience.is_none() && self.is_full() {
+            return;
+        }
+        let accept = &self.shared.accept;
+        let off_us = u64::try_from(waiting.since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        accept.disabled_us.fetch_add(off_us, Ordering::Relaxed);
+        accept.is_waiting.store(false, Ordering::SeqCst);
+        self.waiting = None;
+        self.arm(epoll::EventFlags::IN);
+    }
+
+    fn arm(&self, flags: epoll::EventFlags) {
+        for (index, listener) in self.listeners.iter().enumerate() {
+            let data = epoll::EventData::new_u64(index as u64);
+            // Changing the flags of a registered descriptor has no way to fail.
+            let changed = epoll::modify(&self.poller, listener, data, flags);
+            debug_assert!(changed.is_ok());
+        }
+    }
+}

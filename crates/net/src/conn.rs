@@ -1,0 +1,180 @@
+//! One connection: its socket, its session, and the bytes that could not be handled at once.
+//!
+//! An idle connection holds no buffer. `input` is what its session left unconsumed, `pending` what its socket did not
+//! take; both are given back when empty. The states, and what the poller is asked for in each:
+//!
+//! ```text
+//!     Reading (input) --Yield--> Ready (input, but not looked at) --> Reading
+//!     Reading --socket full--> Writing (output) --drained--> Reading
+//!     any --Flow::Close, socket full--> Closing (output) --drained--> gone
+//! ```
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use crate::control::{Card, ConnState};
+use crate::io::{INPUT_MAX, Input, Outcome, Output, send_slices};
+use crate::mailbox::{Mailbox, Token};
+use crate::service::{Flow, Service};
+
+pub(crate) struct Conn<S> {
+    socket: OwnedFd,
+    pub(crate) session: S,
+    /// Unconsumed input starts at `input_start`.
+    input: Vec<u8>,
+    input_start: usize,
+    /// Unsent output starts at `pending_start`.
+    pending: Vec<u8>,
+    pending_start: usize,
+    /// Bytes of the two buffers that the budget has been told of.
+    pub(crate) charged: usize,
+    pub(crate) state: ConnState,
+    /// The poller tells of room to write, not of input.
+    pub(crate) polls_output: bool,
+    pub(crate) card: Arc<Card>,
+}
+
+/// What a worker lends to the connection it serves.
+pub(crate) struct Loan<'a, S> {
+    pub(crate) service: &'a mut S,
+    /// [`INPUT_MAX`] bytes.
+    pub(crate) read_buffer: &'a mut [u8],
+    pub(crate) scratch: &'a mut Vec<u8>,
+    pub(crate) mailbox: &'a Arc<Mailbox>,
+}
+
+/// What happened in a connection's turn.
+pub(crate) struct Served {
+    pub(crate) flow: Flow,
+    pub(crate) outcome: Outcome,
+}
+
+impl<S> Conn<S> {
+    pub(crate) fn new(socket: OwnedFd, session: S, card: Arc<Card>) -> Self {
+        Self {
+            socket,
+            session,
+            input: Vec::new(),
+            input_start: 0,
+            pending: Vec::new(),
+            pending_start: 0,
+            charged: 0,
+            state: ConnState::Reading,
+            polls_output: false,
+            card,
+        }
+    }
+
+    /// Takes the connection apart, for its end.
+    pub(crate) fn into_parts(self) -> (OwnedFd, S) {
+        (self.socket, self.session)
+    }
+
+    /// Bytes held in the two buffers.
+    pub(crate) fn buffered(&self) -> usize {
+        self.input.capacity() + self.pending.capacity()
+    }
+
+    /// Unconsumed input, in bytes.
+    pub(crate) fn input_len(&self) -> usize {
+        self.input.len() - self.input_start
+    }
+
+    pub(crate) fn set_state(&mut self, state: ConnState) {
+        if self.state != state {
+            self.state = state;
+            self.card.state.store(state as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads once, behind what was left, into the worker's buffer. Returns the bytes there are now and whether any
+    /// are new; `Ok(None)` is the end of the stream.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
+        let left = self.input_len();
+        debug_assert!(left < INPUT_MAX);
+        let got = loop {
+            match rustix::io::read(&self.socket, &mut buffer[left..]) {
+                Err(Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        if got == 0 {
+            return Ok(None);
+        }
+        buffer[..left].copy_from_slice(&self.input[self.input_start..]);
+        Ok(Some(left + got))
+    }
+
+    /// Serves the first `len` bytes of the worker's read buffer, and keeps what is not consumed.
+    pub(crate) fn serve_read<V>(&mut self, token: Token, len: usize, loan: Loan<'_, V>) -> Served
+    where
+        V: Service<Session = S>,
+    {
+        let Loan { service, read_buffer, scratch, mailbox } = loan;
+        let mut input = Input::new(&read_buffer[..len]);
+        let socket = self.socket.as_fd();
+        let mut output = Output::to_socket(scratch, &mut self.pending, socket, mailbox, token);
+        let flow = service.serve(&mut self.session, &mut input, &mut output);
+        let outcome = output.finish();
+        let rest = input.bytes();
+        self.input_start = 0;
+        if rest.is_empty() {
+            self.input = Vec::new();
+        } else if self.input.capacity() == 0 {
+            self.input = rest.to_vec();
+        } else {
+            self.input.clear();
+            self.input.extend_from_slice(rest);
+        }
+        Served { flow, outcome }
+    }
+
+    /// Serves what was left, without reading.
+    pub(crate) fn serve_left<V>(&mut self, token: Token, loan: Loan<'_, V>) -> Served
+    where
+        V: Service<Session = S>,
+    {
+        let Loan { service, scratch, mailbox, .. } = loan;
+        let mut input = Input::new(&self.input[self.input_start..]);
+        let socket = self.socket.as_fd();
+        let mut output = Output::to_socket(scratch, &mut self.pending, socket, mailbox, token);
+        let flow = service.serve(&mut self.session, &mut input, &mut output);
+        let outcome = output.finish();
+        let rest = input.bytes().len();
+        self.input_start = self.input.len() - rest;
+        if rest == 0 {
+            self.input = Vec::new();
+            self.input_start = 0;
+        }
+        Served { flow, outcome }
+    }
+
+    /// Sends pending output. Returns the bytes taken; all of it has left when `is_drained` holds afterwards.
+    pub(crate) fn send_pending(&mut self) -> Result<usize, Errno> {
+        let left = &self.pending[self.pending_start..];
+        if left.is_empty() {
+            return Ok(0);
+        }
+        let taken = send_slices(self.socket.as_fd(), &[IoSlice::new(left)])?;
+        self.pending_start += taken;
+        if self.pending_start == self.pending.len() {
+            self.pending = Vec::new();
+            self.pending_start = 0;
+        }
+        Ok(taken)
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.pending.is_empty()
+    }
+}
+
+impl<S> AsFd for Conn<S> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,335 @@
+//! What other threads see of the running loops: counters, connections, and the switch that ends them.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::mailbox::{Bell, Mailbox, Message};
+use crate::peer::{ListenAddress, Peer};
+
+/// Watches and ends the running server; cheap to clone, usable from any thread, a session's own included.
+#[derive(Clone, Debug)]
+pub struct Control {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// State of all loops together.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) started_at: Instant,
+    pub(crate) workers: Vec<WorkerShared>,
+    pub(crate) listeners: Vec<Arc<ListenAddress>>,
+    pub(crate) accept: AcceptShared,
+    /// What [`Control::reset_stats`] found, taken off in [`Control::stats`].
+    baseline: Mutex<Stats>,
+}
+
+/// State of the acceptor that others look at.
+#[derive(Debug)]
+pub(crate) struct AcceptShared {
+    pub(crate) bell: Bell,
+    pub(crate) is_ending: AtomicBool,
+    /// The listeners are off until a connection closes: whoever closes one rings the bell.
+    pub(crate) is_waiting: AtomicBool,
+    pub(crate) max_connections: AtomicUsize,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) disabled: AtomicU64,
+    pub(crate) disabled_us: AtomicU64,
+}
+
+/// State of one worker that others look at. The counters have one writer each, so they are added to without a locked
+/// instruction.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct WorkerShared {
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// Connections handed to this worker and not closed: added to by the acceptor, taken from by the worker.
+    pub(crate) connections: AtomicUsize,
+    pub(crate) cards: Mutex<Vec<Option<Arc<Card>>>>,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) turns: AtomicU64,
+    pub(crate) conn_yields: AtomicU64,
+    pub(crate) idle_kicks: AtomicU64,
+    pub(crate) slow_kicks: AtomicU64,
+    pub(crate) buffered_bytes: AtomicU64,
+    pub(crate) udp_requests: AtomicU64,
+    pub(crate) udp_dropped: AtomicU64,
+}
+
+/// Adds to a counter that only this thread writes.
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    // Relaxed: a reader may see it late, never torn; there is one writer.
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+}
+
+/// What `stats conns` shows of one connection; written by its worker.
+#[derive(Debug)]
+pub(crate) struct Card {
+    pub(crate) fd: RawFd,
+    pub(crate) peer: Peer,
+    pub(crate) last_ms: AtomicU64,
+    pub(crate) state: AtomicU8,
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ConnState {
+    /// Waits for input (memcached's `conn_read`).
+    Reading = 0,
+    /// Waits for its turn (`conn_parse_cmd`).
+    Ready = 1,
+    /// Waits for the peer to take its replies (`conn_mwrite`).
+    Writing = 2,
+    /// Sends its last replies (`conn_closing`).
+    Closing = 3,
+}
+
+impl ConnState {
+    pub(crate) fn from_u8(bits: u8) -> Self {
+        match bits {
+            0 => Self::Reading,
+            1 => Self::Ready,
+            2 => Self::Writing,
+            _ => Self::Closing,
+        }
+    }
+}
+
+impl fmt::Display for ConnState {
+    /// memcached's name of the state.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reading => "conn_read",
+            Self::Ready => "conn_parse_cmd",
+            Self::Writing => "conn_mwrite",
+            Self::Closing => "conn_closing",
+        })
+    }
+}
+
+/// One connection, as it was when [`Control::connections`] looked.
+#[derive(Clone, Debug)]
+pub struct ConnInfo {
+    /// Its descriptor number.
+    pub fd: RawFd,
+    /// The worker that serves it.
+    pub worker: usize,
+    /// Who is at the other end, through which listener.
+    pub peer: Peer,
+    /// What it is doing.
+    pub state: ConnState,
+    /// Time since bytes last moved on it.
+    pub idle: Duration,
+}
+
+/// Counters of the whole server; each a sum over the workers. Names follow memcached's `stats` where it has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are memcached's")]
+pub struct Stats {
+    pub curr_connections: u64,
+    pub total_connections: u64,
+    pub rejected_connections: u64,
+    pub listen_disabled_num: u64,
+    pub time_in_listen_disabled_us: u64,
+    pub conn_yields: u64,
+    pub idle_kicks: u64,
+    /// Connections closed because the peer did not take its replies.
+    pub slow_kicks: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    /// System calls that read from connections.
+    pub reads: u64,
+    /// System calls that wrote to connections.
+    pub writes: u64,
+    /// Times a poller returned.
+    pub turns: u64,
+    /// Bytes of unconsumed input and unsent output held now.
+    pub buffered_bytes: u64,
+    pub udp_requests: u64,
+    /// Datagrams that were no request of one datagram, or whose reply was over the limit.
+    pub udp_dropped: u64,
+    pub accepting_conns: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        workers: usize,
+        listeners: Vec<Arc<ListenAddress>>,
+        max_connections: usize,
+    ) -> io::Result<Self> {
+        let worker = || {
+            Ok(WorkerShared {
+                mailbox: Arc::new(Mailbox::new()?),
+                connections: AtomicUsize::new(0),
+                cards: Mutex::new(Vec::new()),
+                counters: Counters::default(),
+            })
+        };
+        Ok(Self {
+            started_at: Instant::now(),
+            workers: (0..workers).map(|_| worker()).collect::<io::Result<_>>()?,
+            listeners,
+            accept: AcceptShared {
+                bell: Bell::new()?,
+                is_ending: AtomicBool::new(false),
+                is_waiting: AtomicBool::new(false),
+                max_connections: AtomicUsize::new(max_connections),
+                accepted: AtomicU64::new(0),
+                rejected: AtomicU64::new(0),
+                disabled: AtomicU64::new(0),
+                disabled_us: AtomicU64::new(0),
+            },
+            baseline: Mutex::new(Stats::default()),
+        })
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        // SeqCst pairs with `is_waiting`: the acceptor announces that it waits and then counts, a worker takes
+        // itself off and then looks whether anyone waits, so one of them sees the other.
+        self.workers.iter().map(|worker| worker.connections.load(Ordering::SeqCst)).sum()
+    }
+
+    /// Milliseconds from the start to `now`.
+    pub(crate) fn ms(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.started_at).as_millis())
+            .unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn stop_accepting(&self) {
+        self.accept.is_ending.store(true, Ordering::SeqCst);
+        self.accept.bell.ring();
+    }
+}
+
+impl Control {
+    /// Stops accepting, lets every connection finish what it has read and flush, and closes it; connections that are
+    /// not done after `patience` are closed as they are. Returns at once; [`crate::Handle::join`] waits.
+    pub fn drain(&self, patience: Duration) {
+        self.shared.stop_accepting();
+        let deadline = Instant::now() + patience;
+        for worker in &self.shared.workers {
+            worker.mailbox.post(Message::Drain(deadline));
+        }
+    }
+
+    /// Closes everything. Returns at once; [`crate::Handle::join`] waits.
+    pub fn stop(&self) {
+        self.shared.stop_accepting();
+        for worker in &self.shared.workers {
+            worker.mailbox.post(Message::Stop);
+        }
+    }
+
+    /// Changes how many connections may be open at once.
+    pub fn set_max_connections(&self, max: usize) {
+        self.shared.accept.max_connections.store(max, Ordering::SeqCst);
+        self.shared.accept.bell.ring();
+    }
+
+    /// The addresses being listened on, as bound.
+    #[must_use]
+    pub fn listeners(&self) -> &[Arc<ListenAddress>] {
+        &self.shared.listeners
+    }
+
+    /// The TCP addresses being listened on, as bound.
+    pub fn tcp_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.shared.listeners.iter().filter_map(|listener| match **listener {
+            ListenAddress::Tcp(address, _) => Some(address),
+            _ => None,
+        })
+    }
+
+    /// Every open connection. Holds no lock when it returns.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnInfo> {
+        let now_ms = self.shared.ms(Instant::now());
+        let mut all = Vec::new();
+        for (index, worker) in self.shared.workers.iter().enumerate() {
+            let cards = worker.cards.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(cards.iter().flatten().map(|card| ConnInfo {
+                fd: card.fd,
+                worker: index,
+                peer: card.peer.clone(),
+                state: ConnState::from_u8(card.state.load(Ordering::Relaxed)),
+                idle: Duration::from_millis(
+                    now_ms.saturating_sub(card.last_ms.load(Ordering::Relaxed)),
+                ),
+            }));
+        }
+        all
+    }
+
+    /// The counters, since the start or the last [`Self::reset_stats`].
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let base = *self.shared.baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.totals();
+        Stats {
+            total_connections: all.total_connections - base.total_connections,
+            rejected_connections: all.rejected_connections - base.rejected_connections,
+            listen_disabled_num: all.listen_disabled_num - base.listen_disabled_num,
+            time_in_listen_disabled_us: all.time_in_listen_disabled_us
+                - base.time_in_listen_disabled_us,
+            conn_yields: all.conn_yields - base.conn_yields,
+            idle_kicks: all.idle_kicks - base.idle_kicks,
+            slow_kicks: all.slow_kicks - base.slow_kicks,
+            bytes_read: all.bytes_read - base.bytes_read,
+            bytes_written: all.bytes_written - base.bytes_written,
+            reads: all.reads - base.reads,
+            writes: all.writes - base.writes,
+            turns: all.turns - base.turns,
+            udp_requests: all.udp_requests - base.udp_requests,
+            udp_dropped: all.udp_dropped - base.udp_dropped,
+            ..all
+        }
+    }
+
+    /// Counts from zero again; what is a state and not a count stays.
+    pub fn reset_stats(&self) {
+        let mut baseline = self.shared.baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        *baseline = self.totals();
+    }
+
+    fn totals(&self) -> Stats {
+        let accept = &self.shared.accept;
+        let sum = |counter: fn(&Counters) -> &AtomicU64| {
+            let each = self.shared.workers.iter().map(|worker| counter(&worker.counters));
+            each.map(|counter| counter.load(Ordering::Relaxed)).sum()
+        };
+        Stats {
+            curr_connections: self.shared.connections() as u64,
+            total_connections: accept.accepted.load(Ordering::Relaxed),
+            rejected_connections: accept.rejected.load(Ordering::Relaxed),
+            listen_disabled_num: accept.disabled.load(Ordering::Relaxed),
+            time_in_listen_disabled_us: accept.disabled_us.load(Ordering::Relaxed),
+            conn_yields: sum(|counters| &counters.conn_yields),
+            idle_kicks: sum(|counters| &counters.idle_kicks),
+            slow_kicks: sum(|counters| &counters.slow_kicks),
+            bytes_read: sum(|counters| &counters.bytes_read),
+            bytes_written: sum(|counters| &counters.bytes_written),
+            reads: sum(|counters| &counters.reads),
+            writes: sum(|counters| &counters.writes),
+            turns: sum(|counters| &counters.turns),
+            buffered_bytes: sum(|counters| &counters.buffered_bytes),
+            udp_requests: sum(|counters| &counters.udp_requests),
+            udp_dropped: sum(|counters| &counters.udp_dropped),
+            accepting_conns: !accept.is_waiting.load(Ordering::SeqCst)
+                && !accept.is_ending.load(Ordering::SeqCst),
+        }
+    }
+}

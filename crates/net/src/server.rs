@@ -1,0 +1,207 @@
+//! Starting the threads and waiting for their end.
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::accept::Acceptor;
+use crate::control::{Control, Shared};
+use crate::listen::Sockets;
+use crate::peer::ListenAddress;
+use crate::service::Service;
+use crate::udp::DATAGRAM_PAYLOAD;
+use crate::worker::{Limits, Worker};
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Threads that serve, each with its own event loop; 1 or more.
+    pub workers: usize,
+    /// Worker *n* runs on core `affinity[n % len]` only.
+    pub affinity: Option<Vec<usize>>,
+    /// Connections open at once, over all workers.
+    pub max_connections: usize,
+    /// At the limit, say so to a new client and close (memcached's `maxconns_fast`). Otherwise it waits unaccepted.
+    pub rejects_when_full: bool,
+    /// Connections on which no byte moves for this long are closed.
+    pub idle_timeout: Option<Duration>,
+    /// Connections that do not take their replies for this long are closed.
+    pub stall_timeout: Option<Duration>,
+    /// Bytes of unconsumed input and unsent output that one worker's connections may hold together. Above it, those
+    /// that made no progress for longest are closed until an eighth is free.
+    pub buffer_bytes_max: usize,
+    /// Payload bytes of a UDP reply to a peer that could be anyone; the service may change it for each reply.
+    pub udp_reply_bytes_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workers: 4,
+            affinity: None,
+            max_connections: 1024,
+            rejects_when_full: true,
+            idle_timeout: None,
+            stall_timeout: None,
+            buffer_bytes_max: 16 << 20,
+            udp_reply_bytes_max: DATAGRAM_PAYLOAD,
+        }
+    }
+}
+
+/// Is told of every change of the bytes that connections hold, so that they count towards one memory limit.
+pub trait BufferBudget: Send + Sync {
+    /// Connections hold `delta` bytes more than before (fewer, if negative). Called by any worker at any time.
+    fn charge(&self, delta: isize);
+}
+
+/// A budget that does not count.
+#[derive(Clone, Copy, Debug)]
+pub struct Unbudgeted;
+
+impl BufferBudget for Unbudgeted {
+    fn charge(&self, _delta: isize) {}
+}
+
+/// The running server's threads.
+#[derive(Debug)]
+pub struct Handle {
+    control: Control,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Handle {
+    /// Watches and ends the server from elsewhere.
+    #[must_use]
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// [`Control::drain`].
+    pub fn drain(&self, patience: Duration) {
+        self.control.drain(patience);
+    }
+
+    /// [`Control::stop`].
+    pub fn stop(&self) {
+        self.control.stop();
+    }
+
+    /// Waits until every thread has ended, which [`Control::drain`] or [`Control::stop`] brings about.
+    ///
+    /// # Panics
+    ///
+    /// When a thread has panicked, with its panic.
+    pub fn join(self) {
+        for thread in self.threads {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        // Connections accepted while the workers ended: nobody else will close them.
+        for worker in &self.control.shared.workers {
+            worker.mailbox.take(&mut Vec::new());
+        }
+    }
+}
+
+/// Starts the workers (threads `worker-0`, `worker-1`, ...) and the acceptor (`acceptor`). `make` is called in each
+/// worker's thread with the worker's number and makes what it serves.
+///
+/// # Errors
+///
+/// When a thread cannot be started, pinned, or given a poller; threads started before have ended.
+pub fn start<S, F>(
+    sockets: Sockets,
+    config: &Config,
+    budget: Arc<dyn BufferBudget>,
+    make: F,
+) -> io::Result<Handle>
+where
+    S: Service + 'static,
+    F: Fn(usize, &Control) -> S + Send + Sync + 'static,
+{
+    let workers = config.workers.max(1);
+    let addresses = sockets.addresses().cloned().collect();
+    let shared = Arc::new(Shared::new(workers, addresses, config.max_connections)?);
+    let control = Control { shared: Arc::clone(&shared) };
+    let acceptor = Acceptor::new(Arc::clone(&shared), sockets.streams, config.rejects_when_full)?;
+    let mut datagrams = one_each(sockets.datagrams, workers);
+    let make = Arc::new(make);
+    let (ready, is_ready) = mpsc::channel();
+    let mut handle = Handle { control: control.clone(), threads: Vec::new() };
+    let mut started = Ok(());
+    for index in (0..workers).rev() {
+        let core = config
+            .affinity
+            .as_ref()
+            .and_then(|cores| (!cores.is_empty()).then(|| cores[index % cores.len()]));
+        let (shared, control) = (Arc::clone(&shared), control.clone());
+        let (make, ready, budget) = (Arc::clone(&make), ready.clone(), Arc::clone(&budget));
+        let (udp, limits) = (datagrams.pop().unwrap_or_default(), Limits::of(config));
+        let body = move || {
+            let worker = set_core(core).and_then(|()| {
+                Worker::new(index, shared, limits, budget, udp, || make(index, &control))
+            });
+            match worker {
+                Ok(worker) => {
+                    // The starter waits for every answer, so it is there to hear it.
+                    let _ = ready.send(Ok(()));
+                    drop(ready);
+                    worker.run();
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        };
+        match thread::Builder::new().name(format!("worker-{index}")).spawn(body) {
+            Ok(thread) => handle.threads.push(thread),
+            Err(error) => started = Err(error),
+        }
+    }
+    drop(ready);
+    let started = is_ready.iter().fold(started, Result::and).and_then(|()| {
+        let body = move || acceptor.run();
+        thread::Builder::new().name("acceptor".to_owned()).spawn(body)
+    });
+    match started {
+        Ok(thread) => handle.threads.push(thread),
+        Err(error) => {
+            handle.stop();
+            handle.join();
+            return Err(error);
+        }
+    }
+    Ok(handle)
+}
+
+/// Deals the sockets of each address out, one to each worker.
+fn one_each(
+    groups: Vec<(Arc<ListenAddress>, Vec<UdpSocket>)>,
+    workers: usize,
+) -> Vec<Vec<(Arc<ListenAddress>, UdpSocket)>> {
+    let mut dealt: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+    for (address, group) in groups {
+        for (index, socket) in group.into_iter().enumerate() {
+            dealt[index % workers].push((Arc::clone(&address), socket));
+        }
+    }
+    dealt
+}
+
+fn set_core(core: Option<usize>) -> io::Result<()> {
+    let Some(core) = core else { return Ok(()) };
+    if core >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("there is no core {core}"),
+        ));
+    }
+    let mut cores = rustix::thread::CpuSet::new();
+    cores.set(core);
+    rustix::thread::sched_setaffinity(None, &cores).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot run on core {core}: {error}"))
+    })
+}

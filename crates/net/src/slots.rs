@@ -1,0 +1,109 @@
+//! A table of connections by small number, so that the poller's 64 bits name one without a search.
+
+use crate::mailbox::Token;
+
+/// A growing table whose free places are used again, each time under a new generation.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    /// The timer wheel holds this slot's number, whoever lives in it.
+    has_timer: bool,
+    value: Option<T>,
+}
+
+/// No connection has this generation: the poller's other sources use it.
+pub(crate) const NO_GENERATION: u32 = u32::MAX;
+
+impl<T> Slots<T> {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+
+    /// The token that the next [`Self::insert`] will use.
+    pub(crate) fn next_token(&self) -> Token {
+        match self.free.last() {
+            Some(&slot) => Token { slot, generation: self.slots[slot as usize].generation },
+            None => {
+                let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+                Token { slot, generation: 0 }
+            }
+        }
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> Token {
+        let token = self.next_token();
+        if self.free.pop().is_some() {
+            self.slots[token.slot as usize].value = Some(value);
+        } else {
+            self.slots.push(Slot { generation: 0, has_timer: false, value: Some(value) });
+        }
+        token
+    }
+
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
+        let slot = self.slots.get_mut(token.slot as usize)?;
+        if slot.generation == token.generation { slot.value.as_mut() } else { None }
+    }
+
+    pub(crate) fn remove(&mut self, token: Token) -> Option<T> {
+        let slot = self.slots.get_mut(token.slot as usize)?;
+        if slot.generation != token.generation {
+            return None;
+        }
+        let value = slot.value.take()?;
+        slot.generation = (slot.generation + 1) % NO_GENERATION;
+        self.free.push(token.slot);
+        Some(value)
+    }
+
+    /// The occupant of a slot, whatever its generation.
+    pub(crate) fn occupant(&self, slot: u32) -> Option<(Token, &T)> {
+        let found = self.slots.get(slot as usize)?;
+        let value = found.value.as_ref()?;
+        Some((Token { slot, generation: found.generation }, value))
+    }
+
+    /// Sets whether the timer wheel holds `slot`; returns what it was.
+    pub(crate) fn set_timer(&mut self, slot: u32, has_timer: bool) -> bool {
+        match self.slots.get_mut(slot as usize) {
+            Some(found) => std::mem::replace(&mut found.has_timer, has_timer),
+            None => true,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
+        (0u32..).zip(&self.slots).filter_map(|(slot, found)| {
+            let value = found.value.as_ref()?;
+            Some((Token { slot, generation: found.generation }, value))
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_used_again_slot_refuses_the_old_token() {
+        let mut slots = Slots::new();
+        let (first, second) = (slots.insert('a'), slots.insert('b'));
+        assert_eq!(slots.remove(first), Some('a'));
+        assert_eq!(slots.remove(first), None);
+        let third = slots.insert('c');
+        assert_eq!(third.slot, first.slot);
+        assert_eq!(slots.get_mut(first), None);
+        assert_eq!(slots.get_mut(third), Some(&mut 'c'));
+        assert_eq!(slots.get_mut(second), Some(&mut 'b'));
+        assert_eq!(slots.len(), 2);
+    }
+}

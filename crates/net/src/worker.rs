@@ -1,0 +1,499 @@
+//! The event loop of one worker.
+//!
+//! ```text
+//!     wait -> turn(now) -> for each event: read once, serve, one write
+//!                       -> for each connection that yielded before: serve again
+//!                       -> timeouts, buffers over their limit
+//! ```
+//!
+//! # Laws
+//!
+//! 1. A connection is served at most once in a turn from its socket and once from the ready list; so one that always
+//!    has more to do delays the others by its fair share only.
+//! 2. While output is pending, the connection is not served and not read: a peer that takes nothing costs what it has
+//!    sent in one read and what did not fit into its socket.
+//! 3. The poller is armed for what the connection's state waits for and nothing else, so it never returns in vain.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use crate::conn::{Conn, Loan, Served};
+use crate::control::{Card, ConnState, Shared, WorkerShared, add};
+use crate::io::{FLUSH_BYTES, INPUT_MAX};
+use crate::mailbox::{Message, Token};
+use crate::peer::{ListenAddress, Peer};
+use crate::server::{BufferBudget, Config};
+use crate::service::{CloseReason, Flow, Service};
+use crate::slots::{NO_GENERATION, Slots};
+use crate::udp::{self, DatagramReply};
+use crate::wheel::Wheel;
+
+/// Events taken from the poller at once.
+const EVENTS: usize = 256;
+
+/// Datagrams answered on one socket before the connections have their turn.
+const DATAGRAM_BATCH: usize = 32;
+
+/// Scratch that has grown past this is given back after the turn, in bytes.
+const SCRATCH_KEPT: usize = 4 * FLUSH_BYTES;
+
+const BELL: Token = Token { slot: u32::MAX, generation: NO_GENERATION };
+
+/// The part of [`Config`] that a worker needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    idle: Option<Duration>,
+    stall: Option<Duration>,
+    buffer_bytes_max: usize,
+    udp_reply_bytes_max: usize,
+}
+
+impl Limits {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            idle: config.idle_timeout,
+            stall: config.stall_timeout,
+            buffer_bytes_max: config.buffer_bytes_max,
+            udp_reply_bytes_max: config.udp_reply_bytes_max,
+        }
+    }
+
+    fn shortest(&self) -> Option<Duration> {
+        self.idle.into_iter().chain(self.stall).min()
+    }
+}
+
+pub(crate) struct Worker<S: Service> {
+    index: usize,
+    shared: Arc<Shared>,
+    limits: Limits,
+    budget: Arc<dyn BufferBudget>,
+    service: S,
+    poller: OwnedFd,
+    udp: Vec<(Arc<ListenAddress>, UdpSocket)>,
+    conns: Slots<Conn<S::Session>>,
+    /// Served again in the next turn, or in this one's second part.
+    ready: Vec<Token>,
+    wheel: Option<Wheel>,
+    /// Bytes held by connections' buffers.
+    buffered: usize,
+    draining: Option<Instant>,
+    now_ms: u64,
+    read_buffer: Vec<u8>,
+    scratch: Vec<u8>,
+    datagram_reply: DatagramReply,
+}
+
+impl<S: Service> Worker<S> {
+    pub(crate) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        limits: Limits,
+        budget: Arc<dyn BufferBudget>,
+        udp: Vec<(Arc<ListenAddress>, UdpSocket)>,
+        make: impl FnOnce() -> S,
+    ) -> io::Result<Self> {
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = shared.workers[index].mailbox.bell();
+        epoll::add(&poller, bell, data(BELL), epoll::EventFlags::IN)?;
+        for (slot, (_, socket)) in (0u32..).zip(&udp) {
+            let token = Token { slot, generation: NO_GENERATION };
+            epoll::add(&poller, socket, data(token), epoll::EventFlags::IN)?;
+        }
+        let now_ms = shared.ms(Instant::now());
+        Ok(Self {
+            index,
+            shared,
+            limits,
+            budget,
+            service: make(),
+            poller,
+            udp,
+            conns: Slots::new(),
+            ready: Vec::new(),
+            wheel: limits.shortest().map(|shortest| Wheel::new(shortest, now_ms)),
+            buffered: 0,
+            draining: None,
+            now_ms,
+            read_buffer: vec![0; INPUT_MAX],
+            scratch: Vec::with_capacity(FLUSH_BYTES * 2),
+            datagram_reply: DatagramReply::new(0),
+        })
+    }
+
+    /// Serves until told to end and, when draining, until the connections are done.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        let (mut turn, mut mail, mut due) = (Vec::new(), Vec::new(), Vec::new());
+        while !self.is_done() {
+            events.clear();
+            self.wait(&mut events);
+            std::mem::swap(&mut turn, &mut self.ready);
+            for event in &events {
+                match Token::from_u64(event.data.u64()) {
+                    BELL => self.own().mailbox.take(&mut mail),
+                    Token { slot, generation: NO_GENERATION } => self.on_datagrams(slot),
+                    token => self.on_event(token),
+                }
+            }
+            for message in mail.drain(..) {
+                self.on_message(message);
+            }
+            for token in turn.drain(..) {
+                self.on_ready(token);
+            }
+            self.on_due(&mut due);
+            if self.buffered > self.limits.buffer_bytes_max {
+                self.shed();
+            }
+            if self.scratch.capacity() > SCRATCH_KEPT {
+                self.scratch = Vec::with_capacity(FLUSH_BYTES * 2);
+            }
+        }
+        self.end();
+    }
+
+    fn is_done(&self) -> bool {
+        self.draining.is_some_and(|deadline| self.conns.len() == 0 || deadline <= Instant::now())
+    }
+
+    /// Polls, without waiting when connections are ready, and reads the clock.
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) {
+        let wait_ms = if self.ready.is_empty() { self.wait_ms() } else { Some(0) };
+        if wait_ms != Some(0) {
+            self.service.rest();
+        }
+        let timeout = wait_ms.and_then(|ms| Timespec::try_from(Duration::from_millis(ms)).ok());
+        let spare = rustix::buffer::spare_capacity(events);
+        // An interrupted wait is a wait that found nothing.
+        let _ = epoll::wait(&self.poller, spare, timeout.as_ref());
+        let now = Instant::now();
+        self.now_ms = self.shared.ms(now);
+        add(&self.own().counters.turns, 1);
+        self.service.turn(now);
+    }
+
+    /// Milliseconds until a timeout needs looking at; `None` when nothing does.
+    fn wait_ms(&self) -> Option<u64> {
+        let due = self.wheel.as_ref().and_then(|wheel| wheel.wait_ms(self.now_ms));
+        let drained = self
+            .draining
+            .map(|end| self.shared.ms(end).saturating_sub(self.now_ms).saturating_add(1));
+        due.into_iter().chain(drained).min()
+    }
+
+    fn own(&self) -> &WorkerShared {
+        &self.shared.workers[self.index]
+    }
+
+    fn on_message(&mut self, message: Message) {
+        match message {
+            Message::Accepted(socket, peer) => self.open(socket, peer),
+            Message::Drain(deadline) => self.drain(deadline),
+            Message::Stop => self.draining = Some(Instant::now()),
+            Message::Wake(token) => {
+                let state = self.conns.get_mut(token).map(|conn| conn.state);
+                if state == Some(ConnState::Reading) {
+                    self.serve_left(token);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, socket: OwnedFd, peer: Peer) {
+        let session = self.service.open(&peer);
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+        let (last_ms, state) = (AtomicU64::new(self.now_ms), AtomicU8::new(0));
+        let card = Arc::new(Card { fd, peer, last_ms, state });
+        let conn = Conn::new(socket, session, Arc::clone(&card));
+        let token = self.conns.insert(conn);
+        self.set_card(token.slot, Some(card));
+        self.budget.charge(conn_bytes::<S>());
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        let flags = epoll::EventFlags::IN;
+        if epoll::add(&self.poller, conn.as_fd(), data(token), flags).is_err() {
+            self.close(token, CloseReason::SocketError);
+            return;
+        }
+        self.arm_timer(token.slot);
+        if self.draining.is_some() {
+            self.read(token);
+        }
+    }
+
+    fn close(&mut self, token: Token, reason: CloseReason) {
+        let Some(conn) = self.conns.remove(token) else { return };
+        self.set_card(token.slot, None);
+        self.charge_buffers(conn.charged, 0);
+        self.budget.charge(-conn_bytes::<S>());
+        let counters = &self.own().counters;
+        match reason {
+            CloseReason::Idle => add(&counters.idle_kicks, 1),
+            CloseReason::SlowClient => add(&counters.slow_kicks, 1),
+            _ => {}
+        }
+        let (socket, session) = conn.into_parts();
+        self.service.close(session, reason);
+        drop(socket);
+        self.own().connections.fetch_sub(1, Ordering::SeqCst);
+        if self.shared.accept.is_waiting.load(Ordering::SeqCst) {
+            self.shared.accept.bell.ring();
+        }
+    }
+
+    fn set_card(&self, slot: u32, card: Option<Arc<Card>>) {
+        let mut cards = self.own().cards.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slot as usize;
+        if cards.len() <= slot {
+            cards.resize(slot + 1, None);
+        }
+        cards[slot] = card;
+    }
+
+    /// The poller says that the state's event has come.
+    fn on_event(&mut self, token: Token) {
+        match self.conns.get_mut(token).map(|conn| conn.state) {
+            Some(ConnState::Reading) => self.read(token),
+            Some(ConnState::Writing | ConnState::Closing) => self.write(token),
+            // A ready connection is served in the second part of the turn.
+            Some(ConnState::Ready) | None => {}
+        }
+    }
+
+    fn on_ready(&mut self, token: Token) {
+        if self.conns.get_mut(token).is_some_and(|conn| conn.state == ConnState::Ready) {
+            self.serve_left(token);
+        }
+    }
+
+    /// Reads once and serves.
+    fn read(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        let before = conn.input_len();
+        match conn.read(&mut self.read_buffer) {
+            Ok(Some(len)) => {
+                let loan = Loan {
+                    service: &mut self.service,
+                    read_buffer: &mut self.read_buffer,
+                    scratch: &mut self.scratch,
+                    mailbox: &self.shared.workers[self.index].mailbox,
+                };
+                let served = conn.serve_read(token, len, loan);
+                let counters = &self.shared.workers[self.index].counters;
+                add(&counters.reads, 1);
+                add(&counters.bytes_read, (len - before) as u64);
+                self.after(token, &served);
+            }
+            Ok(None) => self.close(token, CloseReason::Eof),
+            Err(Errno::AGAIN) if self.draining.is_some() => self.serve_left(token),
+            Err(Errno::AGAIN) => {}
+            Err(_) => self.close(token, CloseReason::SocketError),
+        }
+    }
+
+    fn serve_left(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        let loan = Loan {
+            service: &mut self.service,
+            read_buffer: &mut self.read_buffer,
+            scratch: &mut self.scratch,
+            mailbox: &self.shared.workers[self.index].mailbox,
+        };
+        let served = conn.serve_left(token, loan);
+        self.after(token, &served);
+    }
+
+    /// Sends what is pending; goes on when all of it has left.
+    fn write(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        let Ok(taken) = conn.send_pending() else {
+            self.close(token, CloseReason::SocketError);
+            return;
+        };
+        let (is_drained, state) = (conn.is_drained(), conn.state);
+        if taken > 0 {
+            conn.card.last_ms.store(self.now_ms, Ordering::Relaxed);
+            let counters = &self.shared.workers[self.index].counters;
+            add(&counters.writes, 1);
+            add(&counters.bytes_written, taken as u64);
+        }
+        match state {
+            _ if !is_drained => {}
+            ConnState::Closing => self.close(token, CloseReason::Service),
+            _ => self.serve_left(token),
+        }
+    }
+
+    /// Puts the connection into the state that its session's answer asks for.
+    fn after(&mut self, token: Token, served: &Served) {
+        let Served { flow, outcome } = *served;
+        let counters = &self.shared.workers[self.index].counters;
+        add(&counters.writes, outcome.sent.writes);
+        add(&counters.bytes_written, outcome.sent.bytes);
+        let is_draining = self.draining.is_some();
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        conn.card.last_ms.store(self.now_ms, Ordering::Relaxed);
+        let state = match flow {
+            _ if outcome.failed => return self.close(token, CloseReason::SocketError),
+            Flow::CloseNow => return self.close(token, CloseReason::Service),
+            Flow::Close if outcome.blocked => ConnState::Closing,
+            Flow::Close => return self.close(token, CloseReason::Service),
+            _ if outcome.blocked => ConnState::Writing,
+            Flow::NeedInput if is_draining => return self.close(token, CloseReason::Drain),
+            Flow::NeedInput if conn.input_len() >= INPUT_MAX => {
+                return self.close(token, CloseReason::InputOverflow);
+            }
+            Flow::NeedInput => ConnState::Reading,
+            Flow::Yield => {
+                add(&counters.conn_yields, 1);
+                ConnState::Ready
+            }
+            // Blocked, and yet everything has left: there is room again.
+            Flow::Blocked => ConnState::Ready,
+        };
+        conn.set_state(state);
+        let (was, is) = (conn.charged, conn.buffered());
+        conn.charged = is;
+        let polls_output = matches!(state, ConnState::Writing | ConnState::Closing);
+        if conn.polls_output != polls_output {
+            conn.polls_output = polls_output;
+            let flags = if polls_output { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+            // Changing the flags of a registered descriptor has no way to fail.
+            let changed = epoll::modify(&self.poller, conn.as_fd(), data(token), flags);
+            debug_assert!(changed.is_ok());
+        }
+        if state == ConnState::Ready {
+            self.ready.push(token);
+        }
+        self.charge_buffers(was, is);
+    }
+
+    fn charge_buffers(&mut self, was: usize, is: usize) {
+        if was == is {
+            return;
+        }
+        self.buffered = self.buffered + is - was;
+        self.own().counters.buffered_bytes.store(self.buffered as u64, Ordering::Relaxed);
+        self.budget.charge(is.cast_signed() - was.cast_signed());
+    }
+
+    fn on_datagrams(&mut self, slot: u32) {
+        let Some((address, socket)) = self.udp.get(slot as usize) else { return };
+        let counters = &self.shared.workers[self.index].counters;
+        for _ in 0..DATAGRAM_BATCH {
+            let Ok((len, remote)) = socket.recv_from(&mut self.read_buffer) else { return };
+            let Some((request_id, request)) = udp::parse_frame(&self.read_buffer[..len]) else {
+                add(&counters.udp_dropped, 1);
+                continue;
+            };
+            add(&counters.udp_requests, 1);
+            let peer = Peer { remote: Some(remote), listener: Arc::clone(address) };
+            self.datagram_reply.reset(self.limits.udp_reply_bytes_max);
+            self.service.datagram(&peer, request, &mut self.datagram_reply);
+            let Some(reply) = self.datagram_reply.payload() else {
+                add(&counters.udp_dropped, 1);
+                continue;
+            };
+            // A full socket or an unreachable peer loses the reply, as any datagram may be lost.
+            let _ = udp::split(request_id, reply, &mut self.scratch, |datagram| {
+                socket.send_to(datagram, remote).map(drop)
+            });
+            self.scratch.clear();
+        }
+    }
+
+    /// Gives every connection one last read, and closes those with nothing left to do.
+    fn drain(&mut self, deadline: Instant) {
+        self.draining = Some(deadline);
+        self.udp.clear();
+        let reading = self.conns.iter().filter(|(_, conn)| conn.state == ConnState::Reading);
+        let reading: Vec<Token> = reading.map(|(token, _)| token).collect();
+        for token in reading {
+            self.read(token);
+        }
+    }
+
+    fn arm_timer(&mut self, slot: u32) {
+        let (Some(wheel), Some(shortest)) = (&mut self.wheel, self.limits.shortest()) else {
+            return;
+        };
+        if !self.conns.set_timer(slot, true) {
+            wheel.insert(slot, self.now_ms.saturating_add(ms(shortest)));
+        }
+    }
+
+    /// Looks at the connections whose timer came round.
+    fn on_due(&mut self, due: &mut Vec<u32>) {
+        let Some(wheel) = &mut self.wheel else { return };
+        wheel.advance(self.now_ms, due);
+        for slot in due.drain(..) {
+            let Some((token, conn)) = self.conns.occupant(slot) else {
+                self.conns.set_timer(slot, false);
+                continue;
+            };
+            let (limit, reason) = match conn.state {
+                ConnState::Writing | ConnState::Closing => {
+                    (self.limits.stall, CloseReason::SlowClient)
+                }
+                ConnState::Reading | ConnState::Ready => (self.limits.idle, CloseReason::Idle),
+            };
+            let last_ms = conn.card.last_ms.load(Ordering::Relaxed);
+            let deadline_ms = limit.map(|limit| last_ms.saturating_add(ms(limit)));
+            if deadline_ms.is_some_and(|deadline_ms| deadline_ms <= self.now_ms) {
+                self.conns.set_timer(slot, false);
+                self.close(token, reason);
+            } else if let Some(wheel) = &mut self.wheel {
+                wheel.insert(slot, deadline_ms.unwrap_or(u64::MAX));
+            }
+        }
+    }
+
+    /// Closes the connections that hold buffers and made no progress for longest, until an eighth is free.
+    #[cold]
+    fn shed(&mut self) {
+        let holders = self.conns.iter().filter(|(_, conn)| conn.charged > 0);
+        let mut holders: Vec<(u64, Token)> = holders
+            .map(|(token, conn)| (conn.card.last_ms.load(Ordering::Relaxed), token))
+            .collect();
+        holders.sort_unstable_by_key(|&(last_ms, _)| last_ms);
+        let target = self.limits.buffer_bytes_max / 8 * 7;
+        for (_, token) in holders {
+            if self.buffered <= target {
+                break;
+            }
+            self.close(token, CloseReason::SlowClient);
+        }
+    }
+
+    /// Closes what is left, that which was accepted and not yet opened included.
+    fn end(mut self) {
+        let left: Vec<Token> = self.conns.iter().map(|(token, _)| token).collect();
+        for token in left {
+            self.close(token, CloseReason::Drain);
+        }
+        self.service.rest();
+    }
+}
+
+fn data(token: Token) -> epoll::EventData {
+    epoll::EventData::new_u64(token.to_u64())
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a connection costs beside its buffers, in bytes.
+fn conn_bytes<S: Service>() -> isize {
+    let bytes = size_of::<Conn<S::Session>>() + size_of::<Card>() + 64;
+    bytes.cast_signed()
+}

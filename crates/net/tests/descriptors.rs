@@ -1,0 +1,79 @@
+//! Out of descriptors: old connections go on, the acceptor does not spin, and accepting resumes.
+//!
+//! A binary of its own, which runs itself as the server under a low `RLIMIT_NOFILE` and is the client.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use common::{Client, Running, one_worker};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+const LIMIT: u64 = 64;
+
+fn main() {
+    if env::args().nth(1).as_deref() == Some("serve") {
+        return serve();
+    }
+    let mut server = Command::new(env::current_exe().unwrap())
+        .arg("serve")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let address: SocketAddr = lines.next().unwrap().unwrap().parse().unwrap();
+    for _ in 0..3 {
+        exhaust(address, &server);
+    }
+    drop(server.stdin.take());
+    let disabled: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    assert!(disabled >= 3, "listeners turned off {disabled} times");
+    assert!(server.wait().unwrap().success());
+    println!("test descriptors ... ok");
+}
+
+/// The server: ends when its standard input does.
+fn serve() {
+    setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) }).unwrap();
+    let server = Running::start(&one_worker());
+    println!("{}", server.address());
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    println!("{}", server.control.stats().listen_disabled_num);
+}
+
+/// One cycle: more clients than descriptors, then fewer.
+fn exhaust(address: SocketAddr, server: &Child) {
+    let mut first = Client::to(address);
+    first.send(b"echo\n");
+    first.expect(b"echo\n");
+    let mut queued: Vec<Client> = (0..LIMIT).map(|_| Client::to(address)).collect();
+    thread::sleep(Duration::from_millis(100));
+    let cpu = cpu_ticks(server.id());
+    thread::sleep(Duration::from_millis(500));
+    // A tick is 10 ms: a tenth of a core at most, where spinning would take all of it.
+    assert!(cpu_ticks(server.id()) - cpu <= 5, "spins while out of descriptors");
+    first.send(b"echo\n");
+    first.expect(b"echo\n");
+    let mut last = queued.pop().unwrap();
+    last.send(b"echo\n");
+    last.0.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert!(last.0.read(&mut [0; 1]).is_err(), "there were descriptors enough");
+    drop(queued);
+    let freed_at = Instant::now();
+    last.0.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    last.expect(b"echo\n");
+    assert!(freed_at.elapsed() < Duration::from_millis(100), "{:?}", freed_at.elapsed());
+    last.0.flush().unwrap();
+}
+
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}

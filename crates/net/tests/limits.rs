@@ -1,0 +1,228 @@
+//! What bad clients and full servers cost: bounded memory, nobody else's time; and how a server ends.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Client, Running, eventually, one_worker};
+use net::{CloseReason, Config, ConnState, Listen};
+
+/// Asks for far more than a socket holds, again and again, and reads nothing.
+fn stuck(server: &Running) -> Client {
+    let mut client = server.client();
+    client.send(&b"big 10000000\n".repeat(2000));
+    client
+}
+
+fn is_stuck(server: &Running, count: usize) -> bool {
+    let infos = server.control.connections();
+    infos.iter().filter(|info| info.state == ConnState::Writing).count() == count
+}
+
+#[test]
+fn clients_that_do_not_read_hold_a_bounded_amount() {
+    let server = Running::start(&one_worker());
+    let mut clients: Vec<Client> = (0..4).map(|_| stuck(&server)).collect();
+    eventually("all stuck", || is_stuck(&server, 4));
+    for client in &mut clients {
+        // Whatever else they send stays in the kernel.
+        client.0.set_nonblocking(true).unwrap();
+        while client.0.write(&b"big 10000000\n".repeat(1000)).is_ok() {}
+    }
+    let started = Instant::now();
+    let mut other = server.client();
+    other.send(b"echo\n");
+    other.expect(b"echo\n");
+    assert!(started.elapsed() < Duration::from_secs(1));
+    let buffered = server.control.stats().buffered_bytes;
+    let most = (net::INPUT_MAX + net::FLUSH_BYTES + 2000) as u64;
+    assert!((1..=4 * most).contains(&buffered), "4 stuck clients hold {buffered} bytes");
+    drop((clients, other));
+    eventually("closed", || server.control.stats().curr_connections == 0);
+    assert_eq!(server.seen.held.load(Ordering::SeqCst), 0);
+    assert_eq!(server.control.stats().buffered_bytes, 0);
+}
+
+#[test]
+fn above_the_buffer_limit_the_longest_stuck_are_closed() {
+    let server = Running::start(&Config { buffer_bytes_max: 400_000, ..one_worker() });
+    let mut good = server.client();
+    let mut clients = Vec::new();
+    for _ in 0..30 {
+        clients.push(stuck(&server));
+        good.send(b"echo\n");
+        good.expect(b"echo\n");
+    }
+    eventually("enough kicked", || {
+        let stats = server.control.stats();
+        stats.slow_kicks > 0 && stats.buffered_bytes <= 400_000
+    });
+    let stats = server.control.stats();
+    assert_eq!(stats.curr_connections + stats.slow_kicks, 31);
+    assert!(stats.curr_connections > 3, "only as many as needed: {} left", stats.curr_connections);
+    good.send(b"echo\n");
+    good.expect(b"echo\n");
+}
+
+#[test]
+fn a_full_server_says_so_and_closes() {
+    let server = Running::start(&Config { max_connections: 2, ..one_worker() });
+    let (mut first, second) = (server.client(), server.client());
+    eventually("two", || server.control.stats().curr_connections == 2);
+    assert_eq!(server.client().rest(), b"ERROR Too many open connections\r\n");
+    assert_eq!(server.control.stats().rejected_connections, 1);
+    first.send(b"echo\n");
+    first.expect(b"echo\n");
+    drop(second);
+    eventually("one", || server.control.stats().curr_connections == 1);
+    let mut third = server.client();
+    third.send(b"echo\n");
+    third.expect(b"echo\n");
+}
+
+#[test]
+fn a_full_server_lets_clients_wait() {
+    let config = Config { max_connections: 2, rejects_when_full: false, ..one_worker() };
+    let server = Running::start(&config);
+    for _ in 0..20 {
+        let (first, second, mut third) = (server.client(), server.client(), server.client());
+        third.send(b"echo\n");
+        eventually("full", || {
+            let stats = server.control.stats();
+            stats.curr_connections == 2 && !stats.accepting_conns
+        });
+        third.0.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        assert!(third.0.read(&mut [0; 1]).is_err(), "served beyond the limit");
+        third.0.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        drop(first);
+        third.expect(b"echo\n");
+        drop((second, third));
+        eventually("empty", || server.control.stats().curr_connections == 0);
+    }
+    let stats = server.control.stats();
+    assert_eq!((stats.rejected_connections, stats.accepting_conns), (0, true));
+    assert!(stats.listen_disabled_num >= 20 && stats.time_in_listen_disabled_us > 0);
+}
+
+#[test]
+fn idle_connections_are_closed_and_active_ones_are_not() {
+    let idle_timeout = Some(Duration::from_millis(300));
+    let server = Running::start(&Config { idle_timeout, ..one_worker() });
+    let (mut active, mut idle) = (server.client(), server.client());
+    let started = Instant::now();
+    let idle = thread::spawn(move || (idle.rest(), started.elapsed()));
+    while started.elapsed() < Duration::from_millis(1000) {
+        active.send(b"echo\n");
+        active.expect(b"echo\n");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let (got, after) = idle.join().unwrap();
+    assert_eq!(got, b"");
+    assert!((290..600).contains(&after.as_millis()), "closed after {after:?}");
+    assert_eq!(server.control.stats().idle_kicks, 1);
+    assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::Idle]);
+}
+
+#[test]
+fn a_stalled_client_is_closed_and_an_idle_one_is_not() {
+    let stall_timeout = Some(Duration::from_millis(200));
+    let server = Running::start(&Config { stall_timeout, ..one_worker() });
+    let (mut idle, stalled) = (server.client(), stuck(&server));
+    eventually("kicked", || server.control.stats().slow_kicks == 1);
+    idle.send(b"echo\n");
+    idle.expect(b"echo\n");
+    drop(stalled);
+}
+
+#[test]
+fn draining_finishes_what_was_read_and_refuses_what_comes() {
+    let server = Running::start(&one_worker());
+    let address = server.address();
+    let (mut idle, mut long, mut busy) = (server.client(), server.client(), server.client());
+    idle.send(b"echo\n");
+    idle.expect(b"echo\n");
+    long.send(b"big 20000000\necho end\n");
+    busy.send(&b"slow\n".repeat(100));
+    busy.expect(b"slow\n");
+    eventually("long reply under way", || is_stuck(&server, 1));
+    server.control.drain(Duration::from_secs(20));
+    assert_eq!(idle.rest(), b"");
+    assert_eq!(busy.rest(), b"slow\n".repeat(99));
+    eventually("refused", || TcpStream::connect(address).is_err());
+    let got = long.rest();
+    assert_eq!(got.len(), 20_000_009);
+    assert!(got.ends_with(b"xecho end\n"));
+    let seen = server.join();
+    assert_eq!(seen.closed.lock().unwrap()[..], [CloseReason::Drain; 3]);
+    assert_eq!(seen.held.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn draining_ends_at_its_deadline() {
+    let server = Running::start(&one_worker());
+    let mut stuck = stuck(&server);
+    eventually("stuck", || is_stuck(&server, 1));
+    let started = Instant::now();
+    server.control.drain(Duration::from_millis(200));
+    let seen = server.join();
+    assert!((190..5000).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+    assert_eq!(seen.closed.lock().unwrap()[..], [CloseReason::Drain]);
+    // Closed with input unread, so the end is a reset.
+    let _ = stuck.0.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn stopping_closes_everything_at_once() {
+    let server = Running::start(&Config { workers: 2, ..Config::default() });
+    let clients: Vec<Client> = (0..10).map(|_| server.client()).collect();
+    eventually("ten", || server.control.stats().curr_connections == 10);
+    server.control.stop();
+    assert_eq!(server.join().closed.lock().unwrap().len(), 10);
+    for mut client in clients {
+        assert_eq!(client.rest(), b"");
+    }
+}
+
+#[test]
+fn workers_run_on_their_cores_and_a_missing_core_is_an_error() {
+    let server = Running::start(&Config { workers: 2, affinity: Some(vec![0]), ..one_worker() });
+    let mut found = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let status =
+            std::fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default();
+        if status.starts_with("Name:\tworker-") && status.contains("Cpus_allowed_list:\t0\n") {
+            found += 1;
+        }
+    }
+    assert!(found >= 2, "{found} workers on core 0");
+    drop(server);
+    let config = Config { affinity: Some(vec![1000]), ..one_worker() };
+    let sockets = Listen::default().bind().unwrap();
+    let make = |_, _: &net::Control| -> NoService { NoService };
+    let error = net::start(sockets, &config, std::sync::Arc::new(net::Unbudgeted), make);
+    assert!(error.unwrap_err().to_string().contains("core 1000"));
+}
+
+struct NoService;
+
+impl net::Service for NoService {
+    type Session = ();
+    fn turn(&mut self, _now: Instant) {}
+    fn rest(&mut self) {}
+    fn open(&mut self, _peer: &net::Peer) {}
+    fn serve(
+        &mut self,
+        (): &mut (),
+        _input: &mut net::Input<'_>,
+        _output: &mut net::Output<'_>,
+    ) -> net::Flow {
+        net::Flow::CloseNow
+    }
+    fn datagram(&mut self, _: &net::Peer, _: &[u8], _: &mut net::DatagramReply) {}
+    fn close(&mut self, (): (), _reason: CloseReason) {}
+}

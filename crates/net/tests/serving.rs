@@ -1,0 +1,256 @@
+//! The loop over real sockets: batches, cuts, fairness, long replies, transports.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
+
+use common::{Client, FAIR_LINES, Running, eventually, one_worker};
+use net::{CloseReason, Config, ConnState, Listen, ListenAddress};
+
+#[test]
+fn the_replies_of_one_read_leave_in_one_write() {
+    let server = Running::start(&one_worker());
+    let mut client = server.client();
+    client.send(b"echo 1\necho 2\necho 3\n");
+    client.expect(b"echo 1\necho 2\necho 3\n");
+    eventually("counted", || server.control.stats().bytes_written == 21);
+    let stats = server.control.stats();
+    assert_eq!((stats.reads, stats.writes), (1, 1));
+    assert_eq!((stats.bytes_read, stats.bytes_written), (21, 21));
+}
+
+#[test]
+fn bytes_cut_anywhere_give_the_same_replies() {
+    let server = Running::start(&one_worker());
+    let sent = b"echo one\necho\necho three\n";
+    for cut in 0..=sent.len() {
+        let mut client = server.client();
+        client.send(&sent[..cut]);
+        let read = (cut * sent.len() + cut) as u64;
+        eventually("first part read", || server.control.stats().bytes_read == read);
+        client.send(&sent[cut..]);
+        client.expect(sent);
+    }
+    // Leftovers are given back as soon as they are used up.
+    eventually("no leftovers", || server.control.stats().buffered_bytes == 0);
+}
+
+#[test]
+fn a_long_reply_arrives_whole_by_either_way() {
+    let server = Running::start(&one_worker());
+    let mut client = server.client();
+    client.send(b"echo a\nbig 30000000\necho b\nthrough 30000000\necho c\n");
+    // Unread for a while, so that the socket fills and the loop has to come back many times.
+    thread::sleep(Duration::from_millis(50));
+    client.expect(b"echo a\n");
+    let mut got = vec![0; 30_000_000];
+    client.0.read_exact(&mut got).unwrap();
+    assert!(got.iter().all(|&byte| byte == b'x'));
+    client.expect(b"echo b\n");
+    client.0.read_exact(&mut got).unwrap();
+    assert!(got.iter().all(|&byte| byte == b'x'));
+    client.expect(b"echo c\n");
+    eventually("all given back", || server.control.stats().buffered_bytes == 0);
+}
+
+#[test]
+fn a_busy_connection_yields_to_the_others() {
+    let server = Running::start(&one_worker());
+    let (mut busy, mut other) = (server.client(), server.client());
+    other.send(b"echo here\n");
+    other.expect(b"echo here\n");
+    busy.send(&b"slow\n".repeat(500));
+    busy.expect(b"slow\n");
+    other.send(b"echo between\n");
+    other.expect(b"echo between\n");
+    busy.expect(&b"slow\n".repeat(499));
+    let lines = server.seen.lines.lock().unwrap();
+    let place = lines.iter().position(|line| line == "echo between").unwrap();
+    // It was sent when some turns of the busy one had passed, and is served one turn later.
+    assert!(place < 20 * FAIR_LINES, "served after {place} lines");
+    assert_eq!(server.control.stats().conn_yields, 49);
+}
+
+#[test]
+fn an_idle_loop_sleeps() {
+    let server = Running::start(&one_worker());
+    let mut client = server.client();
+    client.send(b"echo\nech");
+    client.expect(b"echo\n");
+    let mut stuck = server.client();
+    stuck.send(b"big 100000000\n");
+    eventually("stuck", || {
+        server.control.connections().iter().any(|c| c.state == ConnState::Writing)
+    });
+    thread::sleep(Duration::from_millis(50));
+    let before = server.control.stats().turns;
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(server.control.stats().turns, before);
+}
+
+#[test]
+fn closing_sends_the_last_reply_and_closing_at_once_does_not() {
+    let server = Running::start(&one_worker());
+    let mut polite = server.client();
+    polite.send(b"echo 1\nquit\necho 2\n");
+    assert_eq!(polite.rest(), b"echo 1\nbye\n");
+    let mut rude = server.client();
+    rude.send(b"echo 1\ndie\n");
+    // What the same turn appended is still sent: the loop flushes before it looks at the answer.
+    assert!(rude.0.read_to_end(&mut Vec::new()).is_ok_and(|len| len == 0 || len == 7));
+    eventually("both closed", || server.seen.closed.lock().unwrap().len() == 2);
+    assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::Service; 2]);
+}
+
+#[test]
+fn a_line_that_fills_the_read_buffer_ends_the_connection() {
+    let server = Running::start(&one_worker());
+    let mut client = server.client();
+    // The server may close before all of it is written.
+    let _ = client.0.write_all(&[b'x'; 70_000]);
+    eventually("closed", || !server.seen.closed.lock().unwrap().is_empty());
+    assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::InputOverflow]);
+    assert_eq!(server.seen.held.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_waker_serves_a_silent_connection() {
+    let server = Running::start(&one_worker());
+    let mut client = server.client();
+    client.send(b"wait\n");
+    eventually("waiting", || !server.seen.wakers.lock().unwrap().is_empty());
+    let waker = server.seen.wakers.lock().unwrap().remove(0);
+    let seen = waker.clone();
+    thread::spawn(move || seen.wake()).join().unwrap();
+    client.expect(b"woken\n");
+    drop(client);
+    eventually("closed", || server.control.stats().curr_connections == 0);
+    // Its connection is gone, and its slot belongs to another.
+    let mut next = server.client();
+    next.send(b"wait\n");
+    eventually("waiting", || !server.seen.wakers.lock().unwrap().is_empty());
+    waker.wake();
+    next.send(b"echo\n");
+    next.expect(b"woken\necho\n");
+}
+
+#[test]
+fn a_thousand_connections_spread_over_the_workers() {
+    let server = Running::start(&Config { workers: 2, ..Config::default() });
+    let mut clients: Vec<Client> = (0..1000).map(|_| server.client()).collect();
+    for round in 0..3 {
+        for client in &mut clients {
+            client.send(format!("echo {round}\n").as_bytes());
+        }
+        for client in &mut clients {
+            client.expect(format!("echo {round}\n").as_bytes());
+        }
+    }
+    let infos = server.control.connections();
+    let on_first = infos.iter().filter(|info| info.worker == 0).count();
+    assert_eq!((infos.len(), on_first), (1000, 500));
+    let held = server.seen.held.load(Ordering::SeqCst);
+    assert!((1..=1_000_000).contains(&held), "idle connections cost {held} bytes");
+    assert_eq!(server.control.stats().buffered_bytes, 0);
+    drop(clients);
+    eventually("all closed", || server.control.stats().curr_connections == 0);
+    assert_eq!(server.seen.held.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_connection_can_be_looked_at() {
+    let tcp = vec!["127.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
+    let listen = Listen { tcp, backlog: 8, ..Listen::default() };
+    let server = Running::listen(&listen, &one_worker());
+    let second = server.control.tcp_addresses().nth(1).unwrap();
+    let mut client = Client::to(second);
+    client.send(b"echo\n");
+    client.expect(b"echo\n");
+    let info = server.control.connections().remove(0);
+    assert_eq!(info.peer.remote, Some(client.0.local_addr().unwrap()));
+    assert_eq!(*info.peer.listener, ListenAddress::Tcp(second, 1));
+    assert_eq!(info.peer.to_string(), format!("tcp6:{}", client.0.local_addr().unwrap()));
+    assert_eq!((info.state, info.state.to_string()), (ConnState::Reading, "conn_read".to_owned()));
+    assert!(info.idle < Duration::from_secs(5));
+}
+
+#[test]
+fn accepted_sockets_do_not_delay_small_replies() {
+    let server = Running::start(&one_worker());
+    let mut client = server.client();
+    client.send(b"echo\n");
+    client.expect(b"echo\n");
+    let fd = server.control.connections()[0].fd;
+    let socket = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+    assert!(socket.to_str().unwrap().starts_with("socket:"));
+    // Two writes in a row, each smaller than a segment: with Nagle the second waits for an acknowledgement (40 ms).
+    let started = Instant::now();
+    for _ in 0..20 {
+        client.send(b"echo 1\n");
+        client.send(b"echo 2\n");
+        client.expect(b"echo 1\necho 2\n");
+    }
+    assert!(started.elapsed() < Duration::from_millis(400), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_unix_socket_takes_over_only_what_nobody_listens_on() {
+    let path = env::temp_dir().join(format!("net-test-{}.sock", process::id()));
+    let unix = Some((path.clone(), 0o700));
+    let listen = Listen { unix, backlog: 8, ..Listen::default() };
+    // Dropping a listener leaves its file: stale.
+    drop(UnixListener::bind(&path).unwrap());
+    let server = Running::listen(&listen, &one_worker());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.write_all(b"echo unix\n").unwrap();
+    let mut got = [0; 10];
+    client.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"echo unix\n");
+    let info = server.control.connections().remove(0);
+    assert_eq!(info.peer.to_string(), format!("unix:{}", path.display()));
+
+    let error = listen.bind().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    drop(server);
+    assert!(!path.exists(), "the file is removed with the server");
+    fs::write(&path, "precious").unwrap();
+    assert_eq!(listen.bind().unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    assert_eq!(fs::read(&path).unwrap(), b"precious");
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_datagram_is_answered_and_a_long_answer_only_to_the_trusted() {
+    let udp = vec!["127.0.0.1:0".parse().unwrap()];
+    let listen = Listen { udp, udp_sockets: 2, backlog: 8, ..Listen::default() };
+    let server = Running::listen(&listen, &Config { workers: 2, ..Config::default() });
+    let ListenAddress::Udp(address, 0) = *server.control.listeners()[0] else { panic!("no UDP") };
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.connect(address).unwrap();
+    let mut got = [0; 2000];
+    client.send(b"\x01\x02\0\0\0\x01\0\0echo\n").unwrap();
+    let len = client.recv(&mut got).unwrap();
+    assert_eq!(&got[..len], b"\x01\x02\0\0\0\x01\0\0echo\n");
+
+    // Too long, of two datagrams, and too short: all three without an answer.
+    client.send(b"\x01\x03\0\0\0\x01\0\0big 1393\n").unwrap();
+    client.send(b"\x01\x04\0\0\0\x02\0\0echo\n").unwrap();
+    client.send(b"short").unwrap();
+    client.send(b"\x01\x05\0\0\0\x01\0\0big 1392\n").unwrap();
+    let len = client.recv(&mut got).unwrap();
+    assert_eq!((len, &got[..8]), (1400, &b"\x01\x05\0\0\0\x01\0\0"[..]));
+    eventually("dropped", || server.control.stats().udp_dropped == 3);
+
+    client.send(b"\x01\x06\0\0\0\x01\0\0trusted 3000\n").unwrap();
+    let lens: Vec<usize> = (0..3).map(|_| client.recv(&mut got).unwrap()).collect();
+    assert_eq!(lens, [1400, 1400, 3000 - 2 * 1392 + 8]);
+}
