@@ -87,7 +87,8 @@ impl Cleaner {
         if self.purge.is_none() && flushes == store.purged.load(Ordering::Relaxed) {
             return false;
         }
-        let (generation, mut cursor) = self.purge.take().unwrap_or((flushes, WalkCursor::default()));
+        let (generation, mut cursor) =
+            self.purge.take().unwrap_or((flushes, WalkCursor::default()));
         let local = &self.participant.local;
         for _ in 0..budget.div_ceil(4096) {
             step.checked += 4096;

@@ -76,11 +76,7 @@ impl<'s> Item<'s> {
     #[inline]
     #[must_use]
     pub fn flags(&self) -> u32 {
-        if self.shape().has(Shape::FLAGS | Shape::CHAINED) {
-            self.word(chain::FLAGS)
-        } else {
-            0
-        }
+        if self.shape().has(Shape::FLAGS | Shape::CHAINED) { self.word(chain::FLAGS) } else { 0 }
     }
 
     fn word(&self, at: usize) -> u32 {

@@ -91,7 +91,7 @@ impl Local {
         // one that got nowhere with its own.
         let steal = match (own, other) {
             (None, Some(_)) => true,
-            (Some((_, age)), Some((_, oldest))) => round % 4 == 3 || u64::from(age) * 5 < oldest * 4,
+            (Some((_, age)), Some((_, oldest))) => round % 4 == 3 || u64::from(age) * 2 < oldest,
             (_, None) => false,
         };
         let stolen = match other {

@@ -191,7 +191,9 @@ impl Local {
         while looked < budget {
             // Taken anew for each handful, so that a store that needs memory waits for a handful at most.
             let mut order = list.order.lock();
-            let Some(bag) = self.bag_to_clean(list, &mut order) else { return (looked, freed, true) };
+            let Some(bag) = self.bag_to_clean(list, &mut order) else {
+                return (looked, freed, true);
+            };
             let _section = self.open();
             let mut at = order.clean;
             let handful = (looked + 32).min(budget);

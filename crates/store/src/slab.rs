@@ -227,6 +227,11 @@ impl Slabs {
         {
             cut = next;
             state.cutting = None;
+            // What the page's former class left in the rest must not look like linked items to a walk.
+            for index in next..class.per_page {
+                let rest = arena.chunk(page, index * class.chunk_bytes);
+                arena.header(rest).pos.store(0, Ordering::Relaxed);
+            }
         }
         let mut held = 0;
         for index in 0..cut {
@@ -262,9 +267,13 @@ impl Slabs {
     pub(crate) fn class_use(&self, id: ClassId) -> ClassUse {
         let class = self.class(id);
         let state = class.state.lock();
-        let pages = (state.pages.len() + state.draining.len()) as u64;
-        let chunks = pages * class.per_page as u64;
-        ClassUse { pages, used: state.used, free: chunks.saturating_sub(state.used) }
+        let leaving: usize = state.draining.iter().map(|&(_, held)| held).sum();
+        let staying = (state.pages.len() * class.per_page) as u64;
+        ClassUse {
+            pages: (state.pages.len() + state.draining.len()) as u64,
+            used: state.used,
+            free: (staying + leaving as u64).saturating_sub(state.used),
+        }
     }
 
     /// Chunks of a page that were ever handed out, in order from its start.

@@ -230,7 +230,9 @@ impl Store {
             chunks_free: held.free,
             items: of(Count::Items),
             bytes_requested: of(Count::Bytes),
-            oldest_age_secs: self.oldest_secs(id).map_or(0, |opened| now_secs.saturating_sub(opened)),
+            oldest_age_secs: self
+                .oldest_secs(id)
+                .map_or(0, |opened| now_secs.saturating_sub(opened)),
             evicted: of(Count::Evicted),
             evicted_unfetched: of(Count::EvictedUnfetched),
             evicted_nonzero: of(Count::EvictedNonzero),

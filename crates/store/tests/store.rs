@@ -18,9 +18,8 @@ fn set_until(me: &Participant, key: &[u8], value: &[u8], deadline: u32) -> Resul
     let new = NewItem { key, flags: 7, deadline, value_len: value.len(), base64_key: false };
     let mut draft = me.draft(new)?;
     draft.push(value)?;
-    let applied = me
-        .section()
-        .update(me.store().hash(key), key, |_| Change::Put { draft, cas: None });
+    let applied =
+        me.section().update(me.store().hash(key), key, |_| Change::Put { draft, cas: None });
     let Applied::Stored { cas } = applied else { panic!("not stored: {applied:?}") };
     Ok(cas)
 }

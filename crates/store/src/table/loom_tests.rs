@@ -78,12 +78,7 @@ impl World {
 }
 
 /// Runs `change` in a thread of its own against lookups of `resident`, and `after` when it has ended.
-fn model(
-    keys: &'static [u32],
-    change: fn(&World),
-    resident: &'static [u32],
-    after: fn(&World),
-) {
+fn model(keys: &'static [u32], change: fn(&World), resident: &'static [u32], after: fn(&World)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
     builder.check(move || {
@@ -105,9 +100,14 @@ fn model(
 /// Seen to fail: SEEN_REPLACE
 #[test]
 fn lookup_against_replace() {
-    model(&[1], |world| world.replace(1), &[1, 1], |world| {
-        assert_eq!(world.find(1), Some(first(1) + 1));
-    });
+    model(
+        &[1],
+        |world| world.replace(1),
+        &[1, 1],
+        |world| {
+            assert_eq!(world.find(1), Some(first(1) + 1));
+        },
+    );
 }
 
 /// Taking one item out, and putting another into its slot, hides no other item.
@@ -156,9 +156,14 @@ fn lookup_against_split_and_insert() {
 /// Seen to fail: SEEN_LINK
 #[test]
 fn lookup_against_overflow() {
-    model(&[1, 2, 3, 4], |world| world.insert(5), &[4], |world| {
-        assert!((1..=5).all(|key| world.find(key) == Some(first(key))));
-    });
+    model(
+        &[1, 2, 3, 4],
+        |world| world.insert(5),
+        &[4],
+        |world| {
+            assert!((1..=5).all(|key| world.find(key) == Some(first(key))));
+        },
+    );
 }
 
 /// An item that a split moves from an overflow bucket to a slot ahead of it is found throughout.

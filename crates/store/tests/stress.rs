@@ -1,0 +1,202 @@
+//! Many threads, little memory: every value read is one that was stored under that key, whatever moves beneath.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use store::{Applied, Change, Cleaner, Config, NewItem, Participant, Pin, Policy, Store};
+
+/// A small random generator, so that a run can be repeated by its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// A value that tells its key and length in every byte: `len` bytes of a pattern that starts at `key + version`.
+fn fill(value: &mut Vec<u8>, key: u64, version: u64, len: usize) {
+    value.clear();
+    value.extend_from_slice(&key.to_le_bytes());
+    value.extend_from_slice(&version.to_le_bytes());
+    value.extend_from_slice(&(len as u64).to_le_bytes());
+    let mut word = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ version;
+    while value.len() < len {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        value.extend_from_slice(&word.to_le_bytes());
+    }
+    value.truncate(len.max(24));
+}
+
+fn check(got: &[u8], key: u64, scratch: &mut Vec<u8>) {
+    let word = |at: usize| u64::from_le_bytes(got[at..at + 8].try_into().unwrap());
+    assert_eq!(word(0), key, "another key's value");
+    fill(scratch, key, word(8), usize::try_from(word(16)).unwrap());
+    assert!(got == scratch.as_slice(), "a torn value of key {key}");
+}
+
+fn length(random: &mut Random) -> usize {
+    let largest = match random.below(100) {
+        0..70 => 200,
+        70..95 => 4000,
+        95..99 => 60_000,
+        _ => 400_000,
+    };
+    usize::try_from(24 + random.below(largest)).unwrap()
+}
+
+fn work(store: &Arc<Store>, seed: u64, keys: u64, stop: &AtomicBool) -> u64 {
+    let me = store.join().unwrap();
+    let mut random = Random(seed | 1);
+    let (mut value, mut scratch) = (Vec::new(), Vec::new());
+    let mut pins: Vec<(u64, Pin)> = Vec::new();
+    let mut done = 0;
+    while !stop.load(Ordering::Relaxed) {
+        me.begin_turn(1);
+        for _ in 0..16 {
+            step(&me, &mut random, keys, &mut value, &mut scratch, &mut pins);
+            done += 1;
+        }
+        me.quiesce();
+        if random.below(8) == 0 {
+            me.rest();
+        }
+    }
+    for (key, pin) in pins {
+        check_pin(&pin, key, &mut value, &mut scratch);
+    }
+    done
+}
+
+fn check_pin(pin: &Pin, key: u64, value: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+    value.clear();
+    while value.len() < pin.value_len() {
+        let piece = pin.bytes_at(value.len());
+        value.extend_from_slice(piece);
+    }
+    check(value, key, scratch);
+}
+
+fn step(
+    me: &Participant,
+    random: &mut Random,
+    keys: u64,
+    value: &mut Vec<u8>,
+    scratch: &mut Vec<u8>,
+    pins: &mut Vec<(u64, Pin)>,
+) {
+    let number = random.below(keys);
+    let key = number.to_le_bytes();
+    let hash = me.store().hash(&key);
+    match random.below(100) {
+        0..60 => {
+            let section = me.section();
+            let Some(item) = section.find(hash, &key) else { return };
+            value.clear();
+            item.for_each_piece(|piece| value.extend_from_slice(piece));
+            item.touch();
+            check(value, number, scratch);
+            if pins.len() < 4
+                && let Some(pin) = item.pin()
+            {
+                pins.push((number, pin));
+            }
+        }
+        60..95 => {
+            fill(value, number, random.next(), length(random));
+            let new = NewItem {
+                key: &key,
+                flags: u32::try_from(random.below(2)).unwrap(),
+                deadline: 0,
+                value_len: value.len(),
+                base64_key: false,
+            };
+            let mut draft = me.draft(new).expect("something is always evictable");
+            for part in value.chunks(7001) {
+                draft.push(part).expect("something is always evictable");
+            }
+            let applied = me.section().update(hash, &key, |_| Change::Put { draft, cas: None });
+            assert!(matches!(applied, Applied::Stored { .. }));
+        }
+        95..99 => {
+            me.section().update(hash, &key, |_| Change::Remove);
+        }
+        _ => {
+            for (key, pin) in pins.drain(..) {
+                check_pin(&pin, key, value, scratch);
+            }
+        }
+    }
+}
+
+fn torture(policy: Policy, megabytes: u64, keys: u64, seconds: u64, flushes: bool) {
+    let store = Store::new(Config {
+        memory_bytes: megabytes << 20,
+        policy,
+        stripes: 64,
+        seed: 3,
+        ..Config::default()
+    })
+    .unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> = (0..4u64)
+        .map(|worker| {
+            let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
+            std::thread::spawn(move || work(&store, worker * 7919 + 17, keys, &stop))
+        })
+        .collect();
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    let me = store.join().unwrap();
+    while Instant::now() < end {
+        cleaner.step(1, 5000);
+        if flushes {
+            me.begin_turn(1);
+            me.flush();
+            me.rest();
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let done: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+    for _ in 0..20 {
+        cleaner.step(1, 5000);
+    }
+    let (stats, memory) = (store.stats(), store.memory());
+    eprintln!("{done} operations; {stats:?}; {memory:?}");
+    let used = memory.arena + memory.index + memory.bags;
+    assert!(used <= memory.limit, "{used} bytes of {}", memory.limit);
+    let mut counted = 0;
+    me.begin_turn(1);
+    let mut cursor = store::WalkCursor::default();
+    while me.walk(&mut cursor, 1000, |item| {
+        counted += 1;
+        let found = me.section().find(store.hash(item.key()), item.key()).is_some();
+        assert!(found, "a linked item is not in the table");
+    }) {}
+    assert_eq!(counted, stats.items, "items by walking against items by counting");
+    assert_eq!(store.index().items, stats.items, "items in the table against items by counting");
+}
+
+#[test]
+fn no_value_is_torn_while_everything_is_evicted() {
+    torture(Policy::Bag, 16, 50_000, 6, false);
+}
+
+#[test]
+fn no_value_is_torn_under_strict_lru() {
+    torture(Policy::Lru, 16, 50_000, 3, false);
+}
+
+#[test]
+fn no_value_is_torn_while_everything_is_flushed() {
+    torture(Policy::Bag, 32, 20_000, 3, true);
+}
