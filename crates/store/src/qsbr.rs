@@ -152,8 +152,11 @@ impl Qsbr {
     }
 
     /// Moves the epoch on if every online slot has announced the present one. Returns the epoch now.
+    ///
+    /// The number orders nothing: what may be reused is for [`is_safe`](Self::is_safe) to say.
     pub(crate) fn try_advance(&self) -> u64 {
-        let epoch = self.epoch.load(Ordering::Acquire);
+        // Relaxed: a stale epoch fails the exchange below.
+        let epoch = self.epoch.load(Ordering::Relaxed);
         // `S` of the header. Partner: the fence in `announce`.
         fence(Ordering::SeqCst);
         for slot in &self.slots {
@@ -165,7 +168,7 @@ impl Qsbr {
         }
         // AcqRel: hands the scan's Acquire on, through later advances, to `is_safe`.
         let advanced = epoch + 1;
-        match self.epoch.compare_exchange(epoch, advanced, Ordering::AcqRel, Ordering::Acquire) {
+        match self.epoch.compare_exchange(epoch, advanced, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => advanced,
             Err(newer) => newer,
         }

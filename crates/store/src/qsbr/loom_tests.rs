@@ -65,7 +65,8 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 /// A reader that comes online, looks up and goes offline never sees the reuse, and its use is ordered before it.
 ///
 /// Method: one section against an unlinking with two attempts to advance, the least after which reuse is allowed.
-/// Seen to fail: SEEN1
+/// Seen to fail: `GRACE` of 1; `announce` without its fence; a relaxed store in `offline`; a relaxed load of the
+/// slots in `try_advance`.
 #[test]
 fn no_reuse_within_a_section() {
     model(|| {
@@ -91,7 +92,7 @@ fn no_reuse_within_a_section() {
 /// The same for a reader that stays online and only quiesces, so that the reclaimer depends on what it announces.
 ///
 /// Method: two sections, each with a lookup, while the reclaimer makes three attempts.
-/// Seen to fail: SEEN2
+/// Seen to fail: a relaxed store in `announce`; `GRACE` of 1; `announce` without its fence.
 #[test]
 fn no_reuse_before_the_reader_quiesces() {
     model(|| {
@@ -116,13 +117,9 @@ fn no_reuse_before_the_reader_quiesces() {
     });
 }
 
-/// A third thread that only advances does not shorten the grace, and its scans count for the reclaimer.
-///
-/// Method: a section, an unlinking, and another thread's attempt to advance before the reclaimer's own.
-/// Seen to fail: SEEN3
-#[test]
-fn advances_by_others_hand_on_what_they_saw() {
-    model(|| {
+/// One section against an unlinking with `own` attempts to advance and a third thread with `others`.
+fn advances_by_others(own: usize, others: usize) {
+    model(move || {
         let world = World::new();
         let slot = world.qsbr.register().unwrap();
         let reader = thread::spawn({
@@ -137,14 +134,32 @@ fn advances_by_others_hand_on_what_they_saw() {
         let helper = thread::spawn({
             let world = Arc::clone(&world);
             move || {
-                world.qsbr.try_advance();
+                for _ in 0..others {
+                    world.qsbr.try_advance();
+                }
             }
         });
-        let reused = world.reclaim(1);
+        let reused = world.reclaim(own);
         let is_found = reader.join().unwrap();
         helper.join().unwrap();
         if let Some(touched) = reused {
             assert_eq!(touched, u32::from(is_found), "the use is not ordered before the reuse");
         }
     });
+}
+
+/// What another thread's scan has seen is handed on to the reclaimer by the epoch.
+///
+/// Seen to fail: a relaxed exchange in `try_advance`; a relaxed load in `is_safe`; `epoch` without its fence.
+#[test]
+fn a_scan_by_another_thread_counts() {
+    advances_by_others(1, 1);
+}
+
+/// A thread that has unlinked nothing itself, and so has no fence but that of its scan, does not overlook a reader.
+///
+/// Seen to fail: `try_advance` without its fence.
+#[test]
+fn a_scan_by_another_thread_overlooks_no_reader() {
+    advances_by_others(0, 2);
 }

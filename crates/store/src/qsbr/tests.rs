@@ -1,1 +1,104 @@
-//! Reclamation seen from one thread; the races are in `loom_tests`.
+//! Reclamation with real threads and from one; the races are in `loom_tests`.
+
+use super::{GRACE, Qsbr};
+use crate::sync::{AtomicU32, Ordering};
+use std::thread;
+
+/// With no one online, two advances are enough and one is not.
+#[test]
+fn grace_is_two_epochs() {
+    let qsbr = Qsbr::new(1);
+    let retired_at = qsbr.epoch();
+    assert_eq!(qsbr.try_advance(), retired_at + 1);
+    assert!(!qsbr.is_safe(retired_at));
+    assert_eq!(qsbr.try_advance(), retired_at + GRACE);
+    assert!(qsbr.is_safe(retired_at));
+}
+
+/// An online thread holds the epoch back until it quiesces; one that is offline does not.
+#[test]
+fn an_online_slot_holds_the_epoch_back() {
+    let qsbr = Qsbr::new(2);
+    let slot = qsbr.register().unwrap();
+    qsbr.online(slot);
+    let first = qsbr.try_advance();
+    assert_eq!(qsbr.try_advance(), first, "the slot has not announced this epoch");
+    qsbr.quiesce(slot);
+    assert_eq!(qsbr.try_advance(), first + 1);
+    qsbr.offline(slot);
+    assert_eq!((qsbr.try_advance(), qsbr.try_advance()), (first + 2, first + 3));
+}
+
+/// Slots are handed out once, run out, and come back.
+#[test]
+fn slots_are_given_back() {
+    let qsbr = Qsbr::new(2);
+    let (a, b) = (qsbr.register().unwrap(), qsbr.register().unwrap());
+    assert_ne!(a, b);
+    assert_eq!(qsbr.register(), None);
+    qsbr.online(a);
+    qsbr.unregister(a);
+    assert_eq!(qsbr.register(), Some(a));
+    let epoch = qsbr.try_advance();
+    assert_eq!(
+        qsbr.try_advance(),
+        epoch + 1,
+        "a slot given back, or not yet online, holds nothing back"
+    );
+}
+
+/// Readers under load never see the memory of what they found change, although it is reused all the time.
+///
+/// Method: one cell at a time is linked; the writer links another, retires the first, and poisons it as soon as that is
+/// allowed. Two readers compare what they found before and after.
+#[test]
+fn readers_never_see_reuse() {
+    const CELLS: usize = 64;
+    const POISON: u32 = u32::MAX;
+    let rounds = if cfg!(miri) { 200 } else { 50_000 };
+    let qsbr = Qsbr::new(2);
+    let cells: Vec<AtomicU32> = (0..CELLS).map(|_| AtomicU32::new(POISON)).collect();
+    let linked = AtomicU32::new(0);
+    let done = AtomicU32::new(0);
+    cells[0].store(1, Ordering::Relaxed);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let slot = qsbr.register().unwrap();
+                qsbr.online(slot);
+                while done.load(Ordering::Relaxed) == 0 {
+                    for _ in 0..16 {
+                        let found = &cells[linked.load(Ordering::Acquire) as usize];
+                        let value = found.load(Ordering::Relaxed);
+                        assert_ne!(value, POISON, "found a cell that is not linked");
+                        assert_eq!(found.load(Ordering::Relaxed), value, "reused while in use");
+                    }
+                    qsbr.quiesce(slot);
+                }
+                qsbr.unregister(slot);
+            });
+        }
+        let mut free: Vec<u32> = (1..CELLS as u32).collect();
+        let mut limbo: Vec<(u32, u64)> = Vec::new();
+        let (mut current, mut reuses) = (0, 0);
+        while reuses < rounds {
+            if let Some(next) = free.pop() {
+                cells[next as usize].store(reuses + 2, Ordering::Relaxed);
+                linked.store(next, Ordering::Release);
+                limbo.push((current, qsbr.epoch()));
+                current = next;
+            }
+            qsbr.try_advance();
+            limbo.retain(|&(cell, retired_at)| {
+                let is_safe = qsbr.is_safe(retired_at);
+                if is_safe {
+                    cells[cell as usize].store(POISON, Ordering::Relaxed);
+                    free.push(cell);
+                    reuses += 1;
+                }
+                !is_safe
+            });
+        }
+        done.store(1, Ordering::Relaxed);
+    });
+}

@@ -97,7 +97,8 @@ fn model(keys: &'static [u32], change: fn(&World), resident: &'static [u32], aft
 
 /// A replaced item is found, old or new, and never the old one after the new one.
 ///
-/// Seen to fail: SEEN_REPLACE
+/// Seen to fail: `replace` as a clearing and a store (a miss); a relaxed store in `Bucket::replace` or a relaxed load of
+/// the slot (the item's bytes are not there yet).
 #[test]
 fn lookup_against_replace() {
     model(
@@ -112,7 +113,7 @@ fn lookup_against_replace() {
 
 /// Taking one item out, and putting another into its slot, hides no other item.
 ///
-/// Seen to fail: SEEN_DELETE
+/// Seen to fail: a removal that fills the hole with the bucket's last item, unannounced.
 #[test]
 fn lookup_against_delete() {
     let change = |world: &World| {
@@ -126,7 +127,8 @@ fn lookup_against_delete() {
 
 /// Items that move and items that stay are found throughout a split.
 ///
-/// Seen to fail: SEEN_SPLIT
+/// Seen to fail: no second look at the directory; a relaxed store or first load of the directory; clearing the old
+/// bucket before the directory is published; a relaxed store in `Bucket::clear`.
 #[test]
 fn lookup_against_split() {
     let change = |world: &World| assert_eq!(world.split(), Split::Done);
@@ -139,7 +141,7 @@ fn lookup_against_split() {
 /// An item that has moved is found even when its old slot, and so its old tag, has a new owner: the lookup is then
 /// turned away by the tag and never loads the slot.
 ///
-/// Seen to fail: SEEN_TAG
+/// Seen to fail: a relaxed store of the tags; no Acquire fence before the check.
 #[test]
 fn lookup_against_split_and_insert() {
     let change = |world: &World| {
@@ -153,7 +155,7 @@ fn lookup_against_split_and_insert() {
 
 /// The item in the last slot of a full bucket is found while the slot becomes a link.
 ///
-/// Seen to fail: SEEN_LINK
+/// Seen to fail: a relaxed store in `set_link`; `set_link` before the displaced item is in the overflow bucket.
 #[test]
 fn lookup_against_overflow() {
     model(
@@ -169,7 +171,8 @@ fn lookup_against_overflow() {
 /// An item that a split moves from an overflow bucket to a slot ahead of it is found throughout.
 ///
 /// Method: the items at the front of the home bucket leave it, so the two in the overflow bucket move there.
-/// Seen to fail: SEEN_COMPACT
+/// Seen to fail: no second look at `meta`; no `announce_move`, a relaxed one, or one after the clearing; a relaxed first
+/// load of `meta`; a relaxed store in `clear_link`.
 #[test]
 fn lookup_against_compaction() {
     let change = |world: &World| {
@@ -184,7 +187,7 @@ fn lookup_against_compaction() {
 /// An insertion that waited for a split goes where lookups will look.
 ///
 /// Method: the main thread inserts a key that belongs into the new bucket while another splits.
-/// Seen to fail: SEEN_INSERT
+/// Seen to fail: a bucket chosen before the lock is taken.
 #[test]
 fn insert_against_split() {
     let mut builder = loom::model::Builder::new();

@@ -1,0 +1,176 @@
+//! The store alone: hits, misses, one hot key and stores, on one and two threads, taking turns in one run.
+//!
+//! `cargo bench -p store`. Prints millions of operations a second as the median of the rounds with least and
+//! greatest, then the ratios that matter: two threads against one, one hot key against random keys, one key against a million.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::time::Instant;
+use store::{Change, Config, NewItem, Participant, Store};
+
+const KEYS: u64 = 1_000_000;
+const ROUNDS: usize = 7;
+/// Operations of one thread in one round.
+const OPERATIONS: u64 = 2_000_000;
+/// Requests that a worker has at hand, so that their cache misses overlap.
+const BATCH: u64 = 16;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Hit,
+    Miss,
+    HotKey,
+    Set,
+}
+
+struct Case {
+    name: &'static str,
+    work: Work,
+    threads: usize,
+    batched: bool,
+    rates: Vec<f64>,
+}
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"key-000000000000";
+    let mut rest = number;
+    for digit in key[4..].iter_mut().rev() {
+        *digit = b'0' + u8::try_from(rest % 10).unwrap();
+        rest /= 10;
+    }
+    key
+}
+
+fn set(me: &Participant, number: u64) {
+    let key = key(number);
+    let new = NewItem { key: &key, flags: 0, deadline: 0, value_len: 64, base64_key: false };
+    let mut draft = me.draft(new).unwrap();
+    draft.push(&[b'v'; 64]).unwrap();
+    me.section().update(me.store().hash(&key), &key, |_| Change::Put { draft, cas: None });
+}
+
+/// One thread's share of a round, in batches as a worker serves them: hash, fetch table lines, fetch items, look up, copy.
+fn run(me: &Participant, work: Work, batched: bool, seed: u64) {
+    let mut state = seed | 1;
+    let mut out: Vec<u8> = Vec::with_capacity(1 << 16);
+    for _ in 0..OPERATIONS / BATCH {
+        me.begin_turn(1);
+        let mut keys = [[0; 16]; BATCH as usize];
+        for slot in &mut keys {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let random = (state >> 33) % KEYS;
+            *slot = key(match work {
+                Work::HotKey => 7,
+                Work::Miss => KEYS + random,
+                _ => random,
+            });
+        }
+        if work == Work::Set {
+            for key in &keys {
+                let digits = std::str::from_utf8(&key[4..]).unwrap();
+                set(me, digits.parse().unwrap());
+            }
+        } else {
+            look_up(me, &keys, batched, &mut out);
+        }
+        me.quiesce();
+    }
+}
+
+fn look_up(me: &Participant, keys: &[[u8; 16]], batched: bool, out: &mut Vec<u8>) {
+    let section = me.section();
+    let mut hashes = [0; BATCH as usize];
+    for (hash, key) in hashes.iter_mut().zip(keys) {
+        *hash = me.store().hash(key);
+        if batched {
+            section.prefetch_bucket(*hash);
+        }
+    }
+    if batched {
+        hashes.iter().for_each(|&hash| section.prefetch_item(hash));
+    }
+    out.clear();
+    for (&hash, key) in hashes.iter().zip(keys) {
+        if let Some(item) = section.find(hash, key) {
+            item.touch();
+            out.extend_from_slice(item.inline_value().unwrap());
+        }
+    }
+    black_box(&out);
+}
+
+fn round(store: &Arc<Store>, case: &Case) -> f64 {
+    let barrier = Arc::new(Barrier::new(case.threads + 1));
+    let threads: Vec<_> = (0..case.threads)
+        .map(|thread| {
+            let (store, barrier) = (Arc::clone(store), Arc::clone(&barrier));
+            let (work, batched) = (case.work, case.batched);
+            std::thread::spawn(move || {
+                let me = store.join().unwrap();
+                barrier.wait();
+                run(&me, work, batched, 0x9e37_79b9 * (thread as u64 + 1));
+            })
+        })
+        .collect();
+    barrier.wait();
+    let start = Instant::now();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let operations = OPERATIONS / BATCH * BATCH * case.threads as u64;
+    operations as f64 / start.elapsed().as_secs_f64() / 1e6
+}
+
+fn median(rates: &[f64]) -> f64 {
+    let mut sorted = rates.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// Median, least and greatest of the ratios of two cases, round by round.
+fn ratio(cases: &[Case], over: &str, under: &str) -> String {
+    let find = |name: &str| cases.iter().find(|case| case.name == name).unwrap();
+    let pairs = find(over).rates.iter().zip(&find(under).rates);
+    let mut ratios: Vec<f64> = pairs.map(|(over, under)| over / under).collect();
+    ratios.sort_by(f64::total_cmp);
+    let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
+    format!("{over} / {under}: {:.2} ({least:.2}..{most:.2})", median(&ratios))
+}
+
+fn main() {
+    let store = Store::new(Config { memory_bytes: 512 << 20, ..Config::default() }).unwrap();
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    (0..KEYS).for_each(|number| set(&me, number));
+    me.rest();
+    let case = |name, work, threads, batched| Case { name, work, threads, batched, rates: vec![] };
+    let mut cases = [
+        case("hit, 1 thread", Work::Hit, 1, true),
+        case("hit, 2 threads", Work::Hit, 2, true),
+        case("hit alone, 1 thread", Work::Hit, 1, false),
+        case("miss, 1 thread", Work::Miss, 1, true),
+        case("miss, 2 threads", Work::Miss, 2, true),
+        case("hot key, 1 thread", Work::HotKey, 1, true),
+        case("hot key, 2 threads", Work::HotKey, 2, true),
+        case("set, 1 thread", Work::Set, 1, true),
+        case("set, 2 threads", Work::Set, 2, true),
+    ];
+    for _ in 0..ROUNDS {
+        for case in &mut cases {
+            let rate = round(&store, case);
+            case.rates.push(rate);
+        }
+    }
+    println!("million operations a second: median (least..greatest) of {ROUNDS} rounds");
+    for case in &cases {
+        let least = case.rates.iter().copied().fold(f64::MAX, f64::min);
+        let most = case.rates.iter().copied().fold(0.0, f64::max);
+        println!("{:22} {:7.2} ({least:.2}..{most:.2})", case.name, median(&case.rates));
+    }
+    println!("{}", ratio(&cases, "hit, 2 threads", "hit, 1 thread"));
+    println!("{}", ratio(&cases, "hot key, 2 threads", "hot key, 1 thread"));
+    println!("{}", ratio(&cases, "hot key, 2 threads", "hit, 2 threads"));
+    println!("{}", ratio(&cases, "set, 2 threads", "set, 1 thread"));
+}
