@@ -17,6 +17,8 @@ pub struct Delete {
     pub invalidate: bool,
     /// Meta `x`: it stays without value, with these client flags.
     pub empty_flags: Option<u32>,
+    /// The key came as base64: so does that of an empty item.
+    pub base64_key: bool,
     /// Meta `T`: the deadline of what stays. Else a stale item keeps its own, and an empty one has none.
     pub deadline: Option<u32>,
     /// Meta `E`: the cas unique of what stays, else the store's next.
@@ -45,7 +47,7 @@ impl Worker {
         let mut draft = None;
         if let Some(flags) = how.empty_flags {
             let deadline = if how.invalidate { DEAD } else { how.deadline.unwrap_or(0) };
-            let new = NewValue { flags, deadline, value_len: 0, base64_key: false };
+            let new = NewValue { flags, deadline, value_len: 0, base64_key: how.base64_key };
             match self.reserve(key, &new) {
                 Ok(reserved) => draft = Some(reserved),
                 Err(error) => {

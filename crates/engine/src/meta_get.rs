@@ -127,9 +127,9 @@ impl Worker {
             }
             let new =
                 NewValue { flags: 0, deadline: DEAD, value_len: 0, base64_key: how.base64_key };
-            let mut draft = Some(self.reserve(key, &new).map_err(|error| {
+            let reserved = self.reserve(key, &new);
+            let mut draft = Some(reserved.inspect_err(|&error| {
                 self.refused(error);
-                error
             })?);
             let section = self.section();
             let applied = section.update(key.hash, key.bytes, |present| {

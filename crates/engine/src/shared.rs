@@ -93,37 +93,32 @@ impl Shared {
         counters
     }
 
-    /// `flush_all`: what is linked now, or when `exptime` comes, dies. 0, a negative and a past time mean now; a new
-    /// flush replaces a pending one.
-    pub(crate) fn flush(&self, exptime: i64, now_secs: u32) -> Result<(), FlushNotAllowed> {
+    /// Takes note of a `flush_all`: true when it is to be done now. 0, a negative and a past exptime mean now; a new flush
+    /// replaces a pending one.
+    pub(crate) fn schedule_flush(
+        &self,
+        exptime: i64,
+        now_secs: u32,
+    ) -> Result<bool, FlushNotAllowed> {
         if !self.settings.flush_enabled {
             return Err(FlushNotAllowed);
         }
         let at_secs = deadline_of(exptime, now_secs, self.settings.started_at_unix);
-        if at_secs > now_secs {
-            self.flush_at_secs.store(at_secs, Ordering::Relaxed);
-        } else {
-            self.flush_at_secs.store(0, Ordering::Relaxed);
-            self.store.flush();
-        }
-        Ok(())
+        let is_now = at_secs <= now_secs;
+        self.flush_at_secs.store(if is_now { 0 } else { at_secs }, Ordering::Relaxed);
+        Ok(is_now)
     }
 
-    /// Does a pending flush whose time has come. Called by every worker once a turn; one of them does it.
+    /// Whether a pending flush has come due and is the caller's to do. Asked by every worker once a turn; one is told so.
     #[inline]
-    pub(crate) fn flush_if_due(&self, now_secs: u32) {
+    pub(crate) fn takes_flush(&self, now_secs: u32) -> bool {
         let at_secs = self.flush_at_secs.load(Ordering::Relaxed);
-        if at_secs != 0 && at_secs <= now_secs {
-            let claim = self.flush_at_secs.compare_exchange(
-                at_secs,
-                0,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            if claim.is_ok() {
-                self.store.flush();
-            }
-        }
+        at_secs != 0
+            && at_secs <= now_secs
+            && self
+                .flush_at_secs
+                .compare_exchange(at_secs, 0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 }
 

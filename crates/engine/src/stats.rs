@@ -39,8 +39,6 @@ counters! {
     CmdSet = "cmd_set",
     /// `touch` and `gat`.
     CmdTouch = "cmd_touch",
-    /// Times a connection gave way after `-R` commands.
-    ConnYields = "conn_yields",
     /// `decr` on an absent key.
     DecrMisses = "decr_misses",
     /// `delete` of an absent key.

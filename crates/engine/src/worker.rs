@@ -42,7 +42,9 @@ impl Worker {
     /// Start of a turn: sets this thread's clock, in seconds since start, and does a flush that has come due.
     pub fn begin_turn(&self, now_secs: u32) {
         self.participant.begin_turn(now_secs);
-        self.shared.flush_if_due(now_secs);
+        if self.shared.takes_flush(now_secs) {
+            self.participant.flush();
+        }
     }
 
     /// Between connections: nothing found earlier is held any more.
@@ -114,10 +116,13 @@ impl Worker {
     /// Under `-F`; it is counted all the same.
     pub fn flush_all(&self, exptime: i64) -> Result<(), FlushNotAllowed> {
         self.count(Counter::CmdFlush);
-        self.shared.flush(exptime, self.now_secs())
+        if self.shared.schedule_flush(exptime, self.now_secs())? {
+            self.participant.flush();
+        }
+        Ok(())
     }
 
-    /// Counts what only the protocol knows (logins, meta commands, yields).
+    /// Counts what only the protocol knows (logins, meta commands).
     #[inline]
     pub fn count(&self, counter: Counter) {
         self.counters.add(counter);
