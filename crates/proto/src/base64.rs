@@ -61,3 +61,56 @@ fn digit_of(bits: u32) -> u8 {
         _ => b'/',
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+        decode(text, &mut KeyBuf::new()).map(<[u8]>::to_vec)
+    }
+
+    /// RFC 4648, section 10.
+    #[test]
+    fn the_vectors_of_the_rfc() {
+        let vectors: [(&[u8], &[u8]); 6] = [
+            (b"f", b"Zg=="),
+            (b"fo", b"Zm8="),
+            (b"foo", b"Zm9v"),
+            (b"foob", b"Zm9vYg=="),
+            (b"fooba", b"Zm9vYmE="),
+            (b"foobar", b"Zm9vYmFy"),
+        ];
+        for (bytes, text) in vectors {
+            let mut out = Vec::new();
+            encode(bytes, &mut out);
+            assert_eq!(out, text);
+            assert_eq!(decoded(text).as_deref(), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn every_byte_survives() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for key in bytes.chunks(186).chain(bytes.windows(7)) {
+            let mut text = Vec::new();
+            encode(key, &mut text);
+            assert_eq!(decoded(&text).as_deref(), Some(key));
+        }
+    }
+
+    #[test]
+    fn what_is_not_base64_is_refused() {
+        let refused: [&[u8]; 10] =
+            [b"", b"=", b"==", b"====", b"A", b"AA", b"AAA", b"A===", b"A-_A", b"AA=A"];
+        for text in refused {
+            assert_eq!(decoded(text), None, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn the_encoded_text_is_limited_to_a_keys_length() {
+        assert_eq!(decoded(&[b'A'; 248]).map(|key| key.len()), Some(186));
+        assert_eq!(decoded(&[b'A'; 252]), None);
+    }
+}

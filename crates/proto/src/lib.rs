@@ -1,15 +1,18 @@
 //! memcached's wire formats: bytes to requests, replies to bytes.
 //!
-//!     bytes -> text::parse   -> Request (classic, or meta within it) -> reply, meta::reply -> bytes
-//!           -> binary::parse -> Request                              -> binary::reply      -> bytes
-//!     datagram -> udp::parse -> the same two
+//! ```text
+//! bytes -> text::parse   -> Request (classic, or meta within it) -> reply, meta::reply -> bytes
+//!       -> binary::parse -> Request                              -> binary::reply      -> bytes
+//! datagram -> udp::parse -> the same two
+//! ```
 //!
 //! # Laws
 //!
 //! 1. Parsers are total: any bytes give a request, an error, or "incomplete"; none panics.
 //! 2. The same bytes give the same requests however the reads cut them.
 //! 3. Numbers come only through [`number`]: exact digits, no overflow, nothing after them.
-//! 4. A value whose length is known is never read as commands, not even when its line is refused.
+//! 4. A value whose length is known is never read as commands, not even when its line is refused (for other than too
+//!    few words).
 //! 5. There is no socket and no clock here, and no allocation but the growth of the caller's reply buffer.
 //!
 //! The first byte of a connection (over UDP: of a datagram) says which protocol is spoken: see [`Wire::of`].

@@ -42,21 +42,19 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
 /// Reads a stored value as a counter, by `strtoull`'s rules as memcached applies them.
 ///
 /// White space and one `+` may come first; the number ends at the end of the value or at white space, and what
-/// follows that is ignored (so a value padded with spaces counts). At most 20 bytes long. `None` for anything
-/// else: empty, negative, fractional, hexadecimal, over 2^64-1.
+/// follows that is ignored (so a value padded with spaces counts). `None` for anything else: empty, negative,
+/// fractional, hexadecimal, over 2^64-1, or of more than 20 digits.
 #[must_use]
 pub fn parse_stored(value: &[u8]) -> Option<u64> {
-    if value.len() > STORED_BYTES_MAX {
-        return None;
-    }
-    let unpadded = value.trim_ascii_start();
-    let digits = unpadded.strip_prefix(b"+").unwrap_or(unpadded);
-    let end = digits.iter().position(|byte| is_space(*byte)).unwrap_or(digits.len());
-    parse_u64(digits.get(..end)?)
+    let start = value.iter().position(|byte| !is_space(*byte))?;
+    let unpadded = value.get(start..)?;
+    let number = unpadded.strip_prefix(b"+").unwrap_or(unpadded);
+    let end = number.iter().position(|byte| is_space(*byte)).unwrap_or(number.len());
+    number.get(..end).filter(|digits| digits.len() <= STORED_DIGITS_MAX).and_then(parse_u64)
 }
 
-/// The longest value that counts as a number: the digits of 2^64-1.
-pub const STORED_BYTES_MAX: usize = 20;
+/// The digits of 2^64-1.
+const STORED_DIGITS_MAX: usize = 20;
 
 /// Appends `number` in decimal.
 #[inline]
@@ -73,4 +71,90 @@ pub fn write_i64(out: &mut Vec<u8>, number: i64) {
 /// `isspace` of the C locale: `u8::is_ascii_whitespace` leaves out the vertical tab.
 const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_and_nothing_else() {
+        assert_eq!(parse_u64(b"0"), Some(0));
+        assert_eq!(parse_u64(b"007"), Some(7));
+        assert_eq!(parse_u64(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(parse_u64(b"00000000000000000000000000001"), Some(1));
+        let refused: [&[u8]; 13] = [
+            b"",
+            b"+5",
+            b"-1",
+            b"-0",
+            b" 5",
+            b"5 ",
+            b"5\r",
+            b"0x10",
+            b"1x",
+            b"1.5",
+            b"1e3",
+            b"18446744073709551616",
+            b"184467440737095516150",
+        ];
+        for text in refused {
+            assert_eq!(parse_u64(text), None, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn narrower_numbers_do_not_wrap() {
+        assert_eq!(parse_u32(b"4294967295"), Some(u32::MAX));
+        assert_eq!(parse_u32(b"4294967296"), None);
+        assert_eq!(parse_i64(b"9223372036854775807"), Some(i64::MAX));
+        assert_eq!(parse_i64(b"9223372036854775808"), None);
+    }
+
+    #[test]
+    fn only_signed_numbers_begin_with_minus() {
+        assert_eq!(parse_i64(b"-1"), Some(-1));
+        assert_eq!(parse_i64(b"-9223372036854775808"), Some(i64::MIN));
+        let refused: [&[u8]; 6] = [b"-", b"--1", b"+1", b"- 1", b"-9223372036854775809", b"-1 "];
+        for text in refused {
+            assert_eq!(parse_i64(text), None, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn stored_numbers_may_be_padded_and_signed_plus() {
+        let counters: [(&[u8], u64); 12] = [
+            (b"0", 0),
+            (b"99 ", 99),
+            (b"5 6", 5),
+            (b" 7", 7),
+            (b"+8", 8),
+            (b" \t+9\r\n", 9),
+            (b"18446744073709551615", u64::MAX),
+            (b"10\x0b", 10),
+            (b"\x0b11", 11),
+            (b"00000000000000000012", 12),
+            (b"                         13                        ", 13),
+            (b"+18446744073709551615", u64::MAX),
+        ];
+        for (value, number) in counters {
+            assert_eq!(parse_stored(value), Some(number), "{}", value.escape_ascii());
+        }
+        let others: [&[u8]; 11] = [
+            b"",
+            b" ",
+            b"+",
+            b"-1",
+            b"1.5",
+            b"0x10",
+            b"5x",
+            b"+ 5",
+            b"++5",
+            b"18446744073709551616",
+            b"000000000000000000001",
+        ];
+        for value in others {
+            assert_eq!(parse_stored(value), None, "{}", value.escape_ascii());
+        }
+    }
 }

@@ -35,6 +35,21 @@ pub const OUT_OF_MEMORY_STORING: &[u8] = b"SERVER_ERROR out of memory storing ob
 /// No memory for the new number of incr or decr.
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
 
+/// Refused for the number of connections; sent before closing.
+pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
+/// `flush_all` under `-F`.
+pub const FLUSH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR flush_all not allowed\r\n";
+/// A command before the token login of `-Y`.
+pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
+/// A login with an unknown user or a wrong password.
+pub const AUTH_FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
+/// A login whose token is longer than a token may be.
+pub const AUTH_TOKEN_TOO_LONG: &[u8] = b"CLIENT_ERROR auth token too long\r\n";
+/// A login whose token is not `user password`.
+pub const AUTH_BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n";
+/// A login whose token does not end where its length says.
+pub const AUTH_BAD_END: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
+
 /// Appends `VALUE <key> <flags> <bytes> [<cas>]\r\n`; the value and [`CRLF`] are to follow.
 #[inline]
 pub fn write_value_header(

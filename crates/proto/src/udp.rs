@@ -40,3 +40,40 @@ pub const fn encode(frame: Frame) -> [u8; FRAME_BYTES] {
     let [count0, count1] = frame.count.to_be_bytes();
     [id0, id1, seq0, seq1, count0, count1, 0, 0]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_and_its_payload() {
+        let (frame, payload) = parse(b"\x12\x34\0\0\0\x01\0\0get k\r\n").unwrap();
+        assert_eq!(frame, Frame { request_id: 0x1234, sequence: 0, count: 1 });
+        assert_eq!(payload, b"get k\r\n");
+    }
+
+    #[test]
+    fn the_reserved_bytes_are_ignored_and_answered_as_zero() {
+        let (frame, payload) = parse(b"\xff\xff\0\0\0\x01\x07\x08").unwrap();
+        assert_eq!(payload, b"");
+        assert_eq!(encode(frame), *b"\xff\xff\0\0\0\x01\0\0");
+        let second = Frame { request_id: 1, sequence: 0x0203, count: 0x0405 };
+        assert_eq!(encode(second), *b"\0\x01\x02\x03\x04\x05\0\0");
+    }
+
+    /// The second is CVE-2022-48571's datagram.
+    #[test]
+    fn short_and_split_datagrams_are_dropped() {
+        let dropped: [&[u8]; 6] = [
+            b"",
+            b"\0\x01\0\0\0\0\0\0\0",
+            b"\0\x01\0\0\0\x01\0",
+            b"\0\x01\0\0\0\x02\0\0get k\r\n",
+            b"\0\x01\0\x01\0\x01\0\0get k\r\n",
+            b"\0\x01\0\x01\0\x02\0\0get k\r\n",
+        ];
+        for datagram in dropped {
+            assert_eq!(parse(datagram), None, "{}", datagram.escape_ascii());
+        }
+    }
+}

@@ -16,3 +16,15 @@ const fn hex_digit(nibble: u8) -> u8 {
         _ => b'A' - 10 + nibble,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_unreserved_characters_stand_for_themselves() {
+        let mut out = Vec::new();
+        encode(b"aZ09-._~ %/\x00\n\xff", &mut out);
+        assert_eq!(out, b"aZ09-._~%20%25%2F%00%0A%FF");
+    }
+}

@@ -49,7 +49,8 @@ pub fn write_response(
     key: &[u8],
     value_len: u32,
 ) {
-    // Extras are at most 4 bytes and a key 250: our own lengths, not the peer's.
+    // Our own lengths, not the peer's: extras of at most 4 bytes, a key of 250 or the name of a statistic.
+    debug_assert!(extras.len() <= 4 && key.len() <= usize::from(u16::MAX), "a response too wide");
     let extras_len = u8::try_from(extras.len()).unwrap_or_default();
     let key_len = u16::try_from(key.len()).unwrap_or_default();
     let body_len = value_len.saturating_add(u32::from(extras_len) + u32::from(key_len));

@@ -109,13 +109,13 @@ fn judge<'b>(
     if key.len() > KEY_BYTES_MAX {
         return Err(flaw(Error::Format));
     }
-    let options = Options::parse(flags).map_err(flaw)?;
+    let (options, mode) = Options::parse(flags).map_err(flaw)?;
     let key = if options.base64 {
         base64::decode(key, key_buf).ok_or_else(|| flaw(Error::DecodingKey))?
     } else {
         key
     };
-    let command = with_mode(command, options.mode)?;
+    let command = with_mode(command, mode)?;
     Ok(Request { command, key, options, flags })
 }
 

@@ -12,8 +12,6 @@ use crate::{Error, meta::OPAQUE_BYTES_MAX};
 pub struct Options<'b> {
     /// `b`: the key came as base64, and is to be stored so marked.
     pub base64: bool,
-    /// `h`, `l` or `t`: something about the item as it was before this request is asked.
-    pub asks_history: bool,
     /// `I`: invalidate; `ms`: a lower cas stores as stale; `md`: mark stale instead of deleting.
     pub invalidate: bool,
     /// `q`: the commonplace answer is not sent; see [`super::reply::is_silent`].
@@ -34,8 +32,6 @@ pub struct Options<'b> {
     pub client_flags: Option<u32>,
     /// `J`: the number with which `ma` creates an item (needs `N`).
     pub initial: Option<u64>,
-    /// `M`, as it came; [`super::Command`] holds its meaning.
-    pub(super) mode: Option<&'b [u8]>,
     /// `N`: create an item that is missing, with this expiry time.
     pub autoviv_exptime: Option<i64>,
     /// `O`: returned as it is; at most 32 bytes.
@@ -47,9 +43,9 @@ pub struct Options<'b> {
 }
 
 impl<'b> Options<'b> {
-    /// Reads the flag words.
-    pub(super) fn parse(flags: Words<'b>) -> Result<Self, Error> {
-        let mut options = Self::default();
+    /// Reads the flag words. The argument of `M` is given apart: its meaning is in [`super::Command`].
+    pub(super) fn parse(flags: Words<'b>) -> Result<(Self, Option<&'b [u8]>), Error> {
+        let (mut options, mut mode) = (Self::default(), None);
         let mut seen = 0u128;
         for word in flags {
             let Some((letter, argument)) = word.split_first() else { continue };
@@ -61,9 +57,12 @@ impl<'b> Options<'b> {
                 return Err(Error::DuplicateFlag);
             }
             seen |= bit;
-            options.apply(*letter, argument)?;
+            match letter {
+                b'M' => mode = Some(argument),
+                _ => options.apply(*letter, argument)?,
+            }
         }
-        Ok(options)
+        Ok((options, mode))
     }
 
     fn apply(&mut self, letter: u8, argument: &'b [u8]) -> Result<(), Error> {
@@ -71,7 +70,6 @@ impl<'b> Options<'b> {
         let signed = || parse_i64(argument).map(Some).ok_or(Error::Token);
         match letter {
             b'b' => self.base64 = true,
-            b'h' | b'l' | b't' => self.asks_history = true,
             b'q' => self.quiet = true,
             b'u' => self.no_update = true,
             b'v' => self.value = true,
@@ -82,14 +80,13 @@ impl<'b> Options<'b> {
             b'E' => self.new_cas = unsigned()?,
             b'J' => self.initial = unsigned()?,
             b'F' => self.client_flags = Some(parse_u32(argument).ok_or(Error::Format)?),
-            b'M' => self.mode = Some(argument),
             b'N' => self.autoviv_exptime = signed()?,
             b'R' => self.recache_secs = signed()?,
             b'T' => self.exptime = signed()?,
             b'O' if argument.len() > OPAQUE_BYTES_MAX => return Err(Error::OpaqueTooLong),
             b'O' => self.opaque = Some(argument),
             // Only asked back, or a hint to proxies.
-            b'c' | b'f' | b'k' | b's' | b'L' | b'P' => {}
+            b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' | b'P' => {}
             _ => return Err(Error::InvalidFlag),
         }
         Ok(())

@@ -61,8 +61,8 @@ pub struct ItemFacts {
     pub won: bool,
 }
 
-/// Whether `q` keeps this reply from being sent: `EN` of mg, `HD` of the others. A reply with a value, and an error,
-/// is always sent.
+/// Whether `q` keeps this reply from being sent: `EN` of mg; of the others their success, which for `ma` may be a
+/// value. A value that `mg` found, and an error, are always sent.
 #[must_use]
 pub const fn is_silent(request: &Request<'_>, status: Status) -> bool {
     request.options.quiet
@@ -123,14 +123,17 @@ pub struct DebugFacts {
     pub class: u64,
     /// Bytes it takes in memory, header and all.
     pub item_bytes: usize,
+    /// It was stored under a base64 key, and so is shown by it.
+    pub key_is_base64: bool,
 }
 
-/// Appends the answer to `me`: `ME <key> exp=.. la=.. cas=.. fetch=.. cls=.. size=..`.
+/// Appends the answer to `me`: `ME <key> exp=.. la=.. cas=.. fetch=.. cls=.. size=..`. On a miss `me` answers
+/// [`Status::Miss`].
 ///
-/// `key` is printed as it came in the request; with `b`, in base64.
+/// The key is in base64 if it came so or was stored so.
 pub fn write_debug(out: &mut Vec<u8>, request: &Request<'_>, facts: &DebugFacts) {
     out.extend_from_slice(b"ME ");
-    if request.options.base64 {
+    if request.options.base64 || facts.key_is_base64 {
         base64::encode(request.key, out);
     } else {
         out.extend_from_slice(request.key);

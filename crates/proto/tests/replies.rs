@@ -1,0 +1,47 @@
+//! Classic replies, byte for byte.
+
+use proto::{Error, reply};
+
+#[test]
+fn value_lines() {
+    let mut out = Vec::new();
+    reply::write_value_header(&mut out, b"k", u32::MAX, 0, None);
+    reply::write_value_header(&mut out, b"key", 0, 1_048_576, Some(u64::MAX));
+    assert_eq!(out, b"VALUE k 4294967295 0\r\nVALUE key 0 1048576 18446744073709551615\r\n");
+}
+
+#[test]
+fn numbers_versions_and_statistics() {
+    let mut out = Vec::new();
+    reply::write_number(&mut out, u64::MAX);
+    reply::write_version(&mut out, "1.6.45");
+    reply::write_stat(&mut out, b"version", b"1.6.45");
+    reply::write_stat_u64(&mut out, b"pid", 12);
+    assert_eq!(
+        out,
+        b"18446744073709551615\r\nVERSION 1.6.45\r\nSTAT version 1.6.45\r\nSTAT pid 12\r\n"
+    );
+}
+
+/// Clients compare whole lines; these are memcached's.
+#[test]
+fn error_lines_are_memcacheds() {
+    let lines = [
+        (Error::ArithmeticFlag, "CLIENT_ERROR invalid or duplicate flag"),
+        (Error::ArithmeticMode, "CLIENT_ERROR invalid mode for ma M token"),
+        (Error::Command, "ERROR"),
+        (Error::DecodingKey, "CLIENT_ERROR error decoding key"),
+        (Error::Delta, "CLIENT_ERROR invalid numeric delta argument"),
+        (Error::DuplicateFlag, "CLIENT_ERROR duplicate flag"),
+        (Error::Exptime, "CLIENT_ERROR invalid exptime argument"),
+        (Error::Format, "CLIENT_ERROR bad command line format"),
+        (Error::InvalidFlag, "CLIENT_ERROR invalid flag"),
+        (Error::ManyFlags, "CLIENT_ERROR options flags are too long"),
+        (Error::OpaqueTooLong, "CLIENT_ERROR opaque token too long"),
+        (Error::StoreModeUnknown, "CLIENT_ERROR invalid mode for ms M token"),
+        (Error::Token, "CLIENT_ERROR bad token in command line format"),
+    ];
+    for (error, line) in lines {
+        assert_eq!(error.line(), format!("{line}\r\n").as_bytes(), "{error:?}");
+    }
+}

@@ -1,0 +1,360 @@
+//! Classic text requests: line rules, every command, exact errors. Each case runs at every cut.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use common::{single_bytes, text_events};
+use proto::text::{
+    Admin, AdminCommand, Arithmetic, BadRequest, Parsed, Request, Store, Words, parse,
+};
+use proto::{Error, KeyBuf, StoreMode};
+
+const FORMAT: &str = r"CLIENT_ERROR bad command line format\r\n silent=false swallow=0";
+const ERROR: &str = r"ERROR\r\n silent=false swallow=0";
+
+/// Asserts the events of `sent`, for every way of cutting it in two, and byte by byte.
+#[track_caller]
+fn check(sent: &[u8], want: &[&str]) {
+    for cut in 0..=sent.len() {
+        let (first, second) = sent.split_at(cut);
+        assert_eq!(text_events(&[first, second]), want, "{} cut at {cut}", sent.escape_ascii());
+    }
+    assert_eq!(text_events(&single_bytes(sent)), want, "{} by bytes", sent.escape_ascii());
+}
+
+/// Asserts the one request that `line` is.
+#[track_caller]
+fn check_request(line: &[u8], want: Request<'_>) {
+    for end in [b"\r\n".as_slice(), b"\n", b"   \r\n", b" \n"] {
+        let sent = [line, end].concat();
+        let consumed = sent.len();
+        let want = Parsed::Request { request: want.clone(), consumed };
+        assert_eq!(parse(&sent, &mut KeyBuf::new()), want, "{}", sent.escape_ascii());
+    }
+}
+
+/// Asserts that `line` is refused.
+#[track_caller]
+fn check_bad(line: &[u8], error: Error, swallow: u64, silent: bool) {
+    let sent = [line, b"\r\n"].concat();
+    let consumed = sent.len();
+    let want = Parsed::Bad(BadRequest { error, consumed, swallow, silent });
+    assert_eq!(parse(&sent, &mut KeyBuf::new()), want, "{}", sent.escape_ascii());
+}
+
+fn get(exptime: Option<i64>, with_cas: bool) -> String {
+    format!("Get(GetLine {{ exptime: {exptime:?}, with_cas: {with_cas}, state: NoKey }})")
+}
+
+const STORE: Store<'_> = Store {
+    mode: StoreMode::Set,
+    key: b"k",
+    flags: 1,
+    exptime: 2,
+    len: 3,
+    cas: None,
+    noreply: false,
+};
+
+#[test]
+fn storage_commands() {
+    let modes: [(&[u8], StoreMode); 5] = [
+        (b"set", StoreMode::Set),
+        (b"add", StoreMode::Add),
+        (b"replace", StoreMode::Replace),
+        (b"append", StoreMode::Append),
+        (b"prepend", StoreMode::Prepend),
+    ];
+    for (command, mode) in modes {
+        let line = [command, b" k 1 2 3"].concat();
+        check_request(&line, Request::Store(Store { mode, ..STORE }));
+        let quiet = [command, b" k 1 2 3 noreply"].concat();
+        check_request(&quiet, Request::Store(Store { mode, noreply: true, ..STORE }));
+    }
+    let cas = Store { cas: Some(u64::MAX), ..STORE };
+    check_request(b"cas k 1 2 3 18446744073709551615", Request::Store(cas));
+    let quiet = Store { noreply: true, ..cas };
+    check_request(b"cas k 1 2 3 18446744073709551615 noreply", Request::Store(quiet));
+}
+
+#[test]
+fn storage_numbers_at_their_limits() {
+    let store = Store { flags: u32::MAX, exptime: i64::MIN, len: 0x7fff_fffd, ..STORE };
+    check_request(b"set k 4294967295 -9223372036854775808 2147483645", Request::Store(store));
+    let late = Store { exptime: 1 << 32, ..STORE };
+    check_request(b"set k 1 4294967296 3", Request::Store(late));
+    check_request(b"set k 01 002 0003", Request::Store(STORE));
+}
+
+/// CVE-2009-2415 and the wrap in mcrouter d6ab87fa: a length is a number we can hold, or the line is refused.
+#[test]
+fn a_length_that_is_none_is_told_even_to_noreply() {
+    for len in [
+        "x",
+        "-1",
+        "+3",
+        "3.0",
+        "0x3",
+        "2147483646",
+        "2147483647",
+        "2147483648",
+        "4294967293",
+        "4294967295",
+        "4294967296",
+        "18446744073709551615",
+        "18446744073709551616",
+    ] {
+        check_bad(format!("set k 1 2 {len}").as_bytes(), Error::Format, 0, false);
+        check_bad(format!("set k 1 2 {len} noreply").as_bytes(), Error::Format, 0, false);
+        check_bad(format!("cas k 1 2 {len} 5").as_bytes(), Error::Format, 0, false);
+    }
+}
+
+#[test]
+fn a_bad_line_with_a_good_length_swallows_its_data() {
+    for words in ["k x 2 3", "k 4294967296 2 3", "k -1 2 3", "k +1 2 3", "k 1 x 3", "k 1 + 3"] {
+        check_bad(format!("set {words}").as_bytes(), Error::Format, 5, false);
+        check_bad(format!("set {words} noreply").as_bytes(), Error::Format, 5, true);
+        check_bad(format!("cas {words} 9").as_bytes(), Error::Format, 5, false);
+    }
+    check_bad(b"cas k 1 2 3 x", Error::Format, 5, false);
+    check_bad(b"cas k 1 2 3 -1 noreply", Error::Format, 5, true);
+    let long = "k".repeat(251);
+    check_bad(format!("set {long} 1 2 3").as_bytes(), Error::Format, 5, false);
+    check_bad(format!("add {long} 1 2 3 noreply").as_bytes(), Error::Format, 5, true);
+    check(
+        b"set k x 0 8\r\nversion\n\r\nversion\r\n",
+        &[r"CLIENT_ERROR bad command line format\r\n silent=false swallow=10", "Version"],
+    );
+}
+
+#[test]
+fn too_few_words_swallow_nothing() {
+    for line in [
+        "set",
+        "set k",
+        "set k 1",
+        "set k 1 2",
+        "add k 1 2",
+        "cas k 1 2 3",
+        "cas k 1 2",
+        "get",
+        "gets",
+        "gat",
+        "gats",
+        "touch",
+        "touch k",
+        "incr",
+        "incr k",
+        "decr k",
+        "delete",
+    ] {
+        check_bad(line.as_bytes(), Error::Format, 0, false);
+    }
+    // `noreply` here stands where a word is missing.
+    check_bad(b"set k 1 2 noreply", Error::Format, 0, false);
+    check(b"cas foo 0 0 6 \r\nbarva2\r\n", &[FORMAT, ERROR]);
+}
+
+#[test]
+fn extra_words_are_ignored_and_noreply_is_the_last() {
+    check_request(b"set k 1 2 3 4 5 6", Request::Store(STORE));
+    check_request(b"set k 1 2 3 x noreply", Request::Store(Store { noreply: true, ..STORE }));
+    check_request(b"set k 1 2 3 noreply x", Request::Store(STORE));
+    let incr = Arithmetic { key: b"k", decrement: false, delta: 5, noreply: false };
+    check_request(b"incr k 5 9", Request::Arithmetic(incr));
+    check_request(b"version 1 2", Request::Version);
+    check_request(b"quit now", Request::Quit);
+}
+
+#[test]
+fn a_key_may_be_named_noreply() {
+    let store = Store { key: b"noreply", ..STORE };
+    check_request(b"set noreply 1 2 3", Request::Store(store));
+    check_request(b"delete noreply", Request::Delete { key: b"noreply", noreply: true });
+    check(b"get noreply\r\n", &[&get(None, false), "key noreply", "end"]);
+}
+
+#[test]
+fn delete_accepts_a_number_and_refuses_other_words() {
+    check_request(b"delete k", Request::Delete { key: b"k", noreply: false });
+    check_request(b"delete k 0", Request::Delete { key: b"k", noreply: false });
+    check_request(b"delete k 5 noreply", Request::Delete { key: b"k", noreply: true });
+    check_request(b"delete k noreply", Request::Delete { key: b"k", noreply: true });
+    check_bad(b"delete k a b c d e", Error::Format, 0, false);
+    check_bad(b"delete k x", Error::Format, 0, false);
+    check_bad(b"delete k 0 0", Error::Format, 0, false);
+    check_bad(b"delete k -1 noreply", Error::Format, 0, true);
+}
+
+#[test]
+fn arithmetic() {
+    let decr = Arithmetic { key: b"k", decrement: true, delta: u64::MAX, noreply: true };
+    check_request(b"decr k 18446744073709551615 noreply", Request::Arithmetic(decr));
+    for delta in ["-1", "+1", "1.5", "x", "18446744073709551616"] {
+        check_bad(format!("incr k {delta}").as_bytes(), Error::Delta, 0, false);
+        check_bad(format!("decr k {delta} noreply").as_bytes(), Error::Delta, 0, true);
+    }
+}
+
+#[test]
+fn touch_and_flush() {
+    check_request(b"touch k -1", Request::Touch { key: b"k", exptime: -1, noreply: false });
+    check_request(b"touch k 9 noreply", Request::Touch { key: b"k", exptime: 9, noreply: true });
+    check_bad(b"touch k x", Error::Exptime, 0, false);
+    check_bad(b"touch k 9223372036854775808 noreply", Error::Exptime, 0, true);
+    check_request(b"flush_all", Request::FlushAll { exptime: None, noreply: false });
+    check_request(b"flush_all noreply", Request::FlushAll { exptime: None, noreply: true });
+    check_request(b"flush_all -1", Request::FlushAll { exptime: Some(-1), noreply: false });
+    check_request(b"flush_all 9 noreply", Request::FlushAll { exptime: Some(9), noreply: true });
+    check_bad(b"flush_all x", Error::Exptime, 0, false);
+}
+
+#[test]
+fn administrators_commands_keep_their_words() {
+    let commands = [
+        ("cache_memlimit", AdminCommand::CacheMemlimit),
+        ("extstore", AdminCommand::Extstore),
+        ("lru", AdminCommand::Lru),
+        ("lru_crawler", AdminCommand::LruCrawler),
+        ("refresh_certs", AdminCommand::RefreshCerts),
+        ("shutdown", AdminCommand::Shutdown),
+        ("slabs", AdminCommand::Slabs),
+        ("stats", AdminCommand::Stats),
+        ("verbosity", AdminCommand::Verbosity),
+        ("watch", AdminCommand::Watch),
+    ];
+    for (name, command) in commands {
+        let line = format!("{name}  one two noreply\r\n");
+        let mut key_buf = KeyBuf::new();
+        let parsed = parse(line.as_bytes(), &mut key_buf);
+        let Parsed::Request { request: Request::Admin(admin), consumed } = parsed else {
+            panic!("{name}: {parsed:?}");
+        };
+        assert_eq!((admin.command, admin.noreply, consumed), (command, true, line.len()));
+        assert_eq!(admin.words.collect::<Vec<_>>(), [b"one", b"two"]);
+        let (bare, mut key_buf) = (format!("{name}\n"), KeyBuf::new());
+        let admin = Admin { command, words: Words::default(), noreply: false };
+        let want = Parsed::Request { request: Request::Admin(admin), consumed: bare.len() };
+        assert_eq!(parse(bare.as_bytes(), &mut key_buf), want);
+    }
+}
+
+#[test]
+fn keys_of_a_retrieval_one_at_a_time() {
+    check(b"get a\r\n", &[&get(None, false), "key a", "end"]);
+    check(b"gets a bb a\n", &[&get(None, true), "key a", "key bb", "key a", "end"]);
+    check(
+        b"get    a   b  \r\nversion\r\n",
+        &[&get(None, false), "key a", "key b", "end", "Version"],
+    );
+    check(b"gat 10 a b\r\n", &[&get(Some(10), false), "key a", "key b", "end"]);
+    check(b"gats   -1   a\n", &[&get(Some(-1), true), "key a", "end"]);
+    check(
+        b"get a\nget b\n",
+        &[&get(None, false), "key a", "end", &get(None, false), "key b", "end"],
+    );
+}
+
+#[test]
+fn a_retrieval_without_a_key_is_an_error() {
+    check(b"get\r\n", &[FORMAT]);
+    check(b"gat\n", &[FORMAT]);
+    check(b"gats \r\n", &[FORMAT]);
+    check(b"get \r\nmn\r\n", &[&get(None, false), "bad Format", MN]);
+    check(b"gets    \n", &[&get(None, true), "bad Format"]);
+    check(b"gat 10\r\n", &[&get(Some(10), false), "bad Format"]);
+}
+
+const MN: &str = "Meta(Request { command: NoOp, key: [], options: Options { base64: false, \
+    invalidate: false, quiet: false, no_update: false, value: false, drop_value: false, \
+    compare_cas: None, new_cas: None, delta: None, client_flags: None, initial: None, \
+    autoviv_exptime: None, opaque: None, recache_secs: None, exptime: None }, \
+    flags: Words { rest: [] } })";
+
+#[test]
+fn a_bad_exptime_refuses_the_whole_retrieval() {
+    let refused = "Get(GetLine { exptime: None, with_cas: false, state: Refused(Exptime) })";
+    check(b"gat x a b\r\nversion\r\n", &[refused, "bad Exptime", "Version"]);
+    check(b"gat +5 a\n", &[refused, "bad Exptime"]);
+}
+
+#[test]
+fn a_long_key_ends_a_retrieval_with_an_error() {
+    let (longest, long) = ("k".repeat(250), "k".repeat(251));
+    let (key, head) = (format!("key {longest}"), get(None, false));
+    check(format!("get {longest}\r\n").as_bytes(), &[&head, &key, "end"]);
+    check(format!("get {longest} {longest}\n").as_bytes(), &[&head, &key, &key, "end"]);
+    check(format!("get {long}\r\nversion\r\n").as_bytes(), &[&head, "bad Format", "Version"]);
+    check(format!("get a {long} b\r\n").as_bytes(), &[&head, "key a", "bad Format"]);
+    check(format!("get {longest}\r b\n").as_bytes(), &[&head, "bad Format"]);
+}
+
+/// CVE-2018-1000127 and CVE-2023-46852: the length of a line of keys, or of the spaces in it, costs nothing.
+#[test]
+fn a_retrieval_has_no_length_limit() {
+    let line = format!("get{}{}\r\n", " ".repeat(70_000), " a".repeat(70_000));
+    for size in [1, 7, 2048, 65_536] {
+        let events = text_events(&line.as_bytes().chunks(size).collect::<Vec<_>>());
+        assert_eq!(events.len(), 70_002);
+        assert_eq!(events.last().unwrap(), "end");
+    }
+}
+
+#[test]
+fn only_spaces_separate_and_any_other_byte_is_a_key() {
+    check(b"get a\tb\r\n", &[&get(None, false), r"key a\tb", "end"]);
+    check(b"get \0\x7f\xff\r \r\n", &[&get(None, false), r"key \x00\x7f\xff\r", "end"]);
+    check(b"get \r\r\n", &[&get(None, false), r"key \r", "end"]);
+    check(b"get\ta\r\n", &[ERROR]);
+}
+
+#[test]
+fn lines_that_are_no_command() {
+    check(b"\r\n", &[FORMAT]);
+    check(b"\nx\n \n", &[FORMAT, FORMAT, FORMAT]);
+    check(b"   \r\n", &[ERROR]);
+    check(b" get a\r\n", &[ERROR]);
+    check(b"GET a\r\nnope\r\nsetx k 0 0 1\r\n\0\0\r\n", &[ERROR; 4]);
+}
+
+/// A browser can be made to send lines of its own making; what it cannot help is to say HTTP first.
+#[test]
+fn http_is_hung_up_on() {
+    check(b"GET / HTTP/1.1\r\nset k 0 0 1\r\n", &["Http"]);
+    check(b"POST /x HTTP/2 \nversion\r\n", &["Http"]);
+    check(b"GET / FTP/1.1\r\n", &[ERROR]);
+    // What is a command of ours stays one.
+    check(b"get HTTP/1.1\r\n", &[&get(None, false), "key HTTP/1.1", "end"]);
+}
+
+#[test]
+fn a_line_of_2048_bytes_is_the_longest() {
+    let words = format!("version {}", "x".repeat(2040));
+    check(format!("{words}\n").as_bytes(), &["Version"]);
+    check(format!("{words}x\n").as_bytes(), &["LineTooLong"]);
+    check(&[0; 2049], &["LineTooLong"]);
+    check(&[0; 2048], &[]);
+    check(format!("gat {}1 k\r\n", " ".repeat(2044)).as_bytes(), &["LineTooLong"]);
+}
+
+#[test]
+fn values_are_not_lines() {
+    check(
+        b"set k 1 2 3\r\na\nb\r\nversion\r\n",
+        &[&format!("{:?}", Request::Store(STORE)), r"data a\nb\r\n", "Version"],
+    );
+}
+
+#[test]
+fn words_from_both_ends() {
+    let words = Words::new(b"  a bb   noreply  ");
+    assert_eq!(words.collect::<Vec<_>>(), [b"a".as_slice(), b"bb", b"noreply"]);
+    let (before, last) = words.split_last().unwrap();
+    assert_eq!(
+        (before.collect::<Vec<_>>(), last),
+        (vec![b"a".as_slice(), b"bb"], b"noreply".as_slice())
+    );
+    assert_eq!(Words::new(b"   ").split_last(), None);
+    assert!(Words::new(b"   ").is_empty() && !words.is_empty());
+}
