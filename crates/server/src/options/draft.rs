@@ -1,6 +1,7 @@
 //! What was said, flag by flag, before the pieces are judged together.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::listen::{Endpoint, Interface};
 use super::{
@@ -198,6 +199,7 @@ fn defaults(style: Style) -> Options {
         maxconns_fast: true,
         requests_per_turn: 20,
         idle_timeout: None,
+        stall_timeout: Some(Duration::from_secs(60)),
         udp_amplification: 32,
         protocol: Protocol::Auto,
         shutdown_command: false,

@@ -86,6 +86,16 @@ pub(super) const EXTENDED: &[Extended] = &[
             Ok(())
         },
     ),
+    own(
+        "stall_timeout",
+        Value::Required("secs"),
+        "60",
+        "close a connection that took none of its replies for this long; 0 for never",
+        |draft, text| {
+            draft.options.stall_timeout = seconds(text)?;
+            Ok(())
+        },
+    ),
     own("keep_tcp", Value::None, "", "with -s, listen on TCP and UDP as well", |draft, _| {
         draft.keep_tcp = true;
         Ok(())
@@ -116,8 +126,7 @@ pub(super) const EXTENDED: &[Extended] = &[
         "0, none",
         "close a connection that was silent for this long",
         |draft, text| {
-            let secs: u64 = number::number(text, 0..=0x7fff_ffff)?;
-            draft.options.idle_timeout = (secs > 0).then(|| Duration::from_secs(secs));
+            draft.options.idle_timeout = seconds(text)?;
             Ok(())
         },
     ),
@@ -281,6 +290,12 @@ fn apply_one(
             Err("is not an option of the -o list".to_owned())
         }
     }
+}
+
+/// A time limit in seconds; 0 is none.
+fn seconds(text: &str) -> Result<Option<Duration>, String> {
+    let secs: u64 = number::number(text, 0..=0x7fff_ffff)?;
+    Ok((secs > 0).then(|| Duration::from_secs(secs)))
 }
 
 const fn own(

@@ -69,6 +69,8 @@ pub struct Options {
     pub requests_per_turn: u32,
     /// A connection that was silent for this long is closed.
     pub idle_timeout: Option<Duration>,
+    /// A connection that took none of its replies for this long is closed: what it was to be sent holds memory.
+    pub stall_timeout: Option<Duration>,
     /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
     pub udp_amplification: u32,
     /// Which protocols are spoken (`-B`).
