@@ -1,0 +1,65 @@
+//! The cleaner's thread: calls the store's [`Cleaner`] until told to stop.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use store::{Cleaner, Step, Store};
+
+use super::{Clock, Failure};
+
+/// The running thread.
+#[derive(Debug)]
+pub(super) struct CleanerThread {
+    /// Dropped to stop it.
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl CleanerThread {
+    /// Starts it.
+    pub(super) fn start(store: &Arc<Store>, clock: Clock) -> Result<Self, Failure> {
+        let store = Arc::clone(store);
+        let (stop, stopped) = mpsc::channel();
+        let body = move || {
+            // There is room for it: the store was made for more threads than the workers.
+            let Some(mut cleaner) = Cleaner::new(&store) else { return };
+            loop {
+                let step = cleaner.step(clock.secs(), BUDGET);
+                if stopped.recv_timeout(pause_after(step)) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("cleaner".to_owned())
+            .spawn(body)
+            .map_err(|error| Failure::os(format!("cannot start the cleaner: {error}")))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Stops it and waits for its end.
+    pub(super) fn stop(self) {
+        drop(self.stop);
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Goes on at once while there is work, soon after some, and otherwise often enough for new bags.
+fn pause_after(step: Step) -> Duration {
+    match step {
+        Step { busy: true, .. } => Duration::ZERO,
+        Step { reclaimed: 1.., .. } => PAUSE_ACTIVE,
+        _ => PAUSE_IDLE,
+    }
+}
+
+/// Items looked at in one step: well under a millisecond of work.
+const BUDGET: usize = 2000;
+
+const PAUSE_ACTIVE: Duration = Duration::from_millis(2);
+
+const PAUSE_IDLE: Duration = Duration::from_millis(10);

@@ -1,0 +1,92 @@
+//! What the process may use: files, core files, locked memory, CPUs.
+
+use std::io;
+
+use rustix::mm::MlockAllFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{Failure, Log, lacks_right};
+use crate::options::Options;
+
+/// Raises the limits that the options need. To be called with all the rights the process will have.
+///
+/// # Errors
+///
+/// `-c` or `-r` asks for more than the system gives.
+pub(super) fn raise(options: &Options) -> Result<(), Failure> {
+    raise_files(options)?;
+    if options.core_dumps {
+        raise_core()?;
+    }
+    if options.lock_memory {
+        // Without the right to it, `mlockall` says whether what there is was enough.
+        let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+    }
+    Ok(())
+}
+
+/// `-k`. As with memcached, a refusal is a warning. Pages are locked when they come into use, so that address space
+/// which is merely reserved stays out of memory.
+pub(super) fn lock_memory(options: &Options, log: &Log) {
+    if !options.lock_memory {
+        return;
+    }
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if let Err(error) = rustix::mm::mlockall(flags) {
+        log.warning(format_args!("-k: memory is not locked: {error}"));
+    }
+}
+
+/// CPUs that the process may use, ascending.
+pub(super) fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// A file for each connection, and some for everything else.
+fn raise_files(options: &Options) -> Result<(), Failure> {
+    let listeners = options.tcp.len() + options.udp.len() * options.threads;
+    let others = FILES_RESERVED + options.threads * FILES_PER_WORKER + listeners;
+    let connections = options.connections_max as u64;
+    let wanted = connections.saturating_add(others as u64);
+    let now = getrlimit(Resource::Nofile);
+    if is_at_least(now.current, wanted) {
+        return Ok(());
+    }
+    let maximum = if is_at_least(now.maximum, wanted) { now.maximum } else { Some(wanted) };
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    let Err(error) = raised else { return Ok(()) };
+    // Not all connections come at once, and the reserve is generous: the hard limit will do if it holds them.
+    if lacks_right(&error.into()) && is_at_least(now.maximum, connections) {
+        let at_most = Rlimit { current: now.maximum, maximum: now.maximum };
+        if setrlimit(Resource::Nofile, at_most).is_ok() {
+            return Ok(());
+        }
+    }
+    Err(Failure::os(format!(
+        "-c {connections}: cannot have {wanted} open files ({error}); start as root, raise the limit or ask for fewer"
+    )))
+}
+
+fn raise_core() -> Result<(), Failure> {
+    if setrlimit(Resource::Core, Rlimit { current: None, maximum: None }).is_ok() {
+        return Ok(());
+    }
+    let maximum = getrlimit(Resource::Core).maximum;
+    let raised = setrlimit(Resource::Core, Rlimit { current: maximum, maximum });
+    if raised.is_err() || maximum == Some(0) {
+        return Err(Failure::os("-r: the system allows no core files".to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether a limit (`None`: none) admits `wanted`.
+fn is_at_least(limit: Option<u64>, wanted: u64) -> bool {
+    limit.is_none_or(|limit| limit >= wanted)
+}
+
+/// Standard streams, log, files being written, the acceptor's poller and bell, and spares.
+const FILES_RESERVED: usize = 32;
+
+/// A worker's poller, mailbox and spares.
+const FILES_PER_WORKER: usize = 4;

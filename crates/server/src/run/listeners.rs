@@ -1,0 +1,119 @@
+//! Binding what the options name, and telling which ports it became.
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use net::{Listen, ListenAddress, Sockets};
+
+use super::Failure;
+use crate::options::{Endpoint, Options};
+
+/// Binds TCP and UDP. Low ports need rights, so this comes first.
+pub(super) fn bind_network(options: &Options) -> Result<Sockets, Failure> {
+    let listen = Listen {
+        tcp: addresses(&options.tcp)?,
+        udp: addresses(&options.udp)?,
+        unix: None,
+        backlog: options.backlog,
+        udp_sockets: options.threads,
+    };
+    listen.bind().map_err(failed)
+}
+
+/// Binds the unix socket, as the user that the server runs as, who then owns it.
+pub(super) fn bind_unix(options: &Options, sockets: &mut Sockets) -> Result<(), Failure> {
+    let Some(path) = options.unix.path.clone() else { return Ok(()) };
+    let listen = Listen {
+        unix: Some((path, options.unix.mode)),
+        backlog: options.backlog,
+        ..Listen::default()
+    };
+    sockets.append(listen.bind().map_err(failed)?);
+    Ok(())
+}
+
+/// Writes the bound ports to `MEMCACHED_PORT_FILENAME` in memcached's form, in one piece: test suites wait for
+/// the file and read it once.
+pub(super) fn write_ports(options: &Options, sockets: &Sockets) -> Result<(), Failure> {
+    let Some(path) = &options.port_file else { return Ok(()) };
+    let mut text = String::new();
+    for address in sockets.addresses() {
+        let (kind, address) = match &**address {
+            ListenAddress::Tcp(address, _) => ("TCP", address),
+            ListenAddress::Udp(address, _) => ("UDP", address),
+            ListenAddress::Unix(_) => continue,
+        };
+        let family = if address.is_ipv4() { "INET" } else { "INET6" };
+        let _ = writeln!(text, "{kind} {family}: {}", address.port());
+    }
+    let mut part = path.clone().into_os_string();
+    part.push(".lck");
+    fs::write(&part, text)
+        .and_then(|()| fs::rename(&part, path))
+        .map_err(|error| Failure::os(format!("cannot write {}: {error}", path.display())))
+}
+
+fn addresses(endpoints: &[Endpoint]) -> Result<Vec<SocketAddr>, Failure> {
+    let mut found: Vec<SocketAddr> = Vec::new();
+    for endpoint in endpoints {
+        let mut resolved = resolve(endpoint)?;
+        // One address may come once for each socket type; ports that the system chooses all differ.
+        resolved.sort_unstable();
+        resolved.dedup();
+        resolved.retain(|address| address.port() == 0 || !found.contains(address));
+        found.append(&mut resolved);
+    }
+    Ok(found)
+}
+
+/// Every address of a host; every interface of a machine, IPv6 included where there is such a thing.
+fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Failure> {
+    let port = endpoint.port;
+    let Some(host) = &endpoint.host else {
+        let mut every = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
+        if has_ipv6() {
+            every.push(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
+        }
+        return Ok(every);
+    };
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    match (host.as_str(), port).to_socket_addrs() {
+        Ok(addresses) => Ok(addresses.collect()),
+        Err(error) => Err(Failure::os(format!("cannot listen on {host}: {error}"))),
+    }
+}
+
+fn has_ipv6() -> bool {
+    std::net::TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok()
+}
+
+fn failed(error: io::Error) -> Failure {
+    Failure::os(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str, port: u16) -> Endpoint {
+        Endpoint { host: Some(host.to_owned()), port }
+    }
+
+    #[test]
+    fn an_address_named_twice_is_bound_once() {
+        let twice = [at("127.0.0.1", 11211), at("127.0.0.1", 11211), at("::1", 11211)];
+        let want: Vec<SocketAddr> =
+            vec!["127.0.0.1:11211".parse().unwrap(), "[::1]:11211".parse().unwrap()];
+        assert_eq!(addresses(&twice), Ok(want));
+        assert_eq!(addresses(&[at("127.0.0.1", 0), at("127.0.0.1", 0)]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_a_system_error() {
+        assert_eq!(addresses(&[at("no-such-host.invalid", 1)]).unwrap_err().status, 71);
+    }
+}

@@ -1,0 +1,192 @@
+//! From options to a running server, and to its end.
+//!
+//! ```text
+//!     limits -> bind TCP, UDP -> drop rights -> bind unix socket -> store -> background -> threads -> ready
+//!     SIGTERM -> accept no more, answer what was read, close -> threads end -> pid file removed
+//! ```
+//!
+//! The order matters. Low ports need rights, so they are bound before the rights are dropped; the unix socket and
+//! the pid file belong to the user that the server runs as, so they come after. Whatever can fail comes before
+//! going to the background, where nobody reads stderr.
+
+mod background;
+mod cleaner;
+mod clock;
+mod limits;
+mod listeners;
+mod log;
+mod pid_file;
+mod privileges;
+mod signals;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::Control;
+use store::Store;
+
+use crate::options::{Affinity, Eviction, Options, Style};
+use cleaner::CleanerThread;
+use pid_file::PidFile;
+
+pub use clock::Clock;
+pub use log::Log;
+
+/// How long connections have, when the server ends, to take the replies to what was read from them.
+pub const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a server did not start, or did not end well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The exit status, memcached's where it has one.
+    pub status: u8,
+    /// A sentence for stderr.
+    pub message: String,
+}
+
+/// Runs a server until a signal or the `shutdown` command ends it. With `-d` the calling process ends here, and its
+/// child goes on.
+///
+/// # Errors
+///
+/// A [`Failure`] for whatever keeps the server from starting: nothing is left bound or running then.
+pub fn run(mut options: Options) -> Result<(), Failure> {
+    let log = Log::new(&options);
+    limits::raise(&options)?;
+    let identity = privileges::identity(&options, &log)?;
+    let mut sockets = listeners::bind_network(&options)?;
+    privileges::assume(&mut options, identity, &log)?;
+    listeners::bind_unix(&options, &mut sockets)?;
+    listeners::write_ports(&options, &sockets)?;
+    let cores = cores(&options)?;
+    let store = Store::new(store_config(&options))
+        .map_err(|error| Failure::os(format!("cannot make the cache: {error}")))?;
+    if options.daemon {
+        background::enter(&options)?;
+    }
+    let signals = signals::Caught::new()?;
+    let _pid_file = PidFile::write(&options, &log);
+    limits::lock_memory(&options, &log);
+
+    let clock = Clock::start();
+    let cleaner = CleanerThread::start(&store, clock)?;
+    let config = net_config(&options, cores);
+    let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(&store)));
+    let service = crate::session::Shared::new(&options, &store, clock);
+    let handle = net::start(sockets, &config, budget, move |worker, control| {
+        crate::session::Worker::new(&service, worker, control)
+    })
+    .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
+    let signals = signals.forward(handle.control().clone(), log)?;
+    announce(&options, handle.control(), &log);
+
+    handle.join();
+    drop(signals);
+    cleaner.stop();
+    log.detail(format_args!("ended"));
+    Ok(())
+}
+
+impl Failure {
+    /// A failure of the system, `EX_OSERR`.
+    fn os(message: String) -> Self {
+        Self { status: 71, message }
+    }
+}
+
+/// What connections hold counts towards the store's one memory limit.
+struct Charge(Arc<Store>);
+
+impl net::BufferBudget for Charge {
+    fn charge(&self, delta: isize) {
+        self.0.charge_buffers(i64::try_from(delta).unwrap_or(i64::MAX));
+    }
+}
+
+fn store_config(options: &Options) -> store::Config {
+    store::Config {
+        memory_bytes: options.memory_bytes,
+        item_bytes_max: options.item_bytes_max,
+        growth_factor: options.growth_factor,
+        chunk_bytes_min: options.chunk_bytes_min,
+        evict: options.evict,
+        policy: match options.eviction {
+            Eviction::Bag => store::Policy::Bag,
+            Eviction::Lru => store::Policy::Lru,
+        },
+        stripes: options.stripes,
+        huge_pages: options.huge_pages,
+        participants_max: options.threads + SPARE_PARTICIPANTS,
+        seed: random_seed(),
+    }
+}
+
+/// The CPUs of the workers in order.
+fn cores(options: &Options) -> Result<Option<Vec<usize>>, Failure> {
+    if options.affinity == Affinity::Unbound {
+        return Ok(None);
+    }
+    let allowed = limits::allowed_cpus()
+        .map_err(|error| Failure::os(format!("cannot tell which CPUs may be used: {error}")))?;
+    (0..options.threads)
+        .map(|worker| options.affinity.cpu(worker, &allowed))
+        .collect::<Result<Option<Vec<_>>, _>>()
+        .map_err(|message| Failure { status: crate::options::EXIT_USAGE, message })
+}
+
+fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
+    let share = options.memory_bytes / BUFFER_SHARE;
+    let share = usize::try_from(share).unwrap_or(usize::MAX) / options.threads;
+    net::Config {
+        workers: options.threads,
+        affinity: cores,
+        max_connections: options.connections_max,
+        rejects_when_full: options.maxconns_fast,
+        idle_timeout: options.idle_timeout,
+        stall_timeout: options.stall_timeout,
+        buffer_bytes_max: share.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX),
+        ..net::Config::default()
+    }
+}
+
+/// Tells the service manager that clients may come, and the operator where.
+fn announce(options: &Options, control: &Control, log: &Log) {
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        log.warning(format_args!("the service manager was not told: {error}"));
+    }
+    let addresses: Vec<_> = control.listeners().iter().map(ToString::to_string).collect();
+    let line = format!(
+        "listening on {}; {} MB, {} workers",
+        addresses.join(", "),
+        options.memory_bytes >> 20,
+        options.threads
+    );
+    match options.style {
+        Style::Holdall => log.always(format_args!("{line}")),
+        Style::Memcached => log.detail(format_args!("{line}")),
+    }
+}
+
+/// A seed that a client cannot guess: std's hasher is keyed by the system's random numbers.
+fn random_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Whether an error says that a right is lacking.
+fn lacks_right(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// Threads beside the workers that use the store: the cleaner, and whoever dumps keys.
+const SPARE_PARTICIPANTS: usize = 8;
+
+/// Connections may hold this part of the memory limit, in their buffers.
+const BUFFER_SHARE: u64 = 8;
+
+/// Least buffers of one worker: a few clients that ask for much and read slowly.
+const BUFFER_BYTES_MIN: usize = 2 << 20;
+
+/// Most buffers of one worker.
+const BUFFER_BYTES_MAX: usize = 256 << 20;

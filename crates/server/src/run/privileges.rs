@@ -1,0 +1,68 @@
+//! Whom the server runs as.
+//!
+//! A server started as root becomes the user of `-u` once its ports are bound. Without `-u`, memcached refuses, and so
+//! does a server run under that name; `holdall serve` becomes `nobody` where there is one. Exit statuses are memcached's.
+
+use nix::unistd::{Uid, User, setgid, setgroups, setuid};
+
+use super::{Failure, Log};
+use crate::options::{EXIT_USAGE, Options, Style};
+
+/// The user to become; `None` to stay.
+pub(super) fn identity(options: &Options, log: &Log) -> Result<Option<User>, Failure> {
+    if !Uid::effective().is_root() && !Uid::current().is_root() {
+        return Ok(None);
+    }
+    match (&options.user, options.style) {
+        (Some(name), _) => match User::from_name(name) {
+            Ok(Some(user)) => Ok(Some(user)),
+            Ok(None) => Err(Failure {
+                status: EXIT_NO_USER,
+                message: format!("-u {name}: there is no such user"),
+            }),
+            Err(error) => Err(Failure::os(format!("-u {name}: {error}"))),
+        },
+        (None, Style::Memcached) => Err(Failure {
+            status: EXIT_USAGE,
+            message: "can't run as root without the -u switch".to_owned(),
+        }),
+        (None, Style::Holdall) => match User::from_name(DEFAULT_USER) {
+            Ok(Some(user)) => {
+                log.warning(format_args!(
+                    "started as root: becoming {DEFAULT_USER}; -u names another user"
+                ));
+                Ok(Some(user))
+            }
+            _ => {
+                log.warning(format_args!(
+                    "running as root: there is no user {DEFAULT_USER}; -u names one"
+                ));
+                Ok(None)
+            }
+        },
+    }
+}
+
+/// Becomes `user`, for good: real, effective and saved ids, and no supplementary groups. Must be called while there is
+/// one thread.
+pub(super) fn assume(options: &mut Options, user: Option<User>, log: &Log) -> Result<(), Failure> {
+    let Some(user) = user.filter(|user| !user.uid.is_root()) else { return Ok(()) };
+    let assumed = setgroups(&[]).and_then(|()| setgid(user.gid)).and_then(|()| setuid(user.uid));
+    assumed.map_err(|error| Failure::os(format!("cannot become user {}: {error}", user.name)))?;
+    log.detail(format_args!("running as {}", user.name));
+    options.user = Some(user.name);
+    if options.core_dumps {
+        // The kernel turned them off with the change of user.
+        let dumpable = rustix::process::DumpableBehavior::Dumpable;
+        if let Err(error) = rustix::process::set_dumpable_behavior(dumpable) {
+            log.warning(format_args!("-r: no core files after the change of user: {error}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whom root becomes when nobody is named.
+const DEFAULT_USER: &str = "nobody";
+
+/// `EX_NOUSER`, as memcached.
+const EXIT_NO_USER: u8 = 67;

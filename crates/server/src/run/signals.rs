@@ -1,0 +1,82 @@
+//! Signals: how a running server is told to end.
+//!
+//! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP changes nothing: there is
+//! nothing to reload yet, and a service manager that sends it must not stop the cache.
+
+use std::thread::{self, JoinHandle};
+
+use net::Control;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::{Handle, Signals};
+
+use super::{DRAIN_PATIENCE, Failure, Log};
+
+/// Signals caught, and kept until somebody listens.
+#[derive(Debug)]
+pub(super) struct Caught {
+    signals: Signals,
+}
+
+/// The thread that acts on them; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Forwarding {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Caught {
+    /// From here on no signal of these ends the process by itself.
+    pub(super) fn new() -> Result<Self, Failure> {
+        let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
+            .map_err(|error| Failure::os(format!("cannot catch signals: {error}")))?;
+        Ok(Self { signals })
+    }
+
+    /// Acts on signals, those already caught first.
+    pub(super) fn forward(mut self, control: Control, log: Log) -> Result<Forwarding, Failure> {
+        let handle = self.signals.handle();
+        let body = move || {
+            let mut is_ending = false;
+            for signal in self.signals.forever() {
+                match signal {
+                    SIGHUP => log.detail(format_args!("SIGHUP: nothing to reload")),
+                    _ if is_ending => {
+                        log.detail(format_args!("{}: ending at once", name_of(signal)));
+                        control.stop();
+                    }
+                    _ => {
+                        log.detail(format_args!("{}: ending", name_of(signal)));
+                        // A service manager that is not there need not know.
+                        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+                        control.drain(DRAIN_PATIENCE);
+                        is_ending = true;
+                    }
+                }
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(body)
+            .map_err(|error| Failure::os(format!("cannot start the signal thread: {error}")))?;
+        Ok(Forwarding { handle, thread: Some(thread) })
+    }
+}
+
+impl Drop for Forwarding {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) = self.thread.take() {
+            // It only forwards; should it have panicked, the server has ended all the same.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn name_of(signal: i32) -> &'static str {
+    match signal {
+        SIGINT => "SIGINT",
+        SIGTERM => "SIGTERM",
+        SIGUSR1 => "SIGUSR1",
+        _ => "signal",
+    }
+}
