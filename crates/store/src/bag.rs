@@ -60,8 +60,6 @@ pub(crate) struct Bag {
     first: AtomicU32,
     tail: AtomicU32,
     blocks: AtomicU32,
-    /// Items in it.
-    live: AtomicU32,
     opened_tick: AtomicU32,
     closed_tick: AtomicU32,
     opened_secs: AtomicU32,
@@ -116,9 +114,16 @@ impl BagList {
         self.id
     }
 
-    /// Whether any bag has items.
-    pub(crate) fn has_items(&self) -> bool {
-        self.bags.iter().any(|bag| bag.live() > 0)
+    /// The oldest bag with an item in it. What lies before the eviction cursor is known to be gone.
+    pub(crate) fn oldest_with_items(&self, order: &Order, blocks: &Blocks) -> Option<u8> {
+        let mut from = order.evict;
+        for &index in &order.queue {
+            if !self.bag(index).is_empty_from(blocks, from) {
+                return Some(index);
+            }
+            from = Cursor::default();
+        }
+        None
     }
 
     pub(crate) fn bag(&self, index: u8) -> &Bag {
@@ -156,8 +161,6 @@ impl BagList {
             if tail != 0
                 && let Some(position) = blocks.claim(tail)
             {
-                // Counted before it can be seen, so that the count never falls below the truth.
-                bag.live.fetch_add(1, Ordering::Relaxed);
                 // Release: pairs with `Blocks::item`.
                 blocks.slot(position).store(item, Ordering::Release);
                 return Some(position);
@@ -202,10 +205,10 @@ impl BagList {
         true
     }
 
-    /// Frees a closed bag without items.
+    /// Frees a settled bag without items.
     pub(crate) fn free(&self, order: &mut Order, blocks: &Blocks, index: u8) {
         let bag = self.bag(index);
-        debug_assert!(bag.live() == 0 && index != self.newest());
+        debug_assert!(index != self.newest() && bag.is_empty_from(blocks, Cursor::default()));
         let mut block = bag.first.swap(0, Ordering::Relaxed);
         bag.tail.store(0, Ordering::Relaxed);
         bag.blocks.store(0, Ordering::Relaxed);
@@ -253,15 +256,25 @@ impl BagList {
 }
 
 impl Bag {
-    /// Items in it.
-    pub(crate) fn live(&self) -> u32 {
-        // Acquire: pairs with `left`, so that whoever left has done with the bag's blocks.
-        self.live.load(Ordering::Acquire)
+    /// Items in it, by looking at every slot.
+    pub(crate) fn items(&self, blocks: &Blocks) -> u32 {
+        let (mut at, mut items) = (Cursor::default(), 0);
+        while let Some((position, after)) = self.step(blocks, at) {
+            at = after;
+            items += u32::from(blocks.slot(position).load(Ordering::Relaxed) != 0);
+        }
+        items
     }
 
-    /// An item's slot was cleared.
-    pub(crate) fn left(&self) {
-        self.live.fetch_sub(1, Ordering::Release);
+    /// Whether there is no item at or after `cursor`.
+    pub(crate) fn is_empty_from(&self, blocks: &Blocks, mut cursor: Cursor) -> bool {
+        while let Some((position, after)) = self.step(blocks, cursor) {
+            if blocks.slot(position).load(Ordering::Relaxed) != 0 {
+                return false;
+            }
+            cursor = after;
+        }
+        true
     }
 
     /// Slots handed out.

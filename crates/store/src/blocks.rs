@@ -111,6 +111,12 @@ impl Blocks {
         &self.words[position as usize]
     }
 
+    /// Fetches the line that an item's leaving from this position touches.
+    #[inline]
+    pub(crate) fn prefetch(&self, position: Position) {
+        crate::region::prefetch(self.slot(position));
+    }
+
     /// Position of the block's slot `index`.
     pub(crate) fn position(block: BlockId, index: u32) -> Position {
         block * WORDS + HEADER_WORDS + index

@@ -38,7 +38,11 @@ pub(crate) struct Local {
     now_secs: Cell<u32>,
     /// The recency mark of the present: tick and second.
     recency: Cell<u32>,
+    /// Unlinked since the last announcement, not yet dated: one fence dates them all.
+    unlinked: RefCell<Vec<ChunkRef>>,
     retired: RefCell<VecDeque<Retired>>,
+    /// Chunks on their way back to the slabs; empty between calls.
+    free: RefCell<Vec<ChunkRef>>,
     /// Past their grace period, but still pinned by a sender.
     pinned: RefCell<Vec<ChunkRef>>,
     /// Cas uniques reserved for this thread.
@@ -68,7 +72,9 @@ impl Participant {
             online: Cell::new(false),
             now_secs: Cell::new(0),
             recency: Cell::new(0),
+            unlinked: RefCell::new(Vec::with_capacity(256)),
             retired: RefCell::new(VecDeque::with_capacity(1024)),
+            free: RefCell::new(Vec::with_capacity(256)),
             pinned: RefCell::new(Vec::new()),
             cas: Cell::new((0, 0)),
             touched: RefCell::new(Vec::new()),
@@ -103,7 +109,8 @@ impl Participant {
             self.local.store.qsbr.quiesce(self.local.slot);
         }
         self.local.refresh();
-        if !self.local.retired.borrow().is_empty() {
+        if self.local.has_retired() {
+            self.local.date_unlinked();
             self.local.store.qsbr.try_advance();
             self.local.drain();
         }
@@ -174,6 +181,7 @@ impl Local {
     }
 
     fn rest(&self) {
+        self.date_unlinked();
         if self.online.replace(false) {
             self.store.qsbr.offline(self.slot);
         }
@@ -210,6 +218,7 @@ impl Local {
         if self.depth.get() > 0 {
             return;
         }
+        self.date_unlinked();
         for _ in 0..2 {
             if self.online.get() {
                 self.store.qsbr.quiesce(self.slot);
@@ -224,40 +233,46 @@ impl Local {
 
     /// The item was unlinked: its memory is freed after a grace period.
     pub(crate) fn retire(&self, chunk: ChunkRef) {
+        self.unlinked.borrow_mut().push(chunk);
+    }
+
+    /// Begins the grace period of what was unlinked since the last call.
+    fn date_unlinked(&self) {
+        let mut unlinked = self.unlinked.borrow_mut();
+        if unlinked.is_empty() {
+            return;
+        }
         let epoch = self.store.qsbr.epoch();
-        self.retired.borrow_mut().push_back(Retired { epoch, chunk });
+        self.retired.borrow_mut().extend(unlinked.drain(..).map(|chunk| Retired { epoch, chunk }));
     }
 
     /// Whether anything waits for its grace period.
     pub(crate) fn has_retired(&self) -> bool {
-        !self.retired.borrow().is_empty()
+        !self.retired.borrow().is_empty() || !self.unlinked.borrow().is_empty()
     }
 
+    /// Frees what has passed its grace period and is not pinned.
     pub(crate) fn drain(&self) {
-        loop {
-            let mut retired = self.retired.borrow_mut();
-            match retired.front() {
-                Some(oldest) if self.store.qsbr.is_safe(oldest.epoch) => {
-                    let chunk = oldest.chunk;
-                    retired.pop_front();
-                    drop(retired);
-                    self.free_unpinned(chunk);
-                }
-                _ => break,
+        let mut free = self.free.borrow_mut();
+        let mut retired = self.retired.borrow_mut();
+        let mut pinned = self.pinned.borrow_mut();
+        let was_pinned = std::mem::take(&mut *pinned);
+        let mut sort = |chunk| {
+            if self.is_pinned(chunk) {
+                pinned.push(chunk);
+            } else {
+                self.dismantle(chunk, &mut free);
             }
+        };
+        was_pinned.into_iter().for_each(&mut sort);
+        while let Some(oldest) = retired.front()
+            && self.store.qsbr.is_safe(oldest.epoch)
+        {
+            sort(oldest.chunk);
+            retired.pop_front();
         }
-        let pinned = std::mem::take(&mut *self.pinned.borrow_mut());
-        for chunk in pinned {
-            self.free_unpinned(chunk);
-        }
-    }
-
-    fn free_unpinned(&self, chunk: ChunkRef) {
-        if self.is_pinned(chunk) {
-            self.pinned.borrow_mut().push(chunk);
-        } else {
-            self.free(chunk);
-        }
+        self.store.slabs.put(&self.store.arena, &free);
+        free.clear();
     }
 
     /// Whether a sender keeps this item's chain.
@@ -270,16 +285,22 @@ impl Local {
 
     /// Returns the chunks of an item that no one can read any more.
     pub(crate) fn free(&self, chunk: ChunkRef) {
-        let (arena, slabs) = (&self.store.arena, &self.store.slabs);
+        let mut chunks = Vec::new();
+        self.dismantle(chunk, &mut chunks);
+        self.store.slabs.put(&self.store.arena, &chunks);
+    }
+
+    /// Lists the chunks of an item: its pieces, if it is chained, and its head.
+    fn dismantle(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
+        let arena = &self.store.arena;
         if arena.header(chunk).shape().has(Shape::CHAINED) {
             let mut piece = arena.word(chunk, chain::FIRST).load(Ordering::Relaxed);
             while piece != 0 {
-                let (next, _) = arena.header(piece).piece();
-                slabs.put(arena, piece);
-                piece = next;
+                into.push(piece);
+                (piece, _) = arena.header(piece).piece();
             }
         }
-        slabs.put(arena, chunk);
+        into.push(chunk);
     }
 
     /// A cas unique of this thread's, greater than `old` if any that the store gives out is.

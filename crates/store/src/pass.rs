@@ -50,11 +50,14 @@ impl Local {
             }
             order.evict = at;
             looked += looks;
-            let ended = self.next_item(list.bag(bag), at).is_none();
-            if ended && list.bag(bag).live() == 0 {
+            if self.next_item(list.bag(bag), at).is_some() {
+                continue;
+            }
+            // The end of the bag: what is still in it could not be moved, or must not be evicted.
+            order.evict = Cursor::default();
+            if list.bag(bag).is_empty_from(&self.store.blocks, Cursor::default()) {
                 list.free(&mut order, &self.store.blocks, bag);
-            } else if ended {
-                order.evict = Cursor::default();
+            } else {
                 looked += want * LOOKS_PER_VICTIM / 4;
                 if looked > want * LOOKS_PER_VICTIM * 4 {
                     break;
@@ -68,8 +71,9 @@ impl Local {
     fn oldest_settled(&self, list: &BagList, order: &mut Order) -> Option<u8> {
         loop {
             let oldest = *order.queue.front()?;
+            let empty = list.bag(oldest).is_empty_from(&self.store.blocks, order.evict);
             if oldest == list.newest() {
-                if list.bag(oldest).live() == 0 || !self.open_bag(list, order) {
+                if empty || !self.open_bag(list, order) {
                     return None;
                 }
                 continue;
@@ -80,7 +84,11 @@ impl Local {
             if !list.bag(oldest).is_settled(&self.store.qsbr) {
                 return None;
             }
-            if list.bag(oldest).live() > 0 {
+            if !empty {
+                return Some(oldest);
+            }
+            order.evict = Cursor::default();
+            if !list.bag(oldest).is_empty_from(&self.store.blocks, Cursor::default()) {
                 return Some(oldest);
             }
             list.free(order, &self.store.blocks, oldest);
@@ -234,12 +242,12 @@ impl Local {
     fn leave_bag(self: &Rc<Self>, list: &BagList, order: &mut Order, bag: u8) -> usize {
         let place = order.queue.iter().position(|&other| other == bag);
         let next = place.and_then(|place| order.queue.get(place + 1).copied());
-        let live = list.bag(bag).live();
+        let items = list.bag(bag).items(&self.store.blocks);
         let mut moved = 0;
-        if live == 0 {
+        if items == 0 {
             list.free(order, &self.store.blocks, bag);
         } else if let Some(next) = next.filter(|&next| next != list.newest())
-            && self.is_sparse(list, order, bag)
+            && self.is_sparse(list, order, bag, items)
         {
             moved = self.merge(list, order, bag, next);
         }
@@ -248,12 +256,12 @@ impl Local {
         moved
     }
 
-    fn is_sparse(&self, list: &BagList, order: &Order, bag: u8) -> bool {
-        let (live, slots) = (list.bag(bag).live(), list.bag(bag).slots(&self.store.blocks));
+    fn is_sparse(&self, list: &BagList, order: &Order, bag: u8, items: u32) -> bool {
+        let slots = list.bag(bag).slots(&self.store.blocks);
         let least = self.store.slabs.class(list.id()).used() / 128;
         // With few numbers left, any bag is worth merging.
         let crowded = order.queue.len() > crate::bag::BAGS * 3 / 4;
-        live * 4 < slots || u64::from(live) < least || crowded
+        items * 4 < slots || u64::from(items) < least || crowded
     }
 
     /// Moves all items of a bag into the next newer one. They keep their order and, since marks do not change, whether they count
@@ -266,7 +274,7 @@ impl Local {
             moved += 1;
             self.with_linked(chunk, |item| Verdict::Move(into, Self::mark_of(item.header)));
         }
-        if list.bag(bag).live() == 0 {
+        if list.bag(bag).is_empty_from(&self.store.blocks, Cursor::default()) {
             list.free(order, &self.store.blocks, bag);
             self.count(list.id(), Count::BagsMerged, 1);
         }

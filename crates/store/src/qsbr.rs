@@ -1,62 +1,70 @@
 //! Reclamation by quiescent states: when may memory that was unlinked be written again?
 //!
-//! A worker looks items up without a lock and keeps the references it found while it serves a batch of
-//! requests. Another thread may unlink one of these items meanwhile. Its memory may be reused only when no
-//! worker can still hold a reference that it found before the unlinking.
+//! A worker looks items up without a lock and keeps the references it found while it serves a batch
+//! of requests. Another thread may unlink one of these items meanwhile. Its memory may be reused
+//! only when no worker can still hold a reference that it found before the unlinking.
 //!
 //! # Picture
 //!
-//! There is one global epoch, a counter that starts at 1, and one slot for each registered thread. A slot is
-//! either [`OFFLINE`] or the epoch its thread last announced.
+//! There is one global epoch, a counter that starts at 1, and one slot for each registered thread.
+//! A slot is either [`OFFLINE`] or the epoch its thread last announced.
 //!
 //! * *Online.* Before its first lookup a thread reads the global epoch and stores it into its slot.
-//! * *Quiescent.* Between batches a thread holds no reference. It says so by announcing the global epoch anew;
-//!   when the epoch has not changed there is nothing to say, and the call is two loads.
+//! * *Quiescent.* Between batches a thread holds no reference. It says so by announcing the global
+//!   epoch anew; when the epoch has not changed there is nothing to say, and the call is two loads.
 //! * *Offline.* A thread about to block in the poller holds no reference for as long as it blocks.
 //! * *Advance.* Anyone may move the epoch from `g` to `g + 1` once every online slot shows `g`.
-//! * *Retire.* Whoever unlinked something reads the epoch *after* the unlinking stores and remembers it as the
-//!   tag `t`. What has tag `t` is free when the epoch has reached `t + 2`.
+//! * *Retire.* Whoever unlinked something reads the epoch *after* the unlinking stores and
+//!   remembers it as the tag `t`. What has tag `t` is free when the epoch has reached `t + 2`.
 //!
 //! # Laws
 //!
-//! 1. A reference is found, used and forgotten within one section: from one announcement (`online`, or a
-//!    `quiesce` that stored) to the caller's next `quiesce` or `offline`.
-//! 2. Each announcement is a store followed by `fence(SeqCst)`, call it `A`; lookups come after `A`.
-//! 3. Each retirement is the unlinking stores, then `fence(SeqCst)`, call it `R`, then the load of the tag. *All*
-//!    places that held the reference are cleared before `R`, or cleared by a thread from which the retiring thread
-//!    has since taken the stripe lock.
+//! 1. A reference is found, used and forgotten within one section: from one announcement (`online`,
+//!    or a `quiesce` that stored) to the caller's next `quiesce` or `offline`.
+//! 2. Each announcement is a store followed by `fence(SeqCst)`, call it `A`; lookups come after
+//!    `A`.
+//! 3. Each retirement is the unlinking stores, then `fence(SeqCst)`, call it `R`, then the load of
+//!    the tag. *All* places that held the reference are cleared before `R`, or cleared by a thread
+//!    from which the retiring thread has since taken the stripe lock.
 //! 4. Each advance loads the epoch `g`, then `fence(SeqCst)`, call it `S(g)`, then scans the slots.
 //!
 //! # Why `t + 2` is enough
 //!
-//! Take a section that announced epoch `e`, and a retirement with tag `t`. SeqCst fences have one total order.
+//! Take a section that announced epoch `e`, and a retirement with tag `t`. SeqCst fences have one
+//! total order.
 //!
-//! *`R` before `A`.* The unlinking stores precede `R` and the lookups follow `A`, so the lookups see the
-//! unlinking: the section never finds the reference.
+//! *`R` before `A`.* The unlinking stores precede `R` and the lookups follow `A`, so the lookups
+//! see the unlinking: the section never finds the reference.
 //!
-//! *`A` before `R`.* Let `S(g)` be the last scan before `A` that succeeded. It had read `g` before its fence, so the tag,
-//! loaded after `R`, is at least `g`. The next successful scan, `S(g + 1)`, comes after `A`, so it sees this section's
-//! announcement or a later value of the slot. `e <= g + 1` because a section cannot read an epoch that
-//! is not yet there without its scan having preceded `A`. Two cases:
+//! *`A` before `R`.* Let `S(g)` be the last scan before `A` that succeeded. It had read `g` before
+//! its fence, so the tag, loaded after `R`, is at least `g`. The next successful scan, `S(g + 1)`,
+//! comes after `A`, so it sees this section's announcement or a later value of the slot. `e <= g +
+//! 1` because a section cannot read an epoch that is not yet there without its scan having preceded
+//! `A`. Two cases:
 //!
-//! * `e = g + 1`: the scan at `g + 1` may pass. Then the tag is at least `e`, because this section read `e` before `A` and the
-//!   tag is loaded after `R`; so `t + 2 >= g + 3`, and that needs the scan at `g + 2`, which does not pass while
-//!   the slot shows `g + 1`.
-//! * `e <= g`: the scan at `g + 1` does not pass while the slot shows `e`, and the epoch stops at `g + 1 < t + 2`.
+//! * `e = g + 1`: the scan at `g + 1` may pass. Then the tag is at least `e`, because this section
+//!   read `e` before `A` and the tag is loaded after `R`; so `t + 2 >= g + 3`, and that needs the
+//!   scan at `g + 2`, which does not pass while the slot shows `g + 1`.
+//! * `e <= g`: the scan at `g + 1` does not pass while the slot shows `e`, and the epoch stops at
+//!   `g + 1 < t + 2`.
 //!
-//! So the epoch reaches `t + 2` only after a scan saw the slot's *next* value. That value was stored with Release after
-//! the section's last use, the scan loads it with Acquire, and the epoch hands this on: each advance is an AcqRel
-//! exchange and `is_safe` an Acquire load. The section's last use therefore happens before the reuse.
+//! So the epoch reaches `t + 2` only after a scan saw the slot's *next* value. That value was
+//! stored with Release after the section's last use, the scan loads it with Acquire, and the epoch
+//! hands this on: each advance is an AcqRel exchange and `is_safe` an Acquire load. The section's
+//! last use therefore happens before the reuse.
 //!
-//! `online` stores with Release too, although nothing is held then: a scan that reads the value stored by `online` has
-//! not read the one stored by `offline` before it, and must still be ordered after the section that ended there.
+//! `online` stores with Release too, although nothing is held then: a scan that reads the value
+//! stored by `online` has not read the one stored by `offline` before it, and must still be ordered
+//! after the section that ended there.
 //!
 //! # Price
 //!
-//! A batch costs two loads. A retirement costs one fence; one tag may serve any number of items unlinked before it.
-//! A thread that neither quiesces nor goes offline stops all reclamation, which is why nothing is held across I/O.
+//! A batch costs two loads. A retirement costs one fence; one tag may serve any number of items
+//! unlinked before it. A thread that neither quiesces nor goes offline stops all reclamation, which
+//! is why nothing is held across I/O.
 //!
-//! Source: the scheme is McKenney's QSBR with the epoch counter of Fraser's thesis (2004, section 5.2.3).
+//! Source: the scheme is McKenney's QSBR with the epoch counter of Fraser's thesis (2004, section
+//! 5.2.3).
 
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use crossbeam_utils::CachePadded;
@@ -101,14 +109,15 @@ impl Qsbr {
         Some(slot)
     }
 
-    /// Gives the slot back, offline. The thread holds no reference and makes no lookup under it any more.
+    /// Gives the slot back, offline. The thread holds no reference and makes no lookup under it any
+    /// more.
     pub(crate) fn unregister(&self, slot: usize) {
         self.offline(slot);
         self.taken.lock()[slot] = false;
     }
 
-    /// Begins a section: lookups after this are protected until the next [`quiesce`](Self::quiesce) or
-    /// [`offline`](Self::offline) of the slot.
+    /// Begins a section: lookups after this are protected until the next [`quiesce`](Self::quiesce)
+    /// or [`offline`](Self::offline) of the slot.
     #[inline]
     pub(crate) fn online(&self, slot: usize) {
         self.announce(slot, self.epoch.load(Ordering::Relaxed));
@@ -137,7 +146,8 @@ impl Qsbr {
 
     #[inline]
     fn announce(&self, slot: usize, epoch: u64) {
-        // Release: partner of the Acquire in `try_advance`; uses in earlier sections come before it.
+        // Release: partner of the Acquire in `try_advance`; uses in earlier sections come before
+        // it.
         self.slots[slot].store(epoch, Ordering::Release);
         // `A` of the header. Partners: the fences in `epoch` and in `try_advance`.
         fence(Ordering::SeqCst);
@@ -151,7 +161,8 @@ impl Qsbr {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Moves the epoch on if every online slot has announced the present one. Returns the epoch now.
+    /// Moves the epoch on if every online slot has announced the present one. Returns the epoch
+    /// now.
     ///
     /// The number orders nothing: what may be reused is for [`is_safe`](Self::is_safe) to say.
     pub(crate) fn try_advance(&self) -> u64 {

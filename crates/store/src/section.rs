@@ -112,6 +112,10 @@ impl<'s> Section<'s> {
         let slot = locked.find(|chunk| self.has_key(chunk, key));
         // SAFETY: just read from a table slot inside this section.
         let old = slot.as_ref().map(|slot| unsafe { Item::found(self.local, slot.reference()) });
+        if let Some(item) = &old {
+            // If it is unlinked, its slot's line is wanted soon.
+            self.store().blocks.prefetch(item.header.pos.load(Ordering::Relaxed));
+        }
         match (decide(old.as_ref()), slot) {
             (Change::Keep, _) | (Change::Remove, None) => Applied::Kept,
             (Change::Remove, Some(slot)) => {
@@ -236,11 +240,9 @@ impl Local {
         let store = &*self.store;
         let header = store.arena.header(chunk);
         let position = header.pos.load(Ordering::Relaxed);
-        let (list, bag) = store.bag_at(position);
-        // Relaxed: `retire` has the fence that orders the unlinking before the reuse.
+        // Relaxed: a fence between here and the tag of `retire` orders the unlinking before the reuse.
         store.blocks.slot(position).store(0, Ordering::Relaxed);
         header.pos.store(0, Ordering::Relaxed);
-        list.bag(bag).left();
         let class = store.slabs.class_of(&store.arena, chunk);
         self.count_linked(chunk, class, header.shape(), -1);
         self.retire(chunk);
@@ -280,10 +282,8 @@ impl Local {
         let list = store.list(class);
         let Some(to) = list.append(&store.blocks, &store.budget, bag, item.chunk) else { return };
         let from = item.header.pos.load(Ordering::Relaxed);
-        let (old_list, old_bag) = store.bag_at(from);
         store.blocks.slot(from).store(0, Ordering::Relaxed);
         item.header.pos.store(to, Ordering::Release);
-        old_list.bag(old_bag).left();
         let recency = item.header.recency.load(Ordering::Relaxed);
         let marked = u32::from(mark) << 16 | recency & 0xffff;
         item.header.recency.store(marked, Ordering::Relaxed);

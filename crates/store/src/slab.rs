@@ -145,25 +145,19 @@ impl Slabs {
         Some(chunk)
     }
 
-    /// Takes back a chunk that no one can read any more.
-    pub(crate) fn put(&self, arena: &Arena, chunk: ChunkRef) {
-        let page = arena.page_of(chunk);
-        let id = self.class_of(arena, chunk);
-        let class = self.class(id);
-        let mut state = class.state.lock();
-        state.used -= 1;
-        class.used.store(state.used, Ordering::Relaxed);
-        arena.header(chunk).pos.store(0, Ordering::Relaxed);
-        if let Some(at) = state.draining.iter().position(|&(draining, _)| draining == page) {
-            arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
-            state.draining[at].1 -= 1;
-            if state.draining[at].1 == 0 {
-                state.draining.swap_remove(at);
-                drop(state);
-                self.page_freed(page);
+    /// Takes back chunks that no one can read any more. Neighbours of one class cost one lock.
+    pub(crate) fn put(&self, arena: &Arena, chunks: &[ChunkRef]) {
+        let class_of = |chunk: &ChunkRef| self.class_of(arena, *chunk);
+        for group in chunks.chunk_by(|one, other| class_of(one) == class_of(other)) {
+            let class = self.class(class_of(&group[0]));
+            let mut freed_pages = Vec::new();
+            let mut state = class.state.lock();
+            for &chunk in group {
+                freed_pages.extend(state.put(arena, chunk));
             }
-        } else {
-            state.link_free(arena, chunk);
+            class.used.store(state.used, Ordering::Relaxed);
+            drop(state);
+            freed_pages.into_iter().for_each(|page| self.page_freed(page));
         }
     }
 
@@ -332,6 +326,20 @@ impl Class {
 }
 
 impl ClassState {
+    /// Takes a chunk back; answers the page that became free with it.
+    fn put(&mut self, arena: &Arena, chunk: ChunkRef) -> Option<usize> {
+        self.used -= 1;
+        arena.header(chunk).pos.store(0, Ordering::Relaxed);
+        let page = arena.page_of(chunk);
+        let Some(at) = self.draining.iter().position(|&(draining, _)| draining == page) else {
+            self.link_free(arena, chunk);
+            return None;
+        };
+        arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
+        self.draining[at].1 -= 1;
+        (self.draining[at].1 == 0).then(|| self.draining.swap_remove(at).0)
+    }
+
     fn link_free(&mut self, arena: &Arena, chunk: ChunkRef) {
         let header = arena.header(chunk);
         header.shape.store(Shape::FREE, Ordering::Relaxed);

@@ -156,8 +156,8 @@ impl Store {
     pub(crate) fn oldest_age(&self, class: ClassId) -> Option<u32> {
         let list = self.list(class);
         let order = list.order.lock();
-        let oldest = order.queue.iter().find(|&&bag| list.bag(bag).live() > 0)?;
-        Some(self.tick.load(Ordering::Relaxed).wrapping_sub(list.bag(*oldest).opened_tick()))
+        let oldest = list.oldest_with_items(&order, &self.blocks)?;
+        Some(self.tick.load(Ordering::Relaxed).wrapping_sub(list.bag(oldest).opened_tick()))
     }
 
     /// Where the memory limit goes.
@@ -250,16 +250,19 @@ impl Store {
     fn oldest_secs(&self, class: ClassId) -> Option<u32> {
         let list = self.list(class);
         let order = list.order.lock();
-        let oldest = order.queue.iter().find(|&&bag| list.bag(bag).live() > 0)?;
-        Some(list.bag(*oldest).opened_secs())
+        let oldest = list.oldest_with_items(&order, &self.blocks)?;
+        Some(list.bag(oldest).opened_secs())
     }
 
     /// Every bag of every class that has items, oldest first within its class.
     #[must_use]
     pub fn bag_stats(&self) -> Vec<BagStats> {
         let mut rows = Vec::new();
-        for list in self.lists.iter().filter(|list| list.has_items()) {
+        for list in &self.lists {
             let order = list.order.lock();
+            if list.oldest_with_items(&order, &self.blocks).is_none() {
+                continue;
+            }
             let last = order.queue.len() - 1;
             for (place, &index) in order.queue.iter().enumerate() {
                 let bag = list.bag(index);
@@ -272,7 +275,7 @@ impl Store {
                         0 => "oldest",
                         _ => "closed",
                     },
-                    items: bag.live(),
+                    items: bag.items(&self.blocks),
                     slots: bag.slots(&self.blocks),
                     opened_secs: bag.opened_secs(),
                     closed_secs: bag.closed_secs(),

@@ -2,17 +2,22 @@
 //!
 //! # Why the atomics are wrapped
 //!
-//! loom 0.7 decides which interleavings are worth trying by looking, before each operation, at the *last* access to the
-//! same atomic. If thread A loads it, and then B loads and stores it, the last access before B's store is B's own load; the
-//! race between A's load and B's store is never noticed, and the order in which the store comes first is never tried.
-//! A lock holder that reads what it is about to write does just that, so models of such code pass whatever is broken.
+//! loom 0.7 decides which interleavings are worth trying by looking, before each operation, at the
+//! *last* access to the same atomic. If thread A loads it, and then B loads and stores it, the last
+//! access before B's store is B's own load; the race between A's load and B's store is never
+//! noticed, and the order in which the store comes first is never tried. A lock holder that reads
+//! what it is about to write does just that, so models of such code pass whatever is broken.
 //!
-//! Here every operation first touches a companion atomic with an exchange that always fails. loom holds any two
-//! exchanges to depend on one another, so no race is forgotten; a failed relaxed exchange
-//! orders nothing and changes nothing, so the operation proper keeps all the old values it may return.
+//! Source: tokio-rs/loom issues 166 and 392.
+//!
+//! Here every operation first touches a companion atomic with an exchange that always fails. loom
+//! holds any two exchanges to depend on one another, so no race is forgotten; a failed relaxed
+//! exchange orders nothing and changes nothing, so the operation proper keeps all the old values it
+//! may return.
 
 use crate::sync::Ordering;
 use loom::sync::atomic as real;
+use std::ops::Deref;
 
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::{AtomicI32, AtomicI64, AtomicUsize, fence};
@@ -31,29 +36,16 @@ macro_rules! tracked {
             pub(crate) fn new(value: $value) -> Self {
                 Self { value: real::$name::new(value), companion: real::AtomicUsize::new(0) }
             }
+        }
 
-            fn tracked(&self) -> &real::$name {
+        /// Every use of the atomic comes through here, and touches the companion first.
+        impl Deref for $name {
+            type Target = real::$name;
+
+            fn deref(&self) -> &Self::Target {
                 let order = Ordering::Relaxed;
                 assert!(self.companion.compare_exchange(1, 1, order, order).is_err());
                 &self.value
-            }
-
-            pub(crate) fn load(&self, order: Ordering) -> $value {
-                self.tracked().load(order)
-            }
-
-            pub(crate) fn store(&self, value: $value, order: Ordering) {
-                self.tracked().store(value, order);
-            }
-
-            pub(crate) fn compare_exchange(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                self.tracked().compare_exchange(current, new, success, failure)
             }
         }
     };
@@ -62,7 +54,8 @@ macro_rules! tracked {
 tracked!(AtomicU32, u32);
 tracked!(AtomicU64, u64);
 
-/// loom's mutex with `parking_lot`'s signatures: a model that panics has failed, so poison is not a state.
+/// loom's mutex with `parking_lot`'s signatures: a model that panics has failed, so poison is not a
+/// state.
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 

@@ -1,8 +1,10 @@
 //! Models of reclamation: an item's memory is not reused while a reader may be using the item.
 //!
-//! What could go wrong: a reader finds a reference, another thread unlinks it and writes into its memory too early. It
-//! shows in two ways. The reader's `payload` is no longer intact; or the reader's use is not ordered before the reuse,
-//! which is seen by the reclaimer missing the reader's `touched`, a relaxed store in the same section.
+//! What could go wrong: a reader finds a reference, another thread unlinks it and writes into its
+//! memory too early. It shows in two ways. The reader's `payload` is no longer intact; or the
+//! reader's use is not ordered before the reuse, which is seen by the reclaimer missing the
+//! reader's `touched`, a relaxed store in the same section.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use super::Qsbr;
 use crate::sync::{AtomicU32, Ordering};
@@ -62,11 +64,13 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// A reader that comes online, looks up and goes offline never sees the reuse, and its use is ordered before it.
+/// A reader that comes online, looks up and goes offline never sees the reuse, and its use is
+/// ordered before it.
 ///
-/// Method: one section against an unlinking with two attempts to advance, the least after which reuse is allowed.
-/// Seen to fail: `GRACE` of 1; `announce` without its fence; a relaxed store in `offline`; a relaxed load of the
-/// slots in `try_advance`.
+/// Method: one section against an unlinking with two attempts to advance, the least after which
+/// reuse is allowed.
+/// Seen to fail: `GRACE` of 1; `announce` without its fence; a relaxed store in `offline`; a
+/// relaxed load of the slots in `try_advance`.
 #[test]
 fn no_reuse_within_a_section() {
     model(|| {
@@ -89,7 +93,8 @@ fn no_reuse_within_a_section() {
     });
 }
 
-/// The same for a reader that stays online and only quiesces, so that the reclaimer depends on what it announces.
+/// The same for a reader that stays online and only quiesces, so that the reclaimer depends on what
+/// it announces.
 ///
 /// Method: two sections, each with a lookup, while the reclaimer makes three attempts.
 /// Seen to fail: a relaxed store in `announce`; `GRACE` of 1; `announce` without its fence.
@@ -117,7 +122,8 @@ fn no_reuse_before_the_reader_quiesces() {
     });
 }
 
-/// One section against an unlinking with `own` attempts to advance and a third thread with `others`.
+/// One section against an unlinking with `own` attempts to advance and a third thread with
+/// `others`.
 fn advances_by_others(own: usize, others: usize) {
     model(move || {
         let world = World::new();
@@ -150,13 +156,15 @@ fn advances_by_others(own: usize, others: usize) {
 
 /// What another thread's scan has seen is handed on to the reclaimer by the epoch.
 ///
-/// Seen to fail: a relaxed exchange in `try_advance`; a relaxed load in `is_safe`; `epoch` without its fence.
+/// Seen to fail: a relaxed exchange in `try_advance`; a relaxed load in `is_safe`; `epoch` without
+/// its fence.
 #[test]
 fn a_scan_by_another_thread_counts() {
     advances_by_others(1, 1);
 }
 
-/// A thread that has unlinked nothing itself, and so has no fence but that of its scan, does not overlook a reader.
+/// A thread that has unlinked nothing itself, and so has no fence but that of its scan, does not
+/// overlook a reader.
 ///
 /// Seen to fail: `try_advance` without its fence.
 #[test]

@@ -47,13 +47,14 @@ fn slots_are_given_back() {
     );
 }
 
-/// Readers under load never see the memory of what they found change, although it is reused all the time.
+/// Readers under load never see the memory of what they found change, although it is reused all the
+/// time.
 ///
-/// Method: one cell at a time is linked; the writer links another, retires the first, and poisons it as soon as that is
-/// allowed. Two readers compare what they found before and after.
+/// Method: one cell at a time is linked; the writer links another, retires the first, and poisons
+/// it as soon as that is allowed. Two readers compare what they found before and after.
 #[test]
 fn readers_never_see_reuse() {
-    const CELLS: usize = 64;
+    const CELLS: u32 = 64;
     const POISON: u32 = u32::MAX;
     let rounds = if cfg!(miri) { 200 } else { 50_000 };
     let qsbr = Qsbr::new(2);
@@ -78,7 +79,7 @@ fn readers_never_see_reuse() {
                 qsbr.unregister(slot);
             });
         }
-        let mut free: Vec<u32> = (1..CELLS as u32).collect();
+        let mut free: Vec<u32> = (1..CELLS).collect();
         let mut limbo: Vec<(u32, u64)> = Vec::new();
         let (mut current, mut reuses) = (0, 0);
         while reuses < rounds {

@@ -1,11 +1,13 @@
 //! One bucket: a cache line of tags and references.
 //!
-//! Slot `i` holds a reference, or 0 when free; lane `i` of the tags holds eight bits of its hash, so that a lookup
-//! reads an item's line only when it is very likely the right one. The tag of a free slot is whatever was
-//! there last. The last slot may hold a link to an overflow bucket in place of a reference, told apart by its top bit.
+//! Slot `i` holds a reference, or 0 when free; lane `i` of the tags holds eight bits of its hash,
+//! so that a lookup reads an item's line only when it is very likely the right one. The tag of a
+//! free slot is whatever was there last. The last slot may hold a link to an overflow bucket in
+//! place of a reference, told apart by its top bit.
 //!
-//! Stores are made only under the stripe's lock, and every one of them is a Release: whoever reads a stored value and
-//! then acquires (by its own load or by a fence) also sees all that was done before the store.
+//! Stores are made only under the stripe's lock, and every one of them is a Release: whoever reads
+//! a stored value and then acquires (by its own load or by a fence) also sees all that was done
+//! before the store.
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -34,7 +36,8 @@ const _: () = assert!(size_of::<Bucket>() == BUCKET_BYTES && align_of::<Bucket>(
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
-    /// In a home bucket, the relocations in its chain so far; in a free overflow bucket, the free list's link.
+    /// In a home bucket, the relocations in its chain so far; in a free overflow bucket, the free
+    /// list's link.
     pub(super) meta: AtomicU32,
     tags: [AtomicU32; TAG_WORDS],
     slots: [AtomicU32; SLOTS],
@@ -69,7 +72,8 @@ impl Bucket {
             while lanes != 0 {
                 let slot = word * LANES + (lanes.trailing_zeros() / 8) as usize % LANES;
                 lanes &= lanes - 1;
-                // Acquire: partner of the Release in `put` and `replace`; the item's bytes are visible.
+                // Acquire: partner of the Release in `put` and `replace`; the item's bytes are
+                // visible.
                 let content = self.slots[slot].load(Ordering::Acquire);
                 if is_item(content) && matches(content) {
                     return Some((slot, content));
@@ -87,7 +91,8 @@ impl Bucket {
         (content & LINK != 0).then_some((content & !LINK) as usize)
     }
 
-    /// Puts an overflow bucket into the last slot, in place of the item that was there, which it already holds.
+    /// Puts an overflow bucket into the last slot, in place of the item that was there, which it
+    /// already holds.
     pub(super) fn set_link(&self, overflow: u32) {
         self.slots[LAST].store(LINK | overflow, Ordering::Release);
     }
@@ -130,8 +135,8 @@ impl Bucket {
         let word = &self.tags[slot / LANES];
         let mut lanes = word.load(Ordering::Relaxed).to_le_bytes();
         lanes[slot % LANES] = tag;
-        // Release: a lookup may be turned away by this tag alone, without a load of the slot, and must then learn
-        // from its fence that the item it was looking for has moved.
+        // Release: a lookup may be turned away by this tag alone, without a load of the slot, and
+        // must then learn from its fence that the item it was looking for has moved.
         word.store(u32::from_le_bytes(lanes), Ordering::Release);
         self.replace(slot, reference);
     }

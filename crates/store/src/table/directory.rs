@@ -51,7 +51,8 @@ impl Directory {
         self.split as usize
     }
 
-    /// Whether a hash whose bucket is [`next`](Self::next) belongs into the new bucket when that is split.
+    /// Whether a hash whose bucket is [`next`](Self::next) belongs into the new bucket when that is
+    /// split.
     pub(super) fn moves(self, hash: u64) -> bool {
         hash & (1 << self.level) != 0
     }

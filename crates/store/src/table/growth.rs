@@ -1,8 +1,8 @@
 //! Growth: one bucket split at a time.
 //!
-//! A split fills the new bucket while no directory leads to it, publishes the directory, and then clears the moved
-//! references from the old bucket. Between the last two steps they are in both, which harms no one: writers wait for
-//! the stripe, and a lookup finds the same item by either way.
+//! A split fills the new bucket while no directory leads to it, publishes the directory, and then
+//! clears the moved references from the old bucket. Between the last two steps they are in both,
+//! which harms no one: writers wait for the stripe, and a lookup finds the same item by either way.
 
 use super::bucket::{BUCKET_BYTES, Bucket};
 use super::{STEP_BUCKETS, Table, tag_of};
@@ -31,8 +31,9 @@ pub(super) struct Splitter {
 impl Table {
     /// Splits the next bucket if the table wants to grow.
     ///
-    /// `rehash` gives the hash of the item behind a reference. `grant` is asked whenever memory comes into use
-    /// for the first time, in steps of 64 KiB or less (bytes); if it refuses, nothing is changed. Neither may touch the table.
+    /// `rehash` gives the hash of the item behind a reference. `grant` is asked whenever memory
+    /// comes into use for the first time, in steps of 64 KiB or less (bytes); if it refuses,
+    /// nothing is changed. Neither may touch the table.
     pub(crate) fn split_one(
         &self,
         rehash: impl FnMut(u32) -> u64,
@@ -57,7 +58,8 @@ impl Table {
         self.split(&mut splitter.moved, rehash, &mut grant)
     }
 
-    /// Splits the next bucket. The caller holds the splitter's lock, and the new bucket is in the region.
+    /// Splits the next bucket. The caller holds the splitter's lock, and the new bucket is in the
+    /// region.
     fn split(
         &self,
         moved: &mut Vec<u16>,

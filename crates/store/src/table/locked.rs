@@ -4,7 +4,8 @@ use super::bucket::{Bucket, LAST};
 use super::{Stripe, Table, tag_of};
 use crate::sync::{MutexGuard, Ordering};
 
-/// A hash whose stripe the holder has locked. Its bucket is not split, and its items do not change, but by the holder.
+/// A hash whose stripe the holder has locked. Its bucket is not split, and its items do not change,
+/// but by the holder.
 #[derive(Debug)]
 pub(crate) struct Locked<'t> {
     table: &'t Table,
@@ -14,7 +15,8 @@ pub(crate) struct Locked<'t> {
     _guard: MutexGuard<'t, ()>,
 }
 
-/// A slot and the reference found in it. It borrows the lock, so no insertion can move the item away meanwhile.
+/// A slot and the reference found in it. It borrows the lock, so no insertion can move the item
+/// away meanwhile.
 #[derive(Debug)]
 pub(crate) struct SlotRef<'l> {
     bucket: &'l Bucket,
@@ -71,8 +73,9 @@ impl<'t> Locked<'t> {
 
     /// Adds an item with this hash. The caller knows that none with its key is there.
     ///
-    /// False, and nothing is changed, when it needs an overflow bucket and there is none: the region is used up, or
-    /// `grant`, asked for that many bytes of the memory limit, has refused. `grant` must not touch the table.
+    /// False, and nothing is changed, when it needs an overflow bucket and there is none: the
+    /// region is used up, or `grant`, asked for that many bytes of the memory limit, has refused.
+    /// `grant` must not touch the table.
     #[inline]
     #[must_use]
     pub(crate) fn insert(&mut self, reference: u32, mut grant: impl FnMut(usize) -> bool) -> bool {
@@ -95,7 +98,8 @@ impl<'t> Locked<'t> {
     }
 }
 
-/// Changes of a chain. The caller holds the stripe's lock, or no directory in use leads to the chain yet.
+/// Changes of a chain. The caller holds the stripe's lock, or no directory in use leads to the
+/// chain yet.
 impl Table {
     /// Puts an item into the chain's first free slot, or into a new overflow bucket at its end.
     pub(super) fn append(
@@ -126,7 +130,8 @@ impl Table {
         }
     }
 
-    /// Says that items of the chain have been stored in new places; their old places are cleared after this.
+    /// Says that items of the chain have been stored in new places; their old places are cleared
+    /// after this.
     pub(super) fn announce_move(&self, home: &Bucket) {
         // Release: partner of the first load of `meta` in `find`.
         let moves = home.meta.load(Ordering::Relaxed);
@@ -152,7 +157,8 @@ impl Table {
         }
     }
 
-    /// Moves items forward to free slots and gives back the overflow buckets at the chain's end that this empties.
+    /// Moves items forward to free slots and gives back the overflow buckets at the chain's end
+    /// that this empties.
     pub(super) fn compact(&self, home: &Bucket) {
         while let Some((before, index)) = self.tail(home) {
             let tail = self.overflow.at(index as usize);

@@ -1,8 +1,10 @@
 //! Models of the table: a lookup against every kind of change, with buckets of four slots.
 //!
-//! What could go wrong: a lookup does not find an item that was in the table throughout (a false miss), or finds one
-//! whose bytes it cannot see yet. Items are numbers: the item behind reference `r` has key `r / 16`, which is written
-//! with a relaxed store just before it is linked, so that only the table's own orderings make it visible.
+//! What could go wrong: a lookup does not find an item that was in the table throughout (a false
+//! miss), or finds one whose bytes it cannot see yet. Items are numbers: the item behind reference
+//! `r` has key `r / 16`, which is written with a relaxed store just before it is linked, so that
+//! only the table's own orderings make it visible.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use super::{Shape, Split, Table};
 use crate::sync::{AtomicU32, Ordering};
@@ -77,7 +79,8 @@ impl World {
     }
 }
 
-/// Runs `change` in a thread of its own against lookups of `resident`, and `after` when it has ended.
+/// Runs `change` in a thread of its own against lookups of `resident`, and `after` when it has
+/// ended.
 fn model(keys: &'static [u32], change: fn(&World), resident: &'static [u32], after: fn(&World)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
@@ -97,8 +100,8 @@ fn model(keys: &'static [u32], change: fn(&World), resident: &'static [u32], aft
 
 /// A replaced item is found, old or new, and never the old one after the new one.
 ///
-/// Seen to fail: `replace` as a clearing and a store (a miss); a relaxed store in `Bucket::replace` or a relaxed load of
-/// the slot (the item's bytes are not there yet).
+/// Seen to fail: `replace` as a clearing and a store (a miss); a relaxed store in `Bucket::replace`
+/// or a relaxed load of the slot (the item's bytes are not there yet).
 #[test]
 fn lookup_against_replace() {
     model(
@@ -127,8 +130,8 @@ fn lookup_against_delete() {
 
 /// Items that move and items that stay are found throughout a split.
 ///
-/// Seen to fail: no second look at the directory; a relaxed store or first load of the directory; clearing the old
-/// bucket before the directory is published; a relaxed store in `Bucket::clear`.
+/// Seen to fail: no second look at the directory; a relaxed store or first load of the directory;
+/// clearing the old bucket before the directory is published; a relaxed store in `Bucket::clear`.
 #[test]
 fn lookup_against_split() {
     let change = |world: &World| assert_eq!(world.split(), Split::Done);
@@ -138,8 +141,8 @@ fn lookup_against_split() {
     });
 }
 
-/// An item that has moved is found even when its old slot, and so its old tag, has a new owner: the lookup is then
-/// turned away by the tag and never loads the slot.
+/// An item that has moved is found even when its old slot, and so its old tag, has a new owner: the
+/// lookup is then turned away by the tag and never loads the slot.
 ///
 /// Seen to fail: a relaxed store of the tags; no Acquire fence before the check.
 #[test]
@@ -155,7 +158,8 @@ fn lookup_against_split_and_insert() {
 
 /// The item in the last slot of a full bucket is found while the slot becomes a link.
 ///
-/// Seen to fail: a relaxed store in `set_link`; `set_link` before the displaced item is in the overflow bucket.
+/// Seen to fail: a relaxed store in `set_link`; `set_link` before the displaced item is in the
+/// overflow bucket.
 #[test]
 fn lookup_against_overflow() {
     model(
@@ -170,9 +174,10 @@ fn lookup_against_overflow() {
 
 /// An item that a split moves from an overflow bucket to a slot ahead of it is found throughout.
 ///
-/// Method: the items at the front of the home bucket leave it, so the two in the overflow bucket move there.
-/// Seen to fail: no second look at `meta`; no `announce_move`, a relaxed one, or one after the clearing; a relaxed first
-/// load of `meta`; a relaxed store in `clear_link`.
+/// Method: the items at the front of the home bucket leave it, so the two in the overflow bucket
+/// move there.
+/// Seen to fail: no second look at `meta`; no `announce_move`, a relaxed one, or one after the
+/// clearing; a relaxed first load of `meta`; a relaxed store in `clear_link`.
 #[test]
 fn lookup_against_compaction() {
     let change = |world: &World| {

@@ -1,53 +1,59 @@
 //! The hash table: from a key's hash to the reference of its item, without a lock for lookups.
 //!
-//! It knows nothing of items. It stores references (not 0, top bit clear) by 64-bit hash, and asks the caller whether
-//! the item behind a reference has the key in question.
+//! It knows nothing of items. It stores references (not 0, top bit clear) by 64-bit hash, and asks
+//! the caller whether the item behind a reference has the key in question.
 //!
 //! # Picture
 //!
 //!     directory {level 2, split 1}            4 + 1 buckets; bucket 0 has been split into 0 and 4
 //!
-//!       0 [moves|tags|slots]                  a bucket is one cache line: 12 references, 12 tags of 8 bits
-//!       1 [moves|tags|slots, link] -> [|tags|slots]     its last slot may lead to an overflow bucket
-//!       2 [moves|tags|slots]
-//!       3 [moves|tags|slots]
-//!       4 [moves|tags|slots]
+//!       0 [meta|tags|slots]                        a bucket is one cache line: 12 references, each
+//!       1 [meta|tags|slots, link] -> [tags|slots]  with a tag; its last slot may hold a link to an
+//!       2 [meta|tags|slots]                        overflow bucket instead
+//!       3 [meta|tags|slots]
+//!       4 [meta|tags|slots]
 //!
-//! The low bits of a hash choose the bucket and its top eight are the tag. The table grows by *linear hashing*: one
-//! bucket is split at a time, always the one at `split`, and its items are shared out between it and a
-//! new bucket at the end. There is never a second table, and no pause longer than one split.
+//! The low bits of a hash choose the bucket and its top eight are the tag. The table grows by
+//! *linear hashing*: one bucket is split at a time, always the one at `split`, and its items are
+//! shared out between it and a new bucket at the end. There is never a second table, and no pause
+//! longer than one split.
 //!
 //! # Laws
 //!
-//! 1. Stores to a bucket are made under the lock of its stripe. A hash's stripe is in its low bits, of which there are no
-//!    more than the first directory used; so the two halves of a split, and a bucket's overflow, have the same stripe.
+//! 1. Stores to a bucket are made under the lock of its stripe. A hash's stripe is in its low bits,
+//!    of which there are no more than the first directory used; so the two halves of a split, and a
+//!    bucket's overflow, have the same stripe.
 //! 2. A replacement is one store. A lookup sees the old item or the new, never neither.
-//! 3. A reference that moves is stored in its new place first, then the move is *announced*, then the old place is
-//!    cleared. The announcement of a split is the store of the directory; within a chain it is `meta + 1` in the
-//!    home bucket.
+//! 3. A reference that moves is stored in its new place first, then the move is *announced*, then
+//!    the old place is cleared. The announcement of a split is the store of the directory; within a
+//!    chain it is `meta + 1` in the home bucket.
 //! 4. A link is stored only when the bucket it leads to holds the item whose slot it takes.
-//! 5. An overflow bucket is given back only when it is the last of its chain and holds nothing that is not elsewhere.
+//! 5. An overflow bucket is given back only when it is the last of its chain and holds nothing that
+//!    is not elsewhere.
 //!
 //! # Lookup
 //!
-//! A hit needs no check: the slot's load is the moment at which the item was in the table. A miss is
-//! believed if, after the scan, `meta` is what it was before and the directory still maps the hash to
-//! the same bucket. Otherwise the lookup starts again. It never waits: a thread preempted in the middle of a move leaves
-//! the reference in both places.
+//! A hit needs no check: the slot's load is the moment at which the item was in the table. A miss
+//! is believed if, after the scan, `meta` is what it was before and the directory still maps the
+//! hash to the same bucket. Otherwise the lookup starts again. It never waits: a thread preempted
+//! in the middle of a move leaves the reference in both places.
 //!
-//! Why a believed miss is true: suppose the item was there throughout. The scan went past its place, so it read a later
-//! value of it (0, another reference, a link, another tag), stored after the item had moved away. All stores are
-//! Release and the check begins with an Acquire fence, so the check sees the announcement, which preceded the clearing.
-//! If the first load of `meta` was already the announced value, it is an Acquire load and the new place,
-//! stored before, was visible to the scan; if the first directory was already the new one, likewise.
+//! Why a believed miss is true: suppose the item was there throughout. The scan went past its
+//! place, so it read a later value of it (0, another reference, a link, another tag), stored after
+//! the item had moved away. All stores are Release and the check begins with an Acquire fence, so
+//! the check sees the announcement, which preceded the clearing. If the first load of `meta` was
+//! already the announced value, it is an Acquire load and the new place, stored before, was visible
+//! to the scan; if the first directory was already the new one, likewise.
 //!
 //! # Price
 //!
-//! Before a split the bucket at `split` holds twice the items of one already split: 8 on average over the table, up to 16
-//! there, so overflow buckets are common just ahead of the split and rare behind it.
+//! Before a split the bucket at `split` holds twice the items of one already split: 8 on average
+//! over the table, up to 16 there, so overflow buckets are common just ahead of the split and rare
+//! behind it.
 //!
-//! Source: W. Litwin, "Linear hashing" (VLDB 1980), for the directory; the rest is argued here. That GET takes no lock
-//! while writers take a stripe's is from Wiggins and Langston, "Enhancing the scalability of memcached" (2012).
+//! Source: W. Litwin, "Linear hashing" (VLDB 1980), for the directory; the rest is argued here.
+//! That GET takes no lock while writers take a stripe's is from Wiggins and Langston, "Enhancing
+//! the scalability of memcached" (2012).
 
 mod bucket;
 mod directory;
@@ -122,7 +128,8 @@ fn tag_of(hash: u64) -> u8 {
 }
 
 impl Table {
-    /// An empty table. Its first [`bytes`](Self::bytes) are not asked for: the caller has already counted them.
+    /// An empty table. Its first [`bytes`](Self::bytes) are not asked for: the caller has already
+    /// counted them.
     ///
     /// # Errors
     ///
@@ -191,7 +198,8 @@ impl Table {
         prefetch(&self.buckets[self.directory(Ordering::Relaxed).bucket_of(hash)]);
     }
 
-    /// Calls `f` for each reference that a lookup of this hash would have to look at, unchecked: a hint for prefetching.
+    /// Calls `f` for each reference that a lookup of this hash would have to look at, unchecked: a
+    /// hint for prefetching.
     #[inline]
     pub(crate) fn candidates(&self, hash: u64, mut f: impl FnMut(u32)) {
         let home = &self.buckets[self.directory(Ordering::Acquire).bucket_of(hash)];
@@ -232,16 +240,19 @@ impl Table {
     }
 
     /// Overflow buckets in use.
+    #[cfg(test)]
     pub(crate) fn overflow_buckets(&self) -> usize {
         self.overflow.in_use()
     }
 
-    /// The power of two up to which all buckets have been split: memcached's `hash_power_level`, in buckets.
+    /// The power of two up to which all buckets have been split: memcached's `hash_power_level`, in
+    /// buckets.
     pub(crate) fn level(&self) -> u32 {
         self.directory(Ordering::Relaxed).level()
     }
 
-    /// Items in the table; the sum is taken stripe by stripe, so it is exact only when no one writes.
+    /// Items in the table; the sum is taken stripe by stripe, so it is exact only when no one
+    /// writes.
     pub(crate) fn items(&self) -> usize {
         let uncounted = |stripe: &CachePadded<Stripe>| stripe.uncounted.load(Ordering::Relaxed);
         let rest: i64 = self.stripes.iter().map(|stripe| i64::from(uncounted(stripe))).sum();
@@ -258,8 +269,8 @@ impl Table {
 
     /// Counts an item more or less. The caller holds the stripe's lock.
     ///
-    /// A stripe carries its count over when it has reached a sixteenth of what the table has room for per stripe, so that
-    /// a large table's writers seldom share a line.
+    /// A stripe carries its count over when it has reached a sixteenth of what the table has room
+    /// for per stripe, so that a large table's writers seldom share a line.
     #[inline]
     fn count(&self, stripe: &Stripe, change: i32) {
         let uncounted = stripe.uncounted.load(Ordering::Relaxed) + change;

@@ -1,9 +1,9 @@
 //! The overflow buckets: where a full bucket continues.
 //!
 //! They come from a region of their own and are never anything but buckets, so a lookup that has
-//! followed a link to a bucket since given back reads other items' references, which is harmless, and then learns from
-//! its check that the chain has changed. A free bucket has all slots free; the free list runs through `meta`, which
-//! lookups never read in an overflow bucket.
+//! followed a link to a bucket since given back reads other items' references, which is harmless,
+//! and then learns from its check that the chain has changed. A free bucket has all slots free; the
+//! free list runs through `meta`, which lookups never read in an overflow bucket.
 
 use super::STEP_BUCKETS;
 use super::bucket::{BUCKET_BYTES, Bucket, SLOTS};
@@ -18,8 +18,6 @@ pub(super) struct Pool {
     list: Mutex<List>,
     /// Copy of `List::granted` for readers without the lock.
     granted: AtomicUsize,
-    /// Copy of the number of buckets in use.
-    in_use: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -44,7 +42,6 @@ impl Pool {
             buckets: Region::reserve(max)?,
             list: Mutex::new(List { first: 0, used: 0, granted: 0 }),
             granted: AtomicUsize::new(0),
-            in_use: AtomicUsize::new(0),
         })
     }
 
@@ -54,27 +51,25 @@ impl Pool {
         &self.buckets[index]
     }
 
-    /// Takes a bucket with all slots free. `None` when the region is used up or `grant` refuses more memory.
+    /// Takes a bucket with all slots free. `None` when the region is used up or `grant` refuses
+    /// more memory.
     pub(super) fn take(&self, grant: &mut impl FnMut(usize) -> bool) -> Option<u32> {
         let mut list = self.list.lock();
-        let taken = if let Some(index) = list.first.checked_sub(1) {
+        if let Some(index) = list.first.checked_sub(1) {
             list.first = self.at(index as usize).meta.load(Ordering::Relaxed);
-            index
-        } else {
-            if list.used == list.granted {
-                let step = STEP_BUCKETS.min(self.buckets.len() - list.granted);
-                if step == 0 || !grant(step * BUCKET_BYTES) {
-                    return None;
-                }
-                list.granted += step;
-                self.granted.store(list.granted, Ordering::Relaxed);
+            return Some(index);
+        }
+        if list.used == list.granted {
+            let step = STEP_BUCKETS.min(self.buckets.len() - list.granted);
+            if step == 0 || !grant(step * BUCKET_BYTES) {
+                return None;
             }
-            let index = u32::try_from(list.used).ok()?;
-            list.used += 1;
-            index
-        };
-        self.in_use.store(self.in_use.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Some(taken)
+            list.granted += step;
+            self.granted.store(list.granted, Ordering::Relaxed);
+        }
+        let index = u32::try_from(list.used).ok()?;
+        list.used += 1;
+        Some(index)
     }
 
     /// Gives a bucket back. No link leads to it any more, although a lookup may still stand in it.
@@ -84,7 +79,6 @@ impl Pool {
         let mut list = self.list.lock();
         bucket.meta.store(list.first, Ordering::Relaxed);
         list.first = index + 1;
-        self.in_use.store(self.in_use.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
     /// Buckets paid for so far; they are never given back to the system.
@@ -93,7 +87,13 @@ impl Pool {
     }
 
     /// Buckets linked into a chain at this moment.
+    #[cfg(test)]
     pub(super) fn in_use(&self) -> usize {
-        self.in_use.load(Ordering::Relaxed)
+        let list = self.list.lock();
+        let next = |first: u32| first.checked_sub(1).map(|index| self.at(index as usize));
+        let free = std::iter::successors(next(list.first), |bucket| {
+            next(bucket.meta.load(Ordering::Relaxed))
+        });
+        list.used - free.count()
     }
 }

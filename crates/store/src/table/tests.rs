@@ -1,6 +1,8 @@
-//! The table against a model, and lookups of real threads while it grows; the races are also in `loom_tests`.
+//! The table against a model, and lookups of real threads while it grows; the races are also in
+//! `loom_tests`.
 //!
 //! Items are numbers: the item behind reference `r` has key `r / 2`, so each key has two items.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use super::{Shape, Split, Table};
 use crate::sync::{AtomicU32, Ordering};
@@ -19,7 +21,8 @@ fn table(buckets: usize, buckets_max: usize, stripes: usize) -> Table {
     Table::new(Shape { buckets, buckets_max, overflow_max: 1 << 16, stripes }).unwrap()
 }
 
-/// Random operations on the table and on std's map, with splits in between, for one way of hashing keys.
+/// Random operations on the table and on std's map, with splits in between, for one way of hashing
+/// keys.
 fn check_against_model(seed: u64, hash: fn(u64) -> u64) {
     let table = table(4, 1 << 10, 4);
     let mut model: HashMap<u64, u32> = HashMap::new();
@@ -112,7 +115,8 @@ fn growth_follows_the_items() {
     assert!(table.bytes() >= (table.buckets() + table.overflow_buckets()) * 64);
 }
 
-/// Refused memory stops growth and then insertion, loses nothing, and both go on when there is memory again.
+/// Refused memory stops growth and then insertion, loses nothing, and both go on when there is
+/// memory again.
 #[test]
 fn refusal_changes_nothing() {
     let table = table(1, 64, 1);
@@ -161,10 +165,11 @@ fn try_lock_does_not_wait() {
     assert!(table.try_lock(0).is_some());
 }
 
-/// Resident keys are never missed while the table doubles ten times around them, and while they are replaced.
+/// Resident keys are never missed while the table doubles ten times around them, and while they are
+/// replaced.
 ///
-/// Method: two readers look up resident keys; one thread fills the table and splits, another replaces resident
-/// items and adds and removes others in the same buckets.
+/// Method: two readers look up resident keys; one thread fills the table and splits, another
+/// replaces resident items and adds and removes others in the same buckets.
 /// Seen to fail: `find` believing every miss.
 #[test]
 fn residents_are_never_missed_during_ten_doublings() {
@@ -215,7 +220,8 @@ fn residents_are_never_missed_during_ten_doublings() {
     });
 }
 
-/// A lookup reads little more than one bucket: few items lie in overflow buckets at the design load.
+/// A lookup reads little more than one bucket: few items lie in overflow buckets at the design
+/// load.
 #[test]
 fn few_buckets_overflow() {
     let table = table(1, 1 << 16, 1);
