@@ -207,8 +207,8 @@ fn a_malformed_packet_gets_one_error_and_the_door() {
         ("extras longer than the body", with_body(header(0x01, 1, 20, 2), 2)),
         ("a body of 2 GB", with_body(header(0x01, 1, 8, 0x8000_0000), 9)),
     ] {
-        if server.kind() == Kind::Memcached && name == "a key longer than the body" {
-            continue; // 1.6.18 waits for a body of the length that the key claims.
+        if server.kind() == Kind::Memcached && name.ends_with("longer than the body") {
+            continue; // 1.6.18 waits for a body of the length that the parts claim.
         }
         let mut wire = server.connect();
         wire.send(&bytes);

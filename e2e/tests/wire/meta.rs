@@ -37,7 +37,7 @@ const SET: &[Row] = &[
         "ms <k> 1 MR\r\na\r\nms <k> 1 ME\r\nb\r\nms <k> 1 ME\r\nc\r\nms <k> 1 MA\r\nd\r\nms <k> 1 MP\r\ne\r\nget <k>\r\n",
         "NS\r\nHD\r\nNS\r\nHD\r\nHD\r\nVALUE <k> 0 3\r\nebd\r\nEND\r\n",
     ),
-    row("ms <k> 1 MA\r\na\r\nms <k> 1 MA N60\r\nb\r\n", "NS\r\nHD\r\n"),
+    changed("ms <k> 1 MA\r\na\r\nms <k> 1 MA N60\r\nb\r\n", "NS\r\nHD\r\n", "NS\r\nNS\r\n"),
     row(
         "ms <k> 1 C5\r\na\r\nset <k> 0 0 1\r\nb\r\nms <k> 1 C18446744073709551615\r\nc\r\n",
         "NF\r\nSTORED\r\nEX\r\n",

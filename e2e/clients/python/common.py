@@ -1,0 +1,20 @@
+"""What the Python client checks share: the address, and a comparison that shows both sides."""
+
+import sys
+
+HOST, PORT = sys.argv[1].rsplit(":", 1)
+PORT = int(PORT)
+CHECKS = 0
+
+
+def same(got, want, what):
+    """Fails with both sides unless they are equal."""
+    global CHECKS
+    CHECKS += 1
+    if got != want:
+        raise SystemExit(f"{what}: got {got!r}, want {want!r}")
+
+
+def done(client):
+    """The last line, which the runner asks for."""
+    print(f"{client}: {CHECKS} checks passed")
