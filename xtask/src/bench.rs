@@ -1,9 +1,36 @@
-//! Measurements.
+//! Measurements: builds what is measured, with the release profile, and runs `server-bench`.
 
 use std::process::ExitCode;
 
+use crate::steps::{cargo, target};
+
+const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
+
+  server   throughput, server CPU and latency beside memcached and a do-nothing server;
+           results in target/bench/server.md and .json
+  memory   items kept for each GiB of resident memory, beside memcached; target/bench/memory.md
+
+  Each takes --help; --quick is the short form of `server` that CI runs.
+";
+
 /// Runs the measurement that `args` names.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    eprintln!("no measurement {args:?}");
-    ExitCode::FAILURE
+    if !matches!(args.first().map(String::as_str), Some("server" | "memory")) {
+        eprint!("{USAGE}");
+        return ExitCode::FAILURE;
+    }
+    let mut build = cargo(["build", "--release", "--locked", "-p", "bench", "-p", "holdall"]);
+    let mut bench = std::process::Command::new(target().join("release/server-bench"));
+    bench.args(args).arg("--out").arg(target().join("bench"));
+    for command in [&mut build, &mut bench] {
+        match command.status() {
+            Ok(status) if status.success() => {}
+            Ok(_) => return ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("{}: {error}", command.get_program().display());
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
 }

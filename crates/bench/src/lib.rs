@@ -1,2 +1,18 @@
 //! Load generator and side-by-side comparison of servers.
+//!
+//! A ratio is worth more than a number: machines differ and drift, so servers are measured taking turns in one run,
+//! and each round is compared with the same round of the others. The do-nothing server (`src/bin/do-nothing.rs`) shares
+//! holdall's event loop and answers without looking anything up: what it reaches is the limit of this machine's sockets.
+//!
+//! ```text
+//!     workload (bytes to send, bytes to expect) -> load (closed loop, one thread) -> rounds -> report
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod load;
+pub mod memory;
+pub mod process;
+pub mod report;
+pub mod rng;
+pub mod workload;

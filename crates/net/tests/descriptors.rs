@@ -35,7 +35,7 @@ fn main() {
     let disabled: u64 = lines.next().unwrap().unwrap().parse().unwrap();
     assert!(disabled >= 3, "listeners turned off {disabled} times");
     assert!(server.wait().unwrap().success());
-    println!("test descriptors ... ok");
+    println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
 }
 
 /// The server: ends when its standard input does.

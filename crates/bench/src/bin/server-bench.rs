@@ -1,0 +1,166 @@
+//! Compares servers side by side: `server` for speed, `memory` for items kept.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+
+use bench::compare::{self, Plan};
+use bench::memory;
+use bench::process::{self, Server};
+use bench::report;
+
+/// Compares holdall with memcached and with a server that looks nothing up, on loopback, taking turns.
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Throughput, server CPU and latency of each workload.
+    Server(ServerArgs),
+    /// Items kept for each GiB of resident memory.
+    Memory(MemoryArgs),
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// A server to measure instead of the usual three: NAME=ADDRESS, or NAME=COMMAND with {port} and {memory}.
+    #[arg(long = "server", value_name = "NAME=WHERE")]
+    servers: Vec<Server>,
+    /// Leave this one of the usual three out.
+    #[arg(long, value_name = "NAME")]
+    without: Vec<String>,
+    /// Folder for the results.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct ServerArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Only workloads whose name contains this: get-1, get-16, multiget-24, multiget-100, mixed, set-16, hot.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Rounds, each of which measures every server once.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Length of one measurement.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Sizes of values.
+    #[arg(long, value_delimiter = ',', default_value = "64,1024")]
+    value_bytes: Vec<usize>,
+    /// Connections at once.
+    #[arg(long, default_value_t = 50)]
+    connections: usize,
+    /// Keys stored before measuring.
+    #[arg(long, default_value_t = 100_000)]
+    keys: u32,
+    /// One short round: shows that everything runs, measures nothing worth keeping.
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Debug, Args)]
+struct MemoryArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Memory limit of the servers.
+    #[arg(long, default_value_t = 1024)]
+    megabytes: u32,
+    /// Sizes of values.
+    #[arg(long, value_delimiter = ',', default_value = "64,256,1024")]
+    value_bytes: Vec<usize>,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().what {
+        What::Server(args) => server(args),
+        What::Memory(args) => memory(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("server-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn server(args: ServerArgs) -> Result<()> {
+    let cores = std::thread::available_parallelism()?.get();
+    let server_core = (cores > 1).then_some(0);
+    if server_core.is_some() {
+        let mut own = rustix::thread::CpuSet::new();
+        own.set(1);
+        rustix::thread::sched_setaffinity(None, &own).context("cannot run on core 1")?;
+    } else {
+        eprintln!("one core only: servers and generator share it, ratios mean little");
+    }
+    let mut plan = Plan {
+        servers: args.common.servers()?,
+        only: args.only,
+        value_bytes: args.value_bytes,
+        rounds: args.rounds.max(1),
+        round: Duration::try_from_secs_f64(args.seconds).context("--seconds")?,
+        connections: args.connections.max(1),
+        keys: args.keys.clamp(1, 99_999_999),
+        server_core,
+    };
+    if args.quick {
+        plan.rounds = 1;
+        plan.round = Duration::from_millis(100);
+        plan.keys = plan.keys.min(10_000);
+    }
+    let outcomes = compare::run(&plan, |what| eprintln!("{what}"))?;
+    let table = report::markdown(&outcomes);
+    args.common.save("server.json", &report::json(&outcomes))?;
+    args.common.save("server.md", &table)?;
+    print!("{table}");
+    Ok(())
+}
+
+fn memory(args: &MemoryArgs) -> Result<()> {
+    let mut all = Vec::new();
+    for &value_bytes in &args.value_bytes {
+        for server in args.common.servers()? {
+            if server.name == process::DO_NOTHING {
+                continue;
+            }
+            eprintln!("{value_bytes} bytes, {}", server.name);
+            all.push(memory::measure(&server, args.megabytes, value_bytes)?);
+        }
+    }
+    let table = memory::markdown(&all);
+    args.common.save("memory.md", &table)?;
+    print!("{table}");
+    Ok(())
+}
+
+impl Common {
+    fn servers(&self) -> Result<Vec<Server>> {
+        if !self.servers.is_empty() {
+            return Ok(self.servers.clone());
+        }
+        let exe = std::env::current_exe()?;
+        let mut servers = process::usual(exe.parent().unwrap_or_else(|| Path::new(".")));
+        servers.retain(|server| !self.without.contains(&server.name));
+        Ok(servers)
+    }
+
+    fn save(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.out.join(name);
+        fs::create_dir_all(&self.out)
+            .and_then(|()| fs::write(&path, text))
+            .with_context(|| path.display().to_string())
+    }
+}

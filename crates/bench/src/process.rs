@@ -1,0 +1,214 @@
+//! Servers as processes: started on a free port and one core, asked for their CPU time and memory, ended.
+
+use std::fmt;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// How to come by a server.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Its name in the report.
+    pub name: String,
+    /// Where or how.
+    pub launch: Launch,
+}
+
+/// Where a server is, or how it is started.
+#[derive(Clone, Debug)]
+pub enum Launch {
+    /// One that runs already: its CPU time and memory are not known.
+    Address(SocketAddr),
+    /// Words of a command, in which `{port}` and `{memory}` (in MB) are replaced.
+    Command(Vec<String>),
+}
+
+/// The name of the server that looks nothing up.
+pub const DO_NOTHING: &str = "do-nothing";
+
+/// The name of the server that the others are compared with.
+pub const MEMCACHED: &str = "memcached";
+
+/// memcached, holdall and do-nothing, the last two from `folder`; one worker each.
+#[must_use]
+pub fn usual(folder: &Path) -> Vec<Server> {
+    let own = |name: &str| folder.join(name).display().to_string();
+    let command = |words: String| Launch::Command(words.split(' ').map(str::to_owned).collect());
+    let common = "-l 127.0.0.1 -p {port} -m {memory} -t 1 -c 1024 -u root";
+    vec![
+        Server { name: MEMCACHED.into(), launch: command(format!("memcached -U 0 {common}")) },
+        Server {
+            name: "holdall".into(),
+            launch: command(format!("{} serve {common}", own("holdall"))),
+        },
+        Server {
+            name: DO_NOTHING.into(),
+            launch: command(format!("{} {{port}}", own(DO_NOTHING))),
+        },
+    ]
+}
+
+impl FromStr for Server {
+    type Err = anyhow::Error;
+
+    /// `NAME=ADDRESS` or `NAME=COMMAND`.
+    fn from_str(text: &str) -> Result<Self> {
+        let Some((name, rest)) = text.split_once('=') else {
+            bail!("{text:?} is not NAME=ADDRESS or NAME=COMMAND")
+        };
+        let launch = match rest.parse() {
+            Ok(address) => Launch::Address(address),
+            Err(_) => Launch::Command(rest.split_whitespace().map(str::to_owned).collect()),
+        };
+        Ok(Self { name: name.to_owned(), launch })
+    }
+}
+
+/// A server that answers; ended when dropped if it was started here.
+#[derive(Debug)]
+pub struct Running {
+    /// Its name in the report.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// Starts it with `memory_mb` MB on `core` and waits until it accepts.
+    ///
+    /// # Errors
+    ///
+    /// When the command cannot be run, ends, or does not accept within ten seconds.
+    pub fn start(&self, memory_mb: u32, core: Option<usize>) -> Result<Running> {
+        let (address, child) = match &self.launch {
+            Launch::Address(address) => (*address, None),
+            Launch::Command(words) => {
+                let port = free_port()?;
+                let words = words.iter().map(|word| {
+                    word.replace("{port}", &port.to_string())
+                        .replace("{memory}", &memory_mb.to_string())
+                });
+                let pinned = core.map(|core| ["taskset".into(), "-c".into(), core.to_string()]);
+                let mut words = pinned.into_iter().flatten().chain(words);
+                let program = words.next().context("an empty command")?;
+                let child = Command::new(&program)
+                    .args(words)
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .spawn()
+                    .with_context(|| format!("{}: {program}", self.name))?;
+                (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Some(child))
+            }
+        };
+        let mut running = Running { name: self.name.clone(), address, child };
+        running.wait_until_it_accepts()?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    fn wait_until_it_accepts(&mut self) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(self.address).is_err() {
+            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok()?) {
+                bail!("{} ended: {status}", self.name);
+            }
+            if Instant::now() > end {
+                bail!("{} does not accept on {}", self.name, self.address);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// CPU time that all its threads have used, user and system; `None` when it was not started here.
+    #[must_use]
+    pub fn cpu(&self) -> Option<Duration> {
+        let pid = self.child.as_ref()?.id();
+        cpu_by_schedstat(pid).or_else(|| cpu_by_stat(pid))
+    }
+
+    /// Resident memory in bytes; `None` when it was not started here.
+    #[must_use]
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let pid = self.child.as_ref()?.id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.name, self.address)
+    }
+}
+
+/// Nanoseconds on a core, summed over the threads, where the kernel keeps them.
+fn cpu_by_schedstat(pid: u32) -> Option<Duration> {
+    let mut nanos = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let line = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        nanos += line.split_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    Some(Duration::from_nanos(nanos))
+}
+
+/// utime and stime of `/proc/PID/stat`, in clock ticks.
+fn cpu_by_stat(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_an_address_or_a_command() {
+        let server: Server = "x=127.0.0.1:11211".parse().unwrap();
+        assert!(matches!(server.launch, Launch::Address(address) if address.port() == 11211));
+        let server: Server = "y=memcached -p {port} -o a=b".parse().unwrap();
+        assert!(matches!(server.launch, Launch::Command(words) if words.last().unwrap() == "a=b"));
+        assert!("memcached".parse::<Server>().is_err());
+    }
+
+    #[test]
+    fn both_clocks_of_a_process_agree() {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(200) {
+            std::hint::black_box(0);
+        }
+        let pid = std::process::id();
+        let by_stat = cpu_by_stat(pid).unwrap();
+        assert!(by_stat >= Duration::from_millis(20), "{by_stat:?}");
+        if let Some(by_schedstat) = cpu_by_schedstat(pid) {
+            let apart = by_schedstat.abs_diff(by_stat);
+            assert!(apart < Duration::from_millis(60), "{by_stat:?} and {by_schedstat:?}");
+        }
+    }
+}
