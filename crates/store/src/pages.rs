@@ -25,6 +25,8 @@ const ROUNDS: usize = 64;
 const YIELDS: usize = 2000;
 /// Turns offered where this thread itself waits for nothing.
 const FREE_YIELDS: usize = 2;
+/// Evictions between two looks at the other classes' ages.
+const TURNS_PER_LOOK: usize = 16;
 /// Pages looked at for the emptiest.
 const PAGES_SAMPLED: usize = 6;
 
@@ -51,7 +53,13 @@ impl Local {
             }
             // What is on its way back comes before what is still of use.
             self.adopt();
-            if let Some(chunk) = self.wait_for(class) {
+            self.settle();
+            if let Some(chunk) = slabs.take(arena, class) {
+                return Some(chunk);
+            }
+            if self.has_retired()
+                && let Some(chunk) = self.wait_for(class)
+            {
                 return Some(chunk);
             }
             // What is not evictable now may be so when others have ended their sections.
@@ -85,8 +93,11 @@ impl Local {
 
     /// Evicts from the class itself or takes a page from another; `false` if there is nothing that ever could be evicted.
     fn make_room(self: &Rc<Self>, class: ClassId, round: usize) -> bool {
-        let own = self.lists_of(class).into_iter().max_by_key(|&(_, age)| age);
-        let other = self.store.evict.then(|| self.victim(class)).flatten();
+        let own = self.lists_of(class).max_by_key(|&(_, age)| age);
+        let turn = self.turn.replace(self.turn.get().wrapping_add(1));
+        // Other classes are looked at now and then, or when this one alone does not do.
+        let look_around = own.is_none() || round > 0 || turn.is_multiple_of(TURNS_PER_LOOK);
+        let other = (self.store.evict && look_around).then(|| self.victim(class)).flatten();
         // A class whose own items are clearly younger than another's oldest gets a page; so does one that has none, or
         // one that got nowhere with its own.
         let steal = match (own, other) {
@@ -116,12 +127,12 @@ impl Local {
     }
 
     /// The bag lists whose items hold chunks of this class, with the age of their oldest item in ticks.
-    fn lists_of(&self, class: ClassId) -> Vec<(ClassId, u32)> {
+    fn lists_of(&self, class: ClassId) -> impl Iterator<Item = (ClassId, u32)> {
         let slabs = &self.store.slabs;
         let heads = slabs.heads();
         let pieces = (class == slabs.largest()).then_some(heads);
         let age = |list: ClassId| self.store.oldest_age(list).map(|age| (list, age));
-        [Some(class), pieces].into_iter().flatten().filter_map(age).collect()
+        [Some(class), pieces].into_iter().flatten().filter_map(age)
     }
 
     /// The class from which a page should be taken for `class`, and how old its oldest item is, in ticks.
@@ -176,7 +187,7 @@ impl Local {
             return;
         }
         let class = self.store.slabs.class_of(arena, item);
-        self.with_linked(item, |item| {
+        self.with_linked(item, self.hash_of(item), |item| {
             self.count_evicted(class, item);
             Verdict::Remove
         });

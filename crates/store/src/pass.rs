@@ -18,6 +18,15 @@ const LOOKS_PER_VICTIM: usize = 50;
 /// Slots ahead of which item headers are fetched.
 const AHEAD: u32 = 6;
 
+/// Items judged together.
+const HANDFUL: usize = 8;
+
+/// Some items of a bag, with the hashes of their keys.
+struct Handful {
+    items: [(ChunkRef, u64); HANDFUL],
+    len: usize,
+}
+
 /// Why a pass goes over the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
@@ -43,10 +52,14 @@ impl Local {
             let mut at = order.evict;
             let mut looks = 0;
             while freed < want && looks < LOOKS_PER_VICTIM {
-                let Some((chunk, after)) = self.next_item(list.bag(bag), at) else { break };
-                at = after;
-                looks += 1;
-                freed += usize::from(self.judge(&order, list, bag, chunk, purpose));
+                let handful = self.gather(list.bag(bag), &mut at, want - freed);
+                for &(chunk, hash) in &handful.items[..handful.len] {
+                    freed += usize::from(self.judge(&order, list, bag, (chunk, hash), purpose));
+                }
+                looks += handful.len;
+                if handful.len == 0 {
+                    break;
+                }
             }
             order.evict = at;
             looked += looks;
@@ -65,6 +78,21 @@ impl Local {
             }
         }
         freed
+    }
+
+    /// The next few items of a bag with their hashes, their table lines asked for, so that the waits overlap.
+    fn gather(&self, bag: &Bag, at: &mut Cursor, want: usize) -> Handful {
+        let mut handful = Handful { items: [(0, 0); HANDFUL], len: 0 };
+        while handful.len < want.min(HANDFUL)
+            && let Some((chunk, after)) = self.next_item(bag, *at)
+        {
+            *at = after;
+            let hash = self.hash_of(chunk);
+            self.store.table.prefetch(hash);
+            handful.items[handful.len] = (chunk, hash);
+            handful.len += 1;
+        }
+        handful
     }
 
     /// The oldest bag, closed and past its grace period, after freeing empty ones and opening a new one if there is but one.
@@ -143,11 +171,11 @@ impl Local {
         order: &Order,
         list: &BagList,
         bag: u8,
-        chunk: ChunkRef,
+        (chunk, hash): (ChunkRef, u64),
         purpose: Purpose,
     ) -> bool {
         let class = list.id();
-        let verdict = self.with_linked(chunk, |item| {
+        let verdict = self.with_linked(chunk, hash, |item| {
             let dead = item.liveness() != Liveness::Live;
             if dead {
                 self.count_reclaimed(class, item, purpose);
@@ -206,14 +234,13 @@ impl Local {
             let mut at = order.clean;
             let handful = (looked + 32).min(budget);
             let mut ended = false;
-            while looked < handful {
-                let Some((chunk, after)) = self.next_item(list.bag(bag), at) else {
-                    ended = true;
-                    break;
-                };
-                at = after;
-                looked += 1;
-                freed += usize::from(self.judge(&order, list, bag, chunk, Purpose::Clean));
+            while looked < handful && !ended {
+                let some = self.gather(list.bag(bag), &mut at, handful - looked);
+                for &item in &some.items[..some.len] {
+                    freed += usize::from(self.judge(&order, list, bag, item, Purpose::Clean));
+                }
+                looked += some.len;
+                ended = some.len == 0;
             }
             order.clean = at;
             if ended {
@@ -272,7 +299,8 @@ impl Local {
         while let Some((chunk, after)) = self.next_item(list.bag(bag), at) {
             at = after;
             moved += 1;
-            self.with_linked(chunk, |item| Verdict::Move(into, Self::mark_of(item.header)));
+            let hash = self.hash_of(chunk);
+            self.with_linked(chunk, hash, |item| Verdict::Move(into, Self::mark_of(item.header)));
         }
         if list.bag(bag).is_empty_from(&self.store.blocks, Cursor::default()) {
             list.free(order, &self.store.blocks, bag);

@@ -248,14 +248,15 @@ impl Local {
         self.retire(chunk);
     }
 
-    /// Locks the key of an item found in this section, and does what `judge` says if it is still linked.
+    /// Locks the key (of this hash) of an item found in this section, and does what `judge` says if it is still linked.
     /// Answers `None` if it is not.
     pub(crate) fn with_linked(
         self: &Rc<Self>,
         chunk: ChunkRef,
+        hash: u64,
         judge: impl FnOnce(&Item<'_>) -> Verdict,
     ) -> Option<Verdict> {
-        let locked = self.store.table.lock(self.hash_of(chunk));
+        let locked = self.store.table.lock(hash);
         let slot = Self::slot_of(&locked, chunk)?;
         // SAFETY: linked, and the caller is inside a section.
         let item = unsafe { Item::found(self, chunk) };

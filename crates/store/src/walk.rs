@@ -106,7 +106,7 @@ impl Local {
         if self.store.arena.header(chunk).pos.load(Ordering::Acquire) == 0 {
             return None;
         }
-        self.with_linked(chunk, |item| match item.liveness() {
+        self.with_linked(chunk, self.hash_of(chunk), |item| match item.liveness() {
             Liveness::Live => Verdict::Stay,
             _ => Verdict::Remove,
         })
