@@ -11,6 +11,8 @@
 )]
 
 pub mod compare;
+pub mod dialect;
 pub mod differences;
 pub mod generate;
+pub mod load;
 pub mod replies;

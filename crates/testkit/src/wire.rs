@@ -206,7 +206,7 @@ impl Wire {
     /// Reads until `done` says so, the connection ends, or the time is up.
     fn fill(&mut self, limit: Duration, mut done: impl FnMut(&[u8]) -> bool) -> End {
         let deadline = Instant::now() + limit;
-        let mut piece = vec![0; 64 * 1024];
+        let mut piece = Vec::new();
         loop {
             if done(&self.got) {
                 return End::Found;
@@ -216,6 +216,8 @@ impl Wire {
                 return End::TimedOut;
             }
             self.stream.set_read_timeout(Some(left)).unwrap();
+            // Made only when the socket is read: most calls are answered by what came before.
+            piece.resize(32 * 1024, 0);
             match self.stream.read(&mut piece) {
                 Ok(0) => return End::Closed,
                 Ok(n) => self.got.extend_from_slice(&piece[..n]),

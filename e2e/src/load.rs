@@ -1,0 +1,246 @@
+//! Concurrent clients that write down what they asked and what they were told.
+
+use crate::dialect::{Dialect, Request};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use testkit::history::{self, Event, Mode, Op, Out, Summary, Val};
+use testkit::wire::End;
+use testkit::{Rng, Wire};
+
+/// What the clients do.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Clients at once, each with one connection; they speak the three protocols in turn.
+    pub clients: usize,
+    /// How many keys they share. Every fourth holds numbers.
+    pub keys: usize,
+    /// Commands in all.
+    pub ops: usize,
+    /// The most commands that a client sends before it reads, each on another key.
+    pub pipelined: usize,
+    /// A client gives its connection up, unread, once in this many turns; 0 is never.
+    pub cut_one_in: usize,
+    /// Bytes added to every stored text, so that items move between slab classes.
+    pub padding: usize,
+    /// Makes another run of the same sort.
+    pub seed: u64,
+}
+
+/// The events of each key.
+pub type Histories = Vec<Vec<Event>>;
+
+/// A command cut off by a reset has happened after this, or never will.
+const SETTLED: Duration = Duration::from_secs(1);
+
+impl Load {
+    /// Runs the clients to their end against the server at `addr`.
+    #[must_use]
+    pub fn run(&self, addr: SocketAddr) -> Histories {
+        let epoch = Instant::now();
+        let left = AtomicUsize::new(self.ops);
+        let mut histories: Histories = vec![Vec::new(); self.keys];
+        let parts: Vec<_> = thread::scope(|scope| {
+            let clients: Vec<_> = (0..self.clients)
+                .map(|number| {
+                    let left = &left;
+                    scope.spawn(move || Client::new(*self, number, addr, epoch).run(left))
+                })
+                .collect();
+            clients.into_iter().map(|client| client.join().expect("a client's thread")).collect()
+        });
+        for (key, event) in parts.into_iter().flatten() {
+            histories[key].push(event);
+        }
+        histories
+    }
+}
+
+/// Judges every key; panics with the first that no order explains.
+pub fn judge(histories: &Histories, mode: Mode) -> Summary {
+    let mut total = Summary::default();
+    for (key, events) in histories.iter().enumerate() {
+        match history::check(events, mode) {
+            Ok(summary) => {
+                total.ops += summary.ops;
+                total.widest = total.widest.max(summary.widest);
+            }
+            Err(violation) => panic!("key {key}: {violation:?}"),
+        }
+    }
+    total
+}
+
+struct Client {
+    load: Load,
+    number: usize,
+    addr: SocketAddr,
+    epoch: Instant,
+    dialect: Dialect,
+    wire: Wire,
+    rng: Rng,
+    /// Values stored so far: makes each one unlike any other.
+    stored: u64,
+    /// The last cas unique seen of each key.
+    uniques: Vec<u64>,
+}
+
+impl Client {
+    fn new(load: Load, number: usize, addr: SocketAddr, epoch: Instant) -> Self {
+        let dialect = [Dialect::Classic, Dialect::Meta, Dialect::Binary][number % 3];
+        let rng = Rng::new(load.seed ^ (u64::try_from(number).unwrap_or(0) << 40));
+        // One that no server gives, until a `gets` has told a real one.
+        let uniques = vec![u64::MAX; load.keys];
+        Self {
+            load,
+            number,
+            addr,
+            epoch,
+            dialect,
+            wire: Wire::connect(addr),
+            rng,
+            stored: 0,
+            uniques,
+        }
+    }
+
+    fn run(mut self, left: &AtomicUsize) -> Vec<(usize, Event)> {
+        let mut events = Vec::new();
+        let mut bytes = Vec::new();
+        loop {
+            let batch = self.batch();
+            let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                Some(left.saturating_sub(batch.len()))
+            });
+            if taken == Ok(0) {
+                return events;
+            }
+            bytes.clear();
+            batch.iter().for_each(|request| self.dialect.encode(request, &mut bytes));
+            let call = self.now();
+            self.wire.send(&bytes);
+            if let Some(ret) = self.cut(call) {
+                let unknown =
+                    |request: &Request| Event { call, ret, op: request.op, out: Out::Unknown };
+                events.extend(batch.iter().map(|request| (request.key, unknown(request))));
+                continue;
+            }
+            for request in &batch {
+                let out = self.dialect.read(request.op, &mut self.wire);
+                if let Out::Hit { cas: Some(unique), .. } = out {
+                    self.uniques[request.key] = unique;
+                }
+                events.push((request.key, Event { call, ret: self.now(), op: request.op, out }));
+            }
+        }
+    }
+
+    /// Now and then gives the connection up with its replies unread, and says when the commands on
+    /// it have happened or never will: when the server has closed after the last of them, or, once
+    /// in twenty times, a time after a reset that may have overtaken them.
+    fn cut(&mut self, call: u64) -> Option<u64> {
+        if self.load.cut_one_in == 0 || !self.rng.one_in(self.load.cut_one_in) {
+            return None;
+        }
+        let settled = if self.rng.one_in(20) {
+            call + u64::try_from(SETTLED.as_nanos()).unwrap_or(0)
+        } else {
+            self.wire.finish_sending();
+            let (_, end) = self.wire.read_to_end(Duration::from_secs(20));
+            assert_ne!(
+                end,
+                End::TimedOut,
+                "the server never closed a connection that was half closed"
+            );
+            self.now()
+        };
+        self.wire = Wire::connect(self.addr);
+        Some(settled)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The next commands, on different keys: the checker then never has two pending of one client.
+    fn batch(&mut self) -> Vec<Request> {
+        let count = 1 + self.rng.below(self.load.pipelined.min(self.load.keys));
+        let (keys, first) = (self.load.keys, self.rng.below(self.load.keys));
+        (first..first + count).map(|key| self.request(key % keys)).collect()
+    }
+
+    fn request(&mut self, key: usize) -> Request {
+        if key % 4 == 3 { self.on_number(key) } else { self.on_text(key) }
+    }
+
+    fn on_text(&mut self, key: usize) -> Request {
+        let data = self.text();
+        let val = Val::of(&data);
+        let op = match self.rng.below(100) {
+            0..=39 => Op::Get,
+            40..=59 => Op::Set(val),
+            60..=65 => Op::Add(val),
+            66..=70 => Op::Replace(val),
+            71..=74 => Op::Append(val),
+            75 | 76 => Op::Prepend(val),
+            77..=86 => Op::Cas(val, self.uniques[key]),
+            87..=94 => Op::Delete,
+            _ => Op::Touch,
+        };
+        Request { key, op, data }
+    }
+
+    fn on_number(&mut self, key: usize) -> Request {
+        self.stored += 1;
+        let number = self.stored * 1000 + u64::try_from(self.number).unwrap_or(0);
+        let data = number.to_string().into_bytes();
+        let val = Val::Number(number);
+        let by = 1 + u64::try_from(self.rng.below(100)).unwrap_or(0);
+        let op = match self.rng.below(100) {
+            0..=29 => Op::Get,
+            30..=64 => Op::Incr(by),
+            65..=79 => Op::Decr(by),
+            80..=87 => Op::Set(val),
+            88..=93 => Op::Add(val),
+            _ => Op::Delete,
+        };
+        Request { key, op, data }
+    }
+
+    fn text(&mut self) -> Vec<u8> {
+        self.stored += 1;
+        let mut data = format!("<{}.{}>", self.number, self.stored).into_bytes();
+        if self.load.padding > 0 {
+            data.resize(data.len() + self.rng.below(self.load.padding), b'.');
+        }
+        data
+    }
+}
+
+/// Stores new keys until `stop`, as fast as `per_second` allows, without waiting for replies; says
+/// how many. Grows the table of a large server and evicts from a small one.
+pub fn fill(addr: SocketAddr, value_len: usize, per_second: usize, stop: &AtomicBool) -> usize {
+    const TURN: Duration = Duration::from_millis(10);
+    let mut wire = Wire::connect(addr);
+    let value = vec![b'f'; value_len];
+    let mut stored = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        let mut bytes = Vec::new();
+        for _ in 0..(per_second / 100).max(1) {
+            bytes.extend_from_slice(
+                format!("set fill{stored} 0 0 {value_len} noreply\r\n").as_bytes(),
+            );
+            bytes.extend_from_slice(&value);
+            bytes.extend_from_slice(b"\r\n");
+            stored += 1;
+        }
+        bytes.extend_from_slice(b"mn\r\n");
+        wire.send(&bytes);
+        // Anything but the fence's reply is a refused store.
+        assert_eq!(wire.line(), "MN", "a store was refused");
+        thread::sleep(TURN.saturating_sub(start.elapsed()));
+    }
+    stored
+}
