@@ -1,0 +1,212 @@
+//! Key dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`.
+//!
+//! A dump is a walk over the store in steps of some hundred chunks, taken as the client takes what was written. An item
+//! that stays for the whole walk is shown once; one that comes or goes meanwhile may be shown or not.
+
+use net::{Flow, Output};
+use proto::number::{parse_u32, write_i64, write_u64};
+use proto::{base64, reply, uri};
+use store::{Item, Liveness, WalkCursor};
+
+use crate::session::Worker;
+use crate::session::state::{Session, State, Step};
+
+/// Chunks looked at in one step; each gives at most a line.
+const STEP_CHUNKS: usize = 100;
+
+/// Steps before the other connections have their turn.
+const STEPS: usize = 16;
+
+/// Most that a `stats cachedump` answers, in bytes, as in memcached.
+const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
+
+/// What is shown of each key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `ITEM key [n b; exp s]`, for so many items, in so many bytes.
+    Cachedump { items_left: u64, bytes_left: usize },
+    /// `key=... exp=...`
+    Metadump,
+    /// `mg key`
+    Mgdump,
+}
+
+/// A dump under way.
+#[derive(Debug)]
+pub(crate) struct Dump {
+    kind: Kind,
+    cursor: WalkCursor,
+    /// Classes still to be walked after the cursor's.
+    classes: Vec<u8>,
+}
+
+impl Kind {
+    /// `stats cachedump` of so many items; 0 is as many as fit.
+    pub(crate) fn cachedump(items: u32) -> Self {
+        let items_left = if items == 0 { u64::MAX } else { u64::from(items) };
+        Self::Cachedump { items_left, bytes_left: CACHEDUMP_BYTES_MAX }
+    }
+}
+
+impl Dump {
+    /// A dump of these classes; of all, if there are none.
+    pub(crate) fn new(kind: Kind, mut classes: Vec<u8>) -> Self {
+        let cursor = cursor_of(classes.pop());
+        Self { kind, cursor, classes }
+    }
+
+    fn is_full(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Cachedump { items_left: 0, .. } | Kind::Cachedump { bytes_left: 0, .. }
+        )
+    }
+
+    fn end(&self) -> &'static [u8] {
+        match self.kind {
+            Kind::Cachedump { .. } | Kind::Metadump => reply::END,
+            Kind::Mgdump => b"EN\r\n",
+        }
+    }
+
+    fn write(&mut self, item: &Item<'_>, clock: &Clock, cas: u64, out: &mut Vec<u8>) {
+        match &mut self.kind {
+            Kind::Metadump => write_metadump(item, clock, cas, out),
+            Kind::Mgdump => {
+                out.extend_from_slice(b"mg ");
+                if item.is_base64_key() {
+                    base64::encode(item.key(), out);
+                    out.extend_from_slice(b" b");
+                } else {
+                    out.extend_from_slice(item.key());
+                }
+                out.extend_from_slice(reply::CRLF);
+            }
+            Kind::Cachedump { items_left, bytes_left } => {
+                if *items_left == 0 || *bytes_left == 0 {
+                    return;
+                }
+                let before = out.len();
+                out.extend_from_slice(b"ITEM ");
+                out.extend_from_slice(item.key());
+                out.extend_from_slice(b" [");
+                write_u64(out, item.value_len() as u64);
+                out.extend_from_slice(b" b; ");
+                write_u64(out, clock.unix_deadline(item).unwrap_or(0));
+                out.extend_from_slice(b" s]\r\n");
+                *items_left -= 1;
+                *bytes_left = bytes_left.saturating_sub(out.len() - before);
+            }
+        }
+    }
+}
+
+/// The beginning of a walk over one class, or all.
+fn cursor_of(class: Option<u8>) -> WalkCursor {
+    let mut cursor = WalkCursor::default();
+    cursor.class = class;
+    cursor
+}
+
+/// What turns the store's seconds into Unix time.
+struct Clock {
+    zero_at_unix: u64,
+    now_secs: u32,
+}
+
+impl Clock {
+    /// Unix time at which the item dies; `None`: never.
+    fn unix_deadline(&self, item: &Item<'_>) -> Option<u64> {
+        let deadline = item.deadline();
+        (deadline != 0).then(|| self.zero_at_unix + u64::from(deadline))
+    }
+}
+
+fn write_metadump(item: &Item<'_>, clock: &Clock, cas: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"key=");
+    uri::encode(item.key(), out);
+    out.extend_from_slice(b" exp=");
+    match clock.unix_deadline(item) {
+        Some(unix) => write_u64(out, unix),
+        None => write_i64(out, -1),
+    }
+    out.extend_from_slice(b" la=");
+    write_u64(out, clock.zero_at_unix + u64::from(clock.now_secs.saturating_sub(item.idle_secs())));
+    out.extend_from_slice(b" cas=");
+    write_u64(out, cas);
+    out.extend_from_slice(if item.is_fetched() { b" fetch=yes cls=" } else { b" fetch=no cls=" });
+    write_u64(out, u64::from(item.class()));
+    out.extend_from_slice(b" size=");
+    write_u64(out, item.total_bytes() as u64);
+    out.extend_from_slice(b" flags=");
+    write_u64(out, u64::from(item.flags()));
+    out.extend_from_slice(b" \n");
+}
+
+/// The classes that a dump names: `all` and `hash` (empty: every class), or numbers with commas. `None` if it is neither.
+pub(crate) fn classes(word: &[u8]) -> Option<Vec<u8>> {
+    if matches!(word, b"all" | b"hash") {
+        return Some(Vec::new());
+    }
+    let mut classes = Vec::new();
+    for id in word.split(|byte| *byte == b',') {
+        let class =
+            parse_u32(id).and_then(|id| u8::try_from(id).ok()).filter(|class| *class > 0)?;
+        if !classes.contains(&class) {
+            classes.push(class);
+        }
+    }
+    // Taken from the end.
+    classes.reverse();
+    Some(classes)
+}
+
+impl Worker {
+    /// Writes the next part of a dump.
+    pub(crate) fn go_on_dumping(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
+        let State::Dumping(dump) = &mut session.state else { return Step::Next };
+        let clock = Clock {
+            zero_at_unix: self.shared.clock.zero_at_unix(),
+            now_secs: self.engine.now_secs(),
+        };
+        for _ in 0..STEPS {
+            if output.is_full() {
+                return Step::Next;
+            }
+            let out = output.buf();
+            let mut cursor = dump.cursor;
+            let has_more = self.engine.participant().walk(&mut cursor, STEP_CHUNKS, |item| {
+                if item.liveness() == Liveness::Live {
+                    dump.write(item, &clock, self.engine.cas_of(item), out);
+                }
+            });
+            dump.cursor = cursor;
+            // The walk's section is over; a long dump must not hold back the store's memory.
+            self.engine.quiesce();
+            if has_more && !dump.is_full() {
+                continue;
+            }
+            let Some(class) = dump.classes.pop() else {
+                out.extend_from_slice(dump.end());
+                session.state = State::Commands;
+                return Step::Next;
+            };
+            dump.cursor = cursor_of(Some(class));
+        }
+        Step::Stop(Flow::Yield)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_all_or_a_list() {
+        assert_eq!(classes(b"all"), Some(vec![]));
+        assert_eq!(classes(b"1,3,2,3"), Some(vec![2, 3, 1]));
+        for refused in [&b""[..], b"0", b"256", b"1,", b"x"] {
+            assert_eq!(classes(refused), None);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Commands for administrators: statistics, settings, dumps, watching, and the switches that memcached has.
+//!
+//! They are served by the workers, between requests of clients, so none of them takes long or holds a lock while it writes:
+//! what is long (dumps) goes in steps, what is endless (watching) goes through a bounded buffer.
+//!
+//! Commands that tune an engine which is not ours are read, checked for their shape and accepted.
+
+pub mod dump;
+pub mod prefix;
+pub mod settings;
+mod stats;
+mod stats_classes;
+pub mod watch;
+
+use std::sync::atomic::Ordering;
+
+use net::{Flow, Output};
+use proto::text::{Admin, AdminCommand, Words};
+use proto::{Error, number, reply};
+
+use crate::run::DRAIN_PATIENCE;
+use crate::session::state::{State, Step};
+use crate::session::{Session, Worker};
+use dump::{Dump, Kind};
+
+/// A plain answer to an administrator's command.
+type Answer = &'static [u8];
+
+const ERROR: Answer = Error::Command.line();
+const BAD_FORMAT: Answer = Error::Format.line();
+
+impl Worker {
+    /// Serves an administrator's command.
+    pub(crate) fn admin(
+        &mut self,
+        session: &mut Session,
+        admin: &Admin<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let words = admin.words;
+        let answer = match admin.command {
+            AdminCommand::Stats => return self.stats_command(session, words, output),
+            AdminCommand::Watch => return self.watch_command(session, words, output),
+            AdminCommand::LruCrawler => match self.lru_crawler(session, words) {
+                Some(answer) => answer,
+                None => return Step::Next,
+            },
+            AdminCommand::Shutdown => match self.shutdown(session, words) {
+                Ok(()) => return Step::Stop(Flow::Close),
+                Err(answer) => answer,
+            },
+            AdminCommand::CacheMemlimit => self.cache_memlimit(words),
+            AdminCommand::Verbosity => self.verbosity(words),
+            AdminCommand::Extstore => needs_words(words, 2),
+            AdminCommand::Lru => lru(words),
+            AdminCommand::Slabs => slabs(words),
+            AdminCommand::RefreshCerts => b"ERROR TLS not enabled\r\n",
+        };
+        if !admin.noreply {
+            output.buf().extend_from_slice(answer);
+        }
+        Step::Next
+    }
+
+    fn verbosity(&self, mut words: Words<'_>) -> Answer {
+        let Some(level) = words.next().and_then(number::parse_u32) else { return BAD_FORMAT };
+        let level = u8::try_from(level.min(VERBOSITY_MAX)).unwrap_or_default();
+        self.shared.verbosity.store(level, Ordering::Relaxed);
+        reply::OK
+    }
+
+    fn cache_memlimit(&self, mut words: Words<'_>) -> Answer {
+        let Some(megabytes) = words.next().and_then(number::parse_u64) else { return ERROR };
+        if megabytes < 8 {
+            return b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
+        }
+        if megabytes > 1_000_000_000 {
+            return b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
+        }
+        self.shared.engine.store().set_memory_limit(megabytes << 20);
+        reply::OK
+    }
+
+    /// Drains the server: what was read is answered, and the process ends.
+    fn shutdown(&self, session: &Session, mut words: Words<'_>) -> Result<(), Answer> {
+        if !self.shared.shutdown_enabled || session.is_datagram() {
+            return Err(b"SERVER_ERROR: shutdown not enabled\r\n");
+        }
+        match words.next() {
+            None | Some(b"graceful") => {
+                self.control.drain(DRAIN_PATIENCE);
+                Ok(())
+            }
+            Some(_) => Err(b"CLIENT_ERROR invalid shutdown mode\r\n"),
+        }
+    }
+
+    /// `None`: a dump has begun and answers for itself.
+    fn lru_crawler(&self, session: &mut Session, mut words: Words<'_>) -> Option<Answer> {
+        let (Some(command), argument) = (words.next(), words.next()) else { return Some(ERROR) };
+        let kind = match (command, argument) {
+            (b"enable" | b"disable", None) => return Some(reply::OK),
+            (b"sleep" | b"tocrawl", Some(number)) => {
+                let is_number = number::parse_u32(number).is_some();
+                return Some(if is_number { reply::OK } else { BAD_FORMAT });
+            }
+            (b"crawl", Some(classes)) => {
+                return Some(match dump::classes(classes) {
+                    Some(_) => reply::OK,
+                    None => b"BADCLASS invalid class id\r\n",
+                });
+            }
+            (b"metadump", Some(_)) => Kind::Metadump,
+            (b"mgdump", Some(_)) => Kind::Mgdump,
+            _ => return Some(ERROR),
+        };
+        if !self.shared.dump_enabled || session.is_datagram() {
+            return Some(match kind {
+                Kind::Mgdump => b"ERROR key dump not allowed\r\n",
+                _ => b"ERROR metadump not allowed\r\n",
+            });
+        }
+        let Some(classes) = dump::classes(argument.unwrap_or_default()) else {
+            return Some(b"BADCLASS invalid class id\r\n");
+        };
+        self.shared.walks.fetch_add(1, Ordering::Relaxed);
+        session.state = State::Dumping(Box::new(Dump::new(kind, classes)));
+        None
+    }
+}
+
+/// `slabs`: memory moves between classes by itself here.
+fn slabs(mut words: Words<'_>) -> Answer {
+    match (words.next(), words.next(), words.next()) {
+        (Some(b"reassign"), Some(from), Some(to)) => {
+            match (number::parse_i64(from), number::parse_u32(to)) {
+                (Some(_), Some(_)) => reply::OK,
+                _ => BAD_FORMAT,
+            }
+        }
+        (Some(b"automove"), Some(_), _) => reply::OK,
+        _ => ERROR,
+    }
+}
+
+/// `lru`: there is one kind of list here, so there is nothing to tune.
+fn lru(mut words: Words<'_>) -> Answer {
+    match words.next() {
+        Some(b"tune") => needs_words(words, 4),
+        Some(b"mode") => match words.next() {
+            Some(b"flat" | b"segmented") => reply::OK,
+            _ => ERROR,
+        },
+        Some(b"temp_ttl") => needs_words(words, 1),
+        _ => ERROR,
+    }
+}
+
+fn needs_words(words: Words<'_>, count: usize) -> Answer {
+    if words.count() >= count { reply::OK } else { ERROR }
+}
+
+/// memcached's own ceiling.
+const VERBOSITY_MAX: u32 = 2;

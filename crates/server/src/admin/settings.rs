@@ -1,0 +1,107 @@
+//! `stats settings`: the options under memcached's names, in its order.
+//!
+//! What memcached has to tune in an engine that is not ours is shown as memcached's default, since dashboards read it.
+
+use crate::options::{Options, Protocol};
+
+/// Every setting but those that change while the server runs: `maxbytes`, `verbosity`, `detail_enabled`.
+pub(crate) fn of(options: &Options) -> Vec<(&'static str, String)> {
+    let mut settings = network(options);
+    settings.extend(engine(options));
+    settings.extend(fixed());
+    settings.push(("eviction_policy", format!("{:?}", options.eviction).to_lowercase()));
+    settings.push(("stripes", options.stripes.to_string()));
+    settings.push(("udp_amplification", options.udp_amplification.to_string()));
+    settings
+}
+
+fn network(options: &Options) -> Vec<(&'static str, String)> {
+    let port = |endpoints: &[crate::options::Endpoint]| {
+        endpoints.first().map_or(0, |endpoint| endpoint.port).to_string()
+    };
+    let hosts: Vec<_> = options.tcp.iter().filter_map(|endpoint| endpoint.host.clone()).collect();
+    let inter = if hosts.is_empty() { "NULL".to_owned() } else { hosts.join(",") };
+    let socket = options.unix.path.as_ref();
+    vec![
+        ("maxconns", options.connections_max.to_string()),
+        ("tcpport", port(&options.tcp)),
+        ("udpport", port(&options.udp)),
+        ("inter", inter),
+        (
+            "domain_socket",
+            socket.map_or_else(|| "NULL".to_owned(), |path| path.display().to_string()),
+        ),
+        ("umask", format!("{:o}", options.unix.mode)),
+        ("tcp_backlog", options.backlog.to_string()),
+        ("binding_protocol", protocol_name(options.protocol).to_owned()),
+        ("maxconns_fast", yes_no(options.maxconns_fast)),
+        ("idle_timeout", options.idle_timeout.map_or(0, |timeout| timeout.as_secs()).to_string()),
+        ("reqs_per_event", options.requests_per_turn.to_string()),
+        ("num_threads", options.threads.to_string()),
+        ("num_threads_per_udp", options.threads.to_string()),
+    ]
+}
+
+fn engine(options: &Options) -> Vec<(&'static str, String)> {
+    vec![
+        ("oldest", "0".to_owned()),
+        ("evictions", if options.evict { "on" } else { "off" }.to_owned()),
+        ("growth_factor", format!("{:.2}", options.growth_factor)),
+        ("chunk_size", options.chunk_bytes_min.to_string()),
+        ("item_size_max", options.item_bytes_max.to_string()),
+        ("stat_key_prefix", char::from(options.prefix_delimiter).to_string()),
+        ("cas_enabled", yes_no(options.cas)),
+        ("flush_enabled", yes_no(options.flush_command)),
+        ("dump_enabled", yes_no(options.dump_commands)),
+        ("shutdown_command", yes_no(options.shutdown_command)),
+        ("watcher_logbuf_size", options.watcher_buffer_bytes.to_string()),
+    ]
+}
+
+/// Settings that nothing sets here.
+fn fixed() -> impl Iterator<Item = (&'static str, String)> {
+    const FIXED: &[(&str, &str)] = &[
+        ("auth_enabled_sasl", "no"),
+        ("auth_enabled_ascii", "no"),
+        ("hashpower_init", "0"),
+        ("slab_reassign", "yes"),
+        ("slab_automove", "1"),
+        ("slab_automove_ratio", "0.80"),
+        ("slab_automove_window", "30"),
+        ("slab_chunk_max", "524288"),
+        ("lru_crawler", "yes"),
+        ("lru_crawler_sleep", "100"),
+        ("lru_crawler_tocrawl", "0"),
+        ("tail_repair_time", "0"),
+        ("hash_algorithm", "rapidhash"),
+        ("lru_maintainer_thread", "yes"),
+        ("lru_segmented", "no"),
+        ("hot_lru_pct", "20"),
+        ("warm_lru_pct", "40"),
+        ("hot_max_factor", "0.20"),
+        ("warm_max_factor", "2.00"),
+        ("temp_lru", "no"),
+        ("temporary_ttl", "61"),
+        ("worker_logbuf_size", "65536"),
+        ("read_buf_mem_limit", "0"),
+        ("track_sizes", "yes"),
+        ("inline_ascii_response", "no"),
+        ("client_flags_size", "4"),
+        ("ssl_enabled", "no"),
+        ("num_napi_ids", "(null)"),
+        ("memory_file", "(null)"),
+    ];
+    FIXED.iter().map(|(name, value)| (*name, (*value).to_owned()))
+}
+
+fn yes_no(is_yes: bool) -> String {
+    if is_yes { "yes" } else { "no" }.to_owned()
+}
+
+const fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Auto => "auto-negotiate",
+        Protocol::Ascii => "ascii",
+        Protocol::Binary => "binary",
+    }
+}

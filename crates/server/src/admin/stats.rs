@@ -1,0 +1,322 @@
+//! `stats`: the groups, and the general one.
+//!
+//! Names are memcached's. A name that stands for something in memcached's engine and for nothing in ours is there with 0, since
+//! exporters ask for it by name. At the end of the general group stand ours.
+
+use std::sync::atomic::Ordering;
+
+use engine::{CLASS_COUNTERS, COUNTERS, Counter};
+use net::Output;
+use nix::sys::resource::{Usage, UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use proto::reply;
+use proto::text::Words;
+
+use crate::COMPATIBLE_VERSION;
+use crate::session::state::{State, Step};
+use crate::session::{Session, Worker};
+
+use super::dump::{Dump, Kind};
+
+/// Takes a name and a value: a text line, or a binary packet.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
+
+/// Writes one number.
+pub(super) fn number(sink: Sink<'_>, name: &str, value: u64) {
+    sink(name.as_bytes(), itoa::Buffer::new().format(value).as_bytes());
+}
+
+impl Worker {
+    /// `stats` and its groups in text.
+    pub(crate) fn stats_command(
+        &mut self,
+        session: &mut Session,
+        mut words: Words<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let out = output.buf();
+        let group = words.next().unwrap_or_default();
+        match group {
+            b"reset" => {
+                self.reset_stats();
+                out.extend_from_slice(reply::RESET);
+            }
+            b"detail" => self.stats_detail(words, out),
+            b"cachedump" => match self.cachedump(session, words) {
+                Ok(dump) => session.state = State::Dumping(Box::new(dump)),
+                Err(answer) => out.extend_from_slice(answer),
+            },
+            b"sizes_enable" | b"sizes_disable" => {
+                reply::write_stat(out, b"sizes_status", b"enabled");
+                out.extend_from_slice(reply::END);
+            }
+            b"conns" => {
+                self.stats_conns(&mut |name, value| reply::write_stat(out, name, value));
+                out.extend_from_slice(reply::END);
+            }
+            group => {
+                let is_known = self.stats_group(group, &mut |name, value| {
+                    reply::write_stat(out, name, value);
+                });
+                out.extend_from_slice(if is_known { reply::END } else { super::ERROR });
+            }
+        }
+        Step::Next
+    }
+
+    /// Gives the statistics of a group to `sink`; false if there is no such group. Those are whole words: memcached takes
+    /// `stats r` for `stats reset`.
+    pub(crate) fn stats_group(&self, group: &[u8], sink: Sink<'_>) -> bool {
+        match group {
+            b"" => self.stats_general(sink),
+            b"settings" => self.stats_settings(sink),
+            b"items" => self.stats_items(sink),
+            b"slabs" => self.stats_slabs(sink),
+            b"sizes" => self.stats_sizes(sink),
+            b"bags" => self.stats_bags(sink),
+            b"reset" => self.reset_stats(),
+            // Of parts that are not switched on.
+            b"extstore" | b"proxy" | b"proxyfuncs" | b"proxybe" => {}
+            _ => return false,
+        }
+        true
+    }
+
+    fn reset_stats(&self) {
+        self.shared.engine.reset_stats();
+        self.shared.prefixes.reset();
+        self.control.reset_stats();
+    }
+
+    fn stats_detail(&self, mut words: Words<'_>, out: &mut Vec<u8>) {
+        match words.next() {
+            Some(b"on") => {
+                self.shared.prefixes.switch(true);
+                out.extend_from_slice(reply::OK);
+            }
+            Some(b"off") => {
+                self.shared.prefixes.switch(false);
+                out.extend_from_slice(reply::OK);
+            }
+            Some(b"dump") => self.shared.prefixes.dump(out),
+            _ => out.extend_from_slice(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
+        }
+    }
+
+    fn cachedump(&self, session: &Session, mut words: Words<'_>) -> Result<Dump, &'static [u8]> {
+        if !self.shared.dump_enabled || session.is_datagram() {
+            return Err(b"CLIENT_ERROR stats cachedump not allowed\r\n");
+        }
+        let (Some(class), Some(limit)) = (words.next(), words.next()) else {
+            return Err(b"CLIENT_ERROR bad command line\r\n");
+        };
+        let number = |word| proto::number::parse_u32(word).ok_or(super::BAD_FORMAT);
+        let (class, limit) = (number(class)?, number(limit)?);
+        let class = u8::try_from(class).ok().filter(|class| *class > 0);
+        let class = class.ok_or(&b"CLIENT_ERROR Illegal slab id\r\n"[..])?;
+        Ok(Dump::new(Kind::cachedump(limit), vec![class]))
+    }
+
+    fn stats_settings(&self, sink: Sink<'_>) {
+        number(sink, "maxbytes", self.shared.engine.store().memory().limit);
+        for (name, value) in &self.shared.settings {
+            sink(name.as_bytes(), value.as_bytes());
+        }
+        number(sink, "verbosity", u64::from(self.shared.verbosity.load(Ordering::Relaxed)));
+        let is_on = self.shared.prefixes.is_on();
+        sink(b"detail_enabled", if is_on { b"yes" } else { b"no" });
+    }
+
+    fn stats_general(&self, sink: Sink<'_>) {
+        self.stats_process(sink);
+        self.stats_connections(sink);
+        self.stats_commands(sink);
+        self.stats_memory(sink);
+        for name in ALWAYS_ZERO {
+            number(sink, name, 0);
+        }
+    }
+
+    fn stats_process(&self, sink: Sink<'_>) {
+        let now_secs = self.engine.now_secs();
+        number(sink, "pid", u64::from(std::process::id()));
+        number(sink, "uptime", self.shared.clock.started_at().elapsed().as_secs());
+        number(sink, "time", self.shared.clock.zero_at_unix() + u64::from(now_secs));
+        sink(b"version", COMPATIBLE_VERSION.as_bytes());
+        sink(b"holdall_version", env!("CARGO_PKG_VERSION").as_bytes());
+        sink(b"libevent", b"none");
+        number(sink, "pointer_size", u64::from(usize::BITS));
+        let usage = getrusage(UsageWho::RUSAGE_SELF);
+        let cpu = |time: fn(&Usage) -> TimeVal| usage.as_ref().map_or(TimeVal::new(0, 0), time);
+        for (name, time) in
+            [("rusage_user", cpu(Usage::user_time)), ("rusage_system", cpu(Usage::system_time))]
+        {
+            let text = format!("{}.{:06}", time.tv_sec(), time.tv_usec());
+            sink(name.as_bytes(), text.as_bytes());
+        }
+        number(sink, "threads", self.shared.threads as u64);
+    }
+
+    fn stats_connections(&self, sink: Sink<'_>) {
+        let net = self.control.stats();
+        for (name, value) in [
+            ("max_connections", self.shared.connections_max as u64),
+            ("curr_connections", net.curr_connections),
+            ("total_connections", net.total_connections),
+            ("rejected_connections", net.rejected_connections),
+            ("connection_structures", net.curr_connections),
+            ("accepting_conns", u64::from(net.accepting_conns)),
+            ("listen_disabled_num", net.listen_disabled_num),
+            ("time_in_listen_disabled_us", net.time_in_listen_disabled_us),
+            ("conn_yields", net.conn_yields),
+            ("idle_kicks", net.idle_kicks),
+            ("slow_kicks", net.slow_kicks),
+            ("bytes_read", net.bytes_read),
+            ("bytes_written", net.bytes_written),
+            ("read_syscalls", net.reads),
+            ("write_syscalls", net.writes),
+            ("poller_turns", net.turns),
+            ("udp_requests", net.udp_requests),
+            ("udp_dropped", net.udp_dropped),
+            ("response_obj_bytes", net.buffered_bytes),
+        ] {
+            number(sink, name, value);
+        }
+    }
+
+    fn stats_commands(&self, sink: Sink<'_>) {
+        let totals = self.shared.engine.totals();
+        number(sink, "cmd_get", totals.cmd_get());
+        for (counter, name) in COUNTERS {
+            // Part of `cmd_get`.
+            if *counter != Counter::CmdGat {
+                number(sink, name, totals.get(*counter));
+            }
+        }
+        for (counter, name) in CLASS_COUNTERS {
+            number(sink, name, totals.of_all_classes(*counter));
+        }
+        let (watchers, lines, skipped) = self.shared.watchers.counts();
+        number(sink, "log_watchers", watchers);
+        number(sink, "log_watcher_sent", lines);
+        number(sink, "log_watcher_skipped", skipped);
+    }
+
+    fn stats_memory(&self, sink: Sink<'_>) {
+        let store = self.shared.engine.store();
+        let (memory, index, items) = (store.memory(), store.index(), store.stats());
+        for (name, value) in [
+            ("limit_maxbytes", memory.limit),
+            ("bytes", memory.items),
+            ("arena_bytes", memory.arena),
+            ("bags_bytes", memory.bags),
+            ("buffer_bytes", memory.buffers),
+            ("hash_power_level", u64::from(index.power_level)),
+            ("hash_bytes", index.bytes),
+            ("hash_is_expanding", u64::from(index.growing)),
+            ("curr_items", items.items),
+            ("total_items", items.items_total),
+            ("evictions", items.evictions),
+            ("evicted_unfetched", items.evicted_unfetched),
+            ("expired_unfetched", items.expired_unfetched),
+            ("reclaimed", items.reclaimed),
+            ("direct_reclaims", items.direct_reclaims),
+            ("slabs_moved", items.slabs_moved),
+            ("crawler_reclaimed", items.cleaner_reclaimed),
+            ("crawler_items_checked", items.cleaner_checked),
+            ("lru_crawler_starts", self.shared.walks.load(Ordering::Relaxed)),
+            ("lru_maintainer_juggles", items.cleaner_rounds),
+            ("moves_within_lru", items.items_reordered),
+            ("bags_opened", items.bags_opened),
+            ("bags_merged", items.bags_merged),
+        ] {
+            number(sink, name, value);
+        }
+    }
+
+    /// Each connection and listener. In text only: the names are many.
+    fn stats_conns(&self, sink: Sink<'_>) {
+        for (index, listener) in self.control.listeners().iter().enumerate() {
+            let name = |field: &str| format!("listener{index}:{field}");
+            sink(name("addr").as_bytes(), listener.to_string().as_bytes());
+            sink(name("state").as_bytes(), b"conn_listening");
+            sink(name("secs_since_last_cmd").as_bytes(), b"0");
+        }
+        for connection in self.control.connections() {
+            let name = |field: &str| format!("{}:{field}", connection.fd);
+            sink(name("addr").as_bytes(), connection.peer.to_string().as_bytes());
+            sink(name("listen_addr").as_bytes(), connection.peer.listener.to_string().as_bytes());
+            sink(name("state").as_bytes(), connection.state.to_string().as_bytes());
+            number(sink, &name("secs_since_last_cmd"), connection.idle.as_secs());
+        }
+    }
+}
+
+/// Names of memcached's engine that have no counterpart here.
+const ALWAYS_ZERO: &[&str] = &[
+    "reserved_fds",
+    "response_obj_oom",
+    "response_obj_count",
+    "read_buf_count",
+    "read_buf_bytes",
+    "read_buf_bytes_free",
+    "read_buf_oom",
+    "malloc_fails",
+    "slab_reassign_rescues",
+    "slab_reassign_chunk_rescues",
+    "slab_reassign_evictions_nomem",
+    "slab_reassign_inline_reclaim",
+    "slab_reassign_busy_items",
+    "slab_reassign_busy_deletes",
+    "slab_reassign_running",
+    "slab_global_page_pool",
+    "lru_crawler_running",
+    "lru_bumps_dropped",
+    "lrutail_reflocked",
+    "evicted_active",
+    "moves_to_cold",
+    "moves_to_warm",
+    "log_worker_dropped",
+    "log_worker_written",
+    "unexpected_napi_ids",
+    "round_robin_fallback",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What memcached 1.6.18 answers to `stats` (its own names, without TLS, extstore and proxy).
+    const MEMCACHED: &str = "pid uptime time version libevent pointer_size rusage_user rusage_system \
+        max_connections curr_connections total_connections rejected_connections connection_structures \
+        response_obj_oom response_obj_count response_obj_bytes read_buf_count read_buf_bytes \
+        read_buf_bytes_free read_buf_oom reserved_fds cmd_get cmd_set cmd_flush cmd_touch cmd_meta \
+        get_hits get_misses get_expired get_flushed delete_misses delete_hits incr_misses incr_hits \
+        decr_misses decr_hits cas_misses cas_hits cas_badval touch_hits touch_misses store_too_large \
+        store_no_memory auth_cmds auth_errors bytes_read bytes_written limit_maxbytes accepting_conns \
+        listen_disabled_num time_in_listen_disabled_us threads conn_yields hash_power_level hash_bytes \
+        hash_is_expanding slab_reassign_rescues slab_reassign_chunk_rescues \
+        slab_reassign_evictions_nomem slab_reassign_inline_reclaim slab_reassign_busy_items \
+        slab_reassign_busy_deletes slab_reassign_running slabs_moved lru_crawler_running \
+        lru_crawler_starts lru_maintainer_juggles malloc_fails log_worker_dropped log_worker_written \
+        log_watcher_skipped log_watcher_sent log_watchers unexpected_napi_ids round_robin_fallback bytes \
+        curr_items total_items slab_global_page_pool expired_unfetched evicted_unfetched evicted_active \
+        evictions reclaimed crawler_reclaimed crawler_items_checked lrutail_reflocked moves_to_cold \
+        moves_to_warm moves_within_lru direct_reclaims lru_bumps_dropped";
+
+    #[test]
+    fn every_name_of_memcached_is_answered_once() {
+        let worker = crate::session::tests::worker(&[]);
+        let mut names = Vec::new();
+        worker.stats_general(&mut |name, _| names.push(String::from_utf8(name.to_vec()).unwrap()));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "a name stands twice");
+        let missing: Vec<_> = MEMCACHED
+            .split_whitespace()
+            .filter(|name| !names.iter().any(|own| own == name))
+            .collect();
+        assert_eq!(missing, [""; 0]);
+    }
+}

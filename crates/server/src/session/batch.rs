@@ -1,0 +1,218 @@
+//! Looking ahead: the next keys in the input are hashed and their memory is asked for before the first is looked up.
+//!
+//! A lookup waits for memory twice, for the table's line and for the item's. With several keys at hand (a multiget, or
+//! pipelined requests) the waits overlap:
+//!
+//! ```text
+//!     key 1 .. key n: hash, ask for table lines -> ask for item lines -> serve key 1 .. key n with these hashes
+//! ```
+//!
+//! The scan is a guess at where keys are, nothing more: a hash is used only for the very bytes it was computed from, so a
+//! wrong guess costs time and is never wrong. A lone request is hashed and nothing is asked for.
+
+use engine::{Key, Worker};
+use memchr::{memchr, memchr2};
+use proto::binary::{HEADER_BYTES, REQUEST_MAGIC};
+use proto::{KEY_BYTES_MAX, number};
+
+/// Keys looked ahead at. As many as a core has misses in flight, twice over.
+const KEYS_AHEAD: usize = 24;
+
+/// What follows a key in the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Following {
+    /// More keys, to the end of the line.
+    Keys,
+    /// Requests.
+    Requests,
+}
+
+/// A key seen ahead: where it lies, and its hash.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ahead {
+    address: usize,
+    len: usize,
+    hash: u64,
+}
+
+/// The keys seen ahead and not yet asked for. Valid for one call of `serve`, within which input does not move.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    keys: [Ahead; KEYS_AHEAD],
+    len: usize,
+    next: usize,
+}
+
+impl Batch {
+    /// Forgets everything: the input is another.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        (self.len, self.next) = (0, 0);
+    }
+
+    /// `bytes` with its hash: the one computed ahead, or a new one, and then the keys in `rest` are looked at, too.
+    /// `rest` is the input after this key's request (or, in a multiget, after the key).
+    #[inline]
+    pub(crate) fn key<'k>(
+        &mut self,
+        worker: &Worker,
+        bytes: &'k [u8],
+        rest: &[u8],
+        following: Following,
+    ) -> Key<'k> {
+        if let Some(ahead) = self.keys[..self.len].get(self.next)
+            && ahead.address == bytes.as_ptr().addr()
+            && ahead.len == bytes.len()
+        {
+            self.next += 1;
+            return Key { bytes, hash: ahead.hash };
+        }
+        let key = worker.key(bytes);
+        self.clear();
+        // The shortest request with a key: `mg k`.
+        if rest.len() > 4 {
+            self.look_ahead(worker, rest, following);
+            if self.len > 0 {
+                self.prefetch(worker, key.hash);
+            }
+        }
+        key
+    }
+
+    /// Asks for the memory of all keys, and of the one that comes before them.
+    fn prefetch(&self, worker: &Worker, first: u64) {
+        let section = worker.section();
+        let ahead = &self.keys[..self.len];
+        section.prefetch_bucket(first);
+        for key in ahead {
+            section.prefetch_bucket(key.hash);
+        }
+        section.prefetch_item(first);
+        for key in ahead {
+            section.prefetch_item(key.hash);
+        }
+    }
+
+    fn look_ahead(&mut self, worker: &Worker, rest: &[u8], following: Following) {
+        let mut scan = Scan { rest, in_keys: following == Following::Keys };
+        while self.len < KEYS_AHEAD
+            && let Some(key) = scan.next()
+        {
+            let hash = worker.key(key).hash;
+            self.keys[self.len] = Ahead { address: key.as_ptr().addr(), len: key.len(), hash };
+            self.len += 1;
+        }
+    }
+}
+
+/// Walks over the keys of what follows, as far as it knows the requests.
+struct Scan<'b> {
+    rest: &'b [u8],
+    in_keys: bool,
+}
+
+impl<'b> Scan<'b> {
+    fn next(&mut self) -> Option<&'b [u8]> {
+        loop {
+            if !self.in_keys {
+                return self.next_request();
+            }
+            match self.rest {
+                [b' ', rest @ ..] => self.rest = rest,
+                [b'\r', b'\n', rest @ ..] | [b'\n', rest @ ..] => {
+                    (self.rest, self.in_keys) = (rest, false);
+                }
+                _ => return self.word(),
+            }
+        }
+    }
+
+    /// The word that the rest begins with.
+    fn word(&mut self) -> Option<&'b [u8]> {
+        let end = memchr2(b' ', b'\n', self.rest.get(..KEY_BYTES_MAX + 2).unwrap_or(self.rest))?;
+        let (word, rest) = self.rest.split_at(end);
+        let word = word.strip_suffix(b"\r").unwrap_or(word);
+        self.rest = rest;
+        (!word.is_empty() && word.len() <= KEY_BYTES_MAX).then_some(word)
+    }
+
+    fn next_request(&mut self) -> Option<&'b [u8]> {
+        let (skip, kind) = match self.rest {
+            [b'g', b'e', b't', b' ', ..] => (4, Kind::Keys),
+            [b'g', b'e', b't', b's', b' ', ..] => (5, Kind::Keys),
+            [b'm', b'g' | b'd' | b'a', b' ', ..] => (3, Kind::Line),
+            [b'm', b's', b' ', ..] => (3, Kind::Value(0)),
+            [b's', b'e', b't', b' ', ..] | [b'a', b'd', b'd', b' ', ..] => (4, Kind::Value(2)),
+            [b'i' | b'd', b'n' | b'e', b'c', b'r', b' ', ..] => (5, Kind::Line),
+            [b't', b'o', b'u', b'c', b'h', b' ', ..] => (6, Kind::Line),
+            [b'd', b'e', b'l', b'e', b't', b'e', b' ', ..] => (7, Kind::Line),
+            [REQUEST_MAGIC, ..] => return self.binary(),
+            _ => return None,
+        };
+        self.rest = &self.rest[skip..];
+        let key = self.word()?;
+        match kind {
+            Kind::Keys => self.in_keys = true,
+            Kind::Line => self.rest = &self.rest[memchr(b'\n', self.rest)? + 1..],
+            Kind::Value(skipped_words) => self.skip_value(skipped_words),
+        }
+        Some(key)
+    }
+
+    /// Skips the rest of a storage line, whose length is the word after `skipped_words`, and its data block.
+    fn skip_value(&mut self, skipped_words: usize) {
+        let rest = std::mem::take(&mut self.rest);
+        let Some(end) = memchr(b'\n', rest) else { return };
+        let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+        let len = proto::text::Words::new(line).nth(skipped_words).and_then(number::parse_u32);
+        let Some(len) = len.and_then(|len| usize::try_from(len).ok()) else { return };
+        self.rest = rest.get(end + 1 + len + 2..).unwrap_or_default();
+    }
+
+    /// The key of a binary request that has one.
+    fn binary(&mut self) -> Option<&'b [u8]> {
+        let header: &[u8; HEADER_BYTES] = self.rest.first_chunk()?;
+        let key_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        let extras_len = usize::from(header[4]);
+        let body_len = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+        let body_len = usize::try_from(body_len).ok()?;
+        let key = self.rest.get(HEADER_BYTES + extras_len..)?.get(..key_len)?;
+        self.rest = self.rest.get(HEADER_BYTES + body_len..).unwrap_or_default();
+        (1..=KEY_BYTES_MAX).contains(&key_len).then_some(key)
+    }
+}
+
+/// How the rest of a request is skipped.
+enum Kind {
+    Keys,
+    Line,
+    /// A data block follows, whose length stands after so many more words.
+    Value(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(input: &[u8], in_keys: bool) -> Vec<String> {
+        let mut scan = Scan { rest: input, in_keys };
+        std::iter::from_fn(|| scan.next().map(|key| key.escape_ascii().to_string())).collect()
+    }
+
+    #[test]
+    fn keys_of_pipelined_requests_are_seen_ahead() {
+        let input =
+            b"get a b\r\nset c 0 0 5\r\nget x\r\nmg d v\r\nms e 3 T9\r\nabc\r\ndelete f\r\n";
+        assert_eq!(keys(input, false), ["a", "b", "c", "d", "e", "f"]);
+        assert_eq!(keys(b" y  z\r\nincr g 1\r\n", true), ["y", "z", "g"]);
+    }
+
+    #[test]
+    fn what_is_not_known_or_not_whole_ends_the_scan() {
+        assert_eq!(keys(b"get a\r\nstats\r\nget b\r\n", false), ["a"]);
+        assert_eq!(keys(b"get a b", true), ["get", "a"]);
+        assert!(keys(b"set k 0 0 x\r\nget a\r\n", false).len() == 1);
+        assert!(keys(b"", false).is_empty());
+        assert!(keys(&[REQUEST_MAGIC; 30], false).is_empty());
+    }
+}

@@ -1,0 +1,306 @@
+//! The binary commands.
+
+use engine::{
+    Arithmetic, Condition, Counted, Delete, Deleted, Key, Mode, NewValue, Verdict, Vivify,
+};
+use net::{Flow, Input, Output};
+use proto::StoreMode;
+use proto::binary::reply;
+use proto::binary::{self, Command, Header, Parsed, Request, Status, Then};
+
+use super::Worker;
+use super::batch::Following;
+use super::state::{Session, State, Step};
+use super::text::{binary_store, direction_of, mode_of};
+use super::value_in::{Finished, Job};
+use super::value_out::{Outgoing, outgoing};
+use crate::COMPATIBLE_VERSION;
+use crate::admin::prefix::Kind;
+
+impl Worker {
+    /// Serves the next packet.
+    pub(crate) fn binary(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let bytes = input.bytes();
+        let (request, consumed) = match binary::parse(bytes) {
+            Parsed::Request { request, consumed } => (request, consumed),
+            Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
+            Parsed::BadMagic => return Step::Stop(Flow::Close),
+            Parsed::Bad(bad) => {
+                input.consume(bad.consumed);
+                reply::write_error(output.buf(), &bad.header, bad.status);
+                return match bad.then {
+                    Then::Close => Step::Stop(Flow::Close),
+                    Then::Swallow(count) => {
+                        session.state = State::Swallowing(u64::from(count));
+                        Step::Next
+                    }
+                };
+            }
+        };
+        input.consume(consumed);
+        let (head, rest) = bytes.split_at(consumed);
+        if let Some((key, value_len)) = binary_store(&request.command) {
+            let rest = rest.get(value_len as usize..).unwrap_or_default();
+            let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+            let job = self.binary_job(session.id, key, &request, value_len);
+            if let Some(finished) = self.take_value(session, &job, head, input, output) {
+                self.answer_binary_store(&request, &job, finished, output.buf());
+            }
+            return Step::Next;
+        }
+        self.binary_command(session, &request, rest, output)
+    }
+
+    fn binary_command(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        rest: &[u8],
+        output: &mut Output<'_>,
+    ) -> Step {
+        let header = &request.header;
+        match request.command {
+            Command::Get { key, with_key, exptime } => {
+                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                self.binary_get(session, request, key, with_key, exptime, output);
+            }
+            Command::Delete { key } => {
+                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                self.binary_delete(session, request, key, output.buf());
+            }
+            Command::Arithmetic { key, decrement, delta, initial, exptime } => {
+                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                let vivify = exptime.map(|exptime| Vivify {
+                    initial,
+                    deadline: self.engine.deadline(i64::from(exptime)),
+                    base64_key: false,
+                });
+                let how = Arithmetic {
+                    direction: direction_of(decrement),
+                    delta,
+                    compare: Some(header.cas),
+                    cas: None,
+                    deadline: None,
+                    vivify,
+                };
+                self.binary_arithmetic(request, key, &how, output.buf());
+            }
+            Command::Touch { key, exptime } => {
+                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                match self.engine.touch(key, self.engine.deadline(i64::from(exptime))) {
+                    Ok(found) => {
+                        reply::write_touched(output.buf(), header, found.flags, found.cas);
+                    }
+                    Err(_) => reply::write_error(output.buf(), header, Status::NotFound),
+                }
+            }
+            Command::Flush { exptime } => {
+                match self.engine.flush_all(exptime.map_or(0, i64::from)) {
+                    Ok(()) if request.quiet => {}
+                    Ok(()) => reply::write_done(output.buf(), header, 0),
+                    Err(engine::FlushNotAllowed) => {
+                        reply::write_error(output.buf(), header, Status::AuthFailure);
+                    }
+                }
+            }
+            Command::NoOp => reply::write_done(output.buf(), header, 0),
+            Command::Version => {
+                let version = COMPATIBLE_VERSION.as_bytes();
+                reply::write_value(output.buf(), header, Status::Ok, 0, b"", version);
+            }
+            Command::Stat { key } => self.binary_stat(header, key, output.buf()),
+            Command::Quit => {
+                if !request.quiet {
+                    reply::write_done(output.buf(), header, 0);
+                }
+                return Step::Stop(Flow::Close);
+            }
+            // Without a login there is nothing to say about one; the rest was served above.
+            Command::SaslList
+            | Command::SaslAuth { .. }
+            | Command::SaslStep { .. }
+            | Command::Store { .. }
+            | Command::Concat { .. } => {
+                reply::write_error(output.buf(), header, Status::UnknownCommand);
+            }
+        }
+        Step::Next
+    }
+
+    fn binary_get(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        key: Key<'_>,
+        with_key: bool,
+        exptime: Option<u32>,
+        output: &mut Output<'_>,
+    ) {
+        let header = &request.header;
+        let section = self.engine.section();
+        let found = match exptime {
+            None => self.engine.get(&section, key),
+            Some(exptime) => {
+                let deadline = self.engine.deadline(i64::from(exptime));
+                self.engine.get_and_touch(&section, key, deadline)
+            }
+        };
+        if self.reporter.is_busy() {
+            self.reporter.fetched(session, key.bytes, found.as_ref());
+        }
+        if self.shared.prefixes.is_on() {
+            self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
+        }
+        let echo = with_key.then_some(key.bytes);
+        let Ok(item) = found else {
+            if !request.quiet {
+                reply::write_miss(output.buf(), header, echo);
+            }
+            return;
+        };
+        let cas = self.engine.cas_of(&item);
+        let value_len = u32::try_from(item.value_len()).unwrap_or(u32::MAX);
+        match outgoing(&item) {
+            Outgoing::Inline(value) => {
+                reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);
+                output.buf().extend_from_slice(value);
+            }
+            Outgoing::Pinned(pin) => {
+                if !self.inflight.begin_send(pin.value_len()) {
+                    return reply::write_error(output.buf(), header, Status::OutOfMemory);
+                }
+                reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);
+                Self::start_sending(session, pin, b"", None);
+            }
+        }
+    }
+
+    pub(crate) fn binary_job<'k>(
+        &self,
+        session_id: u64,
+        key: Key<'k>,
+        request: &Request<'_>,
+        value_len: u32,
+    ) -> Job<'k> {
+        let (mode, flags, exptime) = match request.command {
+            Command::Store { mode, flags, exptime, .. } => (mode, flags, exptime),
+            Command::Concat { mode, .. } => (mode, 0, 0),
+            _ => (StoreMode::Set, 0, 0),
+        };
+        let compare = Some(request.header.cas).filter(|cas| *cas != 0);
+        // With a cas unique, set, add and replace are all the same command.
+        let mode = match mode_of(mode) {
+            Mode::Add | Mode::Replace if compare.is_some() => Mode::Set,
+            mode => mode,
+        };
+        Job {
+            key,
+            new: NewValue {
+                flags,
+                deadline: self.engine.deadline(i64::from(exptime)),
+                value_len: value_len as usize,
+                base64_key: false,
+            },
+            condition: Condition { compare, ..Condition::of(mode) },
+            is_text: false,
+            drops_stale: mode == Mode::Set,
+            session_id,
+        }
+    }
+
+    pub(crate) fn answer_binary_store(
+        &self,
+        request: &Request<'_>,
+        job: &Job<'_>,
+        finished: Finished,
+        out: &mut Vec<u8>,
+    ) {
+        self.note_stored(job, finished);
+        let header = &request.header;
+        // A binary value has no end to be wrong.
+        let Finished::Judged(stored) = finished else { return };
+        let status = match (stored.verdict, job.condition.mode) {
+            (Verdict::Stored, _) => {
+                if !request.quiet {
+                    reply::write_done(out, header, stored.cas);
+                }
+                return;
+            }
+            (Verdict::NotFound | Verdict::NotStored, Mode::Append | Mode::Prepend) => {
+                Status::NotStored
+            }
+            (Verdict::NotStored, Mode::Add) | (Verdict::Exists, _) => Status::Exists,
+            (Verdict::NotFound | Verdict::NotStored, _) => Status::NotFound,
+            (Verdict::OutOfMemory, _) => Status::OutOfMemory,
+            (Verdict::TooLarge, _) => Status::TooLarge,
+        };
+        reply::write_error(out, header, status);
+    }
+
+    fn binary_delete(
+        &mut self,
+        session: &Session,
+        request: &Request<'_>,
+        key: Key<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let header = &request.header;
+        let compare = Some(header.cas).filter(|cas| *cas != 0);
+        let status = match self.engine.delete(key, &Delete { compare, ..Delete::default() }) {
+            Deleted::Done { .. } => {
+                if self.reporter.is_busy() {
+                    self.reporter.deleted(session, key.bytes, "delete");
+                }
+                if !request.quiet {
+                    reply::write_done(out, header, 0);
+                }
+                return;
+            }
+            Deleted::Exists => Status::Exists,
+            Deleted::NotFound => Status::NotFound,
+            Deleted::OutOfMemory => Status::OutOfMemory,
+        };
+        reply::write_error(out, header, status);
+    }
+
+    fn binary_arithmetic(
+        &mut self,
+        request: &Request<'_>,
+        key: Key<'_>,
+        how: &Arithmetic,
+        out: &mut Vec<u8>,
+    ) {
+        let header = &request.header;
+        let status = match self.engine.arithmetic(key, how) {
+            Counted::Done { number, cas, .. } => {
+                if !request.quiet {
+                    reply::write_number(out, header, cas, number);
+                }
+                return;
+            }
+            Counted::Exists => Status::Exists,
+            Counted::NonNumeric => Status::NonNumeric,
+            Counted::NotFound => Status::NotFound,
+            Counted::OutOfMemory => Status::OutOfMemory,
+        };
+        reply::write_error(out, header, status);
+    }
+
+    /// `stat`: what `stats` tells in text, packet by packet.
+    fn binary_stat(&mut self, header: &Header, key: &[u8], out: &mut Vec<u8>) {
+        let before = out.len();
+        let mut sink = |name: &[u8], value: &[u8]| reply::write_stat(out, header, name, value);
+        let is_known = self.stats_group(key, &mut sink);
+        if is_known {
+            reply::write_stat(out, header, b"", b"");
+        } else {
+            out.truncate(before);
+            reply::write_error(out, header, Status::NotFound);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Memory that connections hold while a large value comes or goes, and what happens when it gets too much.
+//!
+//! The rule: a worker's connections together may hold a share of the memory limit in values being received and in values
+//! being sent. Above it
+//!
+//! * a new large value is refused as "out of memory", its data is swallowed and the connection goes on; and so that one
+//!   who stopped half-way cannot keep others out, the receiver that has made no progress for longest, if that is at least
+//!   [`STUCK_SECS`], is closed;
+//! * a new large send is refused. Senders that stopped taking bytes are closed by the event loop's stall timeout.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use net::Waker;
+
+/// A receiver that was silent for so long may be closed in favour of others.
+const STUCK_SECS: u32 = 5;
+
+/// The account of one worker.
+#[derive(Debug)]
+pub(crate) struct Inflight {
+    limit: usize,
+    used: Cell<usize>,
+    receivers: BTreeMap<u64, Receiver>,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    bytes: usize,
+    moved_at_secs: u32,
+    is_doomed: bool,
+    waker: Option<Waker>,
+}
+
+impl Inflight {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, used: Cell::new(0), receivers: BTreeMap::new() }
+    }
+
+    /// Begins to account for a receiver that holds `bytes` from the start. False: there is no room.
+    pub(crate) fn begin(
+        &mut self,
+        id: u64,
+        bytes: usize,
+        now_secs: u32,
+        waker: Option<Waker>,
+    ) -> bool {
+        if self.used.get().saturating_add(bytes) > self.limit {
+            self.doom_the_stuck(now_secs);
+            return false;
+        }
+        self.used.set(self.used.get() + bytes);
+        let receiver = Receiver { bytes, moved_at_secs: now_secs, is_doomed: false, waker };
+        self.receivers.insert(id, receiver);
+        true
+    }
+
+    /// The receiver got bytes, and holds `bytes` now. False: it is to be closed.
+    pub(crate) fn moved(&mut self, id: u64, bytes: usize, now_secs: u32) -> bool {
+        let Some(receiver) = self.receivers.get_mut(&id) else { return true };
+        if bytes > receiver.bytes {
+            self.used.set(self.used.get() + bytes - receiver.bytes);
+            receiver.bytes = bytes;
+        }
+        receiver.moved_at_secs = now_secs;
+        if self.used.get() > self.limit {
+            self.doom_the_stuck(now_secs);
+        }
+        !self.is_doomed(id)
+    }
+
+    /// Whether this receiver is to be closed.
+    pub(crate) fn is_doomed(&self, id: u64) -> bool {
+        self.receivers.get(&id).is_some_and(|receiver| receiver.is_doomed)
+    }
+
+    /// The receiver holds nothing any more.
+    pub(crate) fn end(&mut self, id: u64) {
+        if let Some(receiver) = self.receivers.remove(&id) {
+            self.used.set(self.used.get() - receiver.bytes);
+        }
+    }
+
+    /// Accounts for a value about to be sent. False: there is no room.
+    pub(crate) fn begin_send(&self, bytes: usize) -> bool {
+        let used = self.used.get();
+        let has_room = used == 0 || used.saturating_add(bytes) <= self.limit;
+        if has_room {
+            self.used.set(used + bytes);
+        }
+        has_room
+    }
+
+    /// A value was sent, or its connection is gone.
+    pub(crate) fn end_send(&self, bytes: usize) {
+        self.used.set(self.used.get() - bytes);
+    }
+
+    /// Wakes the receiver that was silent for longest, so that its session closes it.
+    fn doom_the_stuck(&mut self, now_secs: u32) {
+        let receivers = self.receivers.values_mut().filter(|receiver| !receiver.is_doomed);
+        if let Some(receiver) = receivers.min_by_key(|receiver| receiver.moved_at_secs)
+            && now_secs.saturating_sub(receiver.moved_at_secs) >= STUCK_SECS
+        {
+            receiver.is_doomed = true;
+            if let Some(waker) = &receiver.waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_that_was_silent_for_longest_makes_room() {
+        let mut inflight = Inflight::new(100);
+        assert!(inflight.begin(1, 40, 0, None));
+        assert!(inflight.begin(2, 40, 3, None));
+        assert!(!inflight.begin(3, 40, 4, None), "over the limit");
+        assert!(!inflight.is_doomed(1), "silent for less than the patience");
+        assert!(!inflight.begin(3, 40, 6, None));
+        assert!(inflight.is_doomed(1) && !inflight.is_doomed(2));
+        inflight.end(1);
+        assert!(inflight.begin(3, 40, 6, None));
+        assert!(!inflight.begin_send(40));
+        inflight.end(2);
+        assert!(inflight.begin_send(40));
+    }
+}

@@ -1,0 +1,334 @@
+//! The meta commands.
+
+use engine::{
+    Arithmetic, Condition, Counted, Counter, Delete, Deleted, Key, MetaGet, MetaHit, Miss,
+    NewValue, Verdict, Vivify, ttl_of,
+};
+use net::{Input, Output};
+use proto::meta::reply::{self, DebugFacts, ItemFacts, Status};
+use proto::meta::{Command, Request};
+use proto::{StoreMode, number};
+use store::{Liveness, Pin};
+
+use super::Worker;
+use super::batch::Following;
+use super::retrieve::OUT_OF_MEMORY_SENDING;
+use super::state::{Session, Step};
+use super::text::{direction_of, mode_of};
+use super::value_in::{Finished, Job};
+use super::value_out::{LINE_END, Outgoing, outgoing};
+
+impl Worker {
+    /// Serves one meta request, which took `head` of the input.
+    pub(crate) fn meta(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        head: &[u8],
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        self.engine.count(Counter::CmdMeta);
+        let rest = input.bytes();
+        match request.command {
+            Command::Get => {
+                let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+                self.meta_get(session, request, key, output);
+            }
+            Command::Set { mode, len } => {
+                let rest = rest.get(len as usize + 2..).unwrap_or_default();
+                let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+                let job = self.meta_job(session.id, key, request, mode, len);
+                if let Some(finished) = self.take_value(session, &job, head, input, output) {
+                    self.answer_meta_store(request, &job, finished, output.buf());
+                }
+            }
+            Command::Delete => {
+                let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+                self.meta_delete(session, request, key, output.buf());
+            }
+            Command::Arithmetic { decrement } => {
+                let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+                self.meta_arithmetic(request, key, decrement, output.buf());
+            }
+            Command::Debug => self.meta_debug(request, output.buf()),
+            Command::NoOp => output.buf().extend_from_slice(reply::NOOP),
+        }
+        Step::Next
+    }
+
+    fn meta_get(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        key: Key<'_>,
+        output: &mut Output<'_>,
+    ) {
+        let options = &request.options;
+        let how = MetaGet {
+            vivify_deadline: options.autoviv_exptime.map(|exptime| self.engine.deadline(exptime)),
+            recache_secs: options
+                .recache_secs
+                .map(|secs| u32::try_from(secs.max(0)).unwrap_or(u32::MAX)),
+            deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
+            no_bump: options.no_update,
+            cas: options.new_cas,
+            base64_key: options.base64,
+        };
+        let pin = if how.vivify_deadline.is_some() {
+            let out = output.buf();
+            let found = self
+                .engine
+                .meta_get_or_create(key, &how, |hit| self.answer_hit(session, request, hit, out));
+            found.unwrap_or_else(|_| {
+                output.buf().extend_from_slice(OUT_OF_MEMORY_SENDING);
+                None
+            })
+        } else {
+            let section = self.engine.section();
+            match self.engine.meta_get(&section, key, &how) {
+                Ok(hit) => self.answer_hit(session, request, &hit, output.buf()),
+                Err(miss) => {
+                    self.answer_miss(session, request, miss, output.buf());
+                    None
+                }
+            }
+        };
+        if let Some(pin) = pin {
+            Self::start_sending(session, pin, LINE_END, None);
+        }
+    }
+
+    fn answer_miss(&self, session: &Session, request: &Request<'_>, miss: Miss, out: &mut Vec<u8>) {
+        if self.reporter.is_busy() {
+            self.reporter.fetched(session, request.key, Err(&miss));
+        }
+        if !reply::is_silent(request, Status::Miss) {
+            reply::write_status(out, request, Status::Miss);
+        }
+    }
+
+    /// Answers a found item; a value that has to be sent from where it lies is returned, its header written.
+    #[inline]
+    fn answer_hit(
+        &self,
+        session: &Session,
+        request: &Request<'_>,
+        hit: &MetaHit<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Pin> {
+        let item = &hit.item;
+        if self.reporter.is_busy() {
+            self.reporter.fetched(session, request.key, Ok(item));
+        }
+        let now_secs = self.engine.now_secs();
+        let cas = self.engine.cas_of(item);
+        let value_bytes = item.value_len();
+        let facts = ItemFacts {
+            cas,
+            flags: item.flags(),
+            hit_before: hit.is_fetched,
+            last_access_secs: u64::from(hit.idle_secs),
+            value_bytes,
+            ttl_secs_before: ttl_of(hit.deadline_before, now_secs).map(u64::from),
+            ttl_secs: ttl_of(hit.deadline, now_secs).map(u64::from),
+            key_is_base64: item.is_base64_key(),
+            win_sent: hit.is_won,
+            stale: hit.is_stale,
+            won: hit.is_winner,
+        };
+        // A client that has this very version is spared the value.
+        if !request.options.value || request.options.compare_cas == Some(cas) {
+            if !reply::is_silent(request, Status::Done) {
+                reply::write_item(out, request, Status::Done, &facts);
+            }
+            return None;
+        }
+        match outgoing(item) {
+            Outgoing::Inline(value) => {
+                reply::write_value_header(out, request, value_bytes, &facts);
+                out.extend_from_slice(value);
+                out.extend_from_slice(LINE_END);
+                None
+            }
+            Outgoing::Pinned(pin) => {
+                if !self.inflight.begin_send(value_bytes) {
+                    out.extend_from_slice(OUT_OF_MEMORY_SENDING);
+                    return None;
+                }
+                reply::write_value_header(out, request, value_bytes, &facts);
+                Some(pin)
+            }
+        }
+    }
+
+    pub(crate) fn meta_job<'k>(
+        &self,
+        session_id: u64,
+        key: Key<'k>,
+        request: &Request<'_>,
+        mode: StoreMode,
+        len: u32,
+    ) -> Job<'k> {
+        let options = &request.options;
+        let vivify = options.autoviv_exptime.map(|exptime| self.engine.deadline(exptime));
+        Job {
+            key,
+            new: NewValue {
+                flags: options.client_flags.unwrap_or(0),
+                deadline: self.engine.deadline(options.exptime.unwrap_or(0)),
+                value_len: len as usize,
+                base64_key: options.base64,
+            },
+            condition: Condition {
+                mode: mode_of(mode),
+                compare: options.compare_cas,
+                invalidate: options.invalidate,
+                cas: options.new_cas,
+                vivify_deadline: vivify,
+            },
+            is_text: true,
+            drops_stale: true,
+            session_id,
+        }
+    }
+
+    pub(crate) fn answer_meta_store(
+        &self,
+        request: &Request<'_>,
+        job: &Job<'_>,
+        finished: Finished,
+        out: &mut Vec<u8>,
+    ) {
+        self.note_stored(job, finished);
+        let Finished::Judged(stored) = finished else {
+            out.extend_from_slice(proto::reply::BAD_DATA_CHUNK);
+            return;
+        };
+        let status = match stored.verdict {
+            Verdict::TooLarge => return out.extend_from_slice(proto::reply::TOO_LARGE),
+            Verdict::OutOfMemory => {
+                return out.extend_from_slice(proto::reply::OUT_OF_MEMORY_STORING);
+            }
+            Verdict::Stored => {
+                if !reply::is_silent(request, Status::Done) {
+                    let facts = ItemFacts {
+                        cas: stored.cas,
+                        value_bytes: stored.value_len,
+                        key_is_base64: request.options.base64,
+                        ..ItemFacts::default()
+                    };
+                    reply::write_item(out, request, Status::Done, &facts);
+                }
+                return;
+            }
+            Verdict::Exists => Status::Exists,
+            Verdict::NotFound => Status::NotFound,
+            Verdict::NotStored => Status::NotStored,
+        };
+        reply::write_status(out, request, status);
+    }
+
+    fn meta_delete(
+        &mut self,
+        session: &Session,
+        request: &Request<'_>,
+        key: Key<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let options = &request.options;
+        let how = Delete {
+            compare: options.compare_cas,
+            invalidate: options.invalidate,
+            empty_flags: options.drop_value.then(|| options.client_flags.unwrap_or(0)),
+            base64_key: options.base64,
+            deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
+            cas: options.new_cas,
+        };
+        let status = match self.engine.delete(key, &how) {
+            Deleted::Done { .. } => {
+                if self.reporter.is_busy() {
+                    self.reporter.deleted(session, key.bytes, "md");
+                }
+                Status::Done
+            }
+            Deleted::Exists => Status::Exists,
+            Deleted::NotFound => Status::NotFound,
+            Deleted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
+        };
+        if !reply::is_silent(request, status) {
+            reply::write_status(out, request, status);
+        }
+    }
+
+    fn meta_arithmetic(
+        &mut self,
+        request: &Request<'_>,
+        key: Key<'_>,
+        decrement: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let options = &request.options;
+        let vivify = options.autoviv_exptime.map(|exptime| Vivify {
+            initial: options.initial.unwrap_or(0),
+            deadline: self.engine.deadline(exptime),
+            base64_key: options.base64,
+        });
+        let how = Arithmetic {
+            direction: direction_of(decrement),
+            delta: options.delta.unwrap_or(1),
+            compare: options.compare_cas,
+            cas: options.new_cas,
+            deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
+            vivify,
+        };
+        let (number, cas, before) = match self.engine.arithmetic(key, &how) {
+            Counted::Done { number, cas, deadline_before, .. } => (number, cas, deadline_before),
+            Counted::Exists => return reply::write_status(out, request, Status::Exists),
+            Counted::NotFound => return reply::write_status(out, request, Status::NotFound),
+            Counted::NonNumeric => return out.extend_from_slice(proto::reply::NON_NUMERIC),
+            Counted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
+        };
+        let now_secs = self.engine.now_secs();
+        let after = how.deadline.unwrap_or(before);
+        let facts = ItemFacts {
+            cas,
+            ttl_secs_before: ttl_of(before, now_secs).map(u64::from),
+            ttl_secs: ttl_of(after, now_secs).map(u64::from),
+            key_is_base64: options.base64,
+            ..ItemFacts::default()
+        };
+        if reply::is_silent(request, Status::Done) {
+            return;
+        }
+        if options.value {
+            let mut digits = Vec::with_capacity(20);
+            number::write_u64(&mut digits, number);
+            reply::write_value_header(out, request, digits.len(), &facts);
+            out.extend_from_slice(&digits);
+            out.extend_from_slice(LINE_END);
+        } else {
+            reply::write_item(out, request, Status::Done, &facts);
+        }
+    }
+
+    /// `me`: looks without leaving a trace.
+    fn meta_debug(&self, request: &Request<'_>, out: &mut Vec<u8>) {
+        let key = self.engine.key(request.key);
+        let section = self.engine.section();
+        let found = section.find(key.hash, key.bytes);
+        let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
+            return reply::write_status(out, request, Status::Miss);
+        };
+        let facts = DebugFacts {
+            ttl_secs: ttl_of(item.deadline(), self.engine.now_secs()).map(u64::from),
+            last_access_secs: u64::from(item.idle_secs()),
+            cas: self.engine.cas_of(&item),
+            fetched: item.is_fetched(),
+            class: u64::from(item.class()),
+            item_bytes: item.total_bytes(),
+            key_is_base64: item.is_base64_key(),
+        };
+        reply::write_debug(out, request, &facts);
+    }
+}

@@ -1,0 +1,221 @@
+//! A session joins the event loop to the protocols and the protocols to the engine.
+//!
+//! ```text
+//!     net -> Worker::serve -> text | meta | binary -> engine -> reply into the output
+//!                  \-> a state, when something is not whole yet: Getting, Receiving, Sending, Swallowing, Dumping, Watching
+//! ```
+//!
+//! One [`Worker`] lives in each thread and serves all its connections; a connection is a [`Session`], which holds a state
+//! and, between requests, no memory. Nothing here blocks: what cannot go on returns a [`Flow`] and is called again.
+//!
+//! # The hot path
+//!
+//! A text `get` or `mg` is parsed where it lies, its key is hashed once (ahead, with those that follow it: see `batch`),
+//! found without a lock, and its value copied behind its header. There is no allocation, no system call and no virtual call
+//! in between.
+
+mod batch;
+mod binary;
+mod inflight;
+mod meta;
+mod retrieve;
+mod shared;
+pub(crate) mod state;
+#[cfg(test)]
+pub(crate) mod tests;
+mod text;
+pub(crate) mod value_in;
+mod value_out;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use net::{CloseReason, Control, DatagramReply, Flow, Input, Output, Peer, Service};
+use proto::{KeyBuf, Wire};
+
+use crate::admin::watch::{Events, Reporter};
+use crate::options::Protocol;
+use batch::Batch;
+use inflight::Inflight;
+use state::{State, Step};
+
+pub use shared::Shared;
+pub use state::Session;
+
+/// What one thread serves its connections with.
+#[derive(Debug)]
+pub struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) control: Control,
+    pub(crate) engine: engine::Worker,
+    pub(crate) reporter: Reporter,
+    batch: Batch,
+    inflight: Inflight,
+    sessions: u64,
+}
+
+impl Worker {
+    /// The worker of the calling thread, the `index`th.
+    ///
+    /// # Panics
+    ///
+    /// When more threads use the store than it was made for.
+    #[must_use]
+    #[expect(
+        clippy::expect_used,
+        reason = "the store is made for as many participants as there are threads"
+    )]
+    pub fn new(shared: &Arc<Shared>, index: usize, control: &Control) -> Self {
+        let engine = engine::Worker::join(&shared.engine).expect("the store has room for a worker");
+        Self {
+            shared: Arc::clone(shared),
+            control: control.clone(),
+            reporter: Reporter::new(&shared.watchers),
+            engine,
+            batch: Batch::default(),
+            inflight: Inflight::new(shared.inflight_bytes_max),
+            // Numbers of different workers differ, so that watchers can tell connections apart.
+            sessions: (index as u64) << 40,
+        }
+    }
+
+    /// Serves until the connection has to wait or has had its share.
+    fn run(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Flow {
+        let mut requests_left = self.shared.requests_per_turn;
+        let mut key_buf = KeyBuf::new();
+        loop {
+            if output.is_full() && !output.flush() {
+                return Flow::Blocked;
+            }
+            if output.buf().len() > session.reply_bytes_max {
+                return Flow::Close;
+            }
+            let step = match &session.state {
+                State::Commands => {
+                    let Some(first) = input.bytes().first() else { return Flow::NeedInput };
+                    if requests_left == 0 {
+                        return Flow::Yield;
+                    }
+                    requests_left -= 1;
+                    let Some(wire) = session.wire.or_else(|| self.negotiate(*first)) else {
+                        return Flow::CloseNow;
+                    };
+                    session.wire = Some(wire);
+                    match wire {
+                        Wire::Text => self.text(session, input, output, &mut key_buf),
+                        Wire::Binary => self.binary(session, input, output),
+                    }
+                }
+                State::Getting(line) => {
+                    let line = *line;
+                    if requests_left == 0 {
+                        return Flow::Yield;
+                    }
+                    requests_left -= 1;
+                    self.get_keys(session, line, input, output)
+                }
+                State::Receiving(_) => self.go_on_receiving(session, input, output),
+                State::Sending(_) => self.go_on_sending(session, output),
+                State::Swallowing(_) => Self::go_on_swallowing(session, input),
+                State::Dumping(_) => self.go_on_dumping(session, output),
+                State::Watching(_) => Self::go_on_watching(session, input, output),
+            };
+            if let Step::Stop(flow) = step {
+                return flow;
+            }
+        }
+    }
+
+    /// The protocol that a connection's first byte chooses, if `-B` allows it.
+    fn negotiate(&self, first: u8) -> Option<Wire> {
+        let wire = Wire::of(first);
+        match (self.shared.protocol, wire) {
+            (Protocol::Auto, _)
+            | (Protocol::Ascii, Wire::Text)
+            | (Protocol::Binary, Wire::Binary) => Some(wire),
+            (Protocol::Ascii, Wire::Binary) | (Protocol::Binary, Wire::Text) => None,
+        }
+    }
+
+    fn new_session(&mut self, peer: &Peer) -> Session {
+        self.sessions += 1;
+        Session::new(self.sessions, peer.clone())
+    }
+
+    /// Gives back what a session holds.
+    fn release(&mut self, session: Session) {
+        match session.state {
+            State::Receiving(_) => self.inflight.end(session.id),
+            State::Sending(sending) => self.inflight.end_send(sending.bytes()),
+            State::Commands
+            | State::Dumping(_)
+            | State::Getting(_)
+            | State::Swallowing(_)
+            | State::Watching(_) => {}
+        }
+    }
+}
+
+impl Service for Worker {
+    type Session = Session;
+
+    fn turn(&mut self, now: Instant) {
+        self.engine.begin_turn(self.shared.clock.secs_at(now));
+        self.reporter.turn(self.engine.participant());
+    }
+
+    fn rest(&mut self) {
+        self.engine.rest();
+    }
+
+    fn open(&mut self, peer: &Peer) -> Session {
+        let session = self.new_session(peer);
+        if self.reporter.wants(Events::CONNECTIONS) {
+            self.reporter.opened(&session);
+        }
+        session
+    }
+
+    fn serve(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Flow {
+        self.batch.clear();
+        let flow = self.run(session, input, output);
+        self.engine.quiesce();
+        flow
+    }
+
+    /// The requests of one datagram are served as those of a connection that ends with it; what is not whole is dropped.
+    fn datagram(&mut self, peer: &Peer, request: &[u8], reply: &mut DatagramReply) {
+        let mut session = self.new_session(peer);
+        let limit = reply.limit();
+        session.reply_bytes_max = limit;
+        let mut input = Input::new(request);
+        let mut output = Output::collecting(reply.buf());
+        while self.serve(&mut session, &mut input, &mut output) == Flow::Yield {}
+        self.release(session);
+        if reply.buf().len() > limit {
+            reply.buf().clear();
+            reply.buf().extend_from_slice(TOO_LARGE_FOR_UDP);
+        }
+    }
+
+    fn close(&mut self, session: Session, reason: CloseReason) {
+        if self.reporter.wants(Events::CONNECTIONS) {
+            self.reporter.closed(&session, reason);
+        }
+        self.release(session);
+        self.engine.quiesce();
+    }
+}
+
+/// The answer to a datagram whose answer may not be sent.
+const TOO_LARGE_FOR_UDP: &[u8] = b"SERVER_ERROR reply too large for UDP\r\n";

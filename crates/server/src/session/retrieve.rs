@@ -1,0 +1,123 @@
+//! get, gets, gat and gats: key by key, each value as it is found.
+
+use engine::Key;
+use net::{Flow, Input, Output};
+use proto::text::{GetLine, KeyToken};
+use proto::{base64, reply};
+use store::Item;
+
+use super::Worker;
+use super::batch::Following;
+use super::state::{Session, State, Step};
+use super::value_out::{LINE_END, Outgoing, outgoing};
+use crate::admin::prefix::Kind;
+
+/// Keys of one line that count as one request against the connection's share.
+const KEYS_PER_REQUEST: usize = 64;
+
+impl Worker {
+    /// Answers the keys of `line`, which go on in the input, until the line or the input ends, the output is full, or
+    /// there have been many.
+    pub(crate) fn get_keys(
+        &mut self,
+        session: &mut Session,
+        mut line: GetLine,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let deadline = line.exptime.map(|exptime| self.engine.deadline(exptime));
+        for _ in 0..KEYS_PER_REQUEST {
+            let bytes = input.bytes();
+            let (answer, consumed) = match line.next_key(bytes) {
+                KeyToken::Key { key, consumed } => {
+                    let rest = bytes.get(consumed..).unwrap_or_default();
+                    let key = self.batch.key(&self.engine, key, rest, Following::Keys);
+                    input.consume(consumed);
+                    if !self.get_key(session, key, line, deadline, output) {
+                        return Step::Next;
+                    }
+                    if output.is_full() || output.buf().len() > session.reply_bytes_max {
+                        break;
+                    }
+                    continue;
+                }
+                KeyToken::Incomplete { consumed } => {
+                    input.consume(consumed);
+                    session.state = State::Getting(line);
+                    return Step::Stop(Flow::NeedInput);
+                }
+                KeyToken::End { consumed } => (reply::END, consumed),
+                KeyToken::Bad { error, consumed } => (error.line(), consumed),
+            };
+            input.consume(consumed);
+            output.buf().extend_from_slice(answer);
+            session.state = State::Commands;
+            return Step::Next;
+        }
+        session.state = State::Getting(line);
+        Step::Next
+    }
+
+    /// Answers one key. False when its value goes out by itself, and the line is kept for later.
+    #[inline]
+    fn get_key(
+        &mut self,
+        session: &mut Session,
+        key: Key<'_>,
+        line: GetLine,
+        deadline: Option<u32>,
+        output: &mut Output<'_>,
+    ) -> bool {
+        let section = self.engine.section();
+        let found = match deadline {
+            None => self.engine.get(&section, key),
+            Some(deadline) => self.engine.get_and_touch(&section, key, deadline),
+        };
+        if self.reporter.is_busy() {
+            self.reporter.fetched(session, key.bytes, found.as_ref());
+        }
+        if self.shared.prefixes.is_on() {
+            self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
+        }
+        let Ok(item) = found else { return true };
+        let cas = line.with_cas.then(|| self.engine.cas_of(&item));
+        match outgoing(&item) {
+            Outgoing::Inline(value) => {
+                let buf = output.buf();
+                buf.reserve(key.bytes.len() + value.len() + HEADER_ROOM);
+                write_header(buf, key.bytes, &item, cas);
+                buf.extend_from_slice(value);
+                buf.extend_from_slice(LINE_END);
+                true
+            }
+            Outgoing::Pinned(pin) => {
+                if !self.inflight.begin_send(pin.value_len()) {
+                    output.buf().extend_from_slice(OUT_OF_MEMORY_SENDING);
+                    return true;
+                }
+                write_header(output.buf(), key.bytes, &item, cas);
+                Self::start_sending(session, pin, LINE_END, Some(line));
+                false
+            }
+        }
+    }
+}
+
+/// The VALUE line of `item`, found by `key`: one that was stored under a base64 key is shown by that.
+#[inline]
+fn write_header(buf: &mut Vec<u8>, key: &[u8], item: &Item<'_>, cas: Option<u64>) {
+    if item.is_base64_key() {
+        let mut encoded = Vec::new();
+        base64::encode(key, &mut encoded);
+        reply::write_value_header(buf, &encoded, item.flags(), item.value_len(), cas);
+    } else {
+        reply::write_value_header(buf, key, item.flags(), item.value_len(), cas);
+    }
+}
+
+/// Room for all of a VALUE line but its key: words, flags, length, cas unique, line ends.
+const HEADER_ROOM: usize = 64;
+
+/// A large value cannot be sent now: too many others are on their way.
+pub(crate) const OUT_OF_MEMORY_SENDING: &[u8] =
+    b"SERVER_ERROR out of memory writing get response\r\n";

@@ -1,0 +1,72 @@
+//! What all workers of a server share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+
+use engine::Settings;
+use store::Store;
+
+use crate::admin::prefix::Prefixes;
+use crate::admin::settings;
+use crate::admin::watch::Watchers;
+use crate::options::{Options, Protocol};
+use crate::run::Clock;
+
+/// The part of a server that its workers have in common: the engine, what may be done, and what is watched.
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) engine: Arc<engine::Shared>,
+    pub(crate) clock: Clock,
+    pub(crate) watchers: Arc<Watchers>,
+    pub(crate) prefixes: Prefixes,
+    /// `stats settings`, but for what changes while the server runs.
+    pub(crate) settings: Vec<(&'static str, String)>,
+    pub(crate) verbosity: AtomicU8,
+    /// Key dumps and walks begun (`lru_crawler_starts`).
+    pub(crate) walks: AtomicU64,
+    pub(crate) protocol: Protocol,
+    /// Requests of one connection before the others have their turn (`-R`).
+    pub(crate) requests_per_turn: u32,
+    pub(crate) dump_enabled: bool,
+    pub(crate) watch_enabled: bool,
+    pub(crate) shutdown_enabled: bool,
+    /// What one worker's connections may hold in large values on their way.
+    pub(crate) inflight_bytes_max: usize,
+    pub(crate) threads: usize,
+    pub(crate) connections_max: usize,
+}
+
+impl Shared {
+    /// What workers need to serve from `store` by `options`. `clock` is the one that the store's cleaner goes by.
+    #[must_use]
+    pub fn new(options: &Options, store: &Arc<Store>, clock: Clock) -> Arc<Self> {
+        let engine_settings = Settings {
+            cas_enabled: options.cas,
+            flush_enabled: options.flush_command,
+            started_at_unix: clock.zero_at_unix(),
+        };
+        Arc::new(Self {
+            engine: engine::Shared::new(Arc::clone(store), engine_settings),
+            clock,
+            watchers: Watchers::new(options.watcher_buffer_bytes),
+            prefixes: Prefixes::new(options.prefix_delimiter, options.prefix_stats),
+            settings: settings::of(options),
+            verbosity: AtomicU8::new(options.verbosity),
+            walks: AtomicU64::new(0),
+            protocol: options.protocol,
+            requests_per_turn: options.requests_per_turn.max(1),
+            dump_enabled: options.dump_commands,
+            watch_enabled: options.watch_command,
+            shutdown_enabled: options.shutdown_command,
+            inflight_bytes_max: inflight_bytes_max(options),
+            threads: options.threads,
+            connections_max: options.connections_max,
+        })
+    }
+}
+
+/// Large values on their way may hold a quarter of the memory, and one worker's always two of the largest.
+fn inflight_bytes_max(options: &Options) -> usize {
+    let share = options.memory_bytes / 4 / options.threads.max(1) as u64;
+    usize::try_from(share.max(2 * options.item_bytes_max)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,63 @@
+//! What a connection is in the middle of.
+
+use net::Peer;
+use proto::Wire;
+use proto::text::GetLine;
+
+use super::value_in::Receiving;
+use super::value_out::Sending;
+use crate::admin::dump::Dump;
+use crate::admin::watch::Watching;
+
+/// One connection. Between requests it holds no memory beyond itself.
+#[derive(Debug)]
+pub struct Session {
+    /// Tells this connection from the others of its worker.
+    pub(crate) id: u64,
+    pub(crate) peer: Peer,
+    /// Chosen by the first byte, for life.
+    pub(crate) wire: Option<Wire>,
+    pub(crate) state: State,
+    /// Over UDP: no more reply than this is worth building, in bytes.
+    pub(crate) reply_bytes_max: usize,
+}
+
+/// Between requests, or in the middle of one. Whatever a state holds is what resuming needs and nothing else.
+#[derive(Debug, Default)]
+pub(crate) enum State {
+    /// Between requests.
+    #[default]
+    Commands,
+    /// A key dump is under way.
+    Dumping(Box<Dump>),
+    /// In a retrieval line, at the next key.
+    Getting(GetLine),
+    /// A value is coming.
+    Receiving(Box<Receiving>),
+    /// A large value is going.
+    Sending(Box<Sending>),
+    /// A refused value is being dropped: so many bytes are still to come.
+    Swallowing(u64),
+    /// A watcher, for life.
+    Watching(Box<Watching>),
+}
+
+/// What serving did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Something was finished, or the state has changed: go on.
+    Next,
+    /// Leave the loop.
+    Stop(net::Flow),
+}
+
+impl Session {
+    pub(crate) fn new(id: u64, peer: Peer) -> Self {
+        Self { id, peer, wire: None, state: State::Commands, reply_bytes_max: usize::MAX }
+    }
+
+    /// One request by UDP, from a sender who may be anyone.
+    pub(crate) fn is_datagram(&self) -> bool {
+        self.reply_bytes_max != usize::MAX
+    }
+}

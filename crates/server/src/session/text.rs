@@ -1,0 +1,267 @@
+//! The classic commands.
+
+use engine::{Arithmetic, Condition, Counted, Delete, Deleted, Direction, Mode, NewValue, Verdict};
+use net::{Flow, Input, Output};
+use proto::text::{self, Parsed, Request};
+use proto::{KeyBuf, StoreMode, Wire, binary, reply};
+
+use super::Worker;
+use super::batch::Following;
+use super::state::{Session, State, Step};
+use super::value_in::{Finished, Job};
+use crate::COMPATIBLE_VERSION;
+use crate::admin::prefix::Kind;
+
+impl Worker {
+    /// Serves the next line.
+    pub(crate) fn text(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+        key_buf: &mut KeyBuf,
+    ) -> Step {
+        let bytes = input.bytes();
+        let (request, consumed) = match text::parse(bytes, key_buf) {
+            Parsed::Request { request, consumed } => (request, consumed),
+            Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
+            Parsed::LineTooLong | Parsed::Http => return Step::Stop(Flow::Close),
+            Parsed::Bad(bad) => {
+                input.consume(bad.consumed);
+                if !bad.silent {
+                    output.buf().extend_from_slice(bad.error.line());
+                }
+                if bad.swallow > 0 {
+                    session.state = State::Swallowing(bad.swallow);
+                }
+                return Step::Next;
+            }
+        };
+        input.consume(consumed);
+        let (head, rest) = bytes.split_at(consumed);
+        match request {
+            Request::Get(line) => return self.get_keys(session, line, input, output),
+            Request::Meta(request) => {
+                return self.meta(session, &request, head, input, output);
+            }
+            Request::Store(store) => return self.text_store(session, &store, head, input, output),
+            Request::Quit => return Step::Stop(Flow::Close),
+            Request::Admin(admin) => return self.admin(session, &admin, output),
+            Request::Arithmetic(request) => self.text_arithmetic(&request, rest, output),
+            Request::Delete { key, noreply } => {
+                self.text_delete(session, key, noreply, rest, output);
+            }
+            Request::Touch { key, exptime, noreply } => {
+                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                let touched = self.engine.touch(key, self.engine.deadline(exptime));
+                let answer = if touched.is_ok() { reply::TOUCHED } else { reply::NOT_FOUND };
+                answer_unless(noreply, output, answer);
+            }
+            Request::FlushAll { exptime, noreply } => {
+                let answer = match self.engine.flush_all(exptime.unwrap_or(0)) {
+                    Ok(()) => reply::OK,
+                    Err(engine::FlushNotAllowed) => reply::FLUSH_NOT_ALLOWED,
+                };
+                answer_unless(noreply, output, answer);
+            }
+            Request::Version => reply::write_version(output.buf(), COMPATIBLE_VERSION),
+        }
+        Step::Next
+    }
+
+    fn text_store(
+        &mut self,
+        session: &mut Session,
+        store: &text::Store<'_>,
+        head: &[u8],
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let data_bytes = store.len as usize + 2;
+        let rest = input.bytes().get(data_bytes..).unwrap_or_default();
+        let key = self.batch.key(&self.engine, store.key, rest, Following::Requests);
+        let job = self.text_job(session.id, key, store);
+        if let Some(finished) = self.take_value(session, &job, head, input, output) {
+            self.answer_text_store(store, &job, finished, output.buf());
+        }
+        Step::Next
+    }
+
+    fn text_job<'k>(
+        &self,
+        session_id: u64,
+        key: engine::Key<'k>,
+        store: &text::Store<'_>,
+    ) -> Job<'k> {
+        let condition = Condition { compare: store.cas, ..Condition::of(mode_of(store.mode)) };
+        Job {
+            key,
+            new: NewValue {
+                flags: store.flags,
+                deadline: self.engine.deadline(store.exptime),
+                value_len: store.len as usize,
+                base64_key: false,
+            },
+            condition,
+            is_text: true,
+            drops_stale: store.mode == StoreMode::Set && store.cas.is_none(),
+            session_id,
+        }
+    }
+
+    fn answer_text_store(
+        &self,
+        store: &text::Store<'_>,
+        job: &Job<'_>,
+        finished: Finished,
+        out: &mut Vec<u8>,
+    ) {
+        self.note_stored(job, finished);
+        if store.noreply {
+            return;
+        }
+        let Finished::Judged(stored) = finished else {
+            out.extend_from_slice(reply::BAD_DATA_CHUNK);
+            return;
+        };
+        out.extend_from_slice(match stored.verdict {
+            Verdict::Exists => reply::EXISTS,
+            Verdict::NotFound if store.cas.is_some() => reply::NOT_FOUND,
+            Verdict::NotFound | Verdict::NotStored => reply::NOT_STORED,
+            Verdict::OutOfMemory => reply::OUT_OF_MEMORY_STORING,
+            Verdict::Stored => reply::STORED,
+            Verdict::TooLarge => reply::TOO_LARGE,
+        });
+    }
+
+    /// Tells watchers and prefix counts of a value that was taken.
+    #[inline]
+    pub(crate) fn note_stored(&self, job: &Job<'_>, finished: Finished) {
+        if self.reporter.is_busy() {
+            let ttl_secs = engine::ttl_of(job.new.deadline, self.engine.now_secs());
+            self.reporter.stored(job, finished, ttl_secs);
+        }
+        if self.shared.prefixes.is_on() && matches!(finished, Finished::Judged(_)) {
+            self.shared.prefixes.count(job.key.bytes, Kind::Set);
+        }
+    }
+
+    fn text_arithmetic(
+        &mut self,
+        request: &text::Arithmetic<'_>,
+        rest: &[u8],
+        output: &mut Output<'_>,
+    ) {
+        let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+        let how = Arithmetic {
+            direction: direction_of(request.decrement),
+            delta: request.delta,
+            compare: None,
+            cas: None,
+            deadline: None,
+            vivify: None,
+        };
+        let counted = self.engine.arithmetic(key, &how);
+        if request.noreply {
+            return;
+        }
+        let out = output.buf();
+        match counted {
+            Counted::Done { number, .. } => reply::write_number(out, number),
+            Counted::NotFound => out.extend_from_slice(reply::NOT_FOUND),
+            Counted::NonNumeric => out.extend_from_slice(reply::NON_NUMERIC),
+            Counted::Exists => out.extend_from_slice(reply::EXISTS),
+            Counted::OutOfMemory => out.extend_from_slice(reply::OUT_OF_MEMORY),
+        }
+    }
+
+    fn text_delete(
+        &mut self,
+        session: &Session,
+        key: &[u8],
+        noreply: bool,
+        rest: &[u8],
+        output: &mut Output<'_>,
+    ) {
+        let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+        let deleted = self.engine.delete(key, &Delete::default());
+        let is_done = matches!(deleted, Deleted::Done { .. });
+        if is_done && self.reporter.is_busy() {
+            self.reporter.deleted(session, key.bytes, "delete");
+        }
+        if self.shared.prefixes.is_on() {
+            self.shared.prefixes.count(key.bytes, Kind::Delete);
+        }
+        answer_unless(noreply, output, if is_done { reply::DELETED } else { reply::NOT_FOUND });
+    }
+
+    /// Ends a storage request whose value was awaited: reads the request again from `head`, lets `conclude` end it, and
+    /// answers.
+    pub(crate) fn finish(
+        &mut self,
+        session_id: u64,
+        head: &[u8],
+        out: &mut Vec<u8>,
+        conclude: impl FnOnce(&mut Self, &Job<'_>) -> Finished,
+    ) {
+        let mut key_buf = KeyBuf::new();
+        match head.first().map(|first| Wire::of(*first)) {
+            Some(Wire::Binary) => {
+                if let binary::Parsed::Request { request, .. } = binary::parse(head)
+                    && let Some((key, value_len)) = binary_store(&request.command)
+                {
+                    let job =
+                        self.binary_job(session_id, self.engine.key(key), &request, value_len);
+                    let finished = conclude(self, &job);
+                    self.answer_binary_store(&request, &job, finished, out);
+                }
+            }
+            Some(Wire::Text) | None => match text::parse(head, &mut key_buf) {
+                Parsed::Request { request: Request::Store(store), .. } => {
+                    let job = self.text_job(session_id, self.engine.key(store.key), &store);
+                    let finished = conclude(self, &job);
+                    self.answer_text_store(&store, &job, finished, out);
+                }
+                Parsed::Request { request: Request::Meta(request), .. } => {
+                    if let proto::meta::Command::Set { mode, len } = request.command {
+                        let key = self.engine.key(request.key);
+                        let job = self.meta_job(session_id, key, &request, mode, len);
+                        let finished = conclude(self, &job);
+                        self.answer_meta_store(&request, &job, finished, out);
+                    }
+                }
+                _ => {}
+            },
+        }
+    }
+}
+
+/// The key and the value's length of a binary storage request.
+pub(crate) fn binary_store<'b>(command: &binary::Command<'b>) -> Option<(&'b [u8], u32)> {
+    match *command {
+        binary::Command::Store { key, value_len, .. }
+        | binary::Command::Concat { key, value_len, .. } => Some((key, value_len)),
+        _ => None,
+    }
+}
+
+/// Appends an answer, but for noreply.
+fn answer_unless(noreply: bool, output: &mut Output<'_>, answer: &[u8]) {
+    if !noreply {
+        output.buf().extend_from_slice(answer);
+    }
+}
+
+pub(crate) const fn mode_of(mode: StoreMode) -> Mode {
+    match mode {
+        StoreMode::Add => Mode::Add,
+        StoreMode::Append => Mode::Append,
+        StoreMode::Prepend => Mode::Prepend,
+        StoreMode::Replace => Mode::Replace,
+        StoreMode::Set => Mode::Set,
+    }
+}
+
+pub(crate) const fn direction_of(decrement: bool) -> Direction {
+    if decrement { Direction::Decr } else { Direction::Incr }
+}

@@ -1,0 +1,299 @@
+//! Receiving values: into an item's memory as they come, never into a buffer first.
+//!
+//! ```text
+//!     the whole value is in the input: draft, copy, store: no state
+//!     else: draft -> Receiving, which takes what has come, time after time -> store
+//!     refused: answer -> Swallowing
+//! ```
+//!
+//! While a value is awaited, the request's own bytes are kept, and read again when it is whole: that is simpler than an
+//! owned form of every kind of request. `append` and `prepend` do collect their bytes first, since the item they make
+//! depends upon the one that is there at the end.
+
+use engine::{Condition, Key, Mode, NewValue, Stored, Verdict};
+use net::{Flow, Input, Output};
+use store::Draft;
+
+use super::Worker;
+use super::state::{Session, State, Step};
+
+/// What a storage request asks for, whatever its protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'k> {
+    pub(crate) key: Key<'k>,
+    pub(crate) new: NewValue,
+    pub(crate) condition: Condition,
+    /// `\r\n` follows the value.
+    pub(crate) is_text: bool,
+    /// A refusal for want of room deletes the present item: what the client meant to overwrite is not to be served.
+    pub(crate) drops_stale: bool,
+    /// For watchers.
+    pub(crate) session_id: u64,
+}
+
+/// How a storage request ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Finished {
+    /// The value did not end where its length says.
+    BadEnd,
+    /// It was judged.
+    Judged(Stored),
+}
+
+/// A value that is not whole yet.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    /// The request's bytes, without the value.
+    head: Vec<u8>,
+    body: Body,
+    /// Bytes of value still to come.
+    missing: usize,
+    is_text: bool,
+    /// Bytes accounted for; more are when more have come.
+    held: usize,
+    received: usize,
+}
+
+#[derive(Debug)]
+enum Body {
+    Bytes(Vec<u8>),
+    Draft(Draft),
+}
+
+/// Bytes of a value in one chunk at most: what a draft may hold before its value comes.
+const HELD_AT_FIRST: usize = 16 * 1024;
+
+/// Bytes of `\r\n`.
+const END_BYTES: usize = 2;
+
+impl Job<'_> {
+    fn is_concat(&self) -> bool {
+        matches!(self.condition.mode, Mode::Append | Mode::Prepend)
+    }
+
+    const fn end_bytes(&self) -> usize {
+        if self.is_text { END_BYTES } else { 0 }
+    }
+
+    /// The command's name, for watchers.
+    pub(crate) fn command(&self) -> &'static str {
+        match self.condition.mode {
+            Mode::Set if self.condition.compare.is_some() => "cas",
+            Mode::Add => "add",
+            Mode::Append => "append",
+            Mode::Prepend => "prepend",
+            Mode::Replace => "replace",
+            Mode::Set => "set",
+        }
+    }
+
+    /// Bytes that follow the request.
+    fn data_bytes(&self) -> usize {
+        self.new.value_len + self.end_bytes()
+    }
+}
+
+impl Worker {
+    /// Takes the value of `job`, whose request is `head` and already consumed. `None`: it is still coming, and
+    /// [`Self::go_on_receiving`] will know when it has.
+    pub(crate) fn take_value(
+        &mut self,
+        session: &mut Session,
+        job: &Job<'_>,
+        head: &[u8],
+        input: &mut Input<'_>,
+        output: &Output<'_>,
+    ) -> Option<Finished> {
+        match input.bytes().get(..job.data_bytes()) {
+            Some(data) => Some(self.take_whole(session, job, data, input)),
+            None => self.take_later(session, job, head, output),
+        }
+    }
+
+    fn take_whole(
+        &mut self,
+        session: &mut Session,
+        job: &Job<'_>,
+        data: &[u8],
+        input: &mut Input<'_>,
+    ) -> Finished {
+        let (value, end) = data.split_at(job.new.value_len);
+        if job.is_concat() {
+            if let Some(refusal) = self.refuses_concat(job) {
+                return self.refuse(session, job, refusal);
+            }
+            input.consume(data.len());
+            if job.is_text && end != b"\r\n" {
+                return Finished::BadEnd;
+            }
+            return Finished::Judged(self.engine.concat(job.key, &job.new, &job.condition, value));
+        }
+        let mut draft = match self.engine.draft(job.key, &job.new, &job.condition) {
+            Ok(draft) => draft,
+            Err(refusal) => return self.refuse(session, job, refusal),
+        };
+        if job.is_text && end != b"\r\n" {
+            input.consume(data.len());
+            return Finished::BadEnd;
+        }
+        if let Err(error) = draft.push(value) {
+            let refusal = self.engine.refused(error);
+            return self.refuse(session, job, refusal);
+        }
+        input.consume(data.len());
+        Finished::Judged(self.engine.store(job.key, &job.new, &job.condition, draft))
+    }
+
+    fn take_later(
+        &mut self,
+        session: &mut Session,
+        job: &Job<'_>,
+        head: &[u8],
+        output: &Output<'_>,
+    ) -> Option<Finished> {
+        let body = if job.is_concat() {
+            match self.refuses_concat(job) {
+                Some(refusal) => return Some(self.refuse(session, job, refusal)),
+                None => Body::Bytes(Vec::new()),
+            }
+        } else {
+            match self.engine.draft(job.key, &job.new, &job.condition) {
+                Ok(draft) => Body::Draft(draft),
+                Err(refusal) => return Some(self.refuse(session, job, refusal)),
+            }
+        };
+        let held = job.new.value_len.min(HELD_AT_FIRST);
+        let now_secs = self.engine.now_secs();
+        if !self.inflight.begin(session.id, held, now_secs, output.waker()) {
+            let refusal = self.engine.refused(store::DraftError::OutOfMemory);
+            return Some(self.refuse(session, job, refusal));
+        }
+        session.state = State::Receiving(Box::new(Receiving {
+            head: head.to_vec(),
+            body,
+            missing: job.new.value_len,
+            is_text: job.is_text,
+            held,
+            received: 0,
+        }));
+        None
+    }
+
+    /// Takes what has come of the awaited value; when it is whole, finishes its request.
+    pub(crate) fn go_on_receiving(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let State::Receiving(receiving) = &mut session.state else { return Step::Next };
+        let bytes = input.bytes();
+        let part = &bytes[..bytes.len().min(receiving.missing)];
+        let pushed = match &mut receiving.body {
+            Body::Bytes(collected) => {
+                collected.extend_from_slice(part);
+                Ok(())
+            }
+            Body::Draft(draft) => draft.push(part),
+        };
+        if let Err(error) = pushed {
+            let refusal = self.engine.refused(error);
+            return self.break_off(session, refusal, output);
+        }
+        input.consume(part.len());
+        receiving.missing -= part.len();
+        receiving.received += part.len();
+        receiving.held = receiving.held.max(receiving.received);
+        let (held, now_secs) = (receiving.held, self.engine.now_secs());
+        let is_alive = if part.is_empty() {
+            !self.inflight.is_doomed(session.id)
+        } else {
+            self.inflight.moved(session.id, held, now_secs)
+        };
+        if !is_alive {
+            return Step::Stop(Flow::CloseNow);
+        }
+        if receiving.missing > 0 {
+            return Step::Stop(Flow::NeedInput);
+        }
+        let mut has_end = true;
+        if receiving.is_text {
+            let Some(end) = input.bytes().first_chunk::<END_BYTES>() else {
+                return Step::Stop(Flow::NeedInput);
+            };
+            has_end = end == b"\r\n";
+            input.consume(END_BYTES);
+        }
+        self.inflight.end(session.id);
+        let State::Receiving(receiving) = std::mem::take(&mut session.state) else {
+            return Step::Next;
+        };
+        let Receiving { head, body, .. } = *receiving;
+        self.finish(session.id, &head, output.buf(), |worker, job| {
+            if !has_end {
+                return Finished::BadEnd;
+            }
+            Finished::Judged(match body {
+                Body::Bytes(bytes) => {
+                    worker.engine.concat(job.key, &job.new, &job.condition, &bytes)
+                }
+                Body::Draft(draft) => worker.engine.store(job.key, &job.new, &job.condition, draft),
+            })
+        });
+        Step::Next
+    }
+
+    /// Memory ran out in the middle of a value: answers, and drops the rest of it.
+    fn break_off(
+        &mut self,
+        session: &mut Session,
+        refusal: Verdict,
+        output: &mut Output<'_>,
+    ) -> Step {
+        self.inflight.end(session.id);
+        let State::Receiving(receiving) = std::mem::take(&mut session.state) else {
+            return Step::Next;
+        };
+        let end_bytes = if receiving.is_text { END_BYTES } else { 0 };
+        let Receiving { head, body, missing, .. } = *receiving;
+        // Its memory is wanted by others.
+        drop(body);
+        session.state = State::Swallowing((missing + end_bytes) as u64);
+        self.finish(session.id, &head, output.buf(), |worker, job| worker.refusal_of(job, refusal));
+        Step::Next
+    }
+
+    /// The answer to a refused value, whose bytes are to be dropped as they come.
+    fn refuse(&mut self, session: &mut Session, job: &Job<'_>, refusal: Verdict) -> Finished {
+        session.state = State::Swallowing(job.data_bytes() as u64);
+        self.refusal_of(job, refusal)
+    }
+
+    fn refusal_of(&mut self, job: &Job<'_>, refusal: Verdict) -> Finished {
+        if job.drops_stale {
+            self.engine.drop_stale(job.key);
+        }
+        Finished::Judged(Stored { verdict: refusal, cas: 0, value_len: 0 })
+    }
+
+    /// Bytes to append are collected before they are judged; more than an item may have are not collected.
+    fn refuses_concat(&self, job: &Job<'_>) -> Option<Verdict> {
+        let value_bytes = job.new.value_len as u64;
+        (value_bytes > self.engine.shared().store().item_bytes_max())
+            .then(|| self.engine.refused(store::DraftError::TooLarge))
+    }
+
+    /// Drops what has come of a refused value.
+    pub(crate) fn go_on_swallowing(session: &mut Session, input: &mut Input<'_>) -> Step {
+        let State::Swallowing(left) = &mut session.state else { return Step::Next };
+        let come = input.bytes().len();
+        let now = usize::try_from(*left).map_or(come, |left| left.min(come));
+        input.consume(now);
+        *left -= now as u64;
+        if *left > 0 {
+            return Step::Stop(Flow::NeedInput);
+        }
+        session.state = State::Commands;
+        Step::Next
+    }
+}

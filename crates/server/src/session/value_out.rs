@@ -1,0 +1,101 @@
+//! Sending large values straight from the store's memory, for as long as the socket needs.
+//!
+//! A value in one chunk is copied behind its header, inside the read section. A chained one is pinned, and its pieces are
+//! written from where they lie; the state is an offset.
+
+use std::io::IoSlice;
+
+use net::{Flow, Output};
+use proto::text::GetLine;
+use store::{Item, Pin};
+
+use super::Worker;
+use super::state::{Session, State, Step};
+
+/// Bytes of large values after which the other connections have their turn.
+const TURN_BYTES: usize = 1 << 20;
+
+/// Pieces handed to the socket at once.
+const SLICES: usize = 16;
+
+/// What comes after a large value.
+pub(crate) const LINE_END: &[u8] = b"\r\n";
+
+/// A large value on its way.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    pin: Pin,
+    offset: usize,
+    /// Follows the value.
+    tail: &'static [u8],
+    /// The retrieval line to go on with.
+    line: Option<GetLine>,
+}
+
+impl Sending {
+    /// Bytes accounted for.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pin.value_len()
+    }
+}
+
+/// How a value that is asked for goes out.
+pub(crate) enum Outgoing<'s> {
+    /// It is copied.
+    Inline(&'s [u8]),
+    /// It is sent from where it lies.
+    Pinned(Pin),
+}
+
+/// How `item`'s value goes out. Inside the section.
+#[inline]
+pub(crate) fn outgoing<'s>(item: &Item<'s>) -> Outgoing<'s> {
+    match item.inline_value() {
+        Some(value) => Outgoing::Inline(value),
+        None => item.pin().map_or(Outgoing::Inline(b""), Outgoing::Pinned),
+    }
+}
+
+impl Worker {
+    /// Sends `pin`'s value from the next step on; its header has been written.
+    pub(crate) fn start_sending(
+        session: &mut Session,
+        pin: Pin,
+        tail: &'static [u8],
+        line: Option<GetLine>,
+    ) {
+        session.state = State::Sending(Box::new(Sending { pin, offset: 0, tail, line }));
+    }
+
+    /// Sends what the socket takes.
+    pub(crate) fn go_on_sending(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
+        let State::Sending(sending) = &mut session.state else { return Step::Next };
+        let turn_end = sending.offset.saturating_add(TURN_BYTES);
+        while sending.offset < sending.pin.value_len() {
+            if sending.offset >= turn_end {
+                return Step::Stop(Flow::Yield);
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let (mut count, mut wanted) = (0, 0);
+            while count < SLICES {
+                let piece = sending.pin.bytes_at(sending.offset + wanted);
+                if piece.is_empty() {
+                    break;
+                }
+                slices[count] = IoSlice::new(piece);
+                (count, wanted) = (count + 1, wanted + piece.len());
+            }
+            let Ok(taken) = output.write_through(&slices[..count]) else {
+                return Step::Stop(Flow::CloseNow);
+            };
+            sending.offset += taken;
+            if taken < wanted {
+                return Step::Stop(Flow::Blocked);
+            }
+        }
+        output.buf().extend_from_slice(sending.tail);
+        self.inflight.end_send(sending.bytes());
+        session.state = sending.line.map_or(State::Commands, State::Getting);
+        Step::Next
+    }
+}
