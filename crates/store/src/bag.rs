@@ -33,6 +33,9 @@ use crate::qsbr::Qsbr;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use std::collections::VecDeque;
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 /// Most bags of one list.
 #[cfg(not(loom))]
 pub(crate) const BAGS: usize = 256;

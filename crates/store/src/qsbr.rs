@@ -63,8 +63,8 @@
 //! unlinked before it. A thread that neither quiesces nor goes offline stops all reclamation, which
 //! is why nothing is held across I/O.
 //!
-//! Source: the scheme is McKenney's QSBR with the epoch counter of Fraser's thesis (2004, section
-//! 5.2.3).
+//! Source: P. McKenney's quiescent-state-based reclamation, with the epoch counter of K. Fraser's
+//! "Practical lock-freedom" (2004).
 
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use crossbeam_utils::CachePadded;

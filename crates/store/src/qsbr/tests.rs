@@ -2,6 +2,7 @@
 
 use super::{GRACE, Qsbr};
 use crate::sync::{AtomicU32, Ordering};
+use std::sync::Barrier;
 use std::thread;
 
 /// With no one online, two advances are enough and one is not.
@@ -51,38 +52,45 @@ fn slots_are_given_back() {
 /// time.
 ///
 /// Method: one cell at a time is linked; the writer links another, retires the first, and poisons
-/// it as soon as that is allowed. Two readers compare what they found before and after.
+/// it as soon as that is allowed. Two readers, online before the writer begins, read what they
+/// found twice.
+/// Seen to fail: `is_safe` that is always true.
 #[test]
 fn readers_never_see_reuse() {
     const CELLS: u32 = 64;
     const POISON: u32 = u32::MAX;
-    let rounds = if cfg!(miri) { 200 } else { 50_000 };
+    let rounds = if cfg!(miri) { 200 } else { 5_000 };
     let qsbr = Qsbr::new(2);
     let cells: Vec<AtomicU32> = (0..CELLS).map(|_| AtomicU32::new(POISON)).collect();
     let linked = AtomicU32::new(0);
-    let done = AtomicU32::new(0);
+    let (done, sections) = (AtomicU32::new(0), AtomicU32::new(0));
+    let start = Barrier::new(3);
     cells[0].store(1, Ordering::Relaxed);
     thread::scope(|scope| {
-        for _ in 0..2 {
+        let readers = [0, 1].map(|_| {
             scope.spawn(|| {
                 let slot = qsbr.register().unwrap();
                 qsbr.online(slot);
+                start.wait();
                 while done.load(Ordering::Relaxed) == 0 {
-                    for _ in 0..16 {
-                        let found = &cells[linked.load(Ordering::Acquire) as usize];
-                        let value = found.load(Ordering::Relaxed);
-                        assert_ne!(value, POISON, "found a cell that is not linked");
-                        assert_eq!(found.load(Ordering::Relaxed), value, "reused while in use");
-                    }
+                    let found = &cells[linked.load(Ordering::Acquire) as usize];
+                    let value = found.load(Ordering::Relaxed);
+                    assert_ne!(value, POISON, "found a cell that is not linked");
+                    // Lets the writer go on while the section lasts.
+                    thread::yield_now();
+                    assert_eq!(found.load(Ordering::Relaxed), value, "reused while in use");
                     qsbr.quiesce(slot);
+                    sections.fetch_add(1, Ordering::Relaxed);
                 }
                 qsbr.unregister(slot);
-            });
-        }
+            })
+        });
+        start.wait();
         let mut free: Vec<u32> = (1..CELLS).collect();
         let mut limbo: Vec<(u32, u64)> = Vec::new();
         let (mut current, mut reuses) = (0, 0);
-        while reuses < rounds {
+        let has_failed = || readers.iter().any(thread::ScopedJoinHandle::is_finished);
+        while (reuses < rounds || sections.load(Ordering::Relaxed) < rounds) && !has_failed() {
             if let Some(next) = free.pop() {
                 cells[next as usize].store(reuses + 2, Ordering::Relaxed);
                 linked.store(next, Ordering::Release);
@@ -90,6 +98,7 @@ fn readers_never_see_reuse() {
                 current = next;
             }
             qsbr.try_advance();
+            thread::yield_now();
             limbo.retain(|&(cell, retired_at)| {
                 let is_safe = qsbr.is_safe(retired_at);
                 if is_safe {

@@ -86,7 +86,9 @@ impl Bucket {
     /// The index of the overflow bucket that follows.
     #[inline]
     pub(super) fn link(&self) -> Option<usize> {
-        // Acquire: partner of the Release in `set_link`; what the next bucket holds is visible.
+        // Acquire: partner of the Release in `set_link`. An item that was there before the link has
+        // been seen through `find`'s load of this slot already, so no model fails without this one;
+        // it keeps a lookup from reading what an earlier user of the next bucket left there.
         let content = self.slots[LAST].load(Ordering::Acquire);
         (content & LINK != 0).then_some((content & !LINK) as usize)
     }
