@@ -1,3 +1,96 @@
 //! The `holdall` program: wiring only.
+//!
+//! `holdall serve FLAGS` runs the cache server; a copy or link named `memcached` takes memcached's command line directly.
+//! A fatal error is printed once, here, and becomes the exit status.
 #![forbid(unsafe_code)]
-fn main() {}
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use server::options::{self, EXIT_USAGE, Invocation, Style, Surroundings};
+
+fn main() -> ExitCode {
+    let mut arguments = env::args_os();
+    let program = arguments.next().unwrap_or_default();
+    if is_memcached(&program) {
+        return serve(Style::Memcached, arguments);
+    }
+    match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
+        Some("serve") => serve(Style::Holdall, arguments),
+        Some("-h" | "--help" | "help") => print(HELP),
+        Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
+        Some(other) => {
+            fail("holdall", &format!("there is no command '{other}'; see holdall --help"), 1)
+        }
+        None => fail("holdall", "a command is missing; see holdall --help", EXIT_USAGE),
+    }
+}
+
+fn is_memcached(program: &OsString) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == "memcached")
+}
+
+fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let name = match style {
+        Style::Holdall => "holdall",
+        Style::Memcached => "memcached",
+    };
+    let surroundings = Surroundings {
+        cpus: thread::available_parallelism().map_or(1, usize::from),
+        port_file: env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
+    };
+    match options::parse(style, arguments, &surroundings) {
+        Err(refusal) => fail(name, &refusal.message, refusal.status),
+        Ok(Invocation::Print(text)) => print(&text),
+        Ok(Invocation::Run { options, warnings }) => {
+            for warning in warnings {
+                complain(name, &format!("warning: {warning}"));
+            }
+            match server::run::run(*options) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => fail(name, &failure.message, failure.status),
+            }
+        }
+    }
+}
+
+/// A reader that went away, as `head` does, is no failure.
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn fail(name: &str, message: &str, status: u8) -> ExitCode {
+    complain(name, message);
+    ExitCode::from(status)
+}
+
+fn complain(name: &str, line: &str) {
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(io::stderr(), "{name}: {line}");
+}
+
+const HELP: &str = concat!(
+    "holdall ",
+    env!("CARGO_PKG_VERSION"),
+    "
+A memory cache that speaks memcached's protocols.
+
+Usage: holdall COMMAND [FLAG]..
+
+Commands:
+  serve    the cache server; holdall serve --help lists its flags
+
+Under the name memcached, holdall takes memcached's command line.
+
+Examples:
+  holdall serve                                 64 MB on 127.0.0.1:11211
+  holdall serve --config /etc/memcached.conf    a Debian memcached's flags
+"
+);

@@ -1,0 +1,115 @@
+//! What the program says and how it ends when it does not serve.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use common::{Scratch, holdall, is_root, memcached, output, stderr, stdout};
+
+const OURS: &str = concat!("holdall ", env!("CARGO_PKG_VERSION"));
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    let cases: [(&[&str], &str); 6] = [
+        (&["--version"], OURS),
+        (&["-V"], OURS),
+        (&["--help"], OURS),
+        (&["serve", "-h"], OURS),
+        (&["serve", "--version"], OURS),
+        (&["serve", "-i"], OURS),
+    ];
+    for (arguments, first) in cases {
+        let output = output(&mut holdall(arguments));
+        assert!(output.status.success(), "{arguments:?}");
+        assert_eq!(stdout(&output).lines().next(), Some(first), "{arguments:?}");
+        assert_eq!(stderr(&output), "", "{arguments:?}");
+    }
+}
+
+/// Test suites of clients read the version from the first line, and ask for TLS by `--enable-ssl --version`.
+#[test]
+fn under_the_name_memcached_it_is_one() {
+    for flag in ["-h", "-V", "-i", "--version"] {
+        let output = output(&mut memcached(&[flag]));
+        assert!(output.status.success(), "{flag}");
+        assert_eq!(stdout(&output).lines().next(), Some("memcached 1.6.45"), "{flag}");
+    }
+    let output = output(&mut memcached(&["--enable-ssl", "--version"]));
+    assert_eq!(output.status.code(), Some(64));
+    assert_eq!(stdout(&output), "");
+}
+
+#[test]
+fn refusals_are_one_line_on_stderr_and_a_status() {
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&[], 64, "holdall: a command is missing; see holdall --help\n"),
+        (&["route"], 1, "holdall: there is no command 'route'; see holdall --help\n"),
+        (&["serve", "-Q"], 1, "holdall: unknown flag -Q\n"),
+        (&["serve", "--frobnicate=1"], 1, "holdall: unknown flag --frobnicate\n"),
+        (&["serve", "-o", "frobnicate"], 1, "holdall: unknown option -o frobnicate\n"),
+        (&["serve", "-c", "x"], 64, "holdall: -c (--conn-limit): 'x' is not a number\n"),
+        (
+            &["serve", "-S"],
+            64,
+            "holdall: -S (--enable-sasl): SASL is not supported, and the cache must not come up open\n",
+        ),
+        (
+            &["serve", "-p", "0"],
+            64,
+            "holdall: nothing to listen on: TCP and UDP are off, and there is no -s\n",
+        ),
+        (&["serve", "-l", "::1:x]"], 71, ""),
+    ];
+    for (arguments, status, line) in cases {
+        let output = output(&mut holdall(arguments));
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).ends_with(line), "{arguments:?}: {}", stderr(&output));
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn more_connections_than_the_system_has_files_are_refused() {
+    let output = output(&mut holdall(&["serve", "-p", "-1", "-c", "10000000", "-m", "64"]));
+    // Where the system's own limit is that high, the server would start; it is not so on any Linux by default.
+    assert_eq!(output.status.code(), Some(71), "{}", stderr(&output));
+    assert!(stderr(&output).contains("-c 10000000: cannot have"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_user_that_does_not_exist_is_refused_with_memcacheds_status() {
+    let output =
+        output(&mut holdall(&["serve", "-p", "0", "-s", "/nonexistent/x", "-u", "no-such-user"]));
+    // Only root can change users; everybody else goes on, to a socket that cannot be.
+    let want = if is_root() { 67 } else { 71 };
+    assert_eq!(output.status.code(), Some(want), "{}", stderr(&output));
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let output = output(&mut holdall(&["serve", "-p", &port.to_string()]));
+    assert_eq!(output.status.code(), Some(71));
+    assert!(stderr(&output).contains(&format!("127.0.0.1:{port}")), "{}", stderr(&output));
+}
+
+#[test]
+fn a_file_in_the_socket_s_place_is_left_alone() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path("x"), "precious").unwrap();
+    let output = output(&mut holdall(&["serve", "-s", &scratch.text("x")]));
+    assert_eq!(output.status.code(), Some(71), "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(scratch.path("x")).unwrap(), "precious");
+}
+
+#[test]
+fn root_must_name_a_user_under_the_name_memcached() {
+    if is_root() {
+        let output = output(&mut memcached(&["-p", "-1", "-l", "127.0.0.1"]));
+        assert_eq!(output.status.code(), Some(64));
+        assert_eq!(stderr(&output), "memcached: can't run as root without the -u switch\n");
+    } else {
+        let running = common::Running::start(memcached(&["-p", "-1", "-l", "127.0.0.1"]));
+        running.connect().expect(b"version\r\n", b"VERSION 1.6.45\r\n");
+    }
+}
