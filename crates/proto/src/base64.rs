@@ -2,8 +2,8 @@
 
 use crate::KeyBuf;
 
-/// Decodes `text` into `buf` and returns the bytes. `None` if the text is not base64, is empty, or is longer than a
-/// key may be.
+/// Decodes `text` into `buf` and returns the bytes. `None` if the text is not base64, is empty, or
+/// is longer than a key may be.
 #[must_use]
 pub fn decode<'b>(text: &[u8], buf: &'b mut KeyBuf) -> Option<&'b [u8]> {
     if text.is_empty() || text.len() > crate::KEY_BYTES_MAX || !text.len().is_multiple_of(4) {

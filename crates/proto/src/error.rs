@@ -7,7 +7,8 @@ pub enum Error {
     ArithmeticFlag,
     /// `ma` with a mode that is none of its own.
     ArithmeticMode,
-    /// `cache_memlimit` and its like without a usable argument, an unknown command, or a line that begins with a space.
+    /// `cache_memlimit` and its like without a usable argument, an unknown command, or a line that
+    /// begins with a space.
     Command,
     /// The text of a base64 key is not base64, or decodes to nothing.
     DecodingKey,

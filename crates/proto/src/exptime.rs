@@ -14,17 +14,20 @@ pub enum Exptime {
     AlreadyDead,
 }
 
-/// Converts a client's `exptime` (seconds, signed) to the second since start at which the item is dead.
+/// Converts a client's `exptime` (seconds, signed) to the second since start at which the item is
+/// dead.
 ///
-/// `now_secs` is seconds since start; `started_at_unix` is the Unix time, in seconds, at which it was zero.
+/// `now_secs` is seconds since start; `started_at_unix` is the Unix time, in seconds, at which it
+/// was zero.
 ///
 /// * `0`: never.
 /// * negative: already dead.
 /// * `1..=30 days`: an offset from `now_secs`.
-/// * more than 30 days: a Unix time. One not after `started_at_unix` is already dead; so, to any reader, is one not
-///   after now, which is returned as a past [`Exptime::At`].
+/// * more than 30 days: a Unix time. One not after `started_at_unix` is already dead; so, to any
+///   reader, is one not after now, which is returned as a past [`Exptime::At`].
 ///
-/// Source: memcached `doc/protocol.txt`, "Expiration times". We keep 64 bits where memcached's 32 wrap.
+/// Source: memcached `doc/protocol.txt`, "Expiration times". We keep 64 bits where memcached's 32
+/// wrap.
 #[must_use]
 pub fn resolve(exptime: i64, now_secs: u64, started_at_unix: u64) -> Exptime {
     let Ok(seconds) = u64::try_from(exptime) else {

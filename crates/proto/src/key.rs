@@ -3,7 +3,8 @@
 /// The longest key, in bytes, on the wire: of a base64 key this limits the encoded text.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// Room for one decoded key. The caller owns it, so that a request can borrow its key from here or from the input.
+/// Room for one decoded key. The caller owns it, so that a request can borrow its key from here or
+/// from the input.
 #[derive(Clone)]
 pub struct KeyBuf {
     pub(crate) bytes: [u8; KEY_BYTES_MAX],

@@ -11,13 +11,16 @@
 //! 1. Parsers are total: any bytes give a request, an error, or "incomplete"; none panics.
 //! 2. The same bytes give the same requests however the reads cut them.
 //! 3. Numbers come only through [`number`]: exact digits, no overflow, nothing after them.
-//! 4. A value whose length is known is never read as commands, not even when its line is refused (for other than too
-//!    few words).
-//! 5. There is no socket and no clock here, and no allocation but the growth of the caller's reply buffer.
+//! 4. A value whose length is known is never read as commands, not even when its line is refused
+//!    (for other than too few words).
+//! 5. There is no socket and no clock here, and no allocation but the growth of the caller's reply
+//!    buffer.
 //!
-//! The first byte of a connection (over UDP: of a datagram) says which protocol is spoken: see [`Wire::of`].
+//! The first byte of a connection (over UDP: of a datagram) says which protocol is spoken: see
+//! [`Wire::of`].
 //!
-//! Source: memcached's `doc/protocol.txt` and `protocol-binary.xml`; the behaviour of the running 1.6.45.
+//! Source: memcached's `doc/protocol.txt` and `protocol-binary.xml`; the behaviour of the running
+//! 1.6.45.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
@@ -37,8 +40,9 @@ pub use error::Error;
 pub use exptime::Exptime;
 pub use key::{KEY_BYTES_MAX, KeyBuf};
 
-/// The longest value a text or meta line may announce, in bytes: memcached's `INT_MAX - 2`. A longer one is refused
-/// as a malformed line; whether one below it is too large for the cache is the engine's question.
+/// The longest value a text or meta line may announce, in bytes: memcached's `INT_MAX - 2`. A
+/// longer one is refused as a malformed line; whether one below it is too large for the cache is
+/// the engine's question.
 pub const VALUE_BYTES_MAX: u32 = 0x7fff_fffd;
 
 /// Which protocol a connection speaks; its first byte decides for life.
@@ -58,8 +62,8 @@ impl Wire {
     }
 }
 
-/// Which of the storage commands a request is. A compare-and-swap is a `Set` (or any other) that also carries a cas
-/// unique to compare.
+/// Which of the storage commands a request is. A compare-and-swap is a `Set` (or any other) that
+/// also carries a cas unique to compare.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StoreMode {
     /// Only if the key is absent.

@@ -1,10 +1,12 @@
-//! The one parser of decimal numbers, and the looser rule for stored values that are counted up and down.
+//! The one parser of decimal numbers, and the looser rule for stored values that are counted up and
+//! down.
 //!
-//! Exact digits only: no `+`, no blanks, no base prefix, nothing left over, no wrapping. Leading zeros are digits.
-//! Only a signed number may begin with `-`. Every protocol here uses these functions, so a number means the same
-//! everywhere.
+//! Exact digits only: no `+`, no blanks, no base prefix, nothing left over, no wrapping. Leading
+//! zeros are digits. Only a signed number may begin with `-`. Every protocol here uses these
+//! functions, so a number means the same everywhere.
 
-/// Parses an unsigned 64-bit decimal number. `None` if it is empty, has any byte that is no digit, or overflows.
+/// Parses an unsigned 64-bit decimal number. `None` if it is empty, has any byte that is no digit,
+/// or overflows.
 #[inline]
 #[must_use]
 pub fn parse_u64(digits: &[u8]) -> Option<u64> {
@@ -41,9 +43,9 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
 
 /// Reads a stored value as a counter, by `strtoull`'s rules as memcached applies them.
 ///
-/// White space and one `+` may come first; the number ends at the end of the value or at white space, and what
-/// follows that is ignored (so a value padded with spaces counts). `None` for anything else: empty, negative,
-/// fractional, hexadecimal, over 2^64-1, or of more than 20 digits.
+/// White space and one `+` may come first; the number ends at the end of the value or at white
+/// space, and what follows that is ignored (so a value padded with spaces counts). `None` for
+/// anything else: empty, negative, fractional, hexadecimal, over 2^64-1, or of more than 20 digits.
 #[must_use]
 pub fn parse_stored(value: &[u8]) -> Option<u64> {
     let start = value.iter().position(|byte| !is_space(*byte))?;

@@ -1,4 +1,5 @@
-//! Classic text replies: the fixed lines, and writers of the others. Writers append to the caller's buffer.
+//! Classic text replies: the fixed lines, and writers of the others. Writers append to the caller's
+//! buffer.
 
 use crate::number::write_u64;
 

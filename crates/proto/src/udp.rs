@@ -1,5 +1,5 @@
-//! The 8-byte frame at the head of every UDP datagram: request id, sequence number, datagram count, and two reserved
-//! bytes, all big endian.
+//! The 8-byte frame at the head of every UDP datagram: request id, sequence number, datagram count,
+//! and two reserved bytes, all big endian.
 //!
 //! Source: memcached's `doc/protocol.txt`, "UDP protocol".
 
@@ -19,8 +19,8 @@ pub struct Frame {
 
 /// Splits a request datagram into its frame and its payload.
 ///
-/// `None`, to be dropped without an answer: shorter than a frame, or part of a request of several datagrams, which
-/// this server (as memcached) does not assemble.
+/// `None`, to be dropped without an answer: shorter than a frame, or part of a request of several
+/// datagrams, which this server (as memcached) does not assemble.
 #[must_use]
 pub fn parse(datagram: &[u8]) -> Option<(Frame, &[u8])> {
     let ([id0, id1, seq0, seq1, count0, count1, _, _], payload) = datagram.split_first_chunk()?;

@@ -1,4 +1,5 @@
-//! Keys as `metadump` and watchers print them: everything but RFC 3986's unreserved characters as `%XX`.
+//! Keys as `metadump` and watchers print them: everything but RFC 3986's unreserved characters as
+//! `%XX`.
 
 /// Appends `bytes`, percent-encoded in upper case hexadecimal.
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {

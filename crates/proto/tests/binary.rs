@@ -19,7 +19,8 @@ fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     [&header, extras, key, value].concat()
 }
 
-/// A header alone: opaque 0xdeadbeef, cas 0x0102030405060708, and a data type and a vbucket to be ignored.
+/// A header alone: opaque 0xdeadbeef, cas 0x0102030405060708, and a data type and a vbucket to be
+/// ignored.
 fn raw_header(opcode: u8, key_len: u16, extras_len: u8, body_len: u32) -> Vec<u8> {
     let mut bytes = vec![0x80, opcode];
     bytes.extend(key_len.to_be_bytes());
@@ -30,7 +31,8 @@ fn raw_header(opcode: u8, key_len: u16, extras_len: u8, body_len: u32) -> Vec<u8
     bytes
 }
 
-/// Asserts the request, and that all but a streamed value is consumed. `quiet` is the opcode's quiet form, or 0.
+/// Asserts the request, and that all but a streamed value is consumed. `quiet` is the opcode's
+/// quiet form, or 0.
 #[track_caller]
 fn check(opcode: u8, quiet: u8, extras: &[u8], key: &[u8], value: &[u8], want: Command<'_>) {
     for (opcode, is_quiet) in [(opcode, false), (quiet, true)] {
@@ -190,7 +192,8 @@ fn sizes_an_opcode_does_not_have_close() {
     close(0x21, 0, 5, SASL_BODY_BYTES_MAX + 1);
 }
 
-/// CVE-2011-4971, -2016-8704, -8705, -8706, -2017-9951, -2020-10931: lengths that contradict each other.
+/// CVE-2011-4971, -2016-8704, -8705, -8706, -2017-9951, -2020-10931: lengths that contradict each
+/// other.
 #[test]
 fn lengths_that_cannot_be_close() {
     let unknown = |opcode, key, extras, body| {

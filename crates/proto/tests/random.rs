@@ -1,4 +1,5 @@
-//! Random bytes, and random sentences in each protocol's own words: nothing panics, and no cut changes the meaning.
+//! Random bytes, and random sentences in each protocol's own words: nothing panics, and no cut
+//! changes the meaning.
 
 mod common;
 

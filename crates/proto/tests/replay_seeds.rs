@@ -1,4 +1,5 @@
-//! Replays the fuzz targets' seeds (`fuzz/seeds/<target>/`): what they once broke, in others or in us, stays mended.
+//! Replays the fuzz targets' seeds (`fuzz/seeds/<target>/`): what they once broke, in others or in
+//! us, stays mended.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 #![allow(clippy::print_stdout, reason = "a failing test shows which seed was last")]
 

@@ -86,7 +86,8 @@ fn storage_numbers_at_their_limits() {
     check_request(b"set k 01 002 0003", Request::Store(STORE));
 }
 
-/// CVE-2009-2415 and the wrap in mcrouter d6ab87fa: a length is a number we can hold, or the line is refused.
+/// CVE-2009-2415 and the wrap in mcrouter d6ab87fa: a length is a number we can hold, or the line
+/// is refused.
 #[test]
 fn a_length_that_is_none_is_told_even_to_noreply() {
     for len in [
@@ -290,7 +291,8 @@ fn a_long_key_ends_a_retrieval_with_an_error() {
     check(format!("get {longest}\r b\n").as_bytes(), &[&head, "bad Format"]);
 }
 
-/// CVE-2018-1000127 and CVE-2023-46852: the length of a line of keys, or of the spaces in it, costs nothing.
+/// CVE-2018-1000127 and CVE-2023-46852: the length of a line of keys, or of the spaces in it, costs
+/// nothing.
 #[test]
 fn a_retrieval_has_no_length_limit() {
     let line = format!("get{}{}\r\n", " ".repeat(70_000), " a".repeat(70_000));

@@ -1,9 +1,10 @@
 //! The binary protocol: a 24-byte header, extras, key and value.
 //!
-//! [`parse`] consumes the header, the extras and the key. A storage request's value (`value_len` bytes, no line end)
-//! follows in the input and is the session's to stream.
+//! [`parse`] consumes the header, the extras and the key. A storage request's value (`value_len`
+//! bytes, no line end) follows in the input and is the session's to stream.
 //!
-//! Source: memcached's `protocol-binary.xml` and `protocol_binary.h`; the behaviour of the running 1.6.45.
+//! Source: memcached's `protocol-binary.xml` and `protocol_binary.h`; the behaviour of the running
+//! 1.6.45.
 
 mod parse;
 pub mod reply;
@@ -20,7 +21,8 @@ pub const RESPONSE_MAGIC: u8 = 0x81;
 pub const HEADER_BYTES: usize = 24;
 /// The longest body a header may announce, in bytes: 1 GiB.
 pub const BODY_BYTES_MAX: u32 = 1 << 30;
-/// The longest SASL body, in bytes. It is kept whole until complete, from peers who are not yet known.
+/// The longest SASL body, in bytes. It is kept whole until complete, from peers who are not yet
+/// known.
 pub const SASL_BODY_BYTES_MAX: u32 = 4096;
 
 /// What the bytes are so far.

@@ -75,7 +75,8 @@ const fn loud(opcode: u8) -> (u8, bool) {
     }
 }
 
-/// 0x11..=0x1a are the quiet forms of set, add, replace, delete, increment, decrement, quit, flush, append, prepend.
+/// 0x11..=0x1a are the quiet forms of set, add, replace, delete, increment, decrement, quit, flush,
+/// append, prepend.
 const fn quiet_to_loud(opcode: u8) -> u8 {
     match opcode {
         0x11..=0x18 => opcode - 0x10,

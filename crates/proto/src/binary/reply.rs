@@ -49,7 +49,8 @@ pub fn write_response(
     key: &[u8],
     value_len: u32,
 ) {
-    // Our own lengths, not the peer's: extras of at most 4 bytes, a key of 250 or the name of a statistic.
+    // Our own lengths, not the peer's: extras of at most 4 bytes, a key of 250 or the name of a
+    // statistic.
     debug_assert!(extras.len() <= 4 && key.len() <= usize::from(u16::MAX), "a response too wide");
     let extras_len = u8::try_from(extras.len()).unwrap_or_default();
     let key_len = u16::try_from(key.len()).unwrap_or_default();
@@ -65,8 +66,8 @@ pub fn write_response(
     out.extend_from_slice(key);
 }
 
-/// Appends the response to a get that found its item: flags, the key if it was asked back, and `value_len` bytes of
-/// value to follow.
+/// Appends the response to a get that found its item: flags, the key if it was asked back, and
+/// `value_len` bytes of value to follow.
 pub fn write_hit(
     out: &mut Vec<u8>,
     request: &Header,
@@ -79,7 +80,8 @@ pub fn write_hit(
     write_response(out, request, Status::Ok, cas, &flags.to_be_bytes(), key, value_len);
 }
 
-/// Appends the response to a get that missed: with a key asked back, the key and nothing else; otherwise the text.
+/// Appends the response to a get that missed: with a key asked back, the key and nothing else;
+/// otherwise the text.
 pub fn write_miss(out: &mut Vec<u8>, request: &Header, key: Option<&[u8]>) {
     match key {
         Some(key) => write_response(out, request, Status::NotFound, 0, b"", key, 0),

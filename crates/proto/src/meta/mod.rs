@@ -1,9 +1,10 @@
 //! The meta protocol: `mg ms md ma me mn`, a key, and flags of one letter with perhaps an argument.
 //!
-//! A request's flags are read once into [`Options`]; the words themselves are kept too, since what is returned comes
-//! in the order in which it was asked: see [`reply`].
+//! A request's flags are read once into [`Options`]; the words themselves are kept too, since what
+//! is returned comes in the order in which it was asked: see [`reply`].
 //!
-//! Source: memcached's `doc/protocol.txt`, "Meta Commands", and the running 1.6.45 where the two differ.
+//! Source: memcached's `doc/protocol.txt`, "Meta Commands", and the running 1.6.45 where the two
+//! differ.
 
 mod options;
 pub mod reply;
@@ -53,7 +54,8 @@ pub enum Command {
     Set {
         /// From the `M` flag.
         mode: StoreMode,
-        /// Bytes in the data block that follows, without its `\r\n`; at most [`crate::VALUE_BYTES_MAX`].
+        /// Bytes in the data block that follows, without its `\r\n`; at most
+        /// [`crate::VALUE_BYTES_MAX`].
         len: u32,
     },
 }
@@ -119,7 +121,8 @@ fn judge<'b>(
     Ok(Request { command, key, options, flags })
 }
 
-/// `ma` has one sentence for whatever is wrong with its key or flags, but for an opaque that is too long.
+/// `ma` has one sentence for whatever is wrong with its key or flags, but for an opaque that is too
+/// long.
 const fn arithmetic_flaw(error: Error) -> Error {
     match error {
         Error::OpaqueTooLong => error,
@@ -127,7 +130,8 @@ const fn arithmetic_flaw(error: Error) -> Error {
     }
 }
 
-/// Applies the `M` flag's argument, of which only the first letter counts. Other commands ignore it.
+/// Applies the `M` flag's argument, of which only the first letter counts. Other commands ignore
+/// it.
 fn with_mode(command: Command, mode: Option<&[u8]>) -> Result<Command, Error> {
     let Some(mode) = mode else {
         return Ok(command);

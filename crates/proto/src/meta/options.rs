@@ -4,10 +4,12 @@ use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::text::Words;
 use crate::{Error, meta::OPAQUE_BYTES_MAX};
 
-/// The flags of a meta request that change what it does. Any command accepts any of them, and each acts upon its own.
+/// The flags of a meta request that change what it does. Any command accepts any of them, and each
+/// acts upon its own.
 ///
-/// Flags that only ask for something back (`c f h k l s t`) are not here: [`super::reply`] finds them in their order
-/// among the request's words. Expiry times are by the rules of [`crate::exptime`].
+/// Flags that only ask for something back (`c f h k l s t`) are not here: [`super::reply`] finds
+/// them in their order among the request's words. Expiry times are by the rules of
+/// [`crate::exptime`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Options<'b> {
     /// `b`: the key came as base64, and is to be stored so marked.
@@ -43,7 +45,8 @@ pub struct Options<'b> {
 }
 
 impl<'b> Options<'b> {
-    /// Reads the flag words. The argument of `M` is given apart: its meaning is in [`super::Command`].
+    /// Reads the flag words. The argument of `M` is given apart: its meaning is in
+    /// [`super::Command`].
     pub(super) fn parse(flags: Words<'b>) -> Result<(Self, Option<&'b [u8]>), Error> {
         let (mut options, mut mode) = (Self::default(), None);
         let mut seen = 0u128;

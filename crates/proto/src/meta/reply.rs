@@ -1,4 +1,5 @@
-//! Meta replies: a code, then what the request's flags ask back, in the order in which they were asked.
+//! Meta replies: a code, then what the request's flags ask back, in the order in which they were
+//! asked.
 
 use super::{Command, Request};
 use crate::number::{write_i64, write_u64};
@@ -47,7 +48,8 @@ pub struct ItemFacts {
     pub last_access_secs: u64,
     /// `s`: bytes of its value (after `ms`, the final ones).
     pub value_bytes: usize,
-    /// `t` before any `T` or `N` among the flags: seconds left before this request; `None`: it never expires.
+    /// `t` before any `T` or `N` among the flags: seconds left before this request; `None`: it
+    /// never expires.
     pub ttl_secs_before: Option<u64>,
     /// `t` after a `T` or `N` among the flags: seconds left now; `None`: it never expires.
     pub ttl_secs: Option<u64>,
@@ -61,8 +63,8 @@ pub struct ItemFacts {
     pub won: bool,
 }
 
-/// Whether `q` keeps this reply from being sent: `EN` of mg; of the others their success, which for `ma` may be a
-/// value. A value that `mg` found, and an error, are always sent.
+/// Whether `q` keeps this reply from being sent: `EN` of mg; of the others their success, which for
+/// `ma` may be a value. A value that `mg` found, and an error, are always sent.
 #[must_use]
 pub const fn is_silent(request: &Request<'_>, status: Status) -> bool {
     request.options.quiet
@@ -79,7 +81,8 @@ pub fn write_item(out: &mut Vec<u8>, request: &Request<'_>, status: Status, fact
     out.extend_from_slice(CRLF);
 }
 
-/// Appends a reply when there is no item: only the key and the opaque can be returned (and, by `ms`, a cas of 0).
+/// Appends a reply when there is no item: only the key and the opaque can be returned (and, by
+/// `ms`, a cas of 0).
 pub fn write_status(out: &mut Vec<u8>, request: &Request<'_>, status: Status) {
     out.extend_from_slice(status.code());
     for word in request.flags {
@@ -127,8 +130,8 @@ pub struct DebugFacts {
     pub key_is_base64: bool,
 }
 
-/// Appends the answer to `me`: `ME <key> exp=.. la=.. cas=.. fetch=.. cls=.. size=..`. On a miss `me` answers
-/// [`Status::Miss`].
+/// Appends the answer to `me`: `ME <key> exp=.. la=.. cas=.. fetch=.. cls=.. size=..`. On a miss
+/// `me` answers [`Status::Miss`].
 ///
 /// The key is in base64 if it came so or was stored so.
 pub fn write_debug(out: &mut Vec<u8>, request: &Request<'_>, facts: &DebugFacts) {

@@ -4,8 +4,8 @@ use super::{Admin, AdminCommand, Arithmetic, BadRequest, GetLine, Parsed, Reques
 use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, VALUE_BYTES_MAX, meta};
 
-/// Reads the command words of get, gets, gat or gats from a line that may not be whole. `None` if the input is none
-/// of them, or is too short to tell.
+/// Reads the command words of get, gets, gat or gats from a line that may not be whole. `None` if
+/// the input is none of them, or is too short to tell.
 #[inline]
 pub(super) fn retrieval(input: &[u8]) -> Option<Parsed<'_>> {
     match input {
@@ -19,8 +19,8 @@ pub(super) fn retrieval(input: &[u8]) -> Option<Parsed<'_>> {
     }
 }
 
-/// Reads the exptime of gat and gats. `None` if the line ends before it, or it is not complete: either is for the
-/// path of whole lines to say.
+/// Reads the exptime of gat and gats. `None` if the line ends before it, or it is not complete:
+/// either is for the path of whole lines to say.
 fn get_and_touch(input: &[u8], command_bytes: usize, with_cas: bool) -> Option<Parsed<'_>> {
     let window = input.get(..=super::LINE_BYTES_MAX).unwrap_or(input);
     let words = window.get(command_bytes..)?;
@@ -108,7 +108,8 @@ const fn refused<'b>(error: Error, consumed: usize, noreply: bool) -> Parsed<'b>
     Parsed::Bad(BadRequest { error, consumed, swallow: 0, silent: noreply })
 }
 
-/// Splits off a last `noreply`. It counts only as the last word of all, and there even where a key is meant.
+/// Splits off a last `noreply`. It counts only as the last word of all, and there even where a key
+/// is meant.
 #[inline]
 fn noreply(words: Words<'_>) -> (Words<'_>, bool) {
     match words.split_last() {

@@ -6,7 +6,8 @@ use crate::{Error, KEY_BYTES_MAX};
 
 /// A retrieval line whose command words have been consumed; its keys are still in the input.
 ///
-/// Call [`GetLine::next_key`] until it answers `End` or `Bad`. This is all the state such a line needs between reads.
+/// Call [`GetLine::next_key`] until it answers `End` or `Bad`. This is all the state such a line
+/// needs between reads.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GetLine {
     /// The new expiry time of every item found: `gat` and `gats` only.
@@ -41,15 +42,16 @@ pub enum KeyToken<'b> {
         /// Bytes used: to the end of the line.
         consumed: usize,
     },
-    /// The line is over, and was refused: the error's line is due in place of `END`. Values found before a key that is
-    /// too long have been answered.
+    /// The line is over, and was refused: the error's line is due in place of `END`. Values found
+    /// before a key that is too long have been answered.
     Bad {
         /// What was wrong.
         error: Error,
         /// Bytes used: to the end of the line.
         consumed: usize,
     },
-    /// The next key is not complete: consume these bytes (which can be none) and come back with more.
+    /// The next key is not complete: consume these bytes (which can be none) and come back with
+    /// more.
     Incomplete {
         /// Bytes used: spaces, or what is left of a refused line.
         consumed: usize,

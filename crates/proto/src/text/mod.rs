@@ -1,8 +1,9 @@
 //! The text protocol: one line a request, and for storage commands a data block after it.
 //!
-//! [`parse`] is given everything unconsumed and answers with at most one request. It consumes only the line; the data
-//! block of a storage request (`len` bytes and `\r\n`) follows in the input and is the session's to stream. Of a
-//! retrieval line it consumes only the command words, since that line may be of any length: see [`GetLine`].
+//! [`parse`] is given everything unconsumed and answers with at most one request. It consumes only
+//! the line; the data block of a storage request (`len` bytes and `\r\n`) follows in the input and
+//! is the session's to stream. Of a retrieval line it consumes only the command words, since that
+//! line may be of any length: see [`GetLine`].
 //!
 //! Meta commands stand on the same lines; their words are read by [`crate::meta`].
 //!
@@ -23,7 +24,8 @@ pub const LINE_BYTES_MAX: usize = 2048;
 /// What the bytes are so far.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Parsed<'b> {
-    /// No whole line (of a retrieval: no whole command) yet. At most [`LINE_BYTES_MAX`] bytes need keeping.
+    /// No whole line (of a retrieval: no whole command) yet. At most [`LINE_BYTES_MAX`] bytes need
+    /// keeping.
     Incomplete,
     /// No line end within [`LINE_BYTES_MAX`]: close without an answer.
     LineTooLong,
@@ -47,7 +49,8 @@ pub struct BadRequest {
     pub error: Error,
     /// Bytes of the input used: the line.
     pub consumed: usize,
-    /// Bytes after them to read and drop: the refused request's data block with its `\r\n`. It need not have come yet.
+    /// Bytes after them to read and drop: the refused request's data block with its `\r\n`. It need
+    /// not have come yet.
     pub swallow: u64,
     /// Whether the client wrote noreply, which silences this error too.
     pub silent: bool,
@@ -163,7 +166,8 @@ pub enum AdminCommand {
     Watch,
 }
 
-/// Reads the next request from `input`, everything unconsumed. `key_buf` holds a decoded base64 key, if there is one.
+/// Reads the next request from `input`, everything unconsumed. `key_buf` holds a decoded base64
+/// key, if there is one.
 #[inline]
 pub fn parse<'b>(input: &'b [u8], key_buf: &'b mut KeyBuf) -> Parsed<'b> {
     if let [b'g', ..] = input

@@ -1,4 +1,5 @@
-//! The words of a line: what stands between spaces. Nothing but a space separates; a TAB is part of a word.
+//! The words of a line: what stands between spaces. Nothing but a space separates; a TAB is part of
+//! a word.
 
 /// Walks the words of (the rest of) a line.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
