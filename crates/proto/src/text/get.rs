@@ -77,7 +77,6 @@ impl GetLine {
         let spaces = input.iter().take_while(|byte| **byte == b' ').count();
         let word = input.get(spaces..).unwrap_or_default();
         match word {
-            [] | [b'\r'] => return KeyToken::Incomplete { consumed: spaces },
             [b'\n', ..] => return self.end(input, spaces + 1),
             [b'\r', b'\n', ..] => return self.end(input, spaces + 2),
             _ => {}
