@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::UdpSocket;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
@@ -219,6 +220,35 @@ fn root_becomes_the_named_user_or_nobody() {
         }
         running.end();
     }
+}
+
+/// A reply is at most 32 times its request unless told otherwise: a forged sender gains little.
+#[test]
+fn a_udp_reply_is_bounded_by_its_request() {
+    let ask = |arguments: &[&str]| -> Vec<u8> {
+        let running = Running::serve(&[&["-U", "-1"], arguments].concat());
+        let value = "v".repeat(2000);
+        running
+            .connect()
+            .expect(format!("set k 0 0 2000\r\n{value}\r\n").as_bytes(), b"STORED\r\n");
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        socket.connect(("127.0.0.1", running.port("UDP INET"))).unwrap();
+        socket.send(b"\x12\x34\0\0\0\x01\0\0get k\r\n").unwrap();
+        let (mut whole, mut datagram) = (Vec::new(), [0; 2000]);
+        loop {
+            let len = socket.recv(&mut datagram).unwrap();
+            assert_eq!(datagram[..2], *b"\x12\x34");
+            whole.extend_from_slice(&datagram[8..len]);
+            if datagram[3] + 1 == datagram[5] {
+                return whole;
+            }
+        }
+    };
+    assert_eq!(ask(&[]), b"SERVER_ERROR reply too large for UDP\r\n");
+    let want = format!("VALUE k 0 2000\r\n{}\r\nEND\r\n", "v".repeat(2000));
+    assert_eq!(ask(&["-o", "udp_amplification=0"]), want.as_bytes());
+    assert_eq!(ask(&["-o", "udp_amplification=400"]), want.as_bytes());
 }
 
 #[test]

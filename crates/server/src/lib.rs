@@ -1,7 +1,14 @@
 //! The cache server: options, workers, sessions, admin commands.
+//!
+//! ```text
+//!     options -> run -> net's loops -> session (a worker's service) -> engine, admin
+//! ```
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod options;
+pub mod run;
+pub mod session;
 
 /// The memcached version that is reported where a memcached's version is expected: to clients that ask for it, and
 /// by `-V` and `-h` under the name `memcached`. Clients take features from it.

@@ -196,7 +196,8 @@ impl Service for Worker {
     /// The requests of one datagram are served as those of a connection that ends with it; what is not whole is dropped.
     fn datagram(&mut self, peer: &Peer, request: &[u8], reply: &mut DatagramReply) {
         let mut session = self.new_session(peer);
-        let limit = reply.limit();
+        let limit = self.shared.udp_reply_bytes_max(request.len());
+        reply.set_limit(limit);
         session.reply_bytes_max = limit;
         let mut input = Input::new(request);
         let mut output = Output::collecting(reply.buf());

@@ -32,6 +32,8 @@ pub struct Shared {
     pub(crate) shutdown_enabled: bool,
     /// What one worker's connections may hold in large values on their way.
     pub(crate) inflight_bytes_max: usize,
+    /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
+    pub(crate) udp_amplification: usize,
     pub(crate) threads: usize,
     pub(crate) connections_max: usize,
 }
@@ -59,9 +61,20 @@ impl Shared {
             watch_enabled: options.watch_command,
             shutdown_enabled: options.shutdown_command,
             inflight_bytes_max: inflight_bytes_max(options),
+            udp_amplification: usize::try_from(options.udp_amplification).unwrap_or(usize::MAX),
             threads: options.threads,
             connections_max: options.connections_max,
         })
+    }
+}
+
+impl Shared {
+    /// Most bytes that may answer a datagram of so many: its sender's address can be forged.
+    pub(crate) fn udp_reply_bytes_max(&self, request_bytes: usize) -> usize {
+        match self.udp_amplification {
+            0 => usize::MAX,
+            times => request_bytes.saturating_mul(times),
+        }
     }
 }
 
