@@ -16,3 +16,4 @@ pub mod differences;
 pub mod generate;
 pub mod load;
 pub mod replies;
+pub mod values;

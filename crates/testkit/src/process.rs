@@ -2,6 +2,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Resident memory of `pid` in bytes, now.
@@ -50,6 +53,45 @@ pub fn raise_open_files(wanted: u64) -> u64 {
         }
     }
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Watches the resident memory of a process from a thread of its own.
+///
+/// The kernel's own high-water mark would do for a limit; this one can be asked for a part of a run.
+#[derive(Debug)]
+pub struct RssWatch {
+    stop: Arc<AtomicBool>,
+    reader: Option<JoinHandle<u64>>,
+}
+
+impl RssWatch {
+    /// Starts to read `pid` every ten milliseconds.
+    #[must_use]
+    pub fn start(pid: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let reader = thread::spawn(move || {
+            let mut most = 0;
+            while !seen.load(Ordering::Relaxed) {
+                most = most.max(rss_bytes(pid));
+                thread::sleep(Duration::from_millis(10));
+            }
+            most
+        });
+        Self { stop, reader: Some(reader) }
+    }
+
+    /// The most that was seen, in bytes.
+    pub fn most(mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.reader.take().expect("asked once").join().expect("the process was there all the time")
+    }
+}
+
+impl Drop for RssWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 fn status_kib(pid: u32, field: &str) -> u64 {

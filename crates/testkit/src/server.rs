@@ -316,7 +316,8 @@ fn answers(addr: SocketAddr) -> bool {
 }
 
 /// A port of loopback that nobody listens on, outside the range the system gives to outgoing connections.
-fn free_port() -> u16 {
+#[must_use]
+pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let turn = NEXT.fetch_add(1, Ordering::Relaxed);

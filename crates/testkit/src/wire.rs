@@ -183,6 +183,24 @@ impl Wire {
         self.read_to_end(limit).0
     }
 
+    /// Reads about `len` bytes in pieces of at most `piece`, with a pause after each; they stay to be
+    /// asked for.
+    pub fn trickle(&mut self, piece: usize, pause: Duration, len: usize) {
+        let mut buffer = vec![0; piece];
+        let mut taken = 0;
+        self.stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        while taken < len {
+            match self.stream.read(&mut buffer) {
+                Ok(0) | Err(_) => return,
+                Ok(n) => {
+                    self.got.extend_from_slice(&buffer[..n]);
+                    taken += n;
+                }
+            }
+            thread::sleep(pause);
+        }
+    }
+
     /// Sends `request` and asserts that the reply is `reply` to the byte.
     #[track_caller]
     pub fn expect(&mut self, request: &[u8], reply: &[u8]) {

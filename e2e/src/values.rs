@@ -1,0 +1,104 @@
+//! Values that describe themselves: whose they are and which version, in every 32 bytes, so that a
+//! reader sees bytes of two versions, or of another key, wherever they meet.
+
+use testkit::Wire;
+use testkit::wire::show;
+
+const BLOCK: usize = 32;
+
+/// A value of `len` bytes for `key`, unlike that of any other key or version.
+#[must_use]
+pub fn make(key: &str, version: u64, len: usize) -> Vec<u8> {
+    let block = format!("{key:.>14}|{version:016x}|");
+    assert_eq!(block.len(), BLOCK, "a key of 14 bytes at most");
+    block.into_bytes().into_iter().cycle().take(len).collect()
+}
+
+/// The version that `value` holds, when it is whole and `key`'s.
+///
+/// # Errors
+///
+/// What is wrong, and where.
+pub fn version(key: &str, value: &[u8]) -> Result<u64, String> {
+    let head = value.get(..BLOCK).ok_or_else(|| format!("only {} bytes", value.len()))?;
+    for (at, block) in value.chunks(BLOCK).enumerate() {
+        if block != &head[..block.len()] {
+            return Err(format!(
+                "{key}: at byte {}: {} after {}",
+                at * BLOCK,
+                show(block),
+                show(head)
+            ));
+        }
+    }
+    let text = String::from_utf8_lossy(head);
+    if text[..14].trim_start_matches('.') != key {
+        return Err(format!("{key}: a value of another key: {text}"));
+    }
+    u64::from_str_radix(&text[15..31], 16).map_err(|_| format!("{key}: no version in {text}"))
+}
+
+/// Stores a value; any other answer than yes or a refusal panics.
+///
+/// # Errors
+///
+/// The server's `SERVER_ERROR` line.
+pub fn store(wire: &mut Wire, key: &str, value: &[u8]) -> Result<(), String> {
+    wire.send(&[format!("set {key} 0 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat());
+    match wire.line().as_str() {
+        "STORED" => Ok(()),
+        refusal if refusal.starts_with("SERVER_ERROR") => Err(refusal.to_owned()),
+        other => panic!("set {key}: {other}"),
+    }
+}
+
+/// Fetches a value; None is a miss.
+pub fn fetch(wire: &mut Wire, key: &str) -> Option<Vec<u8>> {
+    wire.send(format!("get {key}\r\n").as_bytes());
+    let mut values = read_values(wire);
+    let (found, value) = values.pop()?;
+    assert!(values.is_empty() && found == key, "get {key}: {found}");
+    Some(value)
+}
+
+/// Reads the reply to a `get`: keys and values.
+pub fn read_values(wire: &mut Wire) -> Vec<(String, Vec<u8>)> {
+    let mut values = Vec::new();
+    loop {
+        let line = wire.line();
+        if line == "END" {
+            return values;
+        }
+        let words: Vec<&str> = line.split(' ').collect();
+        let (["VALUE", key, "0"], Ok(len)) = (&words[..3], words[3].parse::<usize>()) else {
+            panic!("in a reply to get: {line}");
+        };
+        let mut data = wire.read_exact(len + 2);
+        assert_eq!(&data[len..], b"\r\n", "{key}: the end of the data");
+        data.truncate(len);
+        values.push(((*key).to_owned(), data));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_value_tells_its_version() {
+        for len in [32, 33, 1000, 1_000_000] {
+            assert_eq!(version("k1", &make("k1", 77, len)), Ok(77));
+        }
+    }
+
+    #[test]
+    fn torn_and_foreign_values_are_found() {
+        let (old, new) = (make("k1", 1, 4096), make("k1", 2, 4096));
+        let torn = [&old[..2048], &new[2048..]].concat();
+        assert!(version("k1", &torn).is_err());
+        assert!(version("k2", &old).is_err());
+        let mut flipped = old;
+        flipped[4095] ^= 1;
+        assert!(version("k1", &flipped).is_err());
+    }
+}
