@@ -15,7 +15,7 @@ const ROUNDS: usize = 7;
 /// Operations of one thread in one round.
 const OPERATIONS: u64 = 2_000_000;
 /// Requests that a worker has at hand, so that their cache misses overlap.
-const BATCH: u64 = 16;
+const BATCH: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
@@ -55,9 +55,9 @@ fn set(me: &Participant, number: u64) {
 fn run(me: &Participant, work: Work, batched: bool, seed: u64) {
     let mut state = seed | 1;
     let mut out: Vec<u8> = Vec::with_capacity(1 << 16);
-    for _ in 0..OPERATIONS / BATCH {
+    for _ in 0..OPERATIONS / BATCH as u64 {
         me.begin_turn(1);
-        let mut keys = [[0; 16]; BATCH as usize];
+        let mut keys = [[0; 16]; BATCH];
         for slot in &mut keys {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let random = (state >> 33) % KEYS;
@@ -81,7 +81,7 @@ fn run(me: &Participant, work: Work, batched: bool, seed: u64) {
 
 fn look_up(me: &Participant, keys: &[[u8; 16]], batched: bool, out: &mut Vec<u8>) {
     let section = me.section();
-    let mut hashes = [0; BATCH as usize];
+    let mut hashes = [0; BATCH];
     for (hash, key) in hashes.iter_mut().zip(keys) {
         *hash = me.store().hash(key);
         if batched {
@@ -119,7 +119,7 @@ fn round(store: &Arc<Store>, case: &Case) -> f64 {
     for thread in threads {
         thread.join().unwrap();
     }
-    let operations = OPERATIONS / BATCH * BATCH * case.threads as u64;
+    let operations = OPERATIONS * case.threads as u64;
     operations as f64 / start.elapsed().as_secs_f64() / 1e6
 }
 

@@ -88,7 +88,7 @@ impl Cleaner {
             return false;
         }
         let (generation, mut cursor) =
-            self.purge.take().unwrap_or((flushes, WalkCursor::default()));
+            self.purge.take().unwrap_or_else(|| (flushes, WalkCursor::default()));
         let local = &self.participant.local;
         for _ in 0..budget.div_ceil(4096) {
             step.checked += 4096;

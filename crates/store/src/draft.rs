@@ -163,7 +163,7 @@ impl Draft {
     fn add_piece(&mut self) -> Result<(), DraftError> {
         let len = self.remaining().min(PIECE_BYTES);
         let slabs = &self.local.store.slabs;
-        let class = slabs.class_for(HEADER + len).unwrap_or(slabs.largest());
+        let class = slabs.class_for(HEADER + len).unwrap_or_else(|| slabs.largest());
         let piece = self.local.take(class).ok_or(DraftError::OutOfMemory)?;
         let arena = &self.local.store.arena;
         let header = arena.header(piece);

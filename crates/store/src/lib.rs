@@ -50,7 +50,7 @@ pub use {
     config::{Config, Policy, StoreError},
     draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem},
     item::{Item, Liveness, Pin},
-    participant::Participant,
+    participant::{Observer, Participant},
     section::{Applied, Change, Section},
     stats::{BagStats, ClassStats, IndexStats, MemorySplit, StoreStats},
     store::Store,

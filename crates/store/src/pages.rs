@@ -165,7 +165,7 @@ impl Local {
         for first in (0..cut).step_by(64) {
             let section = Section::open(self);
             for index in first..cut.min(first + 64) {
-                self.evict_chunk(store.arena.chunk(page, index * chunk_bytes));
+                self.evict_chunk(&section, store.arena.chunk(page, index * chunk_bytes));
             }
             drop(section);
         }
@@ -173,8 +173,8 @@ impl Local {
         true
     }
 
-    /// Evicts what a chunk belongs to: the item in it, or the item of which it is a piece. Inside a section.
-    fn evict_chunk(self: &Rc<Self>, chunk: ChunkRef) {
+    /// Evicts what a chunk belongs to: the item in it, or the item of which it is a piece.
+    fn evict_chunk(self: &Rc<Self>, section: &Section<'_>, chunk: ChunkRef) {
         let arena = &self.store.arena;
         let header = arena.header(chunk);
         let item = if header.shape() == Shape(Shape::PIECE) {
@@ -182,8 +182,7 @@ impl Local {
         } else {
             chunk
         };
-        // Acquire: pairs with the Release by which a linked item got its position, so its key is visible.
-        if item == 0 || arena.header(item).pos.load(Ordering::Acquire) == 0 {
+        if item == 0 || section.linked(item).is_none() {
             return;
         }
         let class = self.store.slabs.class_of(arena, item);

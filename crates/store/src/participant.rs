@@ -26,7 +26,8 @@ pub(crate) struct Retired {
     pub chunk: ChunkRef,
 }
 
-type Observer = Box<dyn Fn(&Item<'_>)>;
+/// Told of items that are being evicted.
+pub type Observer = Box<dyn Fn(&Item<'_>)>;
 
 /// What a thread keeps for itself.
 pub(crate) struct Local {
@@ -150,7 +151,7 @@ impl Participant {
     }
 
     /// Calls `observer` for each item that this participant evicts from now on; `None` stops it.
-    pub fn on_evict(&self, observer: Option<Box<dyn Fn(&Item<'_>)>>) {
+    pub fn on_evict(&self, observer: Option<Observer>) {
         *self.local.observer.borrow_mut() = observer;
     }
 }

@@ -89,6 +89,14 @@ impl<'s> Section<'s> {
         Some(unsafe { Item::found(self.local, chunk) })
     }
 
+    /// The item in `chunk`, if one is linked there.
+    pub(crate) fn linked(&self, chunk: ChunkRef) -> Option<Item<'s>> {
+        // Acquire: pairs with the Release by which a linked item got its position, so its bytes are visible.
+        let position = self.store().arena.header(chunk).pos.load(Ordering::Acquire);
+        // SAFETY: its position was not zero inside this section, so it is linked or in its grace period.
+        (position != 0).then(|| unsafe { Item::found(self.local, chunk) })
+    }
+
     #[inline]
     fn has_key(&self, chunk: ChunkRef, key: &[u8]) -> bool {
         // SAFETY: the table calls this with references just read from its slots, inside this section.

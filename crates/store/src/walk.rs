@@ -1,5 +1,4 @@
 //! Walks over all linked items, page by page, in steps: dumps and purges.
-#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::item::{Item, Liveness};
 use crate::participant::{Local, Participant};
@@ -8,6 +7,7 @@ use crate::stats::Count;
 use crate::store::GENERATIONS;
 use crate::sync::Ordering;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Position of a walk over all items. Items that stay linked during the whole walk are visited exactly once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,8 +44,6 @@ impl Participant {
     }
 }
 
-use std::sync::Arc;
-
 impl Local {
     pub(crate) fn walk(
         self: &Rc<Self>,
@@ -54,7 +52,7 @@ impl Local {
         mut visit: impl FnMut(&Item<'_>),
     ) -> bool {
         let store = &*self.store;
-        let _section = Section::open(self);
+        let section = Section::open(self);
         let mut looked = 0;
         while cursor.page < store.slabs.pages_touched() {
             let class = store.slabs.page_class(cursor.page);
@@ -68,11 +66,10 @@ impl Local {
                 let chunk = store.arena.chunk(cursor.page, at);
                 cursor.chunk += 1;
                 looked += 1;
-                // Acquire: pairs with the Release by which a linked item got its position.
-                let position = store.arena.header(chunk).pos.load(Ordering::Acquire);
-                if position != 0 && store.slabs.page_class(cursor.page) == class {
-                    // SAFETY: its position was not zero inside this section: it is linked or in its grace period.
-                    visit(&unsafe { Item::found(self, chunk) });
+                if let Some(item) = section.linked(chunk)
+                    && store.slabs.page_class(cursor.page) == class
+                {
+                    visit(&item);
                 }
             }
             (cursor.page, cursor.chunk) = (cursor.page + 1, 0);
@@ -90,7 +87,7 @@ impl Local {
         });
         let section = Section::open(self);
         for (chunk, class) in dead {
-            let verdict = self.purge_one(chunk);
+            let verdict = self.purge_one(&section, chunk);
             if verdict == Some(Verdict::Remove) {
                 self.count(class, Count::Reclaimed, 1);
                 self.count(class, Count::CleanerReclaimed, 1);
@@ -101,11 +98,9 @@ impl Local {
         more
     }
 
-    fn purge_one(self: &Rc<Self>, chunk: u32) -> Option<Verdict> {
+    fn purge_one(self: &Rc<Self>, section: &Section<'_>, chunk: u32) -> Option<Verdict> {
         // Looked at anew: the section in which it was found has ended.
-        if self.store.arena.header(chunk).pos.load(Ordering::Acquire) == 0 {
-            return None;
-        }
+        section.linked(chunk)?;
         self.with_linked(chunk, self.hash_of(chunk), |item| match item.liveness() {
             Liveness::Live => Verdict::Stay,
             _ => Verdict::Remove,

@@ -1,7 +1,7 @@
 //! Hit ratio of the bags against strict LRU on the same streams: look-aside reads (get, store on a miss).
 //!
 //! One thread and explicit cleaner steps, so every run gives the same numbers.
-#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -78,7 +78,7 @@ fn zipf(keys: u64, exponent: f64, requests: usize) -> impl Iterator<Item = u64> 
     let distribution = Zipf::new(keys as f64, exponent).unwrap();
     let mut random = SmallRng::seed_from_u64(11);
     // Ranks are scattered over the key space; which key is hot does not matter.
-    (0..requests).map(move |_| (distribution.sample(&mut random) as u64).wrapping_mul(0x9e37_79b9))
+    (0..requests).map(move |_| distribution.sample(&mut random).to_bits().wrapping_mul(0x9e37_79b9))
 }
 
 /// Every 200,000 requests, 20,000 keys that are asked for once.

@@ -1,5 +1,10 @@
 //! Many threads, little memory: every value read is one that was stored under that key, whatever moves beneath.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test stops where it fails"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
