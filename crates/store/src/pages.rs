@@ -14,6 +14,7 @@ use crate::slab::ClassId;
 use crate::stats::Count;
 use crate::sync::Ordering;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Items evicted in one go, so that most stores find a free chunk waiting.
 const BATCH: usize = 32;
@@ -21,10 +22,12 @@ const BATCH: usize = 32;
 const BATCH_BYTES: usize = 128 << 10;
 /// Rounds of eviction after which a store gives up.
 const ROUNDS: usize = 64;
-/// Turns offered to other threads while their sections keep evicted memory.
-const YIELDS: usize = 2000;
-/// Turns offered where this thread itself waits for nothing.
-const FREE_YIELDS: usize = 2;
+/// Times that a store looks whether the sections that keep unlinked memory have ended, before it evicts.
+const WAITS: usize = 2000;
+/// The first of these times it just offers its turn; later it sleeps.
+const YIELDS: usize = 200;
+/// A sleep: long enough for a thread that lost its processor to get it back.
+const NAP: Duration = Duration::from_micros(100);
 /// Evictions between two looks at the other classes' ages.
 const TURNS_PER_LOOK: usize = 16;
 /// Pages looked at for the emptiest.
@@ -57,9 +60,7 @@ impl Local {
             if let Some(chunk) = slabs.take(arena, class) {
                 return Some(chunk);
             }
-            if self.has_retired()
-                && let Some(chunk) = self.wait_for(class)
-            {
+            if let Some(chunk) = self.wait_for(class) {
                 return Some(chunk);
             }
             // What is not evictable now may be so when others have ended their sections.
@@ -72,10 +73,20 @@ impl Local {
         None
     }
 
-    /// Lets other threads end the sections that keep what was evicted.
+    /// Lets other threads end the sections that keep what was unlinked, as long as that promises a chunk. Evicting more would
+    /// not help: it would wait for the same sections.
     fn wait_for(self: &Rc<Self>, class: ClassId) -> Option<ChunkRef> {
         let (slabs, arena) = (&self.store.slabs, &self.store.arena);
-        for turn in 0..YIELDS {
+        for turn in 0..WAITS {
+            if !self.has_retired() && !self.is_mostly_retired(class) {
+                return None;
+            }
+            if turn < YIELDS {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(NAP);
+            }
+            self.adopt();
             self.settle();
             if let Some(chunk) = slabs.take(arena, class) {
                 return Some(chunk);
@@ -83,12 +94,17 @@ impl Local {
             if slabs.add_page(&self.store.budget, class) {
                 return slabs.take(arena, class);
             }
-            if !self.has_retired() && turn >= FREE_YIELDS {
-                return None; // What was evicted went to someone else, or nothing was.
-            }
-            std::thread::yield_now();
         }
         None
+    }
+
+    /// Whether most chunks of the class are neither free nor linked: their grace periods wait for threads that do not run.
+    fn is_mostly_retired(&self, class: ClassId) -> bool {
+        if class >= self.store.slabs.largest() {
+            return false; // Their chunks are no items of their own.
+        }
+        let used = self.store.slabs.class(class).used();
+        used > 64 && self.store.counters.of_class(class, Count::Items) * 2 < used
     }
 
     /// Evicts from the class itself or takes a page from another; `false` if there is nothing that ever could be evicted.
