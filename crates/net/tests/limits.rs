@@ -104,26 +104,27 @@ fn a_full_server_lets_clients_wait() {
         drop((second, third));
         eventually("empty", || server.control.stats().curr_connections == 0);
     }
+    eventually("accepting", || server.control.stats().accepting_conns);
     let stats = server.control.stats();
-    assert_eq!((stats.rejected_connections, stats.accepting_conns), (0, true));
+    assert_eq!(stats.rejected_connections, 0);
     assert!(stats.listen_disabled_num >= 20 && stats.time_in_listen_disabled_us > 0);
 }
 
 #[test]
 fn idle_connections_are_closed_and_active_ones_are_not() {
-    let idle_timeout = Some(Duration::from_millis(300));
+    let idle_timeout = Some(Duration::from_millis(800));
     let server = Running::start(&Config { idle_timeout, ..one_worker() });
     let (mut active, mut idle) = (server.client(), server.client());
     let started = Instant::now();
     let idle = thread::spawn(move || (idle.rest(), started.elapsed()));
-    while started.elapsed() < Duration::from_millis(1000) {
+    while started.elapsed() < Duration::from_millis(2000) {
         active.send(b"echo\n");
         active.expect(b"echo\n");
         thread::sleep(Duration::from_millis(20));
     }
     let (got, after) = idle.join().unwrap();
     assert_eq!(got, b"");
-    assert!((290..600).contains(&after.as_millis()), "closed after {after:?}");
+    assert!((790..2000).contains(&after.as_millis()), "closed after {after:?}");
     assert_eq!(server.control.stats().idle_kicks, 1);
     assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::Idle]);
 }

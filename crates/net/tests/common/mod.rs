@@ -4,7 +4,7 @@
 
 use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ pub struct Seen {
     /// Every line served, in order.
     pub lines: Mutex<Vec<String>>,
     pub wakers: Mutex<Vec<Waker>>,
+    pub most_in_a_turn: AtomicUsize,
 }
 
 impl BufferBudget for Seen {
@@ -37,6 +38,7 @@ impl BufferBudget for Seen {
 /// (1 ms, then itself), `wait` (nothing until woken), `quit`, `die`; a line without end is left unconsumed.
 pub struct Lines {
     seen: Arc<Seen>,
+    lines_in_turn: usize,
 }
 
 #[derive(Default)]
@@ -49,9 +51,16 @@ pub struct Session {
 const PIECE: [u8; 1000] = [b'x'; 1000];
 
 impl Lines {
-    fn line(&self, line: &[u8], session: &mut Session, output: &mut Output<'_>) -> Option<Flow> {
+    fn line(
+        &mut self,
+        line: &[u8],
+        session: &mut Session,
+        output: &mut Output<'_>,
+    ) -> Option<Flow> {
         let text = std::str::from_utf8(line).unwrap().trim_end();
         self.seen.lines.lock().unwrap().push(text.to_owned());
+        self.lines_in_turn += 1;
+        self.seen.most_in_a_turn.fetch_max(self.lines_in_turn, Ordering::SeqCst);
         match text.split_once(' ').unwrap_or((text, "")) {
             ("echo", _) => output.buf().extend_from_slice(line),
             ("slow", _) => {
@@ -104,7 +113,9 @@ impl Lines {
 impl Service for Lines {
     type Session = Session;
 
-    fn turn(&mut self, _now: Instant) {}
+    fn turn(&mut self, _now: Instant) {
+        self.lines_in_turn = 0;
+    }
 
     fn rest(&mut self) {}
 
@@ -175,7 +186,7 @@ impl Running {
         let seen = Arc::new(Seen::default());
         let for_workers = Arc::clone(&seen);
         let budget: Arc<dyn BufferBudget> = Arc::clone(&seen) as Arc<_>;
-        let make = move |_, _: &Control| Lines { seen: Arc::clone(&for_workers) };
+        let make = move |_, _: &Control| Lines { seen: Arc::clone(&for_workers), lines_in_turn: 0 };
         let handle = net::start(listen.bind().unwrap(), config, budget, make).unwrap();
         Self { control: handle.control().clone(), seen, handle: Some(handle) }
     }
