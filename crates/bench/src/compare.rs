@@ -14,7 +14,7 @@ use crate::workload::{Batches, KINDS, Kind, Workload};
 pub struct Plan {
     /// Who takes part.
     pub servers: Vec<Server>,
-    /// Only the workloads whose name contains one of these; all when empty.
+    /// Only the workloads with one of these names or, where it is no whole name, containing it; all when empty.
     pub only: Vec<String>,
     /// Sizes of values, in bytes.
     pub value_bytes: Vec<usize>,
@@ -87,7 +87,10 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(&str)) -> Result<Vec<Outcome>> 
 impl Plan {
     fn wants(&self, kind: Kind) -> bool {
         let name = kind.to_string();
-        self.only.is_empty() || self.only.iter().any(|part| name.contains(part))
+        let is_name = |part: &String| KINDS.iter().any(|kind| kind.to_string() == *part);
+        let matches =
+            |part: &String| if is_name(part) { name == *part } else { name.contains(part) };
+        self.only.is_empty() || self.only.iter().any(matches)
     }
 }
 

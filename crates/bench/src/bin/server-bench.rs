@@ -47,7 +47,8 @@ struct Common {
 struct ServerArgs {
     #[command(flatten)]
     common: Common,
-    /// Only workloads whose name contains this: get-1, get-16, multiget-24, multiget-100, mixed, set-16, hot.
+    /// Only this workload, or those whose names contain it: get-1, get-16, multiget-24, multiget-100, mixed-90-10,
+    /// set-16, set-16-evicting, hot-1, hot-16.
     #[arg(long)]
     only: Vec<String>,
     /// Rounds, each of which measures every server once.
