@@ -1,6 +1,6 @@
 //! Readings of a running process from `/proc`, and this process's own limit of open files.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +38,13 @@ pub fn cpu_time(pid: u32) -> Duration {
 #[must_use]
 pub fn open_files(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// From now on `pid` may have `count` files open, and no more.
+pub fn limit_open_files(pid: u32, count: u64) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    let limit = Rlimit { current: Some(count), maximum: Some(count) };
+    prlimit(Some(pid), Resource::Nofile, limit).expect("the limit of one's own child");
 }
 
 /// Raises this process's limit of open files to `wanted` and says what it is now, which may be less.

@@ -42,7 +42,16 @@ impl Wire {
     ///
     /// Whatever the system says: refused, no more files, timed out after five seconds.
     pub fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5))?;
+        Self::try_connect_within(addr, Duration::from_secs(5))
+    }
+
+    /// Connects within `limit`, or says why not.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system says: refused, no more files, timed out.
+    pub fn try_connect_within(addr: SocketAddr, limit: Duration) -> std::io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&addr, limit)?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, got: Vec::new() })
     }
