@@ -14,6 +14,7 @@ pub mod compare;
 pub mod dialect;
 pub mod differences;
 pub mod generate;
+pub mod hostile;
 pub mod load;
 pub mod replies;
 pub mod values;
