@@ -42,8 +42,8 @@ pub fn answers(server: &Server, wording: Wording, case: &[Command], rng: &mut Rn
     let mut replies = Vec::new();
     let mut from = 0;
     while from < case.len() {
-        // What needs an earlier answer starts a new batch; so does what closes, because a reset would
-        // take with it the replies that are still on their way.
+        // What needs an earlier answer starts a new batch; so does what closes, because a reset
+        // would take with it the replies that are still on their way.
         let starts_batch = |at: &usize| case[*at].closes || needs_cas(&case[*at].bytes);
         let next = (from + 1..case.len()).find(starts_batch).unwrap_or(case.len());
         let batch = &case[from..next];

@@ -62,7 +62,8 @@ pub fn rule(id: &str) -> &'static Difference {
     ALL.iter().find(|rule| rule.id == id).unwrap_or_else(|| panic!("no difference named {id}"))
 }
 
-/// The names that docs/protocol.md gives to differences: table rows that open with `` | `name` | ``.
+/// The names that docs/protocol.md gives to differences: table rows that open with `` | `name` |
+/// ``.
 #[must_use]
 pub fn documented() -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/protocol.md");

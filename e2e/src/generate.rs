@@ -46,8 +46,9 @@ impl Command {
 pub struct Keys {
     /// For any command but arithmetic.
     pub any: Vec<Vec<u8>>,
-    /// Holds numbers of nineteen digits only. memcached may write a shorter result over a longer one
-    /// and fill up with spaces, or may not, as it happens to be busy; these never become shorter.
+    /// Holds numbers of nineteen digits only. memcached may write a shorter result over a longer
+    /// one and fill up with spaces, or may not, as it happens to be busy; these never become
+    /// shorter.
     pub wide: Vec<u8>,
     /// Never empty and never white space alone: memcached 1.6.18 looks for a number in what lies
     /// behind such a value.

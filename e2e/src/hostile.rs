@@ -1,8 +1,8 @@
 //! Input that broke some server once, by name.
 //!
 //! Most names are those of the published vulnerability or of the fix in memcached, mcrouter or
-//! twemproxy; the rest are of the same classes. An input is what one connection sends; the test asks
-//! after each whether the server still serves others.
+//! twemproxy; the rest are of the same classes. An input is what one connection sends; the test
+//! asks after each whether the server still serves others.
 
 pub mod admin;
 pub mod binary;
@@ -27,7 +27,8 @@ pub enum Want {
     Anything,
     /// No store may be confirmed: the request is not one.
     Refused,
-    /// Not a word of the request's body may be answered as a request: `version` in it stays unheard.
+    /// Not a word of the request's body may be answered as a request: `version` in it stays
+    /// unheard.
     BodyUnread,
 }
 

@@ -1,7 +1,7 @@
 //! Splits what servers send into replies, and says whether two replies mean the same.
 //!
-//! Cas uniques are numbers of each server's own choice: only where two of them are equal matters, so
-//! each is replaced by the order in which it first came. Times may be a second or two apart.
+//! Cas uniques are numbers of each server's own choice: only where two of them are equal matters,
+//! so each is replaced by the order in which it first came. Times may be a second or two apart.
 
 use std::collections::BTreeMap;
 use testkit::wire::find;

@@ -1,4 +1,5 @@
-//! Client libraries that people use, unchanged, each doing its whole command set against the server.
+//! Client libraries that people use, unchanged, each doing its whole command set against the
+//! server.
 //!
 //! The scripts are in e2e/clients; `cargo xtask install` puts what they need below `E2E_TOOLS`
 //! (`target/e2e`). A library that is missing fails its test.
@@ -71,7 +72,8 @@ fn memcached_for_node() {
     run(Path::new("node"), Some("node/check_memcached.js"));
 }
 
-/// libmemcached's own check of a server (Debian's name for memcapable), text and binary: 54 tests, of which memcached fails one.
+/// libmemcached's own check of a server (Debian's name for memcapable), text and binary: 54 tests,
+/// of which memcached fails one.
 #[test]
 fn memccapable() {
     let server = Server::under_test(&[]);

@@ -1,5 +1,5 @@
-//! Connections: idle ones are cheap (R9), slow ones hurt nobody (R10), running out of them is no end
-//! (R11), and the clock may jump (R13).
+//! Connections: idle ones are cheap (R9), slow ones hurt nobody (R10), running out of them is no
+//! end (R11), and the clock may jump (R13).
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::values::{fetch, make, read_values, store, version};
@@ -28,7 +28,8 @@ fn an_idle_connection_costs_two_kilobytes_at_most() {
     assert!(busy <= Duration::from_millis(50), "idle connections cost {busy:?} in a second");
 }
 
-/// Four clients ask for a hundred megabytes each and stop reading, while the values are overwritten.
+/// Four clients ask for a hundred megabytes each and stop reading, while the values are
+/// overwritten.
 #[test]
 fn slow_consumers_cost_others_nothing_and_get_whole_values() {
     let mut server = Server::under_test(&["-m", "64", "-t", "1"]);
@@ -79,8 +80,8 @@ fn latency(wire: &mut Wire, count: usize) -> Duration {
     times[count * 99 / 100]
 }
 
-/// The server may open fewer files than it has clients: those it has go on, it does not spin, and it
-/// accepts again as soon as it can.
+/// The server may open fewer files than it has clients: those it has go on, it does not spin, and
+/// it accepts again as soon as it can.
 #[test]
 fn running_out_of_files_is_survived() {
     let mut server = Server::under_test(&["-c", "4000"]);

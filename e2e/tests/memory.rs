@@ -26,7 +26,8 @@ fn within(what: &str, most: u64, limit_mib: u64) {
     );
 }
 
-/// Stores `bytes` in values of `len` bytes under new keys, many at a time; says how many were refused.
+/// Stores `bytes` in values of `len` bytes under new keys, many at a time; says how many were
+/// refused.
 fn fill(addr: SocketAddr, stem: &str, len: usize, bytes: usize) -> usize {
     let mut wire = Wire::connect(addr);
     let (count, value) = (bytes / (len + 50), vec![b'v'; len]);

@@ -1,5 +1,5 @@
-//! Every value returned is one value once stored under that key, whole, however large it is, however
-//! slowly it is read, and though memory is reused all the time (R2).
+//! Every value returned is one value once stored under that key, whole, however large it is,
+//! however slowly it is read, and though memory is reused all the time (R2).
 //!
 //! `READS=n` sets how many large values are read.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testkit::{Kind, Rng, Server, Wire, rng};
 
-/// Sizes in bytes, how many keys of each, and the share of reads in a hundred. All keys together are
-/// a half more than the memory.
+/// Sizes in bytes, how many keys of each, and the share of reads in a hundred. All keys together
+/// are a half more than the memory.
 const SIZES: [(usize, usize, usize); 3] =
     [(20_000, 2000, 96), (400_000, 60, 3), (1_000_000, 24, 1)];
 

@@ -1,8 +1,8 @@
 //! Project tasks, one word each: what a person, a hook and CI call, and nothing else.
 //!
-//! Std only, so that it builds in seconds on a fresh clone. Every task is a list of steps; each step
-//! prints what it runs, and a table of the steps with their times closes the output. The first step
-//! that fails ends the task, with its own output as the reason.
+//! Std only, so that it builds in seconds on a fresh clone. Every task is a list of steps; each
+//! step prints what it runs, and a table of the steps with their times closes the output. The first
+//! step that fails ends the task, with its own output as the reason.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 

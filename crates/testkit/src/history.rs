@@ -1,19 +1,22 @@
 //! Judges whether what concurrent clients saw could have happened one command at a time.
 //!
-//! Each key is judged by itself: a key is linearizable when every command on it can be given one moment between its
-//! call and its return such that the answers are those of a single memcached doing them in that order. A cache may
-//! also forget: with [`Mode::Evicting`] an item may vanish at any moment, but it may never come back.
+//! Each key is judged by itself: a key is linearizable when every command on it can be given one
+//! moment between its call and its return such that the answers are those of a single memcached
+//! doing them in that order. A cache may also forget: with [`Mode::Evicting`] an item may vanish at
+//! any moment, but it may never come back.
 //!
 //! # Method
 //!
-//! Calls and returns are walked in the order of time. A *configuration* is a state the key may be in together with the
-//! set of commands, called and not yet returned, that have already had their moment. When a command returns, every
-//! configuration in which it has not had its moment is extended by pending commands in every order until it has;
-//! configurations that cannot are dropped. When none is left there is no such order, and the history is refused. With
-//! eight clients at most eight commands are pending on a key, so the sets stay small however long the history is.
+//! Calls and returns are walked in the order of time. A *configuration* is a state the key may be
+//! in together with the set of commands, called and not yet returned, that have already had their
+//! moment. When a command returns, every configuration in which it has not had its moment is
+//! extended by pending commands in every order until it has; configurations that cannot are
+//! dropped. When none is left there is no such order, and the history is refused. With eight
+//! clients at most eight commands are pending on a key, so the sets stay small however long the
+//! history is.
 //!
-//! Source: "Testing for linearizability" (Gavin Lowe, 2017), just-in-time linearization; the model of the commands is
-//! memcached's `doc/protocol.txt`.
+//! Source: "Testing for linearizability" (Gavin Lowe, 2017), just-in-time linearization; the model
+//! of the commands is memcached's `doc/protocol.txt`.
 
 mod model;
 #[cfg(test)]
@@ -29,7 +32,8 @@ use std::fmt::{self, Write as _};
 pub struct Event {
     /// Just before the first byte was sent.
     pub call: u64,
-    /// Just after the last byte of the answer was read; for [`Out::Unknown`], when it has either happened or never will.
+    /// Just after the last byte of the answer was read; for [`Out::Unknown`], when it has either
+    /// happened or never will.
     pub ret: u64,
     /// What was asked.
     pub op: Op,

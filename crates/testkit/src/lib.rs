@@ -1,9 +1,9 @@
-//! For tests only: real servers as child processes, raw connections, process readings, a seeded generator of random
-//! numbers, and a checker of concurrent histories.
+//! For tests only: real servers as child processes, raw connections, process readings, a seeded
+//! generator of random numbers, and a checker of concurrent histories.
 //!
-//! Nothing here is a stand-in: a [`Server`] is the real program on a loopback port, a [`Wire`] is a TCP connection that
-//! sends exactly the bytes it is given. A helper that meets something unexpected panics with what it saw, because its
-//! caller is a test.
+//! Nothing here is a stand-in: a [`Server`] is the real program on a loopback port, a [`Wire`] is a
+//! TCP connection that sends exactly the bytes it is given. A helper that meets something
+//! unexpected panics with what it saw, because its caller is a test.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,

@@ -23,7 +23,8 @@ pub fn peak_rss_bytes(pid: u32) -> u64 {
 #[must_use]
 pub fn cpu_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is alive");
-    // The second field is the program's name in brackets and may hold spaces: count from the bracket.
+    // The second field is the program's name in brackets and may hold spaces: count from the
+    // bracket.
     let after = stat.rsplit_once(')').expect("a name in brackets").1;
     let ticks: u64 = after
         .split_whitespace()
@@ -47,7 +48,8 @@ pub fn limit_open_files(pid: u32, count: u64) {
     prlimit(Some(pid), Resource::Nofile, limit).expect("the limit of one's own child");
 }
 
-/// Raises this process's limit of open files to `wanted` and says what it is now, which may be less.
+/// Raises this process's limit of open files to `wanted` and says what it is now, which may be
+/// less.
 pub fn raise_open_files(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
     let enough = now.current.is_none_or(|current| current >= wanted);
@@ -64,7 +66,8 @@ pub fn raise_open_files(wanted: u64) -> u64 {
 
 /// Watches the resident memory of a process from a thread of its own.
 ///
-/// The kernel's own high-water mark would do for a limit; this one can be asked for a part of a run.
+/// The kernel's own high-water mark would do for a limit; this one can be asked for a part of a
+/// run.
 #[derive(Debug)]
 pub struct RssWatch {
     stop: Arc<AtomicBool>,

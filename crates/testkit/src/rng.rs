@@ -1,6 +1,8 @@
-//! A small seeded generator of random numbers, so that a failing test can be run again from the seed it printed.
+//! A small seeded generator of random numbers, so that a failing test can be run again from the
+//! seed it printed.
 //!
-//! Source: `splitmix64` (Sebastiano Vigna, public domain); good enough to choose test inputs, and nothing else.
+//! Source: `splitmix64` (Sebastiano Vigna, public domain); good enough to choose test inputs, and
+//! nothing else.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

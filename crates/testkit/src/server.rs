@@ -1,9 +1,10 @@
 //! Real servers as child processes on a loopback port of their own.
 //!
-//! Which server a test runs against is chosen by `E2E_SERVER`: `holdall` (the default) or `memcached` (Debian's, the
-//! program to be replaced: a test that fails there too is wrong about memcached). `HOLDALL_BIN` names the binary;
-//! without it, `release/holdall` and then `debug/holdall` beside the test's own target folder. `MEMCACHED_ADDR` names a
-//! server that already runs; tests that must restart or measure their server refuse it.
+//! Which server a test runs against is chosen by `E2E_SERVER`: `holdall` (the default) or
+//! `memcached` (Debian's, the program to be replaced: a test that fails there too is wrong about
+//! memcached). `HOLDALL_BIN` names the binary; without it, `release/holdall` and then
+//! `debug/holdall` beside the test's own target folder. `MEMCACHED_ADDR` names a server that
+//! already runs; tests that must restart or measure their server refuse it.
 
 use crate::process;
 use crate::wire::{End, Wire};
@@ -73,8 +74,8 @@ impl Launch {
         self
     }
 
-    /// Runs the server under another program, which must replace itself by the server (`prlimit`) or detach
-    /// (`strace -D`), so that the child's pid is the server's.
+    /// Runs the server under another program, which must replace itself by the server (`prlimit`)
+    /// or detach (`strace -D`), so that the child's pid is the server's.
     #[must_use]
     pub fn under(mut self, command: &[&str]) -> Self {
         self.under.extend(command.iter().map(ToString::to_string));
@@ -315,7 +316,8 @@ fn answers(addr: SocketAddr) -> bool {
     wire.read_until_or_end(b"\r\n", Duration::from_secs(2)).1 == End::Found
 }
 
-/// A port of loopback that nobody listens on, outside the range the system gives to outgoing connections.
+/// A port of loopback that nobody listens on, outside the range the system gives to outgoing
+/// connections.
 #[must_use]
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -56,7 +56,8 @@ impl Wire {
         Ok(Self { stream, got: Vec::new() })
     }
 
-    /// Connects with a receive buffer of about `bytes`, so that a peer that is not read is soon blocked.
+    /// Connects with a receive buffer of about `bytes`, so that a peer that is not read is soon
+    /// blocked.
     #[must_use]
     pub fn connect_narrow(addr: SocketAddr, bytes: usize) -> Self {
         let wire = Self::connect(addr);
@@ -106,8 +107,8 @@ impl Wire {
         sent
     }
 
-    /// Sends `bytes` in pieces that end at each of `cuts` (ascending), with a pause after each piece, so that the
-    /// peer's reads see them apart.
+    /// Sends `bytes` in pieces that end at each of `cuts` (ascending), with a pause after each
+    /// piece, so that the peer's reads see them apart.
     ///
     /// # Errors
     ///
@@ -162,7 +163,8 @@ impl Wire {
         bytes
     }
 
-    /// Reads up to and with the first `mark`, or all that comes until the connection or the time ends.
+    /// Reads up to and with the first `mark`, or all that comes until the connection or the time
+    /// ends.
     pub fn read_until_or_end(&mut self, mark: &[u8], limit: Duration) -> (Vec<u8>, End) {
         let mut from = 0;
         let end = self.fill(limit, |got| match find(&got[from..], mark) {
@@ -192,8 +194,8 @@ impl Wire {
         self.read_to_end(limit).0
     }
 
-    /// Reads about `len` bytes in pieces of at most `piece`, with a pause after each; they stay to be
-    /// asked for.
+    /// Reads about `len` bytes in pieces of at most `piece`, with a pause after each; they stay to
+    /// be asked for.
     pub fn trickle(&mut self, piece: usize, pause: Duration, len: usize) {
         let mut buffer = vec![0; piece];
         let mut taken = 0;

@@ -38,7 +38,8 @@ fn lengths() -> Vec<Input> {
     inputs
 }
 
-/// CVE-2010-1152, CVE-2023-46853, af05c9302, e8364b58b, d4fd459d6: lines without end, or of nothing.
+/// CVE-2010-1152, CVE-2023-46853, af05c9302, e8364b58b, d4fd459d6: lines without end, or of
+/// nothing.
 fn line_ends() -> Vec<Input> {
     vec![
         any("text-noeol-1m", vec![b'x'; 1 << 20]),

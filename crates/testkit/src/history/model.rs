@@ -19,8 +19,8 @@ pub enum Val {
 const BASE: u64 = 0x0001_0000_01b3;
 
 impl Val {
-    /// The value that these bytes are. Digits alone are a number (trailing spaces, which memcached's `decr` may leave,
-    /// aside).
+    /// The value that these bytes are. Digits alone are a number (trailing spaces, which
+    /// memcached's `decr` may leave, aside).
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let text = std::str::from_utf8(bytes).unwrap_or("x").trim_end_matches(' ');
@@ -135,8 +135,8 @@ impl State {
         [stays, vanishes.filter(|&state| Some(state) != stays)]
     }
 
-    /// An answer nobody saw: the command did what the state let it do. That it never happened at all is the checker's
-    /// business.
+    /// An answer nobody saw: the command did what the state let it do. That it never happened at
+    /// all is the checker's business.
     fn after_unknown(self, op: &Op, mode: Mode) -> [Option<Self>; 2] {
         const ANSWERS: [Out; 7] = [
             Out::Deleted,
@@ -185,7 +185,8 @@ impl State {
             | (Op::Replace(val), Out::Stored, Some(_)) => fresh(val),
             (Op::Append(tail), Out::Stored, Some((now, _))) => fresh(now.followed_by(tail)),
             (Op::Prepend(head), Out::Stored, Some((now, _))) => fresh(head.followed_by(now)),
-            // A client has a unique from a `gets` that returned before: the version that has it is known.
+            // A client has a unique from a `gets` that returned before: the version that has it is
+            // known.
             (Op::Cas(val, unique), Out::Stored, Some((_, Some(known)))) if known == unique => {
                 fresh(val)
             }

@@ -1,4 +1,5 @@
-//! The checker itself: histories that are explained, and, above all, histories that must be refused.
+//! The checker itself: histories that are explained, and, above all, histories that must be
+//! refused.
 
 use super::*;
 
