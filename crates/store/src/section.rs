@@ -77,7 +77,7 @@ impl<'s> Section<'s> {
     #[inline]
     pub fn prefetch_item(&self, hash: u64) {
         let arena = &self.store().arena;
-        self.store().table.candidates(hash, |chunk| arena.prefetch(chunk));
+        self.store().table.candidates(hash, |chunk| arena.prefetch_item(chunk));
     }
 
     /// The linked item of this key, whether it still counts or not (ask `Item::liveness`). Takes no lock and writes nothing.
