@@ -170,9 +170,6 @@ impl Worker {
             now_secs: self.engine.now_secs(),
         };
         for _ in 0..STEPS {
-            if output.is_full() {
-                return Step::Next;
-            }
             let out = output.buf();
             let mut cursor = dump.cursor;
             let has_more = self.engine.participant().walk(&mut cursor, STEP_CHUNKS, |item| {
@@ -184,6 +181,10 @@ impl Worker {
             // The walk's section is over; a long dump must not hold back the store's memory.
             self.engine.quiesce();
             if has_more && !dump.is_full() {
+                // At least one step is done before, so that a dump goes on whatever becomes of the output.
+                if output.is_full() {
+                    return Step::Next;
+                }
                 continue;
             }
             let Some(class) = dump.classes.pop() else {

@@ -284,8 +284,6 @@ const ALWAYS_ZERO: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     /// What memcached 1.6.18 answers to `stats` (its own names, without TLS, extstore and proxy).
     const MEMCACHED: &str = "pid uptime time version libevent pointer_size rusage_user rusage_system \
         max_connections curr_connections total_connections rejected_connections connection_structures \

@@ -125,9 +125,9 @@ fn classic_commands_answer_as_memcached_does() {
 fn a_value_is_never_read_as_commands() {
     check(
         &[],
-        b"set k 0 0 14\r\na\r\nflush_all\r\n!\r\nget k\r\nset k 0 0 2\r\nabcd\r\nget k\r\n",
-        b"STORED\r\nVALUE k 0 14\r\na\r\nflush_all\r\n!\r\nEND\r\nCLIENT_ERROR bad data chunk\r\nERROR\r\n\
-          VALUE k 0 14\r\na\r\nflush_all\r\n!\r\nEND\r\n",
+        b"set k 0 0 15\r\na\r\nflush_all\r\n!\r\nget k\r\nset k 0 0 2\r\nabcdef\r\nget k\r\n",
+        b"STORED\r\nVALUE k 0 15\r\na\r\nflush_all\r\n!\r\nEND\r\nCLIENT_ERROR bad data chunk\r\nERROR\r\n\
+          VALUE k 0 15\r\na\r\nflush_all\r\n!\r\nEND\r\n",
     );
 }
 
@@ -199,11 +199,256 @@ fn large_values_come_and_go_in_pieces() {
 fn meta_commands_store_find_claim_and_invalidate() {
     check(
         &[],
-        b"mg k s v\r\nms k 3 F7 T0 c\r\nabc\r\nmg k f s v t k\r\nmg k\r\nmg nope q\r\nms k 2 ME q\r\nzz\r\n\
+        b"mg k s v\r\nms k 3 F7 T0\r\nabc\r\nmg k f s v t k\r\nmg k\r\nmg nope q\r\nms k 2 ME q\r\nzz\r\n\
           md k I\r\nmg k v\r\nmg k v\r\nmd nope q\r\nmg new v N30 t\r\nmg new v\r\nma n N0 J13 v\r\nma n D2 v\r\n\
           ma n MD q\r\nmn\r\n",
-        b"EN\r\nHD c1\r\nVA 3 f7 s3 t-1 kk\r\nabc\r\nHD\r\nNS\r\nHD\r\nVA 3 X W\r\nabc\r\nVA 3 Z X\r\nabc\r\n\
+        b"EN\r\nHD\r\nVA 3 f7 s3 t-1 kk\r\nabc\r\nHD\r\nNS\r\nHD\r\nVA 3 X W\r\nabc\r\nVA 3 Z X\r\nabc\r\n\
           NF\r\nVA 0 t30 W\r\n\r\nVA 0 Z\r\n\r\nVA 2\r\n13\r\nVA 2\r\n15\r\nMN\r\n"
             .as_slice(),
     );
+}
+
+fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8], opaque: u32, cas: u64) -> Vec<u8> {
+    let mut out = vec![0x80, opcode];
+    out.extend_from_slice(&u16::try_from(key.len()).unwrap().to_be_bytes());
+    out.extend_from_slice(&[u8::try_from(extras.len()).unwrap(), 0, 0, 0]);
+    let body = u32::try_from(extras.len() + key.len() + value.len()).unwrap();
+    out.extend_from_slice(&body.to_be_bytes());
+    out.extend_from_slice(&opaque.to_be_bytes());
+    out.extend_from_slice(&cas.to_be_bytes());
+    for part in [extras, key, value] {
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+/// Status, opaque and body of each response.
+fn responses(mut bytes: &[u8]) -> Vec<(u16, u32, Vec<u8>)> {
+    let mut all = Vec::new();
+    while let Some((header, rest)) = bytes.split_first_chunk::<24>() {
+        let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());
+        let body = rest[..word(8) as usize].to_vec();
+        bytes = &rest[body.len()..];
+        assert_eq!(header[0], 0x81);
+        all.push((u16::from_be_bytes([header[6], header[7]]), word(12), body));
+    }
+    assert_eq!(bytes, b"", "half a response");
+    all
+}
+
+#[test]
+fn binary_commands_answer_in_order_and_quiet_ones_are_quiet() {
+    let mut worker = worker(&[]);
+    let extras = [0, 0, 0, 5, 0, 0, 0, 0];
+    let mut sent = packet(0x11, &extras, b"k", b"value", 1, 0);
+    sent.extend(packet(0x09, b"", b"nope", b"", 2, 0));
+    sent.extend(packet(0x0c, b"", b"k", b"", 3, 0));
+    sent.extend(packet(0x0c, b"", b"nope", b"", 4, 0));
+    sent.extend(packet(0x02, &extras, b"k", b"again", 5, 0));
+    sent.extend(packet(0x01, &extras, b"k", b"other", 6, 999_999));
+    sent.extend(packet(0x0e, b"", b"k", b"!", 7, 0));
+    let counter = [0u64.to_be_bytes(), 7u64.to_be_bytes()].concat();
+    sent.extend(packet(0x05, &[&counter[..], &[0; 4]].concat(), b"n", b"", 8, 0));
+    sent.extend(packet(0x05, &[&counter[..], &[0; 4]].concat(), b"k", b"", 9, 0));
+    sent.extend(packet(0x1c, &[0; 4], b"k", b"", 10, 0));
+    sent.extend(packet(0x14, b"", b"k", b"", 11, 0));
+    sent.extend(packet(0x00, b"", b"k", b"", 12, 0));
+    sent.extend(packet(0x10, b"", b"conns", b"", 13, 0));
+    sent.extend(packet(0x1b, &[0; 4], b"", b"", 14, 0));
+    sent.extend(packet(0x0a, b"", b"", b"", 15, 0));
+    for cut in 0..=sent.len() {
+        let mut client = Client::new(&mut worker);
+        let mut got = client.send(&mut worker, &sent[..cut]);
+        got.append(&mut client.send(&mut worker, &sent[cut..]));
+        let got: Vec<_> = responses(&got)
+            .into_iter()
+            .map(|(status, opaque, body)| (status, opaque, body.escape_ascii().to_string()))
+            .collect();
+        let want = [
+            (0, 3, "\\x00\\x00\\x00\\x05kvalue"),
+            (1, 4, "nope"),
+            (2, 5, "Data exists for key."),
+            (2, 6, "Data exists for key."),
+            (0, 7, ""),
+            (0, 8, "\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07"),
+            (6, 9, "Non-numeric server-side value for incr or decr"),
+            (0, 10, "\\x00\\x00\\x00\\x05"),
+            (1, 12, "Not found"),
+            (1, 13, "Not found"),
+            (0x81, 14, "Unknown command"),
+            (0, 15, ""),
+        ]
+        .map(|(status, opaque, body)| (status, opaque, body.to_owned()));
+        assert_eq!(got, want, "cut at {cut}");
+        worker.engine.flush_all(0).unwrap();
+    }
+}
+
+/// More keys than are looked ahead at, hits and misses mixed, some twice: each answer belongs to its key.
+#[test]
+fn looking_ahead_never_mixes_keys_up() {
+    let mut worker = worker(&[]);
+    let mut client = Client::new(&mut worker);
+    let (mut sets, mut want_sets) = (Vec::new(), Vec::new());
+    for key in (0..200).step_by(2) {
+        let value = format!("value-of-{key}");
+        sets.extend_from_slice(
+            format!("set key{key} {key} 0 {}\r\n{value}\r\n", value.len()).as_bytes(),
+        );
+        want_sets.extend_from_slice(b"STORED\r\n");
+    }
+    assert_eq!(client.send(&mut worker, &sets), want_sets);
+    let keys: Vec<u32> = (0..200).chain([4, 5, 4]).collect();
+    let hit = |key: u32| {
+        let value = format!("value-of-{key}");
+        format!("VALUE key{key} {key} {}\r\n{value}\r\n", value.len())
+    };
+    let found: String = keys.iter().filter(|key| *key % 2 == 0).map(|key| hit(*key)).collect();
+    let names: Vec<_> = keys.iter().map(|key| format!("key{key}")).collect();
+    let multiget = format!("get {}\r\n", names.join(" "));
+    let got = client.send(&mut worker, multiget.as_bytes());
+    assert_eq!(String::from_utf8(got).unwrap(), format!("{found}END\r\n"));
+    let singles: String = names.iter().map(|key| format!("get {key}\r\n")).collect();
+    let want: String = keys
+        .iter()
+        .map(|key| if key % 2 == 0 { hit(*key) + "END\r\n" } else { "END\r\n".to_owned() })
+        .collect();
+    assert_eq!(String::from_utf8(client.send(&mut worker, singles.as_bytes())).unwrap(), want);
+}
+
+#[test]
+fn flags_of_the_command_line_are_kept() {
+    check(&["-F"], b"flush_all\r\n", b"CLIENT_ERROR flush_all not allowed\r\n");
+    check(&["-X"], b"lru_crawler metadump all\r\n", b"ERROR metadump not allowed\r\n");
+    check(&["-W"], b"watch\r\n", b"CLIENT_ERROR watch commands not allowed\r\n");
+    check(&["-C"], b"set k 0 0 1\r\nx\r\ngets k\r\n", b"STORED\r\nVALUE k 0 1 0\r\nx\r\nEND\r\n");
+    check(&["-B", "ascii"], &packet(0x0a, b"", b"", b"", 0, 0), b"");
+    check(&[], b"shutdown\r\n", b"SERVER_ERROR: shutdown not enabled\r\n");
+}
+
+#[test]
+fn administrators_are_answered() {
+    check(
+        &[],
+        b"verbosity 1\r\nverbosity\r\ncache_memlimit 1\r\ncache_memlimit x\r\nslabs automove 1\r\n\
+          lru mode flat\r\nlru_crawler crawl all\r\nstats nonsense\r\nstats r\r\nstats reset\r\n\
+          stats detail\r\nstats cachedump 1\r\nstats cachedump 0 0\r\nwatch f\r\nstats proxy\r\n",
+        b"OK\r\nCLIENT_ERROR bad command line format\r\n\
+          MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\nERROR\r\nOK\r\nOK\r\nOK\r\nERROR\r\n\
+          ERROR\r\nRESET\r\nCLIENT_ERROR usage: stats detail on|off|dump\r\nCLIENT_ERROR bad command line\r\n\
+          CLIENT_ERROR Illegal slab id\r\nERROR\r\nEND\r\n",
+    );
+}
+
+#[test]
+fn dumps_show_every_item_once() {
+    let mut worker = worker(&[]);
+    let mut client = Client::new(&mut worker);
+    let sets: String = (0..5000).map(|key| format!("set k{key} 0 0 1 noreply\r\nx\r\n")).collect();
+    assert_eq!(client.send(&mut worker, sets.as_bytes()), b"");
+    client.send(&mut worker, b"ms YSBi 1 b T100\r\nx\r\n");
+    let got = client.send(&mut worker, b"lru_crawler mgdump all\r\nmn\r\n");
+    let got = String::from_utf8(got).unwrap();
+    let mut keys: Vec<_> = got.lines().collect();
+    assert_eq!(keys.split_off(keys.len() - 2), ["EN", "MN"]);
+    assert_eq!(keys.len(), 5001);
+    assert!(keys.contains(&"mg YSBi b"));
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), 5001);
+    let got = client.send(&mut worker, b"lru_crawler metadump all\r\n");
+    let got = String::from_utf8(got).unwrap();
+    assert_eq!(
+        got.lines().filter(|line| line.starts_with("key=k") && line.contains(" exp=-1 ")).count(),
+        5000
+    );
+    assert_eq!(got.lines().filter(|line| line.starts_with("key=a%20b exp=")).count(), 1);
+    assert!(got.ends_with(" \nEND\r\n"), "{}", &got[got.len() - 80..]);
+    let class =
+        got.lines().next().unwrap().split("cls=").nth(1).unwrap().split(' ').next().unwrap();
+    let got = client.send(&mut worker, format!("stats cachedump {class} 7\r\n").as_bytes());
+    let got = String::from_utf8(got).unwrap();
+    assert_eq!(got.lines().count(), 8, "{got}");
+    assert!(got.starts_with("ITEM k") && got.contains(" [1 b; 0 s]"), "{got}");
+}
+
+#[test]
+fn a_watcher_sees_what_others_do() {
+    let mut worker = worker(&[]);
+    let (mut watcher, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
+    let ok = watcher.send(&mut worker, b"watch fetchers mutations deletions connevents\r\n");
+    assert_eq!(ok, b"OK\r\n");
+    worker.turn(std::time::Instant::now());
+    client.send(&mut worker, b"set a 0 0 1\r\nx\r\nget a nope\r\nmd a\r\n");
+    worker.close(client.session, CloseReason::Eof);
+    let seen = String::from_utf8(watcher.send(&mut worker, b"")).unwrap();
+    let types: Vec<_> = seen.lines().map(|line| line.split(" type=").nth(1).unwrap()).collect();
+    let begin = [
+        "item_store key=a status=stored cmd=set",
+        "item_get key=a status=found",
+        "item_get key=nope status=not_found",
+        "deleted key=a cmd=md",
+        "conn_close rip=unix",
+    ];
+    assert_eq!(types.len(), begin.len(), "{seen}");
+    assert!(types.iter().zip(begin).all(|(line, begin)| line.starts_with(begin)), "{seen}");
+}
+
+#[test]
+fn datagrams_are_answered_up_to_their_limit() {
+    let mut worker = worker(&[]);
+    let mut ask = |request: &[u8], limit: usize| {
+        let mut reply = DatagramReply::new(limit);
+        worker.datagram(&Peer::local(), request, &mut reply);
+        String::from_utf8(reply.buf().clone()).unwrap()
+    };
+    assert_eq!(ask(b"set k 0 0 100\r\n", 1400), "", "the value is not there");
+    let value = "v".repeat(100);
+    assert_eq!(
+        ask(format!("set k 0 0 100\r\n{value}\r\nget k\r\n").as_bytes(), 1400),
+        format!("STORED\r\nVALUE k 0 100\r\n{value}\r\nEND\r\n")
+    );
+    let many = "get".to_owned() + &" k".repeat(600) + "\r\n";
+    assert_eq!(ask(many.as_bytes(), 1400), "SERVER_ERROR reply too large for UDP\r\n");
+    assert_eq!(ask(b"lru_crawler metadump all\r\n", 1400), "ERROR metadump not allowed\r\n");
+    assert_eq!(ask(b"watch\r\n", 1400), "CLIENT_ERROR watch commands not allowed\r\n");
+}
+
+/// A client that stops in the middle of a large value keeps its memory only until others need it.
+#[test]
+fn a_stuck_sender_makes_room_for_others() {
+    let mut worker = worker(&["-m", "64", "-t", "8"]);
+    let start = std::time::Instant::now();
+    let limit = worker.shared.inflight_bytes_max;
+    let mut stuck: Vec<Client> = Vec::new();
+    let part = vec![b'x'; 900_000];
+    while stuck.len() * part.len() < limit - 1_000_000 {
+        let mut client = Client::new(&mut worker);
+        let head = format!("set stuck{} 0 0 1000000\r\n", stuck.len());
+        assert_eq!(client.send(&mut worker, head.as_bytes()), b"");
+        assert_eq!(client.send(&mut worker, &part), b"");
+        stuck.push(client);
+    }
+    worker.turn(start + std::time::Duration::from_secs(100));
+    let mut client = Client::new(&mut worker);
+    let mut last = Vec::new();
+    for try_number in 0..100 {
+        let mut sent = b"set good 0 0 1000000\r\n".to_vec();
+        sent.extend_from_slice(&part);
+        last = client.send(&mut worker, &sent);
+        last.append(&mut client.send(&mut worker, &part[..100_000]));
+        last.append(&mut client.send(&mut worker, b"\r\n"));
+        if last == b"STORED\r\n" {
+            break;
+        }
+        assert!(try_number < 99, "{}", last.escape_ascii());
+        // As the loop does when the session's waker was used.
+        for client in &mut stuck {
+            client.send(&mut worker, b"");
+        }
+        for client in stuck.extract_if(.., |client| client.is_closed) {
+            worker.close(client.session, CloseReason::Service);
+        }
+    }
+    assert_eq!(last, b"STORED\r\n");
 }
