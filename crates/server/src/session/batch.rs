@@ -4,7 +4,7 @@
 //! pipelined requests) the waits overlap:
 //!
 //! ```text
-//!     key 1 .. key n: hash, ask for table lines -> ask for item lines -> serve key 1 .. key n with these hashes
+//!     key 1 .. key n: hash, ask for the table line -> all: ask for item lines -> serve key 1 .. key n with these hashes
 //! ```
 //!
 //! The scan is a guess at where keys are, nothing more: a hash is used only for the very bytes it was computed from, so a
@@ -71,36 +71,31 @@ impl Batch {
         self.clear();
         // The shortest request with a key: `mg k`.
         if rest.len() > 4 {
-            self.look_ahead(worker, rest, following);
-            if self.len > 0 {
-                self.prefetch(worker, key.hash);
-            }
+            self.look_ahead(worker, key.hash, rest, following);
         }
         key
     }
 
-    /// Asks for the memory of all keys, and of the one that comes before them.
-    fn prefetch(&self, worker: &Worker, first: u64) {
+    /// Asks for the memory of the keys in `rest`, and of the one that comes before them. While one key is found and hashed, the
+    /// table lines of those before it are on their way.
+    fn look_ahead(&mut self, worker: &Worker, first: u64, rest: &[u8], following: Following) {
         let section = worker.section();
-        let ahead = &self.keys[..self.len];
         section.prefetch_bucket(first);
-        for key in ahead {
-            section.prefetch_bucket(key.hash);
-        }
-        section.prefetch_item(first);
-        for key in ahead {
-            section.prefetch_item(key.hash);
-        }
-    }
-
-    fn look_ahead(&mut self, worker: &Worker, rest: &[u8], following: Following) {
         let mut scan = Scan { rest, in_keys: following == Following::Keys };
         while self.len < KEYS_AHEAD
             && let Some(key) = scan.next()
         {
             let hash = worker.key(key).hash;
+            section.prefetch_bucket(hash);
             self.keys[self.len] = Ahead { address: key.as_ptr().addr(), len: key.len(), hash };
             self.len += 1;
+        }
+        if self.len == 0 {
+            return;
+        }
+        section.prefetch_item(first);
+        for key in &self.keys[..self.len] {
+            section.prefetch_item(key.hash);
         }
     }
 }
