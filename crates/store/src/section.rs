@@ -80,6 +80,15 @@ impl<'s> Section<'s> {
         self.store().table.candidates(hash, |chunk| arena.prefetch_item(chunk));
     }
 
+    /// Third stage, for keys that are to be stored: asks for the lines in which the replaced items' bags are changed.
+    #[inline]
+    pub fn prefetch_replaced(&self, hash: u64) {
+        let store = self.store();
+        store.table.candidates(hash, |chunk| {
+            store.blocks.prefetch(store.arena.header(chunk).pos.load(Ordering::Relaxed));
+        });
+    }
+
     /// The linked item of this key, whether it still counts or not (ask `Item::liveness`). Takes no lock and writes nothing.
     #[inline]
     #[must_use]

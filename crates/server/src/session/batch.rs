@@ -33,6 +33,8 @@ struct Ahead {
     address: usize,
     len: usize,
     hash: u64,
+    /// Its item will be replaced.
+    is_stored: bool,
 }
 
 /// The keys seen ahead and not yet asked for. Valid for one call of `serve`, within which input does not move.
@@ -81,22 +83,30 @@ impl Batch {
     fn look_ahead(&mut self, worker: &Worker, first: u64, rest: &[u8], following: Following) {
         let section = worker.section();
         section.prefetch_bucket(first);
-        let mut scan = Scan { rest, in_keys: following == Following::Keys };
+        let in_keys = following == Following::Keys;
+        let mut scan = Scan { rest, in_keys, is_stored: false };
         while self.len < KEYS_AHEAD
             && let Some(key) = scan.next()
         {
             let hash = worker.key(key).hash;
             section.prefetch_bucket(hash);
-            self.keys[self.len] = Ahead { address: key.as_ptr().addr(), len: key.len(), hash };
+            let address = key.as_ptr().addr();
+            self.keys[self.len] =
+                Ahead { address, len: key.len(), hash, is_stored: scan.is_stored };
             self.len += 1;
         }
         if self.len == 0 {
             return;
         }
         section.prefetch_item(first);
-        for key in &self.keys[..self.len] {
-            section.prefetch_item(key.hash);
+        let ahead = &self.keys[..self.len];
+        ahead.iter().for_each(|key| section.prefetch_item(key.hash));
+        // The first key is of the same kind as the others, mostly.
+        if ahead[0].is_stored {
+            section.prefetch_replaced(first);
         }
+        let stored = ahead.iter().filter(|key| key.is_stored);
+        stored.for_each(|key| section.prefetch_replaced(key.hash));
     }
 }
 
@@ -104,6 +114,8 @@ impl Batch {
 struct Scan<'b> {
     rest: &'b [u8],
     in_keys: bool,
+    /// The last key was that of a storage request.
+    is_stored: bool,
 }
 
 impl<'b> Scan<'b> {
@@ -146,6 +158,7 @@ impl<'b> Scan<'b> {
         };
         self.rest = &self.rest[skip..];
         let key = self.word()?;
+        self.is_stored = matches!(kind, Kind::Value(_));
         match kind {
             Kind::Keys => self.in_keys = true,
             Kind::Line => self.rest = &self.rest[memchr(b'\n', self.rest)? + 1..],
@@ -190,7 +203,7 @@ mod tests {
     use super::*;
 
     fn keys(input: &[u8], in_keys: bool) -> Vec<String> {
-        let mut scan = Scan { rest: input, in_keys };
+        let mut scan = Scan { rest: input, in_keys, is_stored: false };
         std::iter::from_fn(|| scan.next().map(|key| key.escape_ascii().to_string())).collect()
     }
 
