@@ -162,7 +162,7 @@ impl Worker {
     #[inline]
     fn is_late(&self, hit: &MetaHit<'_>, how: &MetaGet) -> bool {
         how.recache_secs.is_some_and(|secs| {
-            hit.deadline != 0 && hit.deadline.saturating_sub(self.now_secs()) < secs
+            hit.deadline_before != 0 && hit.deadline_before.saturating_sub(self.now_secs()) < secs
         })
     }
 

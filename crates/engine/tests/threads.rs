@@ -1,0 +1,114 @@
+//! Operations that read, compute and write, from several threads upon one key: nothing may be lost or done twice.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::sync::Arc;
+use std::thread;
+
+use engine::{
+    Arithmetic, Condition, Counted, Direction, Mode, NewValue, Settings, Shared, Verdict, Vivify,
+    Worker,
+};
+use store::{Config, Store};
+
+const THREADS: u32 = 4;
+
+fn shared() -> Arc<Shared> {
+    let settings =
+        Settings { cas_enabled: true, flush_enabled: true, started_at_unix: 1_700_000_000 };
+    Shared::new(
+        Store::new(Config { memory_bytes: 64 << 20, ..Config::default() }).unwrap(),
+        settings,
+    )
+}
+
+/// Runs `body` in every thread, with the thread's number and a worker.
+fn in_threads(shared: &Arc<Shared>, body: impl Fn(u32, &Worker) + Sync) {
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let body = &body;
+            scope.spawn(move || {
+                let worker = Worker::join(shared).unwrap();
+                worker.begin_turn(2);
+                body(number, &worker);
+                worker.rest();
+            });
+        }
+    });
+}
+
+fn value_of(shared: &Arc<Shared>, key: &[u8]) -> Vec<u8> {
+    let worker = Worker::join(shared).unwrap();
+    worker.begin_turn(2);
+    let mut value = Vec::new();
+    let section = worker.section();
+    let item = worker.get(&section, worker.key(key)).unwrap();
+    item.for_each_piece(|piece| value.extend_from_slice(piece));
+    value
+}
+
+/// Every increment counts once, the one that creates the item included, over four changes of the number's length.
+#[test]
+fn increments_are_not_lost() {
+    const EACH: u64 = 5000;
+    let shared = shared();
+    let vivify = Vivify { initial: 1, deadline: 0, base64_key: false };
+    let how = Arithmetic {
+        direction: Direction::Incr,
+        delta: 1,
+        compare: None,
+        cas: None,
+        deadline: None,
+        vivify: Some(vivify),
+    };
+    in_threads(&shared, |_, worker| {
+        for _ in 0..EACH {
+            let counted = worker.arithmetic(worker.key(b"n"), &how);
+            assert!(matches!(counted, Counted::Done { .. }), "{counted:?}");
+            worker.quiesce();
+        }
+    });
+    assert_eq!(value_of(&shared, b"n"), (u64::from(THREADS) * EACH).to_string().into_bytes());
+}
+
+/// Every appended word is there once, each thread's in its order, while the value grows out of one chunk.
+#[test]
+fn appended_words_are_not_lost() {
+    const EACH: usize = 1500;
+    let shared = shared();
+    let condition = Condition { vivify_deadline: Some(0), ..Condition::of(Mode::Append) };
+    let new = NewValue { flags: 0, deadline: 0, value_len: 0, base64_key: false };
+    in_threads(&shared, |number, worker| {
+        for word in 0..EACH {
+            let bytes = format!("{number}-{word} ").into_bytes();
+            let stored = worker.concat(worker.key(b"words"), &new, &condition, &bytes);
+            assert_eq!(stored.verdict, Verdict::Stored);
+            worker.quiesce();
+        }
+    });
+    let value = String::from_utf8(value_of(&shared, b"words")).unwrap();
+    assert!(value.len() > 20_000, "the value stays in one chunk: {} bytes", value.len());
+    for number in 0..THREADS {
+        let prefix = format!("{number}-");
+        let words: Vec<_> =
+            value.split(' ').filter_map(|word| word.strip_prefix(&prefix)).collect();
+        assert_eq!(words, (0..EACH).map(|word| word.to_string()).collect::<Vec<_>>());
+    }
+}
+
+/// One thread wins each round's right to renew; the others are told so or see what the winner stored.
+#[test]
+fn a_stale_item_has_one_winner() {
+    let shared = shared();
+    let wins = std::sync::atomic::AtomicU32::new(0);
+    let keys: Vec<_> = (0..2000).map(|key| format!("key{key}").into_bytes()).collect();
+    let how = engine::MetaGet { vivify_deadline: Some(0), ..engine::MetaGet::default() };
+    in_threads(&shared, |_, worker| {
+        for key in &keys {
+            let is_winner =
+                worker.meta_get_or_create(worker.key(key), &how, |hit| hit.is_winner).unwrap();
+            wins.fetch_add(u32::from(is_winner), std::sync::atomic::Ordering::Relaxed);
+            worker.quiesce();
+        }
+    });
+    assert_eq!(wins.into_inner(), 2000);
+}
