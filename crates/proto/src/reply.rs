@@ -60,17 +60,53 @@ pub fn write_value_header(
     value_bytes: usize,
     cas: Option<u64>,
 ) {
+    // The end of the line is put together aside and copied whole, its unused bytes included: a copy of fixed length
+    // costs less than several of few bytes each.
+    let mut end = LineEnd { bytes: [0; LINE_END_BYTES], len: 0 };
+    end.push_number(u64::from(flags));
+    end.push_number(value_bytes as u64);
+    if let Some(cas) = cas {
+        end.push_number(cas);
+    }
+    end.push(CRLF);
+    out.reserve(b"VALUE ".len() + key.len() + LINE_END_BYTES);
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
-    out.push(b' ');
-    write_u64(out, u64::from(flags));
-    out.push(b' ');
-    out.extend_from_slice(itoa::Buffer::new().format(value_bytes).as_bytes());
-    if let Some(cas) = cas {
-        out.push(b' ');
-        write_u64(out, cas);
+    let len = out.len() + end.len;
+    out.extend_from_slice(&end.bytes);
+    out.truncate(len);
+}
+
+/// Room for three numbers of at most 20 digits, each after a space, and a line end.
+const LINE_END_BYTES: usize = 3 * 21 + 2;
+
+/// The end of a line, put together.
+struct LineEnd {
+    bytes: [u8; LINE_END_BYTES],
+    len: usize,
+}
+
+impl LineEnd {
+    #[inline]
+    fn push(&mut self, part: &[u8]) {
+        if let Some(room) = self.bytes.get_mut(self.len..self.len + part.len()) {
+            room.copy_from_slice(part);
+            self.len += part.len();
+        }
     }
-    out.extend_from_slice(CRLF);
+
+    /// A space and the number.
+    #[inline]
+    fn push_number(&mut self, number: u64) {
+        match u8::try_from(number) {
+            // Flags, mostly.
+            Ok(digit @ 0..=9) => self.push(&[b' ', b'0' + digit]),
+            _ => {
+                self.push(b" ");
+                self.push(itoa::Buffer::new().format(number).as_bytes());
+            }
+        }
+    }
 }
 
 /// Appends the answer of incr and decr: the number on a line.
