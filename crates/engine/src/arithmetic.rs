@@ -42,7 +42,7 @@ pub struct Arithmetic {
     pub compare: Option<u64>,
     /// The new cas unique, else the store's next.
     pub cas: Option<u64>,
-    /// A new deadline (meta `T`), else the item keeps its own.
+    /// A new deadline for an item that is there (meta `T`), else it keeps its own.
     pub deadline: Option<u32>,
     /// The item to create on a miss.
     pub vivify: Option<Vivify>,
@@ -195,7 +195,7 @@ impl Worker {
         let value_len = digits(vivify.initial);
         let new = NewValue {
             flags: 0,
-            deadline: how.deadline.unwrap_or(vivify.deadline),
+            deadline: vivify.deadline,
             value_len,
             base64_key: vivify.base64_key,
         };

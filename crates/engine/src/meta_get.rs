@@ -18,7 +18,7 @@ pub struct MetaGet {
     pub vivify_deadline: Option<u32>,
     /// `R`: with less than this many seconds left, one reader wins.
     pub recache_secs: Option<u32>,
-    /// `T`: the new deadline.
+    /// `T`: the new deadline of an item that is there.
     pub deadline: Option<u32>,
     /// `u`: leave recency and hit mark alone.
     pub no_bump: bool,

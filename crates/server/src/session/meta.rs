@@ -66,7 +66,7 @@ impl Worker {
     ) {
         let options = &request.options;
         let how = MetaGet {
-            vivify_deadline: options.autoviv_exptime.map(|exptime| self.engine.deadline(exptime)),
+            vivify_deadline: self.vivify_deadline(request),
             recache_secs: options
                 .recache_secs
                 .map(|secs| u32::try_from(secs.max(0)).unwrap_or(u32::MAX)),
@@ -97,6 +97,17 @@ impl Worker {
         if let Some(pin) = pin {
             Self::start_sending(session, pin, LINE_END, None);
         }
+    }
+
+    /// With `N`, the deadline of an item that is created: by `N`, or by a `T` that comes after it.
+    fn vivify_deadline(&self, request: &Request<'_>) -> Option<u32> {
+        let options = &request.options;
+        let mut exptime = options.autoviv_exptime?;
+        let letters = request.flags.filter_map(|word| word.first());
+        if letters.filter(|letter| matches!(letter, b'N' | b'T')).last() == Some(&b'T') {
+            exptime = options.exptime.unwrap_or(exptime);
+        }
+        Some(self.engine.deadline(exptime))
     }
 
     fn answer_miss(&self, session: &Session, request: &Request<'_>, miss: Miss, out: &mut Vec<u8>) {
@@ -269,9 +280,9 @@ impl Worker {
         out: &mut Vec<u8>,
     ) {
         let options = &request.options;
-        let vivify = options.autoviv_exptime.map(|exptime| Vivify {
+        let vivify = self.vivify_deadline(request).map(|deadline| Vivify {
             initial: options.initial.unwrap_or(0),
-            deadline: self.engine.deadline(exptime),
+            deadline,
             base64_key: options.base64,
         });
         let how = Arithmetic {
@@ -282,15 +293,18 @@ impl Worker {
             deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
             vivify,
         };
-        let (number, cas, before) = match self.engine.arithmetic(key, &how) {
-            Counted::Done { number, cas, deadline_before, .. } => (number, cas, deadline_before),
+        let (number, cas, before, is_created) = match self.engine.arithmetic(key, &how) {
+            Counted::Done { number, cas, deadline_before, is_created } => {
+                (number, cas, deadline_before, is_created)
+            }
             Counted::Exists => return reply::write_status(out, request, Status::Exists),
             Counted::NotFound => return reply::write_status(out, request, Status::NotFound),
             Counted::NonNumeric => return out.extend_from_slice(proto::reply::NON_NUMERIC),
             Counted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
         };
         let now_secs = self.engine.now_secs();
-        let after = how.deadline.unwrap_or(before);
+        // What was just created is shown as created.
+        let after = how.deadline.filter(|_| !is_created).unwrap_or(before);
         let facts = ItemFacts {
             cas,
             ttl_secs_before: ttl_of(before, now_secs).map(u64::from),
@@ -298,7 +312,8 @@ impl Worker {
             key_is_base64: options.base64,
             ..ItemFacts::default()
         };
-        if reply::is_silent(request, Status::Done) {
+        // As in memcached, q does not keep back that a counter was created.
+        if !is_created && reply::is_silent(request, Status::Done) {
             return;
         }
         if options.value {

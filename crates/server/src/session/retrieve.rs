@@ -2,9 +2,8 @@
 
 use engine::Key;
 use net::{Flow, Input, Output};
+use proto::reply;
 use proto::text::{GetLine, KeyToken};
-use proto::{base64, reply};
-use store::Item;
 
 use super::Worker;
 use super::batch::Following;
@@ -85,7 +84,7 @@ impl Worker {
             Outgoing::Inline(value) => {
                 let buf = output.buf();
                 buf.reserve(key.bytes.len() + value.len() + HEADER_ROOM);
-                write_header(buf, key.bytes, &item, cas);
+                reply::write_value_header(buf, key.bytes, item.flags(), value.len(), cas);
                 buf.extend_from_slice(value);
                 buf.extend_from_slice(LINE_END);
                 true
@@ -95,23 +94,12 @@ impl Worker {
                     output.buf().extend_from_slice(OUT_OF_MEMORY_SENDING);
                     return true;
                 }
-                write_header(output.buf(), key.bytes, &item, cas);
+                let buf = output.buf();
+                reply::write_value_header(buf, key.bytes, item.flags(), pin.value_len(), cas);
                 Self::start_sending(session, pin, LINE_END, Some(line));
                 false
             }
         }
-    }
-}
-
-/// The VALUE line of `item`, found by `key`: one that was stored under a base64 key is shown by that.
-#[inline]
-fn write_header(buf: &mut Vec<u8>, key: &[u8], item: &Item<'_>, cas: Option<u64>) {
-    if item.is_base64_key() {
-        let mut encoded = Vec::new();
-        base64::encode(key, &mut encoded);
-        reply::write_value_header(buf, &encoded, item.flags(), item.value_len(), cas);
-    } else {
-        reply::write_value_header(buf, key, item.flags(), item.value_len(), cas);
     }
 }
 
