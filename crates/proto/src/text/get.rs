@@ -63,6 +63,12 @@ impl GetLine {
         Self { exptime, with_cas, state: State::NoKey }
     }
 
+    /// A plain `get` line of which a key has been taken already, by a caller that knew where it was.
+    #[must_use]
+    pub const fn after_key() -> Self {
+        Self { exptime: None, with_cas: false, state: State::SomeKey }
+    }
+
     /// A line that is refused for its exptime: all its keys are skipped.
     pub(super) const fn refused(error: Error, with_cas: bool) -> Self {
         Self { exptime: None, with_cas, state: State::Refused(error) }

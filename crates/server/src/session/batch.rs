@@ -18,6 +18,9 @@ use proto::{KEY_BYTES_MAX, number};
 /// Keys looked ahead at. As many as a core has misses in flight, twice over.
 const KEYS_AHEAD: usize = 24;
 
+/// The begin of the most frequent request.
+const GET: &[u8] = b"get ";
+
 /// What follows a key in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Following {
@@ -35,6 +38,18 @@ struct Ahead {
     hash: u64,
     /// Its item will be replaced.
     is_stored: bool,
+    /// Bytes of the line end after it, if the request is a plain `get` of this key alone; else zero.
+    lone_get_end: usize,
+}
+
+/// A request `get <key>` seen ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoneGet<'k> {
+    pub(crate) key: Key<'k>,
+    /// Bytes from the request's begin to the key's end.
+    pub(crate) key_end: usize,
+    /// Bytes of the whole request.
+    pub(crate) len: usize,
 }
 
 /// The keys seen ahead and not yet asked for. Valid for one call of `serve`, within which input does not move.
@@ -78,21 +93,35 @@ impl Batch {
         key
     }
 
+    /// The request with which `input` begins, if it is a plain `get` of one key that was seen ahead: it need not be parsed again.
+    #[inline]
+    pub(crate) fn lone_get<'k>(&mut self, input: &'k [u8]) -> Option<LoneGet<'k>> {
+        let ahead = self.keys[..self.len].get(self.next)?;
+        let key_end = GET.len() + ahead.len;
+        let key = input.get(GET.len()..key_end)?;
+        if ahead.lone_get_end == 0 || key.as_ptr().addr() != ahead.address {
+            return None;
+        }
+        self.next += 1;
+        let key = Key { bytes: key, hash: ahead.hash };
+        Some(LoneGet { key, key_end, len: key_end + ahead.lone_get_end })
+    }
+
     /// Asks for the memory of the keys in `rest`, and of the one that comes before them. While one key is found and hashed, the
     /// table lines of those before it are on their way.
     fn look_ahead(&mut self, worker: &Worker, first: u64, rest: &[u8], following: Following) {
         let section = worker.section();
         section.prefetch_bucket(first);
         let in_keys = following == Following::Keys;
-        let mut scan = Scan { rest, in_keys, is_stored: false };
+        let mut scan = Scan { rest, in_keys, is_stored: false, lone_get_end: 0 };
         while self.len < KEYS_AHEAD
             && let Some(key) = scan.next()
         {
             let hash = worker.key(key).hash;
             section.prefetch_bucket(hash);
             let address = key.as_ptr().addr();
-            self.keys[self.len] =
-                Ahead { address, len: key.len(), hash, is_stored: scan.is_stored };
+            let Scan { is_stored, lone_get_end, .. } = scan;
+            self.keys[self.len] = Ahead { address, len: key.len(), hash, is_stored, lone_get_end };
             self.len += 1;
         }
         if self.len == 0 {
@@ -116,10 +145,13 @@ struct Scan<'b> {
     in_keys: bool,
     /// The last key was that of a storage request.
     is_stored: bool,
+    /// Bytes of the line end after the last key, if its request was a plain `get` of it alone; else zero.
+    lone_get_end: usize,
 }
 
 impl<'b> Scan<'b> {
     fn next(&mut self) -> Option<&'b [u8]> {
+        self.lone_get_end = 0;
         loop {
             if !self.in_keys {
                 return self.next_request();
@@ -145,7 +177,7 @@ impl<'b> Scan<'b> {
 
     fn next_request(&mut self) -> Option<&'b [u8]> {
         let (skip, kind) = match self.rest {
-            [b'g', b'e', b't', b' ', ..] => (4, Kind::Keys),
+            [b'g', b'e', b't', b' ', ..] => (GET.len(), Kind::Get),
             [b'g', b'e', b't', b's', b' ', ..] => (5, Kind::Keys),
             [b'm', b'g' | b'd' | b'a', b' ', ..] => (3, Kind::Line),
             [b'm', b's', b' ', ..] => (3, Kind::Value(0)),
@@ -160,11 +192,24 @@ impl<'b> Scan<'b> {
         let key = self.word()?;
         self.is_stored = matches!(kind, Kind::Value(_));
         match kind {
+            Kind::Get => self.after_get(key),
             Kind::Keys => self.in_keys = true,
             Kind::Line => self.rest = &self.rest[memchr(b'\n', self.rest)? + 1..],
             Kind::Value(skipped_words) => self.skip_value(skipped_words),
         }
         Some(key)
+    }
+
+    /// After the first key of a `get`: the end of its line, or more keys.
+    fn after_get(&mut self, key: &[u8]) {
+        if let [b'\n', after @ ..] = self.rest {
+            // A `\r` before the newline belongs to neither.
+            let key_end = key.as_ptr().addr() + key.len();
+            self.lone_get_end = after.as_ptr().addr() - key_end;
+            self.rest = after;
+        } else {
+            self.in_keys = true;
+        }
     }
 
     /// Skips the rest of a storage line, whose length is the word after `skipped_words`, and its data block.
@@ -192,6 +237,7 @@ impl<'b> Scan<'b> {
 
 /// How the rest of a request is skipped.
 enum Kind {
+    Get,
     Keys,
     Line,
     /// A data block follows, whose length stands after so many more words.
@@ -203,7 +249,7 @@ mod tests {
     use super::*;
 
     fn keys(input: &[u8], in_keys: bool) -> Vec<String> {
-        let mut scan = Scan { rest: input, in_keys, is_stored: false };
+        let mut scan = Scan { rest: input, in_keys, is_stored: false, lone_get_end: 0 };
         std::iter::from_fn(|| scan.next().map(|key| key.escape_ascii().to_string())).collect()
     }
 
@@ -213,6 +259,17 @@ mod tests {
             b"get a b\r\nset c 0 0 5\r\nget x\r\nmg d v\r\nms e 3 T9\r\nabc\r\ndelete f\r\n";
         assert_eq!(keys(input, false), ["a", "b", "c", "d", "e", "f"]);
         assert_eq!(keys(b" y  z\r\nincr g 1\r\n", true), ["y", "z", "g"]);
+    }
+
+    #[test]
+    fn a_plain_get_of_one_key_is_known_as_such() {
+        let lone_ends = |input: &[u8]| {
+            let mut scan = Scan { rest: input, in_keys: false, is_stored: false, lone_get_end: 0 };
+            let next = || scan.next().map(|_| scan.lone_get_end);
+            std::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        assert_eq!(lone_ends(b"get a\r\nget b\nget c d\r\nget e\r"), [2, 1, 0, 0]);
+        assert_eq!(lone_ends(b"gets a\r\nget b \r\nget c\r\n"), [0, 0, 2]);
     }
 
     #[test]

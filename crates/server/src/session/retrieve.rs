@@ -6,7 +6,7 @@ use proto::reply;
 use proto::text::{GetLine, KeyToken};
 
 use super::Worker;
-use super::batch::Following;
+use super::batch::{Following, LoneGet};
 use super::state::{Session, State, Step};
 use super::value_out::{LINE_END, Outgoing, outgoing};
 use crate::admin::prefix::Kind;
@@ -54,6 +54,24 @@ impl Worker {
             return Step::Next;
         }
         session.state = State::Getting(line);
+        Step::Next
+    }
+
+    /// Answers a plain `get` of one key that was seen ahead.
+    #[inline]
+    pub(crate) fn lone_get(
+        &mut self,
+        session: &mut Session,
+        get: LoneGet<'_>,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        if self.get_key(session, get.key, GetLine::after_key(), None, output) {
+            output.buf().extend_from_slice(reply::END);
+            input.consume(get.len);
+        } else {
+            input.consume(get.key_end);
+        }
         Step::Next
     }
 

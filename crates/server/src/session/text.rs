@@ -22,6 +22,9 @@ impl Worker {
         key_buf: &mut KeyBuf,
     ) -> Step {
         let bytes = input.bytes();
+        if let Some(get) = self.batch.lone_get(bytes) {
+            return self.lone_get(session, get, input, output);
+        }
         let (request, consumed) = match text::parse(bytes, key_buf) {
             Parsed::Request { request, consumed } => (request, consumed),
             Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
