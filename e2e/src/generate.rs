@@ -53,6 +53,9 @@ pub struct Keys {
     /// Never empty and never white space alone: memcached 1.6.18 looks for a number in what lies
     /// behind such a value.
     pub number: Vec<u8>,
+    /// For commands that one server carries out and the other refuses: no other command asks what
+    /// became of it.
+    pub odd: Vec<u8>,
     /// A key in base64, of meta commands with the flag `b` only.
     pub encoded: Vec<u8>,
 }
@@ -74,6 +77,7 @@ pub fn keys(rng: &mut Rng) -> Keys {
         any,
         wide: format!("{stem}-wide").into_bytes(),
         number: format!("{stem}-number").into_bytes(),
+        odd: format!("{stem}-odd").into_bytes(),
         encoded: base64(&stem.as_bytes()[..15]),
     }
 }

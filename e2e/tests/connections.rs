@@ -84,7 +84,7 @@ fn latency(wire: &mut Wire, count: usize) -> Duration {
 /// it accepts again as soon as it can.
 #[test]
 fn running_out_of_files_is_survived() {
-    let mut server = Server::under_test(&["-c", "4000"]);
+    let mut server = Server::under_test(&["-c", "4000", "-u", "root"]);
     limit_open_files(server.pid(), 120);
     survive_a_crowd(&mut server, 300);
 }

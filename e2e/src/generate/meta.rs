@@ -12,8 +12,8 @@ pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
     match rng.below(12) {
         0..=4 => {
             choose(rng, &mut flags, &["c", "f", "h", "k", "l", "s", "t", "u", "v", "v", "q"]);
-            sometimes(rng, &mut flags, &["Oab12", "T50", "T0", "N30", "R20", "R2000"]);
-            Command::same(command(b"mg", &key, None, &flags))
+            sometimes(rng, &mut flags, &["Oab12", "T50", "T0", "R20", "R2000", "N30"]);
+            Command::differs(command(b"mg", &key, None, &flags), &["key-in-base64"])
         }
         5..=8 => {
             choose(rng, &mut flags, &["c", "k", "q", "I"]);
@@ -55,12 +55,14 @@ pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
             line(&[rng.pick(&["mg", "ms", "md", "ma", "me"]).as_bytes()]),
             &["too-few-words"],
         ),
-        1 => Command::same(line(&[rng.pick(&["mg", "md"]).as_bytes(), &key, b"v", b"v"])),
-        2 => Command::same(line(&[
-            rng.pick(&["mg", "md"]).as_bytes(),
-            &key,
-            rng.pick(&["z", "Y"]).as_bytes(),
-        ])),
+        1 => Command::differs(
+            line(&[rng.pick(&["mg", "md"]).as_bytes(), &key, b"v", b"v"]),
+            &["md-with-a-bad-flag"],
+        ),
+        2 => Command::differs(
+            line(&[rng.pick(&["mg", "md"]).as_bytes(), &key, rng.pick(&["z", "Y"]).as_bytes()]),
+            &["md-with-a-bad-flag"],
+        ),
         3 => Command::same(line(&[b"mg", &key, rng.pick(&["Tx", "N-", "Rq", "T1x"]).as_bytes()])),
         4 => Command::same(line(&[b"mg", b"not/base64!", b"b", b"k", b"v"])),
         5 => Command::same(line(&[b"ms", &key, rng.pick(&["x", "-1", "S2"]).as_bytes()])),

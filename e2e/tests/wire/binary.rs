@@ -207,7 +207,9 @@ fn a_malformed_packet_gets_one_error_and_the_door() {
         ("extras longer than the body", with_body(header(0x01, 1, 20, 2), 2)),
         ("a body of 2 GB", with_body(header(0x01, 1, 8, 0x8000_0000), 9)),
     ] {
-        if server.kind() == Kind::Memcached && name.ends_with("longer than the body") {
+        if server.kind() == Kind::Memcached
+            && (name.contains("longer than") || name.contains("2 GB"))
+        {
             continue; // 1.6.18 waits for a body of the length that the parts claim.
         }
         let mut wire = server.connect();

@@ -45,7 +45,11 @@ const SET: &[Row] = &[
     row("ms <k> 1 MX\r\na\r\n", "CLIENT_ERROR invalid mode for ms M token\r\n"),
     row("ms <k>\r\n", BAD),
     row("ms <k> x\r\n", BAD),
-    row("ms <k> 2\r\nfour\r\nmg <k>\r\n", "CLIENT_ERROR bad data chunk\r\nERROR\r\nEN\r\n"),
+    changed(
+        "ms <k> 2\r\nfour\r\nmg <k>\r\n",
+        "CLIENT_ERROR bad data chunk\r\nCLIENT_ERROR bad command line format\r\nEN\r\n",
+        "CLIENT_ERROR bad data chunk\r\nERROR\r\nEN\r\n",
+    ),
 ];
 
 const DELETE_AND_ARITHMETIC: &[Row] = &[
@@ -79,8 +83,9 @@ const DELETE_AND_ARITHMETIC: &[Row] = &[
 ];
 
 const BASE64: &[Row] = &[
-    row(
+    changed(
         "ms Zm9v 2 b k\r\nhi\r\nmg Zm9v b k v\r\nget foo\r\n",
+        "HD kZm9v b\r\nVA 2 kZm9v b\r\nhi\r\nVALUE Zm9v 0 2\r\nhi\r\nEND\r\n",
         "HD kZm9v b\r\nVA 2 kZm9v b\r\nhi\r\nVALUE foo 0 2\r\nhi\r\nEND\r\n",
     ),
     row("mg not/base64! b\r\n", "CLIENT_ERROR error decoding key\r\n"),

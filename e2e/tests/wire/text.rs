@@ -26,7 +26,11 @@ const LINES: &[Row] = &[
     row("verbosity 0\r\n", "OK\r\n"),
     row("verbosity 0 noreply\r\n", ""),
     row("verbosity x\r\n", BAD),
-    row("shutdown\r\n", "ERROR: shutdown not enabled\r\n"),
+    changed(
+        "shutdown\r\n",
+        "SERVER_ERROR: shutdown not enabled\r\n",
+        "ERROR: shutdown not enabled\r\n",
+    ),
 ];
 
 const STORAGE: &[Row] = &[
@@ -61,9 +65,14 @@ const STORAGE: &[Row] = &[
         "cas <k> 0 0 1 1\r\na\r\nset <k> 0 0 1\r\nb\r\ncas <k> 0 0 1 0\r\nc\r\ncas <k> 0 0 1 18446744073709551615\r\nd\r\nget <k>\r\n",
         "NOT_FOUND\r\nSTORED\r\nEXISTS\r\nEXISTS\r\nVALUE <k> 0 1\r\nb\r\nEND\r\n",
     ),
-    row("set <k> 0 0 2\r\nfour\r\nget <k>\r\n", "CLIENT_ERROR bad data chunk\r\nERROR\r\nEND\r\n"),
-    row(
+    changed(
+        "set <k> 0 0 2\r\nfour\r\nget <k>\r\n",
+        "CLIENT_ERROR bad data chunk\r\nCLIENT_ERROR bad command line format\r\nEND\r\n",
+        "CLIENT_ERROR bad data chunk\r\nERROR\r\nEND\r\n",
+    ),
+    changed(
         "set <k> 0 0 1\r\na\r\nset <k> 0 0 2\r\nfour\r\nget <k>\r\n",
+        "STORED\r\nCLIENT_ERROR bad data chunk\r\nCLIENT_ERROR bad command line format\r\nVALUE <k> 0 1\r\na\r\nEND\r\n",
         "STORED\r\nCLIENT_ERROR bad data chunk\r\nERROR\r\nVALUE <k> 0 1\r\na\r\nEND\r\n",
     ),
     row("set <k> 0 0 x\r\n", BAD),
