@@ -124,6 +124,35 @@ impl Draft {
         self.value_len - self.filled
     }
 
+    /// Slab class of the item to be: of its chunk, or of its head if it is chained.
+    #[inline]
+    #[must_use]
+    pub fn class(&self) -> u8 {
+        self.local.store.slabs.class_of(&self.local.store.arena, self.head)
+    }
+
+    /// Sets the second of death (0: never).
+    pub fn set_deadline(&mut self, deadline: u32) {
+        // Relaxed, here and in `set`: no one else sees the header before the draft is linked, and that publishes it.
+        self.local.store.arena.header(self.head).deadline.store(deadline, Ordering::Relaxed);
+    }
+
+    /// The item is stale from the beginning, or not.
+    pub fn set_stale(&mut self, stale: bool) {
+        self.set(Shape::STALE, stale);
+    }
+
+    /// A recache win of the item has been handed out from the beginning, or not.
+    pub fn set_won(&mut self, won: bool) {
+        self.set(Shape::WON, won);
+    }
+
+    fn set(&mut self, fact: u32, to: bool) {
+        let shape = &self.local.store.arena.header(self.head).shape;
+        let others = shape.load(Ordering::Relaxed) & !fact;
+        shape.store(if to { others | fact } else { others }, Ordering::Relaxed);
+    }
+
     /// Appends bytes of the value.
     ///
     /// # Errors

@@ -320,6 +320,11 @@ impl Local {
         self.store.counters.add(self.slot, class, count, by);
     }
 
+    #[inline]
+    pub(crate) fn count_items(&self, class: ClassId, items: i64, bytes: i64) {
+        self.store.counters.add_items(self.slot, class, items, bytes);
+    }
+
     pub(crate) fn set_count(&self, class: ClassId, count: Count, to: u64) {
         self.store.counters.set(self.slot, class, count, to);
     }

@@ -4,7 +4,8 @@
 //! start, so it never moves and an index into it stays valid for the life of the store; the kernel gives it
 //! memory page by page as it is first touched. What is given back (`release`) reads as zero afterwards.
 //!
-//! Under loom a region is an ordinary vector, because loom's atomics are not plain memory.
+//! Under loom a region is an ordinary vector, because loom's atomics are not plain memory; under Miri, which knows no
+//! system calls, it is zeroed memory of the heap.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::io;
@@ -25,10 +26,107 @@ unsafe impl Zeroed for crate::sync::AtomicU64 {}
 // SAFETY: made of atomic integers alone.
 unsafe impl Zeroed for crate::table::Bucket {}
 
+/// The system's part: address space, and the memory under it.
+#[cfg(not(any(loom, miri)))]
+mod system {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    use std::io;
+
+    /// Reserves `bytes` of zeros at an address of the system's choice.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal.
+    pub(super) fn reserve(bytes: usize) -> io::Result<*mut u8> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        Ok(base.cast())
+    }
+
+    /// Makes the range read as zero and hold no memory.
+    ///
+    /// # Safety
+    ///
+    /// The range lies within what `reserve` gave, and no one's values are in it.
+    pub(super) unsafe fn release(from: *mut u8, bytes: usize) {
+        // SAFETY: by the caller, inside our own mapping; a refusal leaves the values there.
+        let _ = unsafe { madvise(from.cast(), bytes, Advice::LinuxDontNeed) };
+    }
+
+    /// Asks for huge pages under the range.
+    ///
+    /// # Safety
+    ///
+    /// The range lies within what `reserve` gave.
+    pub(super) unsafe fn prefer_huge_pages(from: *mut u8, bytes: usize) {
+        // SAFETY: by the caller, inside our own mapping, whose contents do not change.
+        let _ = unsafe { madvise(from.cast(), bytes, Advice::LinuxHugepage) };
+    }
+
+    /// Gives back what `reserve` gave.
+    ///
+    /// # Safety
+    ///
+    /// The whole of it, once, and no reference into it is left.
+    pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
+        // SAFETY: by the caller, exactly our own mapping.
+        let _ = unsafe { munmap(base.cast(), bytes) };
+    }
+}
+
+/// The same of the heap.
+#[cfg(miri)]
+mod system {
+    use crate::sync::{AtomicU32, Ordering};
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::io;
+
+    const ALIGNMENT: usize = 4096;
+
+    fn layout(bytes: usize) -> io::Result<Layout> {
+        Layout::from_size_align(bytes, ALIGNMENT)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+    }
+
+    pub(super) fn reserve(bytes: usize) -> io::Result<*mut u8> {
+        // SAFETY: `Region::reserve` asks for no empty region.
+        Ok(unsafe { alloc_zeroed(layout(bytes)?) })
+    }
+
+    /// # Safety
+    ///
+    /// The range lies within what `reserve` gave, in words of four bytes, and no one's values are in it.
+    pub(super) unsafe fn release(from: *mut u8, bytes: usize) {
+        for at in (0..bytes).step_by(size_of::<AtomicU32>()) {
+            // SAFETY: inside the range.
+            let word = unsafe { from.add(at) };
+            // SAFETY: aligned; headers may be read by anyone as atomics, so zeros are written as atomics too. Reading
+            // a value at the same time would be a race, and be reported.
+            unsafe { &*word.cast::<AtomicU32>() }.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// None is needed: it does nothing.
+    pub(super) unsafe fn prefer_huge_pages(_from: *mut u8, _bytes: usize) {}
+
+    /// # Safety
+    ///
+    /// All of what `reserve` gave, once, and no reference into it is left.
+    pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
+        if let Ok(layout) = layout(bytes) {
+            // SAFETY: by the caller, exactly what `reserve` allocated with this layout.
+            unsafe { dealloc(base, layout) };
+        }
+    }
+}
+
 #[cfg(not(loom))]
 mod mapped {
-    use super::{Zeroed, io};
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    use super::{Zeroed, io, system};
     use std::marker::PhantomData;
     use std::ptr::NonNull;
 
@@ -56,10 +154,7 @@ mod mapped {
                 .checked_mul(size_of::<T>())
                 .filter(|&bytes| bytes > 0)
                 .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
-            let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+            let base = system::reserve(bytes)?;
             let base = NonNull::new(base.cast::<T>())
                 .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
             Ok(Self { base, len, owns: PhantomData })
@@ -69,20 +164,27 @@ mod mapped {
         ///
         /// The caller must own these values in the store's terms: no one may be reading them.
         pub(crate) fn release(&self, start: usize, len: usize) {
-            self.advise(start, len, Advice::LinuxDontNeed);
+            assert!(start + len <= self.len, "range outside of the region");
+            // SAFETY: `start <= self.len`, so the pointer stays inside the mapping or at its end.
+            let from = unsafe { self.base.as_ptr().add(start) };
+            // SAFETY: the range lies inside the mapping, and zero bytes are valid for `T: Zeroed`.
+            unsafe { system::release(from.cast(), len * size_of::<T>()) };
         }
 
         /// Asks for huge pages under the whole region (`-L`). A refusal changes nothing but speed.
         pub(crate) fn prefer_huge_pages(&self) {
-            self.advise(0, self.len, Advice::LinuxHugepage);
+            // SAFETY: exactly the mapping.
+            unsafe { system::prefer_huge_pages(self.base.as_ptr().cast(), self.bytes()) };
         }
 
-        fn advise(&self, start: usize, len: usize, advice: Advice) {
-            assert!(start + len <= self.len, "range outside of the region");
-            // SAFETY: `start <= self.len`, so the pointer stays inside the mapping or at its end.
-            let from = unsafe { self.base.as_ptr().add(start) };
-            // SAFETY: the range lies inside our own mapping, and zero bytes are valid for `T: Zeroed`.
-            let _ = unsafe { madvise(from.cast(), len * size_of::<T>(), advice) };
+        fn bytes(&self) -> usize {
+            self.len * size_of::<T>()
+        }
+
+        /// Number of values.
+        #[inline]
+        pub(crate) fn len(&self) -> usize {
+            self.len
         }
 
         /// The values as a slice.
@@ -100,7 +202,7 @@ mod mapped {
     impl<T: Zeroed> Drop for Region<T> {
         fn drop(&mut self) {
             // SAFETY: the mapping was made by `reserve` with this length and no reference outlives `self`.
-            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len * size_of::<T>()) };
+            unsafe { system::unmap(self.base.as_ptr().cast(), self.bytes()) };
         }
     }
 }

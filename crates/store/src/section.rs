@@ -248,8 +248,7 @@ impl Local {
             0
         };
         let bytes = shape.key_at() + shape.key_len() + shape.inline_len() + value as usize;
-        self.count(class, Count::Items, sign);
-        self.count(class, Count::Bytes, sign * i64::try_from(bytes).unwrap_or(0));
+        self.count_items(class, sign, sign * i64::try_from(bytes).unwrap_or(0));
     }
 
     /// Takes an item that has left the table out of its bag and retires it. Under the key's stripe.

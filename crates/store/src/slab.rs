@@ -24,6 +24,8 @@ const HEAD_BYTES: usize = 296;
 #[derive(Debug)]
 pub(crate) struct Slabs {
     classes: Vec<Class>,
+    /// The class for each size in steps of eight bytes.
+    class_by_size: Vec<ClassId>,
     /// Class of each page, zero for none.
     page_class: Vec<AtomicU32>,
     pages: Mutex<FreePages>,
@@ -82,6 +84,7 @@ impl Slabs {
         let mut sizes = chunk_sizes(config, page, layout.unit);
         sizes.push(HEAD_BYTES.next_multiple_of(layout.unit));
         Self {
+            class_by_size: class_by_size(&sizes[..sizes.len() - 1]),
             classes: sizes.iter().map(|&bytes| Class::new(bytes, page / bytes)).collect(),
             page_class: (0..layout.pages_max).map(|_| AtomicU32::new(0)).collect(),
             pages: Mutex::new(FreePages {
@@ -116,9 +119,7 @@ impl Slabs {
 
     /// The smallest class whose chunks hold `bytes`; `None` if only a chain does.
     pub(crate) fn class_for(&self, bytes: usize) -> Option<ClassId> {
-        let plain = &self.classes[..self.classes.len() - 1];
-        let index = plain.partition_point(|class| class.chunk_bytes < bytes);
-        (index < plain.len()).then(|| u8::try_from(index + 1).unwrap_or(u8::MAX))
+        self.class_by_size.get(bytes.div_ceil(SIZE_STEP)).copied()
     }
 
     /// The class of the page that holds `chunk`.
@@ -375,6 +376,17 @@ fn links(previous: ChunkRef, next: ChunkRef) -> u64 {
 fn free_links(arena: &Arena, chunk: ChunkRef) -> (ChunkRef, ChunkRef) {
     let links = arena.header(chunk).cas.load(Ordering::Relaxed);
     ((links >> 32) as u32, (links & 0xffff_ffff) as u32)
+}
+
+/// Granularity of `class_by_size`; chunk sizes are multiples of it.
+const SIZE_STEP: usize = 8;
+
+/// The smallest class (from 1) whose chunks hold each multiple of `SIZE_STEP`.
+fn class_by_size(sizes: &[usize]) -> Vec<ClassId> {
+    let class_for = |bytes: usize| sizes.partition_point(|&size| size < bytes) + 1;
+    (0..=CHUNK_BYTES_MAX / SIZE_STEP)
+        .map(|step| u8::try_from(class_for(step * SIZE_STEP)).unwrap_or(u8::MAX))
+        .collect()
 }
 
 /// Chunk sizes from the smallest to `CHUNK_BYTES_MAX`, each a multiple of `unit`; at most 253 of them.

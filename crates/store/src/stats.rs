@@ -60,8 +60,17 @@ impl Counters {
     /// Adds to a counter of the calling participant; `by` may be negative for gauges.
     #[inline]
     pub(crate) fn add(&self, participant: usize, class: u8, count: Count, by: i64) {
-        let cell = &self.participants[participant][index(class, count)];
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
+        add(&self.participants[participant][index(class, count)], by);
+    }
+
+    /// Adds to both gauges of the calling participant.
+    #[inline]
+    pub(crate) fn add_items(&self, participant: usize, class: u8, items: i64, bytes: i64) {
+        let first = index(class, Count::Items);
+        if let [of_items, of_bytes] = &self.participants[participant][first..first + 2] {
+            add(of_items, items);
+            add(of_bytes, bytes);
+        }
     }
 
     /// Sets a counter of the calling participant.
@@ -96,6 +105,13 @@ impl Counters {
         }
     }
 }
+
+#[inline]
+fn add(cell: &AtomicU64, by: i64) {
+    cell.store(cell.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
+}
+
+const _: () = assert!(Count::Bytes as usize == Count::Items as usize + 1);
 
 fn index(class: u8, count: Count) -> usize {
     usize::from(class) * COUNTS + count as usize

@@ -4,6 +4,10 @@
 //! Normally these are `std`'s atomics and `parking_lot`'s mutex; under `--cfg loom` they are
 //! loom's, with the same shapes. Store-load order is written as `fence(SeqCst)` everywhere, never
 //! as a SeqCst access: loom treats those accesses as AcqRel but supports the fence.
+//!
+//! ThreadSanitizer knows no fences, and would report what they order as races. Under `--cfg holdall_tsan` a
+//! SeqCst fence is also an exchange on one global atomic: all of them are then ordered as it sees it. That hides
+//! no race but one between threads whose only order is that both passed such a fence.
 
 pub(crate) use std::sync::atomic::Ordering;
 
@@ -11,9 +15,19 @@ pub(crate) use std::sync::atomic::Ordering;
 mod real {
     pub(crate) use parking_lot::{Mutex, MutexGuard};
     pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::atomic::{
-        AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, fence,
-    };
+    #[cfg(not(holdall_tsan))]
+    pub(crate) use std::sync::atomic::fence;
+    pub(crate) use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+
+    /// The fence, visible to ThreadSanitizer; see the header.
+    #[cfg(holdall_tsan)]
+    pub(crate) fn fence(order: super::Ordering) {
+        static FENCES: AtomicU64 = AtomicU64::new(0);
+        if order == super::Ordering::SeqCst {
+            FENCES.fetch_add(1, order);
+        }
+        std::sync::atomic::fence(order);
+    }
 }
 
 #[cfg(loom)]

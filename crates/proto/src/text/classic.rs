@@ -53,7 +53,10 @@ pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf)
     let (command, arguments) = line.split_at_checked(end).unwrap_or_default();
     let words = Words::new(arguments);
     match command {
-        b"set" => store(StoreMode::Set, false, words, consumed),
+        b"set" => match plain_set(arguments) {
+            Some(store) => request(Request::Store(store), consumed),
+            None => store(StoreMode::Set, false, words, consumed),
+        },
         b"mg" | b"ms" | b"md" | b"ma" | b"me" | b"mn" => {
             meta::parse(command, words, consumed, key_buf)
         }
@@ -118,8 +121,44 @@ fn noreply(words: Words<'_>) -> (Words<'_>, bool) {
     }
 }
 
+/// Reads the arguments of a `set` as nearly all clients write them: a key and three short numbers, one space before each.
+/// `None` for any other form, which is for [`store`] to judge.
+#[inline]
+fn plain_set(arguments: &[u8]) -> Option<Store<'_>> {
+    let words = arguments.strip_prefix(b" ")?;
+    let (key, rest) = words.split_at_checked(memchr::memchr(b' ', words)?)?;
+    let (flags, rest) = short_number(rest)?;
+    let (exptime, rest) = short_number(rest)?;
+    let (len, rest) = short_number(rest)?;
+    let plain = rest.is_empty() && (1..=KEY_BYTES_MAX).contains(&key.len());
+    plain.then_some(Store {
+        mode: StoreMode::Set,
+        key,
+        flags,
+        exptime: i64::from(exptime),
+        len,
+        cas: None,
+        noreply: false,
+    })
+}
+
+/// A number of one to nine digits after one space, and what follows it.
+#[inline]
+fn short_number(text: &[u8]) -> Option<(u32, &[u8])> {
+    let [b' ', rest @ ..] = text else { return None };
+    let (mut number, mut rest, mut digits) = (0, rest, 0);
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        if digits == 9 {
+            return None;
+        }
+        number = number * 10 + u32::from(digit - b'0');
+        (rest, digits) = (after, digits + 1);
+    }
+    (digits > 0).then_some((number, rest))
+}
+
 fn store(mode: StoreMode, compares: bool, mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
-    let (_, noreply) = noreply(words);
+    let all = words;
     let (Some(key), Some(flags), Some(exptime), Some(len)) =
         (words.next(), words.next(), words.next(), words.next())
     else {
@@ -129,6 +168,8 @@ fn store(mode: StoreMode, compares: bool, mut words: Words<'_>, consumed: usize)
     if compares && unique.is_none() {
         return bad(Error::Format, consumed);
     }
+    // With nothing after the numbers, the last word can be noreply only if one of them is none.
+    let noreply = (!words.is_empty() || unique.is_some()) && self::noreply(all).1;
     let Some(len) = value_len(len) else {
         return bad(Error::Format, consumed);
     };
@@ -209,4 +250,38 @@ fn flush_all(words: Words<'_>, consumed: usize) -> Parsed<'_> {
 fn admin(command: AdminCommand, words: Words<'_>, consumed: usize) -> Parsed<'_> {
     let (words, noreply) = noreply(words);
     request(Request::Admin(Admin { command, words, noreply }), consumed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The short way must answer as the long way does, wherever it answers.
+    #[test]
+    fn a_plain_set_is_read_the_same_both_ways() {
+        let lines: [&[u8]; 12] = [
+            b" k 0 0 1",
+            b" k 999999999 999999999 999999999",
+            b" k 9999999999 0 1",
+            b" k 0 4294967296 1",
+            b" k 0 0 1 noreply",
+            b" k  0 0 1",
+            b" k 0 0 1 ",
+            b" k -1 0 1",
+            b" k 0 0",
+            b" k 00 007 01",
+            b"  0 0 1",
+            b" k 0 0 ",
+        ];
+        for line in lines {
+            if let Some(plain) = plain_set(line) {
+                let long = store(StoreMode::Set, false, Words::new(line), 9);
+                assert_eq!(request(Request::Store(plain), 9), long, "{}", line.escape_ascii());
+            }
+        }
+        assert!(plain_set(lines[0]).is_some() && plain_set(lines[1]).is_some());
+        assert!(plain_set(lines[9]).is_some());
+        assert!(plain_set(lines[2]).is_none() && plain_set(lines[4]).is_none());
+        assert_eq!(plain_set(&[b" ", &[b'k'; 251][..], b" 0 0 1"].concat()), None);
+    }
 }

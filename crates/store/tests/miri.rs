@@ -1,0 +1,307 @@
+//! Small scenarios for Miri, which also run natively: every kind of access to chunk memory, and readers against overwriting,
+//! evicting and moving pages, in stores of one megabyte.
+//!
+//! `cargo xtask miri` runs them for several seeds of Miri's scheduler. What they are after is undefined behaviour: a value
+//! written while a reader may still have it, a reference outside of its chunk. Miri is some hundred times slower than the
+//! processor, so the counts are small; values are large where memory is to run out.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+use std::sync::Arc;
+use store::{
+    Applied, Change, Cleaner, Config, Liveness, NewItem, Participant, Policy, Store, WalkCursor,
+};
+
+/// Long values that are inline all the same.
+const LONG: usize = 4000;
+/// Values that are chained.
+const CHAINED: usize = 40_000;
+/// Long values that a store of one megabyte surely cannot hold all.
+const TOO_MANY: u32 = 260;
+
+fn store_with(policy: Policy) -> Arc<Store> {
+    let config = Config {
+        memory_bytes: 1 << 20,
+        item_bytes_max: 1 << 18,
+        growth_factor: 1.5,
+        policy,
+        stripes: 4,
+        participants_max: 4,
+        seed: 1,
+        ..Config::default()
+    };
+    Store::new(config).unwrap()
+}
+
+fn set(me: &Participant, key: &[u8], value: &[u8]) {
+    set_until(me, key, value, 0);
+}
+
+fn set_until(me: &Participant, key: &[u8], value: &[u8], deadline: u32) {
+    let new = NewItem { key, flags: 7, deadline, value_len: value.len(), base64_key: false };
+    let mut draft = me.draft(new).expect("something is always evictable");
+    for part in value.chunks(7001) {
+        draft.push(part).expect("something is always evictable");
+    }
+    let hash = me.store().hash(key);
+    let applied = me.section().update(hash, key, |_| Change::Put { draft, cas: None });
+    assert!(matches!(applied, Applied::Stored { .. }));
+}
+
+/// The value as one piece, copied while the section is open.
+fn get(me: &Participant, key: &[u8]) -> Option<Vec<u8>> {
+    let section = me.section();
+    let hash = me.store().hash(key);
+    section.prefetch_bucket(hash);
+    section.prefetch_item(hash);
+    section.prefetch_replaced(hash);
+    let item = section.find(hash, key)?;
+    if item.liveness() != Liveness::Live {
+        return None;
+    }
+    item.touch();
+    assert_eq!((item.key(), item.flags()), (key, 7));
+    let mut value = Vec::with_capacity(item.value_len());
+    item.for_each_piece(|piece| value.extend_from_slice(piece));
+    assert_eq!(value.len(), item.value_len());
+    Some(value)
+}
+
+fn delete(me: &Participant, key: &[u8]) -> bool {
+    me.section().update(me.store().hash(key), key, |_| Change::Remove) == Applied::Removed
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key-{number}").into_bytes()
+}
+
+/// All bytes of a value are alike, so that a torn one shows.
+fn assert_whole(value: &[u8]) {
+    assert!(value.iter().all(|&byte| byte == value[0]), "a torn value");
+}
+
+#[test]
+fn one_key_through_all_its_changes() {
+    let store = store_with(Policy::Bag);
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    for len in [0, 1, 63, 1000, 16_000, 16_384, CHAINED] {
+        set(&me, b"k", &vec![b'v'; len]);
+        assert_eq!(get(&me, b"k").unwrap(), vec![b'v'; len], "{len} bytes");
+        me.quiesce();
+    }
+    me.section().update(store.hash(b"k"), b"k", |item| {
+        let item = item.unwrap();
+        item.set_deadline(5);
+        item.set_cas(item.next_cas());
+        item.set_stale(true);
+        item.set_won(true);
+        Change::Keep
+    });
+    assert!(me.section().find(store.hash(b"k"), b"k").unwrap().is_stale());
+    me.begin_turn(5);
+    assert_eq!(get(&me, b"k"), None);
+    assert!(delete(&me, b"k"));
+    assert!(!delete(&me, b"k"));
+    me.rest();
+    assert_eq!(store.stats().items, 0);
+}
+
+#[test]
+fn a_draft_given_up_halfway_returns_its_pieces() {
+    let store = store_with(Policy::Bag);
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    for _ in 0..40 {
+        let new =
+            NewItem { key: b"k", flags: 0, deadline: 0, value_len: 100_000, base64_key: true };
+        let mut draft = me.draft(new).unwrap();
+        draft.push(&[b'x'; 70_000]).unwrap();
+    }
+    assert_eq!(store.class_stats(1).iter().map(|class| class.chunks_used).sum::<u64>(), 0);
+}
+
+#[test]
+fn evictions_page_steals_and_chains_under_both_policies() {
+    for policy in [Policy::Bag, Policy::Lru] {
+        let store = store_with(policy);
+        let me = store.join().unwrap();
+        let mut cleaner = Cleaner::new(&store).unwrap();
+        me.begin_turn(1);
+        for number in 0..TOO_MANY {
+            set(&me, &key(number), &[b'v'; LONG]);
+            get(&me, &key(number / 2));
+        }
+        assert!(store.stats().evictions > 0);
+        me.rest();
+        cleaner.step(2, 100);
+        me.begin_turn(2);
+        for number in 0..6 {
+            set(&me, &key(1000 + number), &[b'l'; CHAINED]);
+            assert_eq!(get(&me, &key(1000 + number)).unwrap(), [b'l'; CHAINED]);
+        }
+        for number in 0..40 {
+            set(&me, &key(2000 + number), &[b's'; 100]);
+        }
+        assert!(store.stats().slabs_moved > 0, "no page changed hands");
+    }
+}
+
+#[test]
+fn a_smaller_limit_gives_pages_back() {
+    let store = store_with(Policy::Bag);
+    let me = store.join().unwrap();
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    me.begin_turn(1);
+    for number in 0..150 {
+        set(&me, &key(number), &[b'v'; LONG]);
+    }
+    me.rest();
+    store.charge_buffers(400 << 10);
+    for _ in 0..20 {
+        cleaner.step(1, 100);
+    }
+    let memory = store.memory();
+    assert!(memory.arena + memory.index + memory.bags + memory.buffers <= memory.limit);
+    store.charge_buffers(-(400 << 10));
+    me.begin_turn(2);
+    for number in 0..150 {
+        set(&me, &key(number), &[b'w'; LONG]);
+    }
+}
+
+#[test]
+fn flush_expiry_and_a_walk() {
+    let store = store_with(Policy::Bag);
+    let me = store.join().unwrap();
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    me.begin_turn(1);
+    (0..80).for_each(|number| set_until(&me, &key(number), b"value", number % 2 * 3));
+    me.rest();
+    for _ in 0..6 {
+        cleaner.step(4, 100);
+    }
+    me.begin_turn(4);
+    let mut seen = 0;
+    let mut cursor = WalkCursor::default();
+    while me.walk(&mut cursor, 8, |item| seen += usize::from(item.liveness() == Liveness::Live)) {}
+    assert_eq!(seen, 40);
+    me.flush();
+    set(&me, b"after", b"alive");
+    assert_eq!((get(&me, b"key-2"), get(&me, b"after").unwrap()), (None, b"alive".to_vec()));
+    me.rest();
+    for _ in 0..20 {
+        cleaner.step(4, 1000);
+    }
+    assert_eq!(store.stats().items, 1);
+}
+
+#[test]
+fn a_pin_outlives_its_item() {
+    let store = store_with(Policy::Bag);
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    set(&me, b"pinned", &[b'p'; CHAINED]);
+    let pin = me.section().find(store.hash(b"pinned"), b"pinned").unwrap().pin().unwrap();
+    delete(&me, b"pinned");
+    me.quiesce();
+    for number in 0..30 {
+        set(&me, &key(number), &[b'o'; CHAINED]);
+        me.quiesce();
+    }
+    let mut got = Vec::new();
+    while got.len() < pin.value_len() {
+        got.extend_from_slice(pin.bytes_at(got.len()));
+    }
+    assert!(got == [b'p'; CHAINED], "a pinned value changed");
+    drop(pin);
+    me.quiesce();
+    drop(me);
+    assert!(store.join().is_some());
+}
+
+/// The table doubles under a reader.
+#[test]
+fn a_reader_against_growth() {
+    let store = store_with(Policy::Bag);
+    let writer = {
+        let store = Arc::clone(&store);
+        std::thread::spawn(move || {
+            let me = store.join().unwrap();
+            for number in 0..300 {
+                me.begin_turn(1);
+                set(&me, &key(number), b"v");
+            }
+        })
+    };
+    let me = store.join().unwrap();
+    let mut next = 0;
+    while next < 300 {
+        me.begin_turn(1);
+        if let Some(value) = get(&me, &key(next)) {
+            assert_eq!(value, b"v");
+            next += 10;
+        } else {
+            std::thread::yield_now();
+        }
+        me.quiesce();
+    }
+    writer.join().unwrap();
+}
+
+/// Readers, who also pin, while one thread overwrites two keys and another evicts everything.
+#[test]
+fn readers_against_overwriting_and_evicting() {
+    let store = store_with(Policy::Bag);
+    let work = |job: fn(&Participant, u32), rounds: u32| {
+        let store = Arc::clone(&store);
+        std::thread::spawn(move || {
+            let me = store.join().unwrap();
+            for round in 0..rounds {
+                me.begin_turn(1);
+                job(&me, round);
+                me.quiesce();
+                if round % 16 == 15 {
+                    me.rest();
+                }
+            }
+        })
+    };
+    let overwrite = |me: &Participant, round: u32| {
+        let byte = b'a' + u8::try_from(round % 26).unwrap();
+        let long = if round.is_multiple_of(8) { CHAINED } else { LONG };
+        set(me, &key(round % 2), &vec![byte; if round % 3 == 0 { long } else { 50 }]);
+        if round % 10 == 9 {
+            delete(me, &key(0));
+        }
+    };
+    let evict = |me: &Participant, round: u32| {
+        // Two sizes, so that pages change hands.
+        let len = if round / 64 % 2 == 0 { LONG } else { 9000 };
+        set(me, &key(10 + round % 3), &vec![b'e'; len]);
+        set(me, &key(100 + round), &vec![b'e'; len]);
+    };
+    let threads = [work(overwrite, 120), work(evict, TOO_MANY)];
+    let me = store.join().unwrap();
+    let mut pins = Vec::new();
+    for round in 0..300u32 {
+        me.begin_turn(1);
+        let key = key([0, 1, 10, 11][(round % 4) as usize]);
+        let section = me.section();
+        if let Some(item) = section.find(store.hash(&key), &key) {
+            item.touch();
+            // The section is kept while others go on.
+            std::thread::yield_now();
+            item.for_each_piece(assert_whole);
+            pins.extend(item.pin());
+        }
+        drop(section);
+        me.quiesce();
+        for pin in pins.drain(..) {
+            std::thread::yield_now();
+            assert_whole(pin.bytes_at(0));
+            assert_whole(pin.bytes_at(pin.value_len() - 1));
+        }
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(store.stats().evictions > 0);
+}
