@@ -11,8 +11,11 @@ use store::{Applied, Change, Draft, DraftError, Item, Liveness, Pin};
 
 use crate::mutate::{Condition, Mode, NewValue, Stored, Verdict};
 use crate::retrieve::remove_dead;
-use crate::stats::Counter;
+use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, live};
+
+/// The class under which a value is counted that got no memory.
+const NO_CLASS: u8 = 0;
 
 /// The present value as it was seen, with what must not have changed when the new item is linked.
 struct Seen {
@@ -81,10 +84,12 @@ impl Worker {
         condition: &Condition,
         bytes: &[u8],
     ) -> Stored {
-        self.count(Counter::CmdSet);
         loop {
             let attempt = match self.look(key, condition) {
-                Look::Ended(verdict) => return Stored::refused(verdict),
+                Look::Ended(verdict) => {
+                    self.count_class(NO_CLASS, ClassCounter::CmdSet);
+                    return Stored::refused(verdict);
+                }
                 Look::Found(seen) => self.extend(key, &seen, condition, bytes),
                 Look::Vivify(deadline) => {
                     let new = NewValue { deadline, value_len: bytes.len(), ..*new };
@@ -94,7 +99,10 @@ impl Worker {
             match attempt {
                 Ok(Some(stored)) => return stored,
                 Ok(None) => {}
-                Err(error) => return Stored::refused(self.refused(error)),
+                Err(error) => {
+                    self.count_class(NO_CLASS, ClassCounter::CmdSet);
+                    return Stored::refused(self.refused(error));
+                }
             }
         }
     }
@@ -178,6 +186,7 @@ impl Worker {
         value_len: usize,
         holds: impl FnOnce(Option<&Item<'_>>) -> bool,
     ) -> Result<Option<Stored>, DraftError> {
+        let class = draft.class();
         let mut draft = Some(draft);
         let section = self.section();
         let applied = section.update(key.hash, key.bytes, |present| {
@@ -190,6 +199,7 @@ impl Worker {
         });
         match applied {
             Applied::Stored { cas } => {
+                self.count_class(class, ClassCounter::CmdSet);
                 Ok(Some(Stored { verdict: Verdict::Stored, cas: self.shown_cas(cas), value_len }))
             }
             Applied::OutOfMemory => Err(DraftError::OutOfMemory),

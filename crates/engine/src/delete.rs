@@ -2,8 +2,7 @@
 
 use store::{Applied, Change, Draft, DraftError, Item};
 
-use crate::exptime::DEAD;
-use crate::mutate::{Marks, NewValue};
+use crate::mutate::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, live};
@@ -46,10 +45,13 @@ impl Worker {
     pub fn delete(&self, key: Key<'_>, how: &Delete) -> Deleted {
         let mut draft = None;
         if let Some(flags) = how.empty_flags {
-            let deadline = if how.invalidate { DEAD } else { how.deadline.unwrap_or(0) };
+            let deadline = how.deadline.unwrap_or(0);
             let new = NewValue { flags, deadline, value_len: 0, base64_key: how.base64_key };
             match self.reserve(key, &new) {
-                Ok(reserved) => draft = Some(reserved),
+                Ok(mut reserved) => {
+                    reserved.set_stale(how.invalidate);
+                    draft = Some(reserved);
+                }
                 Err(error) => {
                     self.refused(error);
                     return Deleted::OutOfMemory;
@@ -80,13 +82,7 @@ impl Worker {
             Change::Remove
         });
         match applied {
-            Applied::Stored { cas } => {
-                if how.invalidate {
-                    let deadline = how.deadline.unwrap_or(0);
-                    self.wake(&section, key, cas, Marks { deadline, stale: true, won: false });
-                }
-                Deleted::Done { cas: self.shown_cas(cas) }
-            }
+            Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas) },
             Applied::OutOfMemory => {
                 self.refused(DraftError::OutOfMemory);
                 Deleted::OutOfMemory

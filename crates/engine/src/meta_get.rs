@@ -5,8 +5,7 @@
 
 use store::{Applied, Change, DraftError, Item, Liveness, Section};
 
-use crate::exptime::DEAD;
-use crate::mutate::{Marks, NewValue};
+use crate::mutate::NewValue;
 use crate::retrieve::Miss;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, is_same, live};
@@ -125,12 +124,13 @@ impl Worker {
                     return Ok(visit(&hit));
                 }
             }
-            let new =
-                NewValue { flags: 0, deadline: DEAD, value_len: 0, base64_key: how.base64_key };
+            let new = NewValue { flags: 0, deadline, value_len: 0, base64_key: how.base64_key };
             let reserved = self.reserve(key, &new);
-            let mut draft = Some(reserved.inspect_err(|&error| {
+            let mut draft = reserved.inspect_err(|&error| {
                 self.refused(error);
-            })?);
+            })?;
+            draft.set_won(true);
+            let mut draft = Some(draft);
             let section = self.section();
             let applied = section.update(key.hash, key.bytes, |present| {
                 match draft.take_if(|_| live(present).is_none()) {
@@ -146,10 +146,6 @@ impl Worker {
                 }
                 Applied::Kept | Applied::Removed => continue,
             };
-            let marks = Marks { deadline, stale: false, won: true };
-            if !self.wake(&section, key, cas, marks) {
-                continue;
-            }
             if let Some(item) = section.find(key.hash, key.bytes).filter(|item| item.cas() == cas) {
                 let hit = MetaHit { is_winner: true, is_won: false, ..MetaHit::of(item) };
                 self.count_meta_hit(&hit, how);

@@ -3,19 +3,12 @@
 //! A value is received into a draft, which is then linked under a condition:
 //!
 //! ```text
-//!     draft(key, new, condition) -> push bytes, as they come -> store(key, new, condition, draft)
+//!     draft(key, new) -> push bytes, as they come -> store(key, new, condition, draft)
 //!        \ refused: the old value goes, where the command is a set
 //! ```
-//!
-//! # Items that arrive marked
-//!
-//! A draft cannot carry meta's stale and won marks: they are set on a linked item. So that nobody sees the item without
-//! them, it is linked with a deadline in the past, a miss to everybody, and then given marks and deadline in one update
-//! ([`Worker::wake`]). A reader in between sees a miss, which in a cache is always a possible answer.
 
-use store::{Applied, Change, Draft, DraftError, Item, Liveness, Section};
+use store::{Applied, Change, Draft, DraftError, Item};
 
-use crate::exptime::DEAD;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, live};
@@ -55,10 +48,6 @@ impl Condition {
     #[must_use]
     pub const fn of(mode: Mode) -> Self {
         Self { mode, compare: None, invalidate: false, cas: None, vivify_deadline: None }
-    }
-
-    fn may_mark(&self) -> bool {
-        self.invalidate && self.compare.is_some()
     }
 }
 
@@ -118,29 +107,15 @@ impl From<DraftError> for Verdict {
     }
 }
 
-/// What an item that arrived dead is given when it wakes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Marks {
-    pub(crate) deadline: u32,
-    pub(crate) stale: bool,
-    pub(crate) won: bool,
-}
-
 impl Worker {
-    /// Memory for a value that is to be stored under `condition`. No section may be open.
+    /// Memory for a value that is to be stored. No section may be open.
     ///
     /// # Errors
     ///
     /// When it is too large or nothing can be evicted; counted. The caller follows with [`Self::drop_stale`] where the
     /// protocol asks for it, and swallows the value.
-    pub fn draft(
-        &self,
-        key: Key<'_>,
-        new: &NewValue,
-        condition: &Condition,
-    ) -> Result<Draft, Verdict> {
-        let deadline = if condition.may_mark() { DEAD } else { new.deadline };
-        self.reserve(key, &NewValue { deadline, ..*new }).map_err(|error| self.refused(error))
+    pub fn draft(&self, key: Key<'_>, new: &NewValue) -> Result<Draft, Verdict> {
+        self.reserve(key, new).map_err(|error| self.refused(error))
     }
 
     /// Counts a refused reservation.
@@ -160,7 +135,7 @@ impl Worker {
         });
     }
 
-    /// Links a complete draft of `key` if `condition` holds. `new` and `condition` are those it was drafted with.
+    /// Links a complete draft of `key` if `condition` holds. `new` is what it was drafted with.
     pub fn store(
         &self,
         key: Key<'_>,
@@ -168,14 +143,13 @@ impl Worker {
         condition: &Condition,
         draft: Draft,
     ) -> Stored {
-        self.count(Counter::CmdSet);
+        self.count_class(draft.class(), ClassCounter::CmdSet);
         let section = self.section();
         let mut verdict = Verdict::Stored;
-        let mut marks = Marks { deadline: new.deadline, ..Marks::default() };
         // The draft is taken out of here only to be linked: an unwanted one is dropped outside the key's lock.
         let mut draft = Some(draft);
         let applied = section.update(key.hash, key.bytes, |present| {
-            verdict = self.judge(present, condition, &mut marks);
+            verdict = self.judge(present, condition, draft.as_mut());
             match draft.take_if(|_| verdict == Verdict::Stored) {
                 Some(draft) => Change::Put { draft, cas: condition.cas },
                 None if live(present).is_none() => remove_dead(present),
@@ -184,9 +158,6 @@ impl Worker {
         });
         match applied {
             Applied::Stored { cas } => {
-                if condition.may_mark() {
-                    self.wake(&section, key, cas, marks);
-                }
                 Stored { verdict, cas: self.shown_cas(cas), value_len: new.value_len }
             }
             Applied::OutOfMemory => Stored::refused(self.refused(DraftError::OutOfMemory)),
@@ -194,12 +165,13 @@ impl Worker {
         }
     }
 
-    /// Whether `condition` holds for the key's present item, counted where it is a `cas`.
+    /// Whether `condition` holds for the key's present item, counted where it is a `cas`. If it holds only by meta's `I`,
+    /// `draft` becomes a stale version of the item.
     fn judge(
         &self,
         present: Option<&Item<'_>>,
         condition: &Condition,
-        marks: &mut Marks,
+        draft: Option<&mut Draft>,
     ) -> Verdict {
         let Some(item) = live(present) else {
             if condition.compare.is_some() && condition.mode != Mode::Add {
@@ -222,29 +194,14 @@ impl Worker {
         }
         if condition.invalidate && unique != 0 && unique < self.cas_of(item) {
             self.count_class(item.class(), ClassCounter::CasHits);
-            *marks = Marks { deadline: item.deadline(), stale: true, won: item.is_won() };
+            if let Some(draft) = draft {
+                draft.set_deadline(item.deadline());
+                draft.set_stale(true);
+                draft.set_won(item.is_won());
+            }
             return Verdict::Stored;
         }
         self.count_class(item.class(), ClassCounter::CasBadval);
         Verdict::Exists
-    }
-
-    /// Gives an item that was linked dead its marks and its deadline. False when it is not there any more.
-    pub(crate) fn wake(&self, section: &Section<'_>, key: Key<'_>, cas: u64, marks: Marks) -> bool {
-        let mut is_awake = false;
-        section.update(key.hash, key.bytes, |present| {
-            if let Some(item) = present
-                && item.cas() == cas
-                && item.deadline() == DEAD
-                && item.liveness() != Liveness::Flushed
-            {
-                item.set_stale(marks.stale);
-                item.set_won(marks.won);
-                item.set_deadline(marks.deadline);
-                is_awake = true;
-            }
-            Change::Keep
-        });
-        is_awake
     }
 }

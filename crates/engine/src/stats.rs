@@ -35,8 +35,6 @@ counters! {
     CmdGat = "cmd_gat",
     /// Meta commands.
     CmdMeta = "cmd_meta",
-    /// Values received.
-    CmdSet = "cmd_set",
     /// `touch` and `gat`.
     CmdTouch = "cmd_touch",
     /// `decr` on an absent key.
@@ -64,6 +62,8 @@ counters! {
     ClassCounter, CLASS_COUNTERS:
     /// `get` found the key.
     GetHits = "get_hits",
+    /// Values received; in class 0, those to append that needed no memory since they were refused.
+    CmdSet = "cmd_set",
     /// `delete` found it.
     DeleteHits = "delete_hits",
     /// `incr` found it.

@@ -171,7 +171,7 @@ impl World {
         let stored = if is_concat {
             self.worker.concat(hashed, &new, &condition, &value)
         } else {
-            let mut draft = self.worker.draft(hashed, &new, &condition).unwrap();
+            let mut draft = self.worker.draft(hashed, &new).unwrap();
             for part in value.chunks(7000) {
                 draft.push(part).unwrap();
             }

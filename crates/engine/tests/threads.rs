@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use engine::{
-    Arithmetic, Condition, Counted, Direction, Mode, NewValue, Settings, Shared, Verdict, Vivify,
-    Worker,
+    Arithmetic, Condition, Counted, Delete, Deleted, Direction, Mode, NewValue, Settings, Shared,
+    Verdict, Vivify, Worker,
 };
 use store::{Config, Store};
 
@@ -111,4 +111,47 @@ fn a_stale_item_has_one_winner() {
         }
     });
     assert_eq!(wins.into_inner(), 2000);
+}
+
+/// Whatever leaves an item at a key leaves it there at every moment, and stale from its first: nobody sees a miss, or one that
+/// is not marked.
+#[test]
+fn a_stale_item_is_never_missed_and_never_fresh() {
+    let shared = shared();
+    let key = b"stale";
+    let new = NewValue { flags: 0, deadline: 0, value_len: 1, base64_key: false };
+    // Lower than every cas unique that the store gives out, once there has been one.
+    let condition = Condition { compare: Some(1), invalidate: true, ..Condition::of(Mode::Set) };
+    let to_empty =
+        Delete { invalidate: true, empty_flags: Some(0), base64_key: false, ..Delete::default() };
+    let store = |worker: &Worker, condition: &Condition| {
+        let mut draft = worker.draft(worker.key(key), &new).unwrap();
+        draft.push(b"x").unwrap();
+        worker.store(worker.key(key), &new, condition, draft)
+    };
+    {
+        let worker = Worker::join(&shared).unwrap();
+        worker.begin_turn(2);
+        let first = Condition { cas: Some(1000), ..Condition::of(Mode::Set) };
+        assert_eq!(store(&worker, &first).verdict, Verdict::Stored);
+        assert_eq!(store(&worker, &condition).verdict, Verdict::Stored);
+        worker.rest();
+    }
+    in_threads(&shared, |number, worker| {
+        for _ in 0..3000 {
+            match number {
+                0 => assert_eq!(store(worker, &condition).verdict, Verdict::Stored),
+                1 => {
+                    let deleted = worker.delete(worker.key(key), &to_empty);
+                    assert!(matches!(deleted, Deleted::Done { .. }), "{deleted:?}");
+                }
+                _ => {
+                    let section = worker.section();
+                    let item = worker.get(&section, worker.key(key)).unwrap();
+                    assert!(item.is_stale());
+                }
+            }
+            worker.quiesce();
+        }
+    });
 }

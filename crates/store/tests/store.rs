@@ -250,3 +250,29 @@ fn a_key_of_251_bytes_is_refused() {
     set(&me, &[b'k'; 250], &vec![b'v'; 500_000]).unwrap();
     assert_eq!(set(&me, b"k", &vec![b'v'; 2 << 20]).unwrap_err(), DraftError::TooLarge);
 }
+
+/// Both kinds of item: one chunk, and a chain.
+#[test]
+fn a_draft_gives_its_item_marks_deadline_and_class() {
+    let store = store_of(64);
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    for value_len in [3, 40_000] {
+        let new = NewItem { key: b"k", flags: 7, deadline: 1, value_len, base64_key: true };
+        let mut draft = me.draft(new).unwrap();
+        draft.set_stale(true);
+        draft.set_won(true);
+        draft.set_stale(false);
+        draft.set_deadline(9);
+        draft.push(&vec![b'v'; value_len]).unwrap();
+        let class = draft.class();
+        let section = me.section();
+        let change = Change::Put { draft, cas: None };
+        let applied = section.update(store.hash(b"k"), b"k", |_| change);
+        assert!(matches!(applied, Applied::Stored { .. }), "{applied:?}");
+        let item = section.find(store.hash(b"k"), b"k").unwrap();
+        assert_eq!((item.is_stale(), item.is_won(), item.deadline()), (false, true, 9));
+        assert_eq!((item.class(), item.flags(), item.value_len()), (class, 7, value_len));
+        assert!(item.is_base64_key());
+    }
+}

@@ -63,8 +63,6 @@ impl Worker {
             show("used_chunks", class.chunks_used);
             show("free_chunks", class.chunks_free);
             show("free_chunks_end", 0);
-            // Stores are not counted by class; exporters ask for the name.
-            show("cmd_set", 0);
             for (counter, name) in CLASS_COUNTERS {
                 show(name, totals.of_class(class.id, *counter));
             }

@@ -452,3 +452,22 @@ fn a_stuck_sender_makes_room_for_others() {
     }
     assert_eq!(last, b"STORED\r\n");
 }
+
+/// Stores are counted by the class of their memory, and together.
+#[test]
+fn stores_are_counted_by_class() {
+    let mut worker = worker(&[]);
+    let mut client = Client::new(&mut worker);
+    client
+        .send(&mut worker, b"set a 0 0 1\r\nx\r\nappend a 0 0 1\r\ny\r\nappend no 0 0 1\r\ny\r\n");
+    client.send(&mut worker, b"add a 0 0 1\r\nx\r\n");
+    client.send(&mut worker, &[b"set b 0 0 9000\r\n", &[b'z'; 9000][..], b"\r\n"].concat());
+    let count = |text: Vec<u8>, end: &str| {
+        let text = String::from_utf8(text).unwrap();
+        let values =
+            text.lines().filter_map(|line| line.split_once(end)).map(|(_, value)| value.to_owned());
+        values.filter(|value| value != "0").collect::<Vec<_>>()
+    };
+    assert_eq!(count(client.send(&mut worker, b"stats slabs\r\n"), ":cmd_set "), ["3", "1"]);
+    assert_eq!(count(client.send(&mut worker, b"stats\r\n"), "STAT cmd_set "), ["5"]);
+}

@@ -128,7 +128,7 @@ impl Worker {
             }
             return Finished::Judged(self.engine.concat(job.key, &job.new, &job.condition, value));
         }
-        let mut draft = match self.engine.draft(job.key, &job.new, &job.condition) {
+        let mut draft = match self.engine.draft(job.key, &job.new) {
             Ok(draft) => draft,
             Err(refusal) => return self.refuse(session, job, refusal),
         };
@@ -157,7 +157,7 @@ impl Worker {
                 None => Body::Bytes(Vec::new()),
             }
         } else {
-            match self.engine.draft(job.key, &job.new, &job.condition) {
+            match self.engine.draft(job.key, &job.new) {
                 Ok(draft) => Body::Draft(draft),
                 Err(refusal) => return Some(self.refuse(session, job, refusal)),
             }
