@@ -169,7 +169,7 @@ fn store(mode: StoreMode, compares: bool, mut words: Words<'_>, consumed: usize)
         return bad(Error::Format, consumed);
     }
     // With nothing after the numbers, the last word can be noreply only if one of them is none.
-    let noreply = (!words.is_empty() || unique.is_some()) && self::noreply(all).1;
+    let noreply = (!words.is_empty() || unique.is_some()) && noreply(all).1;
     let Some(len) = value_len(len) else {
         return bad(Error::Format, consumed);
     };
