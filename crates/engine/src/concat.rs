@@ -200,7 +200,8 @@ impl Worker {
         match applied {
             Applied::Stored { cas } => {
                 self.count_class(class, ClassCounter::CmdSet);
-                Ok(Some(Stored { verdict: Verdict::Stored, cas: self.shown_cas(cas), value_len }))
+                let (verdict, cas) = (Verdict::Stored, self.shown_cas(cas));
+                Ok(Some(Stored { verdict, cas, value_len, class }))
             }
             Applied::OutOfMemory => Err(DraftError::OutOfMemory),
             Applied::Kept | Applied::Removed => Ok(None),

@@ -31,6 +31,8 @@ pub enum Deleted {
     Done {
         /// Cas unique.
         cas: u64,
+        /// Slab class of the item that was there.
+        class: u8,
     },
     /// It has another cas unique.
     Exists,
@@ -63,26 +65,27 @@ impl Worker {
 
     fn apply_delete(&self, key: Key<'_>, how: &Delete, mut draft: Option<Draft>) -> Deleted {
         let section = self.section();
-        let mut deleted = Deleted::NotFound;
+        let (mut deleted, mut class) = (Deleted::NotFound, 0);
         let applied = section.update(key.hash, key.bytes, |present| {
             let Some(item) = live(present) else { return remove_dead(present) };
             if how.compare.is_some_and(|unique| !self.cas_matches(item, unique)) {
                 deleted = Deleted::Exists;
                 return Change::Keep;
             }
-            self.count_class(item.class(), ClassCounter::DeleteHits);
-            deleted = Deleted::Done { cas: 0 };
+            class = item.class();
+            self.count_class(class, ClassCounter::DeleteHits);
+            deleted = Deleted::Done { cas: 0, class };
             if let Some(draft) = draft.take() {
                 return Change::Put { draft, cas: how.cas };
             }
             if how.invalidate {
-                deleted = Deleted::Done { cas: self.mark_stale(item, how) };
+                deleted = Deleted::Done { cas: self.mark_stale(item, how), class };
                 return Change::Keep;
             }
             Change::Remove
         });
         match applied {
-            Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas) },
+            Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas), class },
             Applied::OutOfMemory => {
                 self.refused(DraftError::OutOfMemory);
                 Deleted::OutOfMemory

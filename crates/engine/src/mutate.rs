@@ -90,11 +90,15 @@ pub struct Stored {
     pub cas: u64,
     /// Bytes of the stored value: after an append, of the whole.
     pub value_len: usize,
+    /// Slab class of the memory that was taken; 0 if none was.
+    pub class: u8,
 }
 
 impl Stored {
-    pub(crate) const fn refused(verdict: Verdict) -> Self {
-        Self { verdict, cas: 0, value_len: 0 }
+    /// Refused before memory was taken.
+    #[must_use]
+    pub const fn refused(verdict: Verdict) -> Self {
+        Self { verdict, cas: 0, value_len: 0, class: 0 }
     }
 }
 
@@ -143,7 +147,8 @@ impl Worker {
         condition: &Condition,
         draft: Draft,
     ) -> Stored {
-        self.count_class(draft.class(), ClassCounter::CmdSet);
+        let class = draft.class();
+        self.count_class(class, ClassCounter::CmdSet);
         let section = self.section();
         let mut verdict = Verdict::Stored;
         // The draft is taken out of here only to be linked: an unwanted one is dropped outside the key's lock.
@@ -158,10 +163,10 @@ impl Worker {
         });
         match applied {
             Applied::Stored { cas } => {
-                Stored { verdict, cas: self.shown_cas(cas), value_len: new.value_len }
+                Stored { verdict, cas: self.shown_cas(cas), value_len: new.value_len, class }
             }
             Applied::OutOfMemory => Stored::refused(self.refused(DraftError::OutOfMemory)),
-            Applied::Kept | Applied::Removed => Stored::refused(verdict),
+            Applied::Kept | Applied::Removed => Stored { class, ..Stored::refused(verdict) },
         }
     }
 

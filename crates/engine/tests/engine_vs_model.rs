@@ -186,7 +186,7 @@ impl World {
             entry.cas = stored.cas;
             self.model.insert(key.to_vec(), entry);
         } else {
-            assert_eq!(stored, Stored { verdict: want, cas: 0, value_len: 0 });
+            assert_eq!((stored.verdict, stored.cas, stored.value_len), (want, 0, 0));
         }
     }
 
@@ -261,7 +261,7 @@ impl World {
             assert_eq!(deleted, Deleted::Exists);
             return;
         }
-        let Deleted::Done { cas } = deleted else { panic!("{deleted:?} for {how:?}") };
+        let Deleted::Done { cas, .. } = deleted else { panic!("{deleted:?} for {how:?}") };
         let mut entry = old.clone();
         if let Some(flags) = how.empty_flags {
             entry = Entry { flags, value: Vec::new(), deadline: 0, is_fetched: false, ..entry };

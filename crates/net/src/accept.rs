@@ -6,7 +6,7 @@
 //! by others.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -150,7 +150,7 @@ impl Acceptor {
         let fewest = workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed));
         let Some(worker) = fewest else { return };
         let remote = remote.and_then(|remote| remote.try_into().ok());
-        let peer = Peer { remote, listener: Arc::clone(&listener.address) };
+        let peer = Peer { remote, listener: Arc::clone(&listener.address), fd: socket.as_raw_fd() };
         worker.connections.fetch_add(1, Ordering::SeqCst);
         self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
         worker.mailbox.post(Message::Accepted(socket, peer));

@@ -78,7 +78,6 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
 /// What `stats conns` shows of one connection; written by its worker.
 #[derive(Debug)]
 pub(crate) struct Card {
-    pub(crate) fd: RawFd,
     pub(crate) peer: Peer,
     pub(crate) last_ms: AtomicU64,
     pub(crate) state: AtomicU8,
@@ -262,7 +261,7 @@ impl Control {
         for (index, worker) in self.shared.workers.iter().enumerate() {
             let cards = worker.cards.lock().unwrap_or_else(PoisonError::into_inner);
             all.extend(cards.iter().flatten().map(|card| ConnInfo {
-                fd: card.fd,
+                fd: card.peer.fd,
                 worker: index,
                 peer: card.peer.clone(),
                 state: ConnState::from_u8(card.state.load(Ordering::Relaxed)),

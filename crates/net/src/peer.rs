@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ pub struct Peer {
     pub remote: Option<SocketAddr>,
     /// The listener that accepted it.
     pub listener: Arc<ListenAddress>,
+    /// Descriptor number of the connection's socket, or of the socket that a datagram came by.
+    pub fd: RawFd,
 }
 
 /// The address of a listening socket, as bound: an ephemeral port is the real one.
@@ -29,7 +32,7 @@ impl Peer {
     /// A peer of no real socket: for tests of a service without one.
     #[must_use]
     pub fn local() -> Self {
-        Self { remote: None, listener: Arc::new(ListenAddress::Unix(PathBuf::new())) }
+        Self { remote: None, listener: Arc::new(ListenAddress::Unix(PathBuf::new())), fd: -1 }
     }
 }
 

@@ -16,7 +16,7 @@
 
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -211,9 +211,8 @@ impl<S: Service> Worker<S> {
 
     fn open(&mut self, socket: OwnedFd, peer: Peer) {
         let session = self.service.open(&peer);
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
         let (last_ms, state) = (AtomicU64::new(self.now_ms), AtomicU8::new(0));
-        let card = Arc::new(Card { fd, peer, last_ms, state });
+        let card = Arc::new(Card { peer, last_ms, state });
         let conn = Conn::new(socket, session, Arc::clone(&card));
         let token = self.conns.insert(conn);
         self.set_card(token.slot, Some(card));
@@ -396,7 +395,8 @@ impl<S: Service> Worker<S> {
                 continue;
             };
             add(&counters.udp_requests, 1);
-            let peer = Peer { remote: Some(remote), listener: Arc::clone(address) };
+            let fd = socket.as_raw_fd();
+            let peer = Peer { remote: Some(remote), listener: Arc::clone(address), fd };
             self.datagram_reply.reset(self.limits.udp_reply_bytes_max);
             self.service.datagram(&peer, request, &mut self.datagram_reply);
             let Some(reply) = self.datagram_reply.payload() else {

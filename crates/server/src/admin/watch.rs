@@ -257,7 +257,8 @@ impl Reporter {
                 Err(Miss::Expired) => ("expired", 0, 0),
                 Err(Miss::Flushed) => ("flushed", 0, 0),
             };
-            let _ = write!(line, " status={status} clsid={class} cfd={} size={size}", session.id);
+            let _ =
+                write!(line, " status={status} clsid={class} cfd={} size={size}", session.peer.fd);
         });
     }
 
@@ -278,10 +279,11 @@ impl Reporter {
             };
             let _ = write!(
                 line,
-                " status={status} cmd={} ttl={} clsid=0 cfd={} size={}",
+                " status={status} cmd={} ttl={} clsid={} cfd={} size={}",
                 job.command(),
                 ttl_secs.map_or(-1, i64::from),
-                job.session_id,
+                stored.class,
+                job.fd,
                 job.new.value_len
             );
         });
@@ -289,11 +291,11 @@ impl Reporter {
 
     /// A key was deleted.
     #[cold]
-    pub(crate) fn deleted(&self, session: &Session, key: &[u8], command: &str) {
+    pub(crate) fn deleted(&self, session: &Session, key: &[u8], command: &str, class: u8) {
         self.watchers.report(Events::DELETIONS, |line| {
             line.extend_from_slice(b"type=deleted key=");
             uri::encode(key, line);
-            let _ = write!(line, " cmd={command} clsid=0 cfd={} size=0", session.id);
+            let _ = write!(line, " cmd={command} clsid={class} cfd={} size=0", session.peer.fd);
         });
     }
 
@@ -351,9 +353,9 @@ fn write_peer(line: &mut Vec<u8>, session: &Session) {
             "rip={} rport={} transport={transport} cfd={}",
             remote.ip(),
             remote.port(),
-            session.id
+            session.peer.fd
         ),
-        None => write!(line, "rip=unix rport=0 transport={transport} cfd={}", session.id),
+        None => write!(line, "rip=unix rport=0 transport={transport} cfd={}", session.peer.fd),
     };
 }
 

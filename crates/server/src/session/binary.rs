@@ -1,5 +1,7 @@
 //! The binary commands.
 
+use std::os::fd::RawFd;
+
 use engine::{
     Arithmetic, Condition, Counted, Delete, Deleted, Key, Mode, NewValue, Verdict, Vivify,
 };
@@ -47,7 +49,7 @@ impl Worker {
         if let Some((key, value_len)) = binary_store(&request.command) {
             let rest = rest.get(value_len as usize..).unwrap_or_default();
             let key = self.batch.key(&self.engine, key, rest, Following::Requests);
-            let job = self.binary_job(session.id, key, &request, value_len);
+            let job = self.binary_job(session.peer.fd, key, &request, value_len);
             if let Some(finished) = self.take_value(session, &job, head, input, output) {
                 self.answer_binary_store(&request, &job, finished, output.buf());
             }
@@ -182,7 +184,7 @@ impl Worker {
 
     pub(crate) fn binary_job<'k>(
         &self,
-        session_id: u64,
+        fd: RawFd,
         key: Key<'k>,
         request: &Request<'_>,
         value_len: u32,
@@ -209,7 +211,7 @@ impl Worker {
             condition: Condition { compare, ..Condition::of(mode) },
             is_text: false,
             drops_stale: mode == Mode::Set,
-            session_id,
+            fd,
         }
     }
 
@@ -252,9 +254,9 @@ impl Worker {
         let header = &request.header;
         let compare = Some(header.cas).filter(|cas| *cas != 0);
         let status = match self.engine.delete(key, &Delete { compare, ..Delete::default() }) {
-            Deleted::Done { .. } => {
+            Deleted::Done { class, .. } => {
                 if self.reporter.is_busy() {
-                    self.reporter.deleted(session, key.bytes, "delete");
+                    self.reporter.deleted(session, key.bytes, "delete", class);
                 }
                 if !request.quiet {
                     reply::write_done(out, header, 0);

@@ -1,5 +1,7 @@
 //! The meta commands.
 
+use std::os::fd::RawFd;
+
 use engine::{
     Arithmetic, Condition, Counted, Counter, Delete, Deleted, Key, MetaGet, MetaHit, Miss,
     NewValue, Verdict, Vivify, ttl_of,
@@ -38,7 +40,7 @@ impl Worker {
             Command::Set { mode, len } => {
                 let rest = rest.get(len as usize + 2..).unwrap_or_default();
                 let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
-                let job = self.meta_job(session.id, key, request, mode, len);
+                let job = self.meta_job(session.peer.fd, key, request, mode, len);
                 if let Some(finished) = self.take_value(session, &job, head, input, output) {
                     self.answer_meta_store(request, &job, finished, output.buf());
                 }
@@ -175,7 +177,7 @@ impl Worker {
 
     pub(crate) fn meta_job<'k>(
         &self,
-        session_id: u64,
+        fd: RawFd,
         key: Key<'k>,
         request: &Request<'_>,
         mode: StoreMode,
@@ -200,7 +202,7 @@ impl Worker {
             },
             is_text: true,
             drops_stale: true,
-            session_id,
+            fd,
         }
     }
 
@@ -257,9 +259,9 @@ impl Worker {
             cas: options.new_cas,
         };
         let status = match self.engine.delete(key, &how) {
-            Deleted::Done { .. } => {
+            Deleted::Done { class, .. } => {
                 if self.reporter.is_busy() {
-                    self.reporter.deleted(session, key.bytes, "md");
+                    self.reporter.deleted(session, key.bytes, "md", class);
                 }
                 Status::Done
             }

@@ -376,6 +376,7 @@ fn dumps_show_every_item_once() {
 fn a_watcher_sees_what_others_do() {
     let mut worker = worker(&[]);
     let (mut watcher, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
+    client.session.peer.fd = 77;
     let ok = watcher.send(&mut worker, b"watch fetchers mutations deletions connevents\r\n");
     assert_eq!(ok, b"OK\r\n");
     worker.turn(std::time::Instant::now());
@@ -392,6 +393,13 @@ fn a_watcher_sees_what_others_do() {
     ];
     assert_eq!(types.len(), begin.len(), "{seen}");
     assert!(types.iter().zip(begin).all(|(line, begin)| line.starts_with(begin)), "{seen}");
+    let shown = |line: &str| {
+        let words =
+            line.split(' ').filter(|word| word.starts_with("clsid=") || word.starts_with("cfd="));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(shown(types[0]), "clsid=1 cfd=77");
+    assert_eq!([shown(types[1]), shown(types[3])], [shown(types[0]), shown(types[0])]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The classic commands.
 
+use std::os::fd::RawFd;
+
 use engine::{Arithmetic, Condition, Counted, Delete, Deleted, Direction, Mode, NewValue, Verdict};
 use net::{Flow, Input, Output};
 use proto::text::{self, Parsed, Request};
@@ -83,19 +85,14 @@ impl Worker {
         let data_bytes = store.len as usize + 2;
         let rest = input.bytes().get(data_bytes..).unwrap_or_default();
         let key = self.batch.key(&self.engine, store.key, rest, Following::Requests);
-        let job = self.text_job(session.id, key, store);
+        let job = self.text_job(session.peer.fd, key, store);
         if let Some(finished) = self.take_value(session, &job, head, input, output) {
             self.answer_text_store(store, &job, finished, output.buf());
         }
         Step::Next
     }
 
-    fn text_job<'k>(
-        &self,
-        session_id: u64,
-        key: engine::Key<'k>,
-        store: &text::Store<'_>,
-    ) -> Job<'k> {
+    fn text_job<'k>(&self, fd: RawFd, key: engine::Key<'k>, store: &text::Store<'_>) -> Job<'k> {
         let condition = Condition { compare: store.cas, ..Condition::of(mode_of(store.mode)) };
         Job {
             key,
@@ -108,7 +105,7 @@ impl Worker {
             condition,
             is_text: true,
             drops_stale: store.mode == StoreMode::Set && store.cas.is_none(),
-            session_id,
+            fd,
         }
     }
 
@@ -189,8 +186,10 @@ impl Worker {
         let key = self.batch.key(&self.engine, key, rest, Following::Requests);
         let deleted = self.engine.delete(key, &Delete::default());
         let is_done = matches!(deleted, Deleted::Done { .. });
-        if is_done && self.reporter.is_busy() {
-            self.reporter.deleted(session, key.bytes, "delete");
+        if let Deleted::Done { class, .. } = deleted
+            && self.reporter.is_busy()
+        {
+            self.reporter.deleted(session, key.bytes, "delete", class);
         }
         if self.shared.prefixes.is_on() {
             self.shared.prefixes.count(key.bytes, Kind::Delete);
@@ -202,7 +201,7 @@ impl Worker {
     /// answers.
     pub(crate) fn finish(
         &mut self,
-        session_id: u64,
+        fd: RawFd,
         head: &[u8],
         out: &mut Vec<u8>,
         conclude: impl FnOnce(&mut Self, &Job<'_>) -> Finished,
@@ -213,22 +212,21 @@ impl Worker {
                 if let binary::Parsed::Request { request, .. } = binary::parse(head)
                     && let Some((key, value_len)) = binary_store(&request.command)
                 {
-                    let job =
-                        self.binary_job(session_id, self.engine.key(key), &request, value_len);
+                    let job = self.binary_job(fd, self.engine.key(key), &request, value_len);
                     let finished = conclude(self, &job);
                     self.answer_binary_store(&request, &job, finished, out);
                 }
             }
             Some(Wire::Text) | None => match text::parse(head, &mut key_buf) {
                 Parsed::Request { request: Request::Store(store), .. } => {
-                    let job = self.text_job(session_id, self.engine.key(store.key), &store);
+                    let job = self.text_job(fd, self.engine.key(store.key), &store);
                     let finished = conclude(self, &job);
                     self.answer_text_store(&store, &job, finished, out);
                 }
                 Parsed::Request { request: Request::Meta(request), .. } => {
                     if let proto::meta::Command::Set { mode, len } = request.command {
                         let key = self.engine.key(request.key);
-                        let job = self.meta_job(session_id, key, &request, mode, len);
+                        let job = self.meta_job(fd, key, &request, mode, len);
                         let finished = conclude(self, &job);
                         self.answer_meta_store(&request, &job, finished, out);
                     }

@@ -10,6 +10,8 @@
 //! owned form of every kind of request. `append` and `prepend` do collect their bytes first, since the item they make
 //! depends upon the one that is there at the end.
 
+use std::os::fd::RawFd;
+
 use engine::{Condition, Key, Mode, NewValue, Stored, Verdict};
 use net::{Flow, Input, Output};
 use store::Draft;
@@ -27,8 +29,8 @@ pub(crate) struct Job<'k> {
     pub(crate) is_text: bool,
     /// A refusal for want of room deletes the present item: what the client meant to overwrite is not to be served.
     pub(crate) drops_stale: bool,
-    /// For watchers.
-    pub(crate) session_id: u64,
+    /// The connection's descriptor, for watchers.
+    pub(crate) fd: RawFd,
 }
 
 /// How a storage request ended.
@@ -229,7 +231,7 @@ impl Worker {
             return Step::Next;
         };
         let Receiving { head, body, .. } = *receiving;
-        self.finish(session.id, &head, output.buf(), |worker, job| {
+        self.finish(session.peer.fd, &head, output.buf(), |worker, job| {
             if !has_end {
                 return Finished::BadEnd;
             }
@@ -259,7 +261,9 @@ impl Worker {
         // Its memory is wanted by others.
         drop(body);
         session.state = State::Swallowing((missing + end_bytes) as u64);
-        self.finish(session.id, &head, output.buf(), |worker, job| worker.refusal_of(job, refusal));
+        self.finish(session.peer.fd, &head, output.buf(), |worker, job| {
+            worker.refusal_of(job, refusal)
+        });
         Step::Next
     }
 
@@ -273,7 +277,7 @@ impl Worker {
         if job.drops_stale {
             self.engine.drop_stale(job.key);
         }
-        Finished::Judged(Stored { verdict: refusal, cas: 0, value_len: 0 })
+        Finished::Judged(Stored::refused(refusal))
     }
 
     /// Bytes to append are collected before they are judged; more than an item may have are not collected.
