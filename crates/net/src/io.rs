@@ -129,7 +129,8 @@ impl<'a> Output<'a> {
     #[inline]
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.scratch.len() >= FLUSH_BYTES || self.blocked || self.failed
+        let is_long = self.scratch.len() >= FLUSH_BYTES;
+        is_long && matches!(self.target, Target::Socket { .. }) || self.blocked || self.failed
     }
 
     /// Sends what was appended. True when all of it has left; false when the socket is full or broken, and then the
@@ -226,5 +227,20 @@ pub(crate) fn send_slices(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> Res
             Err(Errno::AGAIN) => return Ok(0),
             other => return other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_that_only_collects_is_never_full() {
+        let mut scratch = Vec::new();
+        let mut output = Output::collecting(&mut scratch);
+        output.buf().resize(2 * FLUSH_BYTES, b'x');
+        assert!(!output.is_full() && output.flush());
+        assert_eq!(output.write_through(&[IoSlice::new(b"y")]).unwrap(), 1);
+        assert_eq!(scratch.len(), 2 * FLUSH_BYTES + 1);
     }
 }
