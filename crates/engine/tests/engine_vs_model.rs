@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use engine::{
     Arithmetic, Condition, Counted, DEAD, Delete, Deleted, Direction, MetaGet, Mode, NewValue,
-    Settings, Shared, Stored, Verdict, Vivify, Worker,
+    Settings, Shared, Verdict, Vivify, Worker,
 };
 use store::{Config, Store};
 
