@@ -121,6 +121,38 @@ fn a_stuck_client_cannot_hold_the_end_up() {
     assert!((Duration::from_secs(4)..Duration::from_secs(8)).contains(&patient), "{patient:?}");
 }
 
+/// Replies that nobody takes, small and copied or large and sent from where they lie, cost their connection; it is counted.
+#[test]
+fn a_client_that_stops_reading_is_dropped_and_counted() {
+    let running = Running::serve(&["-t", "1", "-o", "stall_timeout=1"]);
+    let mut wire = running.connect();
+    for (key, len) in [("small", 10_000), ("large", 900_000)] {
+        let set =
+            [format!("set {key} 0 0 {len}\r\n").into_bytes(), vec![b'v'; len], b"\r\n".to_vec()];
+        wire.expect(&set.concat(), b"STORED\r\n");
+    }
+    let kicked = |wire: &mut testkit::Wire| {
+        wire.send(b"stats\r\n");
+        let stats = String::from_utf8(wire.read_until(b"END\r\n")).unwrap();
+        let number = stats.lines().find_map(|line| line.strip_prefix("STAT slow_kicks "));
+        number.unwrap().parse::<u32>().unwrap()
+    };
+    let silent: Vec<_> = [&b"get small\r\n"[..], b"get large\r\n", b"mg large v\r\n"]
+        .into_iter()
+        .map(|request| {
+            let mut silent = running.connect();
+            silent.send(&request.repeat(2000));
+            silent
+        })
+        .collect();
+    assert_eq!(kicked(&mut wire), 0, "before its time");
+    let begun = Instant::now();
+    wait_for("the silent to be dropped", || kicked(&mut wire) == 3);
+    assert!(begun.elapsed() > Duration::from_millis(500), "{:?}", begun.elapsed());
+    wire.expect(b"get none\r\n", b"END\r\n");
+    drop(silent);
+}
+
 #[test]
 fn each_ending_signal_ends_it_and_sighup_does_not() {
     for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
