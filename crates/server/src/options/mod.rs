@@ -4,7 +4,7 @@
 //!     arguments, file -> table (what each flag means) -> Draft (what was said) -> Options (what follows)
 //! ```
 //!
-//! [`parse`] reads no environment and opens no socket; it reads a file only when `--config` names one.
+//! [`parse()`] reads no environment and opens no socket; it reads a file only when `--config` names one.
 //! Everything that can be refused before the server touches the system is refused there.
 
 mod affinity;
