@@ -20,6 +20,9 @@ pub const DATAGRAM_BYTES: usize = 1400;
 /// Payload bytes of one datagram.
 pub const DATAGRAM_PAYLOAD: usize = DATAGRAM_BYTES - FRAME_BYTES;
 
+/// A reply buffer that has grown past this is given back, in bytes.
+const KEPT_BYTES: usize = 64 * 1024;
+
 /// The reply to one datagram, without frames.
 #[derive(Debug)]
 pub struct DatagramReply {
@@ -58,6 +61,7 @@ impl DatagramReply {
 
     pub(crate) fn reset(&mut self, limit: usize) {
         self.buf.clear();
+        self.buf.shrink_to(KEPT_BYTES);
         self.limit = limit;
     }
 }

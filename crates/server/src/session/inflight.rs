@@ -6,6 +6,7 @@
 //! * a new large value is refused as "out of memory", its data is swallowed and the connection goes on; and so that one
 //!   who stopped half-way cannot keep others out, the receiver that has made no progress for longest, if that is at least
 //!   [`STUCK_SECS`], is closed;
+//! * a value to append, which is collected outside of the store's memory, is refused even while it is coming;
 //! * a new large send is refused. Senders that stopped taking bytes are closed by the event loop's stall timeout.
 
 use std::cell::Cell;
@@ -45,7 +46,7 @@ impl Inflight {
         now_secs: u32,
         waker: Option<Waker>,
     ) -> bool {
-        if self.used.get().saturating_add(bytes) > self.limit {
+        if !self.has_room(bytes) {
             self.doom_the_stuck(now_secs);
             return false;
         }
@@ -69,6 +70,11 @@ impl Inflight {
         !self.is_doomed(id)
     }
 
+    /// Whether so many bytes more stay within the limit.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.used.get().saturating_add(bytes) <= self.limit
+    }
+
     /// Whether this receiver is to be closed.
     pub(crate) fn is_doomed(&self, id: u64) -> bool {
         self.receivers.get(&id).is_some_and(|receiver| receiver.is_doomed)
@@ -84,7 +90,7 @@ impl Inflight {
     /// Accounts for a value about to be sent. False: there is no room.
     pub(crate) fn begin_send(&self, bytes: usize) -> bool {
         let used = self.used.get();
-        let has_room = used == 0 || used.saturating_add(bytes) <= self.limit;
+        let has_room = used == 0 || self.has_room(bytes);
         if has_room {
             self.used.set(used + bytes);
         }

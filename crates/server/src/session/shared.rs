@@ -72,11 +72,14 @@ impl Shared {
     /// Most bytes that may answer a datagram of so many: its sender's address can be forged.
     pub(crate) fn udp_reply_bytes_max(&self, request_bytes: usize) -> usize {
         match self.udp_amplification {
-            0 => usize::MAX,
+            0 => DATAGRAMS_MAX * net::DATAGRAM_PAYLOAD,
             times => request_bytes.saturating_mul(times),
         }
     }
 }
+
+/// Datagrams that the frame of one reply can count.
+const DATAGRAMS_MAX: usize = u16::MAX as usize;
 
 /// Large values on their way may hold a quarter of the memory, and one worker's always two of the largest.
 fn inflight_bytes_max(options: &Options) -> usize {

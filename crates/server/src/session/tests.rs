@@ -422,6 +422,50 @@ fn datagrams_are_answered_up_to_their_limit() {
     assert_eq!(ask(b"watch\r\n", 1400), "CLIENT_ERROR watch commands not allowed\r\n");
 }
 
+/// Values to append are collected outside of the store; together they stay within the limit.
+#[test]
+fn values_to_append_are_collected_up_to_a_limit() {
+    let mut worker = worker(&["-m", "64", "-t", "8"]);
+    let part = vec![b'x'; 60_000];
+    let (mut refused, mut clients) = (0, Vec::new());
+    for _ in 0..10 {
+        let mut client = Client::new(&mut worker);
+        let mut got = client.send(&mut worker, b"append k 0 0 1000000\r\n");
+        for _ in 0..16 {
+            got.append(&mut client.send(&mut worker, &part));
+        }
+        assert!(worker.inflight.has_room(0), "over the limit");
+        if !got.is_empty() {
+            assert_eq!(got, b"SERVER_ERROR out of memory storing object\r\n");
+            refused += 1;
+        }
+        clients.push((client, got.is_empty()));
+    }
+    assert!((1..10).contains(&refused), "{refused} of 10");
+    for (client, is_collected) in &mut clients {
+        let end = [&part[..40_000], b"\r\nmn\r\n"].concat();
+        let want: &[u8] = if *is_collected { b"NOT_STORED\r\nMN\r\n" } else { b"MN\r\n" };
+        assert_eq!(client.send(&mut worker, &end), want);
+    }
+    assert!(worker.inflight.has_room(worker.shared.inflight_bytes_max), "something is still held");
+}
+
+/// Without an amplification limit a reply by UDP is still no longer than its datagrams can be counted.
+#[test]
+fn an_unlimited_datagram_reply_ends() {
+    let mut worker = worker(&["-m", "64", "-o", "udp_amplification=0"]);
+    let mut client = Client::new(&mut worker);
+    let set = [b"set k 0 0 1000000\r\n", &vec![b'x'; 1_000_000][..], b"\r\n"].concat();
+    assert_eq!(client.send(&mut worker, &set), b"STORED\r\n");
+    let mut reply = DatagramReply::new(1400);
+    worker.datagram(&Peer::local(), b"get k\r\n", &mut reply);
+    assert_eq!(reply.buf().len(), 1_000_000 + b"VALUE k 0 1000000\r\n\r\nEND\r\n".len());
+    let request = [&b"get"[..], &b" k".repeat(1000), b"\r\n"].concat();
+    worker.datagram(&Peer::local(), &request, &mut reply);
+    assert!(reply.buf().starts_with(b"SERVER_ERROR reply too large"));
+    assert!(reply.buf().capacity() < 200_000_000, "{}", reply.buf().capacity());
+}
+
 /// A client that stops in the middle of a large value keeps its memory only until others need it.
 #[test]
 fn a_stuck_sender_makes_room_for_others() {

@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 
 use engine::{Condition, Key, Mode, NewValue, Stored, Verdict};
 use net::{Flow, Input, Output};
-use store::Draft;
+use store::{Draft, DraftError};
 
 use super::Worker;
 use super::state::{Session, State, Step};
@@ -167,7 +167,7 @@ impl Worker {
         let held = job.new.value_len.min(HELD_AT_FIRST);
         let now_secs = self.engine.now_secs();
         if !self.inflight.begin(session.id, held, now_secs, output.waker()) {
-            let refusal = self.engine.refused(store::DraftError::OutOfMemory);
+            let refusal = self.engine.refused(DraftError::OutOfMemory);
             return Some(self.refuse(session, job, refusal));
         }
         session.state = State::Receiving(Box::new(Receiving {
@@ -192,6 +192,8 @@ impl Worker {
         let bytes = input.bytes();
         let part = &bytes[..bytes.len().min(receiving.missing)];
         let pushed = match &mut receiving.body {
+            // Not the store's memory, so nothing else bounds it.
+            Body::Bytes(_) if !self.inflight.has_room(part.len()) => Err(DraftError::OutOfMemory),
             Body::Bytes(collected) => {
                 collected.extend_from_slice(part);
                 Ok(())
@@ -284,7 +286,7 @@ impl Worker {
     fn refuses_concat(&self, job: &Job<'_>) -> Option<Verdict> {
         let value_bytes = job.new.value_len as u64;
         (value_bytes > self.engine.shared().store().item_bytes_max())
-            .then(|| self.engine.refused(store::DraftError::TooLarge))
+            .then(|| self.engine.refused(DraftError::TooLarge))
     }
 
     /// Drops what has come of a refused value.
