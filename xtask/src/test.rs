@@ -20,7 +20,7 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
 
 /// Every interleaving of the small models of the lock-free protocols.
 pub(crate) fn loom(steps: &mut Steps) -> Result<(), String> {
-    let mut command = cargo(["test", "-p", "store", "--release", "--locked", "--lib", "--tests"]);
+    let mut command = cargo(["test", "-p", "store", "--release", "--locked", "--lib"]);
     command.args(["loom"]).env("RUSTFLAGS", "--cfg loom");
     // A folder of its own: the flag would make cargo build everything again, both ways.
     command.env("CARGO_TARGET_DIR", target().join("loom"));

@@ -1,6 +1,6 @@
 //! The binary protocol: a 24-byte header, extras, key and value.
 //!
-//! [`parse`] consumes the header, the extras and the key. A storage request's value (`value_len`
+//! [`parse()`] consumes the header, the extras and the key. A storage request's value (`value_len`
 //! bytes, no line end) follows in the input and is the session's to stream.
 //!
 //! Source: memcached's `protocol-binary.xml` and `protocol_binary.h`; the behaviour of the running
