@@ -11,7 +11,7 @@ const FUZZ_SECS: u64 = 60;
 /// What the README promises: installs what is missing, then runs everything.
 pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
     install::all(steps)?;
-    let unit = ["test", "--workspace", "--exclude", "e2e", "--locked"];
+    let unit = ["test", "--workspace", "--exclude", "e2e", "--locked", "--no-fail-fast"];
     steps.run_tests("tests of the workspace", cargo(unit))?;
     loom(steps)?;
     fuzz::all(steps, FUZZ_SECS)?;
@@ -50,7 +50,7 @@ pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), String> {
     steps.run("release server", cargo(["build", "--release", "-p", "holdall", "--locked"]))?;
     let files: Vec<String> =
         names.iter().flat_map(|name| ["--test".into(), name.clone()]).collect();
-    let mut command = cargo(["test", "-p", "e2e", "--locked", "--lib"]);
+    let mut command = cargo(["test", "-p", "e2e", "--locked", "--no-fail-fast", "--lib"]);
     if files.is_empty() {
         command.arg("--tests");
     }
