@@ -11,7 +11,7 @@ use store::{Applied, Change, Draft, DraftError, Item, Liveness, Pin};
 
 use crate::mutate::{Condition, Mode, NewValue, Stored, Verdict};
 use crate::retrieve::remove_dead;
-use crate::stats::{ClassCounter, Counter};
+use crate::stats::ClassCounter;
 use crate::worker::{Key, Worker, live};
 
 /// The class under which a value is counted that got no memory.
@@ -115,12 +115,9 @@ impl Worker {
                 self.unlink_dead(&section, key);
             }
             return match (condition.vivify_deadline, condition.compare) {
-                (_, Some(_)) => {
-                    self.count(Counter::CasMisses);
-                    Look::Ended(Verdict::NotFound)
-                }
                 (Some(deadline), None) => Look::Vivify(deadline),
-                (None, None) => Look::Ended(Verdict::NotStored),
+                // With a cas unique, too: memcached answers NS here, where a set would get NF.
+                _ => Look::Ended(Verdict::NotStored),
             };
         };
         if condition.compare.is_some_and(|unique| !self.cas_matches(&item, unique)) {
