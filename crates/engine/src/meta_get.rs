@@ -34,6 +34,8 @@ pub struct MetaHit<'s> {
     pub item: Item<'s>,
     /// Read before.
     pub is_fetched: bool,
+    /// This request created it.
+    pub is_created: bool,
     /// Seconds since it was last read.
     pub idle_secs: u32,
     /// Its deadline before.
@@ -60,6 +62,7 @@ impl<'s> MetaHit<'s> {
         Self {
             item,
             is_fetched: item.is_fetched(),
+            is_created: false,
             idle_secs: item.idle_secs(),
             deadline_before: item.deadline(),
             deadline: item.deadline(),
@@ -147,8 +150,17 @@ impl Worker {
                 Applied::Kept | Applied::Removed => continue,
             };
             if let Some(item) = section.find(key.hash, key.bytes).filter(|item| item.cas() == cas) {
-                let hit = MetaHit { is_winner: true, is_won: false, ..MetaHit::of(item) };
+                let hit = MetaHit {
+                    is_created: true,
+                    is_winner: true,
+                    is_won: false,
+                    ..MetaHit::of(item)
+                };
                 self.count_meta_hit(&hit, how);
+                if !how.no_bump {
+                    // The winner's own request counts as the first fetch: the next reader sees `h1`.
+                    item.touch();
+                }
                 return Ok(visit(&hit));
             }
         }

@@ -135,6 +135,11 @@ impl Worker {
             self.reporter.fetched(session, request.key, Ok(item));
         }
         let now_secs = self.engine.now_secs();
+        let (before, after) = if hit.is_created && precedes(request, b't', b'N') {
+            (NO_DEADLINE_YET, NO_DEADLINE_YET)
+        } else {
+            (hit.deadline_before, hit.deadline)
+        };
         let cas = self.engine.cas_of(item);
         let value_bytes = item.value_len();
         let facts = ItemFacts {
@@ -143,8 +148,8 @@ impl Worker {
             hit_before: hit.is_fetched,
             last_access_secs: u64::from(hit.idle_secs),
             value_bytes,
-            ttl_secs_before: ttl_of(hit.deadline_before, now_secs).map(u64::from),
-            ttl_secs: ttl_of(hit.deadline, now_secs).map(u64::from),
+            ttl_secs_before: ttl_of(before, now_secs).map(u64::from),
+            ttl_secs: ttl_of(after, now_secs).map(u64::from),
             key_is_base64: item.is_base64_key(),
             win_sent: hit.is_won,
             stale: hit.is_stale,
@@ -295,7 +300,7 @@ impl Worker {
             deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
             vivify,
         };
-        let (number, cas, before, is_created) = match self.engine.arithmetic(key, &how) {
+        let (number, cas, mut before, is_created) = match self.engine.arithmetic(key, &how) {
             Counted::Done { number, cas, deadline_before, is_created } => {
                 (number, cas, deadline_before, is_created)
             }
@@ -305,6 +310,9 @@ impl Worker {
             Counted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
         };
         let now_secs = self.engine.now_secs();
+        if is_created && precedes(request, b't', b'N') {
+            before = NO_DEADLINE_YET;
+        }
         // What was just created is shown as created.
         let after = how.deadline.filter(|_| !is_created).unwrap_or(before);
         let facts = ItemFacts {
@@ -348,4 +356,13 @@ impl Worker {
         };
         reply::write_debug(out, request, &facts);
     }
+}
+
+/// What a `t` shows that stands before the `N` by which the item is created: flags act in their order.
+const NO_DEADLINE_YET: u32 = 0;
+
+/// Whether the first flag of one letter stands before the first of the other.
+fn precedes(request: &Request<'_>, one: u8, other: u8) -> bool {
+    let mut letters = request.flags.filter_map(|word| word.first());
+    letters.find(|letter| **letter == one || **letter == other) == Some(&one)
 }
