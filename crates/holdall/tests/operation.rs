@@ -288,6 +288,8 @@ fn workers_are_bound_to_their_cpus() {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let cpu = (0..1024).rfind(|&cpu| allowed.is_set(cpu)).unwrap();
     let running = Running::serve(&["-t", "2", "-o", &format!("affinity={cpu}")]);
+    // The ports are known before the workers run; nobody is answered before all of them do.
+    running.connect().expect(VERSION.0, VERSION.1);
     let mut bound = 0;
     for task in fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap() {
         let task: u32 = task.unwrap().file_name().to_str().unwrap().parse().unwrap();
