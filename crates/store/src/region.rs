@@ -9,7 +9,7 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::io;
-use std::ops::Deref;
+use std::ops::Index;
 
 /// Types for which all-zero bytes are a valid value, and which may be shared between threads by reference.
 ///
@@ -79,7 +79,6 @@ mod system {
 /// The same of the heap.
 #[cfg(miri)]
 mod system {
-    use crate::sync::{AtomicU32, Ordering};
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::io;
 
@@ -97,15 +96,10 @@ mod system {
 
     /// # Safety
     ///
-    /// The range lies within what `reserve` gave, in words of four bytes, and no one's values are in it.
+    /// The range lies within what `reserve` gave, and no one's values are in it.
     pub(super) unsafe fn release(from: *mut u8, bytes: usize) {
-        for at in (0..bytes).step_by(size_of::<AtomicU32>()) {
-            // SAFETY: inside the range.
-            let word = unsafe { from.add(at) };
-            // SAFETY: aligned; headers may be read by anyone as atomics, so zeros are written as atomics too. Reading
-            // a value at the same time would be a race, and be reported.
-            unsafe { &*word.cast::<AtomicU32>() }.store(0, Ordering::Relaxed);
-        }
+        // SAFETY: by the caller. Plain writes: whoever reads there meanwhile, even a header, is reported.
+        unsafe { std::ptr::write_bytes(from, 0, bytes) };
     }
 
     /// # Safety
@@ -187,10 +181,16 @@ mod mapped {
             self.len
         }
 
-        /// The values as a slice.
-        pub(super) fn as_slice(&self) -> &[T] {
-            // SAFETY: the mapping holds `len` values, zero bytes are valid, and only `&T` is ever handed out.
-            unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+        /// The value at `index`; `None` past the end. Never a slice of all values: Miri would look at each of them.
+        #[inline]
+        pub(crate) fn get(&self, index: usize) -> Option<&T> {
+            if index >= self.len {
+                return None;
+            }
+            // SAFETY: below the length, so inside the mapping.
+            let value = unsafe { self.base.as_ptr().add(index) };
+            // SAFETY: zero bytes are valid for `T: Zeroed`, and only `&T` is ever handed out.
+            Some(unsafe { &*value })
         }
 
         /// First byte of the region.
@@ -224,20 +224,27 @@ mod mapped {
     }
 
     impl<T: Zeroed> Region<T> {
-        pub(super) fn as_slice(&self) -> &[T] {
-            &self.values
+        pub(crate) fn get(&self, index: usize) -> Option<&T> {
+            self.values.get(index)
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.values.len()
         }
     }
 }
 
 pub(crate) use mapped::Region;
 
-impl<T: Zeroed> Deref for Region<T> {
-    type Target = [T];
+impl<T: Zeroed> Index<usize> for Region<T> {
+    type Output = T;
 
     #[inline]
-    fn deref(&self) -> &[T] {
-        self.as_slice()
+    fn index(&self, index: usize) -> &T {
+        let Some(value) = self.get(index) else {
+            panic!("index {index} outside of a region of {}", self.len());
+        };
+        value
     }
 }
 

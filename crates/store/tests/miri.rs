@@ -15,8 +15,10 @@ use store::{
 const LONG: usize = 4000;
 /// Values that are chained.
 const CHAINED: usize = 40_000;
-/// Long values that a store of one megabyte surely cannot hold all.
-const TOO_MANY: u32 = 260;
+/// Long values that the store surely cannot hold all.
+const TOO_MANY: u32 = 150;
+/// Memory that is taken away from the store, the least of which is one megabyte, so that it is full sooner.
+const WITHHELD: i64 = 448 << 10;
 
 fn store_with(policy: Policy) -> Arc<Store> {
     let config = Config {
@@ -29,7 +31,9 @@ fn store_with(policy: Policy) -> Arc<Store> {
         seed: 1,
         ..Config::default()
     };
-    Store::new(config).unwrap()
+    let store = Store::new(config).unwrap();
+    store.charge_buffers(WITHHELD);
+    store
 }
 
 fn set(me: &Participant, key: &[u8], value: &[u8]) {
@@ -76,7 +80,7 @@ fn key(number: u32) -> Vec<u8> {
 
 /// All bytes of a value are alike, so that a torn one shows.
 fn assert_whole(value: &[u8]) {
-    assert!(value.iter().all(|&byte| byte == value[0]), "a torn value");
+    assert!(value == vec![value[0]; value.len()], "a torn value");
 }
 
 #[test]
@@ -111,7 +115,7 @@ fn a_draft_given_up_halfway_returns_its_pieces() {
     let store = store_with(Policy::Bag);
     let me = store.join().unwrap();
     me.begin_turn(1);
-    for _ in 0..40 {
+    for _ in 0..12 {
         let new =
             NewItem { key: b"k", flags: 0, deadline: 0, value_len: 100_000, base64_key: true };
         let mut draft = me.draft(new).unwrap();
@@ -152,19 +156,19 @@ fn a_smaller_limit_gives_pages_back() {
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
     me.begin_turn(1);
-    for number in 0..150 {
+    for number in 0..80 {
         set(&me, &key(number), &[b'v'; LONG]);
     }
     me.rest();
-    store.charge_buffers(400 << 10);
+    store.charge_buffers(200 << 10);
     for _ in 0..20 {
         cleaner.step(1, 100);
     }
     let memory = store.memory();
     assert!(memory.arena + memory.index + memory.bags + memory.buffers <= memory.limit);
-    store.charge_buffers(-(400 << 10));
+    store.charge_buffers(-(200 << 10));
     me.begin_turn(2);
-    for number in 0..150 {
+    for number in 0..80 {
         set(&me, &key(number), &[b'w'; LONG]);
     }
 }
@@ -204,7 +208,7 @@ fn a_pin_outlives_its_item() {
     let pin = me.section().find(store.hash(b"pinned"), b"pinned").unwrap().pin().unwrap();
     delete(&me, b"pinned");
     me.quiesce();
-    for number in 0..30 {
+    for number in 0..12 {
         set(&me, &key(number), &[b'o'; CHAINED]);
         me.quiesce();
     }
@@ -245,6 +249,7 @@ fn a_reader_against_growth() {
         }
         me.quiesce();
     }
+    me.rest();
     writer.join().unwrap();
 }
 
@@ -276,14 +281,14 @@ fn readers_against_overwriting_and_evicting() {
     };
     let evict = |me: &Participant, round: u32| {
         // Two sizes, so that pages change hands.
-        let len = if round / 64 % 2 == 0 { LONG } else { 9000 };
+        let len = if round / 40 % 2 == 0 { LONG } else { 9000 };
         set(me, &key(10 + round % 3), &vec![b'e'; len]);
         set(me, &key(100 + round), &vec![b'e'; len]);
     };
-    let threads = [work(overwrite, 120), work(evict, TOO_MANY)];
+    let threads = [work(overwrite, 80), work(evict, TOO_MANY)];
     let me = store.join().unwrap();
     let mut pins = Vec::new();
-    for round in 0..300u32 {
+    for round in 0..150u32 {
         me.begin_turn(1);
         let key = key([0, 1, 10, 11][(round % 4) as usize]);
         let section = me.section();
@@ -302,6 +307,8 @@ fn readers_against_overwriting_and_evicting() {
             assert_whole(pin.bytes_at(pin.value_len() - 1));
         }
     }
+    // Whoever blocks without resting stops all reclamation.
+    me.rest();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert!(store.stats().evictions > 0);
 }

@@ -1,0 +1,135 @@
+//! What a lookup feels of the table's growth: the latency of batches of lookups in steady state, against the same batches
+//! while the table doubles under an inserting thread.
+//!
+//! `cargo bench -p store --bench growth`. The two take turns within one run, a fresh store for each round. In the steady turn
+//! the other thread overwrites at the pace at which it inserts in the growing one, so that only the growth
+//! differs. It inserts in bursts and sleeps between them, so that a machine of two processors is not full.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use store::{Change, Config, NewItem, Participant, Store};
+
+/// Keys looked up; stored before anything is measured.
+const KEYS: u64 = 200_000;
+/// Keys inserted while lookups are timed: with these the table doubles once and more.
+const INSERTED: u64 = 400_000;
+const ROUNDS: usize = 5;
+/// Lookups timed together.
+const BATCH: usize = 16;
+/// Insertions between two sleeps.
+const BURST: u64 = 500;
+const NAP: Duration = Duration::from_millis(2);
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"key-000000000000";
+    let mut rest = number;
+    for digit in key[4..].iter_mut().rev() {
+        *digit = b'0' + u8::try_from(rest % 10).unwrap();
+        rest /= 10;
+    }
+    key
+}
+
+fn set(me: &Participant, number: u64) {
+    let key = key(number);
+    let new = NewItem { key: &key, flags: 0, deadline: 0, value_len: 32, base64_key: false };
+    let mut draft = me.draft(new).unwrap();
+    draft.push(&[b'v'; 32]).unwrap();
+    me.section().update(me.store().hash(&key), &key, |_| Change::Put { draft, cas: None });
+}
+
+/// Stores `INSERTED` keys from `first` on, modulo `among`, in bursts.
+fn write(store: &Arc<Store>, first: u64, among: u64) {
+    let me = store.join().unwrap();
+    for number in 0..INSERTED {
+        if number % 16 == 0 {
+            me.quiesce();
+            me.begin_turn(1);
+        }
+        set(&me, first + number % among);
+        if number % BURST == BURST - 1 {
+            me.rest();
+            #[allow(clippy::disallowed_methods, reason = "the pace of the load")]
+            std::thread::sleep(NAP);
+        }
+    }
+}
+
+/// Nanoseconds of each batch of lookups until the writer is done.
+fn read(me: &Participant, done: &AtomicBool, times: &mut Vec<u64>) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    while !done.load(Ordering::Relaxed) {
+        me.begin_turn(1);
+        let mut keys = [[0; 16]; BATCH];
+        for slot in &mut keys {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *slot = key((state >> 33) % KEYS);
+        }
+        #[allow(clippy::disallowed_methods, reason = "this is what is measured")]
+        let start = Instant::now();
+        let section = me.section();
+        for key in &keys {
+            let item = section.find(me.store().hash(key), key).unwrap();
+            item.touch();
+            black_box(item.inline_value().unwrap());
+        }
+        drop(section);
+        times.push(u64::try_from(start.elapsed().as_nanos()).unwrap());
+        me.quiesce();
+    }
+}
+
+/// One round: a full store, a writer beside the reader. Returns by how much the table grew.
+fn round(grows: bool, times: &mut Vec<u64>) -> f64 {
+    let config = Config { memory_bytes: 256 << 20, ..Config::default() };
+    let store = Store::new(config).unwrap();
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    (0..KEYS).for_each(|number| set(&me, number));
+    // The splits that the fill still owes, so that the steady table does not grow.
+    (0..KEYS).for_each(|number| set(&me, number));
+    let before = store.index().bytes;
+    let done = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+        std::thread::spawn(move || {
+            if grows {
+                write(&store, KEYS, INSERTED)
+            } else {
+                write(&store, 0, KEYS)
+            }
+            done.store(true, Ordering::Relaxed);
+        })
+    };
+    read(&me, &done, times);
+    me.rest();
+    writer.join().unwrap();
+    store.index().bytes as f64 / before as f64
+}
+
+/// The latency below which this share of the batches lies, in microseconds.
+fn percentile(sorted: &[u64], percent: f64) -> f64 {
+    let place = (sorted.len() as f64 * percent / 100.0) as usize;
+    sorted[place.min(sorted.len() - 1)] as f64 / 1000.0
+}
+
+fn main() {
+    let (mut steady, mut growing) = (Vec::new(), Vec::new());
+    let (mut least, mut most) = (f64::MAX, 0.0_f64);
+    for _ in 0..ROUNDS {
+        most = most.max(round(false, &mut steady));
+        least = least.min(round(true, &mut growing));
+    }
+    println!("index: x{most:.2} at most in steady rounds, x{least:.2} at least in growing ones");
+    steady.sort_unstable();
+    growing.sort_unstable();
+    println!("microseconds for {BATCH} lookups ({} and {} batches)", steady.len(), growing.len());
+    println!("{:>8} {:>9} {:>9} {:>7}", "", "steady", "growing", "ratio");
+    for percent in [50.0, 99.0, 99.9] {
+        let (still, moving) = (percentile(&steady, percent), percentile(&growing, percent));
+        println!("{:>8} {still:9.2} {moving:9.2} {:7.2}", format!("p{percent}"), moving / still);
+    }
+}
