@@ -59,7 +59,6 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     let mut sockets = listeners::bind_network(&options)?;
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets)?;
-    listeners::write_ports(&options, &sockets)?;
     let cores = cores(&options)?;
     let store = Store::new(store_config(&options))
         .map_err(|error| Failure::os(format!("cannot make the cache: {error}")))?;
@@ -67,6 +66,8 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
         background::enter(&options)?;
     }
     let signals = signals::Caught::new()?;
+    // Whoever waits for this file may end the server from then on.
+    listeners::write_ports(&options, &sockets)?;
     let _pid_file = PidFile::write(&options, &log);
     limits::lock_memory(&options, &log);
 
