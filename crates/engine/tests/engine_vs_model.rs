@@ -210,7 +210,8 @@ impl World {
         let stored = |entry| (Verdict::Stored, Some(entry));
         let Some(old) = self.live(key) else {
             if condition.compare.is_some() && condition.mode != Mode::Add {
-                return (Verdict::NotFound, None);
+                let is_concat = matches!(condition.mode, Mode::Append | Mode::Prepend);
+                return (if is_concat { Verdict::NotStored } else { Verdict::NotFound }, None);
             }
             return match (condition.mode, condition.vivify_deadline) {
                 (Mode::Add | Mode::Set, _) => stored(fresh(value, new.deadline)),
@@ -377,8 +378,15 @@ impl World {
             assert_eq!((value.len(), deadline, marks), (0, 0, (true, false, false, false)));
             self.check_cas(cas, how.cas, 0);
             let (flags, is_won) = (0, true);
-            let entry =
-                Entry { flags, value, deadline, cas, is_stale: false, is_won, is_fetched: false };
+            let entry = Entry {
+                flags,
+                value,
+                deadline,
+                cas,
+                is_stale: false,
+                is_won,
+                is_fetched: !how.no_bump,
+            };
             self.model.insert(key.to_vec(), entry);
             return;
         };
