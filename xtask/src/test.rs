@@ -27,19 +27,29 @@ pub(crate) fn loom(steps: &mut Steps) -> Result<(), String> {
     steps.run_tests("loom models", command)
 }
 
-/// The crate with unsafe code, and the parsers, under Miri. Not a part of `test`: a machine may
-/// have no nightly toolchain and no way to get one.
+/// The crate with unsafe code under four schedules of Miri, and the parsers. Not a part of `test`: a
+/// machine may have no nightly toolchain and no way to get one.
 pub(crate) fn miri(steps: &mut Steps) -> Result<(), String> {
     let nightly = ["run", "nightly", "cargo", "miri", "--version"];
     if !succeeds(program("rustup", nightly)) {
         let add = ["component", "add", "--toolchain", "nightly", "miri", "rust-src"];
         steps.run("miri component", program("rustup", add))?;
     }
-    let mut command = program("rustup", ["run", "nightly", "cargo", "miri", "test"]);
-    command.args(["-p", "store", "-p", "proto", "--lib"]);
-    command.env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation");
-    command.env("CARGO_TARGET_DIR", target().join("miri"));
-    steps.run_tests("miri", command)
+    let run = |words: &[&str], flags: &str| {
+        let mut command =
+            program("rustup", ["run", "nightly", "cargo", "miri", "test", "--locked"]);
+        command.args(words);
+        command.env("MIRIFLAGS", format!("-Zmiri-strict-provenance {flags}"));
+        command.env("CARGO_TARGET_DIR", target().join("miri"));
+        command
+    };
+    steps.run_tests("miri, parsers", run(&["-p", "proto", "--lib"], ""))?;
+    for seed in 0..4 {
+        let flags = format!("-Zmiri-seed={seed} -Zmiri-disable-isolation");
+        let name = format!("miri, store, seed {seed}");
+        steps.run_tests(&name, run(&["-p", "store", "--test", "miri"], &flags))?;
+    }
+    Ok(())
 }
 
 /// The tests against live servers; `names` are test files of `e2e/tests`, none means all.
