@@ -27,6 +27,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   fuzz [TARGET] [SECONDS]
                 all fuzz targets, or one, for this long each (default: 60 s in all)
   tidy          the house rules that a program can check
+  tsan          the store's stress test under ThreadSanitizer (needs a nightly toolchain)
   bench ...     measurements; `cargo xtask bench` says which
 ";
 
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         "miri" => test::miri(&mut steps),
         "test" => test::all(&mut steps),
         "tidy" => steps.check("tidy", tidy::run),
+        "tsan" => test::tsan(&mut steps),
         _ => {
             eprint!("xtask: no task {task:?}\n{USAGE}");
             return ExitCode::FAILURE;

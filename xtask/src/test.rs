@@ -45,11 +45,26 @@ pub(crate) fn miri(steps: &mut Steps) -> Result<(), String> {
     };
     steps.run_tests("miri, parsers", run(&["-p", "proto", "--lib"], ""))?;
     for seed in 0..4 {
-        let flags = format!("-Zmiri-seed={seed} -Zmiri-disable-isolation");
+        // Memory that is cut anew is written in other sizes than before, at which Miri's emulation of
+        // weak memory stops with an internal error. Loom sees to reordering.
+        let weak = "-Zmiri-disable-weak-memory-emulation";
+        let flags = format!("-Zmiri-seed={seed} -Zmiri-disable-isolation {weak}");
         let name = format!("miri, store, seed {seed}");
         steps.run_tests(&name, run(&["-p", "store", "--test", "miri"], &flags))?;
     }
     Ok(())
+}
+
+/// The store under ThreadSanitizer, with an instrumented standard library, which a nightly builds.
+pub(crate) fn tsan(steps: &mut Steps) -> Result<(), String> {
+    let add = ["component", "add", "--toolchain", "nightly", "rust-src"];
+    steps.run("rust-src component", program("rustup", add))?;
+    let mut command = program("rustup", ["run", "nightly", "cargo", "test", "--locked"]);
+    command.args(["-Zbuild-std", "--target", "x86_64-unknown-linux-gnu", "-p", "store"]);
+    command.args(["--test", "stress", "--test", "miri"]);
+    command.env("RUSTFLAGS", "-Zsanitizer=thread --cfg holdall_tsan");
+    command.env("CARGO_TARGET_DIR", target().join("tsan"));
+    steps.run_tests("thread sanitizer", command)
 }
 
 /// The tests against live servers; `names` are test files of `e2e/tests`, none means all.

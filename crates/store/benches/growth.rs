@@ -110,9 +110,9 @@ fn round(grows: bool, times: &mut Vec<u64>) -> f64 {
     store.index().bytes as f64 / before as f64
 }
 
-/// The latency below which this share of the batches lies, in microseconds.
-fn percentile(sorted: &[u64], percent: f64) -> f64 {
-    let place = (sorted.len() as f64 * percent / 100.0) as usize;
+/// The latency below which this many of 1000 batches lie, in microseconds.
+fn percentile(sorted: &[u64], per_mille: usize) -> f64 {
+    let place = sorted.len() * per_mille / 1000;
     sorted[place.min(sorted.len() - 1)] as f64 / 1000.0
 }
 
@@ -128,8 +128,8 @@ fn main() {
     growing.sort_unstable();
     println!("microseconds for {BATCH} lookups ({} and {} batches)", steady.len(), growing.len());
     println!("{:>8} {:>9} {:>9} {:>7}", "", "steady", "growing", "ratio");
-    for percent in [50.0, 99.0, 99.9] {
-        let (still, moving) = (percentile(&steady, percent), percentile(&growing, percent));
-        println!("{:>8} {still:9.2} {moving:9.2} {:7.2}", format!("p{percent}"), moving / still);
+    for (name, share) in [("p50", 500), ("p99", 990), ("p99.9", 999)] {
+        let (still, moving) = (percentile(&steady, share), percentile(&growing, share));
+        println!("{name:>8} {still:9.2} {moving:9.2} {:7.2}", moving / still);
     }
 }
