@@ -19,6 +19,8 @@ pub struct MetaGet {
     pub recache_secs: Option<u32>,
     /// `T`: the new deadline of an item that is there.
     pub deadline: Option<u32>,
+    /// `R` stands after `T`, and so judges the new deadline: flags act in their order.
+    pub recache_after_touch: bool,
     /// `u`: leave recency and hit mark alone.
     pub no_bump: bool,
     /// `E`: the cas unique of an item that is created.
@@ -169,9 +171,10 @@ impl Worker {
     /// `R`: little time is left.
     #[inline]
     fn is_late(&self, hit: &MetaHit<'_>, how: &MetaGet) -> bool {
-        how.recache_secs.is_some_and(|secs| {
-            hit.deadline_before != 0 && hit.deadline_before.saturating_sub(self.now_secs()) < secs
-        })
+        let touched = how.deadline.filter(|_| how.recache_after_touch);
+        let deadline = touched.unwrap_or(hit.deadline_before);
+        how.recache_secs
+            .is_some_and(|secs| deadline != 0 && deadline.saturating_sub(self.now_secs()) < secs)
     }
 
     /// Under the key's lock: takes the win if nobody has, sets the deadline. False when the item is not linked any more.

@@ -189,7 +189,7 @@ impl Worker {
             };
         };
         if condition.mode == Mode::Add {
-            item.touch();
+            item.bump();
             return Verdict::NotStored;
         }
         let Some(unique) = condition.compare else { return Verdict::Stored };

@@ -300,7 +300,7 @@ fn return_flags_come_in_request_order() {
 fn a_ttl_asked_before_t_is_the_old_one() {
     check_item("mg a t T50", FACTS, "HD t-1");
     check_item("mg a T50 t", FACTS, "HD t50");
-    check_item("mg a N50 t", FACTS, "HD t50");
+    check_item("mg a N50 t", FACTS, "HD t-1");
     check_item("ma a T50 t", FACTS, "HD t50");
 }
 

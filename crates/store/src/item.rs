@@ -211,16 +211,22 @@ impl<'s> Item<'s> {
         })
     }
 
-    /// Marks the item as used now. One relaxed store, and only if the mark would change: at most once a second,
-    /// or once for each bag opened meanwhile.
+    /// Marks the item as used now, and as read. One relaxed store, and only if the mark would change: at most once a
+    /// second, or once for each bag opened meanwhile.
     #[inline]
     pub fn touch(&self) {
+        self.bump();
+        if !self.shape().has(Shape::FETCHED) {
+            self.header.shape.fetch_or(Shape::FETCHED, Ordering::Relaxed);
+        }
+    }
+
+    /// Marks the item as used now, but not as read (an `add` that finds it there).
+    #[inline]
+    pub fn bump(&self) {
         let now = self.local.recency();
         if self.header.recency.load(Ordering::Relaxed) != now {
             self.header.recency.store(now, Ordering::Relaxed);
-        }
-        if !self.shape().has(Shape::FETCHED) {
-            self.header.shape.fetch_or(Shape::FETCHED, Ordering::Relaxed);
         }
         self.local.note_touch(self.chunk);
     }

@@ -48,10 +48,10 @@ pub struct ItemFacts {
     pub last_access_secs: u64,
     /// `s`: bytes of its value (after `ms`, the final ones).
     pub value_bytes: usize,
-    /// `t` before any `T` or `N` among the flags: seconds left before this request; `None`: it
-    /// never expires.
+    /// `t` before any `T` among the flags: seconds left before this request; `None`: it never
+    /// expires.
     pub ttl_secs_before: Option<u64>,
-    /// `t` after a `T` or `N` among the flags: seconds left now; `None`: it never expires.
+    /// `t` after a `T` among the flags: seconds left now; `None`: it never expires.
     pub ttl_secs: Option<u64>,
     /// It was stored under a base64 key, and so answers `k` in base64 even to a plain request.
     pub key_is_base64: bool,
@@ -159,7 +159,7 @@ fn write_flags(out: &mut Vec<u8>, request: &Request<'_>, facts: &ItemFacts) {
     for word in request.flags {
         let Some(letter) = word.first() else { continue };
         match letter {
-            b'T' | b'N' => ttl = facts.ttl_secs,
+            b'T' => ttl = facts.ttl_secs,
             b'O' => write_word(out, word),
             b'k' => write_key(out, request, facts.key_is_base64 || request.options.base64),
             letter if !returns(request.command, *letter) => {}

@@ -73,6 +73,7 @@ impl Worker {
                 .recache_secs
                 .map(|secs| u32::try_from(secs.max(0)).unwrap_or(u32::MAX)),
             deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
+            recache_after_touch: precedes(request, b'T', b'R'),
             no_bump: options.no_update,
             cas: options.new_cas,
             base64_key: options.base64,
@@ -112,6 +113,23 @@ impl Worker {
         Some(self.engine.deadline(exptime))
     }
 
+    /// What `t` shows of an item that this request creates: flags act in their order, so an `N` or `T` after it does not
+    /// count.
+    fn shown_deadline_of_created(&self, request: &Request<'_>) -> u32 {
+        let options = &request.options;
+        let mut deadline = 0;
+        for letter in request.flags.filter_map(|word| word.first()) {
+            let exptime = match letter {
+                b'N' => options.autoviv_exptime,
+                b'T' => options.exptime,
+                b't' => break,
+                _ => None,
+            };
+            deadline = exptime.map_or(deadline, |exptime| self.engine.deadline(exptime));
+        }
+        deadline
+    }
+
     fn answer_miss(&self, session: &Session, request: &Request<'_>, miss: Miss, out: &mut Vec<u8>) {
         if self.reporter.is_busy() {
             self.reporter.fetched(session, request.key, Err(&miss));
@@ -135,8 +153,9 @@ impl Worker {
             self.reporter.fetched(session, request.key, Ok(item));
         }
         let now_secs = self.engine.now_secs();
-        let (before, after) = if hit.is_created && precedes(request, b't', b'N') {
-            (NO_DEADLINE_YET, NO_DEADLINE_YET)
+        let (before, after) = if hit.is_created {
+            let shown = self.shown_deadline_of_created(request);
+            (shown, shown)
         } else {
             (hit.deadline_before, hit.deadline)
         };
@@ -300,7 +319,7 @@ impl Worker {
             deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
             vivify,
         };
-        let (number, cas, mut before, is_created) = match self.engine.arithmetic(key, &how) {
+        let (number, cas, before, is_created) = match self.engine.arithmetic(key, &how) {
             Counted::Done { number, cas, deadline_before, is_created } => {
                 (number, cas, deadline_before, is_created)
             }
@@ -310,11 +329,12 @@ impl Worker {
             Counted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
         };
         let now_secs = self.engine.now_secs();
-        if is_created && precedes(request, b't', b'N') {
-            before = NO_DEADLINE_YET;
-        }
-        // What was just created is shown as created.
-        let after = how.deadline.filter(|_| !is_created).unwrap_or(before);
+        let (before, after) = if is_created {
+            let shown = self.shown_deadline_of_created(request);
+            (shown, shown)
+        } else {
+            (before, how.deadline.unwrap_or(before))
+        };
         let facts = ItemFacts {
             cas,
             ttl_secs_before: ttl_of(before, now_secs).map(u64::from),
@@ -357,9 +377,6 @@ impl Worker {
         reply::write_debug(out, request, &facts);
     }
 }
-
-/// What a `t` shows that stands before the `N` by which the item is created: flags act in their order.
-const NO_DEADLINE_YET: u32 = 0;
 
 /// Whether the first flag of one letter stands before the first of the other.
 fn precedes(request: &Request<'_>, one: u8, other: u8) -> bool {
