@@ -274,14 +274,14 @@ fn readers_against_overwriting_and_evicting() {
     let overwrite = |me: &Participant, round: u32| {
         let byte = b'a' + u8::try_from(round % 26).unwrap();
         let long = if round.is_multiple_of(8) { CHAINED } else { LONG };
-        set(me, &key(round % 2), &vec![byte; if round % 3 == 0 { long } else { 50 }]);
+        set(me, &key(round % 2), &vec![byte; if round.is_multiple_of(3) { long } else { 50 }]);
         if round % 10 == 9 {
             delete(me, &key(0));
         }
     };
     let evict = |me: &Participant, round: u32| {
         // Two sizes, so that pages change hands.
-        let len = if round / 40 % 2 == 0 { LONG } else { 9000 };
+        let len = if (round / 40).is_multiple_of(2) { LONG } else { 9000 };
         set(me, &key(10 + round % 3), &vec![b'e'; len]);
         set(me, &key(100 + round), &vec![b'e'; len]);
     };
