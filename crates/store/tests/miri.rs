@@ -223,9 +223,9 @@ fn a_pin_outlives_its_item() {
     assert!(store.join().is_some());
 }
 
-/// The table doubles under a reader.
+/// A reader waits for items that another thread inserts. (The table does not grow: it starts with room for 8192.)
 #[test]
-fn a_reader_against_growth() {
+fn a_reader_against_insertions() {
     let store = store_with(Policy::Bag);
     let writer = {
         let store = Arc::clone(&store);
