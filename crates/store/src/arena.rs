@@ -46,6 +46,9 @@ pub(crate) const CHUNK_BYTES_MAX: usize = 16 << 10;
 /// Value bytes of a full piece.
 pub(crate) const PIECE_BYTES: usize = CHUNK_BYTES_MAX - HEADER;
 
+/// Bytes behind the last page: more than a header, a chain descriptor and a key.
+const SLACK_BYTES: usize = 4096;
+
 const _: () = assert!(HEADER == 24);
 
 /// The decoded `shape` word: key length 8 bits, inline value length 15 bits, six facts, flush generation 3 bits.
@@ -132,7 +135,8 @@ impl Arena {
     /// The system's refusal.
     pub(crate) fn reserve(pages: usize, page_bytes: usize, unit: usize) -> io::Result<Self> {
         debug_assert!(page_bytes.is_power_of_two() && unit.is_power_of_two() && unit >= 8);
-        let words = Region::reserve(pages * page_bytes / size_of::<AtomicU64>())?;
+        // The slack lets a header and a key be looked at wherever a reference points, even one that is out of date.
+        let words = Region::reserve((pages * page_bytes + SLACK_BYTES) / size_of::<AtomicU64>())?;
         Ok(Self {
             words,
             unit_shift: unit.trailing_zeros(),
@@ -175,6 +179,18 @@ impl Arena {
         assert!(offset < self.words.len() * 8, "chunk reference outside of the arena");
         // SAFETY: just checked to lie inside the region.
         unsafe { self.words.base().as_ptr().add(offset) }
+    }
+
+    /// The head of the item of which `chunk` is a piece. `None` if it has meanwhile become something else.
+    pub(crate) fn head_of_piece(&self, chunk: ChunkRef) -> Option<ChunkRef> {
+        let header = self.header(chunk);
+        // Acquire: pairs with the Release by which an item in the same chunk gets its mark, after it stopped being a piece:
+        // who reads that mark does not see a piece any more.
+        let head = header.recency.load(Ordering::Acquire);
+        let is_piece = header.shape() == Shape(Shape::PIECE);
+        // A reader's mark on an item has no Release, so the range is checked, too.
+        (is_piece && head != 0 && self.offset(head) + SLACK_BYTES <= self.words.len() * 8)
+            .then_some(head)
     }
 
     /// The header of `chunk`.

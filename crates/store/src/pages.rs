@@ -46,7 +46,7 @@ impl Local {
         let (slabs, arena) = (&self.store.slabs, &self.store.arena);
         let mut fruitless = 0;
         for round in 0..ROUNDS {
-            if slabs.add_page(&self.store.budget, class)
+            if slabs.add_page(&self.store.budget, &self.store.qsbr, class)
                 && let Some(chunk) = slabs.take(arena, class)
             {
                 return Some(chunk);
@@ -78,7 +78,9 @@ impl Local {
     fn wait_for(self: &Rc<Self>, class: ClassId) -> Option<ChunkRef> {
         let (slabs, arena) = (&self.store.slabs, &self.store.arena);
         for turn in 0..WAITS {
-            if !self.has_retired() && !self.is_mostly_retired(class) {
+            let promising =
+                self.has_retired() || self.is_mostly_retired(class) || slabs.has_page_on_its_way();
+            if !promising {
                 return None;
             }
             if turn < YIELDS {
@@ -91,7 +93,7 @@ impl Local {
             if let Some(chunk) = slabs.take(arena, class) {
                 return Some(chunk);
             }
-            if slabs.add_page(&self.store.budget, class) {
+            if slabs.add_page(&self.store.budget, &self.store.qsbr, class) {
                 return slabs.take(arena, class);
             }
         }
@@ -174,12 +176,16 @@ impl Local {
         let Some(page) = self.emptiest_page(class) else { return false };
         let store = &*self.store;
         let cut = store.slabs.cut_chunks(class, page);
-        if !store.slabs.drain(&store.arena, class, page) {
+        if !store.slabs.drain(&store.arena, &store.qsbr, class, page) {
             return false;
         }
         let chunk_bytes = store.slabs.class(class).chunk_bytes;
         for first in (0..cut).step_by(64) {
             let section = Section::open(self);
+            // Once it is free it may become another class's, when this section has ended.
+            if store.slabs.page_class(page) != class {
+                break;
+            }
             for index in first..cut.min(first + 64) {
                 self.evict_chunk(&section, store.arena.chunk(page, index * chunk_bytes));
             }
@@ -192,11 +198,9 @@ impl Local {
     /// Evicts what a chunk belongs to: the item in it, or the item of which it is a piece.
     fn evict_chunk(self: &Rc<Self>, section: &Section<'_>, chunk: ChunkRef) {
         let arena = &self.store.arena;
-        let header = arena.header(chunk);
-        let item = if header.shape() == Shape(Shape::PIECE) {
-            header.recency.load(Ordering::Acquire)
-        } else {
-            chunk
+        let item = match arena.header(chunk).shape() {
+            Shape(Shape::PIECE) => arena.head_of_piece(chunk).unwrap_or(0),
+            _ => chunk,
         };
         if item == 0 || section.linked(item).is_none() {
             return;
@@ -209,9 +213,11 @@ impl Local {
     }
 
     /// The page with the fewest items, of a few; pages that hold drafts or pinned pieces are avoided.
-    fn emptiest_page(&self, class: ClassId) -> Option<usize> {
+    fn emptiest_page(self: &Rc<Self>, class: ClassId) -> Option<usize> {
         let slabs = &self.store.slabs;
         let start = self.turn.replace(self.turn.get().wrapping_add(7));
+        // Inside a section: the pages stay the class's, or no one's, until it ends.
+        let _section = Section::open(self);
         slabs
             .sample_pages(class, PAGES_SAMPLED, start)
             .into_iter()
@@ -231,16 +237,20 @@ impl Local {
                 match header.shape() {
                     Shape(Shape::FREE) => 0,
                     Shape(Shape::DRAFT) => kind.per_page,
-                    Shape(Shape::PIECE) => {
-                        let head = header.recency.load(Ordering::Relaxed);
-                        let linked = arena.header(head).pos.load(Ordering::Relaxed) != 0;
-                        if linked && !self.is_pinned(head) { 1 } else { kind.per_page }
-                    }
+                    Shape(Shape::PIECE) => match arena.head_of_piece(chunk) {
+                        Some(head) if self.is_evictable_head(head) => 1,
+                        _ => kind.per_page,
+                    },
                     _ if header.pos.load(Ordering::Relaxed) == 0 => kind.per_page / 8 + 1,
                     _ => 1,
                 }
             })
             .sum()
+    }
+
+    fn is_evictable_head(&self, head: ChunkRef) -> bool {
+        let linked = self.store.arena.header(head).pos.load(Ordering::Relaxed) != 0;
+        linked && !self.is_pinned(head)
     }
 
     /// Gives memory back to the system until the budget fits; at most `pages` pages now. `true` if more is to be done.
@@ -250,7 +260,7 @@ impl Local {
             if store.budget.excess() == 0 {
                 return false;
             }
-            if store.slabs.return_page(&store.arena, &store.budget) {
+            if store.slabs.return_page(&store.arena, &store.budget, &store.qsbr) {
                 continue;
             }
             let Some((victim, _)) = self.victim(0) else { return false };

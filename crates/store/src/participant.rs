@@ -272,7 +272,7 @@ impl Local {
             sort(oldest.chunk);
             retired.pop_front();
         }
-        self.store.slabs.put(&self.store.arena, &free);
+        self.store.slabs.put(&self.store.arena, &self.store.qsbr, &free);
         free.clear();
     }
 
@@ -288,7 +288,7 @@ impl Local {
     pub(crate) fn free(&self, chunk: ChunkRef) {
         let mut chunks = Vec::new();
         self.dismantle(chunk, &mut chunks);
-        self.store.slabs.put(&self.store.arena, &chunks);
+        self.store.slabs.put(&self.store.arena, &self.store.qsbr, &chunks);
     }
 
     /// Lists the chunks of an item: its pieces, if it is chained, and its head.

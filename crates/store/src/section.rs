@@ -227,7 +227,8 @@ impl Local {
         let shape = header.shape().with_generation(store.generation());
         header.shape.store(shape.0, Ordering::Relaxed);
         header.cas.store(cas, Ordering::Relaxed);
-        header.recency.store(self.recency(), Ordering::Relaxed);
+        // Release: pairs with the Acquire of `Arena::head_of_piece`.
+        header.recency.store(self.recency(), Ordering::Release);
         let class = store.slabs.class_of(&store.arena, chunk);
         let list = store.list(class);
         let Some(position) = list.append_newest(&store.blocks, &store.budget, chunk) else {

@@ -3,7 +3,8 @@
 //! A page belongs to no class or to one; a class cuts its pages into chunks of one size. Free chunks of a class
 //! form a doubly linked list through their own headers, so that a page can be taken out of use
 //! (`drain`) by unlinking just its chunks. Chunks of a draining page that come back later are
-//! counted, not listed; with the last one the page is free for any class.
+//! counted, not listed; with the last one the page is free for any class, after a grace period: whoever walks over a
+//! page inside a section and has seen whose it is may go on reading headers where that class has its chunks.
 //!
 //! Chunk sizes grow by the factor of `-f`; a size is then widened to what its page divides into evenly, so
 //! that page tails are not wasted. The largest chunk is 16 KiB: larger items are chained, so all
@@ -12,7 +13,9 @@
 use crate::arena::{Arena, CHUNK_BYTES_MAX, ChunkRef, HEADER, Shape};
 use crate::budget::Budget;
 use crate::config::{Config, Layout};
+use crate::qsbr::Qsbr;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use std::collections::VecDeque;
 
 /// A slab class: 1 is the smallest; 0 is none.
 pub(crate) type ClassId = u8;
@@ -38,8 +41,8 @@ pub(crate) struct Slabs {
 
 #[derive(Debug)]
 struct FreePages {
-    /// Resident pages of no class, still charged.
-    resident: Vec<usize>,
+    /// Resident pages of no class, still charged, in the order in which they became free, with the epoch of that.
+    resident: VecDeque<(u64, usize)>,
     /// Pages whose memory went back to the system, uncharged.
     returned: Vec<usize>,
     /// First page that was never used.
@@ -88,7 +91,7 @@ impl Slabs {
             classes: sizes.iter().map(|&bytes| Class::new(bytes, page / bytes)).collect(),
             page_class: (0..layout.pages_max).map(|_| AtomicU32::new(0)).collect(),
             pages: Mutex::new(FreePages {
-                resident: Vec::new(),
+                resident: VecDeque::new(),
                 returned: Vec::new(),
                 untouched: 0,
             }),
@@ -147,7 +150,7 @@ impl Slabs {
     }
 
     /// Takes back chunks that no one can read any more. Neighbours of one class cost one lock.
-    pub(crate) fn put(&self, arena: &Arena, chunks: &[ChunkRef]) {
+    pub(crate) fn put(&self, arena: &Arena, qsbr: &Qsbr, chunks: &[ChunkRef]) {
         let class_of = |chunk: &ChunkRef| self.class_of(arena, *chunk);
         for group in chunks.chunk_by(|one, other| class_of(one) == class_of(other)) {
             let class = self.class(class_of(&group[0]));
@@ -158,33 +161,33 @@ impl Slabs {
             }
             class.used.store(state.used, Ordering::Relaxed);
             drop(state);
-            freed_pages.into_iter().for_each(|page| self.page_freed(page));
+            freed_pages.into_iter().for_each(|page| self.page_freed(qsbr, page));
         }
     }
 
-    fn page_freed(&self, page: usize) {
+    fn page_freed(&self, qsbr: &Qsbr, page: usize) {
         self.page_class[page].store(0, Ordering::Relaxed);
         self.pages_moved.fetch_add(1, Ordering::Relaxed);
-        self.pages.lock().resident.push(page);
+        self.pages.lock().resident.push_back((qsbr.epoch(), page));
     }
 
     /// Gives the class one more page if there is one within the budget.
-    pub(crate) fn add_page(&self, budget: &Budget, id: ClassId) -> bool {
+    pub(crate) fn add_page(&self, budget: &Budget, qsbr: &Qsbr, id: ClassId) -> bool {
         let class = self.class(id);
         let mut state = class.state.lock();
         if state.free_head != 0 || state.cutting.is_some_and(|(_, next)| next < class.per_page) {
             return true; // Another thread was faster.
         }
-        let Some(page) = self.take_page(budget) else { return false };
+        let Some(page) = self.take_page(budget, qsbr) else { return false };
         self.page_class[page].store(u32::from(id), Ordering::Relaxed);
         state.cutting = Some((page, 0));
         state.pages.push(page);
         true
     }
 
-    fn take_page(&self, budget: &Budget) -> Option<usize> {
+    fn take_page(&self, budget: &Budget, qsbr: &Qsbr) -> Option<usize> {
         let mut pages = self.pages.lock();
-        if let Some(page) = pages.resident.pop() {
+        if let Some(page) = pages.pop_resident(qsbr) {
             return Some(page);
         }
         let fresh = pages.untouched < self.page_class.len();
@@ -199,9 +202,9 @@ impl Slabs {
     }
 
     /// Gives one free resident page back to the system; `false` if there is none.
-    pub(crate) fn return_page(&self, arena: &Arena, budget: &Budget) -> bool {
+    pub(crate) fn return_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr) -> bool {
         let mut pages = self.pages.lock();
-        let Some(page) = pages.resident.pop() else { return false };
+        let Some(page) = pages.pop_resident(qsbr) else { return false };
         arena.release_page(page);
         pages.returned.push(page);
         self.pages_charged.fetch_sub(1, Ordering::Relaxed);
@@ -211,7 +214,7 @@ impl Slabs {
 
     /// Takes `page` out of the class's use. Its free chunks are forgotten at once; the rest must still be put back.
     /// Returns `false` if the page is not the class's to give.
-    pub(crate) fn drain(&self, arena: &Arena, id: ClassId, page: usize) -> bool {
+    pub(crate) fn drain(&self, arena: &Arena, qsbr: &Qsbr, id: ClassId, page: usize) -> bool {
         let class = self.class(id);
         let mut state = class.state.lock();
         let Some(at) = state.pages.iter().position(|&owned| owned == page) else { return false };
@@ -242,7 +245,7 @@ impl Slabs {
             state.draining.push((page, held));
         } else {
             drop(state);
-            self.page_freed(page);
+            self.page_freed(qsbr, page);
         }
         true
     }
@@ -285,6 +288,11 @@ impl Slabs {
         self.class(id).state.lock().pages.len()
     }
 
+    /// Whether a free page waits for the end of its grace period.
+    pub(crate) fn has_page_on_its_way(&self) -> bool {
+        !self.pages.lock().resident.is_empty()
+    }
+
     /// Bytes of resident pages.
     pub(crate) fn bytes(&self) -> u64 {
         self.pages_charged.load(Ordering::Relaxed) * self.page_bytes as u64
@@ -323,6 +331,14 @@ impl Class {
         // What the page's former class left here must not look like a linked item.
         arena.header(chunk).pos.store(0, Ordering::Relaxed);
         Some(chunk)
+    }
+}
+
+impl FreePages {
+    /// The page that has been free for longest, if its grace period is over.
+    fn pop_resident(&mut self, qsbr: &Qsbr) -> Option<usize> {
+        let (_, page) = self.resident.pop_front_if(|&mut (freed_at, _)| qsbr.is_safe(freed_at))?;
+        Some(page)
     }
 }
 
