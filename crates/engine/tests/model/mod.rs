@@ -376,6 +376,7 @@ impl World {
             no_bump: self.random.one_in(3),
             cas: self.random.some(5, |random| 1 + random.below(50)),
             base64_key: false,
+            recache_after_touch: false,
         };
         let hashed = self.worker.key(key);
         let now_secs = self.now_secs;
