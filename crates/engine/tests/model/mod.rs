@@ -242,7 +242,6 @@ impl World {
             };
         };
         if condition.mode == Mode::Add {
-            old.is_fetched = true;
             return (Verdict::NotStored, None);
         }
         let is_concat = matches!(condition.mode, Mode::Append | Mode::Prepend);
