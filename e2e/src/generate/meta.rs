@@ -33,14 +33,15 @@ pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
         }
         10 => {
             choose(rng, &mut flags, &["c", "k", "q", "t", "v"]);
-            sometimes(rng, &mut flags, &["Oab12", "D5", "J12", "N0", "N60", "T40", "MI", "M+"]);
+            sometimes(rng, &mut flags, &["Oab12", "D5", "J12", "N0", "N60", "MI", "M+"]);
             cas(rng, &mut flags);
             Command::same(command(b"ma", &keys.number, None, &flags))
         }
         _ => {
             let mut flags = Vec::new();
             choose(rng, &mut flags, &["c", "k", "q", "t", "v", "N60"]);
-            sometimes(rng, &mut flags, &["D5", "MI", "MD", "M+", "M-"]);
+            // Here only: memcached gives the new time to the old item when a number gets longer.
+            sometimes(rng, &mut flags, &["D5", "T40", "MI", "MD", "M+", "M-"]);
             flags.push(format!("J{}", WIDE + 1_000_000).into_bytes());
             Command::same(command(b"ma", &keys.wide, None, &flags))
         }
