@@ -2,7 +2,9 @@
 //!
 //! Each slab class keeps a list of bags, oldest first:
 //!
+//! ```text
 //!     oldest -> [bag: a c d] -> [bag: e] -> [newest alternate: g h] -> [newest: f b]
+//! ```
 //!
 //! A new item is appended to the newest bag without a lock. A GET only writes the present *tick* into the item's
 //! recency mark. The tick is one counter for the whole store and rises whenever a bag is opened; a bag

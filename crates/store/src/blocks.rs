@@ -4,7 +4,9 @@
 //! over all blocks is the item's *position*, which the item keeps in its header. So an item leaves its bag by
 //! one store of zero into its slot, wherever it stands, and its memory can be reused at once.
 //!
+//! ```text
 //!     word 0: the bag (list and number)    word 1: next block   word 2: slots handed out   word 3: unused
+//! ```
 //!
 //! # Why not a list through the items
 //!

@@ -5,7 +5,9 @@
 //!
 //! # Picture
 //!
+//! ```text
 //!     directory {level 2, split 1}            4 + 1 buckets; bucket 0 has been split into 0 and 4
+//! ```
 //!
 //!       0 [meta|tags|slots]                        a bucket is one cache line: 12 references, each
 //!       1 [meta|tags|slots, link] -> [tags|slots]  with a tag; its last slot may hold a link to an
