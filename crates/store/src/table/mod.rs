@@ -7,13 +7,13 @@
 //!
 //! ```text
 //!     directory {level 2, split 1}            4 + 1 buckets; bucket 0 has been split into 0 and 4
-//! ```
 //!
 //!       0 [meta|tags|slots]                        a bucket is one cache line: 12 references, each
 //!       1 [meta|tags|slots, link] -> [tags|slots]  with a tag; its last slot may hold a link to an
 //!       2 [meta|tags|slots]                        overflow bucket instead
 //!       3 [meta|tags|slots]
 //!       4 [meta|tags|slots]
+//! ```
 //!
 //! The low bits of a hash choose the bucket and its top eight are the tag. The table grows by
 //! *linear hashing*: one bucket is split at a time, always the one at `split`, and its items are
