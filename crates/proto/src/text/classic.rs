@@ -248,7 +248,9 @@ fn flush_all(words: Words<'_>, consumed: usize) -> Parsed<'_> {
 }
 
 fn admin(command: AdminCommand, words: Words<'_>, consumed: usize) -> Parsed<'_> {
-    let (words, noreply) = noreply(words);
+    // stats has no noreply: there the word is a group that does not exist, as libmemcached's own check expects.
+    let (words, noreply) =
+        if command == AdminCommand::Stats { (words, false) } else { noreply(words) };
     request(Request::Admin(Admin { command, words, noreply }), consumed)
 }
 
