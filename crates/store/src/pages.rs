@@ -28,6 +28,9 @@ const WAITS: usize = 2000;
 const YIELDS: usize = 200;
 /// A sleep: long enough for a thread that lost its processor to get it back.
 const NAP: Duration = Duration::from_micros(100);
+/// Naps for which a store waits while nothing at all can be evicted: some tens of milliseconds, in which any other thread
+/// gets its processor back and ends its section.
+const PATIENCE: usize = 300;
 /// Evictions between two looks at the other classes' ages.
 const TURNS_PER_LOOK: usize = 16;
 /// Pages looked at for the emptiest.
@@ -44,8 +47,9 @@ impl Local {
     #[cold]
     fn take_slowly(self: &Rc<Self>, class: ClassId) -> Option<ChunkRef> {
         let (slabs, arena) = (&self.store.slabs, &self.store.arena);
-        let mut fruitless = 0;
-        for round in 0..ROUNDS {
+        let patience = if self.store.evict { PATIENCE } else { 2 };
+        let (mut round, mut fruitless) = (0, 0);
+        while round < ROUNDS && fruitless <= patience {
             if slabs.add_page(&self.store.budget, &self.store.qsbr, class)
                 && let Some(chunk) = slabs.take(arena, class)
             {
@@ -63,10 +67,14 @@ impl Local {
             if let Some(chunk) = self.wait_for(class) {
                 return Some(chunk);
             }
-            // What is not evictable now may be so when others have ended their sections.
-            fruitless = if self.make_room(class, round) { 0 } else { fruitless + 1 };
-            if fruitless > 2 {
-                break;
+            if self.make_room(class, round) {
+                (round, fruitless) = (round + 1, 0);
+            } else {
+                // Others may hold all there is, as drafts or unlinked within their sections: these end.
+                fruitless += 1;
+                if self.store.evict {
+                    std::thread::sleep(NAP);
+                }
             }
         }
         self.count(class, Count::OutOfMemory, 1);
