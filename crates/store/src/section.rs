@@ -8,7 +8,7 @@ use crate::participant::Local;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
-use crate::table::{Locked, SlotRef, Split};
+use crate::table::Split;
 use std::rc::Rc;
 
 /// A read section of one participant. What is found in it stays valid until it is dropped.
@@ -274,7 +274,7 @@ impl Local {
         judge: impl FnOnce(&Item<'_>) -> Verdict,
     ) -> Option<Verdict> {
         let locked = self.store.table.lock(hash);
-        let slot = Self::slot_of(&locked, chunk)?;
+        let slot = locked.find_ref(chunk)?;
         // SAFETY: linked, and the caller is inside a section.
         let item = unsafe { Item::found(self, chunk) };
         let verdict = judge(&item);
@@ -287,10 +287,6 @@ impl Local {
             Verdict::Move(bag, mark) => self.move_to(&item, bag, mark),
         }
         Some(verdict)
-    }
-
-    fn slot_of<'l>(locked: &'l Locked<'_>, chunk: ChunkRef) -> Option<SlotRef<'l>> {
-        locked.find_ref(chunk)
     }
 
     /// Moves a linked item to another bag of its class. Under its stripe.
@@ -313,7 +309,7 @@ impl Local {
         let touched = std::mem::take(&mut *self.touched.borrow_mut());
         for &chunk in &touched {
             let Some(locked) = self.store.table.try_lock(self.hash_of(chunk)) else { continue };
-            if Self::slot_of(&locked, chunk).is_some() {
+            if locked.find_ref(chunk).is_some() {
                 // SAFETY: linked, and the section is still open.
                 let item = unsafe { Item::found(self, chunk) };
                 let newest = self.store.list(item.class()).newest();

@@ -70,7 +70,7 @@ mod tests;
 
 pub(crate) use bucket::Bucket;
 pub(crate) use growth::Split;
-pub(crate) use locked::{Locked, SlotRef};
+pub(crate) use locked::Locked;
 
 use crate::region::{Region, prefetch};
 use crate::sync::{
