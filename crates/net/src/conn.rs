@@ -7,6 +7,7 @@
 //!     Reading (input) --Yield--> Ready (input, but not looked at) --> Reading
 //!     Reading --socket full--> Writing (output) --drained--> Reading
 //!     any --Flow::Close, socket full--> Closing (output) --drained--> gone
+//!     Reading --Flow::Wait, or the end of input while answers are owed--> Waiting (nothing) --named by the service--> Reading
 //! ```
 
 use std::io::IoSlice;
@@ -14,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::control::{Card, ConnState};
@@ -33,8 +35,10 @@ pub(crate) struct Conn<S> {
     /// Bytes of the two buffers that the budget has been told of.
     pub(crate) charged: usize,
     pub(crate) state: ConnState,
-    /// The poller tells of room to write, not of input.
-    pub(crate) polls_output: bool,
+    /// What the poller tells of.
+    pub(crate) interest: epoll::EventFlags,
+    /// The input has ended, and answers are owed.
+    pub(crate) is_at_end: bool,
     pub(crate) card: Arc<Card>,
 }
 
@@ -64,7 +68,8 @@ impl<S> Conn<S> {
             pending_start: 0,
             charged: 0,
             state: ConnState::Reading,
-            polls_output: false,
+            interest: epoll::EventFlags::IN,
+            is_at_end: false,
             card,
         }
     }

@@ -95,6 +95,8 @@ pub enum ConnState {
     Writing = 2,
     /// Sends its last replies (`conn_closing`).
     Closing = 3,
+    /// Waits for answers from elsewhere (`conn_io_queue`).
+    Waiting = 4,
 }
 
 impl ConnState {
@@ -103,7 +105,8 @@ impl ConnState {
             0 => Self::Reading,
             1 => Self::Ready,
             2 => Self::Writing,
-            _ => Self::Closing,
+            3 => Self::Closing,
+            _ => Self::Waiting,
         }
     }
 }
@@ -116,6 +119,7 @@ impl fmt::Display for ConnState {
             Self::Ready => "conn_parse_cmd",
             Self::Writing => "conn_mwrite",
             Self::Closing => "conn_closing",
+            Self::Waiting => "conn_io_queue",
         })
     }
 }

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::mailbox::{Mailbox, Token, Waker};
+use crate::service::ConnId;
 
 /// Bytes of scratch from which [`Output::is_full`] asks for a flush.
 pub const FLUSH_BYTES: usize = 32 * 1024;
@@ -183,6 +184,15 @@ impl<'a> Output<'a> {
         match &self.target {
             Target::Memory => None,
             Target::Socket { mailbox, token, .. } => Some(Waker::new(Arc::clone(mailbox), *token)),
+        }
+    }
+
+    /// Which connection this is. `None` for an output that only collects.
+    #[must_use]
+    pub fn conn_id(&self) -> Option<ConnId> {
+        match &self.target {
+            Target::Memory => None,
+            Target::Socket { token, .. } => Some(ConnId(*token)),
         }
     }
 

@@ -25,5 +25,5 @@ pub use listen::{Listen, Sockets};
 pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use server::{BufferBudget, Config, Handle, Unbudgeted, start};
-pub use service::{CloseReason, Flow, Service};
+pub use service::{CloseReason, ConnId, Flow, Service};
 pub use udp::{DATAGRAM_BYTES, DATAGRAM_PAYLOAD, DatagramReply, FRAME_BYTES, parse_frame, split};

@@ -8,9 +8,11 @@
 //! is one [`Service::Session`] to it. The loop calls `serve` with everything that has arrived and not been consumed;
 //! the service answers whole requests into the output and says by [`Flow`] what the connection waits for.
 
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use crate::io::{Input, Output};
+use crate::mailbox::Token;
 use crate::peer::Peer;
 use crate::udp::DatagramReply;
 
@@ -48,7 +50,34 @@ pub trait Service {
 
     /// The connection is gone or about to go; its socket is closed afterwards.
     fn close(&mut self, session: Self::Session, reason: CloseReason);
+
+    /// A descriptor of the service's own (a poller of sockets, say) that the loop watches for input. Asked once.
+    fn outside(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The descriptor of [`Self::outside`] is readable. Called before the connections that have events are served.
+    fn on_outside(&mut self) {}
+
+    /// When the loop should turn at the latest, whatever happens.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Everybody was served. The service finishes what it does once for many requests (it sends what it collected for others),
+    /// and names the connections whose answers have come: they are served again, and then this is called again, until it names
+    /// none.
+    fn settle(&mut self, _resumed: &mut Vec<ConnId>) {}
+
+    /// Whether answers to this session are still to come. Such a connection outlives the end of its input, and a drain.
+    fn owes(&self, _session: &Self::Session) -> bool {
+        false
+    }
 }
+
+/// Names a connection of this worker: [`crate::Output::conn_id`] tells it, [`Service::settle`] uses it. It is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnId(pub(crate) Token);
 
 /// What a connection waits for after [`Service::serve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +90,8 @@ pub enum Flow {
     CloseNow,
     /// Every whole request is answered: serve again when more has arrived.
     NeedInput,
+    /// Nothing can be done, and nothing is read, until [`Service::settle`] names the connection.
+    Wait,
     /// The fair share is used up and there is more to do: serve again after the other connections, without waiting.
     Yield,
 }

@@ -32,7 +32,7 @@ use crate::io::{FLUSH_BYTES, INPUT_MAX};
 use crate::mailbox::{Message, Token};
 use crate::peer::{ListenAddress, Peer};
 use crate::server::{BufferBudget, Config};
-use crate::service::{CloseReason, Flow, Service};
+use crate::service::{CloseReason, ConnId, Flow, Service};
 use crate::slots::{NO_GENERATION, Slots};
 use crate::udp::{self, DatagramReply};
 use crate::wheel::Wheel;
@@ -47,6 +47,9 @@ const DATAGRAM_BATCH: usize = 32;
 const SCRATCH_KEPT: usize = 4 * FLUSH_BYTES;
 
 const BELL: Token = Token { slot: u32::MAX, generation: NO_GENERATION };
+
+/// The descriptor of [`Service::outside`].
+const OUTSIDE: Token = Token { slot: u32::MAX - 1, generation: NO_GENERATION };
 
 /// The part of [`Config`] that a worker needs.
 #[derive(Clone, Copy, Debug)]
@@ -110,12 +113,16 @@ impl<S: Service> Worker<S> {
             epoll::add(&poller, socket, data(token), epoll::EventFlags::IN)?;
         }
         let now_ms = shared.ms(Instant::now());
+        let service = make();
+        if let Some(outside) = service.outside() {
+            epoll::add(&poller, outside, data(OUTSIDE), epoll::EventFlags::IN)?;
+        }
         Ok(Self {
             index,
             shared,
             limits,
             budget,
-            service: make(),
+            service,
             poller,
             udp,
             conns: Slots::new(),
@@ -134,6 +141,7 @@ impl<S: Service> Worker<S> {
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let (mut turn, mut mail, mut due) = (Vec::new(), Vec::new(), Vec::new());
+        let mut resumed = Vec::new();
         while !self.is_done() {
             events.clear();
             self.wait(&mut events);
@@ -141,6 +149,7 @@ impl<S: Service> Worker<S> {
             for event in &events {
                 match Token::from_u64(event.data.u64()) {
                     BELL => self.own().mailbox.take(&mut mail),
+                    OUTSIDE => self.service.on_outside(),
                     Token { slot, generation: NO_GENERATION } => self.on_datagrams(slot),
                     token => self.on_event(token),
                 }
@@ -151,6 +160,7 @@ impl<S: Service> Worker<S> {
             for token in turn.drain(..) {
                 self.on_ready(token);
             }
+            self.settle(&mut resumed);
             self.on_due(&mut due);
             if self.buffered > self.limits.buffer_bytes_max {
                 self.shed();
@@ -160,6 +170,23 @@ impl<S: Service> Worker<S> {
             }
         }
         self.end();
+    }
+
+    /// Serves the connections whose answers have come, until there are none.
+    fn settle(&mut self, resumed: &mut Vec<ConnId>) {
+        loop {
+            self.service.settle(resumed);
+            if resumed.is_empty() {
+                return;
+            }
+            for ConnId(token) in resumed.drain(..) {
+                let state = self.conns.get_mut(token).map(|conn| conn.state);
+                // Others are served when what they wait for has come.
+                if matches!(state, Some(ConnState::Reading | ConnState::Waiting)) {
+                    self.serve_left(token);
+                }
+            }
+        }
     }
 
     fn is_done(&self) -> bool {
@@ -188,7 +215,12 @@ impl<S: Service> Worker<S> {
         let drained = self
             .draining
             .map(|end| self.shared.ms(end).saturating_sub(self.now_ms).saturating_add(1));
-        due.into_iter().chain(drained).min()
+        // A millisecond more, as the wait is rounded down.
+        let wanted = self
+            .service
+            .deadline()
+            .map(|end| self.shared.ms(end).saturating_add(1).saturating_sub(self.now_ms));
+        due.into_iter().chain(drained).chain(wanted).min()
     }
 
     fn own(&self) -> &WorkerShared {
@@ -265,6 +297,8 @@ impl<S: Service> Worker<S> {
             Some(ConnState::Writing | ConnState::Closing) => self.write(token),
             // A ready connection is served in the second part of the turn.
             Some(ConnState::Ready) | None => {}
+            // The poller was asked for nothing: this is a failed socket.
+            Some(ConnState::Waiting) => self.close(token, CloseReason::SocketError),
         }
     }
 
@@ -291,6 +325,10 @@ impl<S: Service> Worker<S> {
                 add(&counters.reads, 1);
                 add(&counters.bytes_read, (len - before) as u64);
                 self.after(token, &served);
+            }
+            Ok(None) if self.service.owes(&conn.session) => {
+                conn.is_at_end = true;
+                self.serve_left(token);
             }
             Ok(None) => self.close(token, CloseReason::Eof),
             Err(Errno::AGAIN) if self.draining.is_some() => self.serve_left(token),
@@ -347,11 +385,18 @@ impl<S: Service> Worker<S> {
             Flow::Close if outcome.blocked => ConnState::Closing,
             Flow::Close => return self.close(token, CloseReason::Service),
             _ if outcome.blocked => ConnState::Writing,
+            Flow::NeedInput
+                if (is_draining || conn.is_at_end) && self.service.owes(&conn.session) =>
+            {
+                ConnState::Waiting
+            }
+            Flow::NeedInput if conn.is_at_end => return self.close(token, CloseReason::Eof),
             Flow::NeedInput if is_draining => return self.close(token, CloseReason::Drain),
             Flow::NeedInput if conn.input_len() >= INPUT_MAX => {
                 return self.close(token, CloseReason::InputOverflow);
             }
             Flow::NeedInput => ConnState::Reading,
+            Flow::Wait => ConnState::Waiting,
             Flow::Yield => {
                 add(&counters.conn_yields, 1);
                 ConnState::Ready
@@ -362,12 +407,15 @@ impl<S: Service> Worker<S> {
         conn.set_state(state);
         let (was, is) = (conn.charged, conn.buffered());
         conn.charged = is;
-        let polls_output = matches!(state, ConnState::Writing | ConnState::Closing);
-        if conn.polls_output != polls_output {
-            conn.polls_output = polls_output;
-            let flags = if polls_output { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        let interest = match state {
+            ConnState::Writing | ConnState::Closing => epoll::EventFlags::OUT,
+            ConnState::Waiting => epoll::EventFlags::empty(),
+            ConnState::Reading | ConnState::Ready => epoll::EventFlags::IN,
+        };
+        if conn.interest != interest {
+            conn.interest = interest;
             // Changing the flags of a registered descriptor has no way to fail.
-            let changed = epoll::modify(&self.poller, conn.as_fd(), data(token), flags);
+            let changed = epoll::modify(&self.poller, conn.as_fd(), data(token), interest);
             debug_assert!(changed.is_ok());
         }
         if state == ConnState::Ready {
@@ -445,6 +493,7 @@ impl<S: Service> Worker<S> {
                     (self.limits.stall, CloseReason::SlowClient)
                 }
                 ConnState::Reading | ConnState::Ready => (self.limits.idle, CloseReason::Idle),
+                ConnState::Waiting => (None, CloseReason::Idle),
             };
             let last_ms = conn.card.last_ms.load(Ordering::Relaxed);
             let deadline_ms = limit.map(|limit| last_ms.saturating_add(ms(limit)));

@@ -4,6 +4,7 @@
 //! bytes -> text::parse   -> Request (classic, or meta within it) -> reply, meta::reply -> bytes
 //!       -> binary::parse -> Request                              -> binary::reply      -> bytes
 //! datagram -> udp::parse -> the same two
+//! bytes of a server -> answer::parse -> Answer (for a client)
 //! ```
 //!
 //! # Laws
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
+pub mod answer;
 pub mod base64;
 pub mod binary;
 pub mod error;

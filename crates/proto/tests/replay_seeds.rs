@@ -40,3 +40,8 @@ fn parse_binary() {
 fn parse_udp() {
     replay("parse_udp", common::check_udp);
 }
+
+#[test]
+fn parse_answer() {
+    replay("parse_answer", common::check_answer);
+}

@@ -228,3 +228,25 @@ fn some_cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
 pub fn single_bytes(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.chunks(1).collect()
 }
+
+/// Reads replies until the bytes end or are refused: what is taken is there, what is told to be missing is, and a reply
+/// does not change when more follows it.
+pub fn check_answer(bytes: &[u8]) {
+    use proto::answer::{Parsed, parse};
+    let mut rest = bytes;
+    loop {
+        match parse(rest, 1 << 16) {
+            Parsed::Bad => return,
+            Parsed::Incomplete { total } => {
+                assert!(total == 0 || total > rest.len());
+                return;
+            }
+            Parsed::Answer { answer, consumed } => {
+                let (whole, after) = rest.split_at(consumed);
+                assert!(!whole.is_empty());
+                assert_eq!(parse(whole, 1 << 16), Parsed::Answer { answer, consumed });
+                rest = after;
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What a server answered, read by a client: text and meta replies.
+//!
+//! A server may be broken or hostile, so [`parse`] is as total as the parsers of requests: any bytes give one reply,
+//! "incomplete", or "no reply of this protocol". Whether a reply is one to the question that was asked is the caller's to
+//! judge; a connection on which it is not must be closed, since nothing after it can be trusted.
+//!
+//! Source: memcached's `doc/protocol.txt`; for `LVALUE`, `STALE_STORED` and `META`, mcrouter's ASCII protocol.
+
+use memchr::memchr;
+
+use crate::number::{parse_u32, parse_u64};
+use crate::text::Words;
+use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// The longest line that a server may answer, in bytes before its `\n`.
+pub const ANSWER_LINE_BYTES_MAX: usize = 4096;
+
+/// What the bytes are so far.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Parsed<'b> {
+    /// One reply.
+    Answer {
+        /// What was said.
+        answer: Answer<'b>,
+        /// Bytes of the input it took.
+        consumed: usize,
+    },
+    /// No reply of this protocol: close.
+    Bad,
+    /// There is more to come: at least so many bytes in all (0: not known yet).
+    Incomplete {
+        /// Bytes of the whole reply.
+        total: usize,
+    },
+}
+
+/// One line that a server answers, with its data block if it has one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answer<'b> {
+    /// `CLIENT_ERROR` and its text.
+    ClientError(&'b [u8]),
+    /// `DELETED`
+    Deleted,
+    /// `END`
+    End,
+    /// `ERROR`, with or without a text.
+    Error(&'b [u8]),
+    /// `EXISTS`
+    Exists,
+    /// `LVALUE <key> <token> <flags> <bytes>` and the (stale, perhaps empty) value.
+    Lease {
+        /// The key as the server tells it.
+        key: &'b [u8],
+        /// The token; 1 asks to wait.
+        token: u64,
+        /// Client flags.
+        flags: u32,
+        /// A stale value, or nothing.
+        value: &'b [u8],
+    },
+    /// A meta reply.
+    Meta(Meta<'b>),
+    /// `META <key> ...`, the answer to `metaget`: the key, and what follows it.
+    MetaInfo {
+        /// The key as the server tells it.
+        key: &'b [u8],
+        /// What is known of the item, after the key.
+        facts: &'b [u8],
+    },
+    /// `NOT_FOUND`
+    NotFound,
+    /// `NOT_STORED`
+    NotStored,
+    /// A number alone on its line.
+    Number(u64),
+    /// `OK`
+    Ok,
+    /// `SERVER_ERROR` and its text.
+    ServerError(&'b [u8]),
+    /// `STALE_STORED`
+    StaleStored,
+    /// `STORED`
+    Stored,
+    /// `TOUCHED`
+    Touched,
+    /// `VALUE <key> <flags> <bytes> [<cas>]` and the value.
+    Value(Value<'b>),
+    /// `VERSION <text>`
+    Version(&'b [u8]),
+}
+
+/// A value found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Value<'b> {
+    /// The key as the server tells it.
+    pub key: &'b [u8],
+    /// Client flags.
+    pub flags: u32,
+    /// The cas unique: to gets and gats.
+    pub cas: Option<u64>,
+    /// The value.
+    pub value: &'b [u8],
+}
+
+/// A meta reply.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Meta<'b> {
+    /// The two letters.
+    pub code: MetaCode,
+    /// The words after the code (after `VA`: after the length).
+    pub flags: Words<'b>,
+    /// The value: with `VA`.
+    pub value: Option<&'b [u8]>,
+}
+
+/// The codes of meta replies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MetaCode {
+    /// `EN`: a miss.
+    En,
+    /// `EX`: the cas unique differs.
+    Ex,
+    /// `HD`: done.
+    Hd,
+    /// `ME`: what `me` tells.
+    Me,
+    /// `MN`: the answer to `mn`.
+    Mn,
+    /// `NF`: not found.
+    Nf,
+    /// `NS`: not stored.
+    Ns,
+    /// `VA`: a value.
+    Va,
+}
+
+impl MetaCode {
+    /// The code as it stands on the wire.
+    #[must_use]
+    pub const fn letters(self) -> &'static [u8; 2] {
+        match self {
+            Self::En => b"EN",
+            Self::Ex => b"EX",
+            Self::Hd => b"HD",
+            Self::Me => b"ME",
+            Self::Mn => b"MN",
+            Self::Nf => b"NF",
+            Self::Ns => b"NS",
+            Self::Va => b"VA",
+        }
+    }
+}
+
+/// Reads the first reply of `input`. Values of more than `value_bytes_max` are [`Parsed::Bad`].
+#[inline]
+#[must_use]
+pub fn parse(input: &[u8], value_bytes_max: u32) -> Parsed<'_> {
+    // The most frequent lines need no search for their end.
+    match input {
+        [b'E', b'N', b'D', b'\r', b'\n', ..] => return answer(Answer::End, 5),
+        [b'S', b'T', b'O', b'R', b'E', b'D', b'\r', b'\n', ..] => return answer(Answer::Stored, 8),
+        _ => {}
+    }
+    let window = input.get(..=ANSWER_LINE_BYTES_MAX).unwrap_or(input);
+    let Some(newline) = memchr(b'\n', window) else {
+        let is_too_long = input.len() > ANSWER_LINE_BYTES_MAX;
+        return if is_too_long { Parsed::Bad } else { Parsed::Incomplete { total: 0 } };
+    };
+    let Some(line) = window.get(..newline).and_then(|line| line.strip_suffix(b"\r")) else {
+        return Parsed::Bad;
+    };
+    let limit = value_bytes_max.min(VALUE_BYTES_MAX);
+    read_line(input, line, newline + 1, limit).unwrap_or(Parsed::Bad)
+}
+
+const fn answer(answer: Answer<'_>, consumed: usize) -> Parsed<'_> {
+    Parsed::Answer { answer, consumed }
+}
+
+/// Reads a whole line, whose end is at `end`. `None`: it is no reply.
+fn read_line<'b>(input: &'b [u8], line: &'b [u8], end: usize, limit: u32) -> Option<Parsed<'b>> {
+    let word_end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+    let (word, rest) = line.split_at_checked(word_end)?;
+    let text = rest.get(1..).unwrap_or_default();
+    let said = match (word, rest) {
+        (b"VALUE", _) => return value(input, rest, end, limit),
+        (b"VA", _) => return meta_value(input, rest, end, limit),
+        (b"LVALUE", _) => return lease(input, rest, end, limit),
+        (b"HD", _) => meta(MetaCode::Hd, rest),
+        (b"NS", _) => meta(MetaCode::Ns, rest),
+        (b"EX", _) => meta(MetaCode::Ex, rest),
+        (b"NF", _) => meta(MetaCode::Nf, rest),
+        (b"EN", _) => meta(MetaCode::En, rest),
+        (b"ME", _) => meta(MetaCode::Me, rest),
+        (b"MN", b"") => meta(MetaCode::Mn, rest),
+        (b"END", b"") => Answer::End,
+        (b"STORED", b"") => Answer::Stored,
+        (b"NOT_STORED", b"") => Answer::NotStored,
+        (b"EXISTS", b"") => Answer::Exists,
+        (b"NOT_FOUND", b"") => Answer::NotFound,
+        (b"DELETED", b"") => Answer::Deleted,
+        (b"TOUCHED", b"") => Answer::Touched,
+        (b"STALE_STORED", b"") => Answer::StaleStored,
+        (b"OK", b"") => Answer::Ok,
+        (b"VERSION", _) => Answer::Version(text),
+        (b"ERROR", _) => Answer::Error(text),
+        (b"CLIENT_ERROR", _) => Answer::ClientError(text),
+        (b"SERVER_ERROR", _) => Answer::ServerError(text),
+        (b"META", _) => meta_info(text)?,
+        // Old servers pad a counter that got shorter with spaces.
+        ([b'0'..=b'9', ..], spaces) if spaces.iter().all(|byte| *byte == b' ') => {
+            Answer::Number(parse_u64(word)?)
+        }
+        _ => return None,
+    };
+    Some(answer(said, end))
+}
+
+const fn meta<'b>(code: MetaCode, rest: &'b [u8]) -> Answer<'b> {
+    Answer::Meta(Meta { code, flags: Words::new(rest), value: None })
+}
+
+fn meta_info(text: &[u8]) -> Option<Answer<'_>> {
+    let end = memchr(b' ', text)?;
+    let (key, facts) = text.split_at_checked(end)?;
+    is_key(key).then_some(Answer::MetaInfo { key, facts: facts.get(1..).unwrap_or_default() })
+}
+
+const fn is_key(key: &[u8]) -> bool {
+    !key.is_empty() && key.len() <= KEY_BYTES_MAX
+}
+
+/// The data block of `len` bytes that begins at `start`, once it is whole, and where it ends.
+fn block(input: &[u8], start: usize, len: u32) -> Option<Block<'_>> {
+    let len = usize::try_from(len).ok()?;
+    let (value_end, total) = (start.checked_add(len)?, start.checked_add(len)?.checked_add(2)?);
+    let Some(data_end) = input.get(value_end..total) else {
+        // What is there of the block's end must be right already.
+        let begun = input.get(value_end..).unwrap_or_default();
+        return b"\r\n".starts_with(begun).then_some(Block::Incomplete(total));
+    };
+    let value = input.get(start..value_end)?;
+    (data_end == b"\r\n").then_some(Block::Whole(value, total))
+}
+
+enum Block<'b> {
+    Incomplete(usize),
+    Whole(&'b [u8], usize),
+}
+
+fn value<'b>(input: &'b [u8], rest: &'b [u8], end: usize, limit: u32) -> Option<Parsed<'b>> {
+    let mut words = Words::new(rest);
+    let (key, flags, len) = (words.next()?, words.next()?, words.next()?);
+    let cas = words.next();
+    if !is_key(key) || !words.is_empty() {
+        return None;
+    }
+    let flags = parse_u32(flags)?;
+    let len = parse_u32(len).filter(|len| *len <= limit)?;
+    let cas = match cas {
+        Some(word) => Some(parse_u64(word)?),
+        None => None,
+    };
+    Some(match block(input, end, len)? {
+        Block::Incomplete(total) => Parsed::Incomplete { total },
+        Block::Whole(value, total) => {
+            answer(Answer::Value(Value { key, flags, cas, value }), total)
+        }
+    })
+}
+
+fn lease<'b>(input: &'b [u8], rest: &'b [u8], end: usize, limit: u32) -> Option<Parsed<'b>> {
+    let mut words = Words::new(rest);
+    let (key, token, flags, len) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    if !is_key(key) || !words.is_empty() {
+        return None;
+    }
+    let (token, flags) = (parse_u64(token)?, parse_u32(flags)?);
+    let len = parse_u32(len).filter(|len| *len <= limit)?;
+    Some(match block(input, end, len)? {
+        Block::Incomplete(total) => Parsed::Incomplete { total },
+        Block::Whole(value, total) => answer(Answer::Lease { key, token, flags, value }, total),
+    })
+}
+
+fn meta_value<'b>(input: &'b [u8], rest: &'b [u8], end: usize, limit: u32) -> Option<Parsed<'b>> {
+    let words = rest.strip_prefix(b" ")?;
+    let len_end = memchr(b' ', words).unwrap_or(words.len());
+    let (len, flags) = words.split_at_checked(len_end)?;
+    let len = parse_u32(len).filter(|len| *len <= limit)?;
+    Some(match block(input, end, len)? {
+        Block::Incomplete(total) => Parsed::Incomplete { total },
+        Block::Whole(value, total) => {
+            let meta = Meta { code: MetaCode::Va, flags: Words::new(flags), value: Some(value) };
+            answer(Answer::Meta(meta), total)
+        }
+    })
+}
