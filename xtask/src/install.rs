@@ -8,9 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 7] = [
     ("memcached", "the server that ours is compared with"),
-    ("libmemcached-tools", "memccapable, the protocol check of libmemcached"),
+    (
+        "libmemcached-tools",
+        "memccapable, the protocol check of libmemcached, and the library: where it puts keys",
+    ),
+    ("nutcracker", "twemproxy: where it puts keys"),
     ("g++", "builds the fuzz targets"),
     ("python3-venv", "the Python clients"),
     ("strace", "makes system calls fail on purpose"),

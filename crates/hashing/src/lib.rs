@@ -1,0 +1,33 @@
+//! Which server a key lives on.
+//!
+//! Everything here is a pure function of the key and the pool, and bit-exact with the program it is named after, so that a
+//! fleet that changes to holdall keeps its keys where they are. A [`Placement`] is built once for a pool and asked once a
+//! request; asking allocates nothing.
+//!
+//! | from | placements |
+//! | --- | --- |
+//! | mcrouter | [`Placement::ch3`], `weighted_ch3`, `crc32`, `const_shard`, `rendezvous`, `weighted_rendezvous` |
+//! | libmemcached | [`Placement::ketama`], `ketama_weighted`, `ketama_spy`, `modula`, with the hashes of [`KeyHash`] |
+//! | twemproxy | [`Placement::twemproxy_ketama`], `twemproxy_modula`, with the hashes of [`KeyHash`] |
+//! | memcached's proxy | [`Placement::jump`] |
+//!
+//! What of a key is hashed is the business of [`key`]: routing prefixes, the hash stop `|#|`, hash tags.
+#![forbid(unsafe_code)]
+
+mod continuum;
+mod digest;
+mod furc;
+mod jenkins;
+mod jump;
+pub mod key;
+mod murmur;
+mod placement;
+mod rendezvous;
+mod spooky;
+
+pub use continuum::{libmemcached_name, spymemcached_name};
+pub use digest::KeyHash;
+pub use furc::{POOL_SIZE_MAX, furc_hash};
+pub use jump::jump_hash;
+pub use placement::{Placement, PlacementError};
+pub use spooky::{routing_hash, spooky_hash32};

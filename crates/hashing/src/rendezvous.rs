@@ -1,0 +1,53 @@
+//! Highest random weight over stable names: mcrouter's `Rendezvous` and `WeightedRendezvous`.
+//!
+//! A server's score for a key is a hash of both hashes; the highest score wins. A server that leaves takes only its own keys.
+
+use crate::murmur::murmur64a;
+
+const NAME_SEED: u64 = 4_193_360_111;
+const KEY_SEED: u64 = 2_718_281_828;
+
+/// The hash of a server's name (mcrouter: its tag), made once for a pool.
+pub(crate) fn name_hash(name: &[u8]) -> u64 {
+    murmur64a(name, NAME_SEED)
+}
+
+/// CityHash's `Hash128to64`.
+fn combine(upper: u64, lower: u64) -> u64 {
+    const MUL: u64 = 0x9ddf_ea08_eb38_2d69;
+    let a = (lower ^ upper).wrapping_mul(MUL);
+    let b = (upper ^ a ^ (a >> 47)).wrapping_mul(MUL);
+    (b ^ (b >> 47)).wrapping_mul(MUL)
+}
+
+/// The index of the highest score; the first of equals, and 0 for an empty pool.
+pub(crate) fn rendezvous(key: &[u8], names: &[u64]) -> u32 {
+    let key = murmur64a(key, KEY_SEED);
+    let (mut best, mut index) = (0, 0);
+    for (place, name) in (0..).zip(names) {
+        let score = combine(*name, key);
+        if score > best {
+            (best, index) = (score, place);
+        }
+    }
+    index
+}
+
+/// The same with weights: the score is `weight / -ln(hash)`, the hash as a number within 0 and 1.
+pub(crate) fn weighted_rendezvous(key: &[u8], servers: &[(u64, f64)]) -> u32 {
+    let key = murmur64a(key, KEY_SEED);
+    let (mut best, mut index) = (0.0, 0);
+    for (place, (name, weight)) in (0..).zip(servers) {
+        let score = weight * (1.0 / -unit(combine(*name, key)).ln());
+        if score > best {
+            (best, index) = (score, place);
+        }
+    }
+    index
+}
+
+/// The low 53 bits as a number from 0 to below 1.
+fn unit(hash: u64) -> f64 {
+    const BITS: u64 = 1 << 53;
+    (hash % BITS) as f64 / BITS as f64
+}
