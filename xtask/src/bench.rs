@@ -9,13 +9,14 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
   server   throughput, server CPU and latency beside memcached and a do-nothing server;
            results in target/bench/server.md and .json
   memory   items kept for each GiB of resident memory, beside memcached; target/bench/memory.md
+  udp      UDP gets beside TCP gets of the same server; target/bench/udp.md
 
   Each takes --help; --quick is the short form of `server` that CI runs.
 ";
 
 /// Runs the measurement that `args` names.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    if !matches!(args.first().map(String::as_str), Some("server" | "memory")) {
+    if !matches!(args.first().map(String::as_str), Some("server" | "memory" | "udp")) {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;
     }

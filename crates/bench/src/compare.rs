@@ -156,7 +156,7 @@ impl Group {
 }
 
 impl Round {
-    fn of(sample: Sample, cpu: Option<Duration>) -> Self {
+    pub(crate) fn of(sample: Sample, cpu: Option<Duration>) -> Self {
         #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
         let units = sample.units as f64;
         Self {

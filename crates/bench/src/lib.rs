@@ -15,4 +15,6 @@ pub mod memory;
 pub mod process;
 pub mod report;
 pub mod rng;
+pub mod udp;
+pub mod udp_compare;
 pub mod workload;

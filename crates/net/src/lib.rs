@@ -8,6 +8,7 @@
 mod accept;
 mod conn;
 mod control;
+mod datagrams;
 mod io;
 mod listen;
 mod mailbox;
@@ -26,4 +27,4 @@ pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use server::{BufferBudget, Config, Handle, Unbudgeted, start};
 pub use service::{CloseReason, ConnId, Flow, Service};
-pub use udp::{DATAGRAM_BYTES, DATAGRAM_PAYLOAD, DatagramReply, FRAME_BYTES, parse_frame, split};
+pub use udp::{DATAGRAM_BYTES, DATAGRAM_PAYLOAD, DatagramReply, FRAME_BYTES, frame, parse_frame};

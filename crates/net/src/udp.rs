@@ -76,29 +76,18 @@ pub fn parse_frame(datagram: &[u8]) -> Option<(u16, &[u8])> {
     (total == 1).then_some((u16::from_be_bytes([id_high, id_low]), payload))
 }
 
-/// Writes `payload` into `out` as datagrams one after the other and calls `send` with each. An empty payload makes
-/// none; nothing is sent when the payload needs more than 65,535 datagrams, which the frame cannot count.
-///
-/// # Errors
-///
-/// The first error of `send`; the datagrams after it are not sent.
-pub fn split<E>(
-    request_id: u16,
-    payload: &[u8],
-    out: &mut Vec<u8>,
-    mut send: impl FnMut(&[u8]) -> Result<(), E>,
-) -> Result<(), E> {
-    let Ok(total) = u16::try_from(payload.len().div_ceil(DATAGRAM_PAYLOAD)) else { return Ok(()) };
+/// Appends `payload` to `out` as datagrams, each [`DATAGRAM_BYTES`] long but the last. An empty payload makes none, and one
+/// that needs more than 65,535 datagrams, which the frame cannot count, neither.
+pub fn frame(request_id: u16, payload: &[u8], out: &mut Vec<u8>) {
+    let Ok(total) = u16::try_from(payload.len().div_ceil(DATAGRAM_PAYLOAD)) else { return };
+    out.reserve(payload.len() + usize::from(total) * FRAME_BYTES);
     for (sequence, part) in (0..total).zip(payload.chunks(DATAGRAM_PAYLOAD)) {
-        out.clear();
         out.extend_from_slice(&request_id.to_be_bytes());
         out.extend_from_slice(&sequence.to_be_bytes());
         out.extend_from_slice(&total.to_be_bytes());
         out.extend_from_slice(&[0, 0]);
         out.extend_from_slice(part);
-        send(out)?;
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -119,15 +108,15 @@ mod tests {
     fn a_reply_one_byte_over_takes_a_second_datagram() {
         for (len, want) in [(0, vec![]), (1392, vec![1400]), (1393, vec![1400, 9])] {
             let (payload, mut lens, mut whole) = (vec![7u8; len], Vec::new(), Vec::new());
-            split(9, &payload, &mut Vec::new(), |datagram| {
+            let mut framed = Vec::new();
+            frame(9, &payload, &mut framed);
+            for datagram in framed.chunks(DATAGRAM_BYTES) {
                 assert_eq!(datagram[..2], [0, 9]);
                 assert_eq!(usize::from(datagram[3]), lens.len());
                 assert_eq!(usize::from(datagram[5]), want.len());
                 lens.push(datagram.len());
                 whole.extend_from_slice(&datagram[FRAME_BYTES..]);
-                Ok::<(), ()>(())
-            })
-            .unwrap();
+            }
             assert_eq!(lens, want);
             assert_eq!(whole, payload);
         }

@@ -16,7 +16,7 @@
 
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -28,6 +28,7 @@ use rustix::time::Timespec;
 
 use crate::conn::{Conn, Loan, Served};
 use crate::control::{Card, ConnState, Shared, WorkerShared, add};
+use crate::datagrams::{DatagramSocket, Datagrams};
 use crate::io::{FLUSH_BYTES, INPUT_MAX};
 use crate::mailbox::{Message, Token};
 use crate::peer::{ListenAddress, Peer};
@@ -39,9 +40,6 @@ use crate::wheel::Wheel;
 
 /// Events taken from the poller at once.
 const EVENTS: usize = 256;
-
-/// Datagrams answered on one socket before the connections have their turn.
-const DATAGRAM_BATCH: usize = 32;
 
 /// Scratch that has grown past this is given back after the turn, in bytes.
 const SCRATCH_KEPT: usize = 4 * FLUSH_BYTES;
@@ -82,7 +80,7 @@ pub(crate) struct Worker<S: Service> {
     budget: Arc<dyn BufferBudget>,
     service: S,
     poller: OwnedFd,
-    udp: Vec<(Arc<ListenAddress>, UdpSocket)>,
+    udp: Vec<DatagramSocket>,
     conns: Slots<Conn<S::Session>>,
     /// Served again in the next turn, or in this one's second part.
     ready: Vec<Token>,
@@ -94,6 +92,8 @@ pub(crate) struct Worker<S: Service> {
     read_buffer: Vec<u8>,
     scratch: Vec<u8>,
     datagram_reply: DatagramReply,
+    /// Made when the first datagram comes.
+    datagrams: Option<Datagrams>,
 }
 
 impl<S: Service> Worker<S> {
@@ -108,7 +108,11 @@ impl<S: Service> Worker<S> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = shared.workers[index].mailbox.bell();
         epoll::add(&poller, bell, data(BELL), epoll::EventFlags::IN)?;
-        for (slot, (_, socket)) in (0u32..).zip(&udp) {
+        let udp: Vec<_> = udp
+            .into_iter()
+            .map(|(address, socket)| DatagramSocket::new(&address, socket))
+            .collect();
+        for (slot, socket) in (0u32..).zip(&udp) {
             let token = Token { slot, generation: NO_GENERATION };
             epoll::add(&poller, socket, data(token), epoll::EventFlags::IN)?;
         }
@@ -134,6 +138,7 @@ impl<S: Service> Worker<S> {
             read_buffer: vec![0; INPUT_MAX],
             scratch: Vec::with_capacity(FLUSH_BYTES * 2),
             datagram_reply: DatagramReply::new(0),
+            datagrams: None,
         })
     }
 
@@ -433,30 +438,33 @@ impl<S: Service> Worker<S> {
         self.budget.charge(is.cast_signed() - was.cast_signed());
     }
 
+    /// Answers a batch of datagrams of one socket; what is left is answered in the next turn.
     fn on_datagrams(&mut self, slot: u32) {
-        let Some((address, socket)) = self.udp.get(slot as usize) else { return };
+        let Some(socket) = self.udp.get_mut(slot as usize) else { return };
+        let batch = self.datagrams.get_or_insert_with(Datagrams::new);
         let counters = &self.shared.workers[self.index].counters;
-        for _ in 0..DATAGRAM_BATCH {
-            let Ok((len, remote)) = socket.recv_from(&mut self.read_buffer) else { return };
-            let Some((request_id, request)) = udp::parse_frame(&self.read_buffer[..len]) else {
+        add(&counters.reads, 1);
+        for index in 0..socket.receive(batch) {
+            let Some((datagram, remote)) = batch.request(index) else { break };
+            add(&counters.bytes_read, datagram.len() as u64);
+            let Some((request_id, request)) = udp::parse_frame(datagram) else {
                 add(&counters.udp_dropped, 1);
                 continue;
             };
             add(&counters.udp_requests, 1);
-            let fd = socket.as_raw_fd();
-            let peer = Peer { remote: Some(remote), listener: Arc::clone(address), fd };
             self.datagram_reply.reset(self.limits.udp_reply_bytes_max);
-            self.service.datagram(&peer, request, &mut self.datagram_reply);
+            self.service.datagram(&socket.peer(remote), request, &mut self.datagram_reply);
             let Some(reply) = self.datagram_reply.payload() else {
                 add(&counters.udp_dropped, 1);
                 continue;
             };
-            // A full socket or an unreachable peer loses the reply, as any datagram may be lost.
-            let _ = udp::split(request_id, reply, &mut self.scratch, |datagram| {
-                socket.send_to(datagram, remote).map(drop)
-            });
-            self.scratch.clear();
+            socket.reply(batch, request_id, reply, remote);
+            add(&counters.bytes_written, reply.len() as u64);
+            if batch.is_full() {
+                add(&counters.writes, socket.send(batch));
+            }
         }
+        add(&counters.writes, socket.send(batch));
     }
 
     /// Gives every connection one last read, and closes those with nothing left to do.

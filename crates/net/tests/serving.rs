@@ -269,3 +269,52 @@ fn a_datagram_is_answered_and_a_long_answer_only_to_the_trusted() {
     let lens: Vec<usize> = (0..3).map(|_| client.recv(&mut got).unwrap()).collect();
     assert_eq!(lens, [1400, 1400, 3000 - 2 * 1392 + 8]);
 }
+
+/// More datagrams than one system call takes, from several senders, on both families of addresses: each gets its own answer.
+#[test]
+fn a_burst_of_datagrams_is_answered_one_by_one() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let udp = vec![address.parse().unwrap()];
+        let listen = Listen { udp, udp_sockets: 1, backlog: 8, ..Listen::default() };
+        let server = Running::listen(&listen, &Config { workers: 1, ..Config::default() });
+        let ListenAddress::Udp(to, 0) = *server.control.listeners()[0] else { panic!("no UDP") };
+        let clients: Vec<UdpSocket> = (0..5).map(|_| UdpSocket::bind(address).unwrap()).collect();
+        for id in 0..20u8 {
+            for (number, client) in clients.iter().enumerate() {
+                let line = format!("echo {number}\n");
+                let request = [&[0, id, 0, 0, 0, 1, 0, 0][..], line.as_bytes()];
+                client.send_to(&request.concat(), to).unwrap();
+            }
+        }
+        for (number, client) in clients.iter().enumerate() {
+            client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            for id in 0..20u8 {
+                let mut got = [0; 100];
+                let (len, from) = client.recv_from(&mut got).unwrap();
+                let line = format!("echo {number}\n");
+                let want = [&[0, id, 0, 0, 0, 1, 0, 0][..], line.as_bytes()];
+                assert_eq!((&got[..len], from), (&want.concat()[..], to));
+            }
+        }
+        assert_eq!(server.control.stats().udp_requests, 100);
+    }
+}
+
+/// A reply longer than what the kernel cuts out of one message arrives whole and in order.
+#[test]
+fn a_reply_of_many_datagrams_is_numbered() {
+    let udp = vec!["127.0.0.1:0".parse().unwrap()];
+    let listen = Listen { udp, udp_sockets: 1, backlog: 8, ..Listen::default() };
+    let server = Running::listen(&listen, &Config { workers: 1, ..Config::default() });
+    let ListenAddress::Udp(address, 0) = *server.control.listeners()[0] else { panic!("no UDP") };
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.send_to(b"\0\x07\0\0\0\x01\0\0trusted 70000\n", address).unwrap();
+    let (mut got, mut payload) = ([0; 2000], 0);
+    for sequence in 0..51 {
+        let len = client.recv(&mut got).unwrap();
+        assert_eq!(got[..8], [0, 7, 0, sequence, 0, 51, 0, 0]);
+        payload += len - 8;
+    }
+    assert_eq!(payload, 70_000);
+}

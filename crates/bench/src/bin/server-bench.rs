@@ -1,4 +1,4 @@
-//! Compares servers side by side: `server` for speed, `memory` for items kept.
+//! Compares servers side by side: `server` for speed, `memory` for items kept, `udp` for UDP beside TCP.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
@@ -14,6 +14,7 @@ use bench::compare::{self, Plan};
 use bench::memory;
 use bench::process::{self, Server};
 use bench::report;
+use bench::udp_compare::{self, UdpPlan};
 
 /// Compares holdall with memcached and with a server that looks nothing up, on loopback, taking turns.
 #[derive(Debug, Parser)]
@@ -28,6 +29,8 @@ enum What {
     Server(ServerArgs),
     /// Items kept for each GiB of resident memory.
     Memory(MemoryArgs),
+    /// UDP gets beside TCP gets of the same server.
+    Udp(UdpArgs),
 }
 
 #[derive(Debug, Args)]
@@ -72,6 +75,27 @@ struct ServerArgs {
 }
 
 #[derive(Debug, Args)]
+struct UdpArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Rounds, each of which measures every way of asking once.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Length of one measurement.
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Sizes of values; the paper's is 32.
+    #[arg(long, value_delimiter = ',', default_value = "32")]
+    value_bytes: Vec<usize>,
+    /// Requests outstanding.
+    #[arg(long, default_value_t = 50)]
+    outstanding: usize,
+    /// Keys stored before measuring.
+    #[arg(long, default_value_t = 100_000)]
+    keys: u32,
+}
+
+#[derive(Debug, Args)]
 struct MemoryArgs {
     #[command(flatten)]
     common: Common,
@@ -87,6 +111,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().what {
         What::Server(args) => server(args),
         What::Memory(args) => memory(&args),
+        What::Udp(args) => udp(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -98,17 +123,9 @@ fn main() -> ExitCode {
 }
 
 fn server(args: ServerArgs) -> Result<()> {
-    let cores = std::thread::available_parallelism()?.get();
-    let server_core = (cores > 1).then_some(0);
-    if server_core.is_some() {
-        let mut own = rustix::thread::CpuSet::new();
-        own.set(1);
-        rustix::thread::sched_setaffinity(None, &own).context("cannot run on core 1")?;
-    } else {
-        eprintln!("one core only: servers and generator share it, ratios mean little");
-    }
+    let server_core = pin_generator()?;
     let mut plan = Plan {
-        servers: args.common.servers()?,
+        servers: args.common.servers(false)?,
         only: args.only,
         value_bytes: args.value_bytes,
         rounds: args.rounds.max(1),
@@ -130,10 +147,40 @@ fn server(args: ServerArgs) -> Result<()> {
     Ok(())
 }
 
+fn udp(args: &UdpArgs) -> Result<()> {
+    let plan = UdpPlan {
+        servers: args.common.servers(true)?,
+        value_bytes: args.value_bytes.clone(),
+        rounds: args.rounds.max(1),
+        round: Duration::try_from_secs_f64(args.seconds).context("--seconds")?,
+        outstanding: args.outstanding.clamp(1, 256),
+        keys: args.keys.clamp(1, 99_999_999),
+        server_core: pin_generator()?,
+    };
+    let table = udp_compare::run(&plan, |what| eprintln!("{what}"))?;
+    args.common.save("udp.md", &table)?;
+    print!("{table}");
+    Ok(())
+}
+
+/// Gives the generator a core of its own where there are two, and names the one for the servers.
+fn pin_generator() -> Result<Option<usize>> {
+    let cores = std::thread::available_parallelism()?.get();
+    let server_core = (cores > 1).then_some(0);
+    if server_core.is_some() {
+        let mut own = rustix::thread::CpuSet::new();
+        own.set(1);
+        rustix::thread::sched_setaffinity(None, &own).context("cannot run on core 1")?;
+    } else {
+        eprintln!("one core only: servers and generator share it, ratios mean little");
+    }
+    Ok(server_core)
+}
+
 fn memory(args: &MemoryArgs) -> Result<()> {
     let mut all = Vec::new();
     for &value_bytes in &args.value_bytes {
-        for server in args.common.servers()? {
+        for server in args.common.servers(false)? {
             if server.name == process::DO_NOTHING {
                 continue;
             }
@@ -148,12 +195,12 @@ fn memory(args: &MemoryArgs) -> Result<()> {
 }
 
 impl Common {
-    fn servers(&self) -> Result<Vec<Server>> {
+    fn servers(&self, with_udp: bool) -> Result<Vec<Server>> {
         if !self.servers.is_empty() {
             return Ok(self.servers.clone());
         }
         let exe = std::env::current_exe()?;
-        let mut servers = process::usual(exe.parent().unwrap_or_else(|| Path::new(".")));
+        let mut servers = process::usual(exe.parent().unwrap_or_else(|| Path::new(".")), with_udp);
         servers.retain(|server| !self.without.contains(&server.name));
         Ok(servers)
     }

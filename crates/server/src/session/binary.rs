@@ -12,6 +12,7 @@ use proto::binary::{self, Command, Header, Parsed, Request, Status, Then};
 
 use super::Worker;
 use super::batch::Following;
+use super::by_udp;
 use super::state::{Session, State, Step};
 use super::text::{binary_store, direction_of, mode_of};
 use super::value_in::{Finished, Job};
@@ -46,6 +47,11 @@ impl Worker {
         };
         input.consume(consumed);
         let (head, rest) = bytes.split_at(consumed);
+        if session.is_datagram() && !by_udp::serves_binary(&request.command) {
+            input.consume(rest.len());
+            reply::write_error(output.buf(), &request.header, Status::UnknownCommand);
+            return Step::Next;
+        }
         if let Some((key, value_len)) = binary_store(&request.command) {
             let rest = rest.get(value_len as usize..).unwrap_or_default();
             let key = self.batch.key(&self.engine, key, rest, Following::Requests);

@@ -16,6 +16,7 @@
 
 mod batch;
 mod binary;
+mod by_udp;
 mod inflight;
 mod meta;
 mod retrieve;

@@ -82,7 +82,7 @@ impl Client {
             reply.append(&mut scratch);
             match flow {
                 Flow::Yield | Flow::Blocked => {}
-                Flow::NeedInput => return reply,
+                Flow::NeedInput | Flow::Wait => return reply,
                 Flow::Close | Flow::CloseNow => {
                     self.is_closed = true;
                     return reply;
@@ -405,21 +405,21 @@ fn a_watcher_sees_what_others_do() {
 #[test]
 fn datagrams_are_answered_up_to_their_limit() {
     let mut worker = worker(&[]);
+    let value = "v".repeat(100);
+    let mut client = Client::new(&mut worker);
+    client.send(&mut worker, format!("set k 0 0 100\r\n{value}\r\n").as_bytes());
     let mut ask = |request: &[u8], limit: usize| {
         let mut reply = DatagramReply::new(limit);
         worker.datagram(&Peer::local(), request, &mut reply);
         String::from_utf8(reply.buf().clone()).unwrap()
     };
-    assert_eq!(ask(b"set k 0 0 100\r\n", 1400), "", "the value is not there");
-    let value = "v".repeat(100);
+    assert_eq!(ask(b"get k", 1400), "", "the line has no end");
     assert_eq!(
-        ask(format!("set k 0 0 100\r\n{value}\r\nget k\r\n").as_bytes(), 1400),
-        format!("STORED\r\nVALUE k 0 100\r\n{value}\r\nEND\r\n")
+        ask(b"get x\r\nget k\r\n", 1400),
+        format!("END\r\nVALUE k 0 100\r\n{value}\r\nEND\r\n")
     );
     let many = "get".to_owned() + &" k".repeat(600) + "\r\n";
     assert_eq!(ask(many.as_bytes(), 1400), "SERVER_ERROR reply too large for UDP\r\n");
-    assert_eq!(ask(b"lru_crawler metadump all\r\n", 1400), "ERROR metadump not allowed\r\n");
-    assert_eq!(ask(b"watch\r\n", 1400), "CLIENT_ERROR watch commands not allowed\r\n");
 }
 
 /// Values to append are collected outside of the store; together they stay within the limit.
@@ -464,6 +464,44 @@ fn an_unlimited_datagram_reply_ends() {
     worker.datagram(&Peer::local(), &request, &mut reply);
     assert!(reply.buf().starts_with(b"SERVER_ERROR reply too large"));
     assert!(reply.buf().capacity() < 200_000_000, "{}", reply.buf().capacity());
+}
+
+/// The sender of a datagram may be anyone: nothing that it asks for changes anything.
+#[test]
+fn only_retrieval_is_served_by_udp() {
+    let mut worker = worker(&[]);
+    let mut client = Client::new(&mut worker);
+    assert_eq!(client.send(&mut worker, b"set k 0 0 1\r\nv\r\n"), b"STORED\r\n");
+    let mut ask = |request: &[u8]| {
+        let mut reply = DatagramReply::new(1400);
+        worker.datagram(&Peer::local(), request, &mut reply);
+        reply.buf().clone()
+    };
+    let value = b"VALUE k 0 1\r\nv\r\nEND\r\n";
+    assert_eq!(ask(b"get k\r\n"), value);
+    assert_eq!(ask(b"mg k v\r\nmn\r\n"), b"VA 1\r\nv\r\nMN\r\n");
+    assert!(ask(b"version\r\n").starts_with(b"VERSION "));
+    let refused = b"CLIENT_ERROR only get, gets, mg, mn and version are served by UDP\r\n";
+    for request in [
+        "set k 0 0 1\r\nx\r\n",
+        "delete k\r\n",
+        "gat 1 k\r\n",
+        "mg k T1\r\n",
+        "mg new N0 v\r\n",
+        "md k\r\n",
+        "incr k 1\r\n",
+        "touch k 1\r\n",
+        "flush_all\r\n",
+        "stats\r\n",
+        "watch\r\n",
+        "verbosity 1\r\n",
+        "shutdown\r\n",
+    ] {
+        assert_eq!(ask(request.as_bytes()), refused, "{request:?}");
+    }
+    let delete = [&b"\x80\x04\0\x01\0\0\0\0\0\0\0\x01"[..], &[0; 12], b"k"].concat();
+    assert_eq!(ask(&delete)[..8], *b"\x81\x04\0\0\0\0\0\x81");
+    assert_eq!(ask(b"get k\r\n"), value);
 }
 
 /// A client that stops in the middle of a large value keeps its memory only until others need it.

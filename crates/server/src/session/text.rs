@@ -9,6 +9,7 @@ use proto::{KeyBuf, StoreMode, Wire, binary, reply};
 
 use super::Worker;
 use super::batch::Following;
+use super::by_udp;
 use super::state::{Session, State, Step};
 use super::value_in::{Finished, Job};
 use crate::COMPATIBLE_VERSION;
@@ -44,6 +45,11 @@ impl Worker {
         };
         input.consume(consumed);
         let (head, rest) = bytes.split_at(consumed);
+        if session.is_datagram() && !by_udp::serves_text(&request) {
+            input.consume(rest.len());
+            output.buf().extend_from_slice(by_udp::REFUSED);
+            return Step::Next;
+        }
         match request {
             Request::Get(line) => return self.get_keys(session, line, input, output),
             Request::Meta(request) => {

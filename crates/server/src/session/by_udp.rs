@@ -1,0 +1,40 @@
+//! What is served by UDP: retrieval and `version`, nothing that changes anything.
+//!
+//! A datagram's source can be forged, so whoever can send one could store or delete in another's name. `mg` is among the
+//! retrieval commands only without the flags by which it stores, touches or claims.
+
+use proto::binary::Command;
+use proto::meta;
+use proto::text::Request;
+
+/// The answer in text to everything else; what follows it in the datagram is dropped.
+pub(crate) const REFUSED: &[u8] =
+    b"CLIENT_ERROR only get, gets, mg, mn and version are served by UDP\r\n";
+
+/// Whether a text or meta request may come by UDP.
+pub(crate) fn serves_text(request: &Request<'_>) -> bool {
+    match request {
+        Request::Get(line) => line.exptime.is_none(),
+        Request::Meta(request) => match request.command {
+            meta::Command::Get => {
+                let options = &request.options;
+                options.autoviv_exptime.is_none()
+                    && options.exptime.is_none()
+                    && options.recache_secs.is_none()
+            }
+            meta::Command::NoOp => true,
+            _ => false,
+        },
+        Request::Version => true,
+        _ => false,
+    }
+}
+
+/// Whether a binary request may come by UDP.
+pub(crate) fn serves_binary(command: &Command<'_>) -> bool {
+    match command {
+        Command::Get { exptime, .. } => exptime.is_none(),
+        Command::NoOp | Command::Version => true,
+        _ => false,
+    }
+}
