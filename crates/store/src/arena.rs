@@ -168,6 +168,11 @@ impl Arena {
         self.offset(chunk) >> self.page_shift
     }
 
+    /// Bytes between the begin of its page and `chunk`.
+    pub(crate) fn offset_in_page(&self, chunk: ChunkRef) -> usize {
+        self.offset(chunk) & ((1 << self.page_shift) - 1)
+    }
+
     #[inline]
     fn offset(&self, chunk: ChunkRef) -> usize {
         (chunk as usize).wrapping_sub(1) << self.unit_shift

@@ -54,6 +54,7 @@ impl Cleaner {
         self.participant.local.adopt();
         self.open_bags();
         self.grow_table();
+        step.busy |= self.expire(budget, &mut step);
         step.busy |= self.participant.local.shrink(PAGES_PER_STEP);
         step.busy |= self.purge(budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
@@ -78,6 +79,14 @@ impl Cleaner {
                 break;
             }
         }
+    }
+
+    /// Frees the transient items whose second has come.
+    fn expire(&self, budget: usize, step: &mut Step) -> bool {
+        let (looked, freed) = self.participant.local.expire(budget);
+        step.checked += looked;
+        step.reclaimed += freed;
+        looked >= budget || self.participant.local.sift_notes()
     }
 
     /// Frees what a flush has killed, from the first page to the last.

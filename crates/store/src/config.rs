@@ -28,6 +28,9 @@ pub struct Config {
     pub evict: bool,
     /// Which item goes first.
     pub policy: Policy,
+    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is. At
+    /// most `TRANSIENT_SECS_MAX`.
+    pub transient_secs: u32,
     /// Striped locks of the table (the paper's Z); a power of two.
     pub stripes: usize,
     /// Ask for huge pages under items and index (`-L`).
@@ -47,6 +50,7 @@ impl Default for Config {
             chunk_bytes_min: 16,
             evict: true,
             policy: Policy::Bag,
+            transient_secs: 300,
             stripes: 256,
             huge_pages: false,
             participants_max: 16,

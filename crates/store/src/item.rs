@@ -234,6 +234,7 @@ impl<'s> Item<'s> {
     /// Sets the second of death (0: never). For use inside `Section::update`.
     pub fn set_deadline(&self, deadline: u32) {
         self.header.deadline.store(deadline, Ordering::Relaxed);
+        self.local.note_deadline(self.chunk, deadline);
     }
 
     /// Sets the cas unique. For use inside `Section::update`.

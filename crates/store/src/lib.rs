@@ -42,6 +42,8 @@ mod stats;
 #[cfg(not(loom))]
 mod store;
 #[cfg(not(loom))]
+mod transient;
+#[cfg(not(loom))]
 mod walk;
 
 #[cfg(not(loom))]
@@ -54,5 +56,6 @@ pub use {
     section::{Applied, Change, Section},
     stats::{BagStats, ClassStats, IndexStats, MemorySplit, StoreStats},
     store::Store,
+    transient::TRANSIENT_SECS_MAX,
     walk::WalkCursor,
 };

@@ -183,7 +183,7 @@ impl Local {
     pub(crate) fn take_page_from(self: &Rc<Self>, class: ClassId) -> bool {
         let Some(page) = self.emptiest_page(class) else { return false };
         let store = &*self.store;
-        let cut = store.slabs.cut_chunks(class, page);
+        let cut = store.slabs.cut_chunks(page);
         if !store.slabs.drain(&store.arena, &store.qsbr, class, page) {
             return false;
         }
@@ -238,7 +238,7 @@ impl Local {
     fn page_load(&self, class: ClassId, page: usize) -> usize {
         let (arena, slabs) = (&self.store.arena, &self.store.slabs);
         let kind = slabs.class(class);
-        (0..slabs.cut_chunks(class, page))
+        (0..slabs.cut_chunks(page))
             .map(|index| {
                 let chunk = arena.chunk(page, index * kind.chunk_bytes);
                 let header = arena.header(chunk);

@@ -9,6 +9,7 @@ use crate::slab::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
+use crate::transient::Note;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -50,6 +51,8 @@ pub(crate) struct Local {
     cas: Cell<(u64, u64)>,
     /// Items touched in this section, for the strict LRU.
     pub touched: RefCell<Vec<ChunkRef>>,
+    /// Deadlines of items linked or touched since the last announcement, for the ring of transient items.
+    pub notes: RefCell<Vec<Note>>,
     observer: RefCell<Option<Observer>>,
     /// Varies the pages that are looked at.
     pub turn: Cell<usize>,
@@ -79,6 +82,7 @@ impl Participant {
             pinned: RefCell::new(Vec::new()),
             cas: Cell::new((0, 0)),
             touched: RefCell::new(Vec::new()),
+            notes: RefCell::new(Vec::new()),
             observer: RefCell::new(None),
             turn: Cell::new(slot),
         };
@@ -110,6 +114,7 @@ impl Participant {
             self.local.store.qsbr.quiesce(self.local.slot);
         }
         self.local.refresh();
+        self.local.file_notes();
         if self.local.has_retired() {
             self.local.date_unlinked();
             self.local.store.qsbr.try_advance();
@@ -182,6 +187,7 @@ impl Local {
     }
 
     fn rest(&self) {
+        self.file_notes();
         self.date_unlinked();
         if self.online.replace(false) {
             self.store.qsbr.offline(self.slot);
@@ -250,6 +256,11 @@ impl Local {
     /// Whether anything waits for its grace period.
     pub(crate) fn has_retired(&self) -> bool {
         !self.retired.borrow().is_empty() || !self.unlinked.borrow().is_empty()
+    }
+
+    /// Items that wait for their grace period.
+    pub(crate) fn retired_count(&self) -> usize {
+        self.retired.borrow().len()
     }
 
     /// Frees what has passed its grace period and is not pinned.

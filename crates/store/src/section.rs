@@ -237,6 +237,7 @@ impl Local {
         };
         // Release: pairs with the Acquire of whoever finds items by their position.
         header.pos.store(position, Ordering::Release);
+        self.note_deadline(chunk, header.deadline.load(Ordering::Relaxed));
         self.count_linked(chunk, class, shape, 1);
         self.count(class, Count::Linked, 1);
         Some((chunk, cas))

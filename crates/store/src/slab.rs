@@ -23,6 +23,9 @@ pub(crate) type ClassId = u8;
 /// Bytes of the class that holds heads of chained items: descriptor and the longest key.
 const HEAD_BYTES: usize = 296;
 
+/// Most chunks that are taken back under one lock.
+const PUT_TOGETHER: usize = 64;
+
 /// All pages and classes of one store.
 #[derive(Debug)]
 pub(crate) struct Slabs {
@@ -31,6 +34,8 @@ pub(crate) struct Slabs {
     class_by_size: Vec<ClassId>,
     /// Class of each page, zero for none.
     page_class: Vec<AtomicU32>,
+    /// Chunks of each page that were handed out since its class got it; they are cut in order.
+    page_cut: Vec<AtomicU32>,
     pages: Mutex<FreePages>,
     page_bytes: usize,
     /// Pages charged to the budget: in use by a class, or free and resident.
@@ -90,6 +95,7 @@ impl Slabs {
             class_by_size: class_by_size(&sizes[..sizes.len() - 1]),
             classes: sizes.iter().map(|&bytes| Class::new(bytes, page / bytes)).collect(),
             page_class: (0..layout.pages_max).map(|_| AtomicU32::new(0)).collect(),
+            page_cut: (0..layout.pages_max).map(|_| AtomicU32::new(0)).collect(),
             pages: Mutex::new(FreePages {
                 resident: VecDeque::new(),
                 returned: Vec::new(),
@@ -137,7 +143,7 @@ impl Slabs {
         let class = self.class(id);
         let mut state = class.state.lock();
         let chunk = match state.free_head {
-            0 => class.cut(&mut state, arena)?,
+            0 => self.cut(class, &mut state, arena)?,
             head => {
                 state.unlink_free(arena, head);
                 head
@@ -149,10 +155,23 @@ impl Slabs {
         Some(chunk)
     }
 
-    /// Takes back chunks that no one can read any more. Neighbours of one class cost one lock.
+    fn cut(&self, class: &Class, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
+        let (page, next) = state.cutting.filter(|&(_, next)| next < class.per_page)?;
+        state.cutting = Some((page, next + 1));
+        let chunk = arena.chunk(page, next * class.chunk_bytes);
+        // What the page's former class left here must not look like a linked item.
+        arena.header(chunk).pos.store(0, Ordering::Relaxed);
+        // Release: pairs with `cut_chunks`; whoever counts this chunk in sees the line above.
+        self.page_cut[page].fetch_add(1, Ordering::Release);
+        Some(chunk)
+    }
+
+    /// Takes back chunks that no one can read any more. Neighbours of one class cost one lock, which is not held for long
+    /// however many they are.
     pub(crate) fn put(&self, arena: &Arena, qsbr: &Qsbr, chunks: &[ChunkRef]) {
         let class_of = |chunk: &ChunkRef| self.class_of(arena, *chunk);
-        for group in chunks.chunk_by(|one, other| class_of(one) == class_of(other)) {
+        let same = |one: &ChunkRef, other: &ChunkRef| class_of(one) == class_of(other);
+        for group in chunks.chunk_by(same).flat_map(|group| group.chunks(PUT_TOGETHER)) {
             let class = self.class(class_of(&group[0]));
             let mut freed_pages = Vec::new();
             let mut state = class.state.lock();
@@ -179,7 +198,9 @@ impl Slabs {
             return true; // Another thread was faster.
         }
         let Some(page) = self.take_page(budget, qsbr) else { return false };
-        self.page_class[page].store(u32::from(id), Ordering::Relaxed);
+        self.page_cut[page].store(0, Ordering::Relaxed);
+        // Release: pairs with `page_class`; whoever sees the class sees that nothing is cut yet.
+        self.page_class[page].store(u32::from(id), Ordering::Release);
         state.cutting = Some((page, 0));
         state.pages.push(page);
         true
@@ -219,20 +240,11 @@ impl Slabs {
         let mut state = class.state.lock();
         let Some(at) = state.pages.iter().position(|&owned| owned == page) else { return false };
         state.pages.swap_remove(at);
-        let mut cut = class.per_page;
-        if let Some((cutting, next)) = state.cutting
-            && cutting == page
-        {
-            cut = next;
+        if state.cutting.is_some_and(|(cutting, _)| cutting == page) {
             state.cutting = None;
-            // What the page's former class left in the rest must not look like linked items to a walk.
-            for index in next..class.per_page {
-                let rest = arena.chunk(page, index * class.chunk_bytes);
-                arena.header(rest).pos.store(0, Ordering::Relaxed);
-            }
         }
         let mut held = 0;
-        for index in 0..cut {
+        for index in 0..self.cut_chunks(page) {
             let chunk = arena.chunk(page, index * class.chunk_bytes);
             if arena.header(chunk).shape() == Shape(Shape::FREE) {
                 state.unlink_free(arena, chunk);
@@ -275,12 +287,21 @@ impl Slabs {
     }
 
     /// Chunks of a page that were ever handed out, in order from its start.
-    pub(crate) fn cut_chunks(&self, id: ClassId, page: usize) -> usize {
-        let class = self.class(id);
-        match class.state.lock().cutting {
-            Some((cutting, next)) if cutting == page => next,
-            _ => class.per_page,
+    pub(crate) fn cut_chunks(&self, page: usize) -> usize {
+        self.page_cut[page].load(Ordering::Acquire) as usize
+    }
+
+    /// Whether a chunk of some class begins here that was handed out before. The answer holds, as far as reading its header
+    /// goes, until the caller's section ends.
+    pub(crate) fn is_cut(&self, arena: &Arena, chunk: ChunkRef) -> bool {
+        let page = arena.page_of(chunk);
+        let id = self.page_class(page);
+        if id == 0 {
+            return false;
         }
+        let chunk_bytes = self.class(id).chunk_bytes;
+        let at = arena.offset_in_page(chunk);
+        at.is_multiple_of(chunk_bytes) && at / chunk_bytes < self.cut_chunks(page)
     }
 
     /// Pages that the class can give: not draining ones.
@@ -309,7 +330,7 @@ impl Slabs {
 
     /// Class of a page; zero for none.
     pub(crate) fn page_class(&self, page: usize) -> ClassId {
-        u8::try_from(self.page_class[page].load(Ordering::Relaxed)).unwrap_or(u8::MAX)
+        u8::try_from(self.page_class[page].load(Ordering::Acquire)).unwrap_or(u8::MAX)
     }
 }
 
@@ -322,15 +343,6 @@ impl Class {
     /// Chunks handed out.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
-    }
-
-    fn cut(&self, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
-        let (page, next) = state.cutting.filter(|&(_, next)| next < self.per_page)?;
-        state.cutting = Some((page, next + 1));
-        let chunk = arena.chunk(page, next * self.chunk_bytes);
-        // What the page's former class left here must not look like a linked item.
-        arena.header(chunk).pos.store(0, Ordering::Relaxed);
-        Some(chunk)
     }
 }
 

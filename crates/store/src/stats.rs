@@ -24,6 +24,8 @@ pub(crate) enum Count {
     ExpiredUnfetched,
     /// Dead items whose memory was taken.
     Reclaimed,
+    /// Of those, in the second in which they expired.
+    TransientReclaimed,
     OutOfMemory,
     /// Touched items moved to a newer bag.
     Moved,
@@ -244,4 +246,8 @@ pub struct StoreStats {
     pub bags_merged: u64,
     /// Touched items moved to a newer bag.
     pub items_reordered: u64,
+    /// Notes of items that are to be freed in the second in which they expire, those out of date included.
+    pub transient_listed: u64,
+    /// Items freed so.
+    pub transient_reclaimed: u64,
 }

@@ -11,6 +11,7 @@ use crate::slab::{ClassId, Slabs};
 use crate::stats::{BagStats, ClassStats, Count, Counters, IndexStats, MemorySplit, StoreStats};
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::table::{Shape as TableShape, Table};
+use crate::transient::Transients;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub struct Store {
     pub(crate) qsbr: Qsbr,
     pub(crate) budget: Budget,
     pub(crate) counters: Counters,
+    pub(crate) transients: Transients,
     lists: Vec<BagList>,
     pub(crate) tick: AtomicU32,
     pub(crate) cas: AtomicU64,
@@ -70,6 +72,7 @@ impl Store {
             arena,
             lists: (1..=slabs.count()).map(BagList::new).collect(),
             counters: Counters::new(config.participants_max, slabs.count()),
+            transients: Transients::new(config.transient_secs),
             slabs,
             blocks: Blocks::reserve(layout.block_words)?,
             table,
@@ -117,6 +120,17 @@ impl Store {
     /// Changes the memory limit (`cache_memlimit`), within four times the limit at start.
     pub fn set_memory_limit(&self, bytes: u64) {
         self.budget.set_limit(bytes);
+    }
+
+    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is.
+    #[must_use]
+    pub fn transient_secs(&self) -> u32 {
+        self.transients.threshold_secs()
+    }
+
+    /// Changes that threshold for items that are stored or touched from now on; at most `TRANSIENT_SECS_MAX`.
+    pub fn set_transient_secs(&self, secs: u32) {
+        self.transients.set_threshold_secs(secs);
     }
 
     /// Largest item, in bytes (`-I`).
@@ -203,6 +217,8 @@ impl Store {
             bags_opened: total(Count::BagsOpened),
             bags_merged: total(Count::BagsMerged),
             items_reordered: total(Count::Moved),
+            transient_listed: self.transients.listed(),
+            transient_reclaimed: total(Count::TransientReclaimed),
         }
     }
 

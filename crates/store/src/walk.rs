@@ -57,7 +57,7 @@ impl Local {
         while cursor.page < store.slabs.pages_touched() {
             let class = store.slabs.page_class(cursor.page);
             let wanted = class != 0 && cursor.class.is_none_or(|only| only == class);
-            let cut = if wanted { store.slabs.cut_chunks(class, cursor.page) } else { 0 };
+            let cut = if wanted { store.slabs.cut_chunks(cursor.page) } else { 0 };
             while cursor.chunk < cut {
                 if looked >= limit {
                     return true;

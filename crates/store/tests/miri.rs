@@ -312,3 +312,34 @@ fn readers_against_overwriting_and_evicting() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert!(store.stats().evictions > 0);
 }
+
+/// The ring's notes outlive the items that they name, and the pages too; the cleaner follows them while another thread
+/// writes into the same memory.
+#[test]
+fn notes_of_transient_items_against_moving_pages() {
+    let store = store_with(Policy::Bag);
+    let writer = {
+        let store = Arc::clone(&store);
+        std::thread::spawn(move || {
+            let me = store.join().unwrap();
+            for round in 0..TOO_MANY {
+                let now = 1 + round / 30;
+                me.begin_turn(now);
+                let len = if (round / 40).is_multiple_of(2) { LONG } else { 9000 };
+                set_until(&me, &key(round % 100), &vec![b'e'; len], now + 1 + round % 2);
+                me.quiesce();
+            }
+        })
+    };
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    for now in 1..=2 + TOO_MANY / 30 {
+        for _ in 0..6 {
+            cleaner.step(now, 100);
+            std::thread::yield_now();
+        }
+    }
+    writer.join().unwrap();
+    while cleaner.step(20, 100).busy {}
+    let stats = store.stats();
+    assert!(stats.transient_reclaimed > 0 && stats.items == 0, "{stats:?}");
+}

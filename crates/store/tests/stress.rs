@@ -7,7 +7,7 @@
 )]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use store::{Applied, Change, Cleaner, Config, NewItem, Participant, Pin, Policy, Store};
 
@@ -58,14 +58,21 @@ fn length(random: &mut Random) -> usize {
     usize::try_from(24 + random.below(largest)).unwrap()
 }
 
-fn work(store: &Arc<Store>, seed: u64, keys: u64, stop: &AtomicBool) -> u64 {
+/// What the threads of a test share beside the store.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    now_secs: AtomicU32,
+}
+
+fn work(store: &Arc<Store>, seed: u64, keys: u64, shared: &Shared) -> u64 {
     let me = store.join().unwrap();
     let mut random = Random(seed | 1);
     let (mut value, mut scratch) = (Vec::new(), Vec::new());
     let mut pins: Vec<(u64, Pin)> = Vec::new();
     let mut done = 0;
-    while !stop.load(Ordering::Relaxed) {
-        me.begin_turn(1);
+    while !shared.stop.load(Ordering::Relaxed) {
+        me.begin_turn(shared.now_secs.load(Ordering::Relaxed));
         for _ in 0..16 {
             step(&me, &mut random, keys, &mut value, &mut scratch, &mut pins);
             done += 1;
@@ -120,7 +127,11 @@ fn step(
             let new = NewItem {
                 key: &key,
                 flags: u32::try_from(random.below(2)).unwrap(),
-                deadline: 0,
+                // Some die soon; a clock's second is 30 ms here.
+                deadline: match random.below(3) {
+                    0 => me.now_secs() + 1 + u32::try_from(random.below(20)).unwrap(),
+                    _ => 0,
+                },
                 value_len: value.len(),
                 base64_key: false,
             };
@@ -151,32 +162,37 @@ fn torture(policy: Policy, megabytes: u64, keys: u64, seconds: u64, flushes: boo
         ..Config::default()
     })
     .unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
+    let shared = Arc::new(Shared::default());
     let workers: Vec<_> = (0..4u64)
         .map(|worker| {
-            let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
-            std::thread::spawn(move || work(&store, worker * 7919 + 17, keys, &stop))
+            let (store, shared) = (Arc::clone(&store), Arc::clone(&shared));
+            std::thread::spawn(move || work(&store, worker * 7919 + 17, keys, &shared))
         })
         .collect();
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut cleaner = Cleaner::new(&store).unwrap();
     let me = store.join().unwrap();
+    let mut rounds = 0;
     while Instant::now() < end {
-        cleaner.step(1, 5000);
+        rounds += 1;
+        let now_secs = 1 + rounds / 10;
+        shared.now_secs.store(now_secs, Ordering::Relaxed);
+        cleaner.step(now_secs, 5000);
         if flushes {
-            me.begin_turn(1);
+            me.begin_turn(now_secs);
             me.flush();
             me.rest();
         }
         std::thread::sleep(Duration::from_millis(3));
     }
-    stop.store(true, Ordering::Relaxed);
+    shared.stop.store(true, Ordering::Relaxed);
     let done: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
     for _ in 0..20 {
-        cleaner.step(1, 5000);
+        cleaner.step(1 + rounds / 10, 5000);
     }
     let (stats, memory) = (store.stats(), store.memory());
     eprintln!("{done} operations; {stats:?}; {memory:?}");
+    assert!(stats.transient_reclaimed > 0, "nothing died in its second");
     let used = memory.arena + memory.index + memory.bags;
     assert!(used <= memory.limit, "{used} bytes of {}", memory.limit);
     let mut counted = 0;

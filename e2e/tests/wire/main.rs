@@ -9,6 +9,7 @@ mod binary;
 mod meta;
 mod stats;
 mod text;
+mod tuning;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

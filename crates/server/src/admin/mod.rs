@@ -10,6 +10,7 @@ pub mod prefix;
 pub mod settings;
 mod stats;
 mod stats_classes;
+mod tuning;
 pub mod watch;
 
 use std::sync::atomic::Ordering;
@@ -52,7 +53,7 @@ impl Worker {
             AdminCommand::CacheMemlimit => self.cache_memlimit(words),
             AdminCommand::Verbosity => self.verbosity(words),
             AdminCommand::Extstore => needs_words(words, 2),
-            AdminCommand::Lru => lru(words),
+            AdminCommand::Lru => self.lru(words),
             AdminCommand::Slabs => slabs(words),
             AdminCommand::RefreshCerts => b"ERROR TLS not enabled\r\n",
         };
@@ -139,19 +140,6 @@ fn slabs(mut words: Words<'_>) -> Answer {
             }
         }
         (Some(b"automove"), Some(_), _) => reply::OK,
-        _ => ERROR,
-    }
-}
-
-/// `lru`: there is one kind of list here, so there is nothing to tune.
-fn lru(mut words: Words<'_>) -> Answer {
-    match words.next() {
-        Some(b"tune") => needs_words(words, 4),
-        Some(b"mode") => match words.next() {
-            Some(b"flat" | b"segmented") => reply::OK,
-            _ => ERROR,
-        },
-        Some(b"temp_ttl") => needs_words(words, 1),
         _ => ERROR,
     }
 }

@@ -80,8 +80,6 @@ fn fixed() -> impl Iterator<Item = (&'static str, String)> {
         ("warm_lru_pct", "40"),
         ("hot_max_factor", "0.20"),
         ("warm_max_factor", "2.00"),
-        ("temp_lru", "no"),
-        ("temporary_ttl", "61"),
         ("worker_logbuf_size", "65536"),
         ("read_buf_mem_limit", "0"),
         ("track_sizes", "yes"),

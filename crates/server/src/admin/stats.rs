@@ -119,6 +119,9 @@ impl Worker {
 
     fn stats_settings(&self, sink: Sink<'_>) {
         number(sink, "maxbytes", self.shared.engine.store().memory().limit);
+        let transient_secs = self.shared.engine.store().transient_secs();
+        sink(b"temp_lru", if transient_secs > 0 { b"yes" } else { b"no" });
+        number(sink, "temporary_ttl", u64::from(transient_secs));
         for (name, value) in &self.shared.settings {
             sink(name.as_bytes(), value.as_bytes());
         }
@@ -227,6 +230,8 @@ impl Worker {
             ("lru_crawler_starts", self.shared.walks.load(Ordering::Relaxed)),
             ("lru_maintainer_juggles", items.cleaner_rounds),
             ("moves_within_lru", items.items_reordered),
+            ("transient_listed", items.transient_listed),
+            ("transient_reclaimed", items.transient_reclaimed),
             ("bags_opened", items.bags_opened),
             ("bags_merged", items.bags_merged),
         ] {

@@ -189,6 +189,7 @@ fn defaults(style: Style) -> Options {
         item_bytes_max: 1 << 20,
         evict: true,
         eviction: Eviction::Bag,
+        transient_secs: super::TRANSIENT_SECS,
         growth_factor: super::GROWTH_FACTOR,
         chunk_bytes_min: super::CHUNK_BYTES_MIN,
         huge_pages: false,

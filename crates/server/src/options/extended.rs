@@ -77,6 +77,13 @@ pub(super) const EXTENDED: &[Extended] = &[
         },
     ),
     own(
+        "transient_ttl",
+        Value::Required("secs"),
+        super::TRANSIENT_SECS_TEXT,
+        "an item with so little life left is freed in the second in which it expires; 0 for none; at most 3600",
+        transient_secs,
+    ),
+    own(
         "udp_amplification",
         Value::Required("num"),
         "32",
@@ -141,6 +148,13 @@ pub(super) const EXTENDED: &[Extended] = &[
         },
     ),
     used(
+        "temporary_ttl",
+        Value::Required("secs"),
+        "",
+        "memcached's name for transient_ttl; such items are evicted as others are",
+        transient_secs,
+    ),
+    used(
         "no_drop_privileges",
         Value::None,
         "",
@@ -155,11 +169,6 @@ pub(super) const EXTENDED: &[Extended] = &[
     ),
     no_effect("read_buf_mem_limit", Value::Required("MiB"), "connection buffers count towards -m"),
     no_effect("resp_obj_mem_limit", Value::Required("MiB"), "connection buffers count towards -m"),
-    no_effect(
-        "temporary_ttl",
-        Value::Required("secs"),
-        "items with a short lifetime are evicted as others are",
-    ),
     no_effect("modern", Value::None, "the defaults are the modern ones"),
     no_effect("no_modern", Value::None, "there is no older engine"),
     no_effect("hashpower", Value::Required("num"), TABLE),
@@ -290,6 +299,13 @@ fn apply_one(
             Err("is not an option of the -o list".to_owned())
         }
     }
+}
+
+/// Remaining life of transient items. memcached's own has no upper end, and stands in unit files, so more than most is most.
+fn transient_secs(draft: &mut Draft, text: &str) -> Result<(), String> {
+    let secs: u32 = number::number(text, 0..=0x7fff_ffff)?;
+    draft.options.transient_secs = secs.min(store::TRANSIENT_SECS_MAX);
+    Ok(())
 }
 
 /// A time limit in seconds; 0 is none.

@@ -50,6 +50,8 @@ pub struct Options {
     pub evict: bool,
     /// Which item goes when memory is full.
     pub eviction: Eviction,
+    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is.
+    pub transient_secs: u32,
     /// Ratio of neighbouring chunk sizes (`-f`), over 1.
     pub growth_factor: f64,
     /// Room for key, value and flags in the smallest chunk (`-n`).
@@ -169,6 +171,12 @@ const GROWTH_FACTOR: f64 = 1.07;
 
 /// The same in the help; a test holds the two together.
 const GROWTH_FACTOR_TEXT: &str = "1.07";
+
+/// The default of `-o transient_ttl`, in seconds. Ours: the paper names no number.
+const TRANSIENT_SECS: u32 = 300;
+
+/// The same in the help; a test holds the two together.
+const TRANSIENT_SECS_TEXT: &str = "300";
 
 /// The default of `-n`: small items are many.
 const CHUNK_BYTES_MIN: u32 = 16;

@@ -229,6 +229,7 @@ fn defaults() {
     );
     assert_eq!(options.growth_factor.to_string(), GROWTH_FACTOR_TEXT);
     assert_eq!(options.chunk_bytes_min.to_string(), CHUNK_BYTES_MIN_TEXT);
+    assert_eq!(options.transient_secs.to_string(), TRANSIENT_SECS_TEXT);
 }
 
 #[test]

@@ -117,6 +117,7 @@ fn store_config(options: &Options) -> store::Config {
             Eviction::Bag => store::Policy::Bag,
             Eviction::Lru => store::Policy::Lru,
         },
+        transient_secs: options.transient_secs,
         stripes: options.stripes,
         huge_pages: options.huge_pages,
         participants_max: options.threads + SPARE_PARTICIPANTS,

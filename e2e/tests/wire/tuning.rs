@@ -1,0 +1,66 @@
+//! The engine's switches: `lru`, and what they do.
+
+use super::{Row, check, row};
+use testkit::Server;
+
+const LRU: &[Row] = &[
+    row("lru\r\n", "ERROR\r\n"),
+    row("lru nosuch 1\r\n", "ERROR\r\n"),
+    row("lru mode flat\r\n", "OK\r\n"),
+    row("lru mode segmented\r\n", "OK\r\n"),
+    row("lru mode round\r\n", "ERROR\r\n"),
+    row("lru tune 10 25 0.1 2.0\r\n", "OK\r\n"),
+    row("lru tune 10 25 0.1\r\n", "ERROR\r\n"),
+    row("lru tune 10 x 0.1 2.0\r\n", "ERROR\r\n"),
+    row("lru tune 50 40 0.1 2.0\r\n", "ERROR hot and warm pcts must not exceed 80\r\n"),
+    row("lru tune 10 25 0 2.0\r\n", "ERROR hot/warm age factors must be greater than 0\r\n"),
+    row("lru temp_ttl x\r\n", "ERROR\r\n"),
+    row("lru temp_ttl -1\r\nlru temp_ttl 61\r\n", "OK\r\nOK\r\n"),
+];
+
+#[test]
+fn lru_is_answered_as_by_memcached() {
+    check(&Server::under_test(&[]), LRU);
+}
+
+#[test]
+fn temp_ttl_sets_the_threshold_of_transient_items() {
+    let server = Server::under_test(&[]);
+    let setting = |name: &str| {
+        let settings = server.stats("settings");
+        settings.into_iter().find(|(key, _)| key == name).map(|(_, value)| value)
+    };
+    let mut wire = server.connect();
+    wire.expect(b"lru temp_ttl 25\r\n", b"OK\r\n");
+    assert_eq!(setting("temp_lru").as_deref(), Some("yes"));
+    assert_eq!(setting("temporary_ttl").as_deref(), Some("25"));
+    wire.expect(b"lru temp_ttl -1\r\n", b"OK\r\n");
+    assert_eq!(setting("temp_lru").as_deref(), Some("no"));
+}
+
+/// By the server's own clock: from the second after its deadline on, no item is there, nor its memory.
+#[test]
+fn transient_items_are_gone_within_a_second_of_expiring() {
+    let server = Server::under_test(&["-o", "transient_ttl=10"]);
+    let mut wire = server.connect();
+    let items = 3000;
+    for number in 0..items {
+        let line = format!("set key{number} 0 {} 100\r\n{}\r\n", 1 + number % 3, "v".repeat(100));
+        wire.expect(line.as_bytes(), b"STORED\r\n");
+    }
+    wire.expect(b"set stays 0 0 1\r\nx\r\n", b"STORED\r\n");
+    wire.expect(b"set longer 0 11 1\r\nx\r\n", b"STORED\r\n");
+    let stored = server.stat("time");
+    loop {
+        let now = server.stat("time");
+        let (left, bytes) = (server.stat("curr_items"), server.stat("bytes"));
+        if now > stored + 3 {
+            assert_eq!(left, 2, "{} seconds later", now - stored);
+            assert!(bytes < 100, "{bytes} bytes");
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(server.stat("transient_reclaimed"), items);
+    assert_eq!(server.stat("transient_listed"), 0);
+}
