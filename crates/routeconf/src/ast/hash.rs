@@ -1,0 +1,173 @@
+//! How a pool or a list of children chooses one of them by the key.
+
+use hashing::key::{before_hash_stop, inside_hash_tag};
+use hashing::{KeyHash, Placement, PlacementError};
+
+/// A hash function with what it is fed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hash {
+    /// The function.
+    pub function: HashFunction,
+    /// Put behind the key.
+    pub salt: String,
+    /// What of the key counts.
+    pub key_part: KeyPart,
+}
+
+/// What of a key is hashed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyPart {
+    /// mcrouter: up to `|#|`.
+    #[default]
+    BeforeHashStop,
+    /// twemproxy with `hash_tag`: between these two.
+    HashTag([u8; 2]),
+    /// twemproxy without.
+    Whole,
+}
+
+impl KeyPart {
+    /// The part of a key, already without its routing prefix.
+    #[must_use]
+    pub fn of(self, key: &[u8]) -> &[u8] {
+        match self {
+            Self::BeforeHashStop => before_hash_stop(key),
+            Self::HashTag(tag) => inside_hash_tag(key, tag),
+            Self::Whole => key,
+        }
+    }
+}
+
+/// mcrouter's hash functions by their names there; and those of libmemcached, memcached's proxy and twemproxy.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HashFunction {
+    /// The default.
+    Ch3,
+    /// `ConstShard`.
+    ConstShard,
+    /// `Crc32`.
+    Crc32,
+    /// Not mcrouter's: XXH3 and jump hash, the default of memcached's proxy.
+    Jump {
+        /// `seed`.
+        seed: u64,
+    },
+    /// Not mcrouter's: libmemcached's ketama over the addresses of a pool.
+    Ketama {
+        /// `key_hash`.
+        hash: KeyHash,
+        /// With the weights of the pool: 160 points for a server of average weight, not 100 for each.
+        weighted: bool,
+    },
+    /// Not mcrouter's: the hash modulo the pool.
+    Modula {
+        /// `key_hash`.
+        hash: KeyHash,
+    },
+    /// `Rendezvous`.
+    Rendezvous {
+        /// One for each child.
+        tags: Vec<String>,
+    },
+    /// twemproxy's `ketama`: names and weights.
+    TwemproxyKetama {
+        /// `hash`.
+        hash: KeyHash,
+        /// One for each server.
+        servers: Vec<(String, u32)>,
+    },
+    /// twemproxy's `modula`: names and weights.
+    TwemproxyModula {
+        /// `hash`.
+        hash: KeyHash,
+        /// One for each server.
+        servers: Vec<(String, u32)>,
+    },
+    /// `WeightedCh3`; one weight for each child.
+    WeightedCh3 {
+        /// 0 to 1.
+        weights: Vec<f64>,
+    },
+    /// `WeightedCh3Rv`: the weights are a variable of the runtime-vars file. All 1 until it says otherwise.
+    WeightedCh3Rv {
+        /// The name of the variable.
+        variable: String,
+    },
+    /// `WeightedRendezvous`; tag and weight of each child.
+    WeightedRendezvous {
+        /// Tag and weight.
+        servers: Vec<(String, f64)>,
+    },
+}
+
+impl HashFunction {
+    /// Its name in configurations.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ch3 => "Ch3",
+            Self::ConstShard => "ConstShard",
+            Self::Crc32 => "Crc32",
+            Self::Jump { .. } => "Jump",
+            Self::Ketama { weighted: false, .. } => "Ketama",
+            Self::Ketama { weighted: true, .. } => "KetamaWeighted",
+            Self::Modula { .. } => "Modula",
+            Self::Rendezvous { .. } => "Rendezvous",
+            Self::TwemproxyKetama { .. } => "twemproxy's ketama",
+            Self::TwemproxyModula { .. } => "twemproxy's modula",
+            Self::WeightedCh3 { .. } => "WeightedCh3",
+            Self::WeightedCh3Rv { .. } => "WeightedCh3Rv",
+            Self::WeightedRendezvous { .. } => "WeightedRendezvous",
+        }
+    }
+}
+
+impl Hash {
+    /// Ch3 without salt: what stands where nothing is said.
+    #[must_use]
+    pub fn ch3() -> Self {
+        Self { function: HashFunction::Ch3, salt: String::new(), key_part: KeyPart::BeforeHashStop }
+    }
+
+    /// The placement over `children`; `addresses` are theirs, host, port and weight, which ketama needs.
+    ///
+    /// # Errors
+    ///
+    /// [`PlacementError`]; for children of a checked configuration only [`PlacementError::Empty`].
+    pub fn placement(
+        &self,
+        children: usize,
+        addresses: &[(&str, u16, u32)],
+    ) -> Result<Placement, PlacementError> {
+        match &self.function {
+            HashFunction::Ch3 | HashFunction::WeightedCh3Rv { .. } => Placement::ch3(children),
+            HashFunction::ConstShard => Placement::const_shard(children),
+            HashFunction::Crc32 => Placement::crc32(children),
+            HashFunction::Jump { seed } => Placement::jump(children, *seed),
+            HashFunction::Ketama { hash, weighted: true } => {
+                Placement::ketama_weighted(addresses, *hash)
+            }
+            HashFunction::Ketama { hash, weighted: false } => {
+                let hosts: Vec<_> =
+                    addresses.iter().map(|(host, port, _)| (*host, *port)).collect();
+                Placement::ketama(&hosts, *hash)
+            }
+            HashFunction::Modula { hash } => Placement::modula(children, *hash),
+            HashFunction::Rendezvous { tags } => Placement::rendezvous(tags),
+            HashFunction::TwemproxyKetama { hash, servers } => {
+                Placement::twemproxy_ketama(servers, *hash)
+            }
+            HashFunction::TwemproxyModula { hash, servers } => {
+                Placement::twemproxy_modula(servers, *hash)
+            }
+            HashFunction::WeightedCh3 { weights } => Placement::weighted_ch3(weights),
+            HashFunction::WeightedRendezvous { servers } => Placement::weighted_rendezvous(servers),
+        }
+    }
+
+    /// The child that a placement made by [`Hash::placement`] gives to a key without routing prefix.
+    #[must_use]
+    pub fn pick(&self, placement: &Placement, key: &[u8]) -> u32 {
+        placement.pick_salted(self.key_part.of(key), self.salt.as_bytes())
+    }
+}

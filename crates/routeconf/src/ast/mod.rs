@@ -1,0 +1,100 @@
+//! A configuration as types: pools, routes, and the doors in front of them.
+//!
+//! Routes stand in one list, [`Config::handles`], and name each other by [`RouteId`]. A route that is used in several places
+//! (a named handle) stands there once. **A child always has a smaller id than its parents**: there are no cycles, and one pass
+//! in the order of the list builds every child before its parents.
+
+mod failover;
+mod hash;
+mod operation;
+mod pool;
+mod route;
+mod settings;
+
+pub use failover::{Failover, FailoverErrors, FailoverLimit, FailoverPolicy, Failure};
+pub use hash::{Hash, HashFunction, KeyPart};
+pub use operation::{Operation, OperationClass};
+pub use pool::{Member, Pool, PoolId, Protocol, Qos, Security, Server, ServerAddress, TkoTracker};
+pub use route::{
+    Condition, ExptimeAction, LatencyInjection, Latest, LoadBalancer, LoadBalancerAlgorithm,
+    ModifyKey, Route, RouteId, SizeSplit, WarmUp,
+};
+pub use settings::{
+    Bucketize, PoolRoute, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits,
+    SlowWarmUpSettings,
+};
+
+use crate::source::{At, Files};
+
+/// A whole configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The files it was read from. Those are what a reload watches.
+    pub files: Files,
+    /// By [`PoolId`].
+    pub pools: Vec<Pool>,
+    /// By [`RouteId`]; children before parents.
+    pub handles: Vec<Handle>,
+    /// mcrouter's configuration has one; twemproxy's one for each of its pools.
+    pub doors: Vec<Door>,
+    /// The prefix of keys without one, `/region/cluster/`.
+    pub default_route: String,
+}
+
+/// A route, with its name and place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Handle {
+    /// What it does.
+    pub route: Route,
+    /// Its `name`, if it has one.
+    pub name: Option<String>,
+    /// Where it stands.
+    pub at: At,
+}
+
+/// Where requests come in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Door {
+    /// twemproxy: the pool's name; mcrouter: empty.
+    pub name: String,
+    /// twemproxy: where to listen, `host:port` or a path. mcrouter says it on the command line.
+    pub listen: Option<String>,
+    /// What its keys may begin with.
+    pub entry: Entry,
+    /// Where it stands.
+    pub at: At,
+}
+
+/// From a key to the first route.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// mcrouter: keys may begin with `/region/cluster/`, which is stripped towards servers.
+    Prefixes(Vec<PrefixRoute>),
+    /// twemproxy: a key is a key.
+    Plain(RouteId),
+}
+
+/// One of mcrouter's `/region/cluster/` prefixes. Each prefix stands once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PrefixRoute {
+    /// `/region/cluster/`, both slashes there.
+    pub prefix: String,
+    /// Its route.
+    pub route: RouteId,
+    /// Where it stands.
+    pub at: At,
+}
+
+impl Config {
+    /// The route of that id. Ids come from this configuration, so it is there.
+    #[must_use]
+    pub fn handle(&self, id: RouteId) -> &Handle {
+        &self.handles[id.index()]
+    }
+
+    /// The pool of that id. Ids come from this configuration, so it is there.
+    #[must_use]
+    pub fn pool(&self, id: PoolId) -> &Pool {
+        &self.pools[id.index()]
+    }
+}

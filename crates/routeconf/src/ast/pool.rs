@@ -1,0 +1,147 @@
+//! Pools and their servers.
+
+use std::fmt;
+
+use super::route::RouteId;
+use crate::source::At;
+
+/// A pool by its place in `Config::pools`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(pub(crate) u32);
+
+impl PoolId {
+    /// Its place in the list.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A pool: servers, in an order that placement depends upon, and how to talk to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Its servers.
+    pub members: Vec<Member>,
+    /// Shares for WeightedCh3, one for each member or fewer.
+    pub weights: Option<Vec<f64>>,
+    /// Stable names for rendezvous, one for each member.
+    pub tags: Option<Vec<String>>,
+    /// `server_timeout`, milliseconds; `None` is the router's default.
+    pub server_timeout_ms: Option<u64>,
+    /// `connect_timeout`, milliseconds; `None` is `server_timeout`.
+    pub connect_timeout_ms: Option<u64>,
+    /// `region` and `cluster`, both or none: they choose a timeout of the command line.
+    pub locality: Option<(String, String)>,
+    /// Whether servers are sent keys with their routing prefix.
+    pub keep_routing_prefix: bool,
+    /// `qos`.
+    pub qos: Option<Qos>,
+    /// `tko_tracker`: with too many servers out, they are asked all the same.
+    pub tko_tracker: Option<TkoTracker>,
+    /// `additional_fanout`: further connections to each server.
+    pub additional_fanout: u32,
+    /// `error_on_empty`: a pool without servers answers with an error, not with misses.
+    pub error_on_empty: bool,
+    /// twemproxy's `auto_eject_hosts`: `server_failure_limit` and `server_retry_timeout` in milliseconds.
+    pub eject: Option<(u32, u64)>,
+    /// twemproxy's `preconnect`.
+    pub preconnect: bool,
+    /// Where it stands.
+    pub at: At,
+}
+
+/// One place in a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Member {
+    /// A server.
+    Server(Server),
+    /// A route in a server's place.
+    Route(RouteId),
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Where.
+    pub address: ServerAddress,
+    /// How it is spoken to.
+    pub protocol: Protocol,
+    /// What protects the connection.
+    pub security: Security,
+    /// twemproxy's name for it, or `hostnames` of mcrouter.
+    pub name: Option<String>,
+    /// twemproxy's weight; 1 elsewhere.
+    pub weight: u32,
+    /// mcrouter's `failure_domains`.
+    pub failure_domain: Option<String>,
+    /// Where it stands.
+    pub at: At,
+}
+
+/// An address as written; names are resolved by whoever connects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// A host (name, IPv4, or IPv6 without brackets) and a port.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// 1 to 65535.
+        port: u16,
+    },
+    /// A socket in the file system.
+    Unix(String),
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{path}"),
+        }
+    }
+}
+
+/// The protocol towards a server. mcrouter's own caret, thrift and xdp are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Classic text: mcrouter's `ascii`.
+    #[default]
+    Ascii,
+    /// Binary; not mcrouter's.
+    Binary,
+    /// Meta; not mcrouter's.
+    Meta,
+}
+
+/// mcrouter's `security_mech`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Security {
+    /// None.
+    #[default]
+    Plain,
+    /// TLS: `ssl`, `tls`, `fizz` (Meta's TLS 1.3 library), `ktls12`.
+    Tls,
+    /// TLS for the handshake only: `tls_to_plain`.
+    TlsToPlain,
+}
+
+/// `qos`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Qos {
+    /// 0 to 4.
+    pub class: u8,
+    /// 0 to 3.
+    pub path: u8,
+}
+
+/// `tko_tracker`, in servers: above `upper` the pool fails open, below `lower` again it does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TkoTracker {
+    /// At least `lower`.
+    pub upper: u32,
+    /// At least 1.
+    pub lower: u32,
+}

@@ -1,0 +1,141 @@
+//! What wraps the servers of a pool: shadows, rates, split shards, slow warm-up.
+
+use super::hash::Hash;
+use super::pool::PoolId;
+use super::route::RouteId;
+
+/// `PoolRoute`. From the inside out: each destination, `max_outstanding` for each, `slow_warmup`, `shadows`, `hash`, `rates`,
+/// `shard_splits`, the spool of failed deletes, `bucketize`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolRoute {
+    /// The pool.
+    pub pool: PoolId,
+    /// How it chooses; the weights and tags of the pool are in it already.
+    pub hash: Hash,
+    /// `rates`.
+    pub rates: Option<Rates>,
+    /// `shard_splits`.
+    pub shard_splits: Option<ShardSplits>,
+    /// The name in the spool of failed deletes, or `None` with `"asynclog": false`.
+    pub asynclog: Option<String>,
+    /// `bucketize`.
+    pub bucketize: Option<Bucketize>,
+    /// `shadows`.
+    pub shadows: Vec<Shadow>,
+    /// `slow_warmup`.
+    pub slow_warmup: Option<(RouteId, SlowWarmUpSettings)>,
+    /// `max_outstanding` for each destination and thread; 0 is no limit.
+    pub max_outstanding: u32,
+    /// `weights_rv`: the share of keys that goes to the pool is this runtime variable, the rest is answered as a miss.
+    pub weights_rv: Option<String>,
+}
+
+/// `bucketize`: the key's bucket, a number below the total, as `get_bucket` of the admin interface shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bucketize {
+    /// `total_buckets`.
+    pub total_buckets: u32,
+    /// `total_buckets_by_prefix`: other totals for keys that begin so.
+    pub by_prefix: Vec<(String, u32)>,
+    /// `bucketization_keyspace`.
+    pub keyspace: String,
+    /// `salt`.
+    pub salt: String,
+}
+
+/// `rates`: buckets of tokens a second for each class of commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// `gets_rate` and `gets_burst`.
+    pub gets: Option<RateLimit>,
+    /// `sets_rate` and `sets_burst`.
+    pub sets: Option<RateLimit>,
+    /// `deletes_rate` and `deletes_burst`.
+    pub deletes: Option<RateLimit>,
+}
+
+/// One bucket of tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateLimit {
+    /// Requests a second.
+    pub rate: f64,
+    /// Requests at once, at least 1.
+    pub burst: f64,
+}
+
+/// `shadows`: a part of the requests is sent elsewhere, too, and the replies are dropped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shadow {
+    /// Where to.
+    pub target: RouteId,
+    /// `index_range`: only of servers with these places in the pool, both ends included.
+    pub index_range: Option<(u32, u32)>,
+    /// Which keys.
+    pub keys: ShadowKeys,
+    /// `key_fraction_range_rv`: the runtime variable that replaces the range.
+    pub key_fraction_range_rv: Option<String>,
+}
+
+/// Which keys are shadowed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ShadowKeys {
+    /// `key_fraction_range`: where `routing_hash(key) / 2^32` is within, the end left out unless it is 1.
+    Fraction(f64, f64),
+    /// `keys_to_shadow`: these, each with the share of its requests.
+    Keys(Vec<(String, f64)>),
+    /// `requests_fraction`: of all requests, whatever their keys.
+    Requests(f64),
+}
+
+/// `shard_splits`: keys like `prefix:17:rest` whose shard is spread over several names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardSplits {
+    /// By shard id.
+    pub splits: Vec<(String, ShardSplit)>,
+    /// `default`: what counts for shards that are not listed.
+    pub default: u32,
+    /// `split_shard_fanout`.
+    pub fanout: u32,
+}
+
+/// The split of one shard; the sizes are the same unless it is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardSplit {
+    /// Names before.
+    pub old_size: u32,
+    /// Names after.
+    pub new_size: u32,
+    /// When the way begins, Unix seconds.
+    pub start: u64,
+    /// How long it takes, seconds.
+    pub migration_secs: u64,
+    /// Whether deletes go to all names.
+    pub fanout_deletes: bool,
+}
+
+/// `SlowWarmUpRoute` and `slow_warmup`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowWarmUpSettings {
+    /// Below this hit rate it begins, 0 to 1.
+    pub enable_threshold: f64,
+    /// Above this hit rate it ends.
+    pub disable_threshold: f64,
+    /// The share of requests at hit rate 0.
+    pub start: f64,
+    /// How much of the hit rate is added to the share.
+    pub step: f64,
+    /// Requests before it may begin.
+    pub min_requests: u32,
+}
+
+impl Default for SlowWarmUpSettings {
+    fn default() -> Self {
+        Self {
+            enable_threshold: 0.7,
+            disable_threshold: 0.9,
+            start: 0.1,
+            step: 1.0,
+            min_requests: 100,
+        }
+    }
+}

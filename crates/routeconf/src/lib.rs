@@ -1,0 +1,17 @@
+//! Router configurations: text to a typed tree of routes.
+//!
+//! Two languages are read: mcrouter's (JSON with comments, macros, imports, named handles, prefixes), and twemproxy's YAML.
+//! Both become one [`ast::Config`]. Every error and every part of the tree carries file, line and column.
+//!
+//! Reading is total: whatever the text says, it ends in a configuration or in findings, within limits on size, depth, and the
+//! work of macros.
+#![forbid(unsafe_code)]
+#![allow(dead_code, unused_imports, reason = "the parsers of both languages are on their way")]
+
+pub mod ast;
+mod json;
+mod source;
+
+pub use source::{
+    At, Diagnostic, FILE_BYTES_MAX, FileSources, Files, MemorySources, Severity, Sources,
+};

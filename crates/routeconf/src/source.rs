@@ -1,0 +1,184 @@
+//! Where configuration text comes from, and where in it something stands.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// The largest file that is read, in bytes.
+pub const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// A place in a file: what every error and every part of a configuration carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct At {
+    /// Index into [`Files`].
+    pub file: u16,
+    /// From 1; 0 means the file as a whole.
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+}
+
+/// The files that were read, in order; the first is the one that was asked for. What a reload has to watch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files(Vec<String>);
+
+impl Files {
+    /// Adds a file and returns its index. Beyond 65,535 files all further ones share the last index.
+    pub(crate) fn add(&mut self, name: &str) -> u16 {
+        if let Some(known) = self.0.iter().position(|file| file == name) {
+            return u16::try_from(known).unwrap_or(u16::MAX);
+        }
+        let index = u16::try_from(self.0.len()).unwrap_or(u16::MAX);
+        self.0.push(name.to_owned());
+        index
+    }
+
+    /// The names, as they were asked for.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// The name of one file.
+    #[must_use]
+    pub fn name(&self, file: u16) -> &str {
+        self.0.get(usize::from(file)).map_or("?", String::as_str)
+    }
+
+    /// `file:line:column`, or the file alone.
+    #[must_use]
+    pub fn place(&self, at: At) -> String {
+        match at.line {
+            0 => self.name(at.file).to_owned(),
+            line => format!("{}:{line}:{}", self.name(at.file), at.column),
+        }
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The configuration works, but not as its author thinks.
+    Warning,
+    /// The configuration cannot be used.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// One finding about a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Where.
+    pub at: At,
+    /// How bad.
+    pub severity: Severity,
+    /// What, in one sentence without a full stop.
+    pub message: String,
+    /// What to do about it, if that is known.
+    pub hint: Option<String>,
+}
+
+impl Diagnostic {
+    pub(crate) fn error(at: At, message: impl Into<String>) -> Self {
+        Self { at, severity: Severity::Error, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn warning(at: At, message: impl Into<String>) -> Self {
+        Self { at, severity: Severity::Warning, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// `file:line:column: error: message (hint)`, with what is not printable escaped.
+    #[must_use]
+    pub fn render(&self, files: &Files) -> String {
+        let place = files.place(self.at);
+        let hint = self.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let text = format!("{place}: {}: {}{hint}", self.severity, self.message);
+        text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    }
+}
+
+/// What goes wrong below: one finding that ends the work at hand. Boxed, as results are common and findings rare.
+pub(crate) type Fallible<T> = Result<T, Box<Diagnostic>>;
+
+pub(crate) fn fail<T>(at: At, message: impl Into<String>) -> Fallible<T> {
+    Err(Box::new(Diagnostic::error(at, message)))
+}
+
+/// Reads what a configuration imports.
+pub trait Sources {
+    /// The text of the file `name`, as a configuration writes it (`file:PATH` or `PATH`), and the name to show for it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps it from being read; larger than [`FILE_BYTES_MAX`], not UTF-8.
+    fn read(&mut self, name: &str) -> io::Result<(String, String)>;
+}
+
+/// Real files, relative names below the folder of the main file, or else below the current one.
+#[derive(Debug)]
+pub struct FileSources {
+    folder: PathBuf,
+}
+
+impl FileSources {
+    /// For the configuration at this path.
+    #[must_use]
+    pub fn beside(main: &Path) -> Self {
+        Self { folder: main.parent().map(Path::to_path_buf).unwrap_or_default() }
+    }
+
+    /// Reads one file, with the limits of [`Sources::read`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Sources::read`].
+    pub fn read_path(path: &Path) -> io::Result<String> {
+        let mut text = String::new();
+        let file = fs::File::open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes")));
+        }
+        Ok(text)
+    }
+}
+
+impl Sources for FileSources {
+    fn read(&mut self, name: &str) -> io::Result<(String, String)> {
+        let path = Path::new(name.strip_prefix("file:").unwrap_or(name));
+        let beside = self.folder.join(path);
+        let path = if beside.exists() { beside } else { path.to_path_buf() };
+        Ok((Self::read_path(&path)?, path.display().to_string()))
+    }
+}
+
+/// Files in memory, by name: for tests, and for text that comes from elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct MemorySources(pub BTreeMap<String, String>);
+
+impl Sources for MemorySources {
+    fn read(&mut self, name: &str) -> io::Result<(String, String)> {
+        let name = name.strip_prefix("file:").unwrap_or(name);
+        match self.0.get(name) {
+            Some(text) => Ok((text.clone(), name.to_owned())),
+            None => Err(io::Error::new(io::ErrorKind::NotFound, "there is no such file")),
+        }
+    }
+}
