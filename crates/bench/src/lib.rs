@@ -9,12 +9,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod cli;
 pub mod compare;
+pub mod generator;
+pub mod host;
 pub mod load;
 pub mod memory;
 pub mod process;
 pub mod report;
+pub mod result;
 pub mod rng;
+pub mod terminal;
 pub mod udp;
 pub mod udp_compare;
 pub mod workload;

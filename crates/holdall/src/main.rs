@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     }
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
         Some("serve") => serve(Style::Holdall, arguments),
+        Some("bench") => bench::cli::main(arguments),
         Some("-h" | "--help" | "help") => print(HELP),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
         Some(other) => {
@@ -86,6 +87,7 @@ Usage: holdall COMMAND [FLAG]..
 
 Commands:
   serve    the cache server; holdall serve --help lists its flags
+  bench    measures memcached, Redis and Valkey servers
 
 Under the name memcached, holdall takes memcached's command line.
 

@@ -1,0 +1,48 @@
+//! `holdall bench`: command lines, and what is printed.
+
+mod run;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::terminal;
+
+/// Measures memcached, Redis and Valkey servers.
+#[derive(Debug, Parser)]
+#[command(name = "holdall bench", version, max_term_width = 120)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Run(Box<run::RunArgs>),
+}
+
+/// The run was interrupted or a server failed in it; what was seen until then is printed and marked.
+const EXIT_PARTIAL: u8 = 2;
+
+/// Runs `holdall bench` with the words after it.
+#[must_use]
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(
+        std::iter::once(OsString::from("holdall bench")).chain(arguments),
+    ) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A reader that went away, as `head` does, is no failure.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
+        }
+    };
+    let outcome = match cli.what {
+        What::Run(args) => run::run(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        terminal::complain(&format!("{error:#}"));
+        ExitCode::FAILURE
+    })
+}

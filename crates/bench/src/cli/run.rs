@@ -1,0 +1,274 @@
+//! `holdall bench run`: one load, one result.
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{io, thread};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::EXIT_PARTIAL;
+use crate::generator::keys::Pattern;
+use crate::generator::sizes::{KeySize, ValueSize};
+use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target};
+use crate::generator::{self, Outcome, Progress};
+use crate::host::CpuTimes;
+use crate::result::RunResult;
+use crate::terminal;
+
+/// Sends one load and reports throughput and latency.
+///
+/// Without --rate the loop is closed: every connection asks again when it was answered, as fast as the servers are.
+/// With --rate it is open: requests are due at times of their own, and latency counts from the time at which a request was
+/// due, so that a stalled server cannot hide the requests that it kept from being sent.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub(super) load: LoadArgs,
+    /// Requests a second, of all threads together: an open loop.
+    #[arg(short, long, value_name = "PER_SECOND", value_parser = rate)]
+    rate: Option<f64>,
+    /// Seconds to measure.
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = seconds)]
+    time: f64,
+    /// Seconds to run before measuring.
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
+    warm_up: f64,
+    /// Keep the result, with whole histograms, in this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What is asked, apart from how fast and how long.
+#[derive(Debug, Args)]
+pub(super) struct LoadArgs {
+    /// HOST[:PORT] or unix:PATH; may be given several times, and the keys are divided among them.
+    #[arg(short, long = "server", value_name = "WHERE", default_value = "127.0.0.1:11211")]
+    servers: Vec<Target>,
+    /// The servers' language.
+    #[arg(short, long, value_enum, default_value_t)]
+    protocol: Protocol,
+    /// Generator threads.
+    #[arg(short, long, default_value_t = 1, value_parser = count)]
+    threads: usize,
+    /// Connections of each thread to each server.
+    #[arg(short, long, default_value_t = 50, value_parser = count)]
+    connections: usize,
+    /// Requests in flight on a connection; in an open loop, at most.
+    #[arg(long, default_value_t = 1, value_parser = count)]
+    pipeline: usize,
+    /// Keys of one get.
+    #[arg(long, default_value_t = 1, value_parser = count)]
+    multiget: usize,
+    /// Sets to gets.
+    #[arg(long, default_value = "1:10", value_name = "SETS:GETS")]
+    ratio: Ratio,
+    /// Number of keys.
+    #[arg(short, long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    keys: u64,
+    /// What keys begin with.
+    #[arg(long, default_value = "key:", value_parser = key_prefix)]
+    key_prefix: String,
+    /// Bytes of keys: shortest, a number, or etc (the distribution of Facebook's ETC pool).
+    #[arg(long, default_value = "shortest", value_name = "BYTES")]
+    key_size: KeySize,
+    /// Which keys: uniform, sequential, gaussian[:DEVIATION], zipf[:EXPONENT], hot[:SHARE].
+    #[arg(long, default_value = "uniform", value_name = "PATTERN")]
+    key_pattern: Pattern,
+    /// Bytes of values: a number, LEAST-MOST, BYTES:WEIGHT,BYTES:WEIGHT.., or etc.
+    #[arg(short, long, default_value = "64", value_name = "BYTES")]
+    value_size: ValueSize,
+    /// Facebook's ETC pool (Atikoglu et al. 2012): its key and value sizes, Zipf popularity, 30 gets for each set.
+    #[arg(long, conflicts_with_all = ["key_size", "value_size", "key_pattern", "ratio"])]
+    etc: bool,
+    /// Expiration time of what is stored, in seconds.
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    ttl: u32,
+    /// Store every key once before measuring.
+    #[arg(long)]
+    preload: bool,
+    /// Compare every value with what was stored. Only where nothing else writes these keys.
+    #[arg(long)]
+    verify: bool,
+    /// When the requests of an open loop are due.
+    #[arg(long, value_enum, default_value_t)]
+    arrival: Arrival,
+    /// Repeats the choices of a run.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall bench run --preload                              gets and sets on 127.0.0.1:11211, as fast as it answers
+  holdall bench run -s cache1 -s cache2 --preload --etc    two servers, Facebook's ETC pool
+  holdall bench run --preload --rate 50000 --json r.json   50,000 requests a second, the result kept
+  holdall bench run -s 127.0.0.1:6379 -p resp --preload    a Redis or Valkey server
+  holdall bench run --preload --ratio 0:1 --multiget 100   gets of 100 keys
+
+Exit status: 0 measured; 1 no server could be reached; 2 the run ended early and what it saw is printed; 64 wrong usage.";
+
+impl LoadArgs {
+    /// What the arguments ask for, at a pace and for a time that the caller decides.
+    pub(super) fn spec(&self) -> Result<Spec> {
+        let mut spec = Spec {
+            targets: self.servers.clone(),
+            protocol: self.protocol,
+            threads: self.threads,
+            connections: self.connections,
+            pipeline: self.pipeline,
+            multiget: self.multiget,
+            ratio: self.ratio,
+            keys: self.keys,
+            key_prefix: self.key_prefix.clone(),
+            key_size: self.key_size,
+            pattern: self.key_pattern,
+            value_size: self.value_size.clone(),
+            ttl: self.ttl,
+            preload: self.preload,
+            verify: self.verify,
+            seed: self.seed,
+            ..Spec::default()
+        };
+        if self.etc {
+            spec.key_size = KeySize::Etc;
+            spec.value_size = ValueSize::Etc;
+            spec.pattern = Pattern::Zipf { exponent: 0.99 };
+            spec.ratio = Ratio { sets: 1, gets: 30 };
+        }
+        ensure!(
+            spec.keys >= spec.targets.len() as u64,
+            "{} keys are too few for {} servers",
+            spec.keys,
+            spec.targets.len()
+        );
+        Ok(spec)
+    }
+}
+
+pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
+    let mut spec = args.load.spec()?;
+    (spec.seconds, spec.warm_up) = (args.time, args.warm_up);
+    if let Some(rate) = args.rate {
+        spec.pace = Pace::Open { rate, arrival: args.load.arrival };
+    }
+    // Before a long run, not after it: a place that cannot be written.
+    let mut file = match &args.json {
+        None => None,
+        Some(path) => Some(
+            File::create(path).with_context(|| format!("{} cannot be written", path.display()))?,
+        ),
+    };
+    let result = measure(&spec)?;
+    if let Some(file) = &mut file {
+        let json = serde_json::to_vec_pretty(&result)?;
+        let written = file.write_all(&json).and_then(|()| file.sync_all());
+        if let Err(error) = written {
+            terminal::complain(&format!("the result could not be kept: {error}"));
+        }
+    }
+    terminal::print(&terminal::summary(&result));
+    let is_partial = result.failure.is_some() || result.wrong > 0;
+    Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+/// Fills where asked, then runs, showing progress on a terminal.
+pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
+    let progress = Progress::default();
+    let _stop = on_interrupt(&progress);
+    if spec.preload {
+        let bar = ProgressBar::new(spec.keys);
+        watched(&progress, &bar, "storing", spec.keys, || generator::fill(spec, &progress))?;
+        progress.answered.store(0, Ordering::Relaxed);
+    }
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let before = CpuTimes::now();
+    let bar = ProgressBar::new(0);
+    let outcome: Outcome =
+        watched(&progress, &bar, "measuring", 0, || generator::run(spec, &progress))?;
+    let cpu = before.zip(CpuTimes::now()).map(|(before, after)| after - before);
+    RunResult::new(spec, &outcome, cpu, started)
+}
+
+/// Runs `work` while a line on the terminal tells how far it is.
+fn watched<T: Send>(
+    progress: &Progress,
+    bar: &ProgressBar,
+    what: &str,
+    goal: u64,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    let shown = io::stderr().is_terminal();
+    bar.set_draw_target(if shown {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    });
+    let template = if goal > 0 {
+        "{msg} {bar:30} {pos}/{len} {per_sec}"
+    } else {
+        "{msg} {spinner} {elapsed} {pos} requests {per_sec}"
+    };
+    bar.set_style(ProgressStyle::with_template(template)?);
+    bar.set_message(what.to_owned());
+    thread::scope(|scope| {
+        let work = scope.spawn(work);
+        while !work.is_finished() {
+            bar.set_position(progress.answered.load(Ordering::Relaxed));
+            thread::sleep(Duration::from_millis(50));
+        }
+        bar.finish_and_clear();
+        work.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a generator thread panicked")))
+    })
+}
+
+/// An interrupt ends the run; what was seen is still reported.
+fn on_interrupt(progress: &Progress) -> impl Drop + use<> {
+    struct Registered(Vec<signal_hook::SigId>);
+    impl Drop for Registered {
+        fn drop(&mut self) {
+            self.0.drain(..).for_each(|id| {
+                signal_hook::low_level::unregister(id);
+            });
+        }
+    }
+    let flag = &progress.stop;
+    let ids = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM].into_iter();
+    Registered(
+        ids.filter_map(|signal| signal_hook::flag::register(signal, flag.clone()).ok()).collect(),
+    )
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=100_000) => Ok(count),
+        _ => Err("a number from 1 to 100000 is wanted".to_owned()),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.1..=1e9).contains(&rate) => Ok(rate),
+        _ => Err("a number of requests a second, from 0.1 to 1e9, is wanted".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds is wanted".to_owned()),
+    }
+}
+
+fn key_prefix(text: &str) -> Result<String, String> {
+    if text.len() > 200 || text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+        return Err("at most 200 bytes, no spaces or control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,247 @@
+//! One connection: what it owes the socket, what the server owes it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::io::Errno;
+
+use super::record::{Moment, Record};
+use super::spec::{Protocol, Target};
+use super::wire::{Op, Piece, Read, Wire};
+
+/// A connection to one server.
+#[derive(Debug)]
+pub(super) struct Conn {
+    pub(super) socket: OwnedFd,
+    /// Which of the servers.
+    pub(super) target: usize,
+    /// Requests that were sent or are being sent, in order.
+    pub(super) waiting: VecDeque<Waiting>,
+    /// Whether the poller was asked to tell when the socket takes more.
+    pub(super) polls_for_room: bool,
+    /// Keys of the requests in `waiting`, in order.
+    keys: VecDeque<u64>,
+    out: Vec<u8>,
+    out_at: usize,
+    partial: Vec<u8>,
+}
+
+/// A request without its reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) op: Op,
+    /// When it should have been sent and when it was, in nanoseconds since the thread's start.
+    pub(super) intended: u64,
+    pub(super) sent: u64,
+    pub(super) keys: u32,
+    /// Replies that are still to come, of as many as there are keys or of one.
+    replies: u32,
+    pub(super) hits: u32,
+    pub(super) is_refused: bool,
+    pub(super) sent_bytes: u32,
+    pub(super) received_bytes: u64,
+}
+
+/// How replies are judged.
+#[derive(Debug)]
+pub(super) struct Judge<'a> {
+    pub(super) wire: &'a Wire,
+    pub(super) protocol: Protocol,
+    pub(super) verify: bool,
+}
+
+/// The longest reply that is waited for; more is a server that sends garbage.
+const REPLY_BYTES_MAX: usize = 8 << 20;
+
+impl Conn {
+    pub(super) fn open(target: &Target, index: usize) -> Result<Self> {
+        let socket = match target {
+            Target::Tcp(name, address) => {
+                let stream = TcpStream::connect(address)
+                    .with_context(|| format!("{name}: no connection"))?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                OwnedFd::from(stream)
+            }
+            Target::Unix(path) => {
+                let stream = UnixStream::connect(path)
+                    .with_context(|| format!("{}: no connection", path.display()))?;
+                stream.set_nonblocking(true)?;
+                OwnedFd::from(stream)
+            }
+        };
+        Ok(Self {
+            socket,
+            target: index,
+            waiting: VecDeque::new(),
+            polls_for_room: false,
+            keys: VecDeque::new(),
+            out: Vec::new(),
+            out_at: 0,
+            partial: Vec::new(),
+        })
+    }
+
+    /// Writes a request behind those that are not sent yet.
+    #[inline]
+    pub(super) fn ask(&mut self, wire: &Wire, op: Op, keys: &[u64], intended: u64, now: u64) {
+        let from = self.out.len();
+        let replies = match op {
+            Op::Get => wire.get(keys, &mut self.out),
+            Op::Set => {
+                wire.set(keys[0], &mut self.out);
+                1
+            }
+        };
+        self.keys.extend(keys);
+        self.waiting.push_back(Waiting {
+            op,
+            intended,
+            sent: now,
+            keys: u32::try_from(keys.len()).unwrap_or(u32::MAX),
+            replies,
+            hits: 0,
+            is_refused: false,
+            sent_bytes: u32::try_from(self.out.len() - from).unwrap_or(u32::MAX),
+            received_bytes: 0,
+        });
+    }
+
+    /// Gives the socket what it takes. True when nothing is left.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is broken.
+    pub(super) fn flush(&mut self) -> Result<bool> {
+        while self.out_at < self.out.len() {
+            match rustix::io::write(&self.socket, &self.out[self.out_at..]) {
+                Ok(taken) => self.out_at += taken,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error)).context("sending"),
+            }
+        }
+        self.out.clear();
+        self.out_at = 0;
+        Ok(true)
+    }
+
+    /// Reads once and takes the replies that are whole into the record.
+    ///
+    /// # Errors
+    ///
+    /// When the server closes, or sends what is no reply to what was asked.
+    pub(super) fn receive(
+        &mut self,
+        judge: &Judge<'_>,
+        buffer: &mut [u8],
+        record: &mut Record,
+        moment: Moment,
+    ) -> Result<()> {
+        let len = match rustix::io::read(&self.socket, &mut *buffer) {
+            Ok(0) => bail!("the server closed a connection"),
+            Ok(len) => len,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(error) => return Err(io::Error::from(error)).context("receiving"),
+        };
+        if self.partial.is_empty() {
+            let taken = self.take(judge, &buffer[..len], record, moment)?;
+            self.partial.extend_from_slice(&buffer[taken..len]);
+            return Ok(());
+        }
+        let mut bytes = std::mem::take(&mut self.partial);
+        bytes.extend_from_slice(&buffer[..len]);
+        let taken = self.take(judge, &bytes, record, moment)?;
+        bytes.drain(..taken);
+        self.partial = bytes;
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        judge: &Judge<'_>,
+        bytes: &[u8],
+        record: &mut Record,
+        moment: Moment,
+    ) -> Result<usize> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let Some(request) = self.waiting.front_mut() else {
+                bail!("the server sent more than was asked for: {}", shown(&bytes[at..]));
+            };
+            let (piece, consumed, counts) = match judge.wire.read(request.op, &bytes[at..]) {
+                Read::Piece(piece, consumed, counts) => (piece, consumed, counts),
+                Read::More(total) => {
+                    ensure!(total <= REPLY_BYTES_MAX, "a reply of {total} bytes is announced");
+                    break;
+                }
+                Read::Garbage => bail!("no reply to what was asked: {}", shown(&bytes[at..])),
+            };
+            at += consumed;
+            request.received_bytes += consumed as u64;
+            match piece {
+                Piece::Hit { .. } if request.op == Op::Set => {
+                    bail!("a set was answered by a value")
+                }
+                Piece::Hit { key, value } => {
+                    request.hits += 1;
+                    if judge.verify && !judge.is_right(&mut self.keys, request, key, value) {
+                        record.wrong += 1;
+                    }
+                }
+                Piece::Refused(_) => {
+                    request.is_refused = true;
+                    // Redis refuses a request of many keys in one reply.
+                    if judge.protocol == Protocol::Resp {
+                        request.replies = 1;
+                    }
+                }
+                Piece::Stored if request.op == Op::Get => bail!("a get was answered as a set"),
+                Piece::Miss | Piece::Stored | Piece::Frame => {}
+            }
+            request.replies -= u32::from(counts);
+            if request.replies == 0 {
+                let request = *request;
+                self.waiting.pop_front();
+                self.keys.drain(..request.keys as usize);
+                record.keep(&request, moment);
+            }
+        }
+        Ok(at)
+    }
+}
+
+impl Judge<'_> {
+    /// Whether `value` is what a key of the request was given: the key that the reply names, or the one in turn.
+    fn is_right(
+        &self,
+        keys: &mut VecDeque<u64>,
+        request: &Waiting,
+        named: Option<&[u8]>,
+        value: &[u8],
+    ) -> bool {
+        let asked = keys.iter().take(request.keys as usize);
+        let key = match named {
+            Some(named) => asked.copied().find(|key| {
+                let mut name = Vec::with_capacity(named.len());
+                self.wire.name(*key, &mut name);
+                name == named
+            }),
+            // Replies without names come one for each key, in the keys' order.
+            None => {
+                let turn = if request.keys == 1 { 0 } else { request.keys - request.replies };
+                asked.copied().nth(turn as usize)
+            }
+        };
+        key.is_some_and(|key| self.wire.value(key) == value)
+    }
+}
+
+/// The beginning of what was received, printable.
+fn shown(bytes: &[u8]) -> String {
+    bytes[..bytes.len().min(60)].escape_ascii().to_string()
+}

@@ -1,0 +1,278 @@
+//! Which key is asked for next, and what its bytes are.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt};
+use rand_distr::{Distribution, Normal, Zipf};
+use serde::{Deserialize, Serialize};
+
+use super::sizes::{KeySize, uniform_of};
+
+/// The order in which keys are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Pattern {
+    /// Every key as often as any other.
+    Uniform,
+    /// One after the other, from the first again after the last; each connection where it left off.
+    Sequential,
+    /// Around the middle of the keys, with a standard deviation of a sixth of them unless said.
+    Gaussian {
+        /// Standard deviation, in keys; 0 for a sixth of the keys.
+        deviation: f64,
+    },
+    /// The nth most popular key 1/n^exponent as often as the first. Popular keys are spread over the key space.
+    Zipf {
+        /// The exponent; 0.99 is YCSB's.
+        exponent: f64,
+    },
+    /// A share of requests goes to one key, the others are uniform.
+    Hot {
+        /// Share of requests, 0 to 1.
+        share: f64,
+    },
+}
+
+/// Draws keys.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    count: u64,
+    source: Source,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Uniform,
+    Sequential { next: u64 },
+    Gaussian(Normal<f64>),
+    Zipf(Zipf<f64>),
+    Hot { share: f64 },
+}
+
+impl Keys {
+    /// Draws of `count` keys (not 0); a sequence begins at `first`.
+    ///
+    /// # Errors
+    ///
+    /// When the pattern's parameter is none that its distribution has.
+    pub fn new(pattern: Pattern, count: u64, first: u64) -> Result<Self, String> {
+        #[allow(clippy::cast_precision_loss, reason = "key counts are far below 2^52")]
+        let n = count as f64;
+        let source = match pattern {
+            Pattern::Uniform => Source::Uniform,
+            Pattern::Sequential => Source::Sequential { next: first % count },
+            Pattern::Gaussian { deviation } => {
+                let deviation = if deviation == 0.0 { n / 6.0 } else { deviation };
+                Source::Gaussian(Normal::new(n / 2.0, deviation).map_err(|e| e.to_string())?)
+            }
+            Pattern::Zipf { exponent } => {
+                Source::Zipf(Zipf::new(n, exponent).map_err(|e| e.to_string())?)
+            }
+            Pattern::Hot { share } => Source::Hot { share },
+        };
+        Ok(Self { count, source })
+    }
+
+    /// The number of the next key, below the count.
+    #[inline]
+    pub fn next(&mut self, rng: &mut SmallRng) -> u64 {
+        match &mut self.source {
+            Source::Uniform => below(rng, self.count),
+            Source::Sequential { next } => {
+                let key = *next;
+                *next = if key + 1 == self.count { 0 } else { key + 1 };
+                key
+            }
+            Source::Gaussian(normal) => loop {
+                let key = normal.sample(rng);
+                #[allow(clippy::cast_precision_loss, reason = "key counts are far below 2^52")]
+                let end = self.count as f64;
+                if (0.0..end).contains(&key) {
+                    break whole(key);
+                }
+            },
+            // Ranks are scattered, so that neighbours in the key space are not alike in popularity.
+            Source::Zipf(zipf) => scatter(whole(zipf.sample(rng)) - 1) % self.count,
+            Source::Hot { share } => {
+                if rng.random::<f64>() < *share {
+                    0
+                } else {
+                    below(rng, self.count)
+                }
+            }
+        }
+    }
+}
+
+/// A number below `bound`, by the high half of a product.
+#[inline]
+fn below(rng: &mut SmallRng, bound: u64) -> u64 {
+    let product = u128::from(rng.next_u64()) * u128::from(bound);
+    u64::try_from(product >> 64).unwrap_or(0)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked by callers")]
+fn whole(number: f64) -> u64 {
+    number as u64
+}
+
+/// A bijection of 64-bit numbers: the finaliser of splitmix64.
+#[must_use]
+pub fn scatter(number: u64) -> u64 {
+    let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Writes keys: a prefix, the number, and, where the key must be longer, more of `x`.
+#[derive(Clone, Debug)]
+pub struct KeyNames {
+    prefix: Vec<u8>,
+    digits: usize,
+    size: KeySize,
+}
+
+impl KeyNames {
+    /// Names of keys numbered below `count`.
+    #[must_use]
+    pub fn new(prefix: &str, count: u64, size: KeySize) -> Self {
+        let digits = count.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1;
+        let digits = match size {
+            KeySize::Shortest => digits.max(12),
+            _ => digits,
+        };
+        Self { prefix: prefix.as_bytes().to_vec(), digits, size }
+    }
+
+    /// Bytes of the shortest key.
+    #[must_use]
+    pub fn least_bytes(&self) -> usize {
+        self.prefix.len() + self.digits
+    }
+
+    /// Appends the name of key `number`.
+    #[inline]
+    pub fn write(&self, number: u64, out: &mut Vec<u8>) {
+        let from = out.len();
+        out.extend_from_slice(&self.prefix);
+        let mut digits = [b'0'; 20];
+        let mut rest = number;
+        let mut at = digits.len();
+        while rest > 0 {
+            at -= 1;
+            digits[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+            rest /= 10;
+        }
+        out.extend_from_slice(&digits[digits.len() - self.digits..]);
+        if self.size != KeySize::Shortest {
+            let want = self.size.of(uniform_of(number)).clamp(self.least_bytes(), 250);
+            out.resize(from + want, b'x');
+        }
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, parameter) = text.split_once(':').unwrap_or((text, ""));
+        let number = |default: f64, least: f64, most: f64| match parameter {
+            "" => Ok(default),
+            text => match text.parse::<f64>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(number),
+                _ => Err(format!("{name}:{parameter}: a number from {least} to {most} is wanted")),
+            },
+        };
+        match name {
+            "uniform" | "random" => Ok(Self::Uniform),
+            "sequential" => Ok(Self::Sequential),
+            "gaussian" => Ok(Self::Gaussian { deviation: number(0.0, 0.0, 1e15)? }),
+            "zipf" => Ok(Self::Zipf { exponent: number(0.99, 0.0, 10.0)? }),
+            "hot" => Ok(Self::Hot { share: number(1.0, 0.0, 1.0)? }),
+            _ => Err(format!(
+                "{text:?} is none of uniform, sequential, gaussian[:DEVIATION], zipf[:EXPONENT], hot[:SHARE]"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Sequential => f.write_str("sequential"),
+            Self::Gaussian { deviation } => write!(f, "gaussian:{deviation}"),
+            Self::Zipf { exponent } => write!(f, "zipf:{exponent}"),
+            Self::Hot { share } => write!(f, "hot:{share}"),
+        }
+    }
+}
+
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> Self {
+        pattern.to_string()
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    fn draws(pattern: &str, count: u64, n: usize) -> Vec<u64> {
+        let mut keys = Keys::new(pattern.parse().unwrap(), count, 0).unwrap();
+        let mut rng = SmallRng::seed_from_u64(7);
+        (0..n).map(|_| keys.next(&mut rng)).collect()
+    }
+
+    fn share(draws: &[u64], is_in: impl Fn(u64) -> bool) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "small counts")]
+        let share = draws.iter().filter(|key| is_in(**key)).count() as f64 / draws.len() as f64;
+        share
+    }
+
+    #[test]
+    fn every_pattern_stays_below_the_count() {
+        for pattern in
+            ["uniform", "sequential", "gaussian", "gaussian:500", "zipf", "zipf:1.2", "hot:0.5"]
+        {
+            assert!(draws(pattern, 1000, 10_000).iter().all(|key| *key < 1000), "{pattern}");
+            assert!(draws(pattern, 1, 100).iter().all(|key| *key == 0), "{pattern} of one key");
+        }
+    }
+
+    #[test]
+    fn patterns_have_their_shape() {
+        assert_eq!(draws("sequential", 3, 5), [0, 1, 2, 0, 1]);
+        let hot = share(&draws("hot:0.2", 1000, 100_000), |key| key == 0);
+        assert!((0.195..0.208).contains(&hot), "{hot}");
+        let middle = share(&draws("gaussian", 6000, 100_000), |key| (2000..4000).contains(&key));
+        assert!((0.67..0.70).contains(&middle), "one deviation around the middle: {middle}");
+        // Of 1000 keys with exponent 1, the first has 1/H(1000) = 0.1336 of the draws.
+        let first = scatter(0) % 1000;
+        let top = share(&draws("zipf:1", 1000, 200_000), |key| key == first);
+        assert!((0.128..0.139).contains(&top), "{top}");
+    }
+
+    #[test]
+    fn names_have_the_length_that_was_asked_for() {
+        let mut name = Vec::new();
+        KeyNames::new("key:", 1000, KeySize::Shortest).write(42, &mut name);
+        assert_eq!(name, b"key:000000000042");
+        name.clear();
+        KeyNames::new("k", 1000, KeySize::Fixed(10)).write(42, &mut name);
+        assert_eq!(name, b"k042xxxxxx");
+    }
+}

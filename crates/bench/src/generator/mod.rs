@@ -1,0 +1,17 @@
+//! The load generator: what is asked ([`spec`]), of which keys ([`keys`], [`sizes`]), in which language ([`wire`]), when
+//! ([`worker`](self)), and what was seen ([`record`]).
+//!
+//! ```text
+//!     spec -> threads, each: draw op and keys -> wire (bytes) -> connections -> replies -> record -> outcome
+//! ```
+
+mod conn;
+pub mod keys;
+pub mod record;
+mod run;
+pub mod sizes;
+pub mod spec;
+pub mod wire;
+mod worker;
+
+pub use run::{Outcome, Progress, fill, run};

@@ -1,0 +1,229 @@
+//! What a thread saw: counts and histograms, which add up exactly over threads and hosts.
+
+use hdrhistogram::Histogram;
+
+use super::conn::Waiting;
+use super::wire::Op;
+
+/// Shortest and longest time that a histogram keeps, in nanoseconds.
+const NANOS: (u64, u64) = (100, 600_000_000_000);
+
+/// Everything that was seen.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Of gets.
+    pub gets: OpRecord,
+    /// Of sets.
+    pub sets: OpRecord,
+    /// The same, cut into seconds.
+    pub seconds: Vec<Second>,
+    /// Open loop: how late a request left though its connection was free, in nanoseconds.
+    pub lag: Histogram<u64>,
+    /// Requests that had no reply when the run ended; in the open loop their waiting counts as latency.
+    pub unanswered: u64,
+    /// Values that were not what had been stored.
+    pub wrong: u64,
+    /// Requests answered in all, those before and after the measurement included.
+    pub answered: u64,
+}
+
+/// When replies are being read, in nanoseconds since the run's start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) now: u64,
+    /// When measuring begins and ends.
+    pub(super) measure: (u64, u64),
+    pub(super) is_open: bool,
+}
+
+/// What was seen of one kind of request.
+#[derive(Clone, Debug)]
+pub struct OpRecord {
+    /// Requests answered.
+    pub requests: u64,
+    /// Keys in them.
+    pub keys: u64,
+    /// Keys found.
+    pub hits: u64,
+    /// Requests refused by the server.
+    pub refused: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// From the intended sending time to the last byte of the reply, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// From the actual sending time, in nanoseconds. In the closed loop the two are one.
+    pub service: Histogram<u64>,
+}
+
+/// One second of the run.
+#[derive(Clone, Debug)]
+pub struct Second {
+    /// Requests answered in it.
+    pub requests: u64,
+    /// Their latency, in nanoseconds, to two digits.
+    pub latency: Histogram<u32>,
+}
+
+/// A histogram of nanoseconds to three digits.
+#[must_use]
+pub fn nanoseconds() -> Histogram<u64> {
+    histogram(3)
+}
+
+fn histogram<C: hdrhistogram::Counter>(digits: u8) -> Histogram<C> {
+    // The bounds are constants that the crate accepts; a histogram that resizes itself is as good.
+    Histogram::new_with_bounds(NANOS.0, NANOS.1, digits).unwrap_or_else(|_| {
+        let mut any =
+            Histogram::new(digits.min(5)).unwrap_or_else(|_| unreachable!("0 to 5 digits"));
+        any.auto(true);
+        any
+    })
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            gets: OpRecord::default(),
+            sets: OpRecord::default(),
+            seconds: Vec::new(),
+            lag: nanoseconds(),
+            unanswered: 0,
+            wrong: 0,
+            answered: 0,
+        }
+    }
+}
+
+impl Default for OpRecord {
+    fn default() -> Self {
+        Self {
+            requests: 0,
+            keys: 0,
+            hits: 0,
+            refused: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            latency: nanoseconds(),
+            service: nanoseconds(),
+        }
+    }
+}
+
+impl Record {
+    /// What is kept of `op`.
+    pub fn of(&mut self, op: Op) -> &mut OpRecord {
+        match op {
+            Op::Get => &mut self.gets,
+            Op::Set => &mut self.sets,
+        }
+    }
+
+    /// Keeps an answered request if it belongs to the measurement: in the closed loop by the time of its reply, in the open
+    /// loop by the time at which it was due, whenever it was answered.
+    #[inline]
+    pub(super) fn keep(&mut self, request: &Waiting, moment: Moment) {
+        self.answered += 1;
+        let at = if moment.is_open { request.intended } else { moment.now };
+        let (begin, end) = moment.measure;
+        if !(begin..end).contains(&at) {
+            return;
+        }
+        let latency = moment.now.saturating_sub(request.intended);
+        let second = self.second(at - begin);
+        second.requests += 1;
+        second.latency.saturating_record(latency);
+        let op = self.of(request.op);
+        op.requests += 1;
+        op.keys += u64::from(request.keys);
+        op.hits += u64::from(request.hits);
+        op.refused += u64::from(request.is_refused);
+        op.sent_bytes += u64::from(request.sent_bytes);
+        op.received_bytes += request.received_bytes;
+        op.latency.saturating_record(latency);
+        if moment.is_open {
+            op.service.saturating_record(moment.now.saturating_sub(request.sent));
+        }
+    }
+
+    /// The second that `nanos` since the measurement's start lies in.
+    pub fn second(&mut self, nanos: u64) -> &mut Second {
+        let index = usize::try_from(nanos / 1_000_000_000).unwrap_or(usize::MAX);
+        if self.seconds.len() <= index {
+            let empty = || Second { requests: 0, latency: histogram(2) };
+            self.seconds.resize_with(index + 1, empty);
+        }
+        &mut self.seconds[index]
+    }
+
+    /// Adds what another thread or host saw in the same run.
+    pub fn merge(&mut self, other: &Self) {
+        self.gets.merge(&other.gets);
+        self.sets.merge(&other.sets);
+        for (index, second) in other.seconds.iter().enumerate() {
+            let mine = self.second(index as u64 * 1_000_000_000);
+            mine.requests += second.requests;
+            add(&mut mine.latency, &second.latency);
+        }
+        add(&mut self.lag, &other.lag);
+        self.unanswered += other.unanswered;
+        self.wrong += other.wrong;
+        self.answered += other.answered;
+    }
+
+    /// Gets and sets together.
+    #[must_use]
+    pub fn total(&self) -> OpRecord {
+        let mut total = self.gets.clone();
+        total.merge(&self.sets);
+        total
+    }
+}
+
+impl OpRecord {
+    fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.keys += other.keys;
+        self.hits += other.hits;
+        self.refused += other.refused;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        add(&mut self.latency, &other.latency);
+        add(&mut self.service, &other.service);
+    }
+}
+
+/// Both have the same bounds, so that nothing is lost.
+fn add<C: hdrhistogram::Counter>(to: &mut Histogram<C>, from: &Histogram<C>) {
+    to.add(from).unwrap_or_else(|_| unreachable!("histograms of one shape"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_records_add_up_to_one() {
+        let (mut whole, mut merged) = (Record::default(), Record::default());
+        for host in 0..8u64 {
+            let mut part = Record::default();
+            for n in 1..5_000u64 {
+                let nanos = n * n * 37 + host * 1_000_003;
+                for record in [&mut part, &mut whole] {
+                    record.gets.requests += 1;
+                    record.gets.latency.saturating_record(nanos);
+                    record.second(nanos).requests += 1;
+                    record.second(nanos).latency.saturating_record(nanos);
+                }
+            }
+            merged.merge(&part);
+        }
+        assert_eq!(merged.gets.latency, whole.gets.latency);
+        assert_eq!(merged.gets.requests, whole.gets.requests);
+        let requests = |record: &Record| -> Vec<u64> {
+            record.seconds.iter().map(|second| second.requests).collect()
+        };
+        assert_eq!(requests(&merged), requests(&whole));
+    }
+}

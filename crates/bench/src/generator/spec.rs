@@ -1,0 +1,255 @@
+//! What a run does: whom it asks, for which keys, how fast, for how long. Parsed once, kept with the result.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::keys::Pattern;
+use super::sizes::{KeySize, ValueSize};
+
+/// Everything that decides what is sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// The servers; a key belongs to one of them, by its number.
+    pub targets: Vec<Target>,
+    /// What they are spoken to in.
+    pub protocol: Protocol,
+    /// Generator threads.
+    pub threads: usize,
+    /// Connections of each thread to each server.
+    pub connections: usize,
+    /// Requests in flight on a connection, at most.
+    pub pipeline: usize,
+    /// Keys of one get.
+    pub multiget: usize,
+    /// Sets to gets.
+    pub ratio: Ratio,
+    /// Number of keys.
+    pub keys: u64,
+    /// What a key begins with.
+    pub key_prefix: String,
+    /// How long keys are.
+    pub key_size: KeySize,
+    /// Which key is asked for next.
+    pub pattern: Pattern,
+    /// How long values are; a key's value always has one length.
+    pub value_size: ValueSize,
+    /// Expiration time of what is stored, in seconds; 0 for never.
+    pub ttl: u32,
+    /// Store every key once before measuring.
+    pub preload: bool,
+    /// Compare every value fetched with what was stored.
+    pub verify: bool,
+    /// When requests are sent.
+    pub pace: Pace,
+    /// Seconds that are measured.
+    pub seconds: f64,
+    /// Seconds that are run and thrown away before.
+    pub warm_up: f64,
+    /// Decides the keys' order and the arrivals.
+    pub seed: u64,
+}
+
+/// When a request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    /// When a reply has come.
+    Closed,
+    /// At times of its own, whatever the replies.
+    Open {
+        /// Requests a second, of all threads together.
+        rate: f64,
+        /// How the times lie.
+        arrival: Arrival,
+    },
+}
+
+/// How the times of an open loop lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrival {
+    /// As independent users come: intervals have an exponential distribution.
+    #[default]
+    Poisson,
+    /// Evenly.
+    Fixed,
+}
+
+/// The language spoken with a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// memcached's classic text commands.
+    #[default]
+    Text,
+    /// memcached's meta commands.
+    Meta,
+    /// memcached's binary protocol.
+    Binary,
+    /// Redis and Valkey.
+    Resp,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Target {
+    /// Over TCP; the name as it was given, and what it resolved to.
+    Tcp(String, SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// Sets to gets, as in `1:10`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Ratio {
+    /// Parts of sets.
+    pub sets: u32,
+    /// Parts of gets.
+    pub gets: u32,
+}
+
+impl Default for Spec {
+    /// Gets of 64-byte values, ten for each set, uniformly of 100,000 keys, from a server on this host, as fast as it answers.
+    fn default() -> Self {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 11211));
+        Self {
+            targets: vec![Target::Tcp(local.to_string(), local)],
+            protocol: Protocol::Text,
+            threads: 1,
+            connections: 50,
+            pipeline: 1,
+            multiget: 1,
+            ratio: Ratio { sets: 1, gets: 10 },
+            keys: 100_000,
+            key_prefix: "key:".to_owned(),
+            key_size: KeySize::Shortest,
+            pattern: Pattern::Uniform,
+            value_size: ValueSize::Fixed(64),
+            ttl: 0,
+            preload: false,
+            verify: false,
+            pace: Pace::Closed,
+            seconds: 10.0,
+            warm_up: 1.0,
+            seed: 1,
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(PathBuf::from(path)));
+        }
+        if text.starts_with('/') {
+            return Ok(Self::Unix(PathBuf::from(text)));
+        }
+        let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let with_port = if has_port { text.to_owned() } else { format!("{text}:11211") };
+        let mut found = with_port
+            .to_socket_addrs()
+            .map_err(|error| format!("{text:?} is not HOST[:PORT] or unix:PATH: {error}"))?;
+        let address = found.next().ok_or_else(|| format!("{text:?} has no address"))?;
+        Ok(Self::Tcp(with_port, address))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(name, _) => f.write_str(name),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl From<Target> for String {
+    fn from(target: Target) -> Self {
+        target.to_string()
+    }
+}
+
+impl TryFrom<String> for Target {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for Ratio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || format!("{text:?} is not SETS:GETS, for example 1:10");
+        let (sets, gets) = text.split_once(':').ok_or_else(refused)?;
+        let ratio = Self {
+            sets: sets.parse().map_err(|_| refused())?,
+            gets: gets.parse().map_err(|_| refused())?,
+        };
+        if ratio.sets.checked_add(ratio.gets).is_none_or(|sum| sum == 0) {
+            return Err(refused());
+        }
+        Ok(ratio)
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.sets, self.gets)
+    }
+}
+
+impl From<Ratio> for String {
+    fn from(ratio: Ratio) -> Self {
+        ratio.to_string()
+    }
+}
+
+impl TryFrom<String> for Ratio {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Meta => "meta",
+            Self::Binary => "binary",
+            Self::Resp => "resp",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_has_a_port_or_memcacheds() {
+        assert_eq!("127.0.0.1".parse::<Target>().unwrap().to_string(), "127.0.0.1:11211");
+        assert_eq!("[::1]:5".parse::<Target>().unwrap().to_string(), "[::1]:5");
+        assert_eq!("/run/a".parse::<Target>().unwrap().to_string(), "unix:/run/a");
+        assert!("127.0.0.1:99999".parse::<Target>().is_err());
+    }
+
+    #[test]
+    fn a_ratio_is_two_numbers_not_both_zero() {
+        assert_eq!("1:10".parse::<Ratio>().unwrap(), Ratio { sets: 1, gets: 10 });
+        for wrong in ["", "1", "0:0", "-1:2", "1:2:3", "4294967295:1"] {
+            assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Requests as bytes, and replies as what they say, in four languages.
+//!
+//! A request is written for key numbers, so that no key or value is kept: both follow from the number. Replies are read
+//! as [`Piece`]s; what is no reply of the language ends the connection, since the server then does not do what is measured.
+
+mod binary;
+mod resp;
+mod text;
+
+use super::keys::{KeyNames, scatter};
+use super::sizes::{VALUE_BYTES_MAX, ValueSize};
+use super::spec::{Protocol, Spec};
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Fetch one or several keys.
+    Get,
+    /// Store one key.
+    Set,
+}
+
+/// One thing that a server said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'b> {
+    /// A value, with its key where the reply names it.
+    Hit {
+        /// The key as the server tells it.
+        key: Option<&'b [u8]>,
+        /// The value.
+        value: &'b [u8],
+    },
+    /// A key is not there.
+    Miss,
+    /// A value was stored.
+    Stored,
+    /// The request was refused, in these words.
+    Refused(&'b [u8]),
+    /// Nothing by itself: the frame around other pieces.
+    Frame,
+}
+
+/// What the bytes of a reply are so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read<'b> {
+    /// One piece, the bytes it took, and whether it is one of the replies that the request waits for.
+    Piece(Piece<'b>, usize, bool),
+    /// More is to come: so many bytes in all, as far as known (0: unknown).
+    More(usize),
+    /// No reply of this language.
+    Garbage,
+}
+
+/// Writes requests and reads replies.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    protocol: Protocol,
+    names: KeyNames,
+    sizes: ValueSize,
+    ttl: u32,
+    pool: Vec<u8>,
+}
+
+/// Different values begin at as many different places of the pool.
+const POOL_PLACES: usize = 1 << 16;
+
+impl Wire {
+    /// For what `spec` asks.
+    #[must_use]
+    pub fn new(spec: &Spec) -> Self {
+        let longest = match &spec.value_size {
+            ValueSize::Fixed(bytes) | ValueSize::Range(_, bytes) => *bytes,
+            ValueSize::List(list) => list.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
+            ValueSize::Etc => VALUE_BYTES_MAX,
+        };
+        let words = (POOL_PLACES + longest).div_ceil(8) as u64;
+        let pool = (0..words).flat_map(|word| scatter(word).to_le_bytes()).collect();
+        Self {
+            protocol: spec.protocol,
+            names: KeyNames::new(&spec.key_prefix, spec.keys, spec.key_size),
+            sizes: spec.value_size.clone(),
+            ttl: spec.ttl,
+            pool,
+        }
+    }
+
+    /// The value of a key: the same wherever the key is met.
+    #[inline]
+    #[must_use]
+    pub fn value(&self, key: u64) -> &[u8] {
+        let from = usize::try_from(scatter(key) % POOL_PLACES as u64).unwrap_or(0);
+        &self.pool[from..from + self.sizes.of_key(key)]
+    }
+
+    /// Appends the key's name.
+    pub fn name(&self, key: u64, out: &mut Vec<u8>) {
+        self.names.write(key, out);
+    }
+
+    /// Appends a get of `keys`, of which there is at least one; returns how many replies it brings.
+    #[inline]
+    pub fn get(&self, keys: &[u64], out: &mut Vec<u8>) -> u32 {
+        let each = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        match self.protocol {
+            Protocol::Text => {
+                text::get(&self.names, keys, out);
+                1
+            }
+            Protocol::Meta => {
+                text::meta_get(&self.names, keys, out);
+                each
+            }
+            Protocol::Binary => {
+                binary::get(&self.names, keys, out);
+                1
+            }
+            Protocol::Resp => {
+                resp::get(&self.names, keys, out);
+                each
+            }
+        }
+    }
+
+    /// Appends a set of `key`; it brings one reply.
+    #[inline]
+    pub fn set(&self, key: u64, out: &mut Vec<u8>) {
+        let value = self.value(key);
+        match self.protocol {
+            Protocol::Text => text::set(&self.names, key, value, self.ttl, out),
+            Protocol::Meta => text::meta_set(&self.names, key, value, self.ttl, out),
+            Protocol::Binary => binary::set(&self.names, key, value, self.ttl, out),
+            Protocol::Resp => resp::set(&self.names, key, value, self.ttl, out),
+        }
+    }
+
+    /// The first piece of a reply to `op`.
+    #[inline]
+    #[must_use]
+    pub fn read<'b>(&self, op: Op, bytes: &'b [u8]) -> Read<'b> {
+        match self.protocol {
+            Protocol::Text | Protocol::Meta => text::read(bytes),
+            Protocol::Binary => binary::read(op, bytes),
+            Protocol::Resp => resp::read(bytes),
+        }
+    }
+}
+
+/// Appends a decimal number.
+fn push_number(number: u64, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let (mut at, mut rest) = (digits.len(), number);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::spec::Spec;
+
+    fn wire(protocol: Protocol) -> Wire {
+        Wire::new(&Spec { protocol, ttl: 60, ..Spec::default() })
+    }
+
+    fn written(wire: &Wire, keys: &[u64]) -> String {
+        let mut out = Vec::new();
+        wire.get(keys, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn gets_are_written_in_each_language() {
+        assert_eq!(
+            written(&wire(Protocol::Text), &[1, 2]),
+            "get key:000000000001 key:000000000002\r\n"
+        );
+        assert_eq!(
+            written(&wire(Protocol::Meta), &[1, 2]),
+            "mg key:000000000001 v\r\nmg key:000000000002 v\r\n"
+        );
+        assert_eq!(
+            written(&wire(Protocol::Resp), &[1, 2]),
+            "*3\r\n$4\r\nMGET\r\n$16\r\nkey:000000000001\r\n$16\r\nkey:000000000002\r\n"
+        );
+        assert_eq!(
+            written(&wire(Protocol::Resp), &[1]),
+            "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n"
+        );
+    }
+
+    #[test]
+    fn replies_are_read_however_they_are_cut() {
+        let cases: [(Protocol, Op, &[u8], Piece<'_>, bool); 11] = [
+            (
+                Protocol::Text,
+                Op::Get,
+                b"VALUE k 0 3\r\nabc\r\n",
+                Piece::Hit { key: Some(b"k"), value: b"abc" },
+                false,
+            ),
+            (Protocol::Text, Op::Get, b"END\r\n", Piece::Frame, true),
+            (Protocol::Text, Op::Set, b"STORED\r\n", Piece::Stored, true),
+            (Protocol::Text, Op::Set, b"SERVER_ERROR full\r\n", Piece::Refused(b"full"), true),
+            (
+                Protocol::Meta,
+                Op::Get,
+                b"VA 3\r\nabc\r\n",
+                Piece::Hit { key: None, value: b"abc" },
+                true,
+            ),
+            (Protocol::Meta, Op::Get, b"EN\r\n", Piece::Miss, true),
+            (Protocol::Meta, Op::Set, b"HD\r\n", Piece::Stored, true),
+            (
+                Protocol::Resp,
+                Op::Get,
+                b"$3\r\nabc\r\n",
+                Piece::Hit { key: None, value: b"abc" },
+                true,
+            ),
+            (Protocol::Resp, Op::Get, b"$-1\r\n", Piece::Miss, true),
+            (Protocol::Resp, Op::Get, b"*2\r\n", Piece::Frame, false),
+            (Protocol::Resp, Op::Set, b"+OK\r\n", Piece::Stored, true),
+        ];
+        for (protocol, op, bytes, piece, counts) in cases {
+            let wire = wire(protocol);
+            assert_eq!(wire.read(op, bytes), Read::Piece(piece, bytes.len(), counts), "{protocol}");
+            for cut in 0..bytes.len() {
+                let read = wire.read(op, &bytes[..cut]);
+                assert!(matches!(read, Read::More(_)), "{protocol} {cut}: {read:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_is_no_reply() {
+        for protocol in [Protocol::Text, Protocol::Meta, Protocol::Resp] {
+            for bytes in [&b"hello\r\n"[..], b"VALUE k 0\r\n", b"$12x\r\n", b"VA -1\r\n"] {
+                assert_eq!(wire(protocol).read(Op::Get, bytes), Read::Garbage, "{protocol}");
+            }
+        }
+        assert_eq!(wire(Protocol::Binary).read(Op::Get, &[b'E'; 24]), Read::Garbage);
+    }
+
+    #[test]
+    fn a_binary_exchange_is_understood() {
+        let wire = wire(Protocol::Binary);
+        let mut out = Vec::new();
+        wire.get(&[1, 2], &mut out);
+        assert_eq!(out.len(), 24 + 16 + 24 + 16 + 24, "two quiet gets and a noop");
+        assert_eq!((out[1], out[41], out[81]), (0x0d, 0x0d, 0x0a));
+        let mut hit = [0u8; 24].to_vec();
+        (hit[0], hit[1], hit[4], hit[11], hit[3]) = (0x81, 0x0d, 4, 4 + 1 + 2, 1);
+        hit.extend_from_slice(b"\0\0\0\0kab");
+        let piece = Piece::Hit { key: Some(b"k"), value: b"ab" };
+        assert_eq!(wire.read(Op::Get, &hit), Read::Piece(piece, hit.len(), false));
+    }
+}

@@ -1,0 +1,167 @@
+//! The machine of a measurement, and where its processors' time went.
+
+use std::fs;
+use std::ops::Sub;
+
+use serde::{Deserialize, Serialize};
+
+/// What a reader must know of the machine to judge a figure.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// The processor, as it calls itself.
+    pub cpu: String,
+    /// Logical processors that this process may use.
+    pub cpus: usize,
+    /// Memory in MB.
+    pub memory_mb: u64,
+    /// Kernel name and release.
+    pub kernel: String,
+    /// Version of this program.
+    pub version: String,
+}
+
+/// Processor time of the whole machine since its start, by what it was used for, in clock ticks; and context switches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuTimes {
+    /// Programs, niced ones included; guests' time is part of it.
+    pub user: u64,
+    /// The kernel for programs.
+    pub system: u64,
+    /// Hardware interrupts.
+    pub irq: u64,
+    /// Software interrupts: where the network stack works.
+    pub softirq: u64,
+    /// Taken away by the hypervisor.
+    pub steal: u64,
+    /// Virtual machines that run here.
+    pub guest: u64,
+    /// Idle with input or output under way.
+    pub iowait: u64,
+    /// Idle.
+    pub idle: u64,
+    /// Context switches.
+    pub switches: u64,
+}
+
+impl Host {
+    /// This machine; what cannot be found out is empty.
+    #[must_use]
+    pub fn here() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = |line: &str| {
+            line.strip_prefix("model name")?.split_once(':').map(|p| p.1.trim().to_owned())
+        };
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let uname = rustix::system::uname();
+        Self {
+            cpu: cpuinfo.lines().find_map(model).unwrap_or_default(),
+            cpus: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_mb: meminfo.lines().find_map(memory_kb).unwrap_or(0) / 1024,
+            kernel: format!(
+                "{} {}",
+                uname.sysname().to_string_lossy(),
+                uname.release().to_string_lossy()
+            ),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+fn memory_kb(line: &str) -> Option<u64> {
+    line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+impl CpuTimes {
+    /// The counters now; `None` where there is no `/proc/stat`.
+    #[must_use]
+    pub fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// Reads the text of `/proc/stat` (proc(5)).
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let fields: Vec<u64> =
+            line.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+        let [user, nice, system, idle, iowait, irq, softirq, steal, guest, ..] = fields[..] else {
+            return None;
+        };
+        let switches = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
+        Some(Self {
+            user: user + nice,
+            system,
+            irq,
+            softirq,
+            steal,
+            guest,
+            iowait,
+            idle,
+            switches: switches.and_then(|count| count.trim().parse().ok()).unwrap_or(0),
+        })
+    }
+
+    /// All time of the processors, in ticks.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.user + self.system + self.irq + self.softirq + self.steal + self.iowait + self.idle
+    }
+
+    /// Shares of the time in percent, named as in `top`, in the order in which they are drawn.
+    #[must_use]
+    pub fn shares(&self) -> [(&'static str, f64); 6] {
+        #[allow(clippy::cast_precision_loss, reason = "ticks of one measurement")]
+        let share = |ticks: u64| ticks as f64 * 100.0 / self.total().max(1) as f64;
+        [
+            ("user", share(self.user)),
+            ("system", share(self.system)),
+            ("irq", share(self.irq)),
+            ("softirq", share(self.softirq)),
+            ("steal", share(self.steal)),
+            ("idle", share(self.idle + self.iowait)),
+        ]
+    }
+}
+
+impl Sub for CpuTimes {
+    type Output = Self;
+
+    /// What was used since `earlier`.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            irq: self.irq.saturating_sub(earlier.irq),
+            softirq: self.softirq.saturating_sub(earlier.softirq),
+            steal: self.steal.saturating_sub(earlier.steal),
+            guest: self.guest.saturating_sub(earlier.guest),
+            iowait: self.iowait.saturating_sub(earlier.iowait),
+            idle: self.idle.saturating_sub(earlier.idle),
+            switches: self.switches.saturating_sub(earlier.switches),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_stat_is_read_as_the_manual_says() {
+        let stat = "cpu  10 2 5 80 1 0 3 4 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\nctxt 99\n";
+        let times = CpuTimes::parse(stat).unwrap();
+        assert_eq!((times.user, times.system, times.idle, times.softirq), (12, 5, 80, 3));
+        assert_eq!((times.steal, times.switches, times.total()), (4, 99, 105));
+        let sum: f64 = times.shares().iter().map(|(_, share)| share).sum();
+        assert!((sum - 100.0).abs() < 1e-9, "{sum}");
+        assert_eq!(CpuTimes::parse("nothing"), None);
+    }
+
+    #[test]
+    fn this_machine_has_processors_and_memory() {
+        let host = Host::here();
+        assert!(
+            host.cpus > 0 && host.memory_mb > 0 && host.kernel.starts_with("Linux"),
+            "{host:?}"
+        );
+    }
+}

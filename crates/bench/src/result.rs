@@ -1,0 +1,285 @@
+//! The result of a run as it is kept: JSON of a schema of its own, histograms included, so that results can be merged
+//! and compared exactly.
+//!
+//! Histograms are HdrHistogram's V2 format with deflate in base64, which other tools read.
+
+use std::io::Cursor;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
+
+use crate::generator::Outcome;
+use crate::generator::record::OpRecord;
+use crate::generator::spec::{Pace, Spec};
+use crate::host::{CpuTimes, Host};
+
+/// What the file calls its schema.
+pub const SCHEMA: &str = "holdall-bench-run";
+
+/// Rises when a field changes its meaning or goes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// [`SCHEMA_VERSION`].
+    pub version: u32,
+    /// When it began, in seconds since 1970.
+    pub started: u64,
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// What was asked for.
+    pub spec: Spec,
+    /// Where the generator ran.
+    pub host: Host,
+    /// Seconds that were measured.
+    pub seconds: f64,
+    /// Why the run ended early, if it did: the figures are of the time before.
+    pub failure: Option<String>,
+    /// The servers did not take the rate of the open loop.
+    pub overloaded: bool,
+    /// Requests of all kinds.
+    pub total: OpResult,
+    /// Gets.
+    pub gets: OpResult,
+    /// Sets.
+    pub sets: OpResult,
+    /// Requests that had no reply at the end.
+    pub unanswered: u64,
+    /// Values that were not what had been stored (`--verify`).
+    pub wrong: u64,
+    /// The measurement, second by second.
+    pub series: Vec<SecondResult>,
+    /// Time of the generator's machine while the run went on, in clock ticks.
+    pub cpu: Option<CpuTimes>,
+    /// How the generator did.
+    pub generator: GeneratorResult,
+}
+
+/// Requests of one kind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpResult {
+    /// Answered requests.
+    pub requests: u64,
+    /// Answered requests a second.
+    pub rate: f64,
+    /// Keys in them.
+    pub keys: u64,
+    /// Keys that were found.
+    pub hits: u64,
+    /// Keys asked for and not found.
+    pub misses: u64,
+    /// Requests that the server refused.
+    pub refused: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// From the intended sending time to the end of the reply.
+    pub latency: Latency,
+    /// From the actual sending time; in the closed loop, the same.
+    pub service: Latency,
+}
+
+/// A distribution of times. Microseconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Latency {
+    /// Mean.
+    pub mean: f64,
+    /// Least.
+    pub min: f64,
+    /// Greatest.
+    pub max: f64,
+    /// Percentiles and their times.
+    pub percentiles: Vec<(f64, f64)>,
+    /// The whole distribution, in nanoseconds: HdrHistogram V2, deflated, base64.
+    pub histogram: String,
+}
+
+/// One second.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SecondResult {
+    /// Requests answered.
+    pub requests: u64,
+    /// Median latency, in microseconds.
+    pub p50: f64,
+    /// 99th percentile, in microseconds.
+    pub p99: f64,
+    /// Greatest, in microseconds.
+    pub max: f64,
+}
+
+/// How the generator did.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GeneratorResult {
+    /// Share of its time that the busiest thread was on a processor.
+    pub busiest_thread: f64,
+    /// Open loop: 99th percentile of how late requests left although a connection was free, in microseconds.
+    pub lag_p99: f64,
+}
+
+/// The percentiles that a result lists; 99.73 is the guide's three sigma.
+pub const PERCENTILES: [f64; 10] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.73, 99.9, 99.99, 99.999];
+
+impl RunResult {
+    /// Of what a run brought.
+    ///
+    /// # Errors
+    ///
+    /// When a histogram cannot be written, which none does.
+    pub fn new(
+        spec: &Spec,
+        outcome: &Outcome,
+        cpu: Option<CpuTimes>,
+        started: u64,
+    ) -> Result<Self> {
+        let record = &outcome.record;
+        let is_open = spec.pace != Pace::Closed;
+        let misses = record.gets.keys.saturating_sub(record.gets.hits + record.gets.refused);
+        let op = |op: &OpRecord, misses| OpResult::new(op, misses, outcome.seconds, is_open);
+        let second = |second: &crate::generator::record::Second| SecondResult {
+            requests: second.requests,
+            p50: micros(second.latency.value_at_percentile(50.0)),
+            p99: micros(second.latency.value_at_percentile(99.0)),
+            max: micros(second.latency.max()),
+        };
+        Ok(Self {
+            schema: SCHEMA.to_owned(),
+            version: SCHEMA_VERSION,
+            started,
+            command: std::env::args().collect(),
+            spec: spec.clone(),
+            host: Host::here(),
+            seconds: outcome.seconds,
+            failure: outcome.failure.clone(),
+            overloaded: outcome.is_overloaded,
+            total: op(&record.total(), misses)?,
+            gets: op(&record.gets, misses)?,
+            sets: op(&record.sets, 0)?,
+            unanswered: record.unanswered,
+            wrong: record.wrong,
+            series: record.seconds.iter().map(second).collect(),
+            cpu,
+            generator: GeneratorResult {
+                busiest_thread: outcome.busiest,
+                lag_p99: micros(record.lag.value_at_percentile(99.0)),
+            },
+        })
+    }
+
+    /// Reads a result file.
+    ///
+    /// # Errors
+    ///
+    /// When it is no JSON, or of another schema or version.
+    pub fn read(json: &str) -> Result<Self> {
+        let value: serde_json::Value = serde_json::from_str(json).context("this is no JSON")?;
+        ensure!(value["schema"] == SCHEMA, "this is no result of holdall bench run");
+        ensure!(
+            value["version"] == SCHEMA_VERSION,
+            "the result has version {}, this program reads {SCHEMA_VERSION}",
+            value["version"]
+        );
+        Ok(serde_json::from_value(value)?)
+    }
+
+    /// What should make a reader doubt the figures, in plain words.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if let Some(failure) = &self.failure {
+            doubts.push(format!("the run ended early: {failure}"));
+        }
+        if self.wrong > 0 {
+            doubts.push(format!("{} values were not what had been stored", self.wrong));
+        }
+        if self.overloaded {
+            doubts.push("the servers did not take this rate; the generator gave up".to_owned());
+        }
+        if self.total.refused > 0 {
+            doubts.push(format!("{} requests were refused", self.total.refused));
+        }
+        let is_open = self.spec.pace != Pace::Closed;
+        if !is_open && self.generator.busiest_thread > 0.95 {
+            doubts.push(format!(
+                "a generator thread was busy {:.0} % of the time: the generator may be the limit; use more --threads or hosts",
+                self.generator.busiest_thread * 100.0
+            ));
+        }
+        let median = self.total.latency.percentile(50.0);
+        if is_open && self.generator.lag_p99 > median.max(100.0) {
+            doubts.push(format!(
+                "1 % of the requests left more than {:.0} us late by the generator's own doing; use more --threads or hosts",
+                self.generator.lag_p99
+            ));
+        }
+        doubts
+    }
+}
+
+impl OpResult {
+    fn new(op: &OpRecord, misses: u64, seconds: f64, is_open: bool) -> Result<Self> {
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        let rate = op.requests as f64 / seconds.max(1e-9);
+        Ok(Self {
+            requests: op.requests,
+            rate,
+            keys: op.keys,
+            hits: op.hits,
+            misses,
+            refused: op.refused,
+            sent_bytes: op.sent_bytes,
+            received_bytes: op.received_bytes,
+            latency: Latency::of(&op.latency)?,
+            service: Latency::of(if is_open { &op.service } else { &op.latency })?,
+        })
+    }
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Result<Self> {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new().serialize(histogram, &mut bytes)?;
+        let at =
+            |percentile: &f64| (*percentile, micros(histogram.value_at_percentile(*percentile)));
+        Ok(Self {
+            mean: histogram.mean() / 1000.0,
+            min: micros(histogram.min()),
+            max: micros(histogram.max()),
+            percentiles: PERCENTILES.iter().map(at).collect(),
+            histogram: BASE64_STANDARD.encode(bytes),
+        })
+    }
+
+    /// The time of one of [`PERCENTILES`], in microseconds; 0 for another.
+    #[must_use]
+    pub fn percentile(&self, percentile: f64) -> f64 {
+        let listed = self.percentiles.iter();
+        listed.copied().find(|(p, _)| (p - percentile).abs() < 1e-9).map_or(0.0, |(_, time)| time)
+    }
+
+    /// The whole distribution, in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// When the file was damaged.
+    pub fn histogram(&self) -> Result<Histogram<u64>> {
+        let bytes = BASE64_STANDARD.decode(&self.histogram).context("a histogram is damaged")?;
+        Deserializer::new()
+            .deserialize(&mut Cursor::new(bytes))
+            .map_err(|error| anyhow::anyhow!("a histogram is damaged: {error}"))
+    }
+}
+
+/// Nanoseconds in microseconds.
+fn micros(nanos: u64) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "times of a run")]
+    let micros = nanos as f64 / 1000.0;
+    micros
+}

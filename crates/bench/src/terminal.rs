@@ -1,0 +1,140 @@
+//! A result as text: the figures, where the latencies lie, and what to doubt.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use crate::generator::spec::{Pace, Spec};
+use crate::result::{OpResult, RunResult};
+
+/// Columns of the longest bar.
+const BAR: usize = 40;
+
+/// Prints to the standard output; a reader that went away is no failure.
+pub(crate) fn print(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+/// Prints a complaint to the standard error.
+pub(crate) fn complain(line: &str) {
+    let _ = writeln!(io::stderr(), "holdall bench: {line}");
+}
+
+/// The result of a run.
+#[must_use]
+pub fn summary(result: &RunResult) -> String {
+    let mut text = String::new();
+    let spec = &result.spec;
+    let _ = writeln!(text, "{}", load(spec));
+    let _ = writeln!(text);
+    let _ = writeln!(
+        text,
+        "{:6} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "", "requests", "a second", "hits", "mean us", "p50", "p99", "p99.9", "p99.99", "max"
+    );
+    for (name, op) in [("gets", &result.gets), ("sets", &result.sets), ("all", &result.total)] {
+        if op.requests > 0 {
+            row(&mut text, name, op);
+        }
+    }
+    if spec.pace != Pace::Closed {
+        let service = &result.total.service;
+        let _ = writeln!(
+            text,
+            "\nfrom the actual sending: mean {:.1} us, p50 {:.1}, p99 {:.1}, p99.9 {:.1}",
+            service.mean,
+            service.percentile(50.0),
+            service.percentile(99.0),
+            service.percentile(99.9)
+        );
+    }
+    distribution(&mut text, result);
+    if let Some(cpu) = &result.cpu {
+        let shares = cpu.shares().map(|(name, share)| format!("{name} {share:.0} %"));
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        let switches = cpu.switches as f64 / result.seconds.max(1e-9);
+        let _ = writeln!(
+            text,
+            "\nthis machine: {}; {switches:.0} context switches a second",
+            shares.join(", ")
+        );
+    }
+    let _ = writeln!(
+        text,
+        "generator: busiest thread {:.0} % of a processor",
+        result.generator.busiest_thread * 100.0
+    );
+    for doubt in result.doubts() {
+        let _ = writeln!(text, "doubt: {doubt}");
+    }
+    text
+}
+
+/// The load in one line.
+fn load(spec: &Spec) -> String {
+    let pace = match spec.pace {
+        Pace::Closed => "closed loop".to_owned(),
+        Pace::Open { rate, arrival } => {
+            format!("open loop, {rate} requests a second ({arrival:?} arrivals)").to_lowercase()
+        }
+    };
+    let targets: Vec<String> = spec.targets.iter().map(ToString::to_string).collect();
+    format!(
+        "{} by {}: {pace}, {} x {} connections, pipeline {}, {} keys ({}), values {} bytes, sets:gets {}",
+        targets.join(" "),
+        spec.protocol,
+        spec.threads,
+        spec.connections * spec.targets.len(),
+        spec.pipeline,
+        spec.keys,
+        spec.pattern,
+        spec.value_size,
+        spec.ratio
+    )
+}
+
+fn row(text: &mut String, name: &str, op: &OpResult) {
+    let latency = &op.latency;
+    let asked = op.hits + op.misses;
+    #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+    let hits = if asked == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.1} %", op.hits as f64 * 100.0 / asked as f64)
+    };
+    let _ = writeln!(
+        text,
+        "{name:6} {:>12} {:>12.0} {hits:>8} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>9.1}",
+        op.requests,
+        op.rate,
+        latency.mean,
+        latency.percentile(50.0),
+        latency.percentile(99.0),
+        latency.percentile(99.9),
+        latency.percentile(99.99),
+        latency.max
+    );
+}
+
+/// How many requests took how long: a line for each doubling.
+fn distribution(text: &mut String, result: &RunResult) {
+    let Ok(histogram) = result.total.latency.histogram() else { return };
+    if histogram.is_empty() {
+        return;
+    }
+    let mut bins: Vec<(u64, u64)> = Vec::new();
+    for value in histogram.iter_recorded() {
+        let end = value.value_iterated_to().max(1).next_power_of_two();
+        match bins.last_mut() {
+            Some((last, count)) if *last == end => *count += value.count_at_value(),
+            _ => bins.push((end, value.count_at_value())),
+        }
+    }
+    let most = bins.iter().map(|(_, count)| *count).max().unwrap_or(1);
+    let _ = writeln!(text);
+    for (end, count) in bins {
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        let (micros, share) = (end as f64 / 1000.0, count as f64 * 100.0 / histogram.len() as f64);
+        let bar = usize::try_from(count.saturating_mul(BAR as u64).div_ceil(most)).unwrap_or(BAR);
+        let _ = writeln!(text, "  up to {micros:>10.1} us {share:>7.3} % {}", "#".repeat(bar));
+    }
+}
