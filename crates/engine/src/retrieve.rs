@@ -129,7 +129,7 @@ impl Worker {
                 self.count(Counter::GetFlushed);
                 Miss::Flushed
             }
-            Some(Liveness::Live) | None => Miss::Absent,
+            Some(Liveness::Live | Liveness::Deleted | Liveness::Gone) | None => Miss::Absent,
         }
     }
 
@@ -139,10 +139,10 @@ impl Worker {
     }
 }
 
-/// A dead item is removed, anything else is kept.
+/// A dead item is removed, anything else is kept; so is a deleted one that may still be read as stale.
 pub(crate) fn remove_dead(present: Option<&Item<'_>>) -> Change {
-    match present {
-        Some(item) if item.liveness() != Liveness::Live => Change::Remove,
-        _ => Change::Keep,
+    match present.map(Item::liveness) {
+        Some(Liveness::Expired | Liveness::Flushed | Liveness::Gone) => Change::Remove,
+        Some(Liveness::Live | Liveness::Deleted) | None => Change::Keep,
     }
 }

@@ -51,11 +51,13 @@ const SLACK_BYTES: usize = 4096;
 
 const _: () = assert!(HEADER == 24);
 
-/// The decoded `shape` word: key length 8 bits, inline value length 15 bits, six facts, flush generation 3 bits.
+/// The decoded `shape` word: key length 8 bits, inline value length 14 bits, seven facts, generation 3 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape(pub u32);
 
 impl Shape {
+    /// Deleted, and kept to be read as stale; no plain command sees it.
+    pub(crate) const DELETED: u32 = 1 << 22;
     /// Client flags are stored between header and key.
     pub(crate) const FLAGS: u32 = 1 << 23;
     /// The value is a chain of pieces.
@@ -93,7 +95,7 @@ impl Shape {
 
     #[inline]
     pub(crate) fn inline_len(self) -> usize {
-        (self.0 >> 8 & 0x7fff) as usize
+        (self.0 >> 8 & 0x3fff) as usize
     }
 
     #[inline]
@@ -104,6 +106,13 @@ impl Shape {
     #[inline]
     pub(crate) fn generation(self) -> u32 {
         self.0 >> Self::GENERATION_SHIFT
+    }
+
+    /// Neither deleted nor of another generation than this one: what nearly every item is, told by one comparison.
+    #[inline]
+    pub(crate) fn is_plain(self, generation: u32) -> bool {
+        self.0 & (7 << Self::GENERATION_SHIFT | Self::DELETED)
+            == generation << Self::GENERATION_SHIFT
     }
 
     /// Where the key begins, in bytes from the chunk's start.

@@ -24,7 +24,28 @@ pub struct Cleaner {
     participant: Participant,
     steps: u64,
     class: ClassId,
-    purge: Option<(u64, WalkCursor)>,
+    purge: Purge,
+}
+
+/// How far the purge of what was invalidated has come; see `invalidation`.
+#[derive(Clone, Copy, Debug)]
+enum Purge {
+    /// Nothing to purge.
+    Idle,
+    /// Waiting for the end of the sections in which a lower count may have been read.
+    Before {
+        count: u64,
+        epoch: u64,
+    },
+    Walking {
+        count: u64,
+        cursor: WalkCursor,
+    },
+    /// Waiting for the end of the sections in which a removed item may have been found.
+    After {
+        count: u64,
+        epoch: u64,
+    },
 }
 
 /// What a step did.
@@ -43,7 +64,7 @@ impl Cleaner {
     #[must_use]
     pub fn new(store: &Arc<Store>) -> Option<Self> {
         let participant = store.join()?;
-        Some(Self { participant, steps: 0, class: 1, purge: None })
+        Some(Self { participant, steps: 0, class: 1, purge: Purge::Idle })
     }
 
     /// One step at this second since the store's start, looking at about `budget` items when it cleans.
@@ -56,6 +77,7 @@ impl Cleaner {
         self.grow_table();
         step.busy |= self.expire(budget, &mut step);
         step.busy |= self.participant.local.shrink(PAGES_PER_STEP);
+        step.busy |= self.participant.local.free_due();
         step.busy |= self.purge(budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
             self.clean(budget, &mut step);
@@ -89,27 +111,50 @@ impl Cleaner {
         looked >= budget || self.participant.local.sift_notes()
     }
 
-    /// Frees what a flush has killed, from the first page to the last.
+    /// Frees what invalidations have killed, from the first page to the last. True if there is more to do at once.
     fn purge(&mut self, budget: usize, step: &mut Step) -> bool {
         let store = Arc::clone(self.participant.store());
-        let flushes = store.flushes();
-        if self.purge.is_none() && flushes == store.purged.load(Ordering::Relaxed) {
-            return false;
-        }
-        let (generation, mut cursor) =
-            self.purge.take().unwrap_or_else(|| (flushes, WalkCursor::default()));
         let local = &self.participant.local;
-        for _ in 0..budget.div_ceil(4096) {
-            step.checked += 4096;
-            if !local.purge(&mut cursor, budget) {
-                let _flushing = store.flushing.lock();
-                let purged = store.purged.load(Ordering::Relaxed).max(generation);
-                store.purged.store(purged, Ordering::Relaxed);
-                return flushes != generation;
+        loop {
+            match self.purge {
+                Purge::Idle if store.invalidations.outstanding() == 0 => return false,
+                Purge::Idle => {
+                    let count = store.invalidations.count();
+                    self.purge = Purge::Before { count, epoch: store.qsbr.epoch() };
+                    local.settle();
+                }
+                Purge::Before { epoch, .. } | Purge::After { epoch, .. }
+                    if !store.qsbr.is_safe(epoch) =>
+                {
+                    local.settle();
+                    if !store.qsbr.is_safe(epoch) {
+                        return false;
+                    }
+                }
+                Purge::Before { count, .. } => {
+                    self.purge = Purge::Walking { count, cursor: WalkCursor::default() };
+                }
+                Purge::Walking { count, mut cursor } => {
+                    for _ in 0..budget.div_ceil(4096) {
+                        step.checked += 4096;
+                        if !local.purge(&mut cursor, budget) {
+                            self.purge = Purge::After { count, epoch: store.qsbr.epoch() };
+                            break;
+                        }
+                    }
+                    if let Purge::Walking { cursor: reached, .. } = &mut self.purge {
+                        *reached = cursor;
+                        return true;
+                    }
+                }
+                Purge::After { count, .. } => {
+                    if !store.invalidations.try_purged(count) {
+                        return false;
+                    }
+                    self.purge = Purge::Idle;
+                }
             }
         }
-        self.purge = Some((generation, cursor));
-        true
     }
 
     fn clean(&mut self, budget: usize, step: &mut Step) {

@@ -225,4 +225,4 @@ impl Drop for Draft {
     }
 }
 
-const _: () = assert!(CHAINED_KEY_AT + KEY_BYTES_MAX <= 296 && CHUNK_BYTES_MAX < 1 << 15);
+const _: () = assert!(CHAINED_KEY_AT + KEY_BYTES_MAX <= 296 && CHUNK_BYTES_MAX <= 1 << 14);

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::arena::{ChunkRef, HEADER, Header, PIECE_BYTES, Shape, chain};
+use crate::invalidation::Judged;
 use crate::participant::Local;
 use crate::sync::Ordering;
 use std::cell::Cell;
@@ -14,8 +15,12 @@ pub enum Liveness {
     Live,
     /// Its deadline has passed.
     Expired,
-    /// It was stored before the last flush.
+    /// It was stored before a flush, or before an invalidation of a prefix of its key.
     Flushed,
+    /// It was deleted, and may still be read as stale.
+    Deleted,
+    /// It was deleted, and its time as a stale item is over.
+    Gone,
 }
 
 /// A linked item, or one that was linked when it was found. Its bytes stay valid and unchanged for its section.
@@ -53,14 +58,63 @@ impl<'s> Item<'s> {
     #[inline]
     #[must_use]
     pub fn liveness(&self) -> Liveness {
-        if self.shape().generation() != self.local.store.generation() {
-            return Liveness::Flushed;
-        }
+        let is_plain = self.shape().is_plain(self.local.store.invalidations.generation());
+        let kind = if is_plain { Liveness::Live } else { self.unusual() };
         let deadline = self.deadline();
-        if deadline != 0 && deadline <= self.local.now_secs() {
-            return Liveness::Expired;
+        if deadline == 0 || deadline > self.local.now_secs() {
+            return kind;
         }
-        Liveness::Live
+        match kind {
+            Liveness::Live => Liveness::Expired,
+            Liveness::Deleted => Liveness::Gone,
+            dead => dead,
+        }
+    }
+
+    /// What an item is that was deleted, or is older than the last invalidation; its deadline aside.
+    #[cold]
+    fn unusual(&self) -> Liveness {
+        match self.survives() {
+            None => Liveness::Flushed,
+            Some(_) if self.is_deleted() => Liveness::Deleted,
+            Some(_) => Liveness::Live,
+        }
+    }
+
+    /// Whether no invalidation since the item's birth was of its key: its shape, and the generation up to which that holds.
+    fn survives(&self) -> Option<(Shape, u32)> {
+        let store = &*self.local.store;
+        loop {
+            // Acquire: pairs with the Release of `renew`; the birth is not later than the count that is loaded after it.
+            let shape = Shape(self.header.shape.load(Ordering::Acquire));
+            match store.invalidations.judge(self.key(), shape.generation(), |key| store.hash(key)) {
+                Judged::Invalid => return None,
+                Judged::Survives(generation) => return Some((shape, generation)),
+                Judged::Unsure => {}
+            }
+        }
+    }
+
+    /// Gives an item that has survived all invalidations so far a later birth; `false` if it has not. Lock-free: it changes what
+    /// nobody else relies on.
+    pub(crate) fn renew(&self) -> bool {
+        while let Some((shape, generation)) = self.survives() {
+            let renewed = shape.with_generation(generation).0;
+            let word = &self.header.shape;
+            // Release: pairs with the Acquire of `survives`.
+            let exchange =
+                || word.compare_exchange(shape.0, renewed, Ordering::Release, Ordering::Relaxed);
+            if shape.0 == renewed || exchange().is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Deleted, whether still readable or not.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.shape().has(Shape::DELETED)
     }
 
     /// The key.

@@ -24,7 +24,10 @@ mod cleaner;
 #[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
+mod deleted;
+#[cfg(not(loom))]
 mod draft;
+mod invalidation;
 #[cfg(not(loom))]
 mod item;
 #[cfg(not(loom))]

@@ -64,6 +64,9 @@ impl Local {
             if let Some(chunk) = slabs.take(arena, class) {
                 return Some(chunk);
             }
+            if self.free_oldest_deleted() > 0 {
+                continue;
+            }
             if let Some(chunk) = self.wait_for(class) {
                 return Some(chunk);
             }

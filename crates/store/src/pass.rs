@@ -176,10 +176,13 @@ impl Local {
     ) -> bool {
         let class = list.id();
         let verdict = self.with_linked(chunk, hash, |item| {
-            let dead = item.liveness() != Liveness::Live;
-            if dead {
-                self.count_reclaimed(class, item, purpose);
-                return Verdict::Remove;
+            match item.liveness() {
+                Liveness::Live => {}
+                Liveness::Deleted if purpose == Purpose::Clean => return Verdict::Stay,
+                _ => {
+                    self.count_reclaimed(class, item, purpose);
+                    return Verdict::Remove;
+                }
             }
             let mark = Self::mark_of(item.header);
             let wanted = purpose != Purpose::Clean;

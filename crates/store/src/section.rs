@@ -37,6 +37,11 @@ pub enum Change {
     },
     /// Unlink it.
     Remove,
+    /// Unlink it as far as `Liveness::Live` goes, but keep it to be read as stale.
+    RemoveSoon {
+        /// The second from which it is gone altogether.
+        until: u32,
+    },
 }
 
 /// What was done with a key.
@@ -134,8 +139,13 @@ impl<'s> Section<'s> {
             self.store().blocks.prefetch(item.header.pos.load(Ordering::Relaxed));
         }
         match (decide(old.as_ref()), slot) {
-            (Change::Keep, _) | (Change::Remove, None) => Applied::Kept,
-            (Change::Remove, Some(slot)) => {
+            (Change::Keep, _) | (Change::Remove | Change::RemoveSoon { .. }, None) => Applied::Kept,
+            (Change::RemoveSoon { until }, Some(slot))
+                if self.local.keep_deleted(slot.reference(), until) =>
+            {
+                Applied::Removed
+            }
+            (Change::Remove | Change::RemoveSoon { .. }, Some(slot)) => {
                 let chunk = slot.reference();
                 locked.remove(slot);
                 self.local.unlink(chunk);
@@ -224,7 +234,7 @@ impl Local {
         let cas = cas.unwrap_or_else(|| self.next_cas(old));
         let chunk = draft.into_chunk();
         let header = store.arena.header(chunk);
-        let shape = header.shape().with_generation(store.generation());
+        let shape = header.shape().with_generation(store.invalidations.generation());
         header.shape.store(shape.0, Ordering::Relaxed);
         header.cas.store(cas, Ordering::Relaxed);
         // Release: pairs with the Acquire of `Arena::head_of_piece`.
@@ -244,13 +254,18 @@ impl Local {
     }
 
     fn count_linked(&self, chunk: ChunkRef, class: u8, shape: Shape, sign: i64) {
+        let bytes = self.item_bytes(chunk, shape);
+        self.count_items(class, sign, sign * i64::try_from(bytes).unwrap_or(0));
+    }
+
+    /// Header, key and value.
+    pub(crate) fn item_bytes(&self, chunk: ChunkRef, shape: Shape) -> u64 {
         let value = if shape.has(Shape::CHAINED) {
             self.store.arena.word(chunk, crate::arena::chain::VALUE_LEN).load(Ordering::Relaxed)
         } else {
             0
         };
-        let bytes = shape.key_at() + shape.key_len() + shape.inline_len() + value as usize;
-        self.count_items(class, sign, sign * i64::try_from(bytes).unwrap_or(0));
+        (shape.key_at() + shape.key_len() + shape.inline_len()) as u64 + u64::from(value)
     }
 
     /// Takes an item that has left the table out of its bag and retires it. Under the key's stripe.
@@ -262,7 +277,9 @@ impl Local {
         store.blocks.slot(position).store(0, Ordering::Relaxed);
         header.pos.store(0, Ordering::Relaxed);
         let class = store.slabs.class_of(&store.arena, chunk);
-        self.count_linked(chunk, class, header.shape(), -1);
+        let shape = header.shape();
+        self.count_linked(chunk, class, shape, -1);
+        self.note_unlinked(chunk, shape);
         self.retire(chunk);
     }
 

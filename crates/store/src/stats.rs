@@ -132,8 +132,12 @@ pub struct MemorySplit {
     pub bags: u64,
     /// Connection buffers charged to the store.
     pub buffers: u64,
-    /// Header, key and value of the linked items (memcached's `bytes`); part of `arena`.
+    /// Fixed structures charged to the store.
+    pub fixed: u64,
+    /// Header, key and value of the linked items (memcached's `bytes`); part of `arena`. Without the deleted ones.
     pub items: u64,
+    /// Header, key and value of deleted items that are kept to be read as stale; part of `arena`.
+    pub deleted: u64,
 }
 
 /// One slab class's numbers (`stats slabs`, `stats items`).
@@ -218,8 +222,14 @@ pub struct IndexStats {
 /// Store-wide counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreStats {
-    /// Linked items.
+    /// Linked items, without the deleted ones.
     pub items: u64,
+    /// Deleted items that are kept to be read as stale.
+    pub deleted_items: u64,
+    /// Invalidations of a prefix so far.
+    pub prefixes_invalidated: u64,
+    /// Flushes and invalidations of a prefix that are not purged yet.
+    pub invalidations_outstanding: u64,
     /// Items ever linked.
     pub items_total: u64,
     /// Items evicted to make room.

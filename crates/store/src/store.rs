@@ -5,6 +5,8 @@ use crate::bag::BagList;
 use crate::blocks::{Blocks, Position};
 use crate::budget::Budget;
 use crate::config::{Config, Layout, Policy, StoreError};
+use crate::deleted::Deleted;
+use crate::invalidation::Invalidations;
 use crate::participant::{Participant, Retired};
 use crate::qsbr::Qsbr;
 use crate::slab::{ClassId, Slabs};
@@ -29,23 +31,18 @@ pub struct Store {
     lists: Vec<BagList>,
     pub(crate) tick: AtomicU32,
     pub(crate) cas: AtomicU64,
-    /// Flushes so far; an item keeps the low three bits of the count at its birth.
-    flushes: AtomicU64,
-    /// Items born before this many flushes are all gone.
-    pub(crate) purged: AtomicU64,
-    pub(crate) flushing: Mutex<()>,
+    pub(crate) invalidations: Invalidations,
+    pub(crate) deleted: Deleted,
     /// Retired by threads that went to sleep.
     pub(crate) orphans: Mutex<Vec<Retired>>,
     buffers: AtomicI64,
+    fixed: AtomicU64,
     pub(crate) cleaner_rounds: AtomicU64,
     secrets: RapidSecrets,
     pub(crate) item_bytes_max: u64,
     pub(crate) evict: bool,
     pub(crate) is_strict_lru: bool,
 }
-
-/// Flush generations that an item's shape can tell apart.
-pub(crate) const GENERATIONS: u64 = 8;
 
 impl Store {
     /// Reserves memory for a store; hardly any of it is resident yet.
@@ -80,11 +77,11 @@ impl Store {
             budget,
             tick: AtomicU32::new(0),
             cas: AtomicU64::new(1),
-            flushes: AtomicU64::new(0),
-            purged: AtomicU64::new(0),
-            flushing: Mutex::new(()),
+            invalidations: Invalidations::new(),
+            deleted: Deleted::new(),
             orphans: Mutex::new(Vec::new()),
             buffers: AtomicI64::new(0),
+            fixed: AtomicU64::new(0),
             cleaner_rounds: AtomicU64::new(0),
             secrets: RapidSecrets::seed(config.seed),
             item_bytes_max: config.item_bytes_max,
@@ -139,19 +136,23 @@ impl Store {
         self.item_bytes_max
     }
 
-    /// The low bits of the number of flushes.
-    #[inline]
-    pub(crate) fn generation(&self) -> u32 {
-        // Acquire: whoever was told that a flush is done reads its generation or a later one.
-        (self.flushes.load(Ordering::Acquire) & (GENERATIONS - 1)) as u32
+    /// Flushes and invalidations of a prefix so far.
+    #[must_use]
+    pub fn invalidations(&self) -> u64 {
+        self.invalidations.count()
     }
 
-    pub(crate) fn flushes(&self) -> u64 {
-        self.flushes.load(Ordering::Acquire)
+    /// Whether `key` was flushed, or a prefix of it invalidated, since there were so many `invalidations`. Also `true` where that
+    /// is too long ago to tell: more than seven invalidations.
+    #[must_use]
+    pub fn invalidated_since(&self, key: &[u8], invalidations: u64) -> bool {
+        self.invalidations.since(key, invalidations, |prefix| self.hash(prefix))
     }
 
-    pub(crate) fn next_generation(&self) {
-        self.flushes.fetch_add(1, Ordering::Release);
+    /// Charges fixed memory that serves the cache and is kept elsewhere.
+    pub fn charge_fixed(&self, bytes: u64) {
+        self.fixed.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.charge(bytes);
     }
 
     #[inline]
@@ -183,7 +184,9 @@ impl Store {
             index: self.table.bytes() as u64,
             bags: self.blocks.bytes(),
             buffers: u64::try_from(self.buffers.load(Ordering::Relaxed)).unwrap_or(0),
-            items: self.counters.total(Count::Bytes),
+            fixed: self.fixed.load(Ordering::Relaxed),
+            items: self.counters.total(Count::Bytes).saturating_sub(self.deleted.held().1),
+            deleted: self.deleted.held().1,
         }
     }
 
@@ -203,7 +206,10 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         let total = |count| self.counters.total(count);
         StoreStats {
-            items: total(Count::Items),
+            items: total(Count::Items).saturating_sub(self.deleted.held().0),
+            deleted_items: self.deleted.held().0,
+            prefixes_invalidated: self.invalidations.prefixes(),
+            invalidations_outstanding: self.invalidations.outstanding(),
             items_total: total(Count::Linked),
             evictions: total(Count::Evicted),
             evicted_unfetched: total(Count::EvictedUnfetched),

@@ -297,7 +297,7 @@ impl Local {
                 continue;
             }
             let verdict = self.with_linked(chunk, hash, |item| match item.liveness() {
-                Liveness::Live => Verdict::Stay,
+                Liveness::Live | Liveness::Deleted => Verdict::Stay,
                 liveness => {
                     self.count(item.class(), Count::Reclaimed, 1);
                     self.count(item.class(), Count::TransientReclaimed, 1);

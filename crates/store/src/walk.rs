@@ -4,10 +4,11 @@ use crate::item::{Item, Liveness};
 use crate::participant::{Local, Participant};
 use crate::section::{Section, Verdict};
 use crate::stats::Count;
-use crate::store::GENERATIONS;
-use crate::sync::Ordering;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks whether the others' sections have ended.
+const NAP: Duration = Duration::from_micros(50);
 
 /// Position of a walk over all items. Items that stay linked during the whole walk are visited exactly once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,17 +31,23 @@ impl Participant {
     }
 
     /// Everything linked before this call is dead from now on. Takes no time that grows with the number of items, but for the
-    /// eighth flush during one pass of the cleaner: that one purges first.
+    /// eighth invalidation during one pass of the cleaner: that one purges first.
+    ///
+    /// # Panics
+    ///
+    /// If a section is open: a purge has to wait for the others' sections.
     pub fn flush(&self) {
-        let store = Arc::clone(self.store());
-        let _flushing = store.flushing.lock();
-        while store.flushes() + 1 - store.purged.load(Ordering::Relaxed) >= GENERATIONS {
-            let generation = store.flushes();
-            let mut cursor = WalkCursor::default();
-            while self.local.purge(&mut cursor, usize::MAX) {}
-            store.purged.store(generation, Ordering::Relaxed);
-        }
-        store.next_generation();
+        self.local.invalidate(None);
+    }
+
+    /// As [`Self::flush`], but only of keys that begin with `prefix`; an empty one is of all.
+    ///
+    /// # Panics
+    ///
+    /// If a section is open.
+    pub fn flush_prefix(&self, prefix: &[u8]) {
+        let hash = self.store().hash(prefix);
+        self.local.invalidate((!prefix.is_empty()).then_some((prefix.len(), hash)));
     }
 }
 
@@ -77,11 +84,45 @@ impl Local {
         false
     }
 
-    /// Frees flushed and expired items, about `limit` chunks' worth; `false` when all pages have been seen.
+    fn invalidate(self: &Rc<Self>, prefix: Option<(usize, u64)>) {
+        assert_eq!(self.depth.get(), 0, "an invalidation inside a section");
+        let all = &self.store.invalidations;
+        let _lock = loop {
+            // Whoever holds the lock may wait for this thread's section to end.
+            self.settle();
+            match all.lock.try_lock() {
+                Some(lock) => break lock,
+                None => std::thread::sleep(NAP),
+            }
+        };
+        while all.is_full() {
+            let count = all.count();
+            self.wait_for_grace();
+            let mut cursor = WalkCursor::default();
+            while self.purge(&mut cursor, usize::MAX) {}
+            self.wait_for_grace();
+            all.raise_purged(count);
+        }
+        all.add(prefix);
+    }
+
+    /// Waits until every section that is open now, of any thread, has ended.
+    fn wait_for_grace(self: &Rc<Self>) {
+        let epoch = self.store.qsbr.epoch();
+        self.settle();
+        while !self.store.qsbr.is_safe(epoch) {
+            std::thread::sleep(NAP);
+            self.settle();
+        }
+    }
+
+    /// Frees flushed and expired items, and gives the others the present birth, about `limit` chunks' worth; `false` when all
+    /// pages have been seen.
     pub(crate) fn purge(self: &Rc<Self>, cursor: &mut WalkCursor, limit: usize) -> bool {
         let mut dead = Vec::new();
         let more = self.walk(cursor, limit.min(4096), |item| {
-            if item.liveness() != Liveness::Live {
+            let is_dead = !matches!(item.liveness(), Liveness::Live | Liveness::Deleted);
+            if is_dead || !item.renew() {
                 dead.push((item.chunk, item.class()));
             }
         });
@@ -102,8 +143,8 @@ impl Local {
         // Looked at anew: the section in which it was found has ended.
         section.linked(chunk)?;
         self.with_linked(chunk, self.hash_of(chunk), |item| match item.liveness() {
-            Liveness::Live => Verdict::Stay,
-            _ => Verdict::Remove,
+            Liveness::Live | Liveness::Deleted => Verdict::Stay,
+            Liveness::Expired | Liveness::Flushed | Liveness::Gone => Verdict::Remove,
         })
     }
 }

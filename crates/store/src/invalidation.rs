@@ -1,0 +1,236 @@
+//! What has been invalidated at one stroke: everything (`flush_all`), or every key under a prefix.
+//!
+//! Invalidations are counted, and an item keeps the low three bits of the count at its birth. So one comparison tells a reader
+//! that an item is younger than all of them, which is what it finds nearly always. Only for an older item are the records of
+//! those since its birth looked at, seven at the most:
+//!
+//! ```text
+//!     count 12, records  5:"user:"  6:all  7:"a"  8:"user:9:"  9:all  10:"b"  11:"user:"  12:"cart:"
+//!     an item born at 10:  looked at are 11 and 12
+//! ```
+//!
+//! The purge (of the cleaner, or of whoever would make the eighth) walks over all items, frees the dead, and gives the survivors
+//! of lower birth the present one. When it is through, no item is older than the count at which it began.
+//!
+//! # Laws
+//!
+//! 1. `count - purged < 8`, so three bits say how old a linked item is. Who would break it purges first.
+//! 2. A record is written before the count that names it is stored with Release, and is overwritten only for the count eight
+//!    later. A reader of records loads the count before and after: if it has not changed, what it read was whole.
+//! 3. Birth never exceeds the count that a later load gives: it was loaded from there before it was published.
+//! 4. A purge begins after a grace period, so that whoever read a lower count has linked its item, and ends after another, so
+//!    that whoever found an item that the purge removed has judged it.
+//!
+//! # Price
+//!
+//! An invalidation costs its caller nothing that grows with the number of items, but the eighth within one purge does the purge.
+//! A prefix is kept as its length and hash: two prefixes of one hash (one chance in 2^64) would be taken for each other, which
+//! costs the items of the other.
+
+use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+
+/// Births that an item's shape can tell apart.
+const GENERATIONS: u64 = 8;
+
+/// The count of invalidations, and the last eight.
+#[derive(Debug)]
+pub(crate) struct Invalidations {
+    count: AtomicU64,
+    /// Every linked item was born at this count or later.
+    purged: AtomicU64,
+    /// Taken by who invalidates, and by who moves `purged`.
+    pub(crate) lock: Mutex<()>,
+    records: [Record; 8],
+    prefixes: AtomicU64,
+}
+
+/// One invalidation.
+#[derive(Debug)]
+struct Record {
+    /// Of the prefix, in bytes; 0 is every key.
+    len: AtomicU64,
+    hash: AtomicU64,
+}
+
+impl Invalidations {
+    pub(crate) fn new() -> Self {
+        let record = || Record { len: AtomicU64::new(0), hash: AtomicU64::new(0) };
+        Self {
+            count: AtomicU64::new(0),
+            purged: AtomicU64::new(0),
+            lock: Mutex::new(()),
+            records: std::array::from_fn(|_| record()),
+            prefixes: AtomicU64::new(0),
+        }
+    }
+
+    /// How many so far.
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        // Acquire: whoever was told that an invalidation is done reads its count or a later one.
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// What an item born now keeps of the count.
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        low(self.count())
+    }
+
+    /// Of those so far, how many named a prefix.
+    pub(crate) fn prefixes(&self) -> u64 {
+        self.prefixes.load(Ordering::Relaxed)
+    }
+
+    /// Invalidations that the next purge will be done with.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.count() - self.purged.load(Ordering::Relaxed)
+    }
+
+    /// Whether one more needs a purge first. Under the lock.
+    pub(crate) fn is_full(&self) -> bool {
+        self.outstanding() + 1 >= GENERATIONS
+    }
+
+    /// Adds one: of every key, or of those under the prefix of this length and hash. Under the lock, and not full.
+    pub(crate) fn add(&self, prefix: Option<(usize, u64)>) {
+        let next = self.count.load(Ordering::Relaxed) + 1;
+        let record = self.record(next);
+        let (len, hash) = prefix.unwrap_or((0, 0));
+        // Release: a reader that sees these sees, by the count before, that the record is being changed.
+        record.len.store(len as u64, Ordering::Release);
+        record.hash.store(hash, Ordering::Release);
+        self.prefixes.fetch_add(u64::from(prefix.is_some()), Ordering::Relaxed);
+        self.count.store(next, Ordering::Release);
+    }
+
+    /// A purge that began at `count` is through. False, and nothing is noted, while another thread invalidates: it may be waiting
+    /// for the caller's section to end, so the caller must not wait for it.
+    pub(crate) fn try_purged(&self, count: u64) -> bool {
+        let lock = self.lock.try_lock();
+        if lock.is_some() {
+            self.raise_purged(count);
+        }
+        lock.is_some()
+    }
+
+    /// The same, under the lock.
+    pub(crate) fn raise_purged(&self, count: u64) {
+        self.purged.store(count.max(self.purged.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
+
+    /// What has become of the item of `key` that was born in this generation, which was read before this call.
+    pub(crate) fn judge(&self, key: &[u8], born: u32, hash: impl Fn(&[u8]) -> u64) -> Judged {
+        let now = self.count();
+        let age = u64::from(low(now).wrapping_sub(born) & 7);
+        match self.hits(key, now - age.min(now), now, hash) {
+            None => Judged::Unsure,
+            Some(true) => Judged::Invalid,
+            Some(false) => Judged::Survives(low(now)),
+        }
+    }
+
+    /// Whether something has invalidated `key` since the count was `since`. Also `true` where that is too long ago to tell.
+    pub(crate) fn since(&self, key: &[u8], since: u64, hash: impl Fn(&[u8]) -> u64) -> bool {
+        loop {
+            let now = self.count();
+            if now == since {
+                return false;
+            }
+            if now - since >= GENERATIONS {
+                return true;
+            }
+            if let Some(hit) = self.hits(key, since, now, &hash) {
+                return hit;
+            }
+        }
+    }
+
+    /// Whether one of the invalidations after `since`, up to `now`, is of `key`. `None`: others came meanwhile.
+    fn hits(&self, key: &[u8], since: u64, now: u64, hash: impl Fn(&[u8]) -> u64) -> Option<bool> {
+        let hit = (since + 1..=now).any(|count| {
+            let record = self.record(count);
+            let len = usize::try_from(record.len.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+            len == 0
+                || key
+                    .get(..len)
+                    .is_some_and(|prefix| hash(prefix) == record.hash.load(Ordering::Relaxed))
+        });
+        // Pairs with the Release of a record: had one of ours been overwritten, the count would be seen to have moved on.
+        fence(Ordering::Acquire);
+        (self.count.load(Ordering::Relaxed) == now).then_some(hit)
+    }
+
+    fn record(&self, count: u64) -> &Record {
+        &self.records[low(count) as usize]
+    }
+}
+
+/// What became of an item that is older than the last invalidation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// It is dead.
+    Invalid,
+    /// It is none of those that were invalidated up to this generation.
+    Survives(u32),
+    /// Others came meanwhile: to be asked again.
+    Unsure,
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
+fn low(count: u64) -> u32 {
+    (count & (GENERATIONS - 1)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(bytes: &[u8]) -> u64 {
+        bytes.iter().fold(7, |sum, &byte| sum * 31 + u64::from(byte))
+    }
+
+    fn add(all: &Invalidations, prefix: &str) {
+        all.add((!prefix.is_empty()).then(|| (prefix.len(), hash(prefix.as_bytes()))));
+    }
+
+    #[test]
+    fn an_item_dies_by_what_comes_after_its_birth_and_names_its_prefix() {
+        let all = Invalidations::new();
+        add(&all, "user:");
+        let born = all.generation();
+        add(&all, "cart:");
+        assert_eq!(all.judge(b"user:1", born, hash), Judged::Survives(2));
+        assert_eq!(all.judge(b"cart:1", born, hash), Judged::Invalid);
+        assert_eq!(all.judge(b"cart", born, hash), Judged::Survives(2), "shorter than the prefix");
+        add(&all, "");
+        assert_eq!(all.judge(b"user:1", born, hash), Judged::Invalid);
+        assert_eq!(all.judge(b"user:1", all.generation(), hash), Judged::Survives(3));
+    }
+
+    #[test]
+    fn eight_outstanding_are_one_too_many() {
+        let all = Invalidations::new();
+        for _ in 0..7 {
+            assert!(!all.is_full());
+            add(&all, "a");
+        }
+        assert!(all.is_full());
+        assert!(all.try_purged(3));
+        assert!(!all.is_full());
+        assert_eq!((all.outstanding(), all.prefixes()), (4, 7));
+    }
+
+    #[test]
+    fn what_is_too_long_ago_counts_as_invalidated() {
+        let all = Invalidations::new();
+        for _ in 0..7 {
+            add(&all, "other");
+        }
+        assert!(!all.since(b"k", 0, hash));
+        assert!(!all.since(b"other", 7, hash) && all.since(b"other", 6, hash));
+        assert!(all.try_purged(7));
+        add(&all, "other");
+        assert!(all.since(b"k", 0, hash) && !all.since(b"k", 1, hash));
+    }
+}

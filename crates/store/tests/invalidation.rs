@@ -1,0 +1,191 @@
+//! Invalidating prefixes, and deleted items that can be read as stale.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use store::{Applied, Change, Cleaner, Config, Liveness, NewItem, Participant, Store};
+
+fn store_of(megabytes: u64) -> Arc<Store> {
+    Store::new(Config {
+        memory_bytes: megabytes << 20,
+        item_bytes_max: 1 << 20,
+        seed: 1,
+        ..Config::default()
+    })
+    .unwrap()
+}
+
+fn set(me: &Participant, key: &[u8], value: &[u8]) {
+    let new = NewItem { key, flags: 0, deadline: 0, value_len: value.len(), base64_key: false };
+    let mut draft = me.draft(new).unwrap();
+    draft.push(value).unwrap();
+    let change = Change::Put { draft, cas: None };
+    let applied = me.section().update(me.store().hash(key), key, |_| change);
+    assert!(matches!(applied, Applied::Stored { .. }), "{applied:?}");
+}
+
+fn state(me: &Participant, key: &[u8]) -> Option<Liveness> {
+    Some(me.section().find(me.store().hash(key), key)?.liveness())
+}
+
+fn is_live(me: &Participant, key: &[u8]) -> bool {
+    state(me, key) == Some(Liveness::Live)
+}
+
+fn delete_until(me: &Participant, key: &[u8], until: u32) -> Applied {
+    me.section().update(me.store().hash(key), key, |_| Change::RemoveSoon { until })
+}
+
+#[test]
+fn a_prefix_dies_and_nothing_else_does() {
+    let store = store_of(64);
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    for key in ["user:1", "user:2", "user", "users", "cart:1"] {
+        set(&me, key.as_bytes(), b"v");
+    }
+    me.flush_prefix(b"user:");
+    assert!(!is_live(&me, b"user:1") && !is_live(&me, b"user:2"));
+    assert!(is_live(&me, b"user") && is_live(&me, b"users") && is_live(&me, b"cart:1"));
+    set(&me, b"user:1", b"new");
+    assert!(is_live(&me, b"user:1") && !is_live(&me, b"user:2"));
+}
+
+/// Many more than can be outstanding, with and without a cleaner that purges behind them; every survivor is looked at after
+/// each.
+#[test]
+fn any_number_of_invalidations_is_right() {
+    for cleaned in [false, true] {
+        let store = store_of(64);
+        let me = store.join().unwrap();
+        let mut cleaner = Cleaner::new(&store).unwrap();
+        me.begin_turn(1);
+        set(&me, b"other", b"v");
+        for round in 0..100u32 {
+            for namespace in 0..5u32 {
+                set(&me, format!("n{namespace}:{}", round % 3).as_bytes(), b"v");
+            }
+            let dead = round % 5;
+            me.flush_prefix(format!("n{dead}:").as_bytes());
+            for namespace in 0..5u32 {
+                let key = format!("n{namespace}:{}", round % 3);
+                assert_eq!(is_live(&me, key.as_bytes()), namespace != dead, "{key} in {round}");
+            }
+            assert!(is_live(&me, b"other"), "round {round}");
+            if cleaned && round % 4 == 3 {
+                me.rest();
+                while cleaner.step(1, 10_000).busy {}
+                assert_eq!(store.stats().invalidations_outstanding, 0);
+                me.begin_turn(1);
+            }
+        }
+        assert_eq!(store.stats().prefixes_invalidated, 100);
+        me.flush();
+        assert!(!is_live(&me, b"other"));
+    }
+}
+
+/// A writer stores under a prefix and invalidates it in turn: right after an invalidation its keys are gone, right after a
+/// store they are there. Others do the same under other prefixes meanwhile, and the cleaner purges.
+#[test]
+fn invalidations_of_many_threads_keep_to_their_own() {
+    let store = Store::new(Config { memory_bytes: 64 << 20, stripes: 64, ..Config::default() });
+    let store = store.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> = (0..4u32)
+        .map(|worker| {
+            let store = Arc::clone(&store);
+            std::thread::spawn(move || {
+                let me = store.join().unwrap();
+                let keys: Vec<_> = (0..20u32).map(|key| format!("w{worker}:{key}")).collect();
+                for round in 0..3000u32 {
+                    me.begin_turn(1);
+                    for key in &keys {
+                        set(&me, key.as_bytes(), b"value");
+                        assert!(is_live(&me, key.as_bytes()), "{key} stored in {round}");
+                    }
+                    me.flush_prefix(format!("w{worker}:").as_bytes());
+                    for key in &keys {
+                        assert!(!is_live(&me, key.as_bytes()), "{key} invalidated in {round}");
+                    }
+                    me.quiesce();
+                }
+                me.rest();
+            })
+        })
+        .collect();
+    let background = std::thread::spawn({
+        let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
+        move || {
+            let mut cleaner = Cleaner::new(&store).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                cleaner.step(1, 1000);
+                std::thread::yield_now();
+            }
+        }
+    });
+    let ends: Vec<_> = workers.into_iter().map(std::thread::JoinHandle::join).collect();
+    stop.store(true, Ordering::Relaxed);
+    background.join().unwrap();
+    for end in ends {
+        end.unwrap();
+    }
+}
+
+#[test]
+fn a_deleted_item_is_readable_until_its_time_is_up_and_then_its_memory_is_free() {
+    let store = store_of(64);
+    let me = store.join().unwrap();
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    me.begin_turn(10);
+    set(&me, b"k", b"value");
+    assert_eq!(delete_until(&me, b"k", 20), Applied::Removed);
+    assert_eq!(state(&me, b"k"), Some(Liveness::Deleted));
+    let stats = store.stats();
+    assert_eq!((stats.items, stats.deleted_items, store.memory().items), (0, 1, 0));
+    me.begin_turn(20);
+    assert_eq!(state(&me, b"k"), Some(Liveness::Gone));
+    me.rest();
+    while cleaner.step(20, 1000).busy {}
+    me.begin_turn(20);
+    assert_eq!(state(&me, b"k"), None);
+    assert_eq!((store.stats().deleted_items, store.memory().deleted), (0, 0));
+}
+
+#[test]
+fn a_store_wipes_the_stale_item_and_a_flush_does() {
+    let store = store_of(64);
+    let me = store.join().unwrap();
+    me.begin_turn(10);
+    set(&me, b"k", b"value");
+    set(&me, b"l", b"value");
+    delete_until(&me, b"k", 20);
+    delete_until(&me, b"l", 20);
+    set(&me, b"k", b"new");
+    assert_eq!((state(&me, b"k"), store.stats().deleted_items), (Some(Liveness::Live), 1));
+    me.flush_prefix(b"l");
+    assert_eq!(state(&me, b"l"), Some(Liveness::Flushed));
+}
+
+/// A sixteenth of the memory, and the first to go.
+#[test]
+fn stale_items_are_bounded_and_go_before_any_live_one() {
+    let store = store_of(4);
+    let me = store.join().unwrap();
+    me.begin_turn(10);
+    for number in 0..1000u32 {
+        set(&me, format!("dead-{number}").as_bytes(), &[b'v'; 1000]);
+        delete_until(&me, format!("dead-{number}").as_bytes(), 1000);
+        me.quiesce();
+    }
+    let held = store.memory().deleted;
+    assert!((200_000..=256 << 10).contains(&held), "{held} bytes of stale items");
+    let mut live = 0u32;
+    while store.stats().deleted_items > 0 {
+        set(&me, format!("live-{live}").as_bytes(), &[b'v'; 100]);
+        live += 1;
+        me.quiesce();
+    }
+    assert_eq!(store.stats().evictions, 0, "after {live} items");
+}
