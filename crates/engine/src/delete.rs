@@ -66,7 +66,7 @@ impl Worker {
     fn apply_delete(&self, key: Key<'_>, how: &Delete, mut draft: Option<Draft>) -> Deleted {
         let section = self.section();
         let (mut deleted, mut class) = (Deleted::NotFound, 0);
-        let applied = section.update(key.hash, key.bytes, |present| {
+        let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
             let Some(item) = live(present) else { return remove_dead(present) };
             if how.compare.is_some_and(|unique| !self.cas_matches(item, unique)) {
                 deleted = Deleted::Exists;

@@ -89,7 +89,7 @@ impl Worker {
         how: &MetaGet,
     ) -> Result<MetaHit<'s>, Miss> {
         loop {
-            let found = section.find(key.hash, key.bytes);
+            let found = section.find_from(key.spot, key.hash, key.bytes);
             let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
                 return Err(self.meta_miss(found.as_ref(), how));
             };
@@ -122,7 +122,7 @@ impl Worker {
         loop {
             {
                 let section = self.section();
-                let found = section.find(key.hash, key.bytes);
+                let found = section.find_from(key.spot, key.hash, key.bytes);
                 if live(found.as_ref()).is_some()
                     && let Ok(hit) = self.meta_get(&section, key, how)
                 {
@@ -137,11 +137,11 @@ impl Worker {
             draft.set_won(true);
             let mut draft = Some(draft);
             let section = self.section();
-            let applied = section.update(key.hash, key.bytes, |present| {
-                match draft.take_if(|_| live(present).is_none()) {
-                    Some(draft) => Change::Put { draft, cas: how.cas },
-                    None => Change::Keep,
-                }
+            let applied = section.update_from(key.spot, key.hash, key.bytes, |present| match draft
+                .take_if(|_| live(present).is_none())
+            {
+                Some(draft) => Change::Put { draft, cas: how.cas },
+                None => Change::Keep,
             });
             let cas = match applied {
                 Applied::Stored { cas } => cas,
@@ -151,7 +151,9 @@ impl Worker {
                 }
                 Applied::Kept | Applied::Removed => continue,
             };
-            if let Some(item) = section.find(key.hash, key.bytes).filter(|item| item.cas() == cas) {
+            if let Some(item) =
+                section.find_from(key.spot, key.hash, key.bytes).filter(|item| item.cas() == cas)
+            {
                 let hit = MetaHit {
                     is_created: true,
                     is_winner: true,
@@ -187,7 +189,7 @@ impl Worker {
         hit: &mut MetaHit<'_>,
     ) -> bool {
         let mut is_done = false;
-        section.update(key.hash, key.bytes, |present| {
+        section.update_from(key.spot, key.hash, key.bytes, |present| {
             let Some(item) = live(present).filter(|item| is_same(item, &hit.item)) else {
                 return Change::Keep;
             };

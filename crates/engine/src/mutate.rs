@@ -153,7 +153,7 @@ impl Worker {
         let mut verdict = Verdict::Stored;
         // The draft is taken out of here only to be linked: an unwanted one is dropped outside the key's lock.
         let mut draft = Some(draft);
-        let applied = section.update(key.hash, key.bytes, |present| {
+        let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
             verdict = self.judge(present, condition, draft.as_mut());
             match draft.take_if(|_| verdict == Verdict::Stored) {
                 Some(draft) => Change::Put { draft, cas: condition.cas },

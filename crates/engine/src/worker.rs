@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::{Draft, DraftError, Item, Liveness, NewItem, Participant, Section};
+use store::{Draft, DraftError, Item, Liveness, NewItem, Participant, Section, Spot};
 
 use crate::exptime::deadline_of;
 use crate::mutate::NewValue;
@@ -16,6 +16,8 @@ pub struct Key<'k> {
     pub bytes: &'k [u8],
     /// [`store::Store::hash`] of it.
     pub hash: u64,
+    /// Where its item was seen ahead of the request, if it was looked at.
+    pub spot: Spot,
 }
 
 /// A worker's engine: its membership in the store and its counters. Stays in its thread.
@@ -89,7 +91,7 @@ impl Worker {
     #[inline]
     #[must_use]
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
-        Key { bytes, hash: self.shared.store().hash(bytes) }
+        Key { bytes, hash: self.shared.store().hash(bytes), spot: Spot::default() }
     }
 
     /// The store's deadline for a client's exptime.

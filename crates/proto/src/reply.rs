@@ -60,6 +60,11 @@ pub fn write_value_header(
     value_bytes: usize,
     cas: Option<u64>,
 ) {
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    if let (0..=9, Ok(bytes @ 0..=9999), None) = (flags, u32::try_from(value_bytes), cas) {
+        return short_end(out, flags, bytes);
+    }
     // The end of the line is put together aside and copied whole, its unused bytes included: a copy of fixed length
     // costs less than several of few bytes each.
     let mut end = LineEnd { bytes: [0; LINE_END_BYTES], len: 0 };
@@ -69,12 +74,25 @@ pub fn write_value_header(
         end.push_number(cas);
     }
     end.push(CRLF);
-    out.reserve(b"VALUE ".len() + key.len() + LINE_END_BYTES);
-    out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(key);
     let len = out.len() + end.len;
     out.extend_from_slice(&end.bytes);
     out.truncate(len);
+}
+
+/// Appends ` <flags> <bytes>\r\n` where flags have one digit and bytes at most four: copies of fixed length.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "single digits")]
+fn short_end(out: &mut Vec<u8>, flags: u32, bytes: u32) {
+    out.extend_from_slice(&[b' ', b'0' + flags as u8, b' ']);
+    let [thousands, hundreds, tens, ones] =
+        [bytes / 1000, bytes / 100 % 10, bytes / 10 % 10, bytes % 10]
+            .map(|digit| b'0' + digit as u8);
+    match bytes {
+        0..=9 => out.extend_from_slice(&[ones, b'\r', b'\n']),
+        10..=99 => out.extend_from_slice(&[tens, ones, b'\r', b'\n']),
+        100..=999 => out.extend_from_slice(&[hundreds, tens, ones, b'\r', b'\n']),
+        _ => out.extend_from_slice(&[thousands, hundreds, tens, ones, b'\r', b'\n']),
+    }
 }
 
 /// Room for three numbers of at most 20 digits, each after a space, and a line end.

@@ -10,6 +10,18 @@ fn value_lines() {
     assert_eq!(out, b"VALUE k 4294967295 0\r\nVALUE key 0 1048576 18446744073709551615\r\n");
 }
 
+/// Short numbers take a short way: every length of both, at its edges.
+#[test]
+fn value_lines_with_short_numbers() {
+    for flags in [0, 1, 9, 10, 99] {
+        for bytes in [0, 1, 9, 10, 64, 99, 100, 999, 1000, 1024, 9999, 10_000] {
+            let mut out = Vec::new();
+            reply::write_value_header(&mut out, b"k", flags, bytes, None);
+            assert_eq!(String::from_utf8_lossy(&out), format!("VALUE k {flags} {bytes}\r\n"));
+        }
+    }
+}
+
 #[test]
 fn numbers_versions_and_statistics() {
     let mut out = Vec::new();

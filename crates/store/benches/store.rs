@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::time::Instant;
-use store::{Change, Config, NewItem, Participant, Store};
+use store::{Change, Config, NewItem, Participant, Spot, Store};
 
 const KEYS: u64 = 1_000_000;
 const ROUNDS: usize = 7;
@@ -88,12 +88,15 @@ fn look_up(me: &Participant, keys: &[[u8; 16]], batched: bool, out: &mut Vec<u8>
             section.prefetch_bucket(*hash);
         }
     }
+    let mut spots = [Spot::default(); BATCH];
     if batched {
-        hashes.iter().for_each(|&hash| section.prefetch_item(hash));
+        for (spot, &hash) in spots.iter_mut().zip(&hashes) {
+            *spot = section.prefetch_item(hash);
+        }
     }
     out.clear();
-    for (&hash, key) in hashes.iter().zip(keys) {
-        if let Some(item) = section.find(hash, key) {
+    for ((&hash, &spot), key) in hashes.iter().zip(&spots).zip(keys) {
+        if let Some(item) = section.find_from(spot, hash, key) {
             item.touch();
             out.extend_from_slice(item.inline_value().unwrap());
         }

@@ -59,6 +59,7 @@ pub use {
     section::{Applied, Change, Section},
     stats::{BagStats, ClassStats, IndexStats, MemorySplit, StoreStats},
     store::Store,
+    table::Spot,
     transient::TRANSIENT_SECS_MAX,
     walk::WalkCursor,
 };

@@ -8,7 +8,7 @@ use crate::participant::Local;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
-use crate::table::Split;
+use crate::table::{Split, Spot};
 use std::rc::Rc;
 
 /// A read section of one participant. What is found in it stays valid until it is dropped.
@@ -78,20 +78,39 @@ impl<'s> Section<'s> {
         self.store().table.prefetch(hash);
     }
 
-    /// Second stage of a batch: asks for the lines of the items that `hash` may mean.
+    /// Second stage of a batch: asks for the lines of the items that `hash` may mean. Answers where a lookup can begin.
     #[inline]
-    pub fn prefetch_item(&self, hash: u64) {
-        let arena = &self.store().arena;
-        self.store().table.candidates(hash, |chunk| arena.prefetch_item(chunk));
+    pub fn prefetch_item(&self, hash: u64) -> Spot {
+        let (table, arena) = (&self.store().table, &self.store().arena);
+        let spot = table.spot(hash);
+        match spot.reference() {
+            Some(chunk) => arena.prefetch_item(chunk),
+            None => table.candidates(hash, |chunk| arena.prefetch_item(chunk)),
+        }
+        spot
     }
 
-    /// Third stage, for keys that are to be stored: asks for the lines in which the replaced items' bags are changed.
+    /// Third stage, for keys that are to be stored: asks for the line in which the replaced item's bag is changed.
     #[inline]
-    pub fn prefetch_replaced(&self, hash: u64) {
+    pub fn prefetch_replaced(&self, spot: Spot) {
         let store = self.store();
-        store.table.candidates(hash, |chunk| {
+        if let Some(chunk) = spot.reference() {
             store.blocks.prefetch(store.arena.header(chunk).pos.load(Ordering::Relaxed));
-        });
+        }
+    }
+
+    /// As [`Self::find`], beginning where [`Self::prefetch_item`] has seen the item.
+    #[inline]
+    #[must_use]
+    pub fn find_from(&self, spot: Spot, hash: u64, key: &[u8]) -> Option<Item<'s>> {
+        if let Some(chunk) = self.store().table.at(spot) {
+            // SAFETY: just read from a table slot inside this section.
+            let item = unsafe { Item::found(self.local, chunk) };
+            if item.key() == key {
+                return Some(item);
+            }
+        }
+        self.find(hash, key)
     }
 
     /// The linked item of this key, whether it still counts or not (ask `Item::liveness`). Takes no lock and writes nothing.
@@ -130,8 +149,23 @@ impl<'s> Section<'s> {
         key: &[u8],
         decide: impl FnOnce(Option<&Item<'_>>) -> Change,
     ) -> Applied {
+        self.update_from(Spot::default(), hash, key, decide)
+    }
+
+    /// As [`Self::update`], beginning where [`Self::prefetch_item`] has seen the item.
+    ///
+    /// # Panics
+    ///
+    /// If a draft to be linked is unfinished.
+    pub fn update_from(
+        &self,
+        spot: Spot,
+        hash: u64,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Item<'_>>) -> Change,
+    ) -> Applied {
         let mut locked = self.store().table.lock(hash);
-        let slot = locked.find(|chunk| self.has_key(chunk, key));
+        let slot = locked.find_from(spot, |chunk| self.has_key(chunk, key));
         // SAFETY: just read from a table slot inside this section.
         let old = slot.as_ref().map(|slot| unsafe { Item::found(self.local, slot.reference()) });
         if let Some(item) = &old {

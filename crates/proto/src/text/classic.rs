@@ -1,6 +1,8 @@
 //! The classic commands: which line is which request.
 
-use super::{Admin, AdminCommand, Arithmetic, BadRequest, GetLine, Parsed, Request, Store, Words};
+use super::{
+    Admin, AdminCommand, Arithmetic, BadRequest, GetLine, Parsed, Request, Store, Words, first_word,
+};
 use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, VALUE_BYTES_MAX, meta};
 
@@ -53,10 +55,7 @@ pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf)
     let (command, arguments) = line.split_at_checked(end).unwrap_or_default();
     let words = Words::new(arguments);
     match command {
-        b"set" => match plain_set(arguments) {
-            Some(store) => request(Request::Store(store), consumed),
-            None => store(StoreMode::Set, false, words, consumed),
-        },
+        b"set" => store(StoreMode::Set, false, words, consumed),
         b"mg" | b"ms" | b"md" | b"ma" | b"me" | b"mn" => {
             meta::parse(command, words, consumed, key_buf)
         }
@@ -121,25 +120,23 @@ fn noreply(words: Words<'_>) -> (Words<'_>, bool) {
     }
 }
 
-/// Reads the arguments of a `set` as nearly all clients write them: a key and three short numbers, one space before each.
-/// `None` for any other form, which is for [`store`] to judge.
+/// Reads a `set` line as nearly all clients write it: a key and three short numbers, one space before each; and the bytes of
+/// the line. `None` for any other form, and for any other command: those are for [`super::parse`] to judge.
 #[inline]
-fn plain_set(arguments: &[u8]) -> Option<Store<'_>> {
-    let words = arguments.strip_prefix(b" ")?;
-    let (key, rest) = words.split_at_checked(memchr::memchr(b' ', words)?)?;
-    let (flags, rest) = short_number(rest)?;
+#[must_use]
+pub fn plain_set(input: &[u8]) -> Option<(Store<'_>, usize)> {
+    let words = input.strip_prefix(b"set ")?;
+    let key = first_word(words.get(..KEY_BYTES_MAX + 2).unwrap_or(words))?;
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return None;
+    }
+    let (flags, rest) = short_number(words.get(key.len()..)?)?;
     let (exptime, rest) = short_number(rest)?;
     let (len, rest) = short_number(rest)?;
-    let plain = rest.is_empty() && (1..=KEY_BYTES_MAX).contains(&key.len());
-    plain.then_some(Store {
-        mode: StoreMode::Set,
-        key,
-        flags,
-        exptime: i64::from(exptime),
-        len,
-        cas: None,
-        noreply: false,
-    })
+    let ([b'\n', rest @ ..] | [b'\r', b'\n', rest @ ..]) = rest else { return None };
+    let exptime = i64::from(exptime);
+    let store = Store { mode: StoreMode::Set, key, flags, exptime, len, cas: None, noreply: false };
+    Some((store, input.len() - rest.len()))
 }
 
 /// A number of one to nine digits after one space, and what follows it.
@@ -262,28 +259,37 @@ mod tests {
     #[test]
     fn a_plain_set_is_read_the_same_both_ways() {
         let lines: [&[u8]; 12] = [
-            b" k 0 0 1",
-            b" k 999999999 999999999 999999999",
-            b" k 9999999999 0 1",
-            b" k 0 4294967296 1",
-            b" k 0 0 1 noreply",
-            b" k  0 0 1",
-            b" k 0 0 1 ",
-            b" k -1 0 1",
-            b" k 0 0",
-            b" k 00 007 01",
-            b"  0 0 1",
-            b" k 0 0 ",
+            b"set k 0 0 1\r\n",
+            b"set k 999999999 999999999 999999999\n",
+            b"set k 9999999999 0 1\r\n",
+            b"set k 0 4294967296 1\r\n",
+            b"set k 0 0 1 noreply\r\n",
+            b"set k  0 0 1\r\n",
+            b"set k 0 0 1 \r\n",
+            b"set k -1 0 1\r\n",
+            b"set k 0 0\r\n",
+            b"set k\r 00 007 01\r\n",
+            b"set  0 0 1\r\n",
+            b"set k 0 0 \r\n",
         ];
-        for line in lines {
-            if let Some(plain) = plain_set(line) {
-                let long = store(StoreMode::Set, false, Words::new(line), 9);
-                assert_eq!(request(Request::Store(plain), 9), long, "{}", line.escape_ascii());
+        for whole in lines {
+            if let Some((plain, consumed)) = plain_set(whole) {
+                let mut key_buf = KeyBuf::new();
+                let text = whole.strip_suffix(b"\n").unwrap_or(whole);
+                let text = text.strip_suffix(b"\r").unwrap_or(text);
+                let long = line(text, whole.len(), &mut key_buf);
+                assert_eq!(
+                    request(Request::Store(plain), consumed),
+                    long,
+                    "{}",
+                    whole.escape_ascii()
+                );
             }
         }
         assert!(plain_set(lines[0]).is_some() && plain_set(lines[1]).is_some());
         assert!(plain_set(lines[9]).is_some());
         assert!(plain_set(lines[2]).is_none() && plain_set(lines[4]).is_none());
-        assert_eq!(plain_set(&[b" ", &[b'k'; 251][..], b" 0 0 1"].concat()), None);
+        assert!(plain_set(lines[8]).is_none() && plain_set(b"set k 0 0 1").is_none());
+        assert_eq!(plain_set(&[b"set ", &[b'k'; 251][..], b" 0 0 1\r\n"].concat()), None);
     }
 }

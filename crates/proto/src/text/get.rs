@@ -1,7 +1,8 @@
 //! The lines of get, gets, gat and gats, which may be of any length and so are read key by key.
 
-use memchr::{memchr, memchr2};
+use memchr::memchr;
 
+use super::first_word;
 use crate::{Error, KEY_BYTES_MAX};
 
 /// A retrieval line whose command words have been consumed; its keys are still in the input.
@@ -69,6 +70,16 @@ impl GetLine {
         Self { exptime: None, with_cas: false, state: State::SomeKey }
     }
 
+    /// Takes a key that the caller has found by other means, between spaces. False: the line is refused, and so is its key.
+    #[inline]
+    pub fn take_key(&mut self) -> bool {
+        if matches!(self.state, State::Refused(_)) {
+            return false;
+        }
+        self.state = State::SomeKey;
+        true
+    }
+
     /// A line that is refused for its exptime: all its keys are skipped.
     pub(super) const fn refused(error: Error, with_cas: bool) -> Self {
         Self { exptime: None, with_cas, state: State::Refused(error) }
@@ -88,15 +99,8 @@ impl GetLine {
             _ => {}
         }
         let window = word.get(..SCAN_BYTES).unwrap_or(word);
-        let key = match memchr2(b' ', b'\n', window) {
-            Some(end) => {
-                let (key, rest) = word.split_at_checked(end).unwrap_or_default();
-                if rest.first() == Some(&b'\n') {
-                    key.strip_suffix(b"\r").unwrap_or(key)
-                } else {
-                    key
-                }
-            }
+        let key = match first_word(window) {
+            Some(key) => key,
             // The byte after the longest key may be the `\r` of the line's end.
             None if word.len() <= KEY_BYTES_MAX => {
                 return KeyToken::Incomplete { consumed: spaces };

@@ -13,8 +13,9 @@ pub(crate) mod classic;
 mod get;
 mod words;
 
+pub use classic::plain_set;
 pub use get::{GetLine, KeyToken};
-pub use words::Words;
+pub use words::{Words, first_word};
 
 use crate::{Error, KeyBuf, StoreMode, meta};
 
@@ -174,6 +175,9 @@ pub fn parse<'b>(input: &'b [u8], key_buf: &'b mut KeyBuf) -> Parsed<'b> {
         && let Some(parsed) = classic::retrieval(input)
     {
         return parsed;
+    }
+    if let Some((store, consumed)) = plain_set(input) {
+        return classic::request(Request::Store(store), consumed);
     }
     let window = input.get(..=LINE_BYTES_MAX).unwrap_or(input);
     let Some(newline) = memchr::memchr(b'\n', window) else {

@@ -44,3 +44,60 @@ impl<'b> Iterator for Words<'b> {
         Some(word)
     }
 }
+
+/// The word that `text` begins with (empty, if it begins with a space or a line end). `None`: its end is not there.
+///
+/// A space, `\n` or `\r\n` ends a word; any other byte belongs to it, a `\r` by itself included.
+#[inline]
+#[must_use]
+pub fn first_word(text: &[u8]) -> Option<&[u8]> {
+    let mut at = 0;
+    while let Some(bytes) = text.get(at..).and_then(|rest| rest.first_chunk()) {
+        let blank = blanks(u64::from_le_bytes(*bytes));
+        if blank != 0 {
+            at += blank.trailing_zeros() as usize / 8;
+            break;
+        }
+        at += size_of::<u64>();
+    }
+    loop {
+        match text.get(at..)? {
+            [b' ' | b'\n', ..] | [b'\r', b'\n', ..] => return text.get(..at),
+            [] => return None,
+            [_, ..] => at += 1,
+        }
+    }
+}
+
+/// The lowest byte that is a space or a control character has its top bit set in the answer; zero if there is none.
+#[inline]
+const fn blanks(bytes: u64) -> u64 {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    // A borrow passes only from a byte that is one itself, so the lowest is right.
+    bytes.wrapping_sub(EACH * (b' ' as u64 + 1)) & !bytes & (EACH * 0x80)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against the definition, with the end at every place of a word.
+    #[test]
+    fn a_word_ends_at_a_space_or_a_line_end() {
+        for len in 0..40 {
+            for end in [&b" x"[..], b"\n", b"\r\n", b"\r\nget a\r\n", b"  "] {
+                for inner in [b'k', b'\t', b'\r', 0, 0x80, 0xff, b'!'] {
+                    let mut text = vec![b'k'; len];
+                    // Not last, where a `\r` would belong to the line's end.
+                    let but_last = text.get_mut(..len.saturating_sub(1)).unwrap_or_default();
+                    but_last.iter_mut().step_by(7).for_each(|byte| *byte = inner);
+                    let word = text.clone();
+                    text.extend_from_slice(end);
+                    assert_eq!(first_word(&text), Some(&word[..]), "{}", text.escape_ascii());
+                    assert_eq!(first_word(&word), None);
+                }
+            }
+        }
+        assert_eq!(first_word(b"k\r"), None);
+    }
+}

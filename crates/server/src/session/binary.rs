@@ -11,7 +11,6 @@ use proto::binary::reply;
 use proto::binary::{self, Command, Header, Parsed, Request, Status, Then};
 
 use super::Worker;
-use super::batch::Following;
 use super::by_udp;
 use super::state::{Session, State, Step};
 use super::text::{binary_store, direction_of, mode_of};
@@ -53,36 +52,34 @@ impl Worker {
             return Step::Next;
         }
         if let Some((key, value_len)) = binary_store(&request.command) {
-            let rest = rest.get(value_len as usize..).unwrap_or_default();
-            let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+            let key = self.batch.key(&self.engine, key);
             let job = self.binary_job(session.peer.fd, key, &request, value_len);
             if let Some(finished) = self.take_value(session, &job, head, input, output) {
                 self.answer_binary_store(&request, &job, finished, output.buf());
             }
             return Step::Next;
         }
-        self.binary_command(session, &request, rest, output)
+        self.binary_command(session, &request, output)
     }
 
     fn binary_command(
         &mut self,
         session: &mut Session,
         request: &Request<'_>,
-        rest: &[u8],
         output: &mut Output<'_>,
     ) -> Step {
         let header = &request.header;
         match request.command {
             Command::Get { key, with_key, exptime } => {
-                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                let key = self.batch.key(&self.engine, key);
                 self.binary_get(session, request, key, with_key, exptime, output);
             }
             Command::Delete { key } => {
-                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                let key = self.batch.key(&self.engine, key);
                 self.binary_delete(session, request, key, output.buf());
             }
             Command::Arithmetic { key, decrement, delta, initial, exptime } => {
-                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                let key = self.batch.key(&self.engine, key);
                 let vivify = exptime.map(|exptime| Vivify {
                     initial,
                     deadline: self.engine.deadline(i64::from(exptime)),
@@ -99,7 +96,7 @@ impl Worker {
                 self.binary_arithmetic(request, key, &how, output.buf());
             }
             Command::Touch { key, exptime } => {
-                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                let key = self.batch.key(&self.engine, key);
                 match self.engine.touch(key, self.engine.deadline(i64::from(exptime))) {
                     Ok(found) => {
                         reply::write_touched(output.buf(), header, found.flags, found.cas);

@@ -13,7 +13,6 @@ use proto::{StoreMode, number};
 use store::{Liveness, Pin};
 
 use super::Worker;
-use super::batch::Following;
 use super::retrieve::OUT_OF_MEMORY_SENDING;
 use super::state::{Session, Step};
 use super::text::{direction_of, mode_of};
@@ -31,26 +30,24 @@ impl Worker {
         output: &mut Output<'_>,
     ) -> Step {
         self.engine.count(Counter::CmdMeta);
-        let rest = input.bytes();
         match request.command {
             Command::Get => {
-                let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+                let key = self.batch.key(&self.engine, request.key);
                 self.meta_get(session, request, key, output);
             }
             Command::Set { mode, len } => {
-                let rest = rest.get(len as usize + 2..).unwrap_or_default();
-                let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+                let key = self.batch.key(&self.engine, request.key);
                 let job = self.meta_job(session.peer.fd, key, request, mode, len);
                 if let Some(finished) = self.take_value(session, &job, head, input, output) {
                     self.answer_meta_store(request, &job, finished, output.buf());
                 }
             }
             Command::Delete => {
-                let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+                let key = self.batch.key(&self.engine, request.key);
                 self.meta_delete(session, request, key, output.buf());
             }
             Command::Arithmetic { decrement } => {
-                let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+                let key = self.batch.key(&self.engine, request.key);
                 self.meta_arithmetic(request, key, decrement, output.buf());
             }
             Command::Debug => self.meta_debug(request, output.buf()),

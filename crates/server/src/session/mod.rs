@@ -20,6 +20,7 @@ mod by_udp;
 mod inflight;
 mod meta;
 mod retrieve;
+mod scan;
 mod shared;
 pub(crate) mod state;
 #[cfg(test)]
@@ -107,6 +108,7 @@ impl Worker {
                         return Flow::CloseNow;
                     };
                     session.wire = Some(wire);
+                    self.batch.arrive(&self.engine, input.bytes());
                     match wire {
                         Wire::Text => self.text(session, input, output, &mut key_buf),
                         Wire::Binary => self.binary(session, input, output),

@@ -6,7 +6,6 @@ use proto::reply;
 use proto::text::{GetLine, KeyToken};
 
 use super::Worker;
-use super::batch::{Following, LoneGet};
 use super::state::{Session, State, Step};
 use super::value_out::{LINE_END, Outgoing, outgoing};
 use crate::admin::prefix::Kind;
@@ -27,31 +26,31 @@ impl Worker {
         let deadline = line.exptime.map(|exptime| self.engine.deadline(exptime));
         for _ in 0..KEYS_PER_REQUEST {
             let bytes = input.bytes();
-            let (answer, consumed) = match line.next_key(bytes) {
-                KeyToken::Key { key, consumed } => {
-                    let rest = bytes.get(consumed..).unwrap_or_default();
-                    let key = self.batch.key(&self.engine, key, rest, Following::Keys);
-                    input.consume(consumed);
-                    if !self.get_key(session, key, line, deadline, output) {
-                        return Step::Next;
+            let seen = self.batch.next_key(&self.engine, bytes).filter(|_| line.take_key());
+            let (key, consumed) = match seen {
+                Some(seen) => seen,
+                None => match line.next_key(bytes) {
+                    KeyToken::Key { key, consumed } => (self.engine.key(key), consumed),
+                    KeyToken::Incomplete { consumed } => {
+                        input.consume(consumed);
+                        session.state = State::Getting(line);
+                        return Step::Stop(Flow::NeedInput);
                     }
-                    if output.is_full() || output.buf().len() > session.reply_bytes_max {
-                        break;
+                    KeyToken::End { consumed } => {
+                        return end_line(session, reply::END, consumed, input, output);
                     }
-                    continue;
-                }
-                KeyToken::Incomplete { consumed } => {
-                    input.consume(consumed);
-                    session.state = State::Getting(line);
-                    return Step::Stop(Flow::NeedInput);
-                }
-                KeyToken::End { consumed } => (reply::END, consumed),
-                KeyToken::Bad { error, consumed } => (error.line(), consumed),
+                    KeyToken::Bad { error, consumed } => {
+                        return end_line(session, error.line(), consumed, input, output);
+                    }
+                },
             };
             input.consume(consumed);
-            output.buf().extend_from_slice(answer);
-            session.state = State::Commands;
-            return Step::Next;
+            if !self.get_key(session, key, line, deadline, output) {
+                return Step::Next;
+            }
+            if output.is_full() || output.buf().len() > session.reply_bytes_max {
+                break;
+            }
         }
         session.state = State::Getting(line);
         Step::Next
@@ -62,15 +61,17 @@ impl Worker {
     pub(crate) fn lone_get(
         &mut self,
         session: &mut Session,
-        get: LoneGet<'_>,
+        key: Key<'_>,
+        key_end: usize,
+        len: usize,
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Step {
-        if self.get_key(session, get.key, GetLine::after_key(), None, output) {
+        if self.get_key(session, key, GetLine::after_key(), None, output) {
             output.buf().extend_from_slice(reply::END);
-            input.consume(get.len);
+            input.consume(len);
         } else {
-            input.consume(get.key_end);
+            input.consume(key_end);
         }
         Step::Next
     }
@@ -119,6 +120,20 @@ impl Worker {
             }
         }
     }
+}
+
+/// The retrieval line is over.
+fn end_line(
+    session: &mut Session,
+    answer: &[u8],
+    consumed: usize,
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    input.consume(consumed);
+    output.buf().extend_from_slice(answer);
+    session.state = State::Commands;
+    Step::Next
 }
 
 /// Room for all of a VALUE line but its key: words, flags, length, cas unique, line ends.

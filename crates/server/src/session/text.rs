@@ -2,13 +2,15 @@
 
 use std::os::fd::RawFd;
 
-use engine::{Arithmetic, Condition, Counted, Delete, Deleted, Direction, Mode, NewValue, Verdict};
+use engine::{
+    Arithmetic, Condition, Counted, Delete, Deleted, Direction, Key, Mode, NewValue, Verdict,
+};
 use net::{Flow, Input, Output};
 use proto::text::{self, Parsed, Request};
 use proto::{KeyBuf, StoreMode, Wire, binary, reply};
 
 use super::Worker;
-use super::batch::Following;
+use super::batch::Plain;
 use super::by_udp;
 use super::state::{Session, State, Step};
 use super::value_in::{Finished, Job};
@@ -25,8 +27,15 @@ impl Worker {
         key_buf: &mut KeyBuf,
     ) -> Step {
         let bytes = input.bytes();
-        if let Some(get) = self.batch.lone_get(bytes) {
-            return self.lone_get(session, get, input, output);
+        match self.batch.plain(bytes) {
+            Some(Plain::Get { key, key_end, len }) => {
+                return self.lone_get(session, key, key_end, len, input, output);
+            }
+            Some(Plain::Set { key, store, head }) if !session.is_datagram() => {
+                input.consume(head);
+                return self.text_store(session, key, &store, &bytes[..head], input, output);
+            }
+            _ => {}
         }
         let (request, consumed) = match text::parse(bytes, key_buf) {
             Parsed::Request { request, consumed } => (request, consumed),
@@ -55,15 +64,18 @@ impl Worker {
             Request::Meta(request) => {
                 return self.meta(session, &request, head, input, output);
             }
-            Request::Store(store) => return self.text_store(session, &store, head, input, output),
+            Request::Store(store) => {
+                let key = self.batch.key(&self.engine, store.key);
+                return self.text_store(session, key, &store, head, input, output);
+            }
             Request::Quit => return Step::Stop(Flow::Close),
             Request::Admin(admin) => return self.admin(session, &admin, output),
-            Request::Arithmetic(request) => self.text_arithmetic(&request, rest, output),
+            Request::Arithmetic(request) => self.text_arithmetic(&request, output),
             Request::Delete { key, noreply } => {
-                self.text_delete(session, key, noreply, rest, output);
+                self.text_delete(session, key, noreply, output);
             }
             Request::Touch { key, exptime, noreply } => {
-                let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+                let key = self.batch.key(&self.engine, key);
                 let touched = self.engine.touch(key, self.engine.deadline(exptime));
                 let answer = if touched.is_ok() { reply::TOUCHED } else { reply::NOT_FOUND };
                 answer_unless(noreply, output, answer);
@@ -83,14 +95,12 @@ impl Worker {
     fn text_store(
         &mut self,
         session: &mut Session,
+        key: Key<'_>,
         store: &text::Store<'_>,
         head: &[u8],
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Step {
-        let data_bytes = store.len as usize + 2;
-        let rest = input.bytes().get(data_bytes..).unwrap_or_default();
-        let key = self.batch.key(&self.engine, store.key, rest, Following::Requests);
         let job = self.text_job(session.peer.fd, key, store);
         if let Some(finished) = self.take_value(session, &job, head, input, output) {
             self.answer_text_store(store, &job, finished, output.buf());
@@ -98,7 +108,7 @@ impl Worker {
         Step::Next
     }
 
-    fn text_job<'k>(&self, fd: RawFd, key: engine::Key<'k>, store: &text::Store<'_>) -> Job<'k> {
+    fn text_job<'k>(&self, fd: RawFd, key: Key<'k>, store: &text::Store<'_>) -> Job<'k> {
         let condition = Condition { compare: store.cas, ..Condition::of(mode_of(store.mode)) };
         Job {
             key,
@@ -152,13 +162,8 @@ impl Worker {
         }
     }
 
-    fn text_arithmetic(
-        &mut self,
-        request: &text::Arithmetic<'_>,
-        rest: &[u8],
-        output: &mut Output<'_>,
-    ) {
-        let key = self.batch.key(&self.engine, request.key, rest, Following::Requests);
+    fn text_arithmetic(&mut self, request: &text::Arithmetic<'_>, output: &mut Output<'_>) {
+        let key = self.batch.key(&self.engine, request.key);
         let how = Arithmetic {
             direction: direction_of(request.decrement),
             delta: request.delta,
@@ -186,10 +191,9 @@ impl Worker {
         session: &Session,
         key: &[u8],
         noreply: bool,
-        rest: &[u8],
         output: &mut Output<'_>,
     ) {
-        let key = self.batch.key(&self.engine, key, rest, Following::Requests);
+        let key = self.batch.key(&self.engine, key);
         let deleted = self.engine.delete(key, &Delete::default());
         let is_done = matches!(deleted, Deleted::Done { .. });
         if let Deleted::Done { class, .. } = deleted

@@ -83,6 +83,13 @@ impl Bucket {
         None
     }
 
+    /// Whether the slot holds exactly this item.
+    #[inline]
+    pub(super) fn holds(&self, slot: usize, reference: u32) -> bool {
+        // Acquire: as in `find`.
+        self.slots[slot].load(Ordering::Acquire) == reference
+    }
+
     /// The index of the overflow bucket that follows.
     #[inline]
     pub(super) fn link(&self) -> Option<usize> {

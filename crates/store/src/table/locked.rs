@@ -1,7 +1,7 @@
 //! What a writer may do: everything here runs under the lock of the hash's stripe.
 
 use super::bucket::{Bucket, LAST};
-use super::{Stripe, Table, tag_of};
+use super::{Spot, Stripe, Table, tag_of};
 use crate::sync::{MutexGuard, Ordering};
 
 /// A hash whose stripe the holder has locked. Its bucket is not split, and its items do not change,
@@ -56,6 +56,24 @@ impl<'t> Locked<'t> {
             }
             (bucket, in_overflow) = (self.table.overflow.at(bucket.link()?), true);
         }
+    }
+
+    /// As [`find`](Self::find), beginning where the item was seen before.
+    #[inline]
+    pub(crate) fn find_from(
+        &self,
+        spot: Spot,
+        mut matches: impl FnMut(u32) -> bool,
+    ) -> Option<SlotRef<'_>> {
+        let Spot { bucket, slot, reference } = spot;
+        if reference != 0
+            && std::ptr::eq(self.home, &raw const self.table.buckets[bucket as usize])
+            && self.home.holds(slot, reference)
+            && matches(reference)
+        {
+            return Some(SlotRef { bucket: self.home, slot, in_overflow: false, reference });
+        }
+        self.find(matches)
     }
 
     /// The slot that holds exactly this reference.

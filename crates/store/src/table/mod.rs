@@ -123,6 +123,23 @@ struct Stripe {
     uncounted: AtomicI32,
 }
 
+/// A slot in which a reference was seen: a hint, from which a lookup can begin. The default is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spot {
+    bucket: u32,
+    slot: usize,
+    /// Zero: nothing was seen.
+    reference: u32,
+}
+
+impl Spot {
+    /// What was seen there.
+    #[inline]
+    pub(crate) fn reference(self) -> Option<u32> {
+        (self.reference != 0).then_some(self.reference)
+    }
+}
+
 /// The tag of a hash.
 #[inline]
 fn tag_of(hash: u64) -> u8 {
@@ -200,9 +217,27 @@ impl Table {
         prefetch(&self.buckets[self.directory(Ordering::Relaxed).bucket_of(hash)]);
     }
 
+    /// The first slot at which a lookup of this hash would look, if that is in the hash's own bucket. Whether the item there
+    /// has the key is not known.
+    #[inline]
+    pub(crate) fn spot(&self, hash: u64) -> Spot {
+        let home = self.directory(Ordering::Acquire).bucket_of(hash);
+        match (u32::try_from(home), self.buckets[home].find(tag_of(hash), &mut |_| true)) {
+            (Ok(bucket), Some((slot, reference))) => Spot { bucket, slot, reference },
+            _ => Spot::default(),
+        }
+    }
+
+    /// The reference in `spot`, if it is still there: a hit needs no other check, wherever the hash belongs by now.
+    #[inline]
+    pub(crate) fn at(&self, spot: Spot) -> Option<u32> {
+        let is_there = spot.reference != 0
+            && self.buckets[spot.bucket as usize].holds(spot.slot, spot.reference);
+        is_there.then_some(spot.reference)
+    }
+
     /// Calls `f` for each reference that a lookup of this hash would have to look at, unchecked: a
     /// hint for prefetching.
-    #[inline]
     pub(crate) fn candidates(&self, hash: u64, mut f: impl FnMut(u32)) {
         let home = &self.buckets[self.directory(Ordering::Acquire).bucket_of(hash)];
         self.scan(home, tag_of(hash), &mut |reference| {
