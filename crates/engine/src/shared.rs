@@ -1,6 +1,5 @@
 //! What all workers share: the store, the settings, a pending flush, the register of counters.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use store::Store;
@@ -28,8 +27,6 @@ pub struct FlushNotAllowed;
 pub struct Shared {
     store: Arc<Store>,
     settings: Settings,
-    /// Second since start at which everything dies; 0 when no flush is pending.
-    flush_at_secs: AtomicU32,
     stats: Mutex<Register>,
 }
 
@@ -52,7 +49,6 @@ impl Shared {
         Arc::new(Self {
             store,
             settings,
-            flush_at_secs: AtomicU32::new(0),
             stats: Mutex::new(Register { workers: Vec::new(), baseline: Totals::zero() }),
         })
     }
@@ -105,20 +101,8 @@ impl Shared {
         }
         let at_secs = deadline_of(exptime, now_secs, self.settings.started_at_unix);
         let is_now = at_secs <= now_secs;
-        self.flush_at_secs.store(if is_now { 0 } else { at_secs }, Ordering::Relaxed);
+        self.store.schedule_flush(if is_now { 0 } else { at_secs });
         Ok(is_now)
-    }
-
-    /// Whether a pending flush has come due and is the caller's to do. Asked by every worker once a turn; one is told so.
-    #[inline]
-    pub(crate) fn takes_flush(&self, now_secs: u32) -> bool {
-        let at_secs = self.flush_at_secs.load(Ordering::Relaxed);
-        at_secs != 0
-            && at_secs <= now_secs
-            && self
-                .flush_at_secs
-                .compare_exchange(at_secs, 0, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
     }
 }
 

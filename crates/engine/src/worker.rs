@@ -44,8 +44,8 @@ impl Worker {
     /// Start of a turn: sets this thread's clock, in seconds since start, and does a flush that has come due.
     pub fn begin_turn(&self, now_secs: u32) {
         self.participant.begin_turn(now_secs);
-        if self.shared.takes_flush(now_secs) {
-            self.participant.flush();
+        if self.shared.store().claim_flush(now_secs) {
+            self.participant.flush_scheduled();
         }
     }
 

@@ -17,7 +17,6 @@
 
 use crate::region::Region;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use std::io;
 
 pub(crate) use crate::blocks::ChunkRef;
 
@@ -47,7 +46,7 @@ pub(crate) const CHUNK_BYTES_MAX: usize = 16 << 10;
 pub(crate) const PIECE_BYTES: usize = CHUNK_BYTES_MAX - HEADER;
 
 /// Bytes behind the last page: more than a header, a chain descriptor and a key.
-const SLACK_BYTES: usize = 4096;
+pub(crate) const SLACK_BYTES: usize = 4096;
 
 const _: () = assert!(HEADER == 24);
 
@@ -137,24 +136,21 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Reserves `pages` pages of `page_bytes`; `unit` is the granule of references.
-    ///
-    /// # Errors
-    ///
-    /// The system's refusal.
-    pub(crate) fn reserve(pages: usize, page_bytes: usize, unit: usize) -> io::Result<Self> {
+    /// Pages of `page_bytes` and some slack in `words`; `unit` is the granule of references.
+    pub(crate) fn new(words: Region<AtomicU64>, page_bytes: usize, unit: usize) -> Self {
         debug_assert!(page_bytes.is_power_of_two() && unit.is_power_of_two() && unit >= 8);
-        // The slack lets a header and a key be looked at wherever a reference points, even one that is out of date.
-        let words = Region::reserve((pages * page_bytes + SLACK_BYTES) / size_of::<AtomicU64>())?;
-        Ok(Self {
-            words,
-            unit_shift: unit.trailing_zeros(),
-            page_shift: page_bytes.trailing_zeros(),
-        })
+        Self { words, unit_shift: unit.trailing_zeros(), page_shift: page_bytes.trailing_zeros() }
     }
 
     pub(crate) fn prefer_huge_pages(&self) {
         self.words.prefer_huge_pages();
+    }
+
+    /// To be called before a page is used for the first time, or after `release_page`; `false` if there is no room for it.
+    #[must_use]
+    pub(crate) fn commit_page(&self, page: usize) -> bool {
+        let words = 1 << (self.page_shift - 3);
+        self.words.commit(page * words, words)
     }
 
     /// Gives a page's memory back to the system. Its chunks are no one's.

@@ -37,6 +37,8 @@ use std::collections::VecDeque;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(not(any(loom, miri)))]
+mod record;
 
 /// Most bags of one list.
 #[cfg(not(loom))]

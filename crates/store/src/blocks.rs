@@ -18,7 +18,9 @@
 use crate::budget::Budget;
 use crate::region::Region;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use std::io;
+
+#[cfg(not(any(loom, miri)))]
+mod record;
 
 /// A chunk's name: offset in the arena's granules plus one. Zero is no chunk.
 pub(crate) type ChunkRef = u32;
@@ -57,14 +59,15 @@ struct FreeBlocks {
 }
 
 impl Blocks {
-    pub(crate) fn reserve(words: usize) -> io::Result<Self> {
-        let limit = u32::try_from(words / WORDS as usize).unwrap_or(u32::MAX / WORDS);
-        Ok(Self {
-            words: Region::reserve(words)?,
+    /// Blocks in `words`, none in use.
+    pub(crate) fn new(words: Region<AtomicU32>) -> Self {
+        let limit = u32::try_from(words.len() / WORDS as usize).unwrap_or(u32::MAX / WORDS);
+        Self {
+            words,
             free: Mutex::new(FreeBlocks { head: 0, untouched: 1, limit }),
             in_use: AtomicU64::new(0),
             charged: AtomicU64::new(0),
-        })
+        }
     }
 
     /// A fresh block for `bag`, all slots empty; `None` when the reservation is used up.
@@ -74,6 +77,11 @@ impl Blocks {
             0 if free.untouched >= free.limit => return None,
             0 => {
                 if free.untouched % BLOCKS_PER_CHARGE == 1 {
+                    let ahead = BLOCKS_PER_CHARGE.min(free.limit - free.untouched);
+                    let words = |blocks: u32| (blocks * WORDS) as usize;
+                    if !self.words.commit(words(free.untouched), words(ahead)) {
+                        return None;
+                    }
                     let bytes = u64::from(BLOCKS_PER_CHARGE) * BLOCK_BYTES;
                     budget.charge(bytes);
                     self.charged.fetch_add(bytes, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! How a store is built, and the sizes that follow from the memory limit.
 
+use crate::table::Shape as TableShape;
 use thiserror::Error;
 
 /// Which item a store gives up when it needs memory. A policy acts at three moments: an item is
@@ -62,6 +63,10 @@ impl Default for Config {
 /// Why a store could not be built.
 #[derive(Debug, Error)]
 pub enum StoreError {
+    /// The memory file must not or cannot be used.
+    #[cfg(not(miri))]
+    #[error("{0}")]
+    File(#[from] crate::file::FileError),
     /// The system refused the address space.
     #[error("cannot reserve memory: {0}")]
     Memory(#[from] std::io::Error),
@@ -81,8 +86,8 @@ pub(crate) struct Layout {
     pub unit: usize,
     /// Words reserved for bag blocks.
     pub block_words: usize,
-    /// Buckets reserved for the table.
-    pub buckets_max: usize,
+    /// How large the table is and may become.
+    pub table: TableShape,
 }
 
 const MIB: u64 = 1 << 20;
@@ -109,13 +114,19 @@ impl Layout {
         }
         let reserve = (limit * 4).min(unit * REFERENCES_MAX) / page_bytes * page_bytes;
         let word = |bytes: u64| usize::try_from(bytes).map_err(|_| StoreError::Config(TOO_LARGE));
+        let buckets_max = word((reserve / 32 / 8).next_power_of_two().max(1 << 12))?;
         Ok(Self {
             page_bytes: word(page_bytes)?,
             pages_max: word(reserve / page_bytes)?,
             unit: word(unit)?,
             // 32-byte items at the least, four bytes each, as much again for holes.
             block_words: word((reserve / 16).clamp(1 << 16, u64::from(u32::MAX) / 2))?,
-            buckets_max: word((reserve / 32 / 8).next_power_of_two().max(1 << 12))?,
+            table: TableShape {
+                buckets: config.stripes.max(1 << 10),
+                buckets_max: buckets_max.max(config.stripes),
+                overflow_max: (buckets_max / 4).max(1 << 12),
+                stripes: config.stripes,
+            },
         })
     }
 }

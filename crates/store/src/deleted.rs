@@ -26,6 +26,9 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+#[cfg(not(miri))]
+mod record;
+
 /// Deleted items may hold this part of the memory limit.
 const SHARE: u64 = 16;
 /// One place in the queue for so many bytes of it, at the most.

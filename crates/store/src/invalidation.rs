@@ -32,6 +32,9 @@ use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 /// Births that an item's shape can tell apart.
 const GENERATIONS: u64 = 8;
 
+/// Numbers that all of it is: eight records of two, and three counts.
+pub(crate) const WORDS: usize = 8 * 2 + 3;
+
 /// The count of invalidations, and the last eight.
 #[derive(Debug)]
 pub(crate) struct Invalidations {
@@ -53,14 +56,37 @@ struct Record {
 }
 
 impl Invalidations {
+    #[cfg(test)]
     pub(crate) fn new() -> Self {
-        let record = || Record { len: AtomicU64::new(0), hash: AtomicU64::new(0) };
+        Self::of([0; WORDS])
+    }
+
+    /// All of it as numbers, the count last. Under the lock.
+    pub(crate) fn words(&self) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        for (pair, record) in words.chunks_exact_mut(2).zip(&self.records) {
+            pair[0] = record.len.load(Ordering::Relaxed);
+            pair[1] = record.hash.load(Ordering::Relaxed);
+        }
+        words[WORDS - 3] = self.prefixes();
+        words[WORDS - 2] = self.purged.load(Ordering::Relaxed);
+        words[WORDS - 1] = self.count();
+        words
+    }
+
+    /// What these numbers were made of.
+    pub(crate) fn of(words: [u64; WORDS]) -> Self {
+        let [.., prefixes, purged, count] = words;
+        let record = |at: usize| Record {
+            len: AtomicU64::new(words[2 * at]),
+            hash: AtomicU64::new(words[2 * at + 1]),
+        };
         Self {
-            count: AtomicU64::new(0),
-            purged: AtomicU64::new(0),
+            count: AtomicU64::new(count),
+            purged: AtomicU64::new(purged.min(count)),
             lock: Mutex::new(()),
-            records: std::array::from_fn(|_| record()),
-            prefixes: AtomicU64::new(0),
+            records: std::array::from_fn(record),
+            prefixes: AtomicU64::new(prefixes),
         }
     }
 

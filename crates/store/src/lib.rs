@@ -24,12 +24,18 @@ mod cleaner;
 #[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
+mod control;
+#[cfg(not(loom))]
 mod deleted;
 #[cfg(not(loom))]
 mod draft;
+#[cfg(not(any(loom, miri)))]
+mod file;
 mod invalidation;
 #[cfg(not(loom))]
 mod item;
+#[cfg(not(loom))]
+mod memory;
 #[cfg(not(loom))]
 mod pages;
 #[cfg(not(loom))]
@@ -62,4 +68,9 @@ pub use {
     table::Spot,
     transient::TRANSIENT_SECS_MAX,
     walk::WalkCursor,
+};
+#[cfg(not(any(loom, miri)))]
+pub use {
+    file::{FileError, Found, MemoryFile, TimeNote},
+    store::{CloseError, Opened},
 };

@@ -50,7 +50,7 @@ impl Local {
         let patience = if self.store.evict { PATIENCE } else { 2 };
         let (mut round, mut fruitless) = (0, 0);
         while round < ROUNDS && fruitless <= patience {
-            if slabs.add_page(&self.store.budget, &self.store.qsbr, class)
+            if slabs.add_page(arena, &self.store.budget, &self.store.qsbr, class)
                 && let Some(chunk) = slabs.take(arena, class)
             {
                 return Some(chunk);
@@ -104,7 +104,7 @@ impl Local {
             if let Some(chunk) = slabs.take(arena, class) {
                 return Some(chunk);
             }
-            if slabs.add_page(&self.store.budget, &self.store.qsbr, class) {
+            if slabs.add_page(arena, &self.store.budget, &self.store.qsbr, class) {
                 return slabs.take(arena, class);
             }
         }

@@ -175,7 +175,7 @@ impl Local {
     /// Takes the store's tick into the mark that touches leave.
     #[inline]
     pub(crate) fn refresh(&self) {
-        let tick = self.store.tick.load(Ordering::Relaxed);
+        let tick = self.store.control().tick.load(Ordering::Relaxed);
         self.recency.set(tick << 16 | self.now_secs.get() & 0xffff);
     }
 
@@ -319,7 +319,7 @@ impl Local {
     pub(crate) fn next_cas(&self, old: u64) -> u64 {
         let (mut next, mut end) = self.cas.get();
         if next == end || next <= old {
-            next = self.store.cas.fetch_add(CAS_BLOCK, Ordering::Relaxed);
+            next = self.store.control().cas.fetch_add(CAS_BLOCK, Ordering::Relaxed);
             end = next + CAS_BLOCK;
         }
         self.cas.set((next + 1, end));

@@ -126,7 +126,7 @@ impl Local {
     /// Closes the newest bag of a list and opens another.
     pub(crate) fn open_bag(&self, list: &BagList, order: &mut Order) -> bool {
         let store = &self.store;
-        let opened = list.open(order, &store.tick, &store.qsbr, self.now_secs());
+        let opened = list.open(order, &store.control().tick, &store.qsbr, self.now_secs());
         if opened {
             self.refresh();
             self.count(list.id(), Count::BagsOpened, 1);

@@ -101,6 +101,12 @@ impl Qsbr {
         }
     }
 
+    /// Whether no thread is registered.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.taken.lock().contains(&true)
+    }
+
     /// Takes a slot for the calling thread, offline. `None` when all are taken.
     pub(crate) fn register(&self) -> Option<usize> {
         let mut taken = self.taken.lock();

@@ -4,6 +4,10 @@
 //! start, so it never moves and an index into it stays valid for the life of the store; the kernel gives it
 //! memory page by page as it is first touched. What is given back (`release`) reads as zero afterwards.
 //!
+//! A region is anonymous memory, or a part of a file that outlives the process (`in_file`). Room in the file is asked
+//! for before it is touched (`commit`): a store into a mapping whose file system is full would end the process. The file
+//! is locked by its opener and no one else's to write, so that its bytes are memory like any other.
+//!
 //! Under loom a region is an ordinary vector, because loom's atomics are not plain memory; under Miri, which knows no
 //! system calls, it is zeroed memory of the heap.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
@@ -25,11 +29,17 @@ unsafe impl Zeroed for crate::sync::AtomicU32 {}
 unsafe impl Zeroed for crate::sync::AtomicU64 {}
 // SAFETY: made of atomic integers alone.
 unsafe impl Zeroed for crate::table::Bucket {}
+// SAFETY: made of atomic integers and padding alone.
+#[cfg(not(loom))]
+unsafe impl Zeroed for crate::control::Control {}
 
 /// The system's part: address space, and the memory under it.
 #[cfg(not(any(loom, miri)))]
 mod system {
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+    use std::fs::File;
     use std::io;
 
     /// Reserves `bytes` of zeros at an address of the system's choice.
@@ -45,14 +55,38 @@ mod system {
         Ok(base.cast())
     }
 
+    /// Maps `bytes` of the file from `offset` on, a multiple of the system's page.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal.
+    pub(super) fn map(file: &File, offset: u64, bytes: usize) -> io::Result<*mut u8> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the file's bytes are ours alone (see the header).
+        let base = unsafe {
+            mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset)?
+        };
+        Ok(base.cast())
+    }
+
+    /// Makes sure that the file system has room for the range; `false` if it is full.
+    pub(super) fn commit(file: &File, offset: u64, bytes: u64) -> bool {
+        // A file system that cannot say so in advance is taken at its word.
+        match fallocate(file, FallocateFlags::empty(), offset, bytes) {
+            Err(error) => error == Errno::OPNOTSUPP,
+            Ok(()) => true,
+        }
+    }
+
     /// Makes the range read as zero and hold no memory.
     ///
     /// # Safety
     ///
-    /// The range lies within what `reserve` gave, and no one's values are in it.
-    pub(super) unsafe fn release(from: *mut u8, bytes: usize) {
+    /// The range lies within what `reserve` or `map` gave, and no one's values are in it.
+    pub(super) unsafe fn release(from: *mut u8, bytes: usize, is_file: bool) {
+        let advice = if is_file { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
         // SAFETY: by the caller, inside our own mapping; a refusal leaves the values there.
-        let _ = unsafe { madvise(from.cast(), bytes, Advice::LinuxDontNeed) };
+        let _ = unsafe { madvise(from.cast(), bytes, advice) };
     }
 
     /// Asks for huge pages under the range.
@@ -80,6 +114,7 @@ mod system {
 #[cfg(miri)]
 mod system {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::fs::File;
     use std::io;
 
     const ALIGNMENT: usize = 4096;
@@ -94,10 +129,18 @@ mod system {
         Ok(unsafe { alloc_zeroed(layout(bytes)?) })
     }
 
+    pub(super) fn map(_file: &File, _offset: u64, _bytes: usize) -> io::Result<*mut u8> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+
+    pub(super) fn commit(_file: &File, _offset: u64, _bytes: u64) -> bool {
+        true
+    }
+
     /// # Safety
     ///
     /// The range lies within what `reserve` gave, and no one's values are in it.
-    pub(super) unsafe fn release(from: *mut u8, bytes: usize) {
+    pub(super) unsafe fn release(from: *mut u8, bytes: usize, _is_file: bool) {
         // SAFETY: by the caller. Plain writes: whoever reads there meanwhile, even a header, is reported.
         unsafe { std::ptr::write_bytes(from, 0, bytes) };
     }
@@ -121,14 +164,18 @@ mod system {
 #[cfg(not(loom))]
 mod mapped {
     use super::{Zeroed, io, system};
+    use std::fs::File;
     use std::marker::PhantomData;
     use std::ptr::NonNull;
+    use std::sync::Arc;
 
-    /// `len` values of `T` in one anonymous mapping.
+    /// `len` values of `T` in one mapping.
     #[derive(Debug)]
     pub(crate) struct Region<T: Zeroed> {
         base: NonNull<T>,
         len: usize,
+        /// The file behind it, and where in it the region begins.
+        file: Option<(Arc<File>, u64)>,
         owns: PhantomData<T>,
     }
 
@@ -144,14 +191,40 @@ mod mapped {
         ///
         /// The system's refusal to map that much address space.
         pub(crate) fn reserve(len: usize) -> io::Result<Self> {
-            let bytes = len
-                .checked_mul(size_of::<T>())
+            Self::at(system::reserve(Self::bytes_of(len)?)?, len, None)
+        }
+
+        /// Maps `len` values from `offset` of the file on, a multiple of the system's page. They are what the file holds.
+        ///
+        /// # Errors
+        ///
+        /// The system's refusal to map the file.
+        #[cfg_attr(miri, allow(dead_code, reason = "Miri maps no files"))]
+        pub(crate) fn in_file(file: &Arc<File>, offset: u64, len: usize) -> io::Result<Self> {
+            let base = system::map(file, offset, Self::bytes_of(len)?)?;
+            Self::at(base, len, Some((Arc::clone(file), offset)))
+        }
+
+        fn bytes_of(len: usize) -> io::Result<usize> {
+            len.checked_mul(size_of::<T>())
                 .filter(|&bytes| bytes > 0)
-                .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-            let base = system::reserve(bytes)?;
+                .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+        }
+
+        fn at(base: *mut u8, len: usize, file: Option<(Arc<File>, u64)>) -> io::Result<Self> {
             let base = NonNull::new(base.cast::<T>())
                 .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-            Ok(Self { base, len, owns: PhantomData })
+            Ok(Self { base, len, file, owns: PhantomData })
+        }
+
+        /// To be called before `len` values from `start` on are touched for the first time, or after `release`. `false`:
+        /// the file system is full.
+        #[must_use]
+        pub(crate) fn commit(&self, start: usize, len: usize) -> bool {
+            assert!(start + len <= self.len, "range outside of the region");
+            let Some((file, offset)) = &self.file else { return true };
+            let bytes = |values: usize| (values * size_of::<T>()) as u64;
+            system::commit(file, offset + bytes(start), bytes(len))
         }
 
         /// Gives the memory of `len` values from `start` back to the system; they read as zero afterwards.
@@ -162,7 +235,7 @@ mod mapped {
             // SAFETY: `start <= self.len`, so the pointer stays inside the mapping or at its end.
             let from = unsafe { self.base.as_ptr().add(start) };
             // SAFETY: the range lies inside the mapping, and zero bytes are valid for `T: Zeroed`.
-            unsafe { system::release(from.cast(), len * size_of::<T>()) };
+            unsafe { system::release(from.cast(), len * size_of::<T>(), self.file.is_some()) };
         }
 
         /// Asks for huge pages under the whole region (`-L`). A refusal changes nothing but speed.
@@ -201,7 +274,7 @@ mod mapped {
 
     impl<T: Zeroed> Drop for Region<T> {
         fn drop(&mut self) {
-            // SAFETY: the mapping was made by `reserve` with this length and no reference outlives `self`.
+            // SAFETY: the mapping was made by `reserve` or `in_file` with this length and no reference outlives `self`.
             unsafe { system::unmap(self.base.as_ptr().cast(), self.bytes()) };
         }
     }
@@ -230,6 +303,12 @@ mod mapped {
 
         pub(crate) fn len(&self) -> usize {
             self.values.len()
+        }
+
+        #[must_use]
+        pub(crate) fn commit(&self, start: usize, len: usize) -> bool {
+            assert!(start + len <= self.len(), "range outside of the region");
+            true
         }
     }
 }

@@ -14,8 +14,12 @@ use crate::arena::{Arena, CHUNK_BYTES_MAX, ChunkRef, HEADER, Shape};
 use crate::budget::Budget;
 use crate::config::{Config, Layout};
 use crate::qsbr::Qsbr;
+use crate::region::Region;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use std::collections::VecDeque;
+
+#[cfg(not(miri))]
+mod record;
 
 /// A slab class: 1 is the smallest; 0 is none.
 pub(crate) type ClassId = u8;
@@ -33,7 +37,7 @@ pub(crate) struct Slabs {
     /// The class for each size in steps of eight bytes.
     class_by_size: Vec<ClassId>,
     /// Class of each page, zero for none.
-    page_class: Vec<AtomicU32>,
+    page_class: Region<AtomicU32>,
     /// Chunks of each page that were handed out since its class got it; they are cut in order.
     page_cut: Vec<AtomicU32>,
     pages: Mutex<FreePages>,
@@ -87,14 +91,14 @@ pub(crate) struct ClassUse {
 }
 
 impl Slabs {
-    pub(crate) fn new(config: &Config, layout: &Layout) -> Self {
+    pub(crate) fn new(config: &Config, layout: &Layout, page_class: Region<AtomicU32>) -> Self {
         let page = layout.page_bytes;
         let mut sizes = chunk_sizes(config, page, layout.unit);
         sizes.push(HEAD_BYTES.next_multiple_of(layout.unit));
         Self {
             class_by_size: class_by_size(&sizes[..sizes.len() - 1]),
             classes: sizes.iter().map(|&bytes| Class::new(bytes, page / bytes)).collect(),
-            page_class: (0..layout.pages_max).map(|_| AtomicU32::new(0)).collect(),
+            page_class,
             page_cut: (0..layout.pages_max).map(|_| AtomicU32::new(0)).collect(),
             pages: Mutex::new(FreePages {
                 resident: VecDeque::new(),
@@ -191,13 +195,19 @@ impl Slabs {
     }
 
     /// Gives the class one more page if there is one within the budget.
-    pub(crate) fn add_page(&self, budget: &Budget, qsbr: &Qsbr, id: ClassId) -> bool {
+    pub(crate) fn add_page(
+        &self,
+        arena: &Arena,
+        budget: &Budget,
+        qsbr: &Qsbr,
+        id: ClassId,
+    ) -> bool {
         let class = self.class(id);
         let mut state = class.state.lock();
         if state.free_head != 0 || state.cutting.is_some_and(|(_, next)| next < class.per_page) {
             return true; // Another thread was faster.
         }
-        let Some(page) = self.take_page(budget, qsbr) else { return false };
+        let Some(page) = self.take_page(arena, budget, qsbr) else { return false };
         self.page_cut[page].store(0, Ordering::Relaxed);
         // Release: pairs with `page_class`; whoever sees the class sees that nothing is cut yet.
         self.page_class[page].store(u32::from(id), Ordering::Release);
@@ -206,7 +216,7 @@ impl Slabs {
         true
     }
 
-    fn take_page(&self, budget: &Budget, qsbr: &Qsbr) -> Option<usize> {
+    fn take_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr) -> Option<usize> {
         let mut pages = self.pages.lock();
         if let Some(page) = pages.pop_resident(qsbr) {
             return Some(page);
@@ -215,11 +225,16 @@ impl Slabs {
         if (pages.returned.is_empty() && !fresh) || !budget.try_charge(self.page_bytes as u64) {
             return None;
         }
-        self.pages_charged.fetch_add(1, Ordering::Relaxed);
-        pages.returned.pop().or_else(|| {
+        let page = pages.returned.last().copied().unwrap_or(pages.untouched);
+        if !arena.commit_page(page) {
+            budget.refund(self.page_bytes as u64);
+            return None;
+        }
+        if pages.returned.pop().is_none() {
             pages.untouched += 1;
-            Some(pages.untouched - 1)
-        })
+        }
+        self.pages_charged.fetch_add(1, Ordering::Relaxed);
+        Some(page)
     }
 
     /// Gives one free resident page back to the system; `false` if there is none.

@@ -5,17 +5,28 @@ use crate::bag::BagList;
 use crate::blocks::{Blocks, Position};
 use crate::budget::Budget;
 use crate::config::{Config, Layout, Policy, StoreError};
+use crate::control::Control;
 use crate::deleted::Deleted;
 use crate::invalidation::Invalidations;
+use crate::memory::Memory;
 use crate::participant::{Participant, Retired};
 use crate::qsbr::Qsbr;
+use crate::region::Region;
 use crate::slab::{ClassId, Slabs};
 use crate::stats::{BagStats, ClassStats, Count, Counters, IndexStats, MemorySplit, StoreStats};
-use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::table::{Shape as TableShape, Table};
+use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
+use crate::table::Table;
 use crate::transient::Transients;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::sync::Arc;
+
+#[cfg(not(miri))]
+use crate::file::MemoryFile;
+
+#[cfg(not(miri))]
+mod warm;
+#[cfg(not(miri))]
+pub use warm::{CloseError, Opened};
 
 /// A cache's memory: items by key, within one limit.
 #[derive(Debug)]
@@ -29,10 +40,14 @@ pub struct Store {
     pub(crate) counters: Counters,
     pub(crate) transients: Transients,
     lists: Vec<BagList>,
-    pub(crate) tick: AtomicU32,
-    pub(crate) cas: AtomicU64,
+    control: Region<Control>,
     pub(crate) invalidations: Invalidations,
     pub(crate) deleted: Deleted,
+    /// The file that the regions are parts of.
+    #[cfg(not(miri))]
+    file: Mutex<Option<MemoryFile>>,
+    #[cfg(not(miri))]
+    layout: Layout,
     /// Retired by threads that went to sleep.
     pub(crate) orphans: Mutex<Vec<Retired>>,
     buffers: AtomicI64,
@@ -52,42 +67,53 @@ impl Store {
     /// A setting out of range, or the system's refusal to map the address space.
     pub fn new(config: Config) -> Result<Arc<Self>, StoreError> {
         let layout = Layout::new(&config)?;
-        let arena = Arena::reserve(layout.pages_max, layout.page_bytes, layout.unit)?;
+        let memory = Memory::anonymous(&layout)?;
+        let store = Self::over(&config, &layout, memory, config.seed)?;
+        Ok(Arc::new(store))
+    }
+
+    /// An empty store in zeroed memory, or one yet to be loaded.
+    fn over(
+        config: &Config,
+        layout: &Layout,
+        memory: Memory,
+        seed: u64,
+    ) -> Result<Self, StoreError> {
+        let arena = Arena::new(memory.arena, layout.page_bytes, layout.unit);
         if config.huge_pages {
             arena.prefer_huge_pages();
         }
-        let slabs = Slabs::new(&config, &layout);
-        let table = Table::new(TableShape {
-            buckets: config.stripes.max(1 << 10),
-            buckets_max: layout.buckets_max.max(config.stripes),
-            overflow_max: (layout.buckets_max / 4).max(1 << 12),
-            stripes: config.stripes,
-        })?;
+        let slabs = Slabs::new(config, layout, memory.page_class);
+        let table = Table::over(layout.table, memory.table)?;
         let budget = Budget::new(config.memory_bytes);
         budget.charge(table.bytes() as u64);
-        Ok(Arc::new(Self {
+        memory.control[0].begin();
+        Ok(Self {
             arena,
             lists: (1..=slabs.count()).map(BagList::new).collect(),
             counters: Counters::new(config.participants_max, slabs.count()),
             transients: Transients::new(config.transient_secs),
             slabs,
-            blocks: Blocks::reserve(layout.block_words)?,
+            blocks: Blocks::new(memory.blocks),
             table,
             qsbr: Qsbr::new(config.participants_max),
             budget,
-            tick: AtomicU32::new(0),
-            cas: AtomicU64::new(1),
-            invalidations: Invalidations::new(),
+            invalidations: memory.control[0].recorded(),
+            control: memory.control,
             deleted: Deleted::new(),
+            #[cfg(not(miri))]
+            file: Mutex::new(None),
+            #[cfg(not(miri))]
+            layout: *layout,
             orphans: Mutex::new(Vec::new()),
             buffers: AtomicI64::new(0),
             fixed: AtomicU64::new(0),
             cleaner_rounds: AtomicU64::new(0),
-            secrets: RapidSecrets::seed(config.seed),
+            secrets: RapidSecrets::seed(seed),
             item_bytes_max: config.item_bytes_max,
             evict: config.evict,
             is_strict_lru: config.policy == Policy::Lru,
-        }))
+        })
     }
 
     /// Joins the calling thread. `None` when `participants_max` threads are in.
@@ -128,6 +154,24 @@ impl Store {
     /// Changes that threshold for items that are stored or touched from now on; at most `TRANSIENT_SECS_MAX`.
     pub fn set_transient_secs(&self, secs: u32) {
         self.transients.set_threshold_secs(secs);
+    }
+
+    #[inline]
+    pub(crate) fn control(&self) -> &Control {
+        &self.control[0]
+    }
+
+    /// Lets everything die at this second since the store's start, once; 0 takes that back. It outlives the process with
+    /// the items. The caller asks [`Self::claim_flush`] now and then.
+    pub fn schedule_flush(&self, at_secs: u32) {
+        self.control().schedule_flush(at_secs);
+    }
+
+    /// Whether a scheduled flush is due and the caller's to do, by `Participant::flush_scheduled`. One caller is told so.
+    #[inline]
+    #[must_use]
+    pub fn claim_flush(&self, now_secs: u32) -> bool {
+        self.control().claim_flush(now_secs)
     }
 
     /// Largest item, in bytes (`-I`).
@@ -172,7 +216,8 @@ impl Store {
         let list = self.list(class);
         let order = list.order.lock();
         let oldest = list.oldest_with_items(&order, &self.blocks)?;
-        Some(self.tick.load(Ordering::Relaxed).wrapping_sub(list.bag(oldest).opened_tick()))
+        let tick = self.control().tick.load(Ordering::Relaxed);
+        Some(tick.wrapping_sub(list.bag(oldest).opened_tick()))
     }
 
     /// Where the memory limit goes.

@@ -36,6 +36,9 @@ use crate::stats::Count;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use std::rc::Rc;
 
+#[cfg(not(miri))]
+mod record;
+
 /// Greatest threshold, in seconds.
 pub const TRANSIENT_SECS_MAX: u32 = 3600;
 

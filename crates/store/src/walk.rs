@@ -49,6 +49,12 @@ impl Participant {
         let hash = self.store().hash(prefix);
         self.local.invalidate((!prefix.is_empty()).then_some((prefix.len(), hash)));
     }
+
+    /// Does a flush that [`Store::claim_flush`](crate::Store::claim_flush) has given to the caller.
+    pub fn flush_scheduled(&self) {
+        self.flush();
+        self.store().control().flush_done();
+    }
 }
 
 impl Local {
@@ -104,6 +110,7 @@ impl Local {
             all.raise_purged(count);
         }
         all.add(prefix);
+        self.store.control().record(all);
     }
 
     /// Waits until every section that is open now, of any thread, has ended.

@@ -55,6 +55,13 @@ fn engine(options: &Options) -> Vec<(&'static str, String)> {
         ("dump_enabled", yes_no(options.dump_commands)),
         ("shutdown_command", yes_no(options.shutdown_command)),
         ("watcher_logbuf_size", options.watcher_buffer_bytes.to_string()),
+        (
+            "memory_file",
+            options
+                .memory_file
+                .as_ref()
+                .map_or_else(|| "(null)".to_owned(), |path| path.display().to_string()),
+        ),
     ]
 }
 
@@ -87,7 +94,6 @@ fn fixed() -> impl Iterator<Item = (&'static str, String)> {
         ("client_flags_size", "4"),
         ("ssl_enabled", "no"),
         ("num_napi_ids", "(null)"),
-        ("memory_file", "(null)"),
     ];
     FIXED.iter().map(|(name, value)| (*name, (*value).to_owned()))
 }

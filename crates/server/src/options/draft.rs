@@ -193,6 +193,7 @@ fn defaults(style: Style) -> Options {
         growth_factor: super::GROWTH_FACTOR,
         chunk_bytes_min: super::CHUNK_BYTES_MIN,
         huge_pages: false,
+        memory_file: None,
         stripes: STRIPES_MIN,
         threads: 1,
         affinity: Affinity::Unbound,

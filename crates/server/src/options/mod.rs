@@ -58,6 +58,8 @@ pub struct Options {
     pub chunk_bytes_min: u32,
     /// Large memory pages (`-L`).
     pub huge_pages: bool,
+    /// The file that holds the items, so that they outlive the process (`-e`). Absolute.
+    pub memory_file: Option<PathBuf>,
     /// Locks of the hash table; a power of two.
     pub stripes: usize,
 

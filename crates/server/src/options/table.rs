@@ -236,8 +236,11 @@ const MEMORY: &[Flag] = &[
         long: "memory-file",
         argument: Some("file"),
         default: "",
-        help: "keep items in a file over a restart",
-        meaning: Meaning::Refused("restarting with the items kept is not supported"),
+        help: "keep items in this file, best on tmpfs: a restart takes them over, after a crash as well",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.memory_file = Some(super::path(text)?);
+            Ok(())
+        }),
     },
 ];
 

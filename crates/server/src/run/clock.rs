@@ -1,28 +1,67 @@
-//! The server's clock: seconds since its start, and the Unix time of that start.
+//! The server's clock: seconds that go on over a restart with the items kept, and the Unix time of their zero.
 
+use std::fs;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+use store::TimeNote;
 
 /// A clock that only goes forward. Cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started_at: Instant,
+    first_sec: u32,
     zero_at_unix: u64,
+    boot_id: u128,
+}
+
+/// A moment as two clocks see it that outlive the process.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    boot_id: u128,
+    boot_ms: u64,
+    unix_secs: u64,
 }
 
 impl Clock {
     /// Starts at second 2.
     #[must_use]
     pub fn start() -> Self {
-        // A machine whose clock stands before 1970 has no sensible Unix time: absolute exptimes are all future then.
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Self { started_at: Instant::now(), zero_at_unix: unix.saturating_sub(u64::from(FIRST_SEC)) }
+        Self::starting_at(FIRST_SEC, Moment::now())
+    }
+
+    /// Goes on from the second at which another process left it, with the time that has passed since. While the
+    /// operating system runs on, its own clock says how much; else that of the wall, and if it stands before the
+    /// note, no time has passed.
+    #[must_use]
+    pub fn resume(note: &TimeNote) -> Self {
+        let now = Moment::now();
+        Self::starting_at(now.secs_after(note), now)
+    }
+
+    fn starting_at(first_sec: u32, now: Moment) -> Self {
+        let zero_at_unix = now.unix_secs.saturating_sub(u64::from(first_sec));
+        Self { started_at: Instant::now(), first_sec, zero_at_unix, boot_id: now.boot_id }
+    }
+
+    /// The present, for whoever goes on from it.
+    #[must_use]
+    pub fn note(&self) -> TimeNote {
+        let Moment { boot_ms, unix_secs, .. } = Moment::without_boot_id();
+        TimeNote { boot_id: self.boot_id, boot_ms, unix_secs, secs: self.secs() }
+    }
+
+    /// Whether a note was made in this run of the operating system.
+    #[must_use]
+    pub fn is_of_this_boot(note: &TimeNote) -> bool {
+        note.boot_id == Moment::now().boot_id
     }
 
     /// Seconds at `now`; never below 2.
     #[must_use]
     pub fn secs_at(&self, now: Instant) -> u32 {
         let since = now.saturating_duration_since(self.started_at).as_secs();
-        u32::try_from(since).unwrap_or(u32::MAX).saturating_add(FIRST_SEC)
+        u32::try_from(since).unwrap_or(u32::MAX).saturating_add(self.first_sec)
     }
 
     /// Seconds now.
@@ -44,6 +83,34 @@ impl Clock {
     }
 }
 
+impl Moment {
+    fn now() -> Self {
+        // Where there is no such file, 0: then only the clock of the wall is believed.
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let boot_id = u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0);
+        Self { boot_id, ..Self::without_boot_id() }
+    }
+
+    fn without_boot_id() -> Self {
+        // A machine whose clock stands before 1970 has no sensible Unix time: absolute exptimes are all future then.
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let boot = clock_gettime(ClockId::Boottime);
+        let ms = boot.tv_sec * 1000 + boot.tv_nsec / 1_000_000;
+        Self { boot_id: 0, boot_ms: u64::try_from(ms).unwrap_or(0), unix_secs: unix }
+    }
+
+    /// The second of the clock that made the note, now.
+    fn secs_after(&self, note: &TimeNote) -> u32 {
+        let passed = if self.boot_id == note.boot_id && self.boot_id != 0 {
+            self.boot_ms.saturating_sub(note.boot_ms) / 1000
+        } else {
+            self.unix_secs.saturating_sub(note.unix_secs)
+        };
+        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
+        note.secs.saturating_add(passed).max(FIRST_SEC)
+    }
+}
+
 /// The first second: a deadline of 0 means never, and 1 is in the past of everybody.
 const FIRST_SEC: u32 = 2;
 
@@ -59,5 +126,33 @@ mod tests {
         assert_eq!(clock.secs_at(clock.started_at() + Duration::from_millis(1999)), FIRST_SEC + 1);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         assert!(unix.abs_diff(clock.zero_at_unix() + u64::from(clock.secs())) <= 1);
+    }
+
+    #[test]
+    fn the_clock_goes_on_from_a_note() {
+        let clock = Clock::resume(&TimeNote { secs: 500, ..Clock::start().note() });
+        assert!((500..=501).contains(&clock.secs()));
+        assert!(Clock::is_of_this_boot(&clock.note()));
+    }
+
+    /// Over a restart of the process the clock of the wall may be set at will.
+    #[test]
+    fn within_a_boot_the_clock_of_the_wall_does_not_count() {
+        let note = TimeNote { boot_id: 7, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };
+        for unix_secs in [0, 1, 999_990, 1_000_003, 90_000_000_000] {
+            let now = Moment { boot_id: 7, boot_ms: 13_900, unix_secs };
+            assert_eq!(now.secs_after(&note), 53, "Unix time {unix_secs}");
+        }
+    }
+
+    #[test]
+    fn over_a_boot_the_clock_of_the_wall_counts_unless_it_stands_before_the_note() {
+        let note = TimeNote { boot_id: 7, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };
+        for (unix_secs, want) in [(1_000_100, 150), (1_000_000, 50), (999_000, 50), (0, 50)] {
+            let now = Moment { boot_id: 8, boot_ms: 1, unix_secs };
+            assert_eq!(now.secs_after(&note), want, "Unix time {unix_secs}");
+        }
+        let now = Moment { boot_id: 8, boot_ms: 1, unix_secs: u64::MAX };
+        assert_eq!(now.secs_after(&note), u32::MAX);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     limits -> bind TCP, UDP -> drop rights -> bind unix socket -> store -> background -> threads -> ready
-//!     SIGTERM -> accept no more, answer what was read, close -> threads end -> pid file removed
+//!     SIGTERM -> accept no more, answer what was read, close -> threads end -> memory file in order -> pid file removed
 //! ```
 //!
 //! The order matters. Low ports need rights, so they are bound before the rights are dropped; the unix socket and
@@ -15,6 +15,7 @@ mod clock;
 mod limits;
 mod listeners;
 mod log;
+mod memory;
 mod pid_file;
 mod privileges;
 mod signals;
@@ -60,8 +61,7 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets)?;
     let cores = cores(&options)?;
-    let store = Store::new(store_config(&options))
-        .map_err(|error| Failure::os(format!("cannot make the cache: {error}")))?;
+    let (store, clock) = memory::open(&options, store_config(&options), &log)?;
     if options.daemon {
         background::enter(&options)?;
     }
@@ -71,7 +71,6 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     let _pid_file = PidFile::write(&options, &log);
     limits::lock_memory(&options, &log);
 
-    let clock = Clock::start();
     let cleaner = CleanerThread::start(&store, clock)?;
     let config = net_config(&options, cores);
     let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(&store)));
@@ -86,6 +85,7 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     handle.join();
     drop(signals);
     cleaner.stop();
+    memory::close(&store, clock, &log);
     log.detail(format_args!("ended"));
     Ok(())
 }

@@ -15,7 +15,7 @@ struct World {
 fn world() -> Arc<World> {
     Arc::new(World {
         list: BagList::new(1),
-        blocks: Blocks::reserve(6 * 6).unwrap(),
+        blocks: Blocks::new(crate::region::Region::reserve(6 * 6).unwrap()),
         budget: Budget::new(1 << 20),
         qsbr: Qsbr::new(3),
         tick: AtomicU32::new(0),

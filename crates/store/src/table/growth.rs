@@ -50,7 +50,7 @@ impl Table {
         let granted = self.granted.load(Ordering::Relaxed);
         if buckets == granted {
             let step = STEP_BUCKETS.min(self.buckets.len() - granted);
-            if !grant(step * BUCKET_BYTES) {
+            if !self.buckets.commit(granted, step) || !grant(step * BUCKET_BYTES) {
                 return Split::NoMemory;
             }
             self.granted.store(granted + step, Ordering::Relaxed);
@@ -88,7 +88,11 @@ impl Table {
             moved.push(mask);
         }
         // Release: partner of the Acquire in `find`; the new bucket is complete.
-        self.directory.store(directory.after_split().to_bits(), Ordering::Release);
+        let after = directory.after_split().to_bits();
+        self.directory.store(after, Ordering::Release);
+        // Whoever finds only this one (see `recover`) finds the moved items in both buckets, since no one else writes to
+        // either before the stripe is free.
+        self.recorded[0].store(after, Ordering::Release);
         for (bucket, mask) in self.chain(old).zip(moved.iter()) {
             (0..u16::BITS as usize)
                 .filter(|slot| mask & (1 << slot) != 0)

@@ -62,6 +62,8 @@ mod directory;
 mod growth;
 mod locked;
 mod pool;
+#[cfg(not(any(loom, miri)))]
+mod record;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -102,10 +104,38 @@ pub(crate) struct Shape {
     pub(crate) stripes: usize,
 }
 
+/// The memory of a table.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    /// One word.
+    pub(crate) directory: Region<AtomicU64>,
+    /// `buckets_max` of the table's shape.
+    pub(crate) buckets: Region<Bucket>,
+    /// `overflow_max`.
+    pub(crate) overflow: Region<Bucket>,
+}
+
+impl Memory {
+    /// Anonymous memory.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal to map the address space.
+    pub(crate) fn reserve(shape: &Shape) -> io::Result<Self> {
+        Ok(Self {
+            directory: Region::reserve(1)?,
+            buckets: Region::reserve(shape.buckets_max)?,
+            overflow: Region::reserve(shape.overflow_max)?,
+        })
+    }
+}
+
 /// See the module's header.
 #[derive(Debug)]
 pub(crate) struct Table {
     directory: AtomicU64,
+    /// The directory where it outlives the process.
+    recorded: Region<AtomicU64>,
     buckets: Region<Bucket>,
     overflow: Pool,
     stripes: Box<[CachePadded<Stripe>]>,
@@ -147,21 +177,39 @@ fn tag_of(hash: u64) -> u8 {
 }
 
 impl Table {
-    /// An empty table. Its first [`bytes`](Self::bytes) are not asked for: the caller has already
-    /// counted them.
+    /// An empty table in anonymous memory.
     ///
     /// # Errors
     ///
     /// The system's refusal to map the address space.
+    #[cfg(test)]
     pub(crate) fn new(shape: Shape) -> io::Result<Self> {
+        Self::over(shape, Memory::reserve(&shape)?)
+    }
+
+    /// An empty table in zeroed memory, or one yet to be loaded. Its first [`bytes`](Self::bytes) are not asked for: the caller counts them.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for the first buckets.
+    pub(crate) fn over(shape: Shape, memory: Memory) -> io::Result<Self> {
         assert!(shape.buckets.is_power_of_two() && shape.buckets <= shape.buckets_max);
         assert!(shape.buckets_max <= 1 << 31, "a bucket index has 31 bits");
         assert!(shape.stripes.is_power_of_two() && shape.stripes <= shape.buckets);
         let stripe = || Stripe { lock: Mutex::new(()), uncounted: AtomicI32::new(0) };
+        let directory = Directory::new(shape.buckets).to_bits();
+        if !memory.buckets.commit(0, shape.buckets) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        // Not zero where the memory holds a table already: it is for `load` or `recover` to say what that is worth.
+        if memory.directory[0].load(Ordering::Relaxed) == 0 {
+            memory.directory[0].store(directory, Ordering::Relaxed);
+        }
         Ok(Self {
-            directory: AtomicU64::new(Directory::new(shape.buckets).to_bits()),
-            buckets: Region::reserve(shape.buckets_max)?,
-            overflow: Pool::reserve(shape.overflow_max)?,
+            directory: AtomicU64::new(directory),
+            recorded: memory.directory,
+            buckets: memory.buckets,
+            overflow: Pool::new(memory.overflow),
             stripes: (0..shape.stripes).map(|_| CachePadded::new(stripe())).collect(),
             splitter: Mutex::new(Splitter::default()),
             granted: AtomicUsize::new(shape.buckets),

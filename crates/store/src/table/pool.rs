@@ -9,40 +9,35 @@ use super::STEP_BUCKETS;
 use super::bucket::{BUCKET_BYTES, Bucket, SLOTS};
 use crate::region::Region;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
-use std::io;
 
 /// Overflow buckets and their free list.
 #[derive(Debug)]
 pub(super) struct Pool {
-    buckets: Region<Bucket>,
-    list: Mutex<List>,
+    pub(super) buckets: Region<Bucket>,
+    pub(super) list: Mutex<List>,
     /// Copy of `List::granted` for readers without the lock.
-    granted: AtomicUsize,
+    pub(super) granted: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct List {
+pub(super) struct List {
     /// Index of the first free bucket plus one; 0 when there is none.
-    first: u32,
+    pub(super) first: u32,
     /// Buckets below this index have been in use.
-    used: usize,
+    pub(super) used: usize,
     /// Buckets below this index are paid for.
-    granted: usize,
+    pub(super) granted: usize,
 }
 
 impl Pool {
-    /// Reserves room for `max` buckets, none in use.
-    ///
-    /// # Errors
-    ///
-    /// The system's refusal to map that much address space.
-    pub(super) fn reserve(max: usize) -> io::Result<Self> {
-        assert!(max < 1 << 31, "an overflow index has 31 bits");
-        Ok(Self {
-            buckets: Region::reserve(max)?,
+    /// Overflow buckets in a zeroed region, none in use.
+    pub(super) fn new(buckets: Region<Bucket>) -> Self {
+        assert!(buckets.len() < 1 << 31, "an overflow index has 31 bits");
+        Self {
+            buckets,
             list: Mutex::new(List { first: 0, used: 0, granted: 0 }),
             granted: AtomicUsize::new(0),
-        })
+        }
     }
 
     /// The bucket a link leads to.
@@ -61,7 +56,8 @@ impl Pool {
         }
         if list.used == list.granted {
             let step = STEP_BUCKETS.min(self.buckets.len() - list.granted);
-            if step == 0 || !grant(step * BUCKET_BYTES) {
+            let has_room = step > 0 && self.buckets.commit(list.granted, step);
+            if !has_room || !grant(step * BUCKET_BYTES) {
                 return None;
             }
             list.granted += step;

@@ -1,0 +1,79 @@
+//! The cache's memory: anonymous, or a file that outlives the process (`-e`).
+//!
+//! What is wrong with the content of a file costs the cache, not the service: the server says why and starts empty, as
+//! memcached does. A file that is not ours to overwrite, or is in use, keeps it from starting.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use store::{Config, Found, MemoryFile, Opened, Store, StoreError};
+
+use super::{Clock, Failure, Log};
+use crate::options::Options;
+
+/// Makes the store, with the items of a former process where there are any, and the clock that goes with them.
+pub(super) fn open(
+    options: &Options,
+    config: Config,
+    log: &Log,
+) -> Result<(Arc<Store>, Clock), Failure> {
+    let Some(path) = &options.memory_file else {
+        let store = Store::new(config).map_err(|error| failed(&error))?;
+        return Ok((store, Clock::start()));
+    };
+    let file = MemoryFile::open(path, &config).map_err(|error| failed(&error))?;
+    from_file(file, &config, log)
+}
+
+fn from_file(
+    mut file: MemoryFile,
+    config: &Config,
+    log: &Log,
+) -> Result<(Arc<Store>, Clock), Failure> {
+    let started = Instant::now();
+    let path = file.path().to_owned();
+    let clock = match *file.found() {
+        Found::Cold(_) => Clock::start(),
+        Found::Clean(note) => Clock::resume(&note),
+        Found::Crashed(note) if Clock::is_of_this_boot(&note) => Clock::resume(&note),
+        Found::Crashed(_) => {
+            // What reached the disk, and in which order, nobody knows.
+            file.discard("the machine went down while a server used it".to_owned());
+            Clock::start()
+        }
+    };
+    let (store, opened) =
+        Store::open(config, file, clock.note()).map_err(|error| failed(&error))?;
+    let (path, ms) = (path.display(), started.elapsed().as_millis());
+    match opened {
+        Opened::Cold(None) => log.detail(format_args!("{path}: a new memory file")),
+        Opened::Cold(Some(reason)) => {
+            log.warning(format_args!("{path}: starting empty: {reason}"));
+        }
+        Opened::Warm(items) => {
+            log.always(format_args!("{path}: took over {items} items in {ms} ms"));
+        }
+    }
+    Ok((store, clock))
+}
+
+/// Leaves a memory file in good order for the next start.
+pub(super) fn close(store: &Arc<Store>, clock: Clock, log: &Log) {
+    let started = Instant::now();
+    match store.close(clock.note(), 0) {
+        Ok(()) => log.detail(format_args!(
+            "the cache's memory is in order after {} ms",
+            started.elapsed().as_millis()
+        )),
+        Err(error) => log.warning(format_args!(
+            "the memory file is not in order ({error}); the next start recovers what it can"
+        )),
+    }
+}
+
+fn failed(error: &StoreError) -> Failure {
+    match error {
+        StoreError::File(error) => Failure::os(format!("-e: {error}")),
+        error => Failure::os(format!("cannot make the cache: {error}")),
+    }
+}

@@ -1,0 +1,75 @@
+//! Numbers in a row, for what a clean end writes down. Readers believe nothing: every number may be missing.
+
+/// Numbers, written one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Numbers, read in the same order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'b> {
+    rest: &'b [u8],
+}
+
+impl Writer {
+    pub(crate) fn number(&mut self, number: u64) {
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(crate) fn count(&mut self, number: usize) {
+        self.number(number as u64);
+    }
+
+    pub(crate) fn numbers(&mut self, numbers: impl ExactSizeIterator<Item = u64>) {
+        self.count(numbers.len());
+        numbers.for_each(|number| self.number(number));
+    }
+}
+
+impl<'b> Reader<'b> {
+    pub(crate) fn new(bytes: &'b [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        let (number, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(u64::from_le_bytes(*number))
+    }
+
+    /// A number that fits where it is going.
+    pub(crate) fn small<T: TryFrom<u64>>(&mut self) -> Option<T> {
+        T::try_from(self.number()?).ok()
+    }
+
+    /// A number below `end`.
+    pub(crate) fn index(&mut self, end: usize) -> Option<usize> {
+        self.small().filter(|&index| index < end)
+    }
+
+    /// As many numbers as were written. More than the bytes hold is refused before room is made for them.
+    pub(crate) fn numbers<T: TryFrom<u64>>(&mut self) -> Option<Vec<T>> {
+        let count: usize = self.small()?;
+        if count > self.rest.len() / size_of::<u64>() {
+            return None;
+        }
+        (0..count).map(|_| self.small()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_without_its_numbers_is_refused() {
+        let mut writer = Writer::default();
+        writer.numbers([1, 2, 3].into_iter());
+        assert_eq!(Reader::new(&writer.bytes).numbers::<u8>(), Some(vec![1, 2, 3]));
+        for cut in 0..writer.bytes.len() {
+            assert_eq!(Reader::new(&writer.bytes[..cut]).numbers::<u8>(), None, "cut at {cut}");
+        }
+        assert_eq!(Reader::new(&u64::MAX.to_le_bytes()).numbers::<u64>(), None);
+    }
+}

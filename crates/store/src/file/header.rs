@@ -1,0 +1,287 @@
+//! The first page of a memory file: whose it is, how it was made, and in which state it was left.
+//!
+//! ```text
+//!     words of 64 bits, little end first
+//!     0 magic   1 version   2.. settings   layout   seed   starts   state   note   record   ticket   digest
+//!     ...                                                                 last: magic once more
+//! ```
+//!
+//! The state is *in use* from before the first change of a mapped byte until after the last; everything that it
+//! promises is written before it. The magic stands at both ends, so that a file of ours is known as ours when one of
+//! them is damaged: what is not ours is never overwritten.
+
+use super::codec::{Reader, Writer};
+use crate::config::{Config, Layout};
+use crate::memory::Offsets;
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+
+/// Bytes of the header.
+pub(super) const HEADER_BYTES: usize = 4096;
+
+/// What a file of ours begins and ends its header with.
+pub(super) const MAGIC: [u8; 8] = *b"holdall\x01";
+
+/// Rises with every change of what the bytes in a memory file mean.
+const VERSION: u64 = 1;
+
+/// What the owner of a file knows of time; the store only keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeNote {
+    /// Names the run of the operating system.
+    pub boot_id: u128,
+    /// Milliseconds since that run's start, suspended time included.
+    pub boot_ms: u64,
+    /// Seconds since 1970.
+    pub unix_secs: u64,
+    /// Seconds of the store's clock at that moment.
+    pub secs: u32,
+}
+
+/// In which state a file was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Someone has it mapped, or has died with it mapped.
+    InUse,
+    /// Everything was written down.
+    Clean,
+}
+
+/// Settings that decide what the bytes mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    memory_bytes: u64,
+    item_bytes_max: u64,
+    growth_factor: u64,
+    chunk_bytes_min: u64,
+    /// Length of the regions, and sizes of pages and references, which follow from the others.
+    layout: u64,
+}
+
+/// A decoded header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) settings: Settings,
+    pub(super) seed: u64,
+    /// Times that a store was opened over this file.
+    pub(super) starts: u64,
+    pub(super) state: State,
+    pub(super) note: TimeNote,
+    /// Length and digest of what a clean end wrote down behind the regions.
+    pub(super) record: (u64, u64),
+    /// Not zero: the pages have no digests; they are believed by whoever was told this number.
+    pub(super) ticket: u64,
+}
+
+/// What the first page of a file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decoded {
+    /// A header.
+    Header(Header),
+    /// Of ours, but not to be believed, and why.
+    Damaged(String),
+    /// Not of ours.
+    Foreign,
+    /// Nothing but zeros, or not even that.
+    Empty,
+}
+
+impl Settings {
+    pub(super) fn of(config: &Config, layout: &Layout) -> Self {
+        let sizes = [
+            Offsets::of(layout).end,
+            layout.page_bytes as u64,
+            layout.unit as u64,
+            crate::arena::HEADER as u64,
+            crate::arena::CHUNK_BYTES_MAX as u64,
+            u64::from(crate::blocks::SLOTS),
+            // The key hash, should another version of its library compute it otherwise.
+            rapidhash_v3_seeded(b"holdall", &RapidSecrets::seed(1)),
+        ];
+        let bytes: Vec<u8> = sizes.iter().flat_map(|size| size.to_le_bytes()).collect();
+        Self {
+            memory_bytes: config.memory_bytes,
+            item_bytes_max: config.item_bytes_max,
+            growth_factor: config.growth_factor.to_bits(),
+            chunk_bytes_min: u64::from(config.chunk_bytes_min),
+            layout: digest(&bytes),
+        }
+    }
+
+    /// How the settings of a file differ from ours; `None` if they do not.
+    pub(super) fn difference(&self, ours: &Self) -> Option<String> {
+        let named = [
+            ("-m", self.memory_bytes, ours.memory_bytes),
+            ("-I", self.item_bytes_max, ours.item_bytes_max),
+            ("-n", self.chunk_bytes_min, ours.chunk_bytes_min),
+        ];
+        if let Some((name, theirs, ours)) = named.into_iter().find(|(_, one, other)| one != other) {
+            return Some(format!("it was made with another {name}: {theirs}, now {ours}"));
+        }
+        if self.growth_factor != ours.growth_factor {
+            let (theirs, ours) = (self.growth_factor, ours.growth_factor);
+            let (theirs, ours) = (f64::from_bits(theirs), f64::from_bits(ours));
+            return Some(format!("it was made with another -f: {theirs}, now {ours}"));
+        }
+        (self.layout != ours.layout).then(|| "it was made by a version with another layout".into())
+    }
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.bytes.extend_from_slice(&MAGIC);
+        let settings = &self.settings;
+        for number in [
+            VERSION,
+            settings.memory_bytes,
+            settings.item_bytes_max,
+            settings.growth_factor,
+            settings.chunk_bytes_min,
+            settings.layout,
+            self.seed,
+            self.starts,
+            match self.state {
+                State::InUse => 1,
+                State::Clean => 2,
+            },
+        ] {
+            writer.number(number);
+        }
+        let note = &self.note;
+        writer.bytes.extend_from_slice(&note.boot_id.to_le_bytes());
+        for number in [note.boot_ms, note.unix_secs, u64::from(note.secs)] {
+            writer.number(number);
+        }
+        for number in [self.record.0, self.record.1, self.ticket] {
+            writer.number(number);
+        }
+        writer.bytes.resize(HEADER_BYTES - MAGIC.len() - size_of::<u64>(), 0);
+        writer.number(digest(&writer.bytes));
+        writer.bytes.extend_from_slice(&MAGIC);
+        writer.bytes
+    }
+
+    /// Reads the first `HEADER_BYTES` of a file, or all it has.
+    pub(super) fn decode(page: &[u8]) -> Decoded {
+        if page.iter().all(|&byte| byte == 0) {
+            return Decoded::Empty;
+        }
+        let start = &page[..page.len().min(MAGIC.len())];
+        if !MAGIC.starts_with(start) && !page.ends_with(&MAGIC) {
+            return Decoded::Foreign;
+        }
+        let Some((fields, sum)) = Self::split(page) else {
+            return Decoded::Damaged("its header is cut off".to_owned());
+        };
+        let version = Reader::new(&page[MAGIC.len()..]).number();
+        if sum != digest(fields) {
+            return Decoded::Damaged("its header is damaged".to_owned());
+        }
+        if version != Some(VERSION) {
+            let version = version.unwrap_or(0);
+            return Decoded::Damaged(format!("its format is {version}, this server's {VERSION}"));
+        }
+        match Self::fields(&fields[MAGIC.len() + size_of::<u64>()..]) {
+            Some(header) => Decoded::Header(header),
+            None => Decoded::Damaged("its header makes no sense".to_owned()),
+        }
+    }
+
+    fn split(page: &[u8]) -> Option<(&[u8], u64)> {
+        let page = page.strip_suffix(&MAGIC).filter(|_| page.len() == HEADER_BYTES)?;
+        let (fields, sum) = page.split_last_chunk()?;
+        Some((fields, u64::from_le_bytes(*sum)))
+    }
+
+    fn fields(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let reader = &mut reader;
+        Some(Self {
+            settings: Settings {
+                memory_bytes: reader.number()?,
+                item_bytes_max: reader.number()?,
+                growth_factor: reader.number()?,
+                chunk_bytes_min: reader.number()?,
+                layout: reader.number()?,
+            },
+            seed: reader.number()?,
+            starts: reader.number()?,
+            state: match reader.number()? {
+                1 => State::InUse,
+                2 => State::Clean,
+                _ => return None,
+            },
+            note: TimeNote {
+                boot_id: u128::from(reader.number()?) | u128::from(reader.number()?) << 64,
+                boot_ms: reader.number()?,
+                unix_secs: reader.number()?,
+                secs: reader.small()?,
+            },
+            record: (reader.number()?, reader.number()?),
+            ticket: reader.number()?,
+        })
+    }
+}
+
+/// The digest of everything in a memory file. It tells damage, not malice: the file's mode keeps others out.
+pub(super) fn digest(bytes: &[u8]) -> u64 {
+    const SECRETS: RapidSecrets = RapidSecrets::seed_cpp(0x686f_6c64_616c_6c31);
+    rapidhash_v3_seeded(bytes, &SECRETS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        let config = Config::default();
+        let layout = Layout::new(&config).unwrap();
+        Header {
+            settings: Settings::of(&config, &layout),
+            seed: 7,
+            starts: 3,
+            state: State::Clean,
+            note: TimeNote { boot_id: 9 << 70, boot_ms: 1, unix_secs: 2, secs: 3 },
+            record: (4, 5),
+            ticket: 6,
+        }
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written() {
+        assert_eq!(Header::decode(&header().encode()), Decoded::Header(header()));
+    }
+
+    #[test]
+    fn no_flipped_bit_is_believed_or_taken_for_foreign() {
+        let whole = header().encode();
+        for bit in 0..whole.len() * 8 {
+            let mut page = whole.clone();
+            page[bit / 8] ^= 1 << (bit % 8);
+            let decoded = Header::decode(&page);
+            assert!(matches!(decoded, Decoded::Damaged(_)), "bit {bit}: {decoded:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_is_damaged_and_what_is_empty_is_empty() {
+        let whole = header().encode();
+        for len in 1..whole.len() {
+            assert!(matches!(Header::decode(&whole[..len]), Decoded::Damaged(_)), "{len} bytes");
+        }
+        assert_eq!(Header::decode(&[]), Decoded::Empty);
+        assert_eq!(Header::decode(&[0; HEADER_BYTES]), Decoded::Empty);
+        assert_eq!(Header::decode(b"root:x:0:0:root"), Decoded::Foreign);
+        assert_eq!(Header::decode(&[7; HEADER_BYTES]), Decoded::Foreign);
+    }
+
+    #[test]
+    fn settings_that_differ_are_named() {
+        let ours = Config::default();
+        let theirs = Config { memory_bytes: 128 << 20, ..ours.clone() };
+        let of = |config| Settings::of(config, &Layout::new(config).unwrap());
+        assert_eq!(of(&ours).difference(&of(&ours)), None);
+        let difference = of(&theirs).difference(&of(&ours)).unwrap();
+        assert!(difference.contains("another -m: 134217728"), "{difference}");
+    }
+}

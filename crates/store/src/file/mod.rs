@@ -1,0 +1,295 @@
+//! A store's memory in a file that outlives the process: whose it is, what is in it, and in which state it was left.
+//!
+//! A file is locked for as long as it is open, so no two processes ever map it. It must belong to the user that the
+//! process runs as and be writable by no one else, since whoever writes to it could make us believe anything.
+//!
+//! Whatever is wrong with the *content* of a file of ours, the answer is a cold start with a reason ([`Found::Cold`]). A
+//! file that is not ours to overwrite is an error: in use, foreign, another user's, or without room.
+
+mod codec;
+mod digests;
+mod header;
+
+pub(crate) use codec::{Reader, Writer};
+pub(crate) use digests::digests;
+pub use header::TimeNote;
+
+use crate::config::{Config, Layout, StoreError};
+use crate::memory::Offsets;
+use header::{Decoded, HEADER_BYTES, Header, Settings, State};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Why a file cannot be used at all.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// Another process has it.
+    #[error("{0} is in use by another process")]
+    InUse(PathBuf),
+    /// It holds something else, which is not overwritten.
+    #[error("{0} is not a memory file of holdall: remove it or name another")]
+    Foreign(PathBuf),
+    /// A directory, a device, a symbolic link.
+    #[error("{0} is not a regular file")]
+    NotAFile(PathBuf),
+    /// Another user could have written it.
+    #[error("{0} belongs to another user, or others may write to it")]
+    NotOurs(PathBuf),
+    /// The file system could not hold the cache.
+    #[error("{path}: its file system has room for {free_mb} MB, and -m needs {needed_mb} MB")]
+    NoRoom {
+        /// The file.
+        path: PathBuf,
+        /// Free, with what the file already takes.
+        free_mb: u64,
+        /// The memory limit.
+        needed_mb: u64,
+    },
+    /// The system's refusal.
+    #[error("{0}: {1}")]
+    Io(PathBuf, io::Error),
+}
+
+/// What a file holds, before its pages are looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing of use. The reason is `None` for a file that was new or empty.
+    Cold(Option<String>),
+    /// A cache whose owner ended well, at this time.
+    Clean(TimeNote),
+    /// A cache whose owner did not end well; it had opened the file at this time.
+    Crashed(TimeNote),
+}
+
+/// An open, locked memory file.
+#[derive(Debug)]
+pub struct MemoryFile {
+    file: Arc<File>,
+    path: PathBuf,
+    settings: Settings,
+    header: Option<Header>,
+    found: Found,
+    base_bytes: u64,
+}
+
+impl MemoryFile {
+    /// Opens or creates the file for a store of this configuration.
+    ///
+    /// # Errors
+    ///
+    /// A configuration out of range; a [`FileError`] for a file that must not or cannot be used.
+    pub fn open(path: &Path, config: &Config) -> Result<Self, StoreError> {
+        let layout = Layout::new(config)?;
+        let file = open_locked(path)?;
+        let memory = Self::examine(file, path, Settings::of(config, &layout), 0)?;
+        memory.check_room(config.memory_bytes)?;
+        Ok(memory.with_layout(&layout))
+    }
+
+    /// The file that another process has locked and left to us, which told us the `ticket` of its clean end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn inherit(
+        file: OwnedFd,
+        path: &Path,
+        config: &Config,
+        ticket: u64,
+    ) -> Result<Self, StoreError> {
+        let layout = Layout::new(config)?;
+        let settings = Settings::of(config, &layout);
+        Ok(Self::examine(file.into(), path, settings, ticket)?.with_layout(&layout))
+    }
+
+    fn with_layout(self, layout: &Layout) -> Self {
+        Self { base_bytes: Offsets::of(layout).end, ..self }
+    }
+
+    fn examine(
+        file: File,
+        path: &Path,
+        settings: Settings,
+        ticket: u64,
+    ) -> Result<Self, FileError> {
+        let failed = |error| FileError::Io(path.to_owned(), error);
+        let len = file.metadata().map_err(failed)?.len();
+        let mut page = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(HEADER_BYTES)];
+        file.read_exact_at(&mut page, 0).map_err(failed)?;
+        let (header, found) = match Header::decode(&page) {
+            Decoded::Empty if len == 0 => (None, Found::Cold(None)),
+            Decoded::Empty => (None, Found::Cold(Some("it has no header".to_owned()))),
+            Decoded::Foreign => return Err(FileError::Foreign(path.to_owned())),
+            Decoded::Damaged(reason) => (None, Found::Cold(Some(reason))),
+            Decoded::Header(header) => match header.settings.difference(&settings) {
+                Some(reason) => (None, Found::Cold(Some(reason))),
+                None => {
+                    let believed = header.ticket == ticket;
+                    let found = match header.state {
+                        State::Clean if believed => Found::Clean(header.note),
+                        _ => Found::Crashed(header.note),
+                    };
+                    (Some(header), found)
+                }
+            },
+        };
+        let path = path.to_owned();
+        Ok(Self { file: Arc::new(file), path, settings, header, found, base_bytes: 0 })
+    }
+
+    /// A full file system ends a process that stores into a mapping, so there must be room for all of the cache.
+    fn check_room(&self, needed: u64) -> Result<(), FileError> {
+        let failed = |error: io::Error| FileError::Io(self.path.clone(), error);
+        let system = rustix::fs::fstatvfs(&self.file).map_err(|error| failed(error.into()))?;
+        let held = self.file.metadata().map_err(failed)?.blocks() * 512;
+        let free = system.f_bavail.saturating_mul(system.f_frsize).saturating_add(held);
+        // A tmpfs without a limit says that it has no blocks at all.
+        if system.f_blocks == 0 || free >= needed {
+            return Ok(());
+        }
+        let path = self.path.clone();
+        Err(FileError::NoRoom { path, free_mb: free >> 20, needed_mb: needed.div_ceil(1 << 20) })
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Times that a store was opened over it.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.header.as_ref().map_or(0, |header| header.starts)
+    }
+
+    /// What is in it is not to be used, for this reason.
+    pub fn discard(&mut self, reason: String) {
+        self.found = Found::Cold(Some(reason));
+    }
+
+    /// The same open file once more, for a successor.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+
+    pub(crate) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Seed of the key hash of what was found.
+    pub(crate) fn seed(&self) -> Option<u64> {
+        self.header.as_ref().map(|header| header.seed)
+    }
+
+    /// What a clean end wrote down behind the regions; `None` if it is not what was written.
+    pub(crate) fn record(&self) -> io::Result<Option<Vec<u8>>> {
+        let Some((len, digest)) = self.header.as_ref().map(|header| header.record) else {
+            return Ok(None);
+        };
+        // Before room is made for it.
+        if self.file.metadata()?.len() != self.base_bytes.saturating_add(len) {
+            return Ok(None);
+        }
+        let mut record = vec![0; usize::try_from(len).unwrap_or(0)];
+        self.file.read_exact_at(&mut record, self.base_bytes)?;
+        Ok((header::digest(&record) == digest).then_some(record))
+    }
+
+    /// Whether the pages have digests.
+    pub(crate) fn has_digests(&self) -> bool {
+        self.header.as_ref().is_some_and(|header| header.ticket == 0)
+    }
+
+    /// Whether the file is long enough for its regions.
+    pub(crate) fn is_whole(&self) -> io::Result<bool> {
+        Ok(self.file.metadata()?.len() >= self.base_bytes)
+    }
+
+    /// Forgets the content: the file is as new, all zero.
+    pub(crate) fn clear(&mut self) -> io::Result<()> {
+        let starts = self.starts();
+        self.header = None;
+        self.file.set_len(0)?;
+        self.begin(starts, 0, TimeNote::default())?;
+        self.file.set_len(self.base_bytes)
+    }
+
+    /// Says that the file is in use from now on.
+    pub(crate) fn begin(&mut self, starts: u64, seed: u64, note: TimeNote) -> io::Result<()> {
+        let header = Header {
+            settings: self.settings,
+            seed,
+            starts,
+            state: State::InUse,
+            note,
+            record: (0, 0),
+            ticket: 0,
+        };
+        self.file.write_all_at(&header.encode(), 0)?;
+        self.header = Some(header);
+        // What the last end wrote down is of no more use.
+        if self.file.metadata()?.len() > self.base_bytes {
+            self.file.set_len(self.base_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Writes down what the next start needs, and then that all is well.
+    pub(crate) fn end(&mut self, record: &[u8], note: TimeNote, ticket: u64) -> io::Result<()> {
+        let Some(mut header) = self.header.clone() else { return Ok(()) };
+        self.file.write_all_at(record, self.base_bytes)?;
+        header.record = (record.len() as u64, header::digest(record));
+        (header.state, header.note, header.ticket) = (State::Clean, note, ticket);
+        self.file.write_all_at(&header.encode(), 0)?;
+        self.header = Some(header);
+        Ok(())
+    }
+}
+
+impl AsFd for MemoryFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn open_locked(path: &Path) -> Result<File, FileError> {
+    let failed = |error: Errno| FileError::Io(path.to_owned(), error.into());
+    // A symbolic link in a directory for everyone could lead anywhere; opening a pipe could wait for ever.
+    let flags =
+        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
+            return Err(FileError::NotAFile(path.to_owned()));
+        }
+        opened => File::from(opened.map_err(failed)?),
+    };
+    let facts = file.metadata().map_err(|error| FileError::Io(path.to_owned(), error))?;
+    if !facts.is_file() {
+        return Err(FileError::NotAFile(path.to_owned()));
+    }
+    if facts.uid() != rustix::process::geteuid().as_raw() || facts.mode() & 0o022 != 0 {
+        return Err(FileError::NotOurs(path.to_owned()));
+    }
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(FileError::InUse(path.to_owned())),
+        locked => locked.map_err(failed).map(|()| file),
+    }
+}

@@ -1,0 +1,195 @@
+//! A store over a memory file: ended well and opened again, ended badly and recovered, damaged and refused.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use common::{Model, TempFile, config, end, fill, open, probe};
+use std::os::unix::fs::FileExt;
+use store::{FileError, Found, MemoryFile, Opened, Store, StoreError, TimeNote};
+
+#[test]
+fn everything_is_there_after_a_clean_end() {
+    let path = TempFile::new();
+    let mut model = Model::default();
+    let (store, opened) = open(&path, 2);
+    assert_eq!(opened, Opened::Cold(None));
+    fill(&store, &mut model, 1, 40_000);
+    let bags = format!("{:?}", store.bag_stats());
+    let (memory, stats) = (store.memory(), store.stats());
+    let uniques_end = model.greatest_cas;
+    end(store, 10);
+
+    let (store, opened) = open(&path, 10);
+    assert_eq!(opened, Opened::Warm(stats.items));
+    assert_eq!(store.starts(), 2);
+    assert_eq!(format!("{:?}", store.bag_stats()), bags, "the order of eviction");
+    assert_eq!(store.memory().items, memory.items);
+    assert_eq!(store.memory().arena, memory.arena);
+    assert_eq!(store.memory().index, memory.index);
+    assert_eq!(store.memory().bags, memory.bags);
+    assert!(probe(&store, &model) > 10_000, "many items are there, and none is wrong");
+    // It goes on as if nothing had been: more is stored, and memory is reused.
+    model.greatest_cas = 0;
+    fill(&store, &mut model, 2, 40_000);
+    assert!(model.least_cas > uniques_end, "cas uniques go on rising");
+    probe(&store, &model);
+    end(store, 11);
+    let (store, opened) = open(&path, 11);
+    assert!(matches!(opened, Opened::Warm(_)), "{opened:?}");
+    probe(&store, &model);
+}
+
+#[test]
+fn flushes_and_deadlines_outlive_the_process() {
+    let path = TempFile::new();
+    let (store, _) = open(&path, 2);
+    let mut model = Model::default();
+    fill(&store, &mut model, 3, 500);
+    let me = store.join().unwrap();
+    me.begin_turn(2);
+    me.flush();
+    common::set(&me, b"after the flush", b"1", 0, 0).unwrap();
+    common::set(&me, b"dies at 20", b"2", 20, 0).unwrap();
+    store.schedule_flush(50);
+    drop(me);
+    end(store, 10);
+
+    let (store, _) = open(&path, 19);
+    let me = store.join().unwrap();
+    me.begin_turn(19);
+    model.items.keys().for_each(|key| assert_eq!(common::get(&me, key), None));
+    assert!(common::get(&me, b"after the flush").is_some());
+    assert!(common::get(&me, b"dies at 20").is_some());
+    me.begin_turn(20);
+    assert_eq!(common::get(&me, b"dies at 20"), None);
+    assert!(!store.claim_flush(49));
+    assert!(store.claim_flush(50));
+    drop(me);
+    // It ends with the flush claimed and not done: the next start does it.
+    end(store, 50);
+    let (store, _) = open(&path, 50);
+    let me = store.join().unwrap();
+    me.begin_turn(50);
+    assert_eq!(common::get(&me, b"after the flush"), None);
+}
+
+#[test]
+fn another_setting_or_a_cut_is_a_cold_start_with_a_reason() {
+    let path = TempFile::new();
+    let reason = |change: &dyn Fn(&std::fs::File, &mut store::Config)| {
+        let (store, _) = open(&path, 2);
+        fill(&store, &mut Model::default(), 4, 200);
+        end(store, 3);
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path.path()).unwrap();
+        let mut config = config();
+        change(&file, &mut config);
+        let file = MemoryFile::open(path.path(), &config).unwrap();
+        let (store, opened) = Store::open(&config, file, TimeNote::default()).unwrap();
+        assert_eq!(store.stats().items, 0);
+        let me = store.join().unwrap();
+        me.begin_turn(3);
+        common::set(&me, b"k", b"v", 0, 0).unwrap();
+        assert!(common::get(&me, b"k").is_some());
+        match opened {
+            Opened::Cold(reason) => reason.unwrap_or_default(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(reason(&|_, config| config.memory_bytes *= 2).contains("another -m"));
+    assert!(reason(&|_, config| config.growth_factor = 1.25).contains("another -f"));
+    assert!(reason(&|_, config| config.chunk_bytes_min = 64).contains("another -n"));
+    assert!(reason(&|_, config| config.item_bytes_max = 4096).contains("another -I"));
+    assert!(reason(&|_, config| config.stripes = 1 << 16).contains("no sense"));
+    assert!(reason(&|file, _| file.set_len(1 << 20).unwrap()).contains("cut off"));
+    assert!(reason(&|file, _| file.set_len(100).unwrap()).contains("cut off"));
+    assert_eq!(reason(&|file, _| file.set_len(0).unwrap()), "");
+    assert!(reason(&|file, _| file.write_all_at(&[0; 4096], 0).unwrap()).contains("no header"));
+    let shorter = |file: &std::fs::File| file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+    assert!(reason(&|file, _| shorter(file)).contains("wrote down"));
+}
+
+#[test]
+fn a_file_that_is_not_ours_is_left_alone() {
+    let path = TempFile::new();
+    std::fs::write(path.path(), "root:x:0:0:root").unwrap();
+    let refused = MemoryFile::open(path.path(), &config()).unwrap_err();
+    assert!(matches!(refused, StoreError::File(FileError::NotOurs(_) | FileError::Foreign(_))));
+    assert_eq!(std::fs::read(path.path()).unwrap(), b"root:x:0:0:root");
+    std::fs::remove_file(path.path()).unwrap();
+
+    let (store, _) = open(&path, 2);
+    let refused = MemoryFile::open(path.path(), &config()).unwrap_err();
+    assert!(matches!(refused, StoreError::File(FileError::InUse(_))), "{refused}");
+    end(store, 2);
+    assert!(matches!(
+        MemoryFile::open(path.path(), &config()).unwrap().found(),
+        Found::Clean(TimeNote { secs: 2, .. })
+    ));
+
+    let link = TempFile::new();
+    std::os::unix::fs::symlink(path.path(), link.path()).unwrap();
+    let refused = MemoryFile::open(link.path(), &config()).unwrap_err();
+    assert!(matches!(refused, StoreError::File(FileError::NotAFile(_))), "{refused}");
+    let refused = MemoryFile::open(std::path::Path::new("/tmp"), &config()).unwrap_err();
+    assert!(matches!(refused, StoreError::File(FileError::NotAFile(_))), "{refused}");
+}
+
+/// Damage anywhere in a file that was ended well costs the cache, and never gives wrong bytes.
+#[test]
+fn no_damage_to_a_clean_file_is_believed() {
+    let path = TempFile::new();
+    let (store, _) = open(&path, 2);
+    let mut model = Model::default();
+    fill(&store, &mut model, 5, 5_000);
+    end(store, 3);
+    let whole = common::Sparse::read(path.path());
+    let mut rng = common::rng(6);
+    for case in 0..common::cases(60) {
+        whole.write(path.path());
+        let damage = common::damage(path.path(), &whole, &mut rng);
+        let file = match MemoryFile::open(path.path(), &config()) {
+            Err(StoreError::File(FileError::Foreign(_))) => continue,
+            file => file.unwrap(),
+        };
+        let (store, opened) = Store::open(&config(), file, common::at(3)).unwrap();
+        assert!(matches!(opened, Opened::Cold(_)), "case {case}, {damage}: {opened:?}");
+        assert_eq!(store.stats().items, 0);
+    }
+    whole.write(path.path());
+    let (store, opened) = open(&path, 3);
+    assert!(matches!(opened, Opened::Warm(_)), "undamaged: {opened:?}");
+    probe(&store, &model);
+}
+
+/// A store in use cannot be left in good order.
+#[test]
+fn a_store_in_use_is_not_closed() {
+    let path = TempFile::new();
+    let (store, _) = open(&path, 2);
+    let me = store.join().unwrap();
+    assert!(store.close(TimeNote::default(), 0).is_err());
+    drop(me);
+    store.close(TimeNote::default(), 0).unwrap();
+}
+
+/// A successor believes pages without digests if it has the ticket; anybody else recovers them.
+#[test]
+fn a_ticket_stands_for_digests() {
+    let path = TempFile::new();
+    let (store, _) = open(&path, 2);
+    let mut model = Model::default();
+    fill(&store, &mut model, 7, 1_000);
+    store.close(common::at(3), 77).unwrap();
+    let shared = store.share_file().unwrap().unwrap();
+    let file = MemoryFile::inherit(shared, path.path(), &config(), 77).unwrap();
+    assert!(matches!(file.found(), Found::Clean(_)));
+    let (next, opened) = Store::open(&config(), file, common::at(3)).unwrap();
+    assert!(matches!(opened, Opened::Warm(_)), "{opened:?}");
+    drop(store);
+    probe(&next, &model);
+    next.close(common::at(4), 78).unwrap();
+    drop(next);
+    let file = MemoryFile::open(path.path(), &config()).unwrap();
+    assert!(matches!(file.found(), Found::Crashed(_)));
+}
