@@ -19,6 +19,8 @@ pub mod process;
 pub mod report;
 pub mod result;
 pub mod rng;
+pub mod search;
+pub mod sla;
 pub mod terminal;
 pub mod udp;
 pub mod udp_compare;

@@ -83,7 +83,12 @@ fn garbage_ends_the_run_and_is_shown() {
 
 #[test]
 fn a_server_that_refuses_to_store_is_not_measured() {
-    let spec = Spec { keys: 2, connections: 1, threads: 2, ..spec(server(b"SERVER_ERROR out of memory\r\n", 1000)) };
+    let spec = Spec {
+        keys: 2,
+        connections: 1,
+        threads: 2,
+        ..spec(server(b"SERVER_ERROR out of memory\r\n", 1000))
+    };
     let error = format!("{:#}", fill(&spec, &Progress::default()).unwrap_err());
     assert!(error.contains("refused"), "{error}");
 }

@@ -1,6 +1,7 @@
 //! `holdall bench`: command lines, and what is printed.
 
 mod run;
+mod search;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum What {
     Run(Box<run::RunArgs>),
+    Search(Box<search::SearchArgs>),
 }
 
 /// The run was interrupted or a server failed in it; what was seen until then is printed and marked.
@@ -40,6 +42,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let outcome = match cli.what {
         What::Run(args) => run::run(&args),
+        What::Search(args) => search::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         terminal::complain(&format!("{error:#}"));

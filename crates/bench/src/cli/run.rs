@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,6 +11,7 @@ use std::{io, thread};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 
 use super::EXIT_PARTIAL;
 use crate::generator::keys::Pattern;
@@ -115,6 +116,11 @@ Examples:
 Exit status: 0 measured; 1 no server could be reached; 2 the run ended early and what it saw is printed; 64 wrong usage.";
 
 impl LoadArgs {
+    /// When the requests of an open loop are due.
+    pub(super) fn arrival(&self) -> Arrival {
+        self.arrival
+    }
+
     /// What the arguments ask for, at a pace and for a time that the caller decides.
     pub(super) fn spec(&self) -> Result<Spec> {
         let mut spec = Spec {
@@ -156,37 +162,48 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut spec = args.load.spec()?;
     (spec.seconds, spec.warm_up) = (args.time, args.warm_up);
     if let Some(rate) = args.rate {
-        spec.pace = Pace::Open { rate, arrival: args.load.arrival };
+        spec.pace = Pace::Open { rate, arrival: args.load.arrival() };
     }
-    // Before a long run, not after it: a place that cannot be written.
-    let mut file = match &args.json {
-        None => None,
-        Some(path) => Some(
-            File::create(path).with_context(|| format!("{} cannot be written", path.display()))?,
-        ),
-    };
+    let mut file = created(args.json.as_deref())?;
+    if spec.preload {
+        preload(&spec)?;
+    }
     let result = measure(&spec)?;
-    if let Some(file) = &mut file {
-        let json = serde_json::to_vec_pretty(&result)?;
-        let written = file.write_all(&json).and_then(|()| file.sync_all());
-        if let Err(error) = written {
-            terminal::complain(&format!("the result could not be kept: {error}"));
-        }
-    }
     terminal::print(&terminal::summary(&result));
+    keep(file.as_mut(), &result)?;
     let is_partial = result.failure.is_some() || result.wrong > 0;
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 
-/// Fills where asked, then runs, showing progress on a terminal.
+/// The file of a result, made before a long run and not after it: it may be in a place that cannot be written.
+pub(super) fn created(path: Option<&Path>) -> Result<Option<File>> {
+    let create = |path: &Path| {
+        File::create(path).with_context(|| format!("{} cannot be written", path.display()))
+    };
+    path.map(create).transpose()
+}
+
+/// Writes a result into its file.
+pub(super) fn keep(file: Option<&mut File>, result: &impl Serialize) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let json = serde_json::to_vec_pretty(result)?;
+    file.write_all(&json).context("the result could not be kept")
+}
+
+/// Stores every key once, showing progress on a terminal.
+pub(super) fn preload(spec: &Spec) -> Result<()> {
+    let progress = Progress::default();
+    let _stop = on_interrupt(&progress);
+    let bar = ProgressBar::new(spec.keys);
+    watched(&progress, &bar, "storing", spec.keys, || generator::fill(spec, &progress))?;
+    ensure!(!progress.stop.load(Ordering::Relaxed), "interrupted while storing the keys");
+    Ok(())
+}
+
+/// Runs, showing progress on a terminal.
 pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
     let progress = Progress::default();
     let _stop = on_interrupt(&progress);
-    if spec.preload {
-        let bar = ProgressBar::new(spec.keys);
-        watched(&progress, &bar, "storing", spec.keys, || generator::fill(spec, &progress))?;
-        progress.answered.store(0, Ordering::Relaxed);
-    }
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let before = CpuTimes::now();
     let bar = ProgressBar::new(0);

@@ -1,0 +1,187 @@
+//! `holdall bench search`: the most that keeps an SLA.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::run::{self, LoadArgs};
+use crate::generator::spec::{Pace, Spec};
+use crate::generator::{self, Progress};
+use crate::host::Host;
+use crate::search::{Bracket, Found, Repeat, search};
+use crate::sla::Sla;
+use crate::terminal;
+
+/// Finds the highest load at which a bound on latency holds.
+///
+/// By rate, requests are due at times of their own (open loop), and the rate doubles until the bound breaks, then
+/// halves between what held and what broke. By connections, every connection asks as fast as it is answered.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct SearchArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Bounds on mean, median, max or any percentile, joined by &&.
+    #[arg(long, default_value = "p99<1ms")]
+    sla: Sla,
+    /// What is raised.
+    #[arg(long, value_enum, default_value_t)]
+    by: By,
+    /// The first point: requests a second, or connections of each thread.
+    #[arg(long, value_name = "POINT")]
+    from: Option<f64>,
+    /// The last point.
+    #[arg(long, value_name = "POINT")]
+    to: Option<f64>,
+    /// Width of the answer, in percent of what held.
+    #[arg(long, default_value_t = 3.0, value_name = "PERCENT")]
+    precision: f64,
+    /// Measurements of each point; most of them decide.
+    #[arg(long, default_value_t = 3)]
+    repeats: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+    time: f64,
+    /// Keep the result in this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum By {
+    /// Requests a second of an open loop.
+    #[default]
+    Rate,
+    /// Connections of a closed loop.
+    Connections,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall bench search --preload                                    most requests a second with p99 under 1 ms
+  holdall bench search --preload --sla 'mean<=100us && p99.73<=1ms' the guide's compound bound
+  holdall bench search --preload --by connections -t 2              where more connections stop helping";
+
+/// What is kept of a search.
+#[derive(Debug, Serialize)]
+struct SearchResult<'a> {
+    schema: &'static str,
+    version: u32,
+    command: Vec<String>,
+    host: Host,
+    spec: &'a Spec,
+    sla: String,
+    by: By,
+    found: &'a Found,
+}
+
+pub(super) fn run(args: &SearchArgs) -> Result<ExitCode> {
+    let mut file = run::created(args.json.as_deref())?;
+    let mut spec = args.load.spec()?;
+    (spec.seconds, spec.warm_up) = (args.time, (args.time / 4.0).min(1.0));
+    if spec.preload {
+        run::preload(&spec)?;
+    }
+    let bracket = args.bracket()?;
+    let found = search(bracket, |at| args.measure(&spec, at))?;
+    let result = SearchResult {
+        schema: "holdall-bench-search",
+        version: 1,
+        command: std::env::args().collect(),
+        host: Host::here(),
+        spec: &spec,
+        sla: args.sla.to_string(),
+        by: args.by,
+        found: &found,
+    };
+    terminal::print(&args.answer(&found));
+    run::keep(file.as_mut(), &result)?;
+    Ok(if found.holds.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl SearchArgs {
+    fn bracket(&self) -> Result<Bracket> {
+        let (first, limit) = match self.by {
+            By::Rate => (self.from.unwrap_or(10_000.0), self.to.unwrap_or(1e8)),
+            By::Connections => (self.from.unwrap_or(1.0), self.to.unwrap_or(10_000.0)),
+        };
+        if !(first > 0.0 && first <= limit) {
+            bail!("the first point, {first}, must be above 0 and not above the last, {limit}");
+        }
+        if self.repeats == 0 || self.precision.is_nan() || self.precision <= 0.0 {
+            bail!("--repeats and --precision must be above 0");
+        }
+        Ok(Bracket {
+            first,
+            limit,
+            precision: self.precision / 100.0,
+            repeats: self.repeats,
+            is_whole: self.by == By::Connections,
+        })
+    }
+
+    fn measure(&self, spec: &Spec, at: f64) -> Result<Repeat> {
+        let mut spec = spec.clone();
+        match self.by {
+            By::Rate => spec.pace = Pace::Open { rate: at, arrival: self.load.arrival() },
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+            By::Connections => spec.connections = at as usize,
+        }
+        let outcome = generator::run(&spec, &Progress::default())?;
+        if let Some(failure) = outcome.failure {
+            bail!("at {at:.0}: {failure}");
+        }
+        let total = outcome.record.total();
+        // Requests that were due and never answered kept no bound.
+        let held =
+            self.sla.holds(&total) && !outcome.is_overloaded && outcome.record.unanswered == 0;
+        #[allow(clippy::cast_precision_loss, reason = "counts and times of one run")]
+        let repeat = Repeat {
+            held,
+            rate: total.requests as f64 / outcome.seconds.max(1e-9),
+            mean: total.latency.mean() / 1000.0,
+            p99: total.latency.value_at_percentile(99.0) as f64 / 1000.0,
+        };
+        let verdict = if held { "held" } else { "broke" };
+        terminal::print(&format!(
+            "{:>12.0} {:12} {:>10.0} requests a second, {}: {verdict}\n",
+            at,
+            self.unit(),
+            repeat.rate,
+            self.sla.measured(&total)
+        ));
+        Ok(repeat)
+    }
+
+    fn unit(&self) -> &'static str {
+        match self.by {
+            By::Rate => "a second",
+            By::Connections => "connections",
+        }
+    }
+
+    fn answer(&self, found: &Found) -> String {
+        let mut text = String::new();
+        let unit = self.unit();
+        let _ = match (found.holds, found.fails, found.throughput) {
+            (Some(holds), fails, Some((median, least, most))) => {
+                let above = match fails {
+                    Some(fails) => format!("{fails:.0} does not"),
+                    None => "nothing above was tried".to_owned(),
+                };
+                writeln!(
+                    text,
+                    "\n{} holds at {holds:.0} {unit} ({above}): {median:.0} requests a second ({least:.0} to {most:.0})",
+                    self.sla
+                )
+            }
+            _ => writeln!(text, "\n{} holds nowhere, not even at the least {unit} tried", self.sla),
+        };
+        text
+    }
+}

@@ -1,0 +1,179 @@
+//! What "fast enough" means: `p99<1ms`, `mean<=100us && p99.73<=1ms`, and any other such conjunction.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::generator::record::OpRecord;
+use hdrhistogram::Histogram;
+
+/// Bounds that must all hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sla {
+    terms: Vec<Term>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Term {
+    measure: Measure,
+    is_strict: bool,
+    bound_nanos: f64,
+}
+
+/// What is bounded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Measure {
+    Mean,
+    Max,
+    Percentile(f64),
+}
+
+impl Sla {
+    /// Whether the latencies of `op` keep every bound. Nothing measured keeps none.
+    #[must_use]
+    pub fn holds(&self, op: &OpRecord) -> bool {
+        !op.latency.is_empty() && self.terms.iter().all(|term| term.holds(&op.latency))
+    }
+
+    /// The measured values of what is bounded, for example `p99 812.0 us`.
+    #[must_use]
+    pub fn measured(&self, op: &OpRecord) -> String {
+        let shown = self.terms.iter().map(|term| {
+            format!("{} {:.1} us", term.measure, term.measure.of(&op.latency) / 1000.0)
+        });
+        shown.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Term {
+    fn holds(&self, latency: &Histogram<u64>) -> bool {
+        let value = self.measure.of(latency);
+        if self.is_strict { value < self.bound_nanos } else { value <= self.bound_nanos }
+    }
+}
+
+impl Measure {
+    fn of(self, latency: &Histogram<u64>) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
+        match self {
+            Self::Mean => latency.mean(),
+            Self::Max => latency.max() as f64,
+            Self::Percentile(percentile) => latency.value_at_percentile(percentile) as f64,
+        }
+    }
+}
+
+impl FromStr for Sla {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let terms = text.split("&&").map(|term| term.trim().parse()).collect::<Result<_, _>>()?;
+        Ok(Self { terms })
+    }
+}
+
+impl FromStr for Term {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || {
+            format!("{text:?} is no bound such as p99<1ms or mean<=100us; several are joined by &&")
+        };
+        let (measure, bound) = text.split_once('<').ok_or_else(refused)?;
+        let (is_strict, bound) = match bound.strip_prefix('=') {
+            Some(bound) => (false, bound.trim()),
+            None => (true, bound.trim()),
+        };
+        let measure = match measure.trim() {
+            "mean" => Measure::Mean,
+            "max" => Measure::Max,
+            "median" => Measure::Percentile(50.0),
+            name => {
+                let number = name.strip_prefix('p').and_then(|number| number.parse::<f64>().ok());
+                match number {
+                    Some(number) if number > 0.0 && number <= 100.0 => Measure::Percentile(number),
+                    _ => return Err(refused()),
+                }
+            }
+        };
+        let (number, nanos) = if let Some(number) = bound.strip_suffix("us") {
+            (number, 1e3)
+        } else if let Some(number) = bound.strip_suffix("ms") {
+            (number, 1e6)
+        } else {
+            (bound.strip_suffix('s').ok_or_else(refused)?, 1e9)
+        };
+        match number.trim().parse::<f64>() {
+            Ok(number) if number > 0.0 && number.is_finite() => {
+                Ok(Self { measure, is_strict, bound_nanos: number * nanos })
+            }
+            _ => Err(refused()),
+        }
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mean => f.write_str("mean"),
+            Self::Max => f.write_str("max"),
+            Self::Percentile(percentile) => write!(f, "p{percentile}"),
+        }
+    }
+}
+
+impl fmt::Display for Sla {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, term) in self.terms.iter().enumerate() {
+            let and = if index > 0 { " && " } else { "" };
+            let sign = if term.is_strict { "<" } else { "<=" };
+            write!(f, "{and}{}{sign}{}us", term.measure, term.bound_nanos / 1000.0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(nanos: &[u64]) -> OpRecord {
+        let mut op = OpRecord::default();
+        nanos.iter().for_each(|nanos| op.latency.saturating_record(*nanos));
+        op
+    }
+
+    #[test]
+    fn bounds_of_the_studies_are_read() {
+        for (text, shown) in [
+            ("p99<1ms", "p99<1000us"),
+            ("mean<=100us && p99.73<=1ms", "mean<=100us && p99.73<=1000us"),
+            ("p99.5 <= 0.001s", "p99.5<=1000us"),
+            ("median<1ms&&max<2s", "p50<1000us && max<2000000us"),
+        ] {
+            assert_eq!(text.parse::<Sla>().unwrap().to_string(), shown);
+        }
+        for wrong in [
+            "",
+            "p99",
+            "p99<",
+            "p99<1",
+            "p101<1ms",
+            "p0<1ms",
+            "x<1ms",
+            "p99<-1ms",
+            "p99<1ms &&",
+            "p99>1ms",
+        ] {
+            assert!(wrong.parse::<Sla>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_bound_must_hold() {
+        let slow = record(&[&[100_000; 98][..], &[5_000_000; 2]].concat());
+        let holds = |text: &str| text.parse::<Sla>().unwrap().holds(&slow);
+        assert!(holds("p50<1ms") && holds("p98<1ms") && holds("mean<=0.2ms"));
+        assert!(!holds("p99<1ms") && !holds("p50<1ms && max<1ms"));
+        assert!(!"p50<1ms".parse::<Sla>().unwrap().holds(&OpRecord::default()));
+    }
+}
