@@ -29,12 +29,10 @@ fn server(
 
 fn serve(stream: &TcpStream, delay: &dyn Fn(u64) -> Duration, seen: &Mutex<Vec<u64>>) {
     let _ = stream.set_nodelay(true);
-    let mut count = 0;
-    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+    for (count, line) in (0..).zip(BufReader::new(stream).lines().map_while(Result::ok)) {
         assert!(line.starts_with("get key:"), "{line}");
         let begun = Instant::now();
         thread::sleep(delay(count));
-        count += 1;
         // What was injected is what the sleep really took.
         seen.lock().unwrap().push(u64::try_from(begun.elapsed().as_nanos()).unwrap());
         if (&*stream).write_all(b"END\r\n").is_err() {

@@ -1,6 +1,7 @@
 //! `holdall bench`: command lines, and what is printed.
 
 mod run;
+mod score;
 mod search;
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ struct Cli {
 enum What {
     Run(Box<run::RunArgs>),
     Search(Box<search::SearchArgs>),
+    Score(Box<score::ScoreArgs>),
 }
 
 /// The run was interrupted or a server failed in it; what was seen until then is printed and marked.
@@ -43,6 +45,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let outcome = match cli.what {
         What::Run(args) => run::run(&args),
         What::Search(args) => search::run(&args),
+        What::Score(args) => score::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         terminal::complain(&format!("{error:#}"));

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::run::{self, LoadArgs};
-use crate::generator::spec::{Pace, Spec};
+use crate::generator::spec::{Arrival, Pace, Spec};
 use crate::generator::{self, Progress};
 use crate::host::Host;
 use crate::search::{Bracket, Found, Repeat, search};
@@ -31,6 +31,16 @@ pub(super) struct SearchArgs {
     /// What is raised.
     #[arg(long, value_enum, default_value_t)]
     by: By,
+    #[command(flatten)]
+    steps: Steps,
+    /// Keep the result in this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// How a search goes.
+#[derive(Debug, Args)]
+pub(super) struct Steps {
     /// The first point: requests a second, or connections of each thread.
     #[arg(long, value_name = "POINT")]
     from: Option<f64>,
@@ -46,14 +56,11 @@ pub(super) struct SearchArgs {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
     time: f64,
-    /// Keep the result in this file.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum By {
+pub(super) enum By {
     /// Requests a second of an open loop.
     #[default]
     Rate,
@@ -82,13 +89,11 @@ struct SearchResult<'a> {
 
 pub(super) fn run(args: &SearchArgs) -> Result<ExitCode> {
     let mut file = run::created(args.json.as_deref())?;
-    let mut spec = args.load.spec()?;
-    (spec.seconds, spec.warm_up) = (args.time, (args.time / 4.0).min(1.0));
+    let spec = args.load.spec()?;
     if spec.preload {
         run::preload(&spec)?;
     }
-    let bracket = args.bracket()?;
-    let found = search(bracket, |at| args.measure(&spec, at))?;
+    let found = args.steps.search(&spec, &args.sla, args.by, args.load.arrival())?;
     let result = SearchResult {
         schema: "holdall-bench-search",
         version: 1,
@@ -104,9 +109,16 @@ pub(super) fn run(args: &SearchArgs) -> Result<ExitCode> {
     Ok(if found.holds.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-impl SearchArgs {
-    fn bracket(&self) -> Result<Bracket> {
-        let (first, limit) = match self.by {
+impl Steps {
+    /// Searches, printing each measurement.
+    pub(super) fn search(&self, spec: &Spec, sla: &Sla, by: By, arrival: Arrival) -> Result<Found> {
+        let mut spec = spec.clone();
+        (spec.seconds, spec.warm_up) = (self.time, (self.time / 4.0).min(1.0));
+        search(self.bracket(by)?, |at| measure(&spec, sla, by, arrival, at))
+    }
+
+    fn bracket(&self, by: By) -> Result<Bracket> {
+        let (first, limit) = match by {
             By::Rate => (self.from.unwrap_or(10_000.0), self.to.unwrap_or(1e8)),
             By::Connections => (self.from.unwrap_or(1.0), self.to.unwrap_or(10_000.0)),
         };
@@ -121,53 +133,55 @@ impl SearchArgs {
             limit,
             precision: self.precision / 100.0,
             repeats: self.repeats,
-            is_whole: self.by == By::Connections,
+            is_whole: by == By::Connections,
         })
     }
-
-    fn measure(&self, spec: &Spec, at: f64) -> Result<Repeat> {
-        let mut spec = spec.clone();
-        match self.by {
-            By::Rate => spec.pace = Pace::Open { rate: at, arrival: self.load.arrival() },
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
-            By::Connections => spec.connections = at as usize,
-        }
-        let outcome = generator::run(&spec, &Progress::default())?;
-        if let Some(failure) = outcome.failure {
-            bail!("at {at:.0}: {failure}");
-        }
-        let total = outcome.record.total();
-        // Requests that were due and never answered kept no bound.
-        let held =
-            self.sla.holds(&total) && !outcome.is_overloaded && outcome.record.unanswered == 0;
-        #[allow(clippy::cast_precision_loss, reason = "counts and times of one run")]
-        let repeat = Repeat {
-            held,
-            rate: total.requests as f64 / outcome.seconds.max(1e-9),
-            mean: total.latency.mean() / 1000.0,
-            p99: total.latency.value_at_percentile(99.0) as f64 / 1000.0,
-        };
-        let verdict = if held { "held" } else { "broke" };
-        terminal::print(&format!(
-            "{:>12.0} {:12} {:>10.0} requests a second, {}: {verdict}\n",
-            at,
-            self.unit(),
-            repeat.rate,
-            self.sla.measured(&total)
-        ));
-        Ok(repeat)
+}
+fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<Repeat> {
+    let mut spec = spec.clone();
+    match by {
+        By::Rate => spec.pace = Pace::Open { rate: at, arrival },
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+        By::Connections => spec.connections = at as usize,
     }
+    let outcome = generator::run(&spec, &Progress::default())?;
+    if let Some(failure) = outcome.failure {
+        bail!("at {at:.0}: {failure}");
+    }
+    let total = outcome.record.total();
+    // Requests that were due and never answered kept no bound.
+    let held = sla.holds(&total) && !outcome.is_overloaded && outcome.record.unanswered == 0;
+    #[allow(clippy::cast_precision_loss, reason = "counts and times of one run")]
+    let repeat = Repeat {
+        held,
+        rate: total.requests as f64 / outcome.seconds.max(1e-9),
+        mean: total.latency.mean() / 1000.0,
+        p99: total.latency.value_at_percentile(99.0) as f64 / 1000.0,
+    };
+    let verdict = if held { "held" } else { "broke" };
+    terminal::print(&format!(
+        "{:>12.0} {:12} {:>10.0} requests a second, {}: {verdict}\n",
+        at,
+        by.unit(),
+        repeat.rate,
+        sla.measured(&total)
+    ));
+    Ok(repeat)
+}
 
-    fn unit(&self) -> &'static str {
-        match self.by {
-            By::Rate => "a second",
-            By::Connections => "connections",
+impl By {
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Rate => "a second",
+            Self::Connections => "connections",
         }
     }
+}
 
+impl SearchArgs {
     fn answer(&self, found: &Found) -> String {
         let mut text = String::new();
-        let unit = self.unit();
+        let unit = self.by.unit();
         let _ = match (found.holds, found.fails, found.throughput) {
             (Some(holds), fails, Some((median, least, most))) => {
                 let above = match fails {

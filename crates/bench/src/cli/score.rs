@@ -1,0 +1,144 @@
+//! `holdall bench score`: the deployment guide's score of a server.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::Serialize;
+
+use super::run::{self, LoadArgs};
+use super::search::{By, Steps};
+use crate::generator::keys::Pattern;
+use crate::generator::spec::{Ratio, Spec};
+use crate::host::Host;
+use crate::power::Source;
+use crate::score::{Maxima, Score, Weights};
+use crate::search::Found;
+use crate::sla::Sla;
+use crate::terminal;
+
+/// Scores a server: 0.8 of its random-key maximum and 0.2 of its hot-key maximum under an SLA, and per watt.
+///
+/// As in Intel's Configuration and Deployment Guide For Memcached, section 5 and appendix B. Gets only, whatever --ratio.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ScoreArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Bounds that a maximum must keep.
+    #[arg(long, default_value = "p99.5<=1ms")]
+    sla: Sla,
+    /// Where the watts come from: a number, csv:FILE (lines of SECONDS,WATTS), rapl, rapl:FOLDER.
+    #[arg(long, value_name = "SOURCE")]
+    power: Option<Source>,
+    /// The random-key maximum, measured elsewhere.
+    #[arg(long, value_name = "PER_SECOND", requires = "hot")]
+    random: Option<f64>,
+    /// The hot-key maximum, measured elsewhere.
+    #[arg(long, value_name = "PER_SECOND", requires = "random")]
+    hot: Option<f64>,
+    /// Weight of random keys; the hot key has the rest to 1.
+    #[arg(long, default_value_t = 0.8)]
+    random_weight: f64,
+    #[command(flatten)]
+    steps: Steps,
+    /// Keep the result in this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall bench score --preload --pipeline 16 --power 60
+  holdall bench score --random 4160000 --hot 2640000 --power 300    the guide's two-socket platform: 3856 k, 12853 per watt";
+
+#[derive(Debug, Serialize)]
+struct ScoreResult {
+    schema: &'static str,
+    version: u32,
+    command: Vec<String>,
+    host: Host,
+    sla: String,
+    weights: Weights,
+    maxima: Maxima,
+    score: Score,
+    searches: Vec<Found>,
+}
+
+pub(super) fn run(args: &ScoreArgs) -> Result<ExitCode> {
+    if !(0.0..=1.0).contains(&args.random_weight) {
+        bail!("--random-weight is a number from 0 to 1");
+    }
+    let weights = Weights { random: args.random_weight, hot: 1.0 - args.random_weight };
+    let mut file = run::created(args.json.as_deref())?;
+    let mut searches = Vec::new();
+    let maxima = match (args.random, args.hot) {
+        (Some(random), Some(hot)) => {
+            let watts = args.power.as_ref().map(|source| source.begin()?.end()).transpose()?;
+            Maxima { random, hot, random_watts: watts, hot_watts: watts }
+        }
+        _ => measured(args, &mut searches)?,
+    };
+    let score = maxima.score(weights);
+    let result = ScoreResult {
+        schema: "holdall-bench-score",
+        version: 1,
+        command: std::env::args().collect(),
+        host: Host::here(),
+        sla: args.sla.to_string(),
+        weights,
+        maxima,
+        score,
+        searches,
+    };
+    terminal::print(&shown(&result));
+    run::keep(file.as_mut(), &result)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measured(args: &ScoreArgs, searches: &mut Vec<Found>) -> Result<Maxima> {
+    let spec = Spec { ratio: Ratio { sets: 0, gets: 1 }, ..args.load.spec()? };
+    if spec.preload {
+        run::preload(&spec)?;
+    }
+    let mut maximum = |name: &str, pattern: Pattern| -> Result<(f64, Option<f64>)> {
+        terminal::print(&format!("{name}\n"));
+        let spec = Spec { pattern, ..spec.clone() };
+        let meter = args.power.as_ref().map(Source::begin).transpose()?;
+        let found = args.steps.search(&spec, &args.sla, By::Rate, args.load.arrival())?;
+        let watts = meter.map(|meter| meter.end()).transpose()?;
+        let maximum = found.throughput.map(|(median, ..)| median);
+        searches.push(found);
+        Ok((maximum.with_context(|| format!("{name}: {} holds at no rate", args.sla))?, watts))
+    };
+    let (random, random_watts) = maximum("random keys", Pattern::Uniform)?;
+    let (hot, hot_watts) = maximum("one hot key", Pattern::Hot { share: 1.0 })?;
+    Ok(Maxima { random, hot, random_watts, hot_watts })
+}
+
+fn shown(result: &ScoreResult) -> String {
+    let (maxima, weights, score) = (&result.maxima, &result.weights, &result.score);
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "\nrandom keys   {:>12.0} gets a second under {}",
+        maxima.random, result.sla
+    );
+    let _ = writeln!(
+        text,
+        "one hot key   {:>12.0} gets a second, {:.2} of random keys",
+        maxima.hot, score.hot_to_random
+    );
+    let _ = writeln!(
+        text,
+        "overall       {:>12.0} = {} x random + {:.2} x hot",
+        score.overall, weights.random, weights.hot
+    );
+    let _ = match score.per_watt {
+        Some(per_watt) => writeln!(text, "per watt      {per_watt:>12.0}"),
+        None => writeln!(text, "per watt                 - (--power tells the watts)"),
+    };
+    text
+}
