@@ -159,6 +159,13 @@ impl Arena {
         self.words.release(page * words, words);
     }
 
+    /// Gives back the memory of these pages, which no one uses.
+    #[cfg(not(miri))]
+    pub(crate) fn release_pages(&self, pages: std::ops::Range<usize>) {
+        let words = 1 << (self.page_shift - 3);
+        self.words.release(pages.start * words, pages.len() * words);
+    }
+
     /// The chunk at `byte` of `page`.
     #[inline]
     pub(crate) fn chunk(&self, page: usize, byte: usize) -> ChunkRef {

@@ -39,6 +39,10 @@ use std::collections::VecDeque;
 mod loom_tests;
 #[cfg(not(any(loom, miri)))]
 mod record;
+#[cfg(not(any(loom, miri)))]
+mod recover;
+#[cfg(not(any(loom, miri)))]
+pub(crate) use recover::{AGES, age_of};
 
 /// Most bags of one list.
 #[cfg(not(loom))]

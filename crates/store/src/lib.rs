@@ -72,5 +72,5 @@ pub use {
 #[cfg(not(any(loom, miri)))]
 pub use {
     file::{FileError, Found, MemoryFile, TimeNote},
-    store::{CloseError, Opened},
+    store::{CloseError, Opened, Recovered},
 };

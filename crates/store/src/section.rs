@@ -242,6 +242,17 @@ pub(crate) enum Verdict {
     Move(u8, u16),
 }
 
+#[cfg(not(miri))]
+impl Store {
+    /// The key of an item that another process left, of this shape, which says that the key lies within its chunk. No one
+    /// else uses the store.
+    pub(crate) fn key_left(&self, chunk: ChunkRef, shape: Shape) -> &[u8] {
+        // SAFETY: a chunk begins within the pages, and the slack behind them is longer than any key; nothing is written
+        // before a participant has joined.
+        unsafe { self.arena.bytes(chunk, shape.key_at(), shape.key_len()) }
+    }
+}
+
 impl Local {
     /// Splits one bucket. Inside a section.
     pub(crate) fn grow_table(&self) -> bool {

@@ -20,6 +20,10 @@ use std::collections::VecDeque;
 
 #[cfg(not(miri))]
 mod record;
+#[cfg(not(miri))]
+mod recover;
+#[cfg(not(miri))]
+pub(crate) use recover::Chunks;
 
 /// A slab class: 1 is the smallest; 0 is none.
 pub(crate) type ClassId = u8;

@@ -24,7 +24,11 @@ use std::sync::Arc;
 use crate::file::MemoryFile;
 
 #[cfg(not(miri))]
+mod recover;
+#[cfg(not(miri))]
 mod warm;
+#[cfg(not(miri))]
+pub use recover::Recovered;
 #[cfg(not(miri))]
 pub use warm::{CloseError, Opened};
 

@@ -193,3 +193,153 @@ fn a_ticket_stands_for_digests() {
     let file = MemoryFile::open(path.path(), &config()).unwrap();
     assert!(matches!(file.found(), Found::Crashed(_)));
 }
+
+/// Without a clean end, every linked item is found again, and memory goes on being reused.
+#[test]
+fn everything_is_there_after_a_crash() {
+    let path = TempFile::new();
+    let mut model = Model::default();
+    for round in 0..4 {
+        let (store, opened) = open(&path, 2);
+        let stats = store.stats();
+        match opened {
+            Opened::Recovered(found) => {
+                assert_eq!(found.items, stats.items);
+                assert_eq!((found.damaged, found.expired, found.flushed), (0, 0, 0));
+            }
+            other => assert_eq!((round, other), (0, Opened::Cold(None))),
+        }
+        let here = probe(&store, &model);
+        assert_eq!(
+            here as u64, stats.items,
+            "round {round}: all that is there is as it was stored"
+        );
+        let uniques = model.greatest_cas;
+        fill(&store, &mut model, 20 + round, 30_000);
+        assert!(model.least_cas > uniques, "cas uniques go on rising");
+        model.items.retain(|key, _| common::get(&joined(&store), key).is_some());
+        assert!(model.items.len() > 5_000);
+        assert_eq!(model.items.len() as u64, store.stats().items);
+    }
+    let (store, _) = open(&path, 2);
+    assert_eq!(probe(&store, &model), model.items.len(), "nothing that was there is lost");
+    end(store, 3);
+    let (store, opened) = open(&path, 3);
+    assert_eq!(opened, Opened::Warm(model.items.len() as u64));
+    assert_eq!(probe(&store, &model), model.items.len());
+}
+
+fn joined(store: &std::sync::Arc<Store>) -> store::Participant {
+    let me = store.join().unwrap();
+    me.begin_turn(2);
+    me
+}
+
+#[test]
+fn what_was_deleted_flushed_or_expired_does_not_come_back_after_a_crash() {
+    let path = TempFile::new();
+    let (store, _) = open(&path, 2);
+    let me = joined(&store);
+    for name in ["old:1", "new:1", "old:2"] {
+        common::set(&me, name.as_bytes(), b"v", 0, 0).unwrap();
+    }
+    me.flush_prefix(b"old:");
+    common::set(&me, b"old:3", b"stored after", 0, 0).unwrap();
+    common::set(&me, b"dies at 20", b"v", 20, 0).unwrap();
+    common::set(&me, b"dies at 30", b"v", 30, 0).unwrap();
+    for (key, stale) in [(&b"deleted"[..], false), (b"stale", true)] {
+        common::set(&me, key, b"v", 0, 0).unwrap();
+        let change = || match stale {
+            true => store::Change::RemoveSoon { until: 100 },
+            false => store::Change::Remove,
+        };
+        assert_eq!(
+            me.section().update(store.hash(key), key, |_| change()),
+            store::Applied::Removed
+        );
+    }
+    drop(me);
+    drop(store);
+    let (store, opened) = open(&path, 25);
+    let Opened::Recovered(found) = opened else { panic!("{opened:?}") };
+    assert_eq!((found.items, found.flushed, found.expired, found.deleted), (3, 2, 1, 1));
+    let me = store.join().unwrap();
+    me.begin_turn(25);
+    for (key, there) in [
+        ("old:1", false),
+        ("old:2", false),
+        ("old:3", true),
+        ("new:1", true),
+        ("deleted", false),
+        ("stale", false),
+        ("dies at 20", false),
+        ("dies at 30", true),
+    ] {
+        assert_eq!(common::get(&me, key.as_bytes()).is_some(), there, "{key}");
+    }
+}
+
+/// Eviction goes on with what was used least recently before the crash.
+#[test]
+fn the_order_of_use_outlives_a_crash_by_bags() {
+    let path = TempFile::new();
+    let (store, _) = open(&path, 2);
+    let key = |number: u32| format!("key-{number:06}").into_bytes();
+    let me = joined(&store);
+    let value = [7; 500];
+    let mut stored = 0;
+    while store.stats().evictions == 0 {
+        common::set(&me, &key(stored), &value, 0, 0).unwrap();
+        stored += 1;
+    }
+    drop(me);
+    drop(store);
+    let (store, opened) = open(&path, 2);
+    assert!(matches!(opened, Opened::Recovered(_)), "{opened:?}");
+    let bags = store.bag_stats().len();
+    assert!(bags > 8, "bags by age: {bags}");
+    let me = joined(&store);
+    for number in stored..stored + stored / 4 {
+        common::set(&me, &key(number), &value, 0, 0).unwrap();
+    }
+    let there = |range: std::ops::Range<u32>| {
+        range.clone().filter(|&number| common::get(&me, &key(number)).is_some()).count() as f64
+            / range.len() as f64
+    };
+    assert!(there(0..stored / 8) < 0.05, "the oldest went first");
+    assert!(there(stored / 2..stored) > 0.95, "the youngest stayed");
+}
+
+/// Of a store in use there are no digests. Damage to it is met by checks of everything that the process relies on: values may be
+/// wrong then, but the store works on.
+#[test]
+fn no_damage_to_a_crashed_file_breaks_the_store() {
+    let path = TempFile::new();
+    let (store, _) = open(&path, 2);
+    let mut model = Model::default();
+    fill(&store, &mut model, 8, 6_000);
+    drop(store);
+    let whole = common::Sparse::read(path.path());
+    let mut rng = common::rng(9);
+    for case in 0..common::cases(60) {
+        whole.write(path.path());
+        let mut damages = String::new();
+        for _ in 0..case % 5 + 1 {
+            damages += &common::damage(path.path(), &whole, &mut rng);
+            damages += ", ";
+        }
+        let file = match MemoryFile::open(path.path(), &config()) {
+            Err(StoreError::File(FileError::Foreign(_))) => continue,
+            file => file.unwrap(),
+        };
+        let (store, opened) = Store::open(&config(), file, common::at(3)).unwrap();
+        println!("case {case}: {damages}{opened:?}");
+        assert_eq!(store.index().items, store.stats().items);
+        fill(&store, &mut Model::default(), case as u64, 2_000);
+        let me = joined(&store);
+        me.flush();
+        model.items.keys().for_each(|key| assert_eq!(common::get(&me, key), None));
+        drop(me);
+        end(store, 3);
+    }
+}

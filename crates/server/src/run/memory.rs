@@ -53,6 +53,16 @@ fn from_file(
         Opened::Warm(items) => {
             log.always(format_args!("{path}: took over {items} items in {ms} ms"));
         }
+        Opened::Recovered(found) => log.always(format_args!(
+            "{path}: its last owner did not end well: recovered {} items in {ms} ms; dropped {} expired, {} flushed, \
+             {} deleted, {} out of place, {} damaged",
+            found.items,
+            found.expired,
+            found.flushed,
+            found.deleted,
+            found.misplaced,
+            found.damaged
+        )),
     }
     Ok((store, clock))
 }

@@ -1,4 +1,4 @@
-//! What of the blocks is written down at a clean end.
+//! What of the blocks is written down at a clean end; and a beginning without any.
 
 use super::{BLOCK_BYTES, Blocks, FreeBlocks};
 use crate::budget::Budget;
@@ -27,6 +27,11 @@ impl Blocks {
         self.charged.store(charged, Ordering::Relaxed);
         budget.charge(charged);
         Some(())
+    }
+
+    /// Forgets all blocks of an earlier process; none is in use yet.
+    pub(crate) fn forget(&self) {
+        self.words.release(0, self.words.len());
     }
 
     /// Whether this may be a block in use.

@@ -15,7 +15,7 @@ const SEGMENT_BYTES: u64 = 1 << 20;
 /// Bytes read at one time: they stay in the processor's cache until they are digested.
 const READ_BYTES: usize = 256 << 10;
 /// Most threads.
-const THREADS_MAX: usize = 32;
+pub(crate) const THREADS_MAX: usize = 32;
 
 /// The digests of the ranges of `file`, in order.
 ///

@@ -11,7 +11,7 @@ mod digests;
 mod header;
 
 pub(crate) use codec::{Reader, Writer};
-pub(crate) use digests::digests;
+pub(crate) use digests::{THREADS_MAX, digests};
 pub use header::TimeNote;
 
 use crate::config::{Config, Layout, StoreError};

@@ -11,7 +11,7 @@
 //! the file at the most. What is written down at a clean end is what cannot be read from the mapped bytes in no time: the
 //! heads of lists, counts, and the order of the bags.
 
-use super::{Store, StoreError};
+use super::{Recovered, Store, StoreError};
 use crate::arena::HEADER;
 use crate::config::{Config, Layout};
 use crate::file::{Found, MemoryFile, Reader, TimeNote, Writer, digests};
@@ -29,6 +29,8 @@ pub enum Opened {
     Cold(Option<String>),
     /// Everything is there, this many items.
     Warm(u64),
+    /// What was linked when the last owner died is there.
+    Recovered(Recovered),
 }
 
 /// Why a store's memory was not left in good order. The next start recovers it as after a crash.
@@ -96,20 +98,24 @@ impl Store {
         now: TimeNote,
     ) -> Result<Result<(Self, Opened), String>, StoreError> {
         let is_clean = matches!(file.found(), Found::Clean(_));
-        let (Some(seed), record) = (file.seed(), file.record()?) else {
-            return Ok(Err("it has no header".to_owned()));
-        };
-        let (true, Some(record)) = (is_clean, record) else {
-            return Ok(Err(if is_clean {
-                "what its last owner wrote down at the end is damaged".to_owned()
-            } else {
-                "its last owner did not end well".to_owned()
-            }));
+        let Some(seed) = file.seed() else { return Ok(Err("it has no header".to_owned())) };
+        let record = if is_clean { file.record()? } else { Some(Vec::new()) };
+        let Some(record) = record else {
+            return Ok(Err("what its last owner wrote down at the end is damaged".to_owned()));
         };
         let has_digests = file.has_digests();
         let store = Self::over(config, layout, Self::map(layout, file)?, seed)?;
         if store.control().has_unfinished_flush() {
             return Ok(Err("its last owner was flushing everything".to_owned()));
+        }
+        if !is_clean {
+            let Some(recovered) = store.recover(now.secs) else {
+                return Ok(Err(
+                    "its last owner crashed, and what it left makes no sense".to_owned()
+                ));
+            };
+            file.begin(file.starts() + 1, seed, now)?;
+            return Ok(Ok((store, Opened::Recovered(recovered))));
         }
         let mut reader = Reader::new(&record);
         if store.load(&mut reader).is_none() {

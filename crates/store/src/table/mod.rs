@@ -64,6 +64,8 @@ mod locked;
 mod pool;
 #[cfg(not(any(loom, miri)))]
 mod record;
+#[cfg(not(any(loom, miri)))]
+mod recover;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -73,6 +75,8 @@ mod tests;
 pub(crate) use bucket::Bucket;
 pub(crate) use growth::Split;
 pub(crate) use locked::Locked;
+#[cfg(not(any(loom, miri)))]
+pub(crate) use recover::{Judge, Marks};
 
 use crate::region::{Region, prefetch};
 use crate::sync::{

@@ -1,7 +1,9 @@
-//! What of the ring is written down at a clean end. The blocks of its lists lie in the file anyway.
+//! What of the ring is written down at a clean end, and how it is made anew after a crash. The blocks of its lists lie in
+//! the file anyway.
 
-use super::{List, RING_SECS, Ring, Transients};
+use super::{List, Note, RING_SECS, Ring, Transients};
 use crate::blocks::Blocks;
+use crate::budget::Budget;
 use crate::file::{Reader, Writer};
 use crate::sync::Ordering;
 
@@ -18,6 +20,25 @@ impl Transients {
             out.number(u64::from(number));
         }
         out.number(*listed);
+    }
+
+    /// Files anew what a process noted that died, and empties `notes`.
+    pub(crate) fn refile(
+        &self,
+        blocks: &Blocks,
+        budget: &Budget,
+        notes: &mut Vec<Note>,
+        now_secs: u32,
+    ) {
+        let threshold = self.threshold_secs();
+        let near =
+            |note: &Note| note.deadline != 0 && note.deadline.saturating_sub(now_secs) <= threshold;
+        notes.retain(near);
+        if !notes.is_empty() {
+            self.with_ring(|ring| {
+                notes.drain(..).for_each(|note| ring.file(blocks, budget, note, now_secs));
+            });
+        }
     }
 
     pub(crate) fn load(&self, input: &mut Reader<'_>, blocks: &Blocks) -> Option<()> {
