@@ -28,6 +28,15 @@ pub trait Service {
     /// what a session pins in its own state.
     fn rest(&mut self);
 
+    /// `input` has been read from one of several connections that are served next: the memory that its first request needs
+    /// can be asked for. A hint: `serve` is called with the same input all the same.
+    #[inline]
+    fn foresee(&mut self, _session: &Self::Session, _input: &[u8]) {}
+
+    /// Everything of the group has been foreseen, and the first of them is served next.
+    #[inline]
+    fn prepare(&mut self) {}
+
     /// A connection was accepted and belongs to this worker.
     fn open(&mut self, peer: &Peer) -> Self::Session;
 

@@ -1,7 +1,7 @@
 //! The event loop of one worker.
 //!
 //! ```text
-//!     wait -> turn(now) -> for each event: read once, serve, one write
+//!     wait -> turn(now) -> for eight events at a time: read each once, then serve each, one write
 //!                       -> for each connection that yielded before: serve again
 //!                       -> timeouts, buffers over their limit
 //! ```
@@ -40,6 +40,9 @@ use crate::wheel::Wheel;
 
 /// Events taken from the poller at once.
 const EVENTS: usize = 256;
+
+/// Connections read before the first of them is served.
+const GROUP: usize = 8;
 
 /// Scratch that has grown past this is given back after the turn, in bytes.
 const SCRATCH_KEPT: usize = 4 * FLUSH_BYTES;
@@ -89,7 +92,8 @@ pub(crate) struct Worker<S: Service> {
     buffered: usize,
     draining: Option<Instant>,
     now_ms: u64,
-    read_buffer: Vec<u8>,
+    /// One for each connection of a group.
+    read_buffers: Vec<Vec<u8>>,
     scratch: Vec<u8>,
     datagram_reply: DatagramReply,
     /// Made when the first datagram comes.
@@ -135,7 +139,7 @@ impl<S: Service> Worker<S> {
             buffered: 0,
             draining: None,
             now_ms,
-            read_buffer: vec![0; INPUT_MAX],
+            read_buffers: (0..GROUP).map(|_| vec![0; INPUT_MAX]).collect(),
             scratch: Vec::with_capacity(FLUSH_BYTES * 2),
             datagram_reply: DatagramReply::new(0),
             datagrams: None,
@@ -146,7 +150,7 @@ impl<S: Service> Worker<S> {
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let (mut turn, mut mail, mut due) = (Vec::new(), Vec::new(), Vec::new());
-        let mut resumed = Vec::new();
+        let (mut resumed, mut group) = (Vec::new(), Vec::with_capacity(GROUP));
         while !self.is_done() {
             events.clear();
             self.wait(&mut events);
@@ -156,9 +160,13 @@ impl<S: Service> Worker<S> {
                     BELL => self.own().mailbox.take(&mut mail),
                     OUTSIDE => self.service.on_outside(),
                     Token { slot, generation: NO_GENERATION } => self.on_datagrams(slot),
-                    token => self.on_event(token),
+                    token => group.push(token),
+                }
+                if group.len() == GROUP {
+                    self.on_group(&mut group);
                 }
             }
+            self.on_group(&mut group);
             for message in mail.drain(..) {
                 self.on_message(message);
             }
@@ -295,6 +303,32 @@ impl<S: Service> Worker<S> {
         cards[slot] = card;
     }
 
+    /// The events of several connections: all are read before the first is served, so that the service can ask for the
+    /// memory of each while it is busy with the others.
+    fn on_group(&mut self, group: &mut Vec<Token>) {
+        let mut received = [const { None }; GROUP];
+        if group.len() > 1 {
+            for (place, (&token, received)) in group.iter().zip(&mut received).enumerate() {
+                let conn = self.conns.get_mut(token);
+                let Some(conn) = conn.filter(|conn| conn.state == ConnState::Reading) else {
+                    continue;
+                };
+                let got = conn.read(&mut self.read_buffers[place]);
+                if let Ok(Some(len)) = got {
+                    self.service.foresee(&conn.session, &self.read_buffers[place][..len]);
+                }
+                *received = Some(got);
+            }
+            self.service.prepare();
+        }
+        for (place, (token, received)) in group.drain(..).zip(received).enumerate() {
+            match received {
+                Some(got) => self.received(token, place, got),
+                None => self.on_event(token),
+            }
+        }
+    }
+
     /// The poller says that the state's event has come.
     fn on_event(&mut self, token: Token) {
         match self.conns.get_mut(token).map(|conn| conn.state) {
@@ -316,12 +350,19 @@ impl<S: Service> Worker<S> {
     /// Reads once and serves.
     fn read(&mut self, token: Token) {
         let Some(conn) = self.conns.get_mut(token) else { return };
+        let got = conn.read(&mut self.read_buffers[0]);
+        self.received(token, 0, got);
+    }
+
+    /// Serves what was read into one of the buffers.
+    fn received(&mut self, token: Token, place: usize, got: Result<Option<usize>, Errno>) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
         let before = conn.input_len();
-        match conn.read(&mut self.read_buffer) {
+        match got {
             Ok(Some(len)) => {
                 let loan = Loan {
                     service: &mut self.service,
-                    read_buffer: &mut self.read_buffer,
+                    read_buffer: &mut self.read_buffers[place],
                     scratch: &mut self.scratch,
                     mailbox: &self.shared.workers[self.index].mailbox,
                 };
@@ -346,7 +387,7 @@ impl<S: Service> Worker<S> {
         let Some(conn) = self.conns.get_mut(token) else { return };
         let loan = Loan {
             service: &mut self.service,
-            read_buffer: &mut self.read_buffer,
+            read_buffer: &mut self.read_buffers[0],
             scratch: &mut self.scratch,
             mailbox: &self.shared.workers[self.index].mailbox,
         };

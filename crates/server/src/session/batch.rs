@@ -59,6 +59,41 @@ pub(crate) struct Batch {
     next: usize,
 }
 
+/// The first keys of connections that are served next.
+#[derive(Debug, Default)]
+pub(crate) struct Foreseen {
+    hashes: [u64; FORESEEN],
+    len: usize,
+}
+
+/// More than the event loop reads at one time.
+const FORESEEN: usize = 8;
+
+impl Foreseen {
+    /// Asks for the table's line of the first key in `input`.
+    #[inline]
+    pub(crate) fn add(&mut self, worker: &Worker, input: &[u8]) {
+        let mut scan = Scan { rest: input, in_keys: false };
+        if let Some(place) = self.hashes.get_mut(self.len)
+            && let Some((key, _)) = scan.next()
+        {
+            *place = worker.key(key).hash;
+            worker.section().prefetch_bucket(*place);
+            self.len += 1;
+        }
+    }
+
+    /// Asks for the items' lines.
+    #[inline]
+    pub(crate) fn prepare(&mut self, worker: &Worker) {
+        let section = worker.section();
+        for &hash in &self.hashes[..self.len] {
+            section.prefetch_item(hash);
+        }
+        self.len = 0;
+    }
+}
+
 impl Ahead {
     #[inline]
     fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {

@@ -37,7 +37,7 @@ use proto::{KeyBuf, Wire};
 
 use crate::admin::watch::{Events, Reporter};
 use crate::options::Protocol;
-use batch::Batch;
+use batch::{Batch, Foreseen};
 use inflight::Inflight;
 use state::{State, Step};
 
@@ -52,6 +52,7 @@ pub struct Worker {
     pub(crate) engine: engine::Worker,
     pub(crate) reporter: Reporter,
     batch: Batch,
+    foreseen: Foreseen,
     inflight: Inflight,
     sessions: u64,
 }
@@ -75,6 +76,7 @@ impl Worker {
             reporter: Reporter::new(&shared.watchers),
             engine,
             batch: Batch::default(),
+            foreseen: Foreseen::default(),
             inflight: Inflight::new(shared.inflight_bytes_max),
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
@@ -174,6 +176,16 @@ impl Service for Worker {
 
     fn rest(&mut self) {
         self.engine.rest();
+    }
+
+    fn foresee(&mut self, session: &Session, input: &[u8]) {
+        if matches!(session.state, State::Commands) {
+            self.foreseen.add(&self.engine, input);
+        }
+    }
+
+    fn prepare(&mut self) {
+        self.foreseen.prepare(&self.engine);
     }
 
     fn open(&mut self, peer: &Peer) -> Session {
