@@ -273,6 +273,37 @@ impl Server {
         );
     }
 
+    /// Sends the process a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(pid.expect("a process id"), signal).expect("one's own child");
+    }
+
+    /// Waits for the process to end; answers whether it ended well, and all that it printed.
+    pub fn wait(&mut self) -> (bool, String) {
+        let child = self.child.as_mut().expect("this test needs a server of its own");
+        let status = child.wait().expect("one's own child");
+        (status.success(), fs::read_to_string(&self.log_path).unwrap_or_default())
+    }
+
+    /// Ends the process at once, as a crash does.
+    pub fn kill(&mut self) {
+        self.signal(rustix::process::Signal::KILL);
+        self.wait();
+    }
+
+    /// Ends the process in order; answers what it printed.
+    ///
+    /// # Panics
+    ///
+    /// When it says by its status that something was wrong.
+    pub fn end(&mut self) -> String {
+        self.signal(rustix::process::Signal::TERM);
+        let (is_well, log) = self.wait();
+        assert!(is_well, "it did not end well:\n{log}");
+        log
+    }
+
     /// True while the process lives.
     pub fn is_alive(&mut self) -> bool {
         self.child.as_mut().is_none_or(|child| matches!(child.try_wait(), Ok(None)))
