@@ -16,9 +16,13 @@ pub fn routing_hash(key: &[u8]) -> u32 {
 #[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "the low half is the hash")]
 pub fn spooky_hash32(key: &[u8], seed: u32) -> u32 {
-    let seed = u64::from(seed);
-    let hash = if key.len() <= SHORT_BYTES_MAX { short(key, seed) } else { long(key, seed) };
-    hash as u32
+    spooky_hash64(key, u64::from(seed)) as u32
+}
+
+/// SpookyHash V2 with both seeds equal; folly's hash of strings, with seed 0.
+#[must_use]
+pub fn spooky_hash64(key: &[u8], seed: u64) -> u64 {
+    if key.len() <= SHORT_BYTES_MAX { short(key, seed) } else { long(key, seed) }
 }
 
 /// Up to eight bytes, little endian.

@@ -6,12 +6,19 @@
 //! Reading is total: whatever the text says, it ends in a configuration or in findings, within limits on size, depth, and the
 //! work of macros.
 #![forbid(unsafe_code)]
-#![allow(dead_code, unused_imports, reason = "the parsers of both languages are on their way")]
 
 pub mod ast;
+mod build;
 mod json;
+mod load;
+mod macros;
+mod near;
+mod params;
 mod source;
+mod twemproxy;
 
+pub use load::{Language, Loaded, Rejected, load, load_file};
+pub use params::{ParamValue, Params};
 pub use source::{
     At, Diagnostic, FILE_BYTES_MAX, FileSources, Files, MemorySources, Severity, Sources,
 };

@@ -44,8 +44,8 @@ pub enum Route {
     },
     /// Requests that match go to `child`, the others to `default`.
     Blackhole {
-        /// All of one policy must hold; one policy is enough.
-        policies: Vec<Vec<Condition>>,
+        /// All must hold for a match.
+        policies: Vec<Condition>,
         /// What goes on.
         default: RouteId,
         /// Where matches go; `None` swallows them.

@@ -81,19 +81,17 @@ pub struct Shadow {
 pub enum ShadowKeys {
     /// `key_fraction_range`: where `routing_hash(key) / 2^32` is within, the end left out unless it is 1.
     Fraction(f64, f64),
-    /// `keys_to_shadow`: these, each with the share of its requests.
-    Keys(Vec<(String, f64)>),
+    /// `keys_to_shadow`: these.
+    Keys(Vec<String>),
     /// `requests_fraction`: of all requests, whatever their keys.
     Requests(f64),
 }
 
 /// `shard_splits`: keys like `prefix:17:rest` whose shard is spread over several names.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShardSplits {
     /// By shard id.
     pub splits: Vec<(String, ShardSplit)>,
-    /// `default`: what counts for shards that are not listed.
-    pub default: u32,
     /// `split_shard_fanout`.
     pub fanout: u32,
 }

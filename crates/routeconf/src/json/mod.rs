@@ -15,11 +15,11 @@ use crate::source::{At, Fallible, fail};
 pub(crate) use parse::parse;
 
 /// Values in a value, written out.
-pub const VALUES_MAX: u64 = 2_000_000;
+pub(crate) const VALUES_MAX: u64 = 2_000_000;
 /// Bytes of all strings in a value, written out.
-pub const STRING_BYTES_MAX: u64 = 128 << 20;
+pub(crate) const STRING_BYTES_MAX: u64 = 128 << 20;
 /// Levels of a value.
-pub const DEPTH_MAX: u32 = 120;
+pub(crate) const DEPTH_MAX: u32 = 120;
 
 /// A value and where it stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -202,6 +202,22 @@ impl Node {
             Value::Object(map) => Some(map),
             _ => None,
         }
+    }
+
+    /// What it costs to go over its items, or its characters.
+    pub(crate) fn items(&self) -> u64 {
+        match &self.value {
+            Value::Array(list) => list.items.len() as u64,
+            Value::Object(map) => map.members.len() as u64,
+            Value::String(text) => text.len() as u64 / 64,
+            _ => 0,
+        }
+    }
+
+    /// What it costs to go over all that is in it.
+    pub(crate) fn weight(&self) -> u64 {
+        let size = self.value.size();
+        size.values.saturating_add(size.bytes / 64)
     }
 
     /// The member of an object.

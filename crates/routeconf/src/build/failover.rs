@@ -1,0 +1,232 @@
+//! Failover routes: children, policy, errors, limits.
+
+use super::Builder;
+use super::fields::Fields;
+use super::handles::Given;
+use crate::ast::{
+    Failover, FailoverErrors, FailoverLimit, FailoverPolicy, Failure, Hash, Latest, Route, RouteId,
+};
+use crate::json::{Node, Value};
+use crate::near::near;
+use crate::source::{At, Diagnostic, Fallible, fail};
+
+const POLICIES: [&str; 4] =
+    ["DeterministicOrderPolicy", "InOrderPolicy", "LeastFailuresPolicy", "RendezvousPolicy"];
+
+impl Builder<'_> {
+    /// `FailoverRoute`.
+    pub(super) fn failover_route(&mut self, given: &Given<'_>) -> Fallible<Route> {
+        let children = self.children(given)?;
+        Ok(Route::Failover(Box::new(self.failover(given.fields.as_ref(), children)?)))
+    }
+
+    /// `FailoverWithExptimeRoute`: the gutter.
+    pub(super) fn failover_with_exptime(&mut self, fields: &Fields<'_>) -> Fallible<Route> {
+        let mut children = vec![self.need_route(fields, "normal")?];
+        if let Some(node) = fields.get("failover") {
+            children.extend(self.routes(node)?);
+        }
+        let exptime = fields.int32("failover_exptime", 0, i32::MAX.unsigned_abs())?.unwrap_or(60);
+        let mut failover = self.failover(Some(fields), children)?;
+        failover.exptime = Some(exptime);
+        Ok(Route::Failover(Box::new(failover)))
+    }
+
+    /// `SaltedFailoverRoute`: the pool's choice first, then its servers by the policy.
+    pub(super) fn salted_failover(&mut self, fields: &Fields<'_>) -> Fallible<Route> {
+        let pool = self.pool_of(fields.need("pool")?)?;
+        let route = self.pool_route_with(pool, Some(fields), fields.at)?;
+        let mut children = vec![self.add(route, None, fields.at)?];
+        children.extend(self.destinations(pool, fields.at)?);
+        Ok(Route::Failover(Box::new(self.failover(Some(fields), children)?)))
+    }
+
+    /// `LatestRoute`.
+    pub(super) fn latest(&mut self, given: &Given<'_>) -> Fallible<Route> {
+        let children = self.children(given)?;
+        let failover = self.failover(given.fields.as_ref(), Vec::new())?;
+        let mut latest = Latest {
+            children,
+            failover_count: 5,
+            weights: None,
+            salt: String::new(),
+            thread_local_failover: false,
+            failover,
+        };
+        if let Some(fields) = &given.fields {
+            latest.failover_count = fields.int32("failover_count", 1, u32::MAX)?.unwrap_or(5);
+            latest.weights = fields.numbers("weights")?;
+            latest.salt = fields.text("salt")?.unwrap_or_default().to_owned();
+            latest.thread_local_failover = fields.flag("thread_local_failover", false)?;
+        }
+        Ok(Route::Latest(Box::new(latest)))
+    }
+
+    fn failover(
+        &mut self,
+        fields: Option<&Fields<'_>>,
+        children: Vec<RouteId>,
+    ) -> Fallible<Failover> {
+        let mut failover = Failover {
+            children,
+            policy: FailoverPolicy::InOrder,
+            errors: FailoverErrors::default(),
+            limit: None,
+            tag: None,
+            lease_pairing: None,
+            exptime: None,
+        };
+        let Some(fields) = fields else { return Ok(failover) };
+        if let Some(node) = fields.get("failover_errors") {
+            failover.errors = errors(node)?;
+        }
+        if let Some(node) = fields.get("failover_policy") {
+            failover.policy = self.policy(node, failover.children.len())?;
+        }
+        if let Some(node) = fields.get("failover_limit") {
+            let limit = Fields::new(node, "'failover_limit'")?;
+            limit.need("rate")?;
+            failover.limit = Some(FailoverLimit {
+                rate: limit.number("rate", 0.0, 1.0)?.unwrap_or_default(),
+                burst: limit.number("burst", 1.0, f64::MAX)?.unwrap_or(1000.0),
+            });
+            limit.finish(&mut self.findings);
+        }
+        failover.tag = match fields.get("failover_tag").map(|node| (&node.value, node.at)) {
+            None | Some((Value::Bool(false), _)) => None,
+            Some((Value::Bool(true), _)) => Some(String::new()),
+            Some((Value::String(name), _)) => Some(name.to_string()),
+            Some((other, at)) => {
+                return fail(
+                    at,
+                    format!("'failover_tag' is true, false or a name, not {}", other.kind()),
+                );
+            }
+        };
+        if fields.flag("enable_lease_pairing", false)? {
+            let Some(name) = fields.text("name")? else {
+                return fail(
+                    fields.place("enable_lease_pairing"),
+                    "lease pairing needs a 'name' for the route",
+                );
+            };
+            failover.lease_pairing = Some(name.to_owned());
+        }
+        Ok(failover)
+    }
+
+    fn policy(&mut self, node: &Node, children: usize) -> Fallible<FailoverPolicy> {
+        let fields = Fields::new(node, "'failover_policy'")?;
+        let name = fields.need_text("type")?;
+        let most = u32::try_from(children.max(1)).unwrap_or(u32::MAX);
+        let policy = match name {
+            "InOrderPolicy" => FailoverPolicy::InOrder,
+            "LeastFailuresPolicy" => {
+                fields.need("max_tries")?;
+                FailoverPolicy::LeastFailures {
+                    max_tries: fields.int32("max_tries", 1, most)?.unwrap_or(1),
+                }
+            }
+            "DeterministicOrderPolicy" => {
+                fields.need("max_tries")?;
+                let hash = match fields.get("hash") {
+                    None => Hash::ch3(),
+                    Some(node) => {
+                        let inner = Fields::new(node, "'hash'")?;
+                        // The first child is the normal one; the policy chooses among the others.
+                        let hash = self.hash(&inner, children.saturating_sub(1), None)?;
+                        inner.finish(&mut self.findings);
+                        hash
+                    }
+                };
+                FailoverPolicy::DeterministicOrder {
+                    max_tries: fields.int32("max_tries", 1, u32::MAX)?.unwrap_or(1),
+                    max_error_tries: fields
+                        .int32("max_error_tries", 1, u32::MAX)?
+                        .unwrap_or(u32::MAX),
+                    exclude_errors: fields
+                        .get("exclude_errors")
+                        .map(failures)
+                        .transpose()?
+                        .unwrap_or_default(),
+                    failure_domains: fields.flag("enable_failure_domains", false)?,
+                    ignore_normal_reply_index: fields.flag("ignore_normal_reply_index", false)?,
+                    hash,
+                }
+            }
+            "RendezvousPolicy" => {
+                let tags = fields.texts("tags")?.unwrap_or_default();
+                if tags.len() != children {
+                    let message =
+                        format!("'tags' has {} entries for {children} children", tags.len());
+                    return fail(fields.place("tags"), message);
+                }
+                fields.ignore(&["hash"]);
+                FailoverPolicy::Rendezvous {
+                    max_tries: fields.int32("max_tries", 1, u32::MAX)?.unwrap_or(most),
+                    tags,
+                }
+            }
+            other => return Err(Box::new(unknown_policy(other, fields.place("type")))),
+        };
+        if matches!(policy, FailoverPolicy::InOrder) && fields.get("max_tries").is_some() {
+            let message =
+                "InOrderPolicy tries all children; 'max_tries' has no effect, as in mcrouter";
+            self.warn(fields.place("max_tries"), message);
+        }
+        fields.ignore(&["exclude_errors"]);
+        fields.finish(&mut self.findings);
+        Ok(policy)
+    }
+}
+
+fn unknown_policy(name: &str, at: At) -> Diagnostic {
+    let error = Diagnostic::error(at, format!("there is no failover policy '{name}'"));
+    match near(name, POLICIES.into_iter()) {
+        Some(near) => error.hint(format!("did you mean '{near}'?")),
+        None => error.hint(format!("known are {}", POLICIES.join(", "))),
+    }
+}
+
+/// A list for all commands, or an object by class.
+fn errors(node: &Node) -> Fallible<FailoverErrors> {
+    if node.as_array().is_some() {
+        let all = failures(node)?;
+        return Ok(FailoverErrors {
+            gets: Some(all.clone()),
+            updates: Some(all.clone()),
+            deletes: Some(all),
+        });
+    }
+    let fields = Fields::new(node, "'failover_errors'")?;
+    let class = |name| fields.get(name).map(failures).transpose();
+    Ok(FailoverErrors {
+        gets: class("gets")?,
+        updates: class("updates")?,
+        deletes: class("deletes")?,
+    })
+}
+
+fn failures(node: &Node) -> Fallible<Vec<Failure>> {
+    let Some(items) = node.as_array() else {
+        return fail(node.at, format!("a list of results is due, not {}", node.value.kind()));
+    };
+    items.iter().map(failure).collect()
+}
+
+fn failure(node: &Node) -> Fallible<Failure> {
+    let Some(text) = node.as_str() else {
+        return fail(node.at, format!("a result is a string, not {}", node.value.kind()));
+    };
+    let name = text.strip_prefix("mc_res_").unwrap_or(text);
+    let name = name.strip_prefix("carbon::Result::").unwrap_or(name).to_ascii_lowercase();
+    if let Some((_, failure)) = Failure::ALL.into_iter().find(|(known, _)| *known == name) {
+        return Ok(failure);
+    }
+    let error =
+        Diagnostic::error(node.at, format!("there is no result '{text}' that is a failure"));
+    Err(Box::new(match near(&name, Failure::ALL.into_iter().map(|(name, _)| name)) {
+        Some(near) => error.hint(format!("did you mean '{near}'?")),
+        None => error,
+    }))
+}

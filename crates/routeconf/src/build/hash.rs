@@ -1,0 +1,219 @@
+//! `hash`, `hash_func` and what belongs to them.
+
+use hashing::{KeyHash, PlacementError};
+use indexmap::IndexMap;
+
+use super::Builder;
+use super::fields::{Fields, as_number};
+use crate::ast::{Hash, HashFunction, KeyPart, Member, Pool, ServerAddress};
+use crate::json::{Node, Value};
+use crate::near::near;
+use crate::source::{At, Diagnostic, Fallible, fail};
+
+const FUNCTIONS: [&str; 11] = [
+    "Ch3",
+    "ConstShard",
+    "Crc32",
+    "Jump",
+    "Ketama",
+    "KetamaWeighted",
+    "Modula",
+    "Rendezvous",
+    "WeightedCh3",
+    "WeightedCh3Rv",
+    "WeightedRendezvous",
+];
+
+impl Builder<'_> {
+    /// The hash of a `PoolRoute`: weights and tags of the pool, under what its `hash` says.
+    pub(super) fn pool_hash(&mut self, own: Option<&Node>, pool: &Pool, at: At) -> Fallible<Hash> {
+        let mut members = IndexMap::new();
+        let place = own.map_or(at, |own| own.at);
+        if let Some(weights) = &pool.weights {
+            let weight = |weight: &f64| Node { value: Value::Float(*weight), at: pool.at };
+            members.insert("hash_func".into(), Node::string("WeightedCh3", place));
+            let weights = weights.iter().map(weight).collect();
+            members.insert("weights".into(), Node::array(weights, pool.at)?);
+        }
+        if let Some(tags) = &pool.tags {
+            let tags = tags.iter().map(|tag| Node::string(tag, pool.at)).collect();
+            members.insert("tags".into(), Node::array(tags, pool.at)?);
+        }
+        match own.map(|own| (&own.value, own)) {
+            None => {}
+            Some((Value::String(name), own)) => {
+                members.insert("hash_func".into(), Node::string(name, own.at));
+            }
+            Some((Value::Object(map), _)) => {
+                members
+                    .extend(map.members().iter().map(|(name, node)| (name.clone(), node.clone())));
+            }
+            Some((other, own)) => {
+                return fail(
+                    own.at,
+                    format!("'hash' is a string or an object, not {}", other.kind()),
+                );
+            }
+        }
+        let merged = Node::object(members, place)?;
+        let fields = Fields::new(&merged, "'hash'")?;
+        let hash = self.hash(&fields, pool.members.len(), Some(pool))?;
+        fields.ignore(&["weights", "tags"]);
+        fields.finish(&mut self.findings);
+        Ok(hash)
+    }
+
+    /// A hash over so many children, from the members of a `HashRoute` or of `hash`.
+    pub(super) fn hash(
+        &mut self,
+        fields: &Fields<'_>,
+        children: usize,
+        pool: Option<&Pool>,
+    ) -> Fallible<Hash> {
+        let salt = fields.text("salt")?.unwrap_or_default().to_owned();
+        let at = fields.place("hash_func");
+        let name = fields.text("hash_func")?.unwrap_or("Ch3");
+        let function = match name {
+            "Ch3" => HashFunction::Ch3,
+            "ConstShard" => HashFunction::ConstShard,
+            "Crc32" => HashFunction::Crc32,
+            "Jump" => HashFunction::Jump { seed: fields.natural("seed")?.unwrap_or(0) },
+            "Modula" => HashFunction::Modula { hash: key_hash(fields, KeyHash::OneAtATime)? },
+            "Ketama" | "KetamaWeighted" => {
+                if !pool.is_some_and(is_addresses) {
+                    return fail(
+                        at,
+                        format!(
+                            "{name} needs a pool whose members are all servers with host and port"
+                        ),
+                    );
+                }
+                let weighted = name == "KetamaWeighted";
+                let default = if weighted { KeyHash::Md5 } else { KeyHash::OneAtATime };
+                HashFunction::Ketama { hash: key_hash(fields, default)?, weighted }
+            }
+            "Rendezvous" => HashFunction::Rendezvous { tags: tags(fields, children)? },
+            "WeightedCh3" => HashFunction::WeightedCh3 { weights: self.weights(fields, children)? },
+            "WeightedCh3Rv" => {
+                HashFunction::WeightedCh3Rv { variable: fields.need_text("weights_rv")?.to_owned() }
+            }
+            "WeightedRendezvous" => {
+                let tags = tags(fields, children)?;
+                HashFunction::WeightedRendezvous { servers: self.tag_weights(fields, tags)? }
+            }
+            other => return Err(Box::new(unknown_function(other, at))),
+        };
+        let hash = Hash { function, salt, key_part: KeyPart::BeforeHashStop };
+        let addresses = pool.map(addresses).unwrap_or_default();
+        match hash.placement(children, &addresses) {
+            Ok(_) | Err(PlacementError::Empty) => Ok(hash),
+            Err(error) => {
+                fail(fields.place("weights"), format!("{name} of {}: {error}", fields.what))
+            }
+        }
+    }
+
+    /// One weight for each child; mcrouter takes 0.5 for those that are missing.
+    fn weights(&mut self, fields: &Fields<'_>, children: usize) -> Fallible<Vec<f64>> {
+        fields.need("weights")?;
+        let mut weights = fields.numbers("weights")?.unwrap_or_default();
+        if weights.len() != children {
+            let (at, what) = (fields.place("weights"), &fields.what);
+            let message = format!(
+                "'weights' of {what} has {} entries for {children} children; missing ones count 0.5",
+                weights.len()
+            );
+            self.warn(at, message);
+        }
+        weights.resize(children, 0.5);
+        Ok(weights)
+    }
+
+    /// `weights` by tag.
+    fn tag_weights(
+        &mut self,
+        fields: &Fields<'_>,
+        tags: Vec<String>,
+    ) -> Fallible<Vec<(String, f64)>> {
+        fields.need("weights")?;
+        let by_tag = fields.object("weights")?;
+        let mut found = Vec::with_capacity(tags.len());
+        for tag in tags {
+            let weight = match by_tag.and_then(|weights| weights.get(&tag)) {
+                Some(node) => match as_number(node) {
+                    Some(weight) => weight,
+                    None => {
+                        return fail(
+                            node.at,
+                            format!("the weight of '{tag}' is a number, not {}", node.value.kind()),
+                        );
+                    }
+                },
+                None => {
+                    self.warn(
+                        fields.place("weights"),
+                        format!("there is no weight for the tag '{tag}'; it counts 0.5"),
+                    );
+                    0.5
+                }
+            };
+            found.push((tag, weight));
+        }
+        Ok(found)
+    }
+}
+
+fn unknown_function(name: &str, at: At) -> Diagnostic {
+    if matches!(name, "Latest" | "LoadBalancer") {
+        let error = Diagnostic::error(at, format!("'{name}' is no function of the key"));
+        return error.hint(format!("use a {name}Route over 'Pool|NAME'"));
+    }
+    let error = Diagnostic::error(at, format!("there is no hash function '{name}'"));
+    match near(name, FUNCTIONS.into_iter()) {
+        Some(near) => error.hint(format!("did you mean '{near}'?")),
+        None => error.hint(format!("known are {}", FUNCTIONS.join(", "))),
+    }
+}
+
+fn key_hash(fields: &Fields<'_>, default: KeyHash) -> Fallible<KeyHash> {
+    let Some(name) = fields.text("key_hash")? else { return Ok(default) };
+    if let Some(hash) = KeyHash::by_name(name) {
+        return Ok(hash);
+    }
+    let error =
+        Diagnostic::error(fields.place("key_hash"), format!("there is no hash '{name}' of keys"));
+    let known = KeyHash::ALL.into_iter().map(|(name, _)| name);
+    Err(Box::new(match near(name, known.clone()) {
+        Some(near) => error.hint(format!("did you mean '{near}'?")),
+        None => error.hint(format!("known are {}", known.collect::<Vec<_>>().join(", "))),
+    }))
+}
+
+fn tags(fields: &Fields<'_>, children: usize) -> Fallible<Vec<String>> {
+    fields.need("tags")?;
+    let tags = fields.texts("tags")?.unwrap_or_default();
+    if tags.len() == children {
+        return Ok(tags);
+    }
+    let message =
+        format!("'tags' of {} has {} entries for {children} children", fields.what, tags.len());
+    fail(fields.place("tags"), message)
+}
+
+fn is_addresses(pool: &Pool) -> bool {
+    addresses(pool).len() == pool.members.len()
+}
+
+/// Host, port and weight of those members that have them; for mcrouter's pools the weights are 1.
+pub(crate) fn addresses(pool: &Pool) -> Vec<(&str, u16, u32)> {
+    pool.members
+        .iter()
+        .filter_map(|member| match member {
+            Member::Server(server) => match &server.address {
+                ServerAddress::Tcp { host, port } => Some((host.as_str(), *port, server.weight)),
+                ServerAddress::Unix(_) => None,
+            },
+            Member::Route(_) => None,
+        })
+        .collect()
+}

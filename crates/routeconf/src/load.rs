@@ -1,0 +1,127 @@
+//! A configuration from its text to its tree.
+
+use std::path::Path;
+
+use crate::ast::Config;
+use crate::build::Builder;
+use crate::json;
+use crate::macros::Expander;
+use crate::params::Params;
+use crate::source::{At, Diagnostic, FileSources, Files, Severity, Sources};
+use crate::twemproxy;
+
+/// A configuration that can be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The tree.
+    pub config: Config,
+    /// What its author should know.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// A configuration that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The files that were read before it was refused; a reload watches them, too.
+    pub files: Files,
+    /// At least one error; warnings beside it.
+    pub findings: Vec<Diagnostic>,
+}
+
+impl Rejected {
+    /// The findings, one a line.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let lines = self.findings.iter().map(|finding| finding.render(&self.files));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Which of the two languages a text is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// mcrouter's.
+    Mcrouter,
+    /// twemproxy's.
+    Twemproxy,
+}
+
+impl Language {
+    /// mcrouter's configurations begin with a brace or a comment, twemproxy's are files named `.yml` or `.yaml`.
+    #[must_use]
+    pub fn of(name: &str, text: &str) -> Self {
+        let yaml = Path::new(name)
+            .extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("yml") || end.eq_ignore_ascii_case("yaml"));
+        if yaml && !text.trim_start().starts_with(['{', '/']) {
+            Self::Twemproxy
+        } else {
+            Self::Mcrouter
+        }
+    }
+}
+
+/// Reads the configuration in `text`, which is called `name` in messages.
+///
+/// # Errors
+///
+/// What is wrong with it, with its places.
+pub fn load(
+    name: &str,
+    text: &str,
+    params: &Params,
+    sources: &mut dyn Sources,
+) -> Result<Loaded, Rejected> {
+    let mut files = Files::default();
+    let file = files.add(name);
+    if let Language::Twemproxy = Language::of(name, text) {
+        let (config, findings) = twemproxy::read(text, file, params.default_route());
+        return finish(config, findings, files);
+    }
+    let mut warnings = Vec::new();
+    let root = json::parse(text, file, &mut warnings)
+        .and_then(|root| Expander::new(sources, &mut files, &mut warnings, params).config(&root));
+    let root = match root {
+        Ok(root) => root,
+        Err(error) => {
+            warnings.push(*error);
+            return Err(Rejected { files, findings: warnings });
+        }
+    };
+    let (config, findings) =
+        Builder::new(sources, &mut files).config(&root, params.default_route());
+    warnings.extend(findings);
+    finish(config, warnings, files)
+}
+
+/// Reads the configuration in the file at `path`, and what it imports from beside it.
+///
+/// # Errors
+///
+/// That the file cannot be read, or as for [`load`].
+pub fn load_file(path: &Path, params: &Params) -> Result<Loaded, Rejected> {
+    let name = path.display().to_string();
+    match FileSources::read_path(path) {
+        Ok(text) => load(&name, &text, params, &mut FileSources::beside(path)),
+        Err(error) => {
+            let mut files = Files::default();
+            let at = At { file: files.add(&name), line: 0, column: 0 };
+            let error = Diagnostic::error(at, format!("cannot be read: {error}"));
+            Err(Rejected { files, findings: vec![error] })
+        }
+    }
+}
+
+fn finish(
+    mut config: Config,
+    mut findings: Vec<Diagnostic>,
+    files: Files,
+) -> Result<Loaded, Rejected> {
+    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), finding.at));
+    findings.dedup();
+    if findings.iter().any(|finding| finding.severity == Severity::Error) {
+        return Err(Rejected { files, findings });
+    }
+    config.files = files;
+    Ok(Loaded { config, warnings: findings })
+}

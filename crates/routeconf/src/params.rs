@@ -1,0 +1,82 @@
+//! What a configuration may ask about its surroundings: `%default-route%`, `--config-params`, local addresses.
+
+use std::net::IpAddr;
+
+/// The value of a global parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParamValue {
+    /// A string.
+    Text(String),
+    /// An integer.
+    Number(i64),
+}
+
+/// The global parameters of macros.
+#[derive(Clone, Debug)]
+pub struct Params {
+    default_route: String,
+    values: Vec<(String, ParamValue)>,
+    local: Vec<IpAddr>,
+}
+
+impl Default for Params {
+    /// For the default route `/././`.
+    fn default() -> Self {
+        Self::new("/././")
+    }
+}
+
+impl Params {
+    /// With mcrouter's global parameters, for this default route. `/region/cluster/`; slashes at the ends may be missing.
+    #[must_use]
+    pub fn new(default_route: &str) -> Self {
+        let (region, cluster) =
+            default_route.trim_matches('/').split_once('/').unwrap_or((default_route, "."));
+        let default_route = format!("/{region}/{cluster}/");
+        let mut params =
+            Self { default_route: default_route.clone(), values: Vec::new(), local: Vec::new() };
+        params.set_text("default-route", &default_route);
+        params.set_text("default-region", region);
+        params.set_text("default-cluster", cluster);
+        params.set_text("router-name", "Memcache");
+        params.set_text("router-info-name", "Memcache");
+        params.set_text("service-name", "unknown");
+        params.set_number("hostid", 0);
+        params.set_number("num-proxies", 1);
+        params
+    }
+
+    /// Sets a parameter to a string, as `--config-params` does.
+    pub fn set_text(&mut self, name: &str, value: &str) {
+        self.set(name, ParamValue::Text(value.to_owned()));
+    }
+
+    /// Sets a parameter to a number.
+    pub fn set_number(&mut self, name: &str, value: i64) {
+        self.set(name, ParamValue::Number(value));
+    }
+
+    fn set(&mut self, name: &str, value: ParamValue) {
+        self.values.retain(|(known, _)| known != name);
+        self.values.push((name.to_owned(), value));
+    }
+
+    /// The addresses that `@isLocalIp` says yes to.
+    pub fn set_local_addresses(&mut self, addresses: Vec<IpAddr>) {
+        self.local = addresses;
+    }
+
+    /// The prefix of keys without one.
+    #[must_use]
+    pub fn default_route(&self) -> &str {
+        &self.default_route
+    }
+
+    pub(crate) fn values(&self) -> &[(String, ParamValue)] {
+        &self.values
+    }
+
+    pub(crate) fn is_local(&self, address: &str) -> bool {
+        address.parse().is_ok_and(|address: IpAddr| self.local.contains(&address))
+    }
+}

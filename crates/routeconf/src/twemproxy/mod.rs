@@ -1,0 +1,343 @@
+//! twemproxy's YAML: pools, each with a door of its own.
+//!
+//! Source: twemproxy's `nc_conf.c` and its notes on recommended settings. A pool becomes a [`Route::Pool`], or a
+//! [`Route::Random`] with `distribution: random`; keys have no prefixes and no hash stop there.
+
+mod yaml;
+
+use hashing::{KeyHash, libmemcached_name};
+
+use crate::ast::{
+    Config, Door, Entry, Handle, Hash, HashFunction, KeyPart, Member, Pool, PoolId, PoolRoute,
+    Protocol, Route, RouteId, Security, Server, ServerAddress,
+};
+use crate::build::port_of;
+use crate::json::{Map, Node};
+use crate::near::near;
+use crate::source::{At, Diagnostic, Fallible, Files, fail};
+
+const KEYS: [&str; 19] = [
+    "auto_eject_hosts",
+    "backlog",
+    "client_connections",
+    "distribution",
+    "hash",
+    "hash_tag",
+    "listen",
+    "preconnect",
+    "redis",
+    "redis_auth",
+    "redis_db",
+    "reuseport",
+    "server_connections",
+    "server_failure_limit",
+    "server_retry_timeout",
+    "servers",
+    "tcpkeepalive",
+    "timeout",
+    "mbuf_size",
+];
+
+/// Reads a configuration; with an error among the findings it is not whole.
+pub(crate) fn read(text: &str, file: u16, default_route: &str) -> (Config, Vec<Diagnostic>) {
+    let mut config = Config {
+        files: Files::default(),
+        pools: Vec::new(),
+        handles: Vec::new(),
+        doors: Vec::new(),
+        default_route: default_route.to_owned(),
+    };
+    let mut findings = Vec::new();
+    let root = yaml::parse(text, file);
+    let root = root.and_then(|root| match root.as_object() {
+        Some(map) if !map.members().is_empty() => Ok(root),
+        Some(_) => fail(root.at, "the configuration has no pool"),
+        None => {
+            fail(root.at, format!("a configuration is pools by name, not {}", root.value.kind()))
+        }
+    });
+    match root {
+        Err(error) => findings.push(*error),
+        Ok(root) => {
+            for (name, node) in root.as_object().into_iter().flat_map(Map::members) {
+                if let Err(error) = pool(name, node, &mut config, &mut findings) {
+                    findings.push(*error);
+                }
+            }
+        }
+    }
+    (config, findings)
+}
+
+/// One pool with its door and its route.
+fn pool(
+    name: &str,
+    node: &Node,
+    config: &mut Config,
+    findings: &mut Vec<Diagnostic>,
+) -> Fallible<()> {
+    let Some(map) = node.as_object() else {
+        return fail(
+            node.at,
+            format!("the pool '{name}' is settings by name, not {}", node.value.kind()),
+        );
+    };
+    let settings = Settings { map, at: node.at, name };
+    settings.unknown()?;
+    if settings.truth("redis")? || map.get("redis_auth").is_some() {
+        return fail(
+            node.at,
+            format!("the pool '{name}' is for Redis; only memcached's protocols are spoken here"),
+        );
+    }
+    let servers = settings.servers(findings)?;
+    let hash = settings.hash(&servers)?;
+    let eject = settings.truth("auto_eject_hosts")?;
+    let (limit, retry) = (
+        settings.number("server_failure_limit")?.unwrap_or(2),
+        settings.number("server_retry_timeout")?.unwrap_or(30_000),
+    );
+    let limit = u32::try_from(limit.max(1)).unwrap_or(u32::MAX);
+    let connections = settings.number("server_connections")?.unwrap_or(1).max(1);
+    let id = PoolId(u32::try_from(config.pools.len()).unwrap_or(u32::MAX));
+    let count = servers.len();
+    config.pools.push(Pool {
+        name: name.to_owned(),
+        members: servers.into_iter().map(Member::Server).collect(),
+        weights: None,
+        tags: None,
+        server_timeout_ms: settings.number("timeout")?,
+        connect_timeout_ms: None,
+        locality: None,
+        keep_routing_prefix: true,
+        qos: None,
+        tko_tracker: None,
+        additional_fanout: u32::try_from(connections - 1).unwrap_or(u32::MAX),
+        error_on_empty: true,
+        eject: eject.then_some((limit, retry)),
+        preconnect: settings.truth("preconnect")?,
+        at: node.at,
+    });
+    let route = match hash {
+        Some(hash) => add(config, Route::Pool(Box::new(plain(id, hash))), node.at),
+        None => {
+            let places = 0..u32::try_from(count).unwrap_or(u32::MAX);
+            let children = places
+                .map(|index| add(config, Route::Destination { pool: id, index }, node.at))
+                .collect();
+            add(config, Route::Random(children), node.at)
+        }
+    };
+    let listen = settings.need("listen")?;
+    let Some(listen) = listen.as_str() else {
+        return fail(listen.at, "'listen' is an address or a path");
+    };
+    config.doors.push(Door {
+        name: name.to_owned(),
+        listen: Some(listen.split_whitespace().next().unwrap_or_default().to_owned()),
+        entry: Entry::Plain(route),
+        at: node.at,
+    });
+    Ok(())
+}
+
+fn add(config: &mut Config, route: Route, at: At) -> RouteId {
+    let id = RouteId(u32::try_from(config.handles.len()).unwrap_or(u32::MAX));
+    config.handles.push(Handle { route, name: None, at });
+    id
+}
+
+/// twemproxy has neither spool nor shadows nor rates.
+fn plain(pool: PoolId, hash: Hash) -> PoolRoute {
+    PoolRoute {
+        pool,
+        hash,
+        rates: None,
+        shard_splits: None,
+        asynclog: None,
+        bucketize: None,
+        shadows: Vec::new(),
+        slow_warmup: None,
+        max_outstanding: 0,
+        weights_rv: None,
+    }
+}
+
+/// The settings of one pool.
+struct Settings<'n> {
+    map: &'n Map,
+    at: At,
+    name: &'n str,
+}
+
+impl Settings<'_> {
+    fn unknown(&self) -> Fallible<()> {
+        for (key, node) in self.map.members() {
+            if !KEYS.contains(&&**key) {
+                let error = Diagnostic::error(
+                    node.at,
+                    format!("the pool '{}' has no setting '{key}'", self.name),
+                );
+                return Err(Box::new(match near(key, KEYS.into_iter()) {
+                    Some(near) => error.hint(format!("did you mean '{near}'?")),
+                    None => error,
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    fn need(&self, key: &str) -> Fallible<&Node> {
+        match self.map.get(key) {
+            Some(node) => Ok(node),
+            None => fail(self.at, format!("the pool '{}' needs '{key}'", self.name)),
+        }
+    }
+
+    fn truth(&self, key: &str) -> Fallible<bool> {
+        match self.map.get(key).map(|node| (node.as_str(), node.at)) {
+            None | Some((Some("false"), _)) => Ok(false),
+            Some((Some("true"), _)) => Ok(true),
+            Some((_, at)) => fail(at, format!("'{key}' is true or false")),
+        }
+    }
+
+    fn number(&self, key: &str) -> Fallible<Option<u64>> {
+        let Some(node) = self.map.get(key) else { return Ok(None) };
+        let digits = node.as_str().unwrap_or_default();
+        let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        match digits.parse().ok().filter(|_| plain) {
+            Some(number) if number <= u64::from(u32::MAX) => Ok(Some(number)),
+            _ => {
+                fail(node.at, format!("'{key}' is a number from 0 to {}, not '{digits}'", u32::MAX))
+            }
+        }
+    }
+
+    fn hash(&self, servers: &[Server]) -> Fallible<Option<Hash>> {
+        let key_part = match self.map.get("hash_tag").map(|node| (node.as_str(), node.at)) {
+            None => KeyPart::Whole,
+            Some((Some(tag), at)) => match tag.as_bytes() {
+                [open, close] => KeyPart::HashTag([*open, *close]),
+                _ => {
+                    return fail(
+                        at,
+                        format!("'hash_tag' is two characters, \"{{}}\" for instance, not '{tag}'"),
+                    );
+                }
+            },
+            Some((None, at)) => {
+                return fail(at, "'hash_tag' is two characters, \"{}\" for instance");
+            }
+        };
+        let hash = match self.map.get("hash") {
+            None => KeyHash::Fnv1a64,
+            Some(node) => self.key_hash(node)?,
+        };
+        let named = servers.iter().map(|server| (server_name(server), server.weight)).collect();
+        let function = match self.map.get("distribution").map(|node| (node.as_str(), node.at)) {
+            None | Some((Some("ketama"), _)) => {
+                HashFunction::TwemproxyKetama { hash, servers: named }
+            }
+            Some((Some("modula"), _)) => HashFunction::TwemproxyModula { hash, servers: named },
+            Some((Some("random"), _)) => return Ok(None),
+            Some((_, at)) => return fail(at, "'distribution' is ketama, modula or random"),
+        };
+        let hash = Hash { function, salt: String::new(), key_part };
+        match hash.placement(servers.len(), &[]) {
+            Ok(_) => Ok(Some(hash)),
+            Err(error) => fail(self.at, format!("the pool '{}': {error}", self.name)),
+        }
+    }
+
+    fn key_hash(&self, node: &Node) -> Fallible<KeyHash> {
+        let name = node.as_str().unwrap_or_default();
+        match KeyHash::by_name(name) {
+            Some(hash) if hash != KeyHash::Murmur3 => Ok(hash),
+            _ => {
+                let error = Diagnostic::error(node.at, format!("there is no hash '{name}'"));
+                let known = KeyHash::ALL.into_iter().map(|(name, _)| name);
+                Err(Box::new(match near(name, known) {
+                    Some(near) => error.hint(format!("did you mean '{near}'?")),
+                    None => error,
+                }))
+            }
+        }
+    }
+
+    fn servers(&self, findings: &mut Vec<Diagnostic>) -> Fallible<Vec<Server>> {
+        let node = self.need("servers")?;
+        let Some(items) = node.as_array().filter(|items| !items.is_empty()) else {
+            return fail(node.at, "'servers' is a list of at least one 'host:port:weight'");
+        };
+        let mut servers: Vec<Server> = Vec::with_capacity(items.len());
+        for item in items {
+            let Some(text) = item.as_str() else {
+                return fail(
+                    item.at,
+                    format!("a server is 'host:port:weight name', not {}", item.value.kind()),
+                );
+            };
+            let server = server(text, item.at)?;
+            let name = server_name(&server);
+            if servers.iter().any(|known| server_name(known) == name) {
+                findings
+                    .push(Diagnostic::error(item.at, format!("two servers are called '{name}'")));
+            }
+            servers.push(server);
+        }
+        Ok(servers)
+    }
+}
+
+/// What the server is called on the circle.
+fn server_name(server: &Server) -> String {
+    match (&server.name, &server.address) {
+        (Some(name), _) => name.clone(),
+        (None, ServerAddress::Tcp { host, port }) => libmemcached_name(host, *port),
+        (None, ServerAddress::Unix(path)) => path.clone(),
+    }
+}
+
+/// `host:port:weight name`, `/path:weight name`; the name may be missing.
+fn server(text: &str, at: At) -> Fallible<Server> {
+    let mut words = text.split_whitespace();
+    let address = words.next().unwrap_or_default();
+    let name = words.next().map(str::to_owned);
+    let wrong = || format!("'{text}' is not of the form host:port:weight name");
+    if words.next().is_some() {
+        return fail(at, wrong());
+    }
+    let Some((rest, weight)) = address.rsplit_once(':') else { return fail(at, wrong()) };
+    let weight = match weight.parse::<u32>() {
+        Ok(weight) if weight > 0 && weight.to_string().len() <= 9 => weight,
+        _ => {
+            return fail(
+                at,
+                format!("'{weight}' of the server '{text}' is not a weight of at least 1"),
+            );
+        }
+    };
+    let address = if rest.starts_with('/') {
+        ServerAddress::Unix(rest.to_owned())
+    } else {
+        match rest
+            .rsplit_once(':')
+            .map(|(host, port)| (host.trim_matches(['[', ']']), port_of(port)))
+        {
+            Some((host, Some(port))) if !host.is_empty() => {
+                ServerAddress::Tcp { host: host.to_owned(), port }
+            }
+            _ => return fail(at, wrong()),
+        }
+    };
+    Ok(Server {
+        address,
+        protocol: Protocol::Ascii,
+        security: Security::Plain,
+        name,
+        weight,
+        failure_domain: None,
+        at,
+    })
+}

@@ -1,0 +1,96 @@
+//! twemproxy's configurations become trees.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use routeconf::ast::{Entry, HashFunction, KeyPart, Member, Route};
+use routeconf::{Loaded, MemorySources, Params, Rejected, load};
+
+fn read(text: &str) -> Result<Loaded, Rejected> {
+    load("n.yml", text, &Params::default(), &mut MemorySources::default())
+}
+
+const WHOLE: &str = "# comment
+alpha:
+  listen: 127.0.0.1:22121
+  hash: fnv1a_64
+  hash_tag: \"{}\"
+  distribution: ketama
+  timeout: 400
+  auto_eject_hosts: true
+  server_retry_timeout: 2000
+  server_failure_limit: 3
+  preconnect: true
+  server_connections: 4
+  servers:
+   - 127.0.0.1:11211:1
+   - 127.0.0.1:11212:2 server2
+   - /var/run/m.sock:1 local
+beta:
+  listen: /tmp/beta.sock 0666
+  distribution: random
+  servers: [ \"10.0.0.1:11211:1\", \"10.0.0.2:11211:1\" ]
+";
+
+#[test]
+fn the_settings_of_a_pool() {
+    let config = read(WHOLE).unwrap().config;
+    let listen: Vec<_> = config.doors.iter().map(|door| door.listen.as_deref().unwrap()).collect();
+    assert_eq!(listen, ["127.0.0.1:22121", "/tmp/beta.sock"]);
+    let Entry::Plain(route) = config.doors[0].entry else { panic!("no route") };
+    let Route::Pool(route) = &config.handle(route).route else { panic!("no pool") };
+    assert_eq!((route.hash.key_part, route.asynclog.as_deref()), (KeyPart::HashTag(*b"{}"), None));
+    let HashFunction::TwemproxyKetama { servers, .. } = &route.hash.function else { panic!() };
+    let servers: Vec<_> = servers.iter().map(|(name, weight)| (name.as_str(), *weight)).collect();
+    assert_eq!(servers, [("127.0.0.1", 1), ("server2", 2), ("local", 1)]);
+    let pool = config.pool(route.pool);
+    assert_eq!(
+        (pool.server_timeout_ms, pool.eject, pool.preconnect, pool.additional_fanout),
+        (Some(400), Some((3, 2000)), true, 3)
+    );
+    let Member::Server(server) = &pool.members[2] else { panic!("no server") };
+    assert_eq!((server.address.to_string(), server.at.line), ("unix:/var/run/m.sock".into(), 16));
+    let Entry::Plain(route) = config.doors[1].entry else { panic!("no route") };
+    let Route::Random(children) = &config.handle(route).route else { panic!("no random") };
+    assert_eq!(children.len(), 2);
+}
+
+#[test]
+fn errors_say_where() {
+    for (text, error) in [
+        ("", "n.yml:1:1: error: the file is empty"),
+        ("a: b", "n.yml:1:4: error: the pool 'a' is settings by name, not a string"),
+        ("a:\n  listen: x", "n.yml:2:3: error: the pool 'a' needs 'servers'"),
+        ("a:\n  servers: [ 'h:1:1' ]", "n.yml:2:3: error: the pool 'a' needs 'listen'"),
+        (
+            "a:\n  listen: x\n  servers: [ 'h:1' ]",
+            "n.yml:3:14: error: 'h:1' is not of the form host:port:weight name",
+        ),
+        (
+            "a:\n  listen: x\n  servers: [ 'h:1:0' ]",
+            "n.yml:3:14: error: '0' of the server 'h:1:0' is not a weight of at least 1",
+        ),
+        (
+            "a:\n  listen: x\n  hash: fnv1a64\n  servers: [ 'h:1:1' ]",
+            "n.yml:3:9: error: there is no hash 'fnv1a64' (did you mean 'fnv1a_64'?)",
+        ),
+        (
+            "a:\n  listen: x\n  hash_tag: '{'\n  servers: [ 'h:1:1' ]",
+            "n.yml:3:13: error: 'hash_tag' is two characters, \"{}\" for instance, not '{'",
+        ),
+        (
+            "a:\n  listen: x\n  redis: true\n  servers: [ 'h:1:1' ]",
+            "n.yml:2:3: error: the pool 'a' is for Redis; only memcached's protocols are spoken here",
+        ),
+        (
+            "a:\n  listn: x\n  servers: [ 'h:1:1' ]",
+            "n.yml:2:10: error: the pool 'a' has no setting 'listn' (did you mean 'listen'?)",
+        ),
+        (
+            "a:\n  listen: x\n  servers: [ 'h:1:1', 'h:1:2' ]",
+            "n.yml:3:23: error: two servers are called 'h:1'",
+        ),
+        ("a: &x\n  listen: y", "n.yml:2:3: error: anchors and tags are not known here"),
+        ("a: *x", "n.yml:1:4: error: while parsing node, found unknown anchor"),
+    ] {
+        assert_eq!(read(text).unwrap_err().render(), error, "{text}");
+    }
+}
