@@ -88,7 +88,7 @@ fn errors_say_where() {
             "a:\n  listen: x\n  servers: [ 'h:1:1', 'h:1:2' ]",
             "n.yml:3:23: error: two servers are called 'h:1'",
         ),
-        ("a: &x\n  listen: y", "n.yml:2:3: error: anchors and tags are not known here"),
+        ("a: &x\n  listen: y", "n.yml:1:4: error: anchors and tags are not known here"),
         ("a: *x", "n.yml:1:4: error: while parsing node, found unknown anchor"),
     ] {
         assert_eq!(read(text).unwrap_err().render(), error, "{text}");
