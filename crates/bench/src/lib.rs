@@ -11,6 +11,7 @@
 
 pub mod cli;
 pub mod compare;
+pub mod figures;
 pub mod generator;
 pub mod host;
 pub mod load;
@@ -23,6 +24,7 @@ pub mod rng;
 pub mod score;
 pub mod search;
 pub mod sla;
+pub mod sweep;
 pub mod terminal;
 pub mod udp;
 pub mod udp_compare;

@@ -129,17 +129,23 @@ impl Running {
         Ok(())
     }
 
+    /// Its process; `None` when it was not started here.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// CPU time that all its threads have used, user and system; `None` when it was not started here.
     #[must_use]
     pub fn cpu(&self) -> Option<Duration> {
-        let pid = self.child.as_ref()?.id();
+        let pid = self.pid()?;
         cpu_by_schedstat(pid).or_else(|| cpu_by_stat(pid))
     }
 
     /// Resident memory in bytes; `None` when it was not started here.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
-        let pid = self.child.as_ref()?.id();
+        let pid = self.pid()?;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)

@@ -1,8 +1,10 @@
 //! `holdall bench`: command lines, and what is printed.
 
+mod report;
 mod run;
 mod score;
 mod search;
+mod sweep;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -23,6 +25,8 @@ struct Cli {
 enum What {
     Run(Box<run::RunArgs>),
     Search(Box<search::SearchArgs>),
+    Sweep(Box<sweep::SweepArgs>),
+    Report(report::ReportArgs),
     Score(Box<score::ScoreArgs>),
 }
 
@@ -45,6 +49,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let outcome = match cli.what {
         What::Run(args) => run::run(&args),
         What::Search(args) => search::run(&args),
+        What::Sweep(args) => sweep::run(&args),
+        What::Report(args) => report::run(&args),
         What::Score(args) => score::run(&args),
     };
     outcome.unwrap_or_else(|error| {

@@ -1,0 +1,176 @@
+//! `holdall bench sweep`: one load after another with one thing changed.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use super::EXIT_PARTIAL;
+use super::run::{self, LoadArgs};
+use crate::generator::spec::{Pace, Spec, Target};
+use crate::host::Host;
+use crate::process::{Launch, Running, Server};
+use crate::sweep::{self, Over, Point, Points, SweepResult};
+use crate::terminal;
+
+/// Measures one load after another with one thing changed, and marks where more brings little.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct SweepArgs {
+    /// What is changed.
+    #[arg(value_enum)]
+    over: Over,
+    /// Its values, with commas.
+    #[arg(value_name = "POINTS")]
+    points: Points,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Start a server for each point: a command in which {port}, {threads} and {group} are replaced.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "servers")]
+    start: Option<String>,
+    /// {threads} of --start where another thing is changed.
+    #[arg(long, default_value_t = 1)]
+    server_threads: usize,
+    /// {group} of --start where another thing is changed.
+    #[arg(long, default_value_t = 20)]
+    group: usize,
+    /// Requests a second, of an open loop, where another thing is changed.
+    #[arg(short, long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    /// Seconds of each point.
+    #[arg(long, default_value_t = 3.0, value_name = "SECONDS")]
+    time: f64,
+    /// Keep the result in this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall bench sweep connections 1,2,4,8,16,32,64,128 --preload --json c.json
+  holdall bench sweep threads 1,2,4,8 --start 'memcached -p {port} -t {threads}' --preload --json t.json
+  holdall bench sweep pinned 0,1 --start 'holdall serve -p {port} -t {threads}' --server-threads 4 --preload
+  holdall bench sweep group 1,5,20,100 --start 'memcached -p {port} -R {group}' --pipeline 32 --preload
+  holdall bench report c.json t.json --out report.html      the figures";
+
+pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
+    let needs_start = args.over.is_of_server() && args.start.is_none();
+    if needs_start {
+        bail!("a sweep over {} starts its servers: --start COMMAND", args.over);
+    }
+    let least = if args.over == Over::Pinned || args.over == Over::ValueSize { 0.0 } else { 1.0 };
+    if args.points.0.iter().any(|at| *at < least) {
+        bail!("{} begin at {least}", args.over);
+    }
+    let mut file = run::created(args.json.as_deref())?;
+    let mut base = args.load.spec()?;
+    (base.seconds, base.warm_up) = (args.time, (args.time / 4.0).min(1.0));
+    if let Some(rate) = args.rate {
+        base.pace = Pace::Open { rate, arrival: args.load.arrival() };
+    }
+    if args.start.is_none() && base.preload && args.over != Over::ValueSize {
+        run::preload(&base)?;
+        base.preload = false;
+    }
+    let mut result = SweepResult {
+        schema: sweep::SCHEMA.to_owned(),
+        version: sweep::SCHEMA_VERSION,
+        command: std::env::args().collect(),
+        server: args.start.clone(),
+        host: Host::here(),
+        over: args.over,
+        points: Vec::new(),
+        knee: None,
+    };
+    terminal::print(&format!("{:>12}  {}\n", "", args.over));
+    let mut is_partial = false;
+    for at in &args.points.0 {
+        let point = measure(args, &base, *at)?;
+        terminal::print(&row(&point));
+        is_partial |= point.result.failure.is_some();
+        result.points.push(point);
+        if is_partial {
+            break;
+        }
+    }
+    let curve = result.points.iter().map(|point| (point.at, point.result.total.rate));
+    result.knee = sweep::knee(&curve.collect::<Vec<_>>());
+    if let Some(knee) = result.knee {
+        terminal::print(&format!("\nbeyond {} more brings little\n", result.points[knee].at));
+    }
+    run::keep(file.as_mut(), &result)?;
+    Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+fn measure(args: &SweepArgs, base: &Spec, at: f64) -> Result<Point> {
+    let mut spec = base.clone();
+    args.over.apply(at, &mut spec);
+    let server = args.start.as_ref().map(|command| args.started(command, at)).transpose()?;
+    if let Some(server) = &server {
+        spec.targets = vec![Target::Tcp(server.address.to_string(), server.address)];
+    }
+    if spec.preload {
+        run::preload(&spec)?;
+    }
+    let pid = server.as_ref().and_then(Running::pid);
+    if let Some(pid) = pid.filter(|_| args.over == Over::Pinned && at > 0.0) {
+        sweep::pin_threads(pid)?;
+    }
+    let before = pid.map(sweep::thread_use).transpose()?;
+    let result = run::measure(&spec)?;
+    // A server that ended in the run is reported by the run.
+    let threads = pid.zip(before).map(|(pid, before)| {
+        sweep::thread_use(pid).map(|after| sweep::used(&before, &after)).unwrap_or_default()
+    });
+    Ok(Point { at, result, threads: threads.unwrap_or_default() })
+}
+
+impl SweepArgs {
+    fn started(&self, command: &str, at: f64) -> Result<Running> {
+        let of = |over, number: usize| {
+            if self.over == over { format!("{at:.0}") } else { number.to_string() }
+        };
+        let command = command
+            .replace("{threads}", &of(Over::Threads, self.server_threads))
+            .replace("{group}", &of(Over::Group, self.group));
+        let words = command.split_whitespace().map(str::to_owned).collect();
+        let server = Server { name: command.clone(), launch: Launch::Command(words) };
+        server.start(1024, None).with_context(|| format!("--start {command:?}"))
+    }
+}
+
+fn row(point: &Point) -> String {
+    let mut text = String::new();
+    let (total, result) = (&point.result.total, &point.result);
+    let _ = write!(
+        text,
+        "{:>12}  {:>10.0} requests a second, mean {:.1} us, p50 {:.1}, p99 {:.1}, p99.9 {:.1}",
+        point.at,
+        total.rate,
+        total.latency.mean,
+        total.latency.percentile(50.0),
+        total.latency.percentile(99.0),
+        total.latency.percentile(99.9)
+    );
+    let ticks = |pick: fn(&sweep::ThreadUse) -> u64| point.threads.iter().map(pick).sum::<u64>();
+    if !point.threads.is_empty() {
+        #[allow(clippy::cast_precision_loss, reason = "ticks of one measurement")]
+        let share = |ticks: u64| {
+            let per_second = rustix::param::clock_ticks_per_second() as f64;
+            ticks as f64 / per_second / (result.seconds + result.spec.warm_up) * 100.0
+        };
+        let _ = write!(
+            text,
+            "; server {:.0} % user, {:.0} % system",
+            share(ticks(|thread| thread.user)),
+            share(ticks(|thread| thread.system))
+        );
+    }
+    let _ = writeln!(text);
+    for doubt in result.doubts() {
+        let _ = writeln!(text, "{:>12}  doubt: {doubt}", "");
+    }
+    text
+}

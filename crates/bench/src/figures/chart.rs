@@ -1,0 +1,268 @@
+//! Two kinds of charts, as SVG.
+
+use std::fmt::Display;
+
+use anyhow::{Result, anyhow};
+use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+/// Which axes are logarithmic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Axes {
+    pub(super) log_x: bool,
+    pub(super) log_y: bool,
+}
+
+/// A bar: its label and its parts, from below.
+pub(super) type Bar = (String, Vec<(&'static str, f64)>);
+
+/// Width and height; the page scales it.
+const SIZE: (u32, u32) = (760, 400);
+
+/// Colours that colour-blind readers tell apart (Okabe and Ito).
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+
+const FONT: &str = "sans-serif";
+
+/// Lines through points, with a dashed vertical line at `mark`.
+pub(super) fn lines(
+    x_label: &str,
+    y_label: &str,
+    series: &[(&str, Vec<(f64, f64)>)],
+    axes: Axes,
+    mark: Option<f64>,
+) -> Result<String> {
+    let all = || series.iter().flat_map(|(_, points)| points.iter().copied());
+    let (x, y) = (bounds(all().map(|p| p.0), axes.log_x), bounds(all().map(|p| p.1), axes.log_y));
+    let chart = Lines { x_label, y_label, series, mark, y };
+    match (axes.log_x, axes.log_y) {
+        (false, false) => chart.draw(x.0..x.1, y.0..y.1),
+        (true, false) => chart.draw((x.0..x.1).log_scale(), y.0..y.1),
+        (false, true) => chart.draw(x.0..x.1, (y.0..y.1).log_scale()),
+        (true, true) => chart.draw((x.0..x.1).log_scale(), (y.0..y.1).log_scale()),
+    }
+}
+
+struct Lines<'a> {
+    x_label: &'a str,
+    y_label: &'a str,
+    series: &'a [(&'a str, Vec<(f64, f64)>)],
+    mark: Option<f64>,
+    y: (f64, f64),
+}
+
+impl Lines<'_> {
+    fn draw<X, Y>(&self, x: X, y: Y) -> Result<String>
+    where
+        X: AsRangedCoord<Value = f64>,
+        Y: AsRangedCoord<Value = f64>,
+        X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+        Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        let mut svg = String::new();
+        {
+            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            let mut chart = ChartBuilder::on(&area)
+                .margin(12)
+                .x_label_area_size(44)
+                .y_label_area_size(72)
+                .build_cartesian_2d(x, y)
+                .map_err(failed)?;
+            chart
+                .configure_mesh()
+                .x_desc(self.x_label)
+                .y_desc(self.y_label)
+                .x_label_formatter(&|number| short(*number))
+                .y_label_formatter(&|number| short(*number))
+                .label_style((FONT, 14))
+                .axis_desc_style((FONT, 15))
+                .light_line_style(TRANSPARENT)
+                .bold_line_style(BLACK.mix(0.12))
+                .draw()
+                .map_err(failed)?;
+            for ((name, points), colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
+                let style = colour.stroke_width(2);
+                chart
+                    .draw_series(LineSeries::new(points.iter().copied(), style))
+                    .map_err(failed)?
+                    .label(*name)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+                if points.len() <= 64 {
+                    let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
+                    chart.draw_series(dots).map_err(failed)?;
+                }
+            }
+            if let Some(mark) = self.mark {
+                let ends = [(mark, self.y.0), (mark, self.y.1)];
+                let dashes = DashedLineSeries::new(ends, 6, 4, BLACK.mix(0.6).stroke_width(1));
+                chart.draw_series(dashes).map_err(failed)?;
+            }
+            if self.series.len() > 1 {
+                chart
+                    .configure_series_labels()
+                    .position(SeriesLabelPosition::UpperLeft)
+                    .label_font((FONT, 14))
+                    .background_style(WHITE.mix(0.8))
+                    .draw()
+                    .map_err(failed)?;
+            }
+            area.present().map_err(failed)?;
+        }
+        Ok(svg)
+    }
+}
+
+/// Stacked bars.
+pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String> {
+    let names: Vec<&'static str> = bars
+        .first()
+        .map(|(_, parts)| parts.iter().map(|part| part.0).collect())
+        .unwrap_or_default();
+    let top = bars.iter().map(|(_, parts)| parts.iter().map(|part| part.1).sum::<f64>());
+    let top = top.fold(1.0, f64::max) * 1.15;
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let x: RangedCoordf64 = (-0.5..usize_f64(bars.len()) - 0.5).into();
+        let mut chart = ChartBuilder::on(&area)
+            .margin(12)
+            .x_label_area_size(44)
+            .y_label_area_size(72)
+            .build_cartesian_2d(WholeNumbers(x, bars.len()), 0.0..top)
+            .map_err(failed)?;
+        let label = |at: &f64| {
+            let index =
+                bars.iter().enumerate().find(|(index, _)| (usize_f64(*index) - at).abs() < 0.01);
+            index.map(|(_, (label, _))| label.clone()).unwrap_or_default()
+        };
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_desc(x_label)
+            .y_desc(y_label)
+            .x_label_formatter(&label)
+            .y_label_formatter(&|number| short(*number))
+            .label_style((FONT, 14))
+            .axis_desc_style((FONT, 15))
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(BLACK.mix(0.12))
+            .draw()
+            .map_err(failed)?;
+        for (part, (name, colour)) in names.iter().zip(COLOURS.iter().cycle()).enumerate() {
+            let boxes = bars.iter().enumerate().map(|(index, (_, parts))| {
+                let below: f64 = parts.iter().take(part).map(|part| part.1).sum();
+                let height = parts.get(part).map_or(0.0, |part| part.1);
+                let at = usize_f64(index);
+                Rectangle::new([(at - 0.35, below), (at + 0.35, below + height)], colour.filled())
+            });
+            let style = colour.filled();
+            chart
+                .draw_series(boxes)
+                .map_err(failed)?
+                .label(*name)
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], style));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .label_font((FONT, 14))
+            .background_style(WHITE.mix(0.8))
+            .draw()
+            .map_err(failed)?;
+        area.present().map_err(failed)?;
+    }
+    Ok(svg)
+}
+
+/// An axis with a label at each whole number, one for each bar.
+struct WholeNumbers(RangedCoordf64, usize);
+
+impl Ranged for WholeNumbers {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.0.map(value, limit)
+    }
+
+    fn key_points<Hint: plotters::coord::ranged1d::KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        (0..self.1).map(usize_f64).collect()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.0.range()
+    }
+}
+
+/// The range of an axis: from 0 or, on a logarithmic one, from the least value above it.
+fn bounds(values: impl Iterator<Item = f64> + Clone, is_log: bool) -> (f64, f64) {
+    let most = values.clone().fold(0.0, f64::max);
+    if is_log {
+        let least =
+            values.filter(|value| *value > 0.0).fold(f64::MAX, f64::min).min(most).max(1e-3);
+        return (least * 0.9, most.max(least) * 1.2);
+    }
+    (0.0, if most > 0.0 { most * 1.08 } else { 1.0 })
+}
+
+/// A number as an axis shows it: three digits at most, thousands and millions with a letter.
+fn short(number: f64) -> String {
+    let (scaled, letter) = match number.abs() {
+        size if size >= 1e6 => (number / 1e6, "M"),
+        size if size >= 1e4 => (number / 1e3, "k"),
+        _ => (number, ""),
+    };
+    let digits = if scaled.abs() >= 100.0 || scaled.fract().abs() < 1e-9 { 0 } else { 1 };
+    format!("{scaled:.digits$}{letter}")
+}
+
+fn usize_f64(number: usize) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "few bars")]
+    let number = number as f64;
+    number
+}
+
+fn failed(error: impl Display) -> anyhow::Error {
+    anyhow!("a chart cannot be drawn: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_show_short_numbers() {
+        for (number, text) in [
+            (0.0, "0"),
+            (0.5, "0.5"),
+            (12.34, "12.3"),
+            (1234.0, "1234"),
+            (45_600.0, "45.6k"),
+            (2e6, "2M"),
+        ] {
+            assert_eq!(short(number), text);
+        }
+    }
+
+    #[test]
+    fn charts_of_odd_data_are_drawn() {
+        let log = Axes { log_x: true, log_y: true };
+        for points in
+            [vec![], vec![(0.0, 0.0)], vec![(1.0, 5.0), (2.0, 5.0)], vec![(1.0, 1e9), (1e6, 0.0)]]
+        {
+            for axes in [Axes::default(), log] {
+                let svg = lines("x", "y", &[("a", points.clone())], axes, Some(1.0)).unwrap();
+                assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+            }
+        }
+        assert!(bars("x", "y", &[]).unwrap().contains("</svg>"));
+    }
+}

@@ -1,0 +1,226 @@
+//! Results as pictures: one HTML page that needs nothing else, with the figures of the study that the results allow.
+//!
+//! Source of the figures: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to 7.
+
+mod chart;
+mod page;
+
+use anyhow::{Context, Result, bail};
+
+use crate::result::RunResult;
+use crate::sweep::{Over, SweepResult};
+
+pub use page::page;
+
+/// A picture and what is said below it.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// What it shows.
+    pub title: String,
+    /// One or two sentences.
+    pub caption: String,
+    /// An SVG document.
+    pub svg: String,
+}
+
+/// A result file of any kind that can be drawn.
+#[derive(Clone, Debug)]
+pub enum Drawable {
+    /// Of `holdall bench run`.
+    Run(Box<RunResult>),
+    /// Of `holdall bench sweep`.
+    Sweep(Box<SweepResult>),
+}
+
+impl Drawable {
+    /// Reads a result file.
+    ///
+    /// # Errors
+    ///
+    /// When it is no result of a run or a sweep.
+    pub fn read(json: &str) -> Result<Self> {
+        let value: serde_json::Value =
+            serde_json::from_str(json).context("this is no JSON, or it was cut short")?;
+        match value["schema"].as_str() {
+            Some(crate::result::SCHEMA) => Ok(Self::Run(Box::new(RunResult::read(json)?))),
+            Some(crate::sweep::SCHEMA) => Ok(Self::Sweep(Box::new(SweepResult::read(json)?))),
+            Some(other) => bail!("a {other} cannot be drawn; a run or a sweep can"),
+            None => bail!("this is no result of holdall bench"),
+        }
+    }
+
+    /// Its figures.
+    ///
+    /// # Errors
+    ///
+    /// When a histogram in it is damaged or a figure cannot be drawn.
+    pub fn figures(&self) -> Result<Vec<Figure>> {
+        match self {
+            Self::Run(run) => of_run(run),
+            Self::Sweep(sweep) => of_sweep(sweep),
+        }
+    }
+}
+
+fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let curve = |histogram: &hdrhistogram::Histogram<u64>| -> Vec<(f64, f64)> {
+        // Nines on the axis: 1 is the 90th percentile, 2 the 99th.
+        let steps = (0..=500).map(|step| f64::from(step) / 100.0);
+        #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
+        let at = |nines: f64| histogram.value_at_quantile(1.0 - 10f64.powf(-nines)) as f64 / 1000.0;
+        steps.map(|nines| (nines, at(nines))).collect()
+    };
+    let mut lines = vec![("from the intended sending", curve(&run.total.latency.histogram()?))];
+    if run.spec.pace != crate::generator::spec::Pace::Closed {
+        lines.push(("from the actual sending", curve(&run.total.service.histogram()?)));
+    }
+    figures.push(Figure {
+        title: "Latency by percentile".into(),
+        caption: "Each step to the right is a tenth of the requests: 1 is the 90th percentile, 2 the 99th, 3 the 99.9th.".into(),
+        svg: chart::lines("nines", "microseconds", &lines, chart::Axes { log_y: true, ..Default::default() }, None)?,
+    });
+    #[allow(clippy::cast_precision_loss, reason = "counts of one second")]
+    let second = |pick: fn(&crate::result::SecondResult) -> f64| -> Vec<(f64, f64)> {
+        run.series.iter().enumerate().map(|(at, second)| (at as f64, pick(second))).collect()
+    };
+    if run.series.len() > 1 {
+        #[allow(clippy::cast_precision_loss, reason = "counts of one second")]
+        let rate = second(|second| second.requests as f64);
+        figures.push(Figure {
+            title: "Throughput over time".into(),
+            caption: "Requests answered in each second of the measurement.".into(),
+            svg: chart::lines(
+                "seconds",
+                "requests a second",
+                &[("requests", rate)],
+                chart::Axes::default(),
+                None,
+            )?,
+        });
+        let lines = [
+            ("median", second(|second| second.p50)),
+            ("p99", second(|second| second.p99)),
+            ("greatest", second(|second| second.max)),
+        ];
+        figures.push(Figure {
+            title: "Latency over time".into(),
+            caption: "Of the requests of each second.".into(),
+            svg: chart::lines(
+                "seconds",
+                "microseconds",
+                &lines,
+                chart::Axes { log_y: true, ..Default::default() },
+                None,
+            )?,
+        });
+    }
+    Ok(figures)
+}
+
+fn of_sweep(sweep: &SweepResult) -> Result<Vec<Figure>> {
+    let points = &sweep.points;
+    let label = sweep.over.label();
+    let knee = sweep.knee.and_then(|index| points.get(index));
+    let knee_words = match knee {
+        Some(point) => format!(" The dashed line marks the knee, {}.", point.at),
+        None => String::new(),
+    };
+    let over = |pick: &dyn Fn(&crate::sweep::Point) -> f64| -> Vec<(f64, f64)> {
+        points.iter().map(|point| (point.at, pick(point))).collect()
+    };
+    let axes = chart::Axes { log_x: spans_much(points.iter().map(|point| point.at)), log_y: false };
+    let mean = over(&|point| point.result.total.latency.mean);
+    let p99 = over(&|point| point.result.total.latency.percentile(99.0));
+    let rate = over(&|point| point.result.total.rate);
+    let mut figures = vec![Figure {
+        title: format!("Throughput by {label}"),
+        caption: format!("Requests answered a second.{knee_words}"),
+        svg: chart::lines(
+            label,
+            "requests a second",
+            &[("requests", rate.clone())],
+            axes,
+            knee.map(|point| point.at),
+        )?,
+    }];
+    let lines = [("mean", mean.clone()), ("p99", p99.clone())];
+    figures.push(Figure {
+        title: format!("Latency by {label}"),
+        caption: "From the intended sending to the end of the reply.".into(),
+        svg: chart::lines(label, "microseconds", &lines, axes, knee.map(|point| point.at))?,
+    });
+    let against = |latency: &[(f64, f64)]| -> Vec<(f64, f64)> {
+        rate.iter().zip(latency).map(|((_, rate), (_, micros))| (*rate, *micros)).collect()
+    };
+    let lines = [("mean", against(&mean)), ("p99", against(&p99))];
+    figures.push(Figure {
+        title: "Latency against throughput".into(),
+        caption: format!("One point for each value of {label}, in their order."),
+        svg: chart::lines(
+            "requests a second",
+            "microseconds",
+            &lines,
+            chart::Axes::default(),
+            None,
+        )?,
+    });
+    figures.extend(machine(sweep)?);
+    figures.extend(server_threads(sweep)?);
+    Ok(figures)
+}
+
+/// Where the machine's processors spent their time, stacked.
+fn machine(sweep: &SweepResult) -> Result<Option<Figure>> {
+    let shares = |point: &crate::sweep::Point| point.result.cpu.map(|cpu| (point.at, cpu.shares()));
+    let points: Vec<_> = sweep.points.iter().filter_map(shares).collect();
+    if points.is_empty() {
+        return Ok(None);
+    }
+    let bars: Vec<chart::Bar> = points
+        .iter()
+        .map(|(at, shares)| {
+            (at.to_string(), shares.iter().filter(|(name, _)| *name != "idle").copied().collect())
+        })
+        .collect();
+    Ok(Some(Figure {
+        title: format!("Processor time by {}", sweep.over.label()),
+        caption: "Of the generator's machine, by what it was used for; the rest is idle.".into(),
+        svg: chart::bars(sweep.over.label(), "percent", &bars)?,
+    }))
+}
+
+/// What the server's threads used, where it was started by the sweep.
+fn server_threads(sweep: &SweepResult) -> Result<Option<Figure>> {
+    if sweep.points.iter().all(|point| point.threads.is_empty()) || sweep.over == Over::Rate {
+        return Ok(None);
+    }
+    let bars: Vec<chart::Bar> = sweep
+        .points
+        .iter()
+        .map(|point| {
+            let measured = point.result.seconds + point.result.spec.warm_up;
+            #[allow(clippy::cast_precision_loss, reason = "ticks of one measurement")]
+            let percent = |ticks: u64| {
+                ticks as f64 * 100.0 / rustix::param::clock_ticks_per_second() as f64 / measured
+            };
+            let sum =
+                |pick: fn(&crate::sweep::ThreadUse) -> u64| point.threads.iter().map(pick).sum();
+            let parts =
+                vec![("user", percent(sum(|t| t.user))), ("system", percent(sum(|t| t.system)))];
+            (point.at.to_string(), parts)
+        })
+        .collect();
+    Ok(Some(Figure {
+        title: format!("Server processor time by {}", sweep.over.label()),
+        caption: "All threads of the server together; 100 is one processor.".into(),
+        svg: chart::bars(sweep.over.label(), "percent of a processor", &bars)?,
+    }))
+}
+
+/// Whether values spread so far that a logarithmic axis shows them better.
+fn spans_much(values: impl Iterator<Item = f64>) -> bool {
+    let (least, most) =
+        values.fold((f64::MAX, 0.0_f64), |(least, most), at| (least.min(at), most.max(at)));
+    least > 0.0 && most / least >= 32.0
+}

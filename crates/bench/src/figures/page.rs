@@ -1,0 +1,164 @@
+//! The page around the figures: one file, no script, light and dark, from a phone's width up.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::Drawable;
+use crate::host::Host;
+use crate::result::RunResult;
+use crate::sweep::SweepResult;
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de}\
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--paper:#0d1117;--line:#3d444d}\
+figure svg{filter:invert(.92) hue-rotate(180deg)}}\
+body{margin:0 auto;max-width:60rem;padding:1rem;font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)}\
+h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.5rem;border-top:1px solid var(--line);padding-top:1rem}\
+figure{margin:1.5rem 0}figure svg{width:100%;height:auto;display:block}\
+figcaption{color:var(--soft);font-size:.9rem}figcaption b{color:var(--ink)}\
+.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}\
+th,td{padding:.25rem .75rem .25rem 0;text-align:right;white-space:nowrap}th:first-child,td:first-child{text-align:left}\
+th{border-bottom:1px solid var(--line);font-weight:600}\
+code{display:block;overflow-x:auto;white-space:pre;font-size:.85rem;padding:.5rem;border:1px solid var(--line);border-radius:6px}\
+.doubt{border-left:4px solid #d55e00;padding-left:.75rem}";
+
+/// The page of these results, each with a name, usually its file's.
+///
+/// # Errors
+///
+/// When a figure cannot be drawn.
+pub fn page(results: &[(String, Drawable)]) -> Result<String> {
+    let mut html = String::new();
+    let _ = write!(
+        html,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>holdall bench</title><style>{STYLE}</style></head><body>\n<h1>holdall bench</h1>\n"
+    );
+    for (name, result) in results {
+        let _ = writeln!(html, "<section><h2>{}</h2>", escaped(name));
+        match result {
+            Drawable::Run(run) => of_run(&mut html, run),
+            Drawable::Sweep(sweep) => of_sweep(&mut html, sweep),
+        }
+        for figure in result.figures()? {
+            let _ = writeln!(
+                html,
+                "<figure role=\"img\" aria-label=\"{0}\">{1}<figcaption><b>{0}.</b> {2}</figcaption></figure>",
+                escaped(&figure.title),
+                figure.svg,
+                escaped(&figure.caption)
+            );
+        }
+        let _ = writeln!(html, "</section>");
+    }
+    let _ = writeln!(html, "</body></html>");
+    Ok(html)
+}
+
+fn of_run(html: &mut String, run: &RunResult) {
+    head(html, &run.command, &run.host, run.started);
+    doubts(html, run);
+    table(
+        html,
+        "",
+        [("gets", run), ("sets", run), ("all", run)].into_iter().filter_map(|(name, run)| {
+            let op = match name {
+                "gets" => &run.gets,
+                "sets" => &run.sets,
+                _ => &run.total,
+            };
+            (op.requests > 0).then(|| (name.to_owned(), op))
+        }),
+    );
+}
+
+fn of_sweep(html: &mut String, sweep: &SweepResult) {
+    let started = sweep.points.first().map_or(0, |point| point.result.started);
+    head(html, &sweep.command, &sweep.host, started);
+    if let Some(server) = &sweep.server {
+        let _ = writeln!(
+            html,
+            "<p>Each point had a server of its own:</p><code>{}</code>",
+            escaped(server)
+        );
+    }
+    for point in &sweep.points {
+        doubts(html, &point.result);
+    }
+    let rows = sweep.points.iter().map(|point| (point.at.to_string(), &point.result.total));
+    table(html, sweep.over.label(), rows);
+}
+
+fn head(html: &mut String, command: &[String], host: &Host, started: u64) {
+    let _ = writeln!(
+        html,
+        "<p>{}; {} processors, {} MB, {}; holdall {}; <time>{}</time></p><code>{}</code>",
+        escaped(if host.cpu.is_empty() { "unknown processor" } else { &host.cpu }),
+        host.cpus,
+        host.memory_mb,
+        escaped(&host.kernel),
+        escaped(&host.version),
+        day(started),
+        escaped(&command.join(" "))
+    );
+}
+
+fn doubts(html: &mut String, run: &RunResult) {
+    for doubt in run.doubts() {
+        let _ = writeln!(html, "<p class=\"doubt\">{}</p>", escaped(&doubt));
+    }
+}
+
+fn table<'a>(
+    html: &mut String,
+    first: &str,
+    rows: impl Iterator<Item = (String, &'a crate::result::OpResult)>,
+) {
+    let _ = writeln!(
+        html,
+        "<div class=\"wide\"><table><tr><th>{}</th><th>requests</th><th>a second</th><th>mean us</th><th>p50</th>\
+         <th>p99</th><th>p99.9</th><th>max</th></tr>",
+        escaped(first)
+    );
+    for (name, op) in rows {
+        let latency = &op.latency;
+        let _ = writeln!(
+            html,
+            "<tr><td>{}</td><td>{}</td><td>{:.0}</td><td>{:.1}</td><td>{:.1}</td><td>{:.1}</td><td>{:.1}</td>\
+             <td>{:.1}</td></tr>",
+            escaped(&name),
+            op.requests,
+            op.rate,
+            latency.mean,
+            latency.percentile(50.0),
+            latency.percentile(99.0),
+            latency.percentile(99.9),
+            latency.max
+        );
+    }
+    let _ = writeln!(html, "</table></div>");
+}
+
+/// Text that a browser shows as it is.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The day of a time in seconds since 1970, in UTC.
+fn day(seconds: u64) -> String {
+    let time =
+        i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    time.map(|time| time.strftime("%Y-%m-%d").to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_is_text_and_no_markup() {
+        assert_eq!(escaped("<b a=\"x\">&"), "&lt;b a=&quot;x&quot;&gt;&amp;");
+    }
+}

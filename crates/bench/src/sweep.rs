@@ -1,0 +1,289 @@
+//! One load after another with one thing changed: the study's figures.
+
+use std::fmt;
+use std::fs;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+
+use crate::generator::spec::Spec;
+use crate::host::Host;
+use crate::result::RunResult;
+
+/// What the file calls its schema.
+pub const SCHEMA: &str = "holdall-bench-sweep";
+
+/// Rises when a field changes its meaning or goes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What is changed from point to point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Over {
+    /// Connections of each generator thread.
+    Connections,
+    /// Requests in flight on a connection.
+    Pipeline,
+    /// Bytes of values.
+    ValueSize,
+    /// Requests a second of an open loop.
+    Rate,
+    /// Worker threads of the server: `{threads}` of --start.
+    Threads,
+    /// Requests that the server serves of a connection before it turns to the next: `{group}` of --start, memcached's -R.
+    Group,
+    /// 1: each thread of the server is bound to a processor, in turn; 0: none is.
+    Pinned,
+}
+
+/// A sweep as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SweepResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// [`SCHEMA_VERSION`].
+    pub version: u32,
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// How the server was started, if it was.
+    pub server: Option<String>,
+    /// Where it ran.
+    pub host: Host,
+    /// What was changed.
+    pub over: Over,
+    /// The points, in their order.
+    pub points: Vec<Point>,
+    /// The point beyond which more brings little, by its place in `points`.
+    pub knee: Option<usize>,
+}
+
+/// One point.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// The value of what is changed.
+    pub at: f64,
+    /// What was measured.
+    pub result: RunResult,
+    /// What the server's threads used meanwhile, where it was started here.
+    pub threads: Vec<ThreadUse>,
+}
+
+/// What a thread used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadUse {
+    /// Its name.
+    pub name: String,
+    /// Its number in the kernel.
+    pub tid: u32,
+    /// Ticks in the program.
+    pub user: u64,
+    /// Ticks in the kernel.
+    pub system: u64,
+    /// Context switches, its own will and others'.
+    pub switches: u64,
+}
+
+impl Over {
+    /// Changes the load; what concerns the server is left alone.
+    pub fn apply(self, at: f64, spec: &mut Spec) {
+        use crate::generator::sizes::ValueSize;
+        use crate::generator::spec::{Arrival, Pace};
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+        let whole = at as usize;
+        match self {
+            Self::Connections => spec.connections = whole,
+            Self::Pipeline => spec.pipeline = whole,
+            Self::ValueSize => spec.value_size = ValueSize::Fixed(whole),
+            Self::Rate => {
+                let arrival = match spec.pace {
+                    Pace::Open { arrival, .. } => arrival,
+                    Pace::Closed => Arrival::default(),
+                };
+                spec.pace = Pace::Open { rate: at, arrival };
+            }
+            Self::Threads | Self::Group | Self::Pinned => {}
+        }
+    }
+
+    /// Whether it is the server that changes.
+    #[must_use]
+    pub fn is_of_server(self) -> bool {
+        matches!(self, Self::Threads | Self::Group | Self::Pinned)
+    }
+
+    /// As an axis is labelled.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Connections => "connections of each generator thread",
+            Self::Pipeline => "requests in flight on a connection",
+            Self::ValueSize => "bytes of values",
+            Self::Rate => "requests due a second",
+            Self::Threads => "server threads",
+            Self::Group => "requests per turn (-R)",
+            Self::Pinned => "threads pinned",
+        }
+    }
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+impl SweepResult {
+    /// Reads a sweep's file.
+    ///
+    /// # Errors
+    ///
+    /// When it is of another schema or version.
+    pub fn read(json: &str) -> Result<Self> {
+        let value: serde_json::Value = serde_json::from_str(json).context("this is no JSON")?;
+        if value["schema"] != SCHEMA || value["version"] != SCHEMA_VERSION {
+            bail!("this is no result of holdall bench sweep, version {SCHEMA_VERSION}");
+        }
+        Ok(serde_json::from_value(value)?)
+    }
+}
+
+/// The points of a sweep: numbers with commas, each greater than the one before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Points(pub Vec<f64>);
+
+impl FromStr for Points {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || format!("{text:?}: numbers with commas are wanted, each above the last");
+        let parse = |number: &str| match number.trim().parse::<f64>() {
+            Ok(number) if (0.0..=1e9).contains(&number) => Ok(number),
+            _ => Err(refused()),
+        };
+        let points = text.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
+        if points.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return Err(refused());
+        }
+        Ok(Self(points))
+    }
+}
+
+/// The point of a rising curve that lies farthest above the straight line from its first point to its highest: beyond it, more
+/// brings little. `None` for a curve of fewer than three points, or one that is all but straight.
+#[must_use]
+pub fn knee(curve: &[(f64, f64)]) -> Option<usize> {
+    let top = (0..curve.len()).max_by(|a, b| curve[*a].1.total_cmp(&curve[*b].1))?;
+    let ((x0, y0), (x1, y1)) = (*curve.first()?, curve[top]);
+    if top < 2 || y1 <= y0 || x1 <= x0 {
+        return None;
+    }
+    let above = |(x, y): (f64, f64)| (y - y0) / (y1 - y0) - (x - x0) / (x1 - x0);
+    let best = (0..=top).max_by(|a, b| above(curve[*a]).total_cmp(&above(curve[*b])))?;
+    (above(curve[best]) > 0.05).then_some(best)
+}
+
+/// What each thread of a process has used since it began.
+///
+/// # Errors
+///
+/// When the process is gone.
+pub fn thread_use(pid: u32) -> Result<Vec<ThreadUse>> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut threads = Vec::new();
+    for task in fs::read_dir(&tasks).with_context(|| format!("{tasks}: the server ended"))? {
+        let folder = task?.path();
+        // A thread may end between the listing and the reading.
+        let Ok(stat) = fs::read_to_string(folder.join("stat")) else { continue };
+        let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+        threads.extend(parse_thread(&stat, &status));
+    }
+    threads.sort_by_key(|thread| thread.tid);
+    Ok(threads)
+}
+
+/// Reads `stat` and `status` of a thread (proc(5)).
+fn parse_thread(stat: &str, status: &str) -> Option<ThreadUse> {
+    let (head, tail) = stat.rsplit_once(") ")?;
+    let (tid, name) = head.split_once(" (")?;
+    let mut fields = tail.split_whitespace().skip(11);
+    let (user, system) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let count = |line: &str| {
+        let (name, number) = line.split_once(':')?;
+        name.ends_with("ctxt_switches").then(|| number.trim().parse::<u64>().ok())?
+    };
+    let switches = status.lines().filter_map(count).sum();
+    Some(ThreadUse { name: name.to_owned(), tid: tid.parse().ok()?, user, system, switches })
+}
+
+/// What was used between two readings; threads that are in both.
+#[must_use]
+pub fn used(before: &[ThreadUse], after: &[ThreadUse]) -> Vec<ThreadUse> {
+    let pair = |now: &ThreadUse| {
+        let then = before.iter().find(|then| then.tid == now.tid)?;
+        Some(ThreadUse {
+            user: now.user.saturating_sub(then.user),
+            system: now.system.saturating_sub(then.system),
+            switches: now.switches.saturating_sub(then.switches),
+            ..now.clone()
+        })
+    };
+    after.iter().filter_map(pair).collect()
+}
+
+/// Binds each thread of a process to one processor, in turn.
+///
+/// # Errors
+///
+/// When the process is gone or the system refuses.
+pub fn pin_threads(pid: u32) -> Result<()> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    for (index, thread) in thread_use(pid)?.iter().enumerate() {
+        let mut set = CpuSet::new();
+        set.set(index % cpus);
+        let tid = i32::try_from(thread.tid).ok().and_then(Pid::from_raw);
+        sched_setaffinity(tid, &set).with_context(|| format!("pinning thread {}", thread.tid))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_rise() {
+        assert_eq!("1,2, 4".parse(), Ok(Points(vec![1.0, 2.0, 4.0])));
+        for wrong in ["", "2,1", "1,1", "a", "-1", "1,,2"] {
+            assert!(wrong.parse::<Points>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_knee_is_where_the_curve_bends() {
+        let bent = [(1.0, 10.0), (2.0, 20.0), (4.0, 39.0), (8.0, 45.0), (16.0, 47.0), (32.0, 46.0)];
+        assert_eq!(knee(&bent), Some(2));
+        let straight = [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0)];
+        assert_eq!(knee(&straight), None);
+        let falling = [(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)];
+        assert_eq!(knee(&falling), None);
+        assert_eq!(knee(&[]), None);
+    }
+
+    #[test]
+    fn a_thread_is_read_as_the_manual_says() {
+        let stat = "77 (a (b) c) S 1 1 1 0 -1 0 5 0 0 0 120 30 0 0 20 0 4 0 100";
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n";
+        let thread = parse_thread(stat, status).unwrap();
+        assert_eq!((thread.tid, thread.name.as_str()), (77, "a (b) c"));
+        assert_eq!((thread.user, thread.system, thread.switches), (120, 30, 12));
+        assert_eq!(parse_thread("", ""), None);
+    }
+
+    #[test]
+    fn this_process_has_threads() {
+        assert!(!thread_use(std::process::id()).unwrap().is_empty());
+        assert!(thread_use(u32::MAX).is_err());
+    }
+}
