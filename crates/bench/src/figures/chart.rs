@@ -127,7 +127,7 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
         .map(|(_, parts)| parts.iter().map(|part| part.0).collect())
         .unwrap_or_default();
     let top = bars.iter().map(|(_, parts)| parts.iter().map(|part| part.1).sum::<f64>());
-    let top = top.fold(1.0, f64::max) * 1.15;
+    let top = top.fold(1.0, f64::max) * 1.4;
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
