@@ -1,0 +1,74 @@
+//! What a server's keys are like, estimated from samples: hashes, sizes and ticks in, estimates out.
+//!
+//! ```text
+//!     worker 0: Log --\
+//!     worker 1: Log ----> Collector -> working set | hot keys | miss-ratio curve | latencies
+//!     worker n: Log --/
+//! ```
+//!
+//! A worker notes what it sampled in a [`Log`] of its own. Whoever collects takes the logs, puts them in order and feeds the four
+//! estimators, each of which knows nothing of the others. There is no socket, no clock and no thread here.
+//!
+//! # Two kinds of sample
+//!
+//! * **By key**: every operation on a key whose hash is below a threshold. The hash is uniform, so the keys below it are a fair
+//!   sample of all keys, the same for every worker. Working set and miss-ratio curve need all operations of few keys.
+//! * **By time**: every operation of one batch of requests in so many. Hot keys and latencies need few operations of all keys.
+//!
+//! # Laws
+//!
+//! 1. The threshold only falls (until everything is forgotten): what is known of the keys below it stays whole.
+//! 2. Every structure has a greatest size, known when it is made.
+//! 3. A sample that cannot be kept is dropped and counted; nobody waits.
+#![forbid(unsafe_code)]
+
+mod collector;
+mod histogram;
+mod hot_keys;
+mod latency;
+mod log;
+mod miss_ratio;
+mod prefixes;
+mod working_set;
+
+pub use collector::{Collector, Config, Surroundings};
+pub use histogram::Histogram;
+pub use hot_keys::{HotKey, HotKeys};
+pub use latency::{Command, Latencies};
+pub use log::{Access, Full, Kind, Log};
+pub use miss_ratio::{DEPTH, MissRatio};
+pub use prefixes::{OTHERS, PrefixId, Prefixes};
+pub use working_set::{Estimate, WINDOWS, Window, WorkingSet};
+
+/// The part of all keys that has a hash below `threshold`.
+#[must_use]
+pub fn rate(threshold: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "53 bits are more than a sample is worth")]
+    let rate = threshold as f64 / u64::MAX as f64;
+    rate
+}
+
+/// Hashes are their own hash: they are keyed with a secret and uniform.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ByHash(u64);
+
+impl std::hash::Hasher for ByHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    /// Sampled hashes are small numbers: the table wants its bits high as well.
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// A table by key hash.
+pub(crate) type HashTable<T> =
+    std::collections::HashMap<u64, T, std::hash::BuildHasherDefault<ByHash>>;

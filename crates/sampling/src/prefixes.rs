@@ -1,0 +1,97 @@
+//! Names of key prefixes, numbered; so many and no more.
+//!
+//! Whoever makes up keys must not fill the memory: when all numbers are in use, a new prefix counts among the others. Numbers
+//! that no sampled key uses any more are given back by [`Prefixes::keep`].
+
+use std::collections::BTreeMap;
+
+/// A prefix's number.
+pub type PrefixId = u16;
+
+/// The number of keys without a prefix, and of those whose prefix has no number of its own.
+pub const OTHERS: PrefixId = 0;
+
+/// Numbers, that of the others included.
+const PREFIXES_MAX: usize = 256;
+
+/// Longest prefix that is told from others, in bytes.
+pub(crate) const PREFIX_BYTES_MAX: usize = 40;
+
+/// The names.
+#[derive(Debug)]
+pub struct Prefixes {
+    names: Vec<Option<Box<[u8]>>>,
+    numbers: BTreeMap<Box<[u8]>, PrefixId>,
+}
+
+impl Default for Prefixes {
+    fn default() -> Self {
+        Self { names: vec![None], numbers: BTreeMap::new() }
+    }
+}
+
+impl Prefixes {
+    /// Memory at most, in bytes.
+    pub const BYTES: usize = PREFIXES_MAX * (2 * PREFIX_BYTES_MAX + 64);
+
+    /// The number of `name`, a new one if there is any left.
+    pub fn number(&mut self, name: &[u8]) -> PrefixId {
+        if name.is_empty() || name.len() > PREFIX_BYTES_MAX {
+            return OTHERS;
+        }
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        let free = self.names.iter().skip(1).position(Option::is_none).map(|index| index + 1);
+        let number = match free {
+            Some(number) => number,
+            None if self.names.len() < PREFIXES_MAX => {
+                self.names.push(None);
+                self.names.len() - 1
+            }
+            None => return OTHERS,
+        };
+        self.names[number] = Some(name.into());
+        let number = PrefixId::try_from(number).unwrap_or(OTHERS);
+        self.numbers.insert(name.into(), number);
+        number
+    }
+
+    /// The name of a number; empty for the others.
+    #[must_use]
+    pub fn name(&self, number: PrefixId) -> &[u8] {
+        self.names.get(usize::from(number)).and_then(Option::as_deref).unwrap_or_default()
+    }
+
+    /// Gives back the numbers that `is_used` does not know.
+    pub fn keep(&mut self, is_used: impl Fn(PrefixId) -> bool) {
+        let names = &mut self.names;
+        self.numbers.retain(|_, number| {
+            let keeps = is_used(*number);
+            if !keeps {
+                names[usize::from(*number)] = None;
+            }
+            keeps
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_bounded_and_given_back() {
+        let mut prefixes = Prefixes::default();
+        let user = prefixes.number(b"user");
+        assert_eq!((prefixes.number(b"user"), prefixes.name(user)), (user, &b"user"[..]));
+        for number in 0..2 * PREFIXES_MAX {
+            prefixes.number(number.to_string().as_bytes());
+        }
+        assert_eq!(prefixes.number(b"late"), OTHERS);
+        prefixes.keep(|number| number == user);
+        assert_ne!(prefixes.number(b"late"), OTHERS);
+        assert_eq!(prefixes.number(b"user"), user);
+        assert_eq!(prefixes.number(&[b'x'; PREFIX_BYTES_MAX + 1]), OTHERS);
+    }
+}

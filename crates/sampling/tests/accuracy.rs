@@ -1,0 +1,301 @@
+//! Estimates beside exact values, on synthetic traces that four workers share.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::collections::{BTreeMap, HashMap};
+
+use sampling::{Collector, Config, Kind, Log, Surroundings, Window};
+
+/// Reproducible numbers (xorshift).
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// A key's rank by a Zipf law of exponent 0.99: the inverse of the integral, which is close enough and quick.
+fn zipf(rng: &mut Rng, keys: u64) -> u64 {
+    let power = 0.01;
+    let span = (keys as f64).powf(power) - 1.0;
+    ((1.0 + rng.unit() * span).powf(1.0 / power) as u64).min(keys) - 1
+}
+
+fn hash_of(key: u64) -> u64 {
+    let mut mixed = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Sizes from 60 bytes to 4 KB, most of them small.
+fn bytes_of(key: u64) -> u32 {
+    let unit = (hash_of(key ^ 0x5555) >> 11) as f64 / (1u64 << 53) as f64;
+    (60.0 * (4.2 * unit * unit).exp()) as u32
+}
+
+/// Four workers' logs, taken every 100 ms, as a server does it.
+struct Server {
+    logs: Vec<Log>,
+    collector: Collector,
+    threshold: u64,
+    now: Surroundings,
+    muted: [bool; 4],
+}
+
+impl Server {
+    fn new(keys: usize, memory_bytes: f64) -> Self {
+        let now = Surroundings { now_ms: 0, now_secs: 10, reads: 0, memory_bytes };
+        let config = Config { keys, log: 2048 };
+        Self {
+            logs: (0..4).map(|_| Log::new(config.log)).collect(),
+            collector: Collector::new(config, &now),
+            threshold: u64::MAX,
+            now,
+            muted: [false; 4],
+        }
+    }
+
+    fn access(&mut self, worker: usize, key: u64, kind: Kind, bytes: u32) {
+        self.now.reads += u64::from(matches!(kind, Kind::Hit | Kind::Miss));
+        let hash = hash_of(key);
+        if hash >= self.threshold || self.muted[worker] {
+            return;
+        }
+        let prefix: &[u8] = if key % 4 == 0 { b"four" } else { b"" };
+        let full = self.logs[worker].access(hash, (self.now.now_ms, kind), (bytes, 0), prefix);
+        match full {
+            Ok(()) => {}
+            Err(sampling::Full::Thinned(threshold)) => {
+                self.threshold = self.threshold.min(threshold);
+            }
+            Err(sampling::Full::Repetitions) => self.muted[worker] = true,
+        }
+    }
+
+    fn collect(&mut self) {
+        for log in &mut self.logs {
+            self.collector.take(log);
+            log.clear();
+        }
+        self.threshold = self.collector.finish(&self.now, self.threshold);
+        self.muted = [false; 4];
+    }
+}
+
+/// An exact LRU cache.
+struct Lru {
+    capacity: u64,
+    bytes: u64,
+    order: BTreeMap<u64, u64>,
+    used_at: HashMap<u64, u64>,
+    clock: u64,
+    hits: u64,
+    reads: u64,
+}
+
+impl Lru {
+    fn new(capacity: u64) -> Self {
+        Self {
+            capacity,
+            bytes: 0,
+            order: BTreeMap::new(),
+            used_at: HashMap::new(),
+            clock: 0,
+            hits: 0,
+            reads: 0,
+        }
+    }
+
+    /// Reads a key and stores it if it was not there; whether it was.
+    fn read(&mut self, key: u64) -> bool {
+        self.clock += 1;
+        self.reads += 1;
+        let is_hit = match self.used_at.insert(key, self.clock) {
+            Some(at) => self.order.remove(&at).is_some(),
+            None => {
+                self.bytes += u64::from(bytes_of(key));
+                false
+            }
+        };
+        self.hits += u64::from(is_hit);
+        self.order.insert(self.clock, key);
+        while self.bytes > self.capacity {
+            let (_, oldest) = self.order.pop_first().unwrap();
+            self.used_at.remove(&oldest);
+            self.bytes -= u64::from(bytes_of(oldest));
+        }
+        is_hit
+    }
+}
+
+/// At half, one, two and four times the memory the curve is within two points of an exact LRU.
+fn check_curve(name: &str, memory: u64, mut next: impl FnMut(&mut Rng, u64) -> u64) {
+    let mut server = Server::new(4096, memory as f64);
+    let mut caches: Vec<Lru> =
+        [memory / 2, memory, 2 * memory, 4 * memory].into_iter().map(Lru::new).collect();
+    let mut rng = Rng(0x1234_5678_9abc_def1);
+    for number in 0..1_000_000u64 {
+        let key = next(&mut rng, number);
+        let worker = rng.next() as usize % 4;
+        let hits: Vec<bool> = caches.iter_mut().map(|cache| cache.read(key)).collect();
+        if hits[1] {
+            server.access(worker, key, Kind::Hit, bytes_of(key));
+        } else {
+            server.access(worker, key, Kind::Miss, 0);
+            server.access(worker, key, Kind::Stored, bytes_of(key));
+        }
+        if number % 200 == 0 {
+            server.now.now_ms += 1;
+        }
+        if number % 20_000 == 0 {
+            server.collect();
+        }
+    }
+    server.collect();
+    assert!(sampling::rate(server.threshold) < 0.2, "the sample is too large to show anything");
+    for cache in &caches {
+        let exact = cache.hits as f64 / cache.reads as f64;
+        let estimate = server.collector.miss_ratio.hit_ratio(cache.capacity).unwrap();
+        println!("{name}: {} bytes: {exact:.4}, estimated {estimate:.4}", cache.capacity);
+        assert!((exact - estimate).abs() < 0.02, "{name}: {exact:.4} {estimate:.4}");
+    }
+}
+
+#[test]
+fn the_miss_ratio_curve_of_a_zipf_trace_is_within_two_points() {
+    check_curve("zipf", 20_000_000, |rng, _| zipf(rng, 400_000));
+}
+
+#[test]
+fn the_miss_ratio_curve_of_a_trace_with_churn_is_within_two_points() {
+    check_curve("churn", 20_000_000, |rng, number| number / 20 + zipf(rng, 200_000));
+}
+
+/// A loop over more keys than fit: nothing hits below its size, everything above.
+#[test]
+fn the_miss_ratio_curve_of_a_loop_has_a_cliff() {
+    let keys = 150_000;
+    let bytes: u64 = (0..keys).map(|key| u64::from(bytes_of(key))).sum();
+    check_curve("loop", bytes * 2 / 3, |_, number| number % keys);
+}
+
+#[test]
+fn one_hot_key_does_not_spoil_the_curve() {
+    check_curve("hot", 20_000_000, |rng, _| {
+        if rng.unit() < 0.2 { 7 } else { 10 + rng.next() % 300_000 }
+    });
+}
+
+/// Keys used in the last hour and day, exactly.
+#[derive(Default)]
+struct Exact(HashMap<u64, u32>);
+
+impl Exact {
+    fn bytes(&self, now_secs: u32, window_secs: u32, wants: impl Fn(u64) -> bool) -> f64 {
+        let used = self.0.iter().filter(|(key, at)| {
+            **at >= now_secs.saturating_sub(window_secs) && wants(**key)
+        });
+        used.map(|(key, _)| f64::from(bytes_of(*key))).sum()
+    }
+}
+
+/// Two days in which the popular keys change all the time (or not): hour, day and week are within five percent.
+fn check_working_set(name: &str, mut next: impl FnMut(&mut Rng, u64) -> u64) {
+    let (mut server, mut exact) = (Server::new(8192, 1e9), Exact::default());
+    let mut rng = Rng(0x0bad_cafe_1234_5678);
+    for number in 0..2_000_000u64 {
+        let key = next(&mut rng, number);
+        server.access(rng.next() as usize % 4, key, Kind::Hit, bytes_of(key));
+        exact.0.insert(key, server.now.now_secs);
+        if number % 1000 == 0 {
+            server.now.now_secs += 60;
+            server.now.now_ms += 60_000;
+            server.collect();
+        }
+    }
+    server.collect();
+    let (set, now_secs) = (&server.collector.working_set, server.now.now_secs);
+    for (window, window_name, secs) in sampling::WINDOWS {
+        let want = exact.bytes(now_secs, secs, |_| true);
+        let got = set.estimate(window, now_secs);
+        println!("{name}, {window_name}: {want:.0}, estimated {:.0} from {}", got.bytes_mean, got.sampled);
+        assert!((got.bytes_mean / want - 1.0).abs() < 0.05, "{name}, {window_name}");
+        assert_eq!((got.bytes_min, got.bytes_max), (got.bytes_mean, got.bytes_mean));
+        let want = exact.bytes(now_secs, secs, |key| key % 4 == 0);
+        let by_prefix = set.by_prefix(window, now_secs);
+        let (_, four) = by_prefix.iter().find(|(name, _)| *name == b"four").unwrap();
+        assert!((four.bytes_mean / want - 1.0).abs() < 0.1, "{name}, {window_name}, one prefix");
+    }
+    assert!(set.rate(Window::Week) < 0.5, "the sample is too large to show anything");
+}
+
+#[test]
+fn the_working_set_of_a_zipf_trace_is_within_five_percent() {
+    check_working_set("zipf", |rng, _| zipf(rng, 300_000));
+}
+
+#[test]
+fn the_working_set_of_a_trace_with_churn_is_within_five_percent() {
+    check_working_set("churn", |rng, number| number / 8 + zipf(rng, 100_000));
+}
+
+/// Sizes that change are told by their least, mean and greatest.
+#[test]
+fn sizes_that_change_are_told_by_their_range() {
+    let mut server = Server::new(4096, 1e9);
+    for bytes in [100, 200, 600] {
+        for key in 0..1000 {
+            server.access(0, key, Kind::Stored, bytes);
+        }
+        server.collect();
+    }
+    let got = server.collector.working_set.estimate(Window::Hour, server.now.now_secs);
+    assert_eq!((got.items, got.bytes_min, got.bytes_max), (1000.0, 100_000.0, 600_000.0));
+    assert!((got.bytes_mean - 300_000.0).abs() < 1.0);
+}
+
+/// A key that takes a fifth of the requests is first within a second, with its share, and goes when it cools down.
+#[test]
+fn a_hot_key_is_found_within_a_second() {
+    let mut server = Server::new(4096, 1e9);
+    let mut rng = Rng(99);
+    let mut second = |server: &mut Server, hot: bool| {
+        for part in 0..10 {
+            for number in 0..10_000 {
+                let key = if hot && rng.unit() < 0.2 { 42 } else { 1000 + rng.next() % 1_000_000 };
+                if number % 64 == part {
+                    server.logs[number % 4].request(hash_of(key), &key.to_le_bytes(), 64);
+                }
+            }
+            server.now.now_ms += 100;
+            server.collect();
+        }
+    };
+    for _ in 0..20 {
+        second(&mut server, false);
+    }
+    let top = |server: &Server| server.collector.hot_keys.top(10, server.now.now_ms).0;
+    assert!(top(&server).iter().all(|key| key.share - key.share_error < 0.01));
+    second(&mut server, true);
+    let found = &top(&server)[0];
+    assert_eq!(*found.key, 42u64.to_le_bytes());
+    // The window may hold some of the second before, in which the key was cold.
+    assert!(found.share > 0.08 && found.share < 0.25, "{found:?}");
+    second(&mut server, true);
+    second(&mut server, true);
+    let found = &top(&server)[0];
+    assert!((found.share - 0.2).abs() < 0.03, "{found:?}");
+    assert!((found.per_second / 20_000.0 - 1.0).abs() < 0.2, "{found:?}");
+    for _ in 0..3 {
+        second(&mut server, false);
+    }
+    assert!(top(&server).iter().all(|key| *key.key != 42u64.to_le_bytes()));
+}
