@@ -4,6 +4,7 @@
 //! increments start over only where a number gets longer between look and lock.
 
 use proto::number::parse_stored;
+use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item, Liveness};
 
 use crate::mutate::NewValue;
@@ -93,6 +94,7 @@ impl Worker {
                 (None, Some(vivify)) => self.create_number(key, how, vivify),
                 (None, None) => {
                     self.count(how.misses());
+                    self.note_named(Command::Arithmetic, &key);
                     return Counted::NotFound;
                 }
             };
@@ -178,6 +180,7 @@ impl Worker {
         match applied {
             Applied::Stored { cas } => {
                 self.count_class(seen.class, how.hits());
+                self.note_stored(Command::Arithmetic, &key, &seen.new);
                 Ok(result?.map(|counted| counted.with_cas(self.shown_cas(cas))))
             }
             Applied::OutOfMemory => Err(DraftError::OutOfMemory),
@@ -212,6 +215,7 @@ impl Worker {
         match applied {
             Applied::Stored { cas } => {
                 self.count(how.misses());
+                self.note_stored(Command::Arithmetic, &key, &new);
                 Ok(Some(Counted::Done {
                     number: vivify.initial,
                     cas: self.shown_cas(cas),

@@ -7,6 +7,7 @@
 //! A chained value is pinned so that it can be read outside a section: taking memory for the new pieces may evict, and that
 //! is not done while reading.
 
+use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item, Liveness, Pin};
 
 use crate::mutate::{Condition, Mode, NewValue, Stored, Verdict};
@@ -88,6 +89,7 @@ impl Worker {
             let attempt = match self.look(key, condition) {
                 Look::Ended(verdict) => {
                     self.count_class(NO_CLASS, ClassCounter::CmdSet);
+                    self.note_named(Command::Store, &key);
                     return Stored::refused(verdict);
                 }
                 Look::Found(seen) => self.extend(key, &seen, condition, bytes),
@@ -157,9 +159,13 @@ impl Worker {
             seen.push_to(&mut draft)?;
             draft.push(bytes)?;
         }
-        self.link(key, draft, condition, value_len, |present| {
+        let linked = self.link(key, draft, condition, value_len, |present| {
             live(present).is_some_and(|item| seen.is_still(item))
-        })
+        });
+        if let Ok(Some(_)) = linked {
+            self.note_stored(Command::Store, &key, &NewValue { value_len, ..seen.new });
+        }
+        linked
     }
 
     /// Links `bytes` as a new item; `None` when the key has got an item meanwhile.
@@ -172,7 +178,12 @@ impl Worker {
     ) -> Result<Option<Stored>, DraftError> {
         let mut draft = self.reserve(key, new)?;
         draft.push(bytes)?;
-        self.link(key, draft, condition, bytes.len(), |present| live(present).is_none())
+        let linked =
+            self.link(key, draft, condition, bytes.len(), |present| live(present).is_none());
+        if let Ok(Some(_)) = linked {
+            self.note_stored(Command::Store, &key, new);
+        }
+        linked
     }
 
     fn link(

@@ -1,5 +1,6 @@
 //! delete, and meta's: by cas unique, to a stale item, to an empty one.
 
+use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item};
 
 use crate::mutate::NewValue;
@@ -60,7 +61,12 @@ impl Worker {
                 }
             }
         }
-        self.apply_delete(key, how, draft)
+        let deleted = self.apply_delete(key, how, draft);
+        match deleted {
+            Deleted::Done { .. } | Deleted::NotFound => self.note_removed(Command::Delete, &key),
+            _ => self.note_named(Command::Delete, &key),
+        }
+        deleted
     }
 
     fn apply_delete(&self, key: Key<'_>, how: &Delete, mut draft: Option<Draft>) -> Deleted {

@@ -3,6 +3,7 @@
 //! The plain case, nothing but flags to show, is as short as `get` and takes no lock. Only a claim (`W`: a stale item, or one
 //! whose time is nearly up), a new deadline or a new item does.
 
+use sampling::Command;
 use store::{Applied, Change, DraftError, Item, Liveness, Section};
 
 use crate::mutate::NewValue;
@@ -91,6 +92,7 @@ impl Worker {
         loop {
             let found = section.find_from(key.spot, key.hash, key.bytes);
             let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
+                self.note_miss(Command::Get, &key);
                 return Err(self.meta_miss(found.as_ref(), how));
             };
             let mut hit = MetaHit::of(item);
@@ -100,6 +102,7 @@ impl Worker {
                 continue;
             }
             self.count_meta_hit(&hit, how);
+            self.note_hit(Command::Get, &key, &item);
             if !how.no_bump {
                 item.touch();
             }
@@ -161,6 +164,7 @@ impl Worker {
                     ..MetaHit::of(item)
                 };
                 self.count_meta_hit(&hit, how);
+                self.note_stored(Command::Get, &key, &new);
                 if !how.no_bump {
                     // The winner's own request counts as the first fetch: the next reader sees `h1`.
                     item.touch();

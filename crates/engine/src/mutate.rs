@@ -7,6 +7,7 @@
 //!        \ refused: the old value goes, where the command is a set
 //! ```
 
+use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item};
 
 use crate::retrieve::remove_dead;
@@ -161,6 +162,11 @@ impl Worker {
                 None => Change::Keep,
             }
         });
+        if let Applied::Stored { .. } = applied {
+            self.note_stored(Command::Store, &key, new);
+        } else {
+            self.note_named(Command::Store, &key);
+        }
         match applied {
             Applied::Stored { cas } => {
                 Stored { verdict, cas: self.shown_cas(cas), value_len: new.value_len, class }

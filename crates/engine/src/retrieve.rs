@@ -1,5 +1,6 @@
 //! get, gat, touch.
 
+use sampling::Command;
 use store::{Change, Item, Liveness, Section};
 
 use crate::stats::{ClassCounter, Counter};
@@ -38,10 +39,12 @@ impl Worker {
             Some(item) if item.liveness() == Liveness::Live => {
                 item.touch();
                 self.count_class(item.class(), ClassCounter::GetHits);
+                self.note_hit(Command::Get, &key, &item);
                 Ok(item)
             }
             found => {
                 self.count(Counter::GetMisses);
+                self.note_miss(Command::Get, &key);
                 Err(self.miss(found.as_ref()))
             }
         }
@@ -62,8 +65,14 @@ impl Worker {
         self.count(Counter::CmdTouch);
         let touched = self.touch_found(section, key, deadline);
         match &touched {
-            Ok(item) => self.count_class(item.class(), ClassCounter::TouchHits),
-            Err(_) => self.count(Counter::TouchMisses),
+            Ok(item) => {
+                self.count_class(item.class(), ClassCounter::TouchHits);
+                self.note_hit(Command::Get, &key, item);
+            }
+            Err(_) => {
+                self.count(Counter::TouchMisses);
+                self.note_miss(Command::Get, &key);
+            }
         }
         touched
     }
@@ -79,10 +88,12 @@ impl Worker {
         match self.touch_found(&section, key, deadline) {
             Ok(item) => {
                 self.count_class(item.class(), ClassCounter::TouchHits);
+                self.note_touched(Command::Touch, &key, &item);
                 Ok(Touched { flags: item.flags(), cas: self.cas_of(&item) })
             }
             Err(miss) => {
                 self.count(Counter::TouchMisses);
+                self.note_named(Command::Touch, &key);
                 Err(miss)
             }
         }

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sampling::Collector;
 use store::Store;
 
 use crate::exptime::deadline_of;
+use crate::samples::{Sampler, Samples, Sampling};
 use crate::stats::{Counters, Totals};
 
 /// Settings that change what commands mean.
@@ -28,6 +30,7 @@ pub struct Shared {
     store: Arc<Store>,
     settings: Settings,
     stats: Mutex<Register>,
+    samples: Option<Arc<Samples>>,
 }
 
 struct Register {
@@ -43,13 +46,25 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// The engine over `store`.
+    /// The engine over `store`, which samples nothing.
     #[must_use]
     pub fn new(store: Arc<Store>, settings: Settings) -> Arc<Self> {
+        Self::with_samples(store, settings, None)
+    }
+
+    /// The engine over `store`, which samples what its workers do. The memory for that is charged to the store, as buffers.
+    #[must_use]
+    pub fn with_samples(
+        store: Arc<Store>,
+        settings: Settings,
+        sampling: Option<Sampling>,
+    ) -> Arc<Self> {
+        let samples = sampling.map(|sampling| Samples::new(&store, sampling));
         Arc::new(Self {
             store,
             settings,
             stats: Mutex::new(Register { workers: Vec::new(), baseline: Totals::zero() }),
+            samples,
         })
     }
 
@@ -79,6 +94,41 @@ impl Shared {
         let mut register = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         register.baseline = register.sum();
         self.store.reset_stats();
+    }
+
+    /// Takes what the workers have sampled to the estimators; to be called every [`crate::SAMPLES_INTERVAL`]. The times
+    /// are the server's: milliseconds since its start, and the second that deadlines are given in.
+    pub fn collect_samples(&self, now_ms: u64, now_secs: u32) {
+        if let Some(samples) = &self.samples {
+            samples.collect(&self.store, self.reads(), now_ms, now_secs);
+        }
+    }
+
+    /// Shows the estimators to `show`, and the bytes of items that fit into the memory; `None` when nothing is sampled.
+    pub fn show_samples<T>(&self, show: impl FnOnce(&Collector, f64) -> T) -> Option<T> {
+        self.samples.as_ref().map(|samples| samples.show(&self.store, show))
+    }
+
+    /// `stats reset`: the estimators begin anew.
+    pub fn forget_samples(&self, now_ms: u64, now_secs: u32) {
+        if let Some(samples) = &self.samples {
+            samples.forget(&self.store, self.reads(), now_ms, now_secs);
+        }
+    }
+
+    /// Bytes that sampling may take, all of which are charged to the store; 0 when nothing is sampled.
+    #[must_use]
+    pub fn sampling_bytes(&self) -> usize {
+        self.samples.as_ref().map_or(0, |samples| samples.bytes())
+    }
+
+    /// Keys read since the start, whatever was reset.
+    fn reads(&self) -> u64 {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).sum().cmd_get()
+    }
+
+    pub(crate) fn sampler(&self) -> Sampler {
+        Sampler::join(self.samples.as_ref())
     }
 
     /// Counters of a new worker, in the register for good: what it counted stays counted when it ends.

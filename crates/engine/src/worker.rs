@@ -6,6 +6,7 @@ use store::{Draft, DraftError, Item, Liveness, NewItem, Participant, Section, Sp
 
 use crate::exptime::deadline_of;
 use crate::mutate::NewValue;
+use crate::samples::Sampler;
 use crate::shared::{FlushNotAllowed, Shared};
 use crate::stats::{ClassCounter, Counter, Counters};
 
@@ -25,6 +26,7 @@ pub struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) participant: Participant,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) sampler: Sampler,
 }
 
 impl std::fmt::Debug for Worker {
@@ -38,7 +40,8 @@ impl Worker {
     #[must_use]
     pub fn join(shared: &Arc<Shared>) -> Option<Self> {
         let participant = shared.store().join()?;
-        Some(Self { shared: Arc::clone(shared), participant, counters: shared.register() })
+        let (counters, sampler) = (shared.register(), shared.sampler());
+        Some(Self { shared: Arc::clone(shared), participant, counters, sampler })
     }
 
     /// Start of a turn: sets this thread's clock, in seconds since start, and does a flush that has come due.
@@ -47,6 +50,11 @@ impl Worker {
         if self.shared.store().claim_flush(now_secs) {
             self.participant.flush_scheduled();
         }
+    }
+
+    /// Start of a turn: the milliseconds since the server's start, by which samples are put in order.
+    pub fn begin_samples(&self, now_ms: u64) {
+        self.sampler.begin_turn(now_ms);
     }
 
     /// Between connections: nothing found earlier is held any more.

@@ -20,7 +20,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings {
     /// Milliseconds since the server's start.
-    pub now_ms: u32,
+    pub now_ms: u64,
     /// The server's second, in which deadlines are given.
     pub now_secs: u32,
     /// Keys read since the start, sampled or not.
@@ -45,7 +45,7 @@ pub struct Collector {
     pub dropped: u64,
     pending: Vec<(Access, PrefixId)>,
     reads: u64,
-    faded_ms: u32,
+    faded_ms: u64,
 }
 
 impl Config {
@@ -76,10 +76,10 @@ const KEYS_MIN: usize = 256;
 
 const KEYS_MAX: usize = 16 << 10;
 
-const LOG_MAX: usize = 2048;
+const LOG_MAX: usize = 4096;
 
 /// How often what is old fades, in milliseconds.
-const FADE_MS: u32 = 10_000;
+const FADE_MS: u64 = 10_000;
 
 impl Collector {
     /// An empty one. `now` tells what was before it.
@@ -142,10 +142,15 @@ impl Collector {
         let since_ms = now.now_ms.saturating_sub(self.faded_ms);
         if since_ms >= FADE_MS {
             self.faded_ms = now.now_ms;
-            let secs = f64::from(since_ms) / 1000.0;
+            let secs = secs_of(since_ms);
             self.miss_ratio.fade(secs);
             self.latencies.fade(secs);
         }
         threshold.min(self.working_set.threshold().max(self.miss_ratio.threshold()))
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "53 bits of milliseconds are long enough")]
+fn secs_of(ms: u64) -> f64 {
+    ms as f64 / 1000.0
 }

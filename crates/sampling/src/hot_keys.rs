@@ -17,7 +17,7 @@ pub(crate) const COUNTERS: usize = 128;
 const KEY_BYTES_MAX: usize = 250;
 
 /// A view's second begins anew after this long.
-const SPAN_MS: u32 = 1000;
+const SPAN_MS: u64 = 1000;
 
 /// A key, and its part of the requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,9 +40,9 @@ pub struct HotKeys {
     /// The second under way, and the one before it.
     seconds: [Counts; 2],
     minutes: Counts,
-    started_ms: u32,
+    started_ms: u64,
     /// Milliseconds of the second before.
-    before_ms: u32,
+    before_ms: u64,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl HotKeys {
     }
 
     /// It is `now_ms` milliseconds since the server's start.
-    pub fn turn(&mut self, now_ms: u32) {
+    pub fn turn(&mut self, now_ms: u64) {
         let since_ms = now_ms.saturating_sub(self.started_ms);
         if since_ms < SPAN_MS {
             return;
@@ -82,12 +82,12 @@ impl HotKeys {
         now.clear();
         self.before_ms = since_ms;
         self.started_ms = now_ms;
-        self.minutes.fade(f64::from(since_ms) / 1000.0);
+        self.minutes.fade(secs_of(since_ms));
     }
 
     /// At most `count` keys that were sampled more than twice, the hottest first, and the milliseconds that they are of.
     #[must_use]
-    pub fn top(&self, count: usize, now_ms: u32) -> (Vec<HotKey>, u32) {
+    pub fn top(&self, count: usize, now_ms: u64) -> (Vec<HotKey>, u64) {
         let interval_ms = (now_ms.saturating_sub(self.started_ms) + self.before_ms).max(1);
         let total: f64 = self.seconds.iter().map(|counts| counts.total).sum();
         let mut merged: Vec<HotKey> = Vec::new();
@@ -109,7 +109,7 @@ impl HotKeys {
                     key: counter.key.clone(),
                     share: count / total,
                     share_error: error / total,
-                    per_second: count * 1000.0 / f64::from(interval_ms),
+                    per_second: count / secs_of(interval_ms),
                     share_of_minutes: minutes / self.minutes.total.max(1.0),
                 });
             }
@@ -179,3 +179,8 @@ impl Counts {
 }
 
 const HALF_LIFE_SECS: f64 = 60.0;
+
+#[expect(clippy::cast_precision_loss, reason = "53 bits of milliseconds are long enough")]
+fn secs_of(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}

@@ -280,7 +280,9 @@ mod tests {
     fn a_full_log_of_few_keys_drops_repetitions() {
         let mut log = Log::new(1000);
         let results: Vec<_> = (0..2000).map(|number| hit(&mut log, 8 * (number % 100))).collect();
-        assert!(results.iter().all(|result| *result == Ok(()) || *result == Err(Full::Repetitions)));
+        assert!(
+            results.iter().all(|result| *result == Ok(()) || *result == Err(Full::Repetitions))
+        );
         assert_eq!(log.accesses().count(), 1000);
         assert!(log.dropped() > 800, "{}", log.dropped());
     }
@@ -304,7 +306,8 @@ mod tests {
         let mut log = Log::new(10);
         log.request(1, &[b'k'; 250], 7);
         log.request(2, &[b'l'; 250], 7);
-        let kept: Vec<_> = log.requests().map(|(hash, key, weight)| (hash, key.len(), weight)).collect();
+        let kept: Vec<_> =
+            log.requests().map(|(hash, key, weight)| (hash, key.len(), weight)).collect();
         assert_eq!((kept, log.dropped()), (vec![(1, 250, 7)], 1));
         log.clear();
         assert_eq!(log.requests().count(), 0);

@@ -270,6 +270,7 @@ impl MissRatio {
         self.distances.scale(factor);
         self.cold *= factor;
         self.missing *= factor;
+        self.reads *= factor;
     }
 
     #[expect(clippy::cast_precision_loss, reason = "53 bits are more than a sample is worth")]

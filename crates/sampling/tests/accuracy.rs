@@ -1,5 +1,10 @@
 //! Estimates beside exact values, on synthetic traces that four workers share.
-#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    reason = "a test stops where it fails, and its numbers are small"
+)]
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -69,8 +74,9 @@ impl Server {
         if hash >= self.threshold || self.muted[worker] {
             return;
         }
-        let prefix: &[u8] = if key % 4 == 0 { b"four" } else { b"" };
-        let full = self.logs[worker].access(hash, (self.now.now_ms, kind), (bytes, 0), prefix);
+        let prefix: &[u8] = if key.is_multiple_of(4) { b"four" } else { b"" };
+        let at = (u32::try_from(self.now.now_ms).unwrap(), kind);
+        let full = self.logs[worker].access(hash, at, (bytes, 0), prefix);
         match full {
             Ok(()) => {}
             Err(sampling::Full::Thinned(threshold)) => {
@@ -152,10 +158,10 @@ fn check_curve(name: &str, memory: u64, mut next: impl FnMut(&mut Rng, u64) -> u
             server.access(worker, key, Kind::Miss, 0);
             server.access(worker, key, Kind::Stored, bytes_of(key));
         }
-        if number % 200 == 0 {
+        if number.is_multiple_of(200) {
             server.now.now_ms += 1;
         }
-        if number % 20_000 == 0 {
+        if number.is_multiple_of(20_000) {
             server.collect();
         }
     }
@@ -189,9 +195,13 @@ fn the_miss_ratio_curve_of_a_loop_has_a_cliff() {
 
 #[test]
 fn one_hot_key_does_not_spoil_the_curve() {
-    check_curve("hot", 20_000_000, |rng, _| {
-        if rng.unit() < 0.2 { 7 } else { 10 + rng.next() % 300_000 }
-    });
+    check_curve(
+        "hot",
+        20_000_000,
+        |rng, _| {
+            if rng.unit() < 0.2 { 7 } else { 10 + rng.next() % 300_000 }
+        },
+    );
 }
 
 /// Keys used in the last hour and day, exactly.
@@ -200,9 +210,10 @@ struct Exact(HashMap<u64, u32>);
 
 impl Exact {
     fn bytes(&self, now_secs: u32, window_secs: u32, wants: impl Fn(u64) -> bool) -> f64 {
-        let used = self.0.iter().filter(|(key, at)| {
-            **at >= now_secs.saturating_sub(window_secs) && wants(**key)
-        });
+        let used = self
+            .0
+            .iter()
+            .filter(|(key, at)| **at >= now_secs.saturating_sub(window_secs) && wants(**key));
         used.map(|(key, _)| f64::from(bytes_of(*key))).sum()
     }
 }
@@ -215,7 +226,7 @@ fn check_working_set(name: &str, mut next: impl FnMut(&mut Rng, u64) -> u64) {
         let key = next(&mut rng, number);
         server.access(rng.next() as usize % 4, key, Kind::Hit, bytes_of(key));
         exact.0.insert(key, server.now.now_secs);
-        if number % 1000 == 0 {
+        if number.is_multiple_of(1000) {
             server.now.now_secs += 60;
             server.now.now_ms += 60_000;
             server.collect();
@@ -226,10 +237,13 @@ fn check_working_set(name: &str, mut next: impl FnMut(&mut Rng, u64) -> u64) {
     for (window, window_name, secs) in sampling::WINDOWS {
         let want = exact.bytes(now_secs, secs, |_| true);
         let got = set.estimate(window, now_secs);
-        println!("{name}, {window_name}: {want:.0}, estimated {:.0} from {}", got.bytes_mean, got.sampled);
+        println!(
+            "{name}, {window_name}: {want:.0}, estimated {:.0} from {}",
+            got.bytes_mean, got.sampled
+        );
         assert!((got.bytes_mean / want - 1.0).abs() < 0.05, "{name}, {window_name}");
         assert_eq!((got.bytes_min, got.bytes_max), (got.bytes_mean, got.bytes_mean));
-        let want = exact.bytes(now_secs, secs, |key| key % 4 == 0);
+        let want = exact.bytes(now_secs, secs, |key| key.is_multiple_of(4));
         let by_prefix = set.by_prefix(window, now_secs);
         let (_, four) = by_prefix.iter().find(|(name, _)| *name == b"four").unwrap();
         assert!((four.bytes_mean / want - 1.0).abs() < 0.1, "{name}, {window_name}, one prefix");

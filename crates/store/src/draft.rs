@@ -58,6 +58,12 @@ impl std::fmt::Debug for Draft {
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
 
+/// Bytes of an item with these: header, key and value, as [`crate::Item::total_bytes`] tells (of a chained item, a few less).
+#[must_use]
+pub fn item_bytes(key_len: usize, flags: u32, value_len: usize) -> usize {
+    HEADER + if flags == 0 { 0 } else { 4 } + key_len + value_len
+}
+
 impl Draft {
     pub(crate) fn new(local: &Rc<Local>, new: NewItem<'_>) -> Result<Self, DraftError> {
         let key_len = u8::try_from(new.key.len())

@@ -59,7 +59,7 @@ mod walk;
 pub use {
     cleaner::{Cleaner, Step},
     config::{Config, Policy, StoreError},
-    draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem},
+    draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem, item_bytes},
     item::{Item, Liveness, Pin},
     participant::{Observer, Participant},
     section::{Applied, Change, Section},

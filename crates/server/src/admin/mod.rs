@@ -10,6 +10,7 @@ pub mod prefix;
 pub mod settings;
 mod stats;
 mod stats_classes;
+mod stats_samples;
 mod tuning;
 pub mod watch;
 

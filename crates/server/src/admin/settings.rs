@@ -10,6 +10,7 @@ pub(crate) fn of(options: &Options) -> Vec<(&'static str, String)> {
     settings.extend(engine(options));
     settings.extend(fixed());
     settings.push(("eviction_policy", format!("{:?}", options.eviction).to_lowercase()));
+    settings.push(("sampling", yes_no(options.sampling)));
     settings.push(("stripes", options.stripes.to_string()));
     settings.push(("udp_amplification", options.udp_amplification.to_string()));
     settings

@@ -74,6 +74,10 @@ impl Worker {
             b"slabs" => self.stats_slabs(sink),
             b"sizes" => self.stats_sizes(sink),
             b"bags" => self.stats_bags(sink),
+            b"hotkeys" => self.stats_hot_keys(sink),
+            b"latency" => self.stats_latency(sink),
+            b"mrc" => self.stats_mrc(sink),
+            b"workingset" => self.stats_working_set(sink),
             b"reset" => self.reset_stats(),
             // Of parts that are not switched on.
             b"extstore" | b"proxy" | b"proxyfuncs" | b"proxybe" => {}
@@ -84,6 +88,8 @@ impl Worker {
 
     fn reset_stats(&self) {
         self.shared.engine.reset_stats();
+        let (now_ms, now_secs) = self.shared.clock_now();
+        self.shared.engine.forget_samples(now_ms, now_secs);
         self.shared.prefixes.reset();
         self.control.reset_stats();
     }
@@ -207,13 +213,15 @@ impl Worker {
 
     fn stats_memory(&self, sink: Sink<'_>) {
         let store = self.shared.engine.store();
+        let sampling = self.shared.engine.sampling_bytes() as u64;
         let (memory, index, items) = (store.memory(), store.index(), store.stats());
         for (name, value) in [
             ("limit_maxbytes", memory.limit),
             ("bytes", memory.items),
             ("arena_bytes", memory.arena),
             ("bags_bytes", memory.bags),
-            ("buffer_bytes", memory.buffers),
+            ("buffer_bytes", memory.buffers.saturating_sub(sampling)),
+            ("sampling_bytes", sampling),
             ("hash_power_level", u64::from(index.power_level)),
             ("hash_bytes", index.bytes),
             ("hash_is_expanding", u64::from(index.growing)),

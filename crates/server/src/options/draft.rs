@@ -203,6 +203,7 @@ fn defaults(style: Style) -> Options {
         idle_timeout: None,
         stall_timeout: Some(Duration::from_secs(60)),
         udp_amplification: 32,
+        sampling: true,
         protocol: Protocol::Auto,
         shutdown_command: false,
         flush_command: true,

@@ -103,6 +103,16 @@ pub(super) const EXTENDED: &[Extended] = &[
             Ok(())
         },
     ),
+    own(
+        "no_sampling",
+        Value::None,
+        "",
+        "no estimates of working set, hot keys, miss-ratio curve and latencies",
+        |draft, _| {
+            draft.options.sampling = false;
+            Ok(())
+        },
+    ),
     own("keep_tcp", Value::None, "", "with -s, listen on TCP and UDP as well", |draft, _| {
         draft.keep_tcp = true;
         Ok(())

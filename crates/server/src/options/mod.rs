@@ -98,6 +98,8 @@ pub struct Options {
     pub prefix_delimiter: u8,
     /// `stats detail` counts from the start (`-D` was given).
     pub prefix_stats: bool,
+    /// Working set, hot keys, miss-ratio curve and latencies are estimated from samples.
+    pub sampling: bool,
 
     /// Run in the background (`-d`).
     pub daemon: bool,

@@ -64,6 +64,13 @@ impl Clock {
         u32::try_from(since).unwrap_or(u32::MAX).saturating_add(self.first_sec)
     }
 
+    /// Milliseconds from the process's start to `now`.
+    #[must_use]
+    pub fn ms_at(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.started_at);
+        since.as_secs().saturating_mul(1000).saturating_add(u64::from(since.subsec_millis()))
+    }
+
     /// Seconds now.
     #[must_use]
     pub fn secs(&self) -> u32 {

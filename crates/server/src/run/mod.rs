@@ -18,6 +18,7 @@ mod log;
 mod memory;
 mod pid_file;
 mod privileges;
+mod sampler;
 mod signals;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -75,6 +76,7 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     let config = net_config(&options, cores);
     let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(&store)));
     let service = crate::session::Shared::new(&options, &store, clock);
+    let sampler = sampler::SamplerThread::start(&service, &options)?;
     let handle = net::start(sockets, &config, budget, move |worker, control| {
         crate::session::Worker::new(&service, worker, control)
     })
@@ -85,6 +87,9 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     handle.join();
     drop(signals);
     cleaner.stop();
+    if let Some(sampler) = sampler {
+        sampler.stop();
+    }
     memory::close(&store, clock, &log);
     log.detail(format_args!("ended"));
     Ok(())

@@ -55,6 +55,8 @@ pub struct Worker {
     foreseen: Foreseen,
     inflight: Inflight,
     sessions: u64,
+    /// When the batch that is being served began, if it is one of those whose times are taken.
+    sampled_since: Option<Instant>,
 }
 
 impl Worker {
@@ -80,6 +82,7 @@ impl Worker {
             inflight: Inflight::new(shared.inflight_bytes_max),
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
+            sampled_since: None,
         }
     }
 
@@ -133,6 +136,11 @@ impl Worker {
             if let Step::Stop(flow) = step {
                 return flow;
             }
+            if let Some(since) = self.sampled_since
+                && matches!(session.state, State::Commands)
+            {
+                self.engine.answered(since.elapsed());
+            }
         }
     }
 
@@ -171,6 +179,7 @@ impl Service for Worker {
 
     fn turn(&mut self, now: Instant) {
         self.engine.begin_turn(self.shared.clock.secs_at(now));
+        self.engine.begin_samples(self.shared.clock.ms_at(now));
         self.reporter.turn(self.engine.participant());
     }
 
@@ -203,7 +212,13 @@ impl Service for Worker {
         output: &mut Output<'_>,
     ) -> Flow {
         self.batch.clear();
+        if self.engine.begin_batch() {
+            self.sampled_since = Some(Instant::now());
+        }
         let flow = self.run(session, input, output);
+        if self.sampled_since.take().is_some() {
+            self.engine.end_batch();
+        }
         self.engine.quiesce();
         flow
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::time::Instant;
 
-use engine::Settings;
+use engine::{Sampling, Settings};
 use store::Store;
 
 use crate::admin::prefix::Prefixes;
@@ -47,8 +48,11 @@ impl Shared {
             flush_enabled: options.flush_command,
             started_at_unix: clock.zero_at_unix(),
         };
+        let sampling = options
+            .sampling
+            .then_some(Sampling { delimiter: options.prefix_delimiter, workers: options.threads });
         Arc::new(Self {
-            engine: engine::Shared::new(Arc::clone(store), engine_settings),
+            engine: engine::Shared::with_samples(Arc::clone(store), engine_settings, sampling),
             clock,
             watchers: Watchers::new(options.watcher_buffer_bytes),
             prefixes: Prefixes::new(options.prefix_delimiter, options.prefix_stats),
@@ -69,6 +73,12 @@ impl Shared {
 }
 
 impl Shared {
+    /// Takes what the workers have sampled to the estimators.
+    pub(crate) fn collect_samples(&self) {
+        let now = Instant::now();
+        self.engine.collect_samples(self.clock.ms_at(now), self.clock.secs_at(now));
+    }
+
     /// Most bytes that may answer a datagram of so many: its sender's address can be forged.
     pub(crate) fn udp_reply_bytes_max(&self, request_bytes: usize) -> usize {
         match self.udp_amplification {

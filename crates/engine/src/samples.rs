@@ -1,0 +1,373 @@
+//! What is sampled of the commands: each worker's side, which costs an unsampled key one comparison, and the shared side,
+//! which takes the workers' logs together.
+//!
+//! ```text
+//!     Worker: Sampler -- hash < threshold? --> Log <-- taken ten times a second -- Samples -> Collector
+//! ```
+//!
+//! The threshold says which keys are sampled ([`sampling`]'s law 1). While a batch of requests is sampled by time, it is as
+//! high as can be: every key of the batch is noted. So there is one comparison for both.
+//!
+//! A worker's log is locked by its worker for each sample and by whoever takes it for a swap. The worker never waits for it: a
+//! sample that meets the lock is dropped.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use sampling::{Collector, Command, Config, Full, Kind, Log, Surroundings};
+use store::{Item, Store};
+
+use crate::mutate::NewValue;
+use crate::worker::{Key, Worker};
+
+/// How to sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling {
+    /// Ends the part of a key under which it is counted.
+    pub delimiter: u8,
+    /// Workers, for each of whom a log is charged to the memory.
+    pub workers: usize,
+}
+
+/// The shared side; one a server.
+pub(crate) struct Samples {
+    settings: Sampling,
+    config: Config,
+    logs: Mutex<Vec<Arc<Mutex<Log>>>>,
+    collected: Mutex<Collected>,
+    /// Keys whose hash is below it are sampled.
+    threshold: AtomicU64,
+}
+
+struct Collected {
+    collector: Collector,
+    /// An empty log, to be put in the place of the one that is taken.
+    spare: Log,
+}
+
+/// A worker's side.
+pub(crate) struct Sampler {
+    shared: Option<(Arc<Samples>, Arc<Mutex<Log>>)>,
+    /// Keys whose hash is below it are noted now.
+    threshold: Cell<u64>,
+    /// Keys whose hash is below it are sampled by key.
+    by_key: Cell<u64>,
+    tick_ms: Cell<u64>,
+    /// Until then nothing is sampled by key: the log is full of repetitions.
+    muted_until_ms: Cell<u64>,
+    /// This batch is sampled by time.
+    is_observing: Cell<bool>,
+    /// Batches until the next one that is, itself included.
+    batches_left: Cell<u32>,
+    /// One batch in so many is sampled by time.
+    period: Cell<u32>,
+    /// Keys noted by time since the period was last adapted, and when that was.
+    noted: Cell<u32>,
+    adapted_ms: Cell<u64>,
+    random: Cell<u32>,
+    /// The command that was noted last.
+    command: Cell<Option<Command>>,
+}
+
+/// Keys to note by time in [`INTERVAL_MS`].
+const NOTED_WANTED: u32 = 256;
+
+/// How often logs are taken and the period is adapted, in milliseconds.
+const INTERVAL_MS: u64 = 100;
+
+/// How often whoever collects should call [`crate::Shared::collect_samples`].
+pub const SAMPLES_INTERVAL: Duration = Duration::from_millis(INTERVAL_MS);
+
+impl Samples {
+    pub(crate) fn new(store: &Store, settings: Sampling) -> Arc<Self> {
+        let config = Config::for_memory(store.memory().limit);
+        let bytes = config.bytes_max(settings.workers);
+        store.charge_buffers(i64::try_from(bytes).unwrap_or(i64::MAX));
+        let now = Surroundings { now_ms: 0, now_secs: 0, reads: 0, memory_bytes: memory(store) };
+        Arc::new(Self {
+            settings,
+            config,
+            logs: Mutex::new(Vec::new()),
+            collected: Mutex::new(Collected {
+                collector: Collector::new(config, &now),
+                spare: Log::new(config.log),
+            }),
+            threshold: AtomicU64::new(u64::MAX),
+        })
+    }
+
+    /// Bytes charged to the store's memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.config.bytes_max(self.settings.workers)
+    }
+
+    /// Takes every worker's log and feeds the estimators.
+    pub(crate) fn collect(&self, store: &Store, reads: u64, now_ms: u64, now_secs: u32) {
+        let now = Surroundings { now_ms, now_secs, reads, memory_bytes: memory(store) };
+        let mut collected = lock(&self.collected);
+        let Collected { collector, spare } = &mut *collected;
+        for log in lock(&self.logs).iter() {
+            std::mem::swap(&mut *lock(log), spare);
+            collector.take(spare);
+            spare.clear();
+        }
+        // Relaxed, here and elsewhere: a threshold seen late costs samples that are then thrown away.
+        let wanted = collector.finish(&now, self.threshold.load(Ordering::Relaxed));
+        self.threshold.fetch_min(wanted, Ordering::Relaxed);
+    }
+
+    /// Shows the estimators to `show`, and the bytes of items that fit into the memory.
+    pub(crate) fn show<T>(&self, store: &Store, show: impl FnOnce(&Collector, f64) -> T) -> T {
+        show(&lock(&self.collected).collector, memory(store))
+    }
+
+    /// Begins anew.
+    pub(crate) fn forget(&self, store: &Store, reads: u64, now_ms: u64, now_secs: u32) {
+        let now = Surroundings { now_ms, now_secs, reads, memory_bytes: memory(store) };
+        let mut collected = lock(&self.collected);
+        for log in lock(&self.logs).iter() {
+            lock(log).clear();
+        }
+        collected.collector = Collector::new(self.config, &now);
+        self.threshold.store(u64::MAX, Ordering::Relaxed);
+    }
+}
+
+impl Sampler {
+    /// A worker's side of `shared`; without one, nothing is ever sampled.
+    pub(crate) fn join(shared: Option<&Arc<Samples>>) -> Self {
+        let shared = shared.map(|samples| {
+            let log = Arc::new(Mutex::new(Log::new(samples.config.log)));
+            lock(&samples.logs).push(Arc::clone(&log));
+            (Arc::clone(samples), log)
+        });
+        Self {
+            shared,
+            threshold: Cell::new(0),
+            by_key: Cell::new(0),
+            tick_ms: Cell::new(0),
+            muted_until_ms: Cell::new(0),
+            is_observing: Cell::new(false),
+            batches_left: Cell::new(1),
+            period: Cell::new(1),
+            noted: Cell::new(0),
+            adapted_ms: Cell::new(0),
+            random: Cell::new(0x9e37_79b9),
+            command: Cell::new(None),
+        }
+    }
+
+    /// A turn begins at `now_ms`.
+    pub(crate) fn begin_turn(&self, now_ms: u64) {
+        let Some((samples, _)) = &self.shared else { return };
+        self.tick_ms.set(now_ms);
+        let is_muted = now_ms < self.muted_until_ms.get();
+        let by_key = if is_muted { 0 } else { samples.threshold.load(Ordering::Relaxed) };
+        self.by_key.set(by_key);
+        self.threshold.set(by_key);
+        let since_ms = now_ms.saturating_sub(self.adapted_ms.get());
+        if since_ms >= INTERVAL_MS {
+            self.adapt(since_ms);
+            self.adapted_ms.set(now_ms);
+        }
+    }
+
+    /// Chooses the period by what was noted in the last `since_ms` milliseconds.
+    fn adapt(&self, since_ms: u64) {
+        let wanted = u64::from(NOTED_WANTED) * since_ms / INTERVAL_MS;
+        let period = u64::from(self.period.get());
+        let next = period * u64::from(self.noted.get()) / wanted.max(1);
+        let next = next.clamp(period / 4, period * 4).clamp(1, u64::from(PERIOD_MAX));
+        self.period.set(u32::try_from(next).unwrap_or(PERIOD_MAX));
+        self.noted.set(0);
+    }
+
+    /// A batch of requests begins: whether it is sampled by time.
+    #[inline]
+    pub(crate) fn begin_batch(&self) -> bool {
+        let left = self.batches_left.get() - 1;
+        self.batches_left.set(left);
+        if left > 0 {
+            return false;
+        }
+        self.begin_observing()
+    }
+
+    #[cold]
+    fn begin_observing(&self) -> bool {
+        // xorshift. Any number of batches up to twice the period: patterns of the load must not meet one of ours.
+        let mut random = self.random.get();
+        random ^= random << 13;
+        random ^= random >> 17;
+        random ^= random << 5;
+        self.random.set(random);
+        if self.shared.is_none() {
+            self.batches_left.set(u32::MAX);
+            return false;
+        }
+        if self.noted.get() > 4 * NOTED_WANTED {
+            self.adapt(INTERVAL_MS);
+        }
+        self.batches_left.set(1 + random % (2 * self.period.get() - 1));
+        self.is_observing.set(true);
+        self.threshold.set(u64::MAX);
+        true
+    }
+
+    pub(crate) fn end_batch(&self) {
+        self.is_observing.set(false);
+        self.threshold.set(self.by_key.get());
+        self.command.set(None);
+    }
+
+    /// A request of a batch that is sampled by time was answered, so long after its bytes had come.
+    pub(crate) fn answered(&self, after: Duration) {
+        let command = self.command.take().unwrap_or(Command::Other);
+        let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        self.with_log(|log, _| log.timing(command, nanos, self.period.get()));
+    }
+
+    fn with_log(&self, note: impl FnOnce(&mut Log, &Samples)) {
+        let Some((samples, log)) = &self.shared else { return };
+        match log.try_lock() {
+            Ok(mut log) => note(&mut log, samples),
+            Err(TryLockError::Poisoned(poisoned)) => note(&mut poisoned.into_inner(), samples),
+            // The log is being taken: this sample is lost.
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note(&self, command: Command, kind: Kind, key: &Key<'_>, (bytes, deadline): (usize, u32)) {
+        self.command.set(Some(command));
+        self.with_log(|log, samples| {
+            if self.is_observing.get() {
+                self.noted.set(self.noted.get() + 1);
+                log.request(key.hash, key.bytes, self.period.get());
+            }
+            if key.hash >= self.by_key.get() {
+                return;
+            }
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let end = key.bytes.iter().position(|byte| *byte == samples.settings.delimiter);
+            let prefix = key.bytes.get(..end.unwrap_or(0)).unwrap_or_default();
+            // Only the order within a tenth of a second counts.
+            let tick = self.tick_ms.get() & u64::from(u32::MAX);
+            let at = (u32::try_from(tick).unwrap_or(0), kind);
+            match log.access(key.hash, at, (bytes, deadline), prefix) {
+                Ok(()) => {}
+                Err(Full::Thinned(threshold)) => {
+                    samples.threshold.fetch_min(threshold, Ordering::Relaxed);
+                    self.sample_below(threshold);
+                }
+                Err(Full::Repetitions) => {
+                    self.muted_until_ms.set(self.tick_ms.get() + INTERVAL_MS);
+                    self.sample_below(0);
+                }
+            }
+        });
+    }
+
+    fn sample_below(&self, by_key: u64) {
+        self.by_key.set(by_key);
+        if !self.is_observing.get() {
+            self.threshold.set(by_key);
+        }
+    }
+}
+
+/// What a command did with its key. Each is one comparison for a key that is not sampled.
+impl Worker {
+    /// The key's item was read.
+    #[inline]
+    pub(crate) fn note_hit(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
+        if key.hash < self.sampler.threshold.get() {
+            let what = (item.total_bytes(), item.deadline());
+            self.sampler.note(command, Kind::Hit, key, what);
+        }
+    }
+
+    /// The key's item was given a deadline, or another state, and not read.
+    #[inline]
+    pub(crate) fn note_touched(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
+        if key.hash < self.sampler.threshold.get() {
+            let what = (item.total_bytes(), item.deadline());
+            self.sampler.note(command, Kind::Touched, key, what);
+        }
+    }
+
+    /// The key was read and has no item.
+    #[inline]
+    pub(crate) fn note_miss(&self, command: Command, key: &Key<'_>) {
+        if key.hash < self.sampler.threshold.get() {
+            self.sampler.note(command, Kind::Miss, key, (0, 0));
+        }
+    }
+
+    /// The key was named and has no item, or its item stayed as it was.
+    #[inline]
+    pub(crate) fn note_named(&self, command: Command, key: &Key<'_>) {
+        if key.hash < self.sampler.threshold.get() {
+            self.sampler.note(command, Kind::Touched, key, (0, 0));
+        }
+    }
+
+    /// A value was stored.
+    #[inline]
+    pub(crate) fn note_stored(&self, command: Command, key: &Key<'_>, new: &NewValue) {
+        if key.hash < self.sampler.threshold.get() {
+            let bytes = store::item_bytes(key.bytes.len(), new.flags, new.value_len);
+            self.sampler.note(command, Kind::Stored, key, (bytes, new.deadline));
+        }
+    }
+
+    /// The key was to be deleted: it has no item any more.
+    #[inline]
+    pub(crate) fn note_removed(&self, command: Command, key: &Key<'_>) {
+        if key.hash < self.sampler.threshold.get() {
+            self.sampler.note(command, Kind::Removed, key, (0, 0));
+        }
+    }
+
+    /// A batch of requests begins; true if it is sampled by time. Then [`Self::answered`] is to be told of each
+    /// request, and [`Self::end_batch`] of the end.
+    #[inline]
+    #[must_use]
+    pub fn begin_batch(&self) -> bool {
+        self.sampler.begin_batch()
+    }
+
+    /// A request of a sampled batch was answered, so long after its bytes had come.
+    pub fn answered(&self, after: Duration) {
+        self.sampler.answered(after);
+    }
+
+    /// The sampled batch has ended.
+    pub fn end_batch(&self) {
+        self.sampler.end_batch();
+    }
+}
+
+/// Bytes of items that fit into the store's memory. What is stored now tells how densely, once it is much of it.
+fn memory(store: &Store) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    let float = |bytes: u64| bytes as f64;
+    let memory = store.memory();
+    let used = memory.arena + memory.index + memory.bags;
+    let room = float(memory.limit.saturating_sub(memory.buffers));
+    let density = if used > memory.limit / 2 { float(memory.items) / float(used) } else { DENSITY };
+    room * density
+}
+
+/// Items' part of the memory that they use, before it is known.
+const DENSITY: f64 = 0.85;
+
+/// Batches between two that are sampled by time, at most, on average.
+const PERIOD_MAX: u32 = 1 << 20;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,186 @@
+//! What a real server estimates from samples of a real load: hot keys, working set, miss-ratio curve, latencies.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{Rng, Server, Wire};
+
+/// A group of statistics by name.
+fn group(server: &Server, name: &str) -> BTreeMap<String, String> {
+    server.stats(name).into_iter().collect()
+}
+
+fn float(group: &BTreeMap<String, String>, name: &str) -> f64 {
+    group.get(name).unwrap_or_else(|| panic!("no {name} in {group:?}")).parse().unwrap()
+}
+
+/// Gets keys by `next`, 50 at a time on each of four connections, for so long.
+fn gets(server: &Server, length: Duration, next: impl Fn(&mut Rng) -> String + Sync) {
+    thread::scope(|scope| {
+        for number in 0..4u64 {
+            let next = &next;
+            scope.spawn(move || {
+                let (mut wire, mut rng) = (server.connect(), Rng::new(number + 1));
+                let end = Instant::now() + length;
+                while Instant::now() < end {
+                    let mut request: String =
+                        (0..50).map(|_| format!("get {}\r\n", next(&mut rng))).collect();
+                    request.push_str("mn\r\n");
+                    wire.send(request.as_bytes());
+                    wire.read_until(b"MN\r\n");
+                }
+            });
+        }
+    });
+}
+
+fn store_all(wire: &mut Wire, keys: std::ops::Range<usize>, value_len: impl Fn(usize) -> usize) {
+    let keys: Vec<usize> = keys.collect();
+    for some in keys.chunks(100) {
+        let mut request = Vec::new();
+        for &key in some {
+            let value = "v".repeat(value_len(key));
+            let set = format!("set {} 0 0 {} noreply\r\n{value}\r\n", name_of(key), value.len());
+            request.extend_from_slice(set.as_bytes());
+        }
+        request.extend_from_slice(b"mn\r\n");
+        wire.send(&request);
+        wire.read_until(b"MN\r\n");
+    }
+}
+
+fn name_of(key: usize) -> String {
+    let family = if key.is_multiple_of(4) { "few" } else { "many" };
+    format!("{family}:{key}")
+}
+
+#[test]
+fn a_key_with_a_fifth_of_the_gets_is_found_within_a_second() {
+    let server = Server::holdall(&["-m", "64", "-t", "2"]);
+    store_all(&mut server.connect(), 0..20_000, |_| 64);
+    server.connect().expect(b"set hot/\x01key 0 0 1\r\nv\r\n", b"STORED\r\n");
+    let cold = |rng: &mut Rng| name_of(rng.below(20_000));
+    gets(&server, Duration::from_secs(2), cold);
+    let before = group(&server, "hotkeys");
+    assert!(
+        before
+            .get("hotkeys:1:share_ratio")
+            .is_none_or(|share| share.parse::<f64>().unwrap() < 0.05),
+        "{before:?}"
+    );
+    let hot = |rng: &mut Rng| if rng.one_in(5) { "hot/\x01key".into() } else { cold(rng) };
+    gets(&server, Duration::from_secs(1), hot);
+    let after = group(&server, "hotkeys");
+    eprintln!("{after:?}");
+    assert_eq!(after["hotkeys:1:key"], "hot%2F%01key");
+    gets(&server, Duration::from_secs(2), hot);
+    let later = group(&server, "hotkeys");
+    assert_eq!(later["hotkeys:1:key"], "hot%2F%01key");
+    let share = float(&later, "hotkeys:1:share_ratio");
+    assert!((0.15..0.25).contains(&share), "{share}");
+
+    let latency = group(&server, "latency");
+    let (p50, p99) =
+        (float(&latency, "latency:get:p50_seconds"), float(&latency, "latency:get:p99_seconds"));
+    eprintln!("{latency:?}");
+    assert!(p50 > 0.0 && p50 <= p99 && p99 < 10.0);
+    assert!(float(&latency, "latency:set:requests") > 0.0);
+}
+
+#[test]
+fn the_working_set_of_a_load_is_within_five_percent() {
+    let server = Server::holdall(&["-m", "256", "-t", "3"]);
+    let len = |key: usize| 50 + key % 700;
+    thread::scope(|scope| {
+        for from in [0, 20_000, 40_000] {
+            let mut wire = server.connect();
+            scope.spawn(move || store_all(&mut wire, from..from + 20_000, len));
+        }
+    });
+    let exact = server.stat("bytes") as f64;
+    let close = |got: f64, want: f64| (got / want - 1.0).abs() < 0.05;
+    let set = group(&server, "workingset");
+    let got = float(&set, "workingset:hour:mean_bytes");
+    eprintln!("{got} of {exact} bytes from {} keys", set["workingset:hour:sampled_items"]);
+    assert!(close(got, exact), "{got} of {exact}");
+    assert!(close(float(&set, "workingset:week:items"), 60_000.0), "{set:?}");
+    assert!(close(float(&set, "workingset:day:few:items"), 15_000.0), "{set:?}");
+    assert!(float(&set, "workingset:hour:sample_ratio") < 0.9, "too large a sample to show much");
+
+    // Only a third is read after the reset: by three workers, some of it twice.
+    server.connect().expect(b"stats reset\r\n", b"RESET\r\n");
+    let all: usize = (0..60_000).map(|key| name_of(key).len() + len(key)).sum();
+    let header = (exact - all as f64) / 60_000.0;
+    let third: f64 = (0..20_000).map(|key| (name_of(key).len() + len(key)) as f64 + header).sum();
+    let mut wires: Vec<Wire> = (0..3).map(|_| server.connect()).collect();
+    for from in (0..20_000).step_by(40) {
+        let names: Vec<String> = (from..(from + 50).min(20_000)).map(name_of).collect();
+        let wire = &mut wires[from / 40 % 3];
+        wire.send(format!("get {}\r\n", names.join(" ")).as_bytes());
+        wire.read_until(b"END\r\n");
+    }
+    let set = group(&server, "workingset");
+    let got = float(&set, "workingset:hour:mean_bytes");
+    eprintln!("{got} of {third} bytes after the reset");
+    assert!(close(got, third), "{got} of {third}");
+    assert_eq!(set["workingset:hour:min_bytes"], set["workingset:hour:max_bytes"]);
+}
+
+/// A cache that holds less than half of the keys, filled after each miss.
+#[test]
+fn the_curve_at_the_present_memory_is_near_the_real_hit_ratio() {
+    let server = Server::holdall(&["-m", "64", "-t", "2"]);
+    let value = "v".repeat(1000);
+    thread::scope(|scope| {
+        for number in 0..3u64 {
+            let (server, value) = (&server, &value);
+            scope.spawn(move || {
+                let (mut wire, mut rng) = (server.connect(), Rng::new(100 + number));
+                for _ in 0..2000 {
+                    // Small numbers are likelier, as in real loads.
+                    let key = |rng: &mut Rng| rng.below(120_000).min(rng.below(120_000));
+                    let keys: Vec<usize> = (0..50).map(|_| key(&mut rng)).collect();
+                    let names: Vec<String> = keys.iter().map(|&key| name_of(key)).collect();
+                    wire.send(format!("get {}\r\n", names.join(" ")).as_bytes());
+                    let got = wire.read_until(b"END\r\n");
+                    let got = String::from_utf8(got).unwrap();
+                    let found: Vec<&str> = got
+                        .lines()
+                        .filter_map(|line| line.strip_prefix("VALUE ")?.split(' ').next())
+                        .collect();
+                    let mut sets = String::new();
+                    for name in names.iter().filter(|name| !found.contains(&name.as_str())) {
+                        sets += &format!("set {name} 0 0 1000 noreply\r\n{value}\r\n");
+                    }
+                    wire.send(format!("{sets}mn\r\n").as_bytes());
+                    wire.read_until(b"MN\r\n");
+                }
+            });
+        }
+    });
+    let (hits, misses) = (server.stat("get_hits") as f64, server.stat("get_misses") as f64);
+    let real = hits / (hits + misses);
+    let curve = group(&server, "mrc");
+    let ratios: Vec<f64> = ["0.25x", "0.5x", "1x", "2x", "4x"]
+        .map(|size| float(&curve, &format!("mrc:{size}:hit_ratio")))
+        .to_vec();
+    eprintln!(
+        "real hit ratio {real:.4}; curve {ratios:?}, from {} keys",
+        curve["mrc:sampled_items"]
+    );
+    assert!(server.stat("evictions") > 10_000);
+    assert!((ratios[2] - real).abs() < 0.04, "{} at 1x, really {real}", ratios[2]);
+    assert!(ratios.is_sorted() && ratios[0] < ratios[3], "{ratios:?}");
+}
+
+#[test]
+fn sampling_can_be_switched_off() {
+    let server = Server::holdall(&["-o", "no_sampling"]);
+    store_all(&mut server.connect(), 0..1000, |_| 10);
+    for name in ["hotkeys", "latency", "mrc", "workingset"] {
+        assert_eq!(server.stats(name), [("sampling".to_owned(), "no".to_owned())]);
+    }
+    assert_eq!(server.stat("sampling_bytes"), 0);
+}
