@@ -9,6 +9,10 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
   server   throughput, server CPU and latency beside memcached and a do-nothing server;
            results in target/bench/server.md and .json
   memory   items kept for each GiB of resident memory, beside memcached; target/bench/memory.md
+  instructions
+           instructions a request, counted by callgrind; fails where one has risen by more than a
+           tenth over crates/bench/instructions.txt, which --record writes anew
+  keys     one key against a million; target/bench/keys.md
   udp      UDP gets beside TCP gets of the same server; target/bench/udp.md
 
   Each takes --help; --quick is the short form of `server` that CI runs.
@@ -16,7 +20,10 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
 
 /// Runs the measurement that `args` names.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    if !matches!(args.first().map(String::as_str), Some("server" | "memory" | "udp")) {
+    if !matches!(
+        args.first().map(String::as_str),
+        Some("instructions" | "keys" | "memory" | "server" | "udp")
+    ) {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;
     }

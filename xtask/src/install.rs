@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 7] = [
+const PACKAGES: [(&str, &str); 8] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -19,6 +19,7 @@ const PACKAGES: [(&str, &str); 7] = [
     ("python3-venv", "the Python clients"),
     ("strace", "makes system calls fail on purpose"),
     ("faketime", "moves a server's clock"),
+    ("valgrind", "counts the server's instructions"),
 ];
 
 /// Programs that may also come from elsewhere; the Debian package is the fallback.

@@ -15,7 +15,8 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
     steps.run_tests("tests of the workspace", cargo(unit))?;
     loom(steps)?;
     fuzz::all(steps, FUZZ_SECS)?;
-    e2e(steps, &[])
+    e2e(steps, &[])?;
+    instructions(steps)
 }
 
 /// Every interleaving of the small models of the lock-free protocols.
@@ -89,6 +90,15 @@ pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), String> {
     let mut hostile = cargo(["test", "-p", "e2e", "--locked", "--test", "hostile"]);
     hostile.env("HOLDALL_BIN", target().join("debug/holdall"));
     steps.run_tests("hostile input, debug server", with_tools(hostile))
+}
+
+/// Instructions a request against the recorded figures.
+fn instructions(steps: &mut Steps) -> Result<(), String> {
+    let build = ["build", "--release", "-p", "bench", "-p", "holdall", "--locked"];
+    steps.run("release bench", cargo(build))?;
+    let mut count = program(target().join("release/server-bench"), ["instructions", "--out"]);
+    count.arg(target().join("bench"));
+    steps.run("instructions a request", count)
 }
 
 fn with_tools(mut command: Command) -> Command {

@@ -14,6 +14,8 @@ pub mod compare;
 pub mod figures;
 pub mod generator;
 pub mod host;
+pub mod instructions;
+pub mod key_space;
 pub mod load;
 pub mod memory;
 pub mod power;

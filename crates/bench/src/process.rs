@@ -187,7 +187,7 @@ fn cpu_by_stat(pid: u32) -> Option<Duration> {
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 

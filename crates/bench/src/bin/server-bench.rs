@@ -11,6 +11,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use bench::compare::{self, Plan};
+use bench::instructions;
+use bench::key_space::{self, KeySpacePlan};
 use bench::memory;
 use bench::process::{self, Server};
 use bench::report;
@@ -29,6 +31,10 @@ enum What {
     Server(ServerArgs),
     /// Items kept for each GiB of resident memory.
     Memory(MemoryArgs),
+    /// Instructions a request, counted by callgrind.
+    Instructions(InstructionsArgs),
+    /// One key against a million.
+    Keys(KeysArgs),
     /// UDP gets beside TCP gets of the same server.
     Udp(UdpArgs),
 }
@@ -75,6 +81,37 @@ struct ServerArgs {
 }
 
 #[derive(Debug, Args)]
+struct InstructionsArgs {
+    /// Folder for callgrind's files.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+    /// The file of recorded figures.
+    #[arg(long, default_value = "crates/bench/instructions.txt")]
+    recorded: PathBuf,
+    /// Write that file anew instead of comparing with it.
+    #[arg(long)]
+    record: bool,
+    /// How much more than recorded is no reason to fail, in percent.
+    #[arg(long, default_value_t = 10.0)]
+    tolerance: f64,
+}
+
+#[derive(Debug, Args)]
+struct KeysArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Rounds, each of which measures both sides once.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Length of one measurement.
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Keys stored.
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u32,
+}
+
+#[derive(Debug, Args)]
 struct UdpArgs {
     #[command(flatten)]
     common: Common,
@@ -112,6 +149,8 @@ fn main() -> ExitCode {
         What::Server(args) => server(args),
         What::Memory(args) => memory(&args),
         What::Udp(args) => udp(&args),
+        What::Instructions(args) => count_instructions(&args),
+        What::Keys(args) => keys(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -159,6 +198,48 @@ fn udp(args: &UdpArgs) -> Result<()> {
     };
     let table = udp_compare::run(&plan, |what| eprintln!("{what}"))?;
     args.common.save("udp.md", &table)?;
+    print!("{table}");
+    Ok(())
+}
+
+/// Counts, and compares with what is recorded or records it.
+fn count_instructions(args: &InstructionsArgs) -> Result<()> {
+    let exe = std::env::current_exe()?;
+    let holdall = exe.with_file_name("holdall");
+    let figures = instructions::measure(&holdall, &args.out)?;
+    let text = instructions::to_text(&figures);
+    print!("{text}");
+    if args.record {
+        let text = format!("{INSTRUCTIONS_HEAD}{text}");
+        return fs::write(&args.recorded, text)
+            .with_context(|| args.recorded.display().to_string());
+    }
+    let recorded =
+        fs::read_to_string(&args.recorded).with_context(|| args.recorded.display().to_string())?;
+    let recorded = instructions::from_text(&recorded)?;
+    let complaints = instructions::risen(&figures, &recorded, args.tolerance / 100.0);
+    anyhow::ensure!(complaints.is_empty(), "{}", complaints.join("; "));
+    Ok(())
+}
+
+/// What the file of recorded figures begins with.
+const INSTRUCTIONS_HEAD: &str = "\
+# Instructions a request (multiget-key: a key), counted by `cargo xtask bench instructions`, which fails where one has
+# risen by more than a tenth. `--record` writes this file anew; say in the commit why a figure rose.
+";
+
+fn keys(args: &KeysArgs) -> Result<()> {
+    let plan = KeySpacePlan {
+        servers: args.common.servers(false)?,
+        keys: args.keys.clamp(1, 99_999_999),
+        value_bytes: 64,
+        rounds: args.rounds.max(1),
+        round: Duration::try_from_secs_f64(args.seconds).context("--seconds")?,
+        connections: 50,
+        server_core: pin_generator()?,
+    };
+    let table = key_space::run(&plan, |what| eprintln!("{what}"))?;
+    args.common.save("keys.md", &table)?;
     print!("{table}");
     Ok(())
 }
