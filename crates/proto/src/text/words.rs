@@ -24,6 +24,12 @@ impl<'b> Words<'b> {
         Some((Self::new(before), last))
     }
 
+    /// The line that is left, spaces and all.
+    #[must_use]
+    pub const fn line(self) -> &'b [u8] {
+        self.rest
+    }
+
     /// Whether no word is left.
     #[must_use]
     pub fn is_empty(self) -> bool {

@@ -409,10 +409,10 @@ impl Builder<'_> {
             && !(prefix.starts_with('/')
                 && prefix.ends_with('/')
                 && prefix.matches('/').count() == 3)
-            {
-                let message = format!("'{prefix}' is not of the form /region/cluster/");
-                return fail(fields.place("set_routing_prefix"), message);
-            }
+        {
+            let message = format!("'{prefix}' is not of the form /region/cluster/");
+            return fail(fields.place("set_routing_prefix"), message);
+        }
         Ok(Route::ModifyKey(Box::new(ModifyKey {
             target: self.need_route(fields, "target")?,
             set_routing_prefix: prefix,

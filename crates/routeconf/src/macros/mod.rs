@@ -184,9 +184,10 @@ impl<'s> Expander<'s> {
         if let Some(kind) = map.get("type") {
             let kind = self.expand(kind, scope)?;
             if let Some(name) = kind.as_str()
-                && let Some(result) = self.expand_call(name, map, at, scope) {
-                    return result;
-                }
+                && let Some(result) = self.expand_call(name, map, at, scope)
+            {
+                return result;
+            }
         }
         let mut members = IndexMap::with_capacity(map.members().len());
         for (name, value) in map.members() {

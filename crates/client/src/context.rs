@@ -1,0 +1,214 @@
+//! What routes use while they run: servers to ask, tasks beside their own, the clock.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use crate::pipeline::{Sink, Ticket};
+use crate::reply::{OwnedReply, Reply};
+use crate::request::Request;
+use crate::task::Tasks;
+use crate::upstream::{DestinationId, Upstream};
+
+/// Tickets with this bit belong to tasks; the others to whoever calls [`crate::Core::submit`].
+pub(crate) const TASK_TICKET: Ticket = 1 << 63;
+
+/// See the head of this file. One for each worker.
+pub struct Context {
+    pub(crate) upstream: RefCell<Upstream>,
+    pub(crate) tasks: Tasks,
+    waits: RefCell<Waits>,
+    /// Root tasks that have ended.
+    pub(crate) finished: RefCell<Vec<(Ticket, OwnedReply)>>,
+    random: Cell<u64>,
+    unix_secs: Cell<u64>,
+    host_id: u32,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("tasks", &self.tasks.len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Waits {
+    waits: Vec<Wait>,
+    free: Vec<u32>,
+}
+
+enum Wait {
+    Free,
+    /// Asked; the waker is that of the task, once it has waited.
+    Asked(Option<Waker>),
+    /// Answered, and not yet fetched.
+    Answered(OwnedReply),
+    /// Nobody waits any more; the answer is dropped when it comes.
+    Abandoned,
+}
+
+impl Context {
+    pub(crate) fn new(upstream: Upstream, host_id: u32, seed: u64) -> Self {
+        Self {
+            upstream: RefCell::new(upstream),
+            tasks: Tasks::default(),
+            waits: RefCell::default(),
+            finished: RefCell::default(),
+            random: Cell::new(seed | 1),
+            unix_secs: Cell::new(0),
+            host_id,
+        }
+    }
+
+    /// Asks a server when the future is first polled.
+    pub fn ask<'a>(&'a self, id: DestinationId, request: Request<'a>) -> Asking<'a> {
+        Asking { cx: self, id, request, wait: None }
+    }
+
+    /// Runs `task` beside the one that calls.
+    pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.tasks.spawn(Box::pin(task));
+    }
+
+    /// A number below `bound` (0 for 0): xorshift64*, for choices that nobody gains from guessing.
+    #[must_use]
+    pub fn random_below(&self, bound: usize) -> usize {
+        let mut state = self.random.get();
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        self.random.set(state);
+        let number = state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
+        usize::try_from(number).unwrap_or(0).checked_rem(bound).unwrap_or(0)
+    }
+
+    /// Seconds since 1970.
+    #[must_use]
+    pub fn unix_secs(&self) -> u64 {
+        self.unix_secs.get()
+    }
+
+    pub(crate) fn set_unix_secs(&self, secs: u64) {
+        self.unix_secs.set(secs);
+    }
+
+    /// Microseconds since the start, as of this turn.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.upstream.borrow().now_us()
+    }
+
+    /// The number of this host, by which it chooses among replicas.
+    #[must_use]
+    pub fn host_id(&self) -> u32 {
+        self.host_id
+    }
+}
+
+impl Waits {
+    fn add(&mut self) -> u32 {
+        if let Some(number) = self.free.pop() {
+            self.waits[number as usize] = Wait::Asked(None);
+            return number;
+        }
+        self.waits.push(Wait::Asked(None));
+        u32::try_from(self.waits.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn remove(&mut self, number: u32) -> Wait {
+        self.free.push(number);
+        std::mem::replace(&mut self.waits[number as usize], Wait::Free)
+    }
+}
+
+/// The answer of a server, when it has come; made by [`Context::ask`].
+#[derive(Debug)]
+#[must_use = "nothing is asked before it is polled"]
+pub struct Asking<'a> {
+    cx: &'a Context,
+    id: DestinationId,
+    request: Request<'a>,
+    wait: Option<u32>,
+}
+
+impl Future for Asking<'_> {
+    type Output = OwnedReply;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<OwnedReply> {
+        let mut waits = self.cx.waits.borrow_mut();
+        let Some(number) = self.wait else {
+            let number = waits.add();
+            let ticket = TASK_TICKET | u64::from(number);
+            let asked = self.cx.upstream.borrow_mut().ask(self.id, &self.request, ticket);
+            if let Err(failure) = asked {
+                waits.remove(number);
+                return Poll::Ready(failure.into());
+            }
+            waits.waits[number as usize] = Wait::Asked(Some(task.waker().clone()));
+            drop(waits);
+            self.wait = Some(number);
+            return Poll::Pending;
+        };
+        match &mut waits.waits[number as usize] {
+            Wait::Answered(_) => {
+                let answered = waits.remove(number);
+                drop(waits);
+                self.wait = None;
+                match answered {
+                    Wait::Answered(reply) => Poll::Ready(reply),
+                    Wait::Abandoned | Wait::Asked(_) | Wait::Free => Poll::Pending,
+                }
+            }
+            wait => {
+                *wait = Wait::Asked(Some(task.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.wait else { return };
+        let mut waits = self.cx.waits.borrow_mut();
+        match waits.waits[number as usize] {
+            Wait::Answered(_) => drop(waits.remove(number)),
+            Wait::Abandoned | Wait::Asked(_) | Wait::Free => {
+                waits.waits[number as usize] = Wait::Abandoned;
+            }
+        }
+    }
+}
+
+/// Gives tasks what is theirs, and the rest to `other`.
+pub(crate) struct Split<'a> {
+    pub(crate) cx: &'a Rc<Context>,
+    pub(crate) other: &'a mut dyn Sink,
+}
+
+impl Sink for Split<'_> {
+    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        if ticket & TASK_TICKET == 0 {
+            self.other.answer(ticket, reply);
+            return;
+        }
+        let mut waits = self.cx.waits.borrow_mut();
+        // A task's ticket is a place in `waits`.
+        let number = u32::try_from(ticket & !TASK_TICKET).unwrap_or(u32::MAX);
+        let Some(wait) = waits.waits.get_mut(number as usize) else { return };
+        match std::mem::replace(wait, Wait::Free) {
+            Wait::Asked(waker) => {
+                *wait = Wait::Answered(reply.to_owned());
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            Wait::Abandoned => waits.free.push(number),
+            // Every ticket is answered once.
+            Wait::Free | Wait::Answered(_) => debug_assert!(false, "answered twice"),
+        }
+    }
+}

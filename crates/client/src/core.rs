@@ -1,0 +1,181 @@
+//! The tree of routes, the servers under it, and the tasks between: all that one worker needs to answer requests.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Instant, SystemTime};
+
+use crate::context::{Context, Split, TASK_TICKET};
+use crate::join;
+use crate::pipeline::{Sink, Ticket};
+use crate::reply::{Outcome, OwnedReply};
+use crate::request::Request;
+use crate::route::{Answer, Pick, RouteRef};
+use crate::upstream::{DestinationId, Upstream};
+
+/// A tree, and the servers that it holds on to.
+#[derive(Debug)]
+pub struct Tree {
+    /// Where requests begin.
+    pub root: RouteRef,
+    /// Servers to be released when the tree goes, each as often as it was asked for.
+    pub destinations: Vec<DestinationId>,
+}
+
+/// What became of a request at once.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Submitted {
+    /// This is the reply.
+    Done(OwnedReply),
+    /// The sink will hear.
+    Pending,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Core {
+    cx: Rc<Context>,
+    tree: Rc<Tree>,
+    /// Trees that were replaced, and may still have tasks.
+    retired: Vec<Rc<Tree>>,
+    /// A second descriptor of the poller, which needs no borrowing.
+    poller: OwnedFd,
+}
+
+impl Core {
+    /// Serves by `build`, which makes the tree with the servers of `upstream`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor.
+    pub fn new(
+        mut upstream: Upstream,
+        host_id: u32,
+        seed: u64,
+        build: impl FnOnce(&mut Upstream) -> Tree,
+    ) -> io::Result<Self> {
+        let poller = upstream.poller().try_clone_to_owned()?;
+        let tree = Rc::new(build(&mut upstream));
+        let cx = Rc::new(Context::new(upstream, host_id, seed));
+        Ok(Self { cx, tree, retired: Vec::new(), poller })
+    }
+
+    /// Takes a new tree; requests that run in the old one end there.
+    pub fn replace(&mut self, build: impl FnOnce(&mut Upstream) -> Tree) {
+        let tree = Rc::new(build(&mut self.cx.upstream.borrow_mut()));
+        self.retired.push(std::mem::replace(&mut self.tree, tree));
+    }
+
+    /// Readable when [`Self::on_events`] is to be called.
+    #[must_use]
+    pub fn poller(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+
+    /// The time is `now`: once a turn.
+    pub fn turn(&mut self, now: Instant) {
+        self.cx.upstream.borrow_mut().turn(now);
+    }
+
+    /// Answers a request, now or later; `ticket` has its highest bit clear.
+    #[inline]
+    pub fn submit(&mut self, request: &Request<'_>, ticket: Ticket) -> Submitted {
+        debug_assert_eq!(ticket & TASK_TICKET, 0);
+        let mut picked = *request;
+        match self.tree.root.pick(&self.cx, &mut picked) {
+            Pick::Ask(id) => match self.cx.upstream.borrow_mut().ask(id, &picked, ticket) {
+                Ok(()) => Submitted::Pending,
+                Err(failure) => Submitted::Done(failure.into()),
+            },
+            Pick::Answer(outcome) => Submitted::Done(OwnedReply::of(outcome)),
+            Pick::Run => {
+                self.run(request, ticket);
+                Submitted::Pending
+            }
+        }
+    }
+
+    fn run(&self, request: &Request<'_>, ticket: Ticket) {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        self.cx.set_unix_secs(unix.map_or(0, |since| since.as_secs()));
+        let (cx, tree, request) = (Rc::clone(&self.cx), Rc::clone(&self.tree), request.to_owned());
+        self.cx.spawn(async move {
+            let mut reply = tree.root.route(&cx, request.get()).await;
+            // Whatever a route made of the key on the way, the client asked for this one.
+            if matches!(reply.outcome, Outcome::Found | Outcome::Lease | Outcome::MetaInfo) {
+                reply.key.clear();
+                reply.key.extend_from_slice(request.get().key);
+            }
+            cx.finished.borrow_mut().push((ticket, reply));
+        });
+    }
+
+    /// Asks every server of the tree, and answers with the worst reply.
+    pub fn submit_to_all(&mut self, request: &Request<'_>, ticket: Ticket) {
+        let mut ids = self.tree.destinations.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        let (cx, request) = (Rc::clone(&self.cx), request.to_owned());
+        self.cx.spawn(async move {
+            let asked = ids.iter().map(|id| -> Answer<'_> { Box::pin(cx.ask(*id, request.get())) });
+            let replies = join::all(asked.collect()).await;
+            let worst = replies.into_iter().max_by_key(|reply| reply.outcome.severity());
+            let reply = worst.unwrap_or_else(|| OwnedReply::of(Outcome::Ok));
+            cx.finished.borrow_mut().push((ticket, reply));
+        });
+    }
+
+    /// Takes what servers have sent; what belongs to [`Self::submit`]ted requests goes to `sink`.
+    pub fn on_events(&mut self, sink: &mut dyn Sink) {
+        let mut split = Split { cx: &self.cx, other: sink };
+        self.cx.upstream.borrow_mut().on_events(&mut split);
+    }
+
+    /// Runs tasks, keeps the time, and sends what was asked; once a turn, when everything has been submitted.
+    pub fn settle(&mut self, sink: &mut dyn Sink) {
+        loop {
+            self.cx.tasks.run();
+            for (ticket, reply) in self.cx.finished.borrow_mut().drain(..) {
+                sink.answer(ticket, &reply.get());
+            }
+            self.release_retired(sink);
+            let mut split = Split { cx: &self.cx, other: sink };
+            self.cx.upstream.borrow_mut().flush(&mut split);
+            // A failure may have woken a task.
+            if !self.cx.tasks.is_ready() {
+                return;
+            }
+        }
+    }
+
+    /// Lets go of the servers of trees that nobody uses any more.
+    fn release_retired(&mut self, sink: &mut dyn Sink) {
+        let (cx, retired) = (&self.cx, &mut self.retired);
+        retired.retain_mut(|tree| {
+            let Some(tree) = Rc::get_mut(tree) else { return true };
+            let mut split = Split { cx, other: sink };
+            for id in tree.destinations.drain(..) {
+                cx.upstream.borrow_mut().release(id, &mut split);
+            }
+            false
+        });
+    }
+
+    /// When [`Self::settle`] is to be called at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.cx.upstream.borrow().deadline()
+    }
+
+    /// What routes use.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.cx
+    }
+
+    /// The tree that new requests take.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+}

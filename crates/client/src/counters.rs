@@ -1,0 +1,96 @@
+//! Counters of servers: written by one worker each, read by whoever wants to know.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One worker's counters of one server. Relaxed: a reader sees each number as it was a moment ago.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections made.
+    pub connects: AtomicU64,
+    /// 1 while there is a connection.
+    pub connected: AtomicU64,
+    /// Requests asked.
+    pub asked: AtomicU64,
+    /// Requests without an answer.
+    pub pending: AtomicU64,
+    /// Answers, failures aside.
+    pub answered: AtomicU64,
+    /// Answers that found an item.
+    pub found: AtomicU64,
+    /// Answers that found none.
+    pub not_found: AtomicU64,
+    /// Requests that timed out.
+    pub timeouts: AtomicU64,
+    /// Requests that failed otherwise.
+    pub failed: AtomicU64,
+    /// Requests refused because the server was knocked out.
+    pub tko: AtomicU64,
+    /// Connections closed because of a reply that was none.
+    pub broken: AtomicU64,
+    /// Writes, so that `asked / writes` is the size of a batch.
+    pub writes: AtomicU64,
+    /// Mean time of an answer in nanoseconds, the last ones counting most.
+    pub latency_ns: AtomicU64,
+}
+
+/// Adds to a counter that only the calling thread writes.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+}
+
+/// The sum of several workers' counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// See [`Counters`]; so are the others.
+    pub connects: u64,
+    /// Workers that have a connection.
+    pub connected: u64,
+    /// See [`Counters`].
+    pub asked: u64,
+    /// See [`Counters`].
+    pub pending: u64,
+    /// See [`Counters`].
+    pub answered: u64,
+    /// See [`Counters`].
+    pub found: u64,
+    /// See [`Counters`].
+    pub not_found: u64,
+    /// See [`Counters`].
+    pub timeouts: u64,
+    /// See [`Counters`].
+    pub failed: u64,
+    /// See [`Counters`].
+    pub tko: u64,
+    /// See [`Counters`].
+    pub broken: u64,
+    /// See [`Counters`].
+    pub writes: u64,
+    /// Mean of the workers that have asked, in microseconds.
+    pub latency_us: f64,
+}
+
+impl Totals {
+    /// Adds one worker's.
+    pub(crate) fn add(&mut self, counters: &Counters) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        self.connects += read(&counters.connects);
+        self.connected += read(&counters.connected);
+        self.asked += read(&counters.asked);
+        self.pending += read(&counters.pending);
+        self.found += read(&counters.found);
+        self.not_found += read(&counters.not_found);
+        self.timeouts += read(&counters.timeouts);
+        self.failed += read(&counters.failed);
+        self.tko += read(&counters.tko);
+        self.broken += read(&counters.broken);
+        self.writes += read(&counters.writes);
+        let answered = read(&counters.answered);
+        self.answered += answered;
+        if answered > 0 {
+            let share = answered as f64 / self.answered as f64;
+            let latency_us = read(&counters.latency_ns) as f64 / 1000.0;
+            self.latency_us += (latency_us - self.latency_us) * share;
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! One server as one worker uses it: at most one connection, made when it is needed.
+//!
+//! ```text
+//!     Closed --ask--> Connecting --writable--> Up --timeout, lie, end--> Closed
+//! ```
+//!
+//! A connection that ends takes everything with it that was asked on it: it fails, and is not asked again. Whoever wants to
+//! try once more is a route, and sees the failure.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send, sockopt};
+
+use crate::address::Address;
+use crate::counters::{Counters, add};
+use crate::health::Health;
+use crate::pipeline::{Pipeline, Sink, Ticket};
+use crate::reply::{Failure, Reply};
+use crate::request::{Op, Request};
+
+/// How a server is used.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Settings {
+    /// An answer that takes longer is a timeout.
+    pub timeout: Duration,
+    /// A connection that takes longer is a failure.
+    pub connect_timeout: Duration,
+    /// Timeouts in a row that knock it out; 0: never.
+    pub timeouts_until_tko: u32,
+    /// First time to wait before a server that was knocked out is asked whether it is back.
+    pub probe_initial: Duration,
+    /// The longest such time; each is half as long again as the one before.
+    pub probe_max: Duration,
+    /// Requests without an answer, at the most; more are [`Failure::Busy`].
+    pub pending_max: usize,
+    /// Bytes that were not taken by the socket, at the most; more are [`Failure::Busy`].
+    pub unsent_bytes_max: usize,
+    /// The longest value that is taken from it, in bytes.
+    pub value_bytes_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(1),
+            timeouts_until_tko: 3,
+            probe_initial: Duration::from_millis(500),
+            probe_max: Duration::from_secs(10),
+            pending_max: 100_000,
+            unsent_bytes_max: 64 << 20,
+            value_bytes_max: 128 << 20,
+        }
+    }
+}
+
+/// The ticket of a destination's own question whether the server is back.
+pub(crate) const PROBE: Ticket = Ticket::MAX;
+
+enum Link {
+    Closed,
+    Connecting(OwnedFd),
+    Up(OwnedFd),
+}
+
+pub(crate) struct Destination {
+    pub(crate) address: Address,
+    pub(crate) settings: Settings,
+    pub(crate) health: Arc<Health>,
+    pub(crate) counters: Arc<Counters>,
+    worker: u32,
+    link: Link,
+    /// Of the connection: tells events of this one from those of the one before.
+    pub(crate) generation: u32,
+    connect_began_us: u64,
+    pipeline: Pipeline,
+    /// Received and not used: the begin of a reply.
+    input: Vec<u8>,
+    /// The poller tells of room to write.
+    pub(crate) polls_output: bool,
+    /// When to probe, and how long to wait after that.
+    probe: Option<(u64, Duration)>,
+    /// There may be something to send.
+    pub(crate) is_dirty: bool,
+    /// The time at which a timer will look at this destination.
+    pub(crate) timer_us: Option<u64>,
+    /// Configurations that use it.
+    pub(crate) users: u32,
+}
+
+/// Why the connection is closed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    Broken,
+    Connect(Failure),
+    Gone,
+    Timeout,
+}
+
+impl Destination {
+    pub(crate) fn new(
+        address: Address,
+        settings: Settings,
+        health: Arc<Health>,
+        counters: Arc<Counters>,
+        worker: u32,
+    ) -> Self {
+        Self {
+            address,
+            settings,
+            health,
+            worker,
+            counters,
+            link: Link::Closed,
+            generation: 0,
+            connect_began_us: 0,
+            pipeline: Pipeline::default(),
+            input: Vec::new(),
+            polls_output: false,
+            probe: None,
+            is_dirty: false,
+            timer_us: None,
+            users: 0,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match &self.link {
+            Link::Closed => None,
+            Link::Connecting(socket) | Link::Up(socket) => Some(socket.as_fd()),
+        }
+    }
+
+    pub(crate) fn is_connecting(&self) -> bool {
+        matches!(self.link, Link::Connecting(_))
+    }
+
+    /// Asks, or says at once why not. A connection that does not exist is begun; the caller polls it.
+    pub(crate) fn ask(
+        &mut self,
+        request: &Request<'_>,
+        ticket: Ticket,
+        now_us: u64,
+    ) -> Result<(), Failure> {
+        if self.health.is_tko() {
+            add(&self.counters.tko, 1);
+            self.plan_probe(now_us);
+            return Err(Failure::Tko);
+        }
+        let is_full = self.pipeline.len() >= self.settings.pending_max
+            || self.pipeline.unsent() >= self.settings.unsent_bytes_max;
+        if is_full {
+            add(&self.counters.failed, 1);
+            return Err(Failure::Busy);
+        }
+        self.connect(now_us)?;
+        add(&self.counters.asked, 1);
+        self.pipeline.ask(request, ticket, now_us);
+        self.counters.pending.store(self.pipeline.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn connect(&mut self, now_us: u64) -> Result<(), Failure> {
+        if matches!(self.link, Link::Closed) {
+            let Ok(socket) = self.address.connect() else {
+                add(&self.counters.failed, 1);
+                self.health.unreachable();
+                self.plan_probe(now_us);
+                return Err(Failure::ConnectError);
+            };
+            self.link = Link::Connecting(socket);
+            self.generation = self.generation.wrapping_add(1);
+            self.connect_began_us = now_us;
+            self.polls_output = true;
+        }
+        Ok(())
+    }
+
+    /// The socket is writable or readable, or has failed.
+    pub(crate) fn on_event(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
+        if self.is_connecting() {
+            self.on_connected(now_us, sink);
+        }
+        if matches!(self.link, Link::Up(_)) {
+            self.read(buffer, now_us, sink);
+        }
+    }
+
+    fn on_connected(&mut self, now_us: u64, sink: &mut dyn Sink) {
+        let Link::Connecting(socket) = std::mem::replace(&mut self.link, Link::Closed) else {
+            return;
+        };
+        match sockopt::socket_error(&socket) {
+            Ok(Ok(())) => {
+                self.link = Link::Up(socket);
+                self.counters.connected.store(1, Ordering::Relaxed);
+                add(&self.counters.connects, 1);
+            }
+            Ok(Err(_)) | Err(_) => {
+                drop(socket);
+                self.close(End::Connect(Failure::ConnectError), now_us, sink);
+            }
+        }
+    }
+
+    /// Reads what there is, once: what is left tells itself again.
+    fn read(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
+        let Link::Up(socket) = &self.link else { return };
+        let read = loop {
+            match rustix::io::read(socket, &mut *buffer) {
+                Err(Errno::INTR) => {}
+                other => break other,
+            }
+        };
+        match read {
+            Ok(0) => self.close(End::Gone, now_us, sink),
+            Ok(len) => {
+                let received = buffer.get(..len).unwrap_or_default();
+                self.receive(received, now_us, sink);
+            }
+            Err(Errno::AGAIN) => {}
+            Err(_) => self.close(End::Gone, now_us, sink),
+        }
+    }
+
+    fn receive(&mut self, received: &[u8], now_us: u64, sink: &mut dyn Sink) {
+        let mut tally =
+            Tally { sink, health: &self.health, counters: &self.counters, probe_answered: false };
+        let limit = self.settings.value_bytes_max;
+        let oldest_us = self.pipeline.oldest_us();
+        let result = if self.input.is_empty() {
+            self.pipeline.receive(received, limit, &mut tally).map(|(used, total)| {
+                let rest = received.get(used..).unwrap_or_default();
+                if !rest.is_empty() {
+                    // A length that is announced is not yet a length that comes.
+                    self.input.reserve(total.min(RESERVED_MAX).max(rest.len()));
+                    self.input.extend_from_slice(rest);
+                }
+            })
+        } else {
+            self.input.extend_from_slice(received);
+            self.pipeline.receive(&self.input, limit, &mut tally).map(|(used, _)| {
+                if used == self.input.len() {
+                    self.input = Vec::new();
+                } else if used > 0 {
+                    self.input.drain(..used);
+                }
+            })
+        };
+        if tally.probe_answered {
+            self.probe = None;
+        }
+        if let Some(asked_us) = oldest_us {
+            let sample_ns = now_us.saturating_sub(asked_us).saturating_mul(1000);
+            let mean_ns = self.counters.latency_ns.load(Ordering::Relaxed);
+            let mean_ns = mean_ns - mean_ns / LATENCY_SPAN + sample_ns / LATENCY_SPAN;
+            self.counters.latency_ns.store(mean_ns, Ordering::Relaxed);
+        }
+        self.counters.pending.store(self.pipeline.len() as u64, Ordering::Relaxed);
+        if result.is_err() {
+            self.close(End::Broken, now_us, sink);
+        }
+    }
+
+    /// Sends what there is. True when the socket took less.
+    pub(crate) fn flush(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
+        self.is_dirty = false;
+        let Link::Up(socket) = &self.link else { return false };
+        loop {
+            let bytes = self.pipeline.outgoing();
+            if bytes.is_empty() {
+                return false;
+            }
+            let len = bytes.len();
+            match send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(taken) => {
+                    add(&self.counters.writes, 1);
+                    self.pipeline.has_sent(taken);
+                    if taken < len {
+                        return true;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => {
+                    self.close(End::Gone, now_us, sink);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// When something is due without anything happening, in microseconds.
+    pub(crate) fn due_us(&self) -> Option<u64> {
+        let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit));
+        let link = match self.link {
+            Link::Connecting(_) => {
+                Some(timeout(self.connect_began_us, self.settings.connect_timeout))
+            }
+            Link::Closed | Link::Up(_) => {
+                self.pipeline.oldest_us().map(|at_us| timeout(at_us, self.settings.timeout))
+            }
+        };
+        link.into_iter().chain(self.probe.map(|(at_us, _)| at_us)).min()
+    }
+
+    /// Something is due.
+    pub(crate) fn on_due(&mut self, now_us: u64, sink: &mut dyn Sink) {
+        let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit)) <= now_us;
+        if self.is_connecting() {
+            if timeout(self.connect_began_us, self.settings.connect_timeout) {
+                self.close(End::Connect(Failure::ConnectTimeout), now_us, sink);
+            }
+        } else if self.pipeline.oldest_us().is_some_and(|at| timeout(at, self.settings.timeout)) {
+            self.close(End::Timeout, now_us, sink);
+        }
+        if let Some((at_us, wait)) = self.probe
+            && at_us <= now_us
+        {
+            self.send_probe(wait, now_us);
+        }
+    }
+
+    /// A server that was knocked out is asked some time later, by one worker.
+    fn plan_probe(&mut self, now_us: u64) {
+        if self.probe.is_none() && self.health.take_probing(self.worker) {
+            self.probe =
+                Some((now_us + micros(self.settings.probe_initial), self.settings.probe_initial));
+        }
+    }
+
+    fn send_probe(&mut self, waited: Duration, now_us: u64) {
+        if !self.health.is_tko() {
+            self.probe = None;
+            return;
+        }
+        let wait = (waited * 3 / 2).min(self.settings.probe_max);
+        // Up to a tenth later, so that the probes of many programs do not meet.
+        let jitter = micros(wait) / 10 * (now_us % 16) / 16;
+        self.probe = Some((now_us + micros(wait) + jitter, wait));
+        if self.pipeline.is_empty() && self.connect(now_us).is_ok() {
+            self.pipeline.ask(&Request::new(Op::Version, b""), PROBE, now_us);
+            self.is_dirty = true;
+        }
+    }
+
+    /// Ends the connection and fails what was asked on it.
+    fn close(&mut self, end: End, now_us: u64, sink: &mut dyn Sink) {
+        self.link = Link::Closed;
+        self.counters.connected.store(0, Ordering::Relaxed);
+        self.counters.pending.store(0, Ordering::Relaxed);
+        self.input = Vec::new();
+        self.polls_output = false;
+        let late_us = now_us.saturating_sub(micros(self.settings.timeout));
+        let gone: &[u8] = b"Connection closed by the server";
+        let (late, other, words) = match end {
+            End::Broken => {
+                (Failure::RemoteError, Failure::RemoteError, &b"Bad reply from the server"[..])
+            }
+            End::Connect(failure) => (failure, failure, &b""[..]),
+            End::Gone => (Failure::RemoteError, Failure::RemoteError, gone),
+            End::Timeout => (Failure::Timeout, Failure::Timeout, &b""[..]),
+        };
+        let pending = self.pipeline.len();
+        let mut tally = Failing { sink };
+        let late_count = self.pipeline.fail(late_us, late, other, words, &mut tally);
+        match end {
+            End::Broken => add(&self.counters.broken, 1),
+            End::Connect(_) => self.health.unreachable(),
+            End::Gone => {}
+            End::Timeout => {
+                add(&self.counters.timeouts, u64::from(late_count));
+                self.health.timed_out(late_count, self.settings.timeouts_until_tko);
+            }
+        }
+        if end != End::Timeout {
+            add(&self.counters.failed, pending as u64);
+        }
+        if self.health.is_tko() {
+            self.plan_probe(now_us);
+        }
+    }
+
+    /// Nobody uses it any more.
+    pub(crate) fn end(&mut self, now_us: u64, sink: &mut dyn Sink) {
+        self.close(End::Gone, now_us, sink);
+        self.health.leave_probing(self.worker);
+        self.probe = None;
+    }
+}
+
+/// Bytes reserved for a reply that has only begun, at the most.
+const RESERVED_MAX: usize = 1 << 20;
+
+/// Answers over which the mean latency goes, roughly.
+const LATENCY_SPAN: u64 = 64;
+
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Counts answers on their way.
+struct Tally<'a> {
+    sink: &'a mut dyn Sink,
+    health: &'a Health,
+    counters: &'a Counters,
+    probe_answered: bool,
+}
+
+impl Sink for Tally<'_> {
+    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        self.health.answered();
+        if ticket == PROBE {
+            self.probe_answered = true;
+            return;
+        }
+        if reply.outcome.failure().is_some() {
+            add(&self.counters.failed, 1);
+        } else {
+            add(&self.counters.answered, 1);
+            add(&self.counters.found, u64::from(reply.outcome.is_hit()));
+            add(&self.counters.not_found, u64::from(reply.outcome.is_miss()));
+        }
+        self.sink.answer(ticket, reply);
+    }
+}
+
+/// Keeps failed probes to itself.
+struct Failing<'a> {
+    sink: &'a mut dyn Sink,
+}
+
+impl Sink for Failing<'_> {
+    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        if ticket != PROBE {
+            self.sink.answer(ticket, reply);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What is known of a server's health, by all workers together: total knockout (TKO), after mcrouter.
+//!
+//! Several timeouts in a row, or one failed connection, knock a server out: requests for it fail at once. One of the workers
+//! then asks `version` from time to time, and the first answer ends the knockout.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// How a server stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum State {
+    /// Never answered, never failed.
+    New,
+    /// It answers.
+    Up,
+    /// Knocked out by timeouts.
+    SoftTko,
+    /// Knocked out by a failed connection.
+    HardTko,
+}
+
+/// Shared by all workers that use the server. Everything here is Relaxed: a worker that sees a change late sends a few more
+/// requests, or sends them a little later.
+#[derive(Debug, Default)]
+pub struct Health {
+    state: AtomicU8,
+    /// Timeouts since the last answer.
+    timeouts: AtomicU32,
+    /// The worker that probes, plus one; 0: none does.
+    prober: AtomicU32,
+    /// Knockouts so far.
+    tko_count: AtomicU64,
+}
+
+impl Health {
+    /// How the server stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Relaxed) {
+            0 => State::New,
+            1 => State::Up,
+            2 => State::SoftTko,
+            _ => State::HardTko,
+        }
+    }
+
+    /// Whether it is not to be asked.
+    #[inline]
+    #[must_use]
+    pub fn is_tko(&self) -> bool {
+        self.state.load(Ordering::Relaxed) >= State::SoftTko as u8
+    }
+
+    /// How often it was knocked out.
+    #[must_use]
+    pub fn tko_count(&self) -> u64 {
+        self.tko_count.load(Ordering::Relaxed)
+    }
+
+    /// It answered.
+    #[inline]
+    pub fn answered(&self) {
+        // Read first: the line stays shared among the workers while all is well.
+        if self.state.load(Ordering::Relaxed) != State::Up as u8 {
+            self.state.store(State::Up as u8, Ordering::Relaxed);
+            self.prober.store(0, Ordering::Relaxed);
+        }
+        if self.timeouts.load(Ordering::Relaxed) != 0 {
+            self.timeouts.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// So many requests timed out; with `limit` in a row it is knocked out (0: never).
+    pub fn timed_out(&self, count: u32, limit: u32) {
+        let before = self.timeouts.fetch_add(count, Ordering::Relaxed);
+        if limit > 0 && before.saturating_add(count) >= limit && !self.is_tko() {
+            self.knock_out(State::SoftTko);
+        }
+    }
+
+    /// It could not be connected to.
+    pub fn unreachable(&self) {
+        if !self.is_tko() {
+            self.knock_out(State::HardTko);
+        }
+    }
+
+    fn knock_out(&self, state: State) {
+        self.state.store(state as u8, Ordering::Relaxed);
+        self.tko_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes `worker` the one that probes, if nobody does. True when it is.
+    pub fn take_probing(&self, worker: u32) -> bool {
+        let mine = worker + 1;
+        match self.prober.compare_exchange(0, mine, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(owner) => owner == mine,
+        }
+    }
+
+    /// `worker` stops probing; another may.
+    pub fn leave_probing(&self, worker: u32) {
+        let mine = worker + 1;
+        // Not ours is as good as left.
+        let _ = self.prober.compare_exchange(mine, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_in_a_row_knock_out_and_an_answer_forgives() {
+        let health = Health::default();
+        health.timed_out(2, 3);
+        health.answered();
+        health.timed_out(2, 3);
+        assert!(!health.is_tko());
+        health.timed_out(1, 3);
+        assert_eq!((health.state(), health.tko_count()), (State::SoftTko, 1));
+        health.unreachable();
+        assert_eq!((health.state(), health.tko_count()), (State::SoftTko, 1));
+        health.answered();
+        assert_eq!(health.state(), State::Up);
+        health.unreachable();
+        assert_eq!((health.state(), health.tko_count()), (State::HardTko, 2));
+    }
+
+    #[test]
+    fn one_worker_probes() {
+        let health = Health::default();
+        assert!(health.take_probing(1) && !health.take_probing(0) && health.take_probing(1));
+        health.leave_probing(0);
+        assert!(!health.take_probing(0));
+        health.leave_probing(1);
+        assert!(health.take_probing(0));
+    }
+
+    #[test]
+    fn without_a_limit_timeouts_never_knock_out() {
+        let health = Health::default();
+        health.timed_out(1000, 0);
+        assert!(!health.is_tko());
+    }
+}

@@ -1,0 +1,43 @@
+//! Connections to servers, and the tree of routes that chooses among them.
+//!
+//! ```text
+//!     request -> Core::submit -> Route::pick, or a task that runs Route::route -> Upstream::ask -> Destination -> socket
+//!     ticket, reply -> Sink   <- the oldest question that has no answer (Pipeline)             <- Destination <- socket
+//! ```
+//!
+//! One [`Core`] serves one thread; all it shares with others is the health of servers and counters ([`Registry`]). It has no
+//! loop of its own: whoever owns it polls [`Core::poller`], and calls [`Core::on_events`] and, once a turn,
+//! [`Core::settle`]. What was asked in a turn goes to each server in one write.
+//!
+//! [`Plan`] makes trees from a configuration; [`route`] has the routes.
+#![forbid(unsafe_code)]
+
+mod address;
+mod context;
+mod core;
+mod counters;
+mod destination;
+mod health;
+mod join;
+mod pipeline;
+mod plan;
+mod registry;
+mod reply;
+mod request;
+pub mod route;
+mod task;
+mod upstream;
+mod wire;
+
+pub use address::Address;
+pub use context::{Asking, Context};
+pub use core::{Core, Submitted, Tree};
+pub use counters::{Counters, Totals};
+pub use destination::Settings;
+pub use health::{Health, State};
+pub use pipeline::{Sink, Ticket};
+pub use plan::Plan;
+pub use registry::{Registry, Report};
+pub use reply::{Failure, Outcome, OwnedReply, Reply};
+pub use request::{Class, HASH_STOP, Op, OwnedRequest, Request};
+pub use upstream::{DestinationId, Upstream};

@@ -1,0 +1,368 @@
+//! What one connection has been asked and has not answered, in order; no socket, no clock.
+//!
+//! ```text
+//!     ask -> out (bytes to send) + asked (who wants which answer, oldest first)
+//!     bytes received -> proto::answer -> the oldest asked -> its ticket
+//! ```
+//!
+//! Gets that meet in the same turn go out as one line, `get a b c`. The server answers the hits in order and leaves the misses
+//! out, so a value for `b` says that `a` is a miss.
+//!
+//! # Laws
+//!
+//! 1. Every ticket is answered exactly once, by an answer or by a failure.
+//! 2. An answer is believed only if it fits the oldest question: its kind, and its key where it tells one. Anything else is
+//!    [`Broken`], and the connection must be closed: what follows could be anybody's.
+//! 3. Nothing is asked twice.
+
+use std::collections::VecDeque;
+
+use proto::answer::{self, Answer, Parsed, Value};
+use proto::reply::CRLF;
+
+use crate::reply::{Failure, Outcome, Reply};
+use crate::request::{Op, Request};
+use crate::wire;
+
+/// Who wants an answer; what it means is the asker's.
+pub type Ticket = u64;
+
+/// Takes answers.
+pub trait Sink {
+    /// What came of the request with this ticket.
+    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>);
+}
+
+/// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in its memory.
+const LINE_KEYS_MAX: u32 = 64;
+
+/// Bytes of answered questions' keys that are kept before they are dropped.
+const KEYS_SLACK: usize = 4096;
+
+/// The server said something that is no answer to what it was asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Broken {
+    /// Bytes that are no reply of the protocol, or a value longer than allowed.
+    Garbage,
+    /// An answer of a kind, or to a key, that was not asked.
+    Mismatch,
+    /// Something, though nothing was asked.
+    Unsolicited,
+}
+
+#[derive(Debug)]
+struct Asked {
+    ticket: Ticket,
+    at_us: u64,
+    op: Op,
+    key_len: u8,
+    /// Its line ends with it: of gets on one line, only the last.
+    ends_line: bool,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(crate) struct Pipeline {
+    /// Bytes to send; those before `sent` have left.
+    out: Vec<u8>,
+    sent: usize,
+    /// Keys on the get line at the end of `out`, which has no line end yet; 0: there is no such line.
+    open_keys: u32,
+    open_op: Option<Op>,
+    asked: VecDeque<Asked>,
+    /// Keys of `asked`, one behind the other from `keys_start`.
+    keys: Vec<u8>,
+    keys_start: usize,
+    /// The last value of a line has come, its END has not.
+    awaits_end: bool,
+}
+
+impl Pipeline {
+    /// Questions that have no answer yet.
+    pub(crate) fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Nothing more is to come.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asked.is_empty() && !self.awaits_end
+    }
+
+    /// When the oldest question was asked, in microseconds.
+    pub(crate) fn oldest_us(&self) -> Option<u64> {
+        self.asked.front().map(|asked| asked.at_us)
+    }
+
+    /// Bytes that have not been taken by the socket.
+    pub(crate) fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Asks; the answer goes to `ticket`.
+    pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, now_us: u64) {
+        let is_get = matches!(request.op, Op::Get | Op::Gets);
+        let joins = is_get && self.open_op == Some(request.op) && self.open_keys < LINE_KEYS_MAX;
+        if joins {
+            self.open_keys += 1;
+            wire::word_and_key(&mut self.out, b" ", request.key);
+            if let Some(last) = self.asked.back_mut() {
+                last.ends_line = false;
+            }
+        } else {
+            self.end_line();
+            if is_get {
+                let word: &[u8] = if request.op == Op::Get { b"get " } else { b"gets " };
+                wire::word_and_key(&mut self.out, word, request.key);
+                (self.open_op, self.open_keys) = (Some(request.op), 1);
+            } else {
+                wire::write(&mut self.out, request);
+            }
+        }
+        self.keys.extend_from_slice(request.key);
+        self.asked.push_back(Asked {
+            ticket,
+            at_us: now_us,
+            op: request.op,
+            // Keys are 250 bytes at the most.
+            key_len: u8::try_from(request.key.len()).unwrap_or(u8::MAX),
+            ends_line: true,
+        });
+    }
+
+    fn end_line(&mut self) {
+        if self.open_op.take().is_some() {
+            self.open_keys = 0;
+            self.out.extend_from_slice(CRLF);
+        }
+    }
+
+    /// What is to be sent now.
+    pub(crate) fn outgoing(&mut self) -> &[u8] {
+        self.end_line();
+        self.out.get(self.sent..).unwrap_or_default()
+    }
+
+    /// So many bytes have left.
+    pub(crate) fn has_sent(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent >= self.out.len() {
+            self.sent = 0;
+            // A large value does not stay.
+            if self.out.capacity() > OUT_KEPT { self.out = Vec::new() } else { self.out.clear() }
+        }
+    }
+
+    /// Reads answers from `input` and gives them to `sink`. Returns how many bytes were used, and how many more a reply that
+    /// has begun needs in all (0: not known).
+    pub(crate) fn receive(
+        &mut self,
+        input: &[u8],
+        value_bytes_max: u32,
+        sink: &mut dyn Sink,
+    ) -> Result<(usize, usize), Broken> {
+        let mut used = 0;
+        loop {
+            let rest = input.get(used..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok((used, 0));
+            }
+            match answer::parse(rest, value_bytes_max) {
+                Parsed::Bad => return Err(Broken::Garbage),
+                Parsed::Incomplete { total } => return Ok((used, total)),
+                Parsed::Answer { answer, consumed } => {
+                    self.take(&answer, sink)?;
+                    used += consumed;
+                }
+            }
+        }
+    }
+
+    /// Every question fails: those asked before `late_us` with `late`, the others with `other`.
+    pub(crate) fn fail(
+        &mut self,
+        late_us: u64,
+        late: Failure,
+        other: Failure,
+        words: &[u8],
+        sink: &mut dyn Sink,
+    ) -> u32 {
+        let mut count_late = 0;
+        for asked in self.asked.drain(..) {
+            let is_late = asked.at_us <= late_us;
+            count_late += u32::from(is_late);
+            sink.answer(asked.ticket, &Reply::failed(if is_late { late } else { other }, words));
+        }
+        *self = Self::default();
+        count_late
+    }
+
+    fn take(&mut self, answer: &Answer<'_>, sink: &mut dyn Sink) -> Result<(), Broken> {
+        if self.awaits_end {
+            // Values went out already; what is wrong behind them is nobody's answer.
+            self.awaits_end = false;
+            let is_end = matches!(answer, Answer::End | Answer::ServerError(_));
+            return if is_end { Ok(()) } else { Err(Broken::Mismatch) };
+        }
+        let Some(oldest) = self.asked.front() else { return Err(Broken::Unsolicited) };
+        let op = oldest.op;
+        let is_get = matches!(op, Op::Get | Op::Gets | Op::Gat | Op::Gats);
+        match answer {
+            Answer::Value(value) if is_get || op == Op::LeaseGet => self.take_value(value, sink),
+            Answer::End if is_get || op == Op::LeaseGet => {
+                self.answer_line(&Reply::of(Outcome::NotFound), sink);
+                Ok(())
+            }
+            Answer::Error(words) | Answer::ClientError(words) => {
+                let is_cut =
+                    op.has_value() || op.is_meta() && !matches!(answer, Answer::ClientError(_));
+                self.answer_line(&Reply::failed(Failure::ClientError, words), sink);
+                // Perhaps the data block behind the refused line is now read as commands.
+                if is_cut { Err(Broken::Mismatch) } else { Ok(()) }
+            }
+            Answer::ServerError(words) => {
+                self.answer_line(&Reply::failed(failure_of(words), words), sink);
+                Ok(())
+            }
+            _ => self.take_other(op, answer, sink),
+        }
+    }
+
+    /// The answers of one line.
+    fn take_other(
+        &mut self,
+        op: Op,
+        answer: &Answer<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Broken> {
+        let plain = |outcome| Reply::of(outcome);
+        let reply = match (answer, op) {
+            (Answer::Stored, op) if op.has_value() && !op.is_meta() => plain(Outcome::Stored),
+            (Answer::NotStored, op) if op.has_value() && !op.is_meta() => plain(Outcome::NotStored),
+            (Answer::Exists, Op::Cas) => plain(Outcome::Exists),
+            (Answer::StaleStored, Op::LeaseSet) => plain(Outcome::StaleStored),
+            (
+                Answer::NotFound,
+                Op::Cas
+                | Op::Delete
+                | Op::Incr
+                | Op::Decr
+                | Op::Touch
+                | Op::MetaInfo
+                | Op::LeaseSet,
+            ) => plain(Outcome::NotFound),
+            (Answer::Deleted, Op::Delete) => plain(Outcome::Deleted),
+            (Answer::Touched, Op::Touch) => plain(Outcome::Touched),
+            (Answer::Number(number), Op::Incr | Op::Decr) => {
+                Reply { number: *number, ..plain(Outcome::Number) }
+            }
+            (Answer::Ok, Op::FlushAll) => plain(Outcome::Ok),
+            (Answer::Version(text), Op::Version) => {
+                Reply { value: text, ..plain(Outcome::Version) }
+            }
+            (Answer::Meta(meta), op) if op.is_meta() => {
+                let value = meta.value.unwrap_or_default();
+                let is_me = op == Op::MetaDebug;
+                // `me` answers ME or EN, and no other command answers ME; only mg and ma have values.
+                if is_me != (meta.code == answer::MetaCode::Me) && meta.code != answer::MetaCode::En
+                    || meta.code == answer::MetaCode::Mn
+                {
+                    return Err(Broken::Mismatch);
+                }
+                Reply { value, words: meta.flags.line(), ..plain(Outcome::Meta(meta.code)) }
+            }
+            (Answer::Lease { key, token, flags, value }, Op::LeaseGet) => {
+                if *key != self.oldest_key() {
+                    return Err(Broken::Mismatch);
+                }
+                Reply { key, flags: *flags, number: *token, value, ..plain(Outcome::Lease) }
+            }
+            (Answer::MetaInfo { key, facts }, Op::MetaInfo) => {
+                if *key != self.oldest_key() {
+                    return Err(Broken::Mismatch);
+                }
+                Reply { key, words: facts, ..plain(Outcome::MetaInfo) }
+            }
+            (Answer::End, Op::MetaInfo) => plain(Outcome::NotFound),
+            _ => return Err(Broken::Mismatch),
+        };
+        let Some(asked) = self.pop() else { return Err(Broken::Unsolicited) };
+        sink.answer(asked.ticket, &reply);
+        // mcrouter's lease-get and metaget end with a line END behind what was found.
+        self.awaits_end = matches!(answer, Answer::Lease { .. } | Answer::MetaInfo { .. });
+        Ok(())
+    }
+
+    /// A value: a hit of the oldest question with this key on the oldest line, and a miss of those before it.
+    fn take_value(&mut self, found: &Value<'_>, sink: &mut dyn Sink) -> Result<(), Broken> {
+        loop {
+            let Some(oldest) = self.asked.front() else { return Err(Broken::Mismatch) };
+            let wants_cas = matches!(oldest.op, Op::Gets | Op::Gats);
+            if wants_cas != found.cas.is_some() {
+                return Err(Broken::Mismatch);
+            }
+            let is_it = self.oldest_key() == found.key;
+            if !is_it && oldest.ends_line {
+                return Err(Broken::Mismatch);
+            }
+            let Some(asked) = self.pop() else { return Err(Broken::Mismatch) };
+            if !is_it {
+                sink.answer(asked.ticket, &Reply::of(Outcome::NotFound));
+                continue;
+            }
+            let reply = Reply {
+                key: found.key,
+                flags: found.flags,
+                number: found.cas.unwrap_or(0),
+                value: found.value,
+                ..Reply::of(Outcome::Found)
+            };
+            sink.answer(asked.ticket, &reply);
+            self.awaits_end = asked.ends_line;
+            return Ok(());
+        }
+    }
+
+    /// The same answer for all that is left of the oldest line.
+    fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut dyn Sink) {
+        while let Some(asked) = self.pop() {
+            sink.answer(asked.ticket, reply);
+            if asked.ends_line {
+                return;
+            }
+        }
+    }
+
+    fn oldest_key(&self) -> &[u8] {
+        let len = self.asked.front().map_or(0, |asked| usize::from(asked.key_len));
+        self.keys.get(self.keys_start..self.keys_start + len).unwrap_or_default()
+    }
+
+    fn pop(&mut self) -> Option<Asked> {
+        let asked = self.asked.pop_front()?;
+        self.keys_start += usize::from(asked.key_len);
+        if self.keys_start == self.keys.len() {
+            self.keys.clear();
+            self.keys_start = 0;
+        } else if self.keys_start > KEYS_SLACK && self.keys_start > self.keys.len() / 2 {
+            self.keys.drain(..self.keys_start);
+            self.keys_start = 0;
+        }
+        Some(asked)
+    }
+}
+
+/// Capacity of the output buffer that is kept when all has left, in bytes.
+const OUT_KEPT: usize = 64 * 1024;
+
+/// `SERVER_ERROR` is told apart by mcrouter's numbers.
+fn failure_of(words: &[u8]) -> Failure {
+    match words {
+        [b'3', b'0', b'7', b' ', ..] => Failure::Busy,
+        [b'3', b'0', b'2', b' ', ..] => Failure::TryAgain,
+        [b'3', b'0', b'1', b' ', ..] => Failure::Shutdown,
+        _ => Failure::RemoteError,
+    }
+}
+
+#[cfg(test)]
+mod tests;

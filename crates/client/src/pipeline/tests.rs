@@ -1,0 +1,182 @@
+//! Questions, and answers honest and lying.
+
+use super::*;
+use crate::reply::OwnedReply;
+
+/// Collects answers.
+#[derive(Default)]
+struct Got(Vec<(Ticket, OwnedReply)>);
+
+impl Sink for Got {
+    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        self.0.push((ticket, reply.to_owned()));
+    }
+}
+
+impl Got {
+    fn outcomes(&self) -> Vec<(Ticket, Outcome)> {
+        self.0.iter().map(|(ticket, reply)| (*ticket, reply.outcome)).collect()
+    }
+}
+
+/// A pipeline that was asked these, with tickets 0, 1, ..., and has sent them.
+fn asked(requests: &[(Op, &[u8])]) -> Pipeline {
+    let mut pipeline = Pipeline::default();
+    for (ticket, (op, key)) in (0..).zip(requests) {
+        pipeline.ask(&Request::new(*op, key), ticket, 1);
+    }
+    let len = pipeline.outgoing().len();
+    pipeline.has_sent(len);
+    pipeline
+}
+
+/// Feeds `bytes` in one piece, then byte by byte to another: the same must come of it.
+#[track_caller]
+fn answers(requests: &[(Op, &[u8])], bytes: &[u8]) -> (Vec<(Ticket, Outcome)>, Option<Broken>) {
+    let (mut whole, mut got) = (asked(requests), Got::default());
+    let broken = whole.receive(bytes, 1 << 20, &mut got).err();
+    let (mut bits, mut got_bits) = (asked(requests), Got::default());
+    let (mut buffer, mut broken_bits) = (Vec::new(), None);
+    for byte in bytes {
+        buffer.push(*byte);
+        match bits.receive(&buffer, 1 << 20, &mut got_bits) {
+            Ok((used, _)) => drop(buffer.drain(..used)),
+            Err(broken) => {
+                broken_bits = Some(broken);
+                break;
+            }
+        }
+    }
+    assert_eq!((&got.0, broken), (&got_bits.0, broken_bits));
+    assert_eq!((whole.len(), whole.awaits_end), (bits.len(), bits.awaits_end));
+    (got.outcomes(), broken)
+}
+
+#[test]
+fn gets_of_one_turn_go_out_as_one_line() {
+    let mut pipeline = Pipeline::default();
+    for (ticket, (op, key)) in (0..).zip([
+        (Op::Get, "a"),
+        (Op::Get, "b"),
+        (Op::Delete, "c"),
+        (Op::Get, "d"),
+        (Op::Gets, "e"),
+    ]) {
+        pipeline.ask(&Request::new(op, key.as_bytes()), ticket, 1);
+    }
+    assert_eq!(pipeline.outgoing(), b"get a b\r\ndelete c\r\nget d\r\ngets e\r\n");
+    pipeline.has_sent(3);
+    assert_eq!(pipeline.unsent(), 31);
+    // What is asked from now on is on a line of its own: the one before may have left.
+    pipeline.ask(&Request::new(Op::Gets, b"f"), 9, 1);
+    assert!(pipeline.outgoing().ends_with(b"gets e\r\ngets f\r\n"));
+}
+
+#[test]
+fn values_tell_which_keys_of_a_line_are_misses() {
+    let three: [(Op, &[u8]); 4] =
+        [(Op::Get, b"a"), (Op::Get, b"b"), (Op::Get, b"c"), (Op::Delete, b"d")];
+    let (found, missed) = (Outcome::Found, Outcome::NotFound);
+    let cases: [(&[u8], [Outcome; 3]); 4] = [
+        (b"VALUE b 0 1\r\nx\r\nEND\r\nDELETED\r\n", [missed, found, missed]),
+        (b"END\r\nDELETED\r\n", [missed, missed, missed]),
+        (b"VALUE c 0 1\r\nx\r\nEND\r\nDELETED\r\n", [missed, missed, found]),
+        (
+            b"VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nEND\r\nDELETED\r\n",
+            [found; 3],
+        ),
+    ];
+    for (bytes, [a, b, c]) in cases {
+        let want = vec![(0, a), (1, b), (2, c), (3, Outcome::Deleted)];
+        assert_eq!(answers(&three, bytes), (want, None));
+    }
+}
+
+#[test]
+fn a_key_asked_twice_on_a_line_is_answered_twice() {
+    let twice: [(Op, &[u8]); 2] = [(Op::Get, b"a"), (Op::Get, b"a")];
+    let bytes = b"VALUE a 0 1\r\nx\r\nVALUE a 0 1\r\nx\r\nEND\r\n";
+    assert_eq!(answers(&twice, bytes), (vec![(0, Outcome::Found), (1, Outcome::Found)], None));
+}
+
+#[test]
+fn a_server_error_is_the_answer_of_what_is_left_of_its_line() {
+    let asked: [(Op, &[u8]); 4] =
+        [(Op::Get, b"a"), (Op::Get, b"b"), (Op::Delete, b"c"), (Op::Touch, b"d")];
+    let bytes = b"VALUE a 0 1\r\nx\r\nSERVER_ERROR oops\r\nSERVER_ERROR 307 busy\r\nTOUCHED\r\n";
+    let failed = Outcome::Failed(Failure::RemoteError);
+    let busy = Outcome::Failed(Failure::Busy);
+    let want = vec![(0, Outcome::Found), (1, failed), (2, busy), (3, Outcome::Touched)];
+    assert_eq!(answers(&asked, bytes), (want, None));
+}
+
+#[test]
+fn a_lie_is_found_before_it_is_anyones_answer() {
+    type Lie<'a> = (&'a [(Op, &'a [u8])], &'a [u8], Broken);
+    let lies: [Lie<'_>; 15] = [
+        (&[(Op::Get, b"a")], b"VALUE b 0 1\r\nx\r\nEND\r\n", Broken::Mismatch),
+        (&[(Op::Get, b"a")], b"VALUE a 0 1 7\r\nx\r\nEND\r\n", Broken::Mismatch),
+        (&[(Op::Gets, b"a")], b"VALUE a 0 1\r\nx\r\nEND\r\n", Broken::Mismatch),
+        (&[(Op::Get, b"a")], b"STORED\r\n", Broken::Mismatch),
+        (&[(Op::Get, b"a")], b"HD\r\n", Broken::Mismatch),
+        (&[(Op::Set, b"a")], b"DELETED\r\n", Broken::Mismatch),
+        (&[(Op::Set, b"a")], b"VALUE a 0 1\r\nx\r\n", Broken::Mismatch),
+        (&[(Op::Delete, b"a")], b"5\r\n", Broken::Mismatch),
+        (&[(Op::MetaGet, b"a")], b"END\r\n", Broken::Mismatch),
+        (&[(Op::MetaGet, b"a")], b"MN\r\n", Broken::Mismatch),
+        (&[(Op::MetaGet, b"a")], b"ME a exp=1\r\n", Broken::Mismatch),
+        (&[(Op::LeaseGet, b"a")], b"LVALUE b 5 0 0\r\n\r\n", Broken::Mismatch),
+        (&[(Op::Get, b"a")], b"VALUE a 0 4294967293\r\n", Broken::Garbage),
+        (&[(Op::Get, b"a")], b"hello\r\n", Broken::Garbage),
+        (&[], b"END\r\n", Broken::Unsolicited),
+    ];
+    for (requests, bytes, broken) in lies {
+        assert_eq!(answers(requests, bytes), (vec![], Some(broken)), "{}", bytes.escape_ascii());
+    }
+}
+
+#[test]
+fn an_extra_line_breaks_what_comes_next() {
+    let asked: [(Op, &[u8]); 1] = [(Op::Get, b"a")];
+    let bytes = b"VALUE a 0 1\r\nx\r\nVALUE a 0 1\r\ny\r\nEND\r\n";
+    assert_eq!(answers(&asked, bytes), (vec![(0, Outcome::Found)], Some(Broken::Mismatch)));
+    let bytes = b"END\r\nEND\r\n";
+    assert_eq!(answers(&asked, bytes), (vec![(0, Outcome::NotFound)], Some(Broken::Unsolicited)));
+}
+
+#[test]
+fn a_refused_line_with_a_data_block_closes() {
+    let asked: [(Op, &[u8]); 2] = [(Op::Set, b"a"), (Op::Get, b"b")];
+    let refused = Outcome::Failed(Failure::ClientError);
+    let want = (vec![(0, refused)], Some(Broken::Mismatch));
+    assert_eq!(answers(&asked, b"CLIENT_ERROR bad command line format\r\n"), want);
+    assert_eq!(answers(&asked, b"ERROR\r\n"), want);
+    let counted: [(Op, &[u8]); 1] = [(Op::Incr, b"a")];
+    assert_eq!(answers(&counted, b"CLIENT_ERROR non-numeric\r\n"), (vec![(0, refused)], None));
+}
+
+#[test]
+fn a_failure_answers_everybody_once() {
+    let mut pipeline = asked(&[(Op::Get, b"a"), (Op::Get, b"b")]);
+    pipeline.ask(&Request::new(Op::Get, b"c"), 7, 100);
+    let mut got = Got::default();
+    let late = pipeline.fail(50, Failure::Timeout, Failure::RemoteError, b"", &mut got);
+    let (timeout, remote) =
+        (Outcome::Failed(Failure::Timeout), Outcome::Failed(Failure::RemoteError));
+    assert_eq!((late, got.outcomes()), (2, vec![(0, timeout), (1, timeout), (7, remote)]));
+    assert!(pipeline.is_empty() && pipeline.unsent() == 0);
+}
+
+/// Thousands of questions, answered in pieces: the keys' buffer stays as long as what is outstanding.
+#[test]
+fn keys_of_answered_questions_are_dropped() {
+    let (mut pipeline, mut got) = (Pipeline::default(), Got::default());
+    for ticket in 0..10_000 {
+        pipeline.ask(&Request::new(Op::Delete, &[b'k'; 250]), ticket, 1);
+        if ticket >= 10 {
+            pipeline.receive(b"DELETED\r\n", 0, &mut got).unwrap();
+        }
+    }
+    assert!(pipeline.keys.len() < 2 * (KEYS_SLACK + 11 * 250) + 250, "{}", pipeline.keys.len());
+    assert_eq!(got.0.len(), 9_990);
+}

@@ -1,0 +1,373 @@
+//! From a configuration to trees: checked and resolved once, built by each worker with its own connections.
+
+mod pool;
+
+use std::collections::BTreeMap;
+use std::net::ToSocketAddrs;
+use std::rc::Rc;
+use std::time::Duration;
+
+use routeconf::ast::{self, Config, Entry, Member, Protocol, RouteId, Security, ServerAddress};
+
+use crate::address::Address;
+use crate::core::Tree;
+use crate::destination::Settings;
+use crate::reply::Failure;
+use crate::request::Class;
+use crate::route::{
+    AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
+    Change, ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, HostIdRoute, KeySplitRoute,
+    Keys, L1L2CacheRoute, MigrateRoute, MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute,
+    NullRoute, OperationSelectorRoute, Order, PrefixSelectorRoute, RandomRoute, RateLimitRoute,
+    RootRoute, RouteRef, RoutingGroupRoute, Selecting, Shadow, ShadowRoute, WarmUpRoute,
+};
+use crate::upstream::{DestinationId, Upstream};
+
+/// A configuration whose every route is known and whose every server has an address.
+#[derive(Debug)]
+pub struct Plan {
+    config: Config,
+    settings: Settings,
+    addresses: BTreeMap<String, Address>,
+    invalid_to_default: bool,
+}
+
+impl Plan {
+    /// Checks `config`. Servers are used by `settings` where their pool says nothing; with `invalid_to_default`, keys with an
+    /// unknown routing prefix go where those without one go.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is not to be had here, or not to be found, each with its place.
+    pub fn new(
+        config: Config,
+        settings: Settings,
+        invalid_to_default: bool,
+    ) -> Result<Self, Vec<String>> {
+        let mut flaws = Vec::new();
+        let mut addresses = BTreeMap::new();
+        for handle in &config.handles {
+            if let Some(what) = missing(&handle.route) {
+                flaws.push(format!("{}: {what} is not supported", config.files.place(handle.at)));
+            }
+        }
+        for pool in &config.pools {
+            for what in pool::missing(pool) {
+                flaws.push(format!("{}: {what} is not supported", config.files.place(pool.at)));
+            }
+            for member in &pool.members {
+                let Member::Server(server) = member else { continue };
+                let place = config.files.place(server.at);
+                if server.protocol == Protocol::Binary || server.security != Security::Plain {
+                    flaws.push(format!("{place}: servers are spoken to in plain text only"));
+                }
+                match resolve(&server.address) {
+                    Ok(address) => drop(addresses.insert(server.address.to_string(), address)),
+                    Err(error) => flaws.push(format!("{place}: {}: {error}", server.address)),
+                }
+            }
+        }
+        if config.doors.len() != 1 {
+            flaws.push(format!("{} doors: one is supported", config.doors.len()));
+        }
+        if flaws.is_empty() {
+            Ok(Self { config, settings, addresses, invalid_to_default })
+        } else {
+            Err(flaws)
+        }
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Builds the tree with the servers of `upstream`.
+    pub fn tree(&self, upstream: &mut Upstream) -> Tree {
+        let mut builder =
+            Builder { plan: self, upstream, routes: Vec::new(), destinations: Vec::new() };
+        for handle in &self.config.handles {
+            let route = builder.route(&handle.route);
+            builder.routes.push(route);
+        }
+        let root = builder.root();
+        Tree { root, destinations: builder.destinations }
+    }
+}
+
+/// What keeps a route from being built, if anything does.
+fn missing(route: &ast::Route) -> Option<String> {
+    use ast::Route as R;
+    match route {
+        R::BigValue { .. }
+        | R::Blackhole { .. }
+        | R::HashStopAllowList { .. }
+        | R::KeyParse { .. }
+        | R::L1L2SizeSplit(_)
+        | R::LatencyInjection(_)
+        | R::Latest(_)
+        | R::LoadBalancer(_)
+        | R::Logging { .. }
+        | R::OriginalClientHash { .. }
+        | R::OutstandingLimit { .. }
+        | R::ShardSplit { .. }
+        | R::SlowWarmUp { .. }
+        | R::Staging { .. } => Some(route.name().to_owned()),
+        R::L1L2Cache { ncache_exptime, .. } if *ncache_exptime != 0 => {
+            Some("ncacheExptime".to_owned())
+        }
+        R::WarmUp(warm_up) if warm_up.enable_metaget => Some("enable_metaget".to_owned()),
+        R::ModifyKey(modify) if modify.set_routing_prefix.is_some() => {
+            Some("set_routing_prefix".to_owned())
+        }
+        R::Failover(failover) => pool::missing_of_failover(failover),
+        R::Pool(pool) => pool::missing_of_route(pool),
+        R::Shadow { shadows, .. } => pool::missing_of_shadows(shadows),
+        _ => None,
+    }
+}
+
+/// The first address of a name; it is looked up when the configuration is read.
+fn resolve(address: &ServerAddress) -> Result<Address, String> {
+    match address {
+        ServerAddress::Unix(path) => Ok(Address::Unix(path.into())),
+        ServerAddress::Tcp { host, port } => {
+            let mut found =
+                (host.as_str(), *port).to_socket_addrs().map_err(|error| error.to_string())?;
+            found.next().map(Address::Tcp).ok_or_else(|| "the name has no address".to_owned())
+        }
+    }
+}
+
+struct Builder<'a> {
+    plan: &'a Plan,
+    upstream: &'a mut Upstream,
+    /// By [`RouteId`].
+    routes: Vec<RouteRef>,
+    destinations: Vec<DestinationId>,
+}
+
+impl Builder<'_> {
+    fn get(&self, id: RouteId) -> RouteRef {
+        Rc::clone(&self.routes[id.index()])
+    }
+
+    fn all(&self, ids: &[RouteId]) -> Vec<RouteRef> {
+        ids.iter().map(|id| self.get(*id)).collect()
+    }
+
+    fn or_null(&self, id: Option<RouteId>) -> RouteRef {
+        id.map_or_else(|| -> RouteRef { Rc::new(NullRoute) }, |id| self.get(id))
+    }
+
+    fn root(&self) -> RouteRef {
+        match self.plan.config.doors.first().map(|door| &door.entry) {
+            Some(Entry::Plain(id)) => self.get(*id),
+            Some(Entry::Prefixes(prefixes)) => {
+                let routes = prefixes
+                    .iter()
+                    .map(|entry| (entry.prefix.clone().into_bytes(), self.get(entry.route)));
+                let default = self.plan.config.default_route.as_bytes();
+                let invalid_to_default = self.plan.invalid_to_default;
+                Rc::new(RootRoute::new(routes.collect(), default, invalid_to_default))
+            }
+            None => Rc::new(NullRoute),
+        }
+    }
+
+    fn settings(&self, pool: &ast::Pool) -> Settings {
+        let mut settings = self.plan.settings.clone();
+        if let Some(ms) = pool.server_timeout_ms {
+            settings.timeout = Duration::from_millis(ms);
+            settings.connect_timeout = settings.timeout;
+        }
+        if let Some(ms) = pool.connect_timeout_ms {
+            settings.connect_timeout = Duration::from_millis(ms);
+        }
+        settings
+    }
+
+    /// The route of a handle, all of whose children are built.
+    fn route(&mut self, route: &ast::Route) -> RouteRef {
+        use ast::Route as R;
+        match route {
+            R::AllAsync(ids) => Rc::new(AllAsyncRoute { children: self.all(ids) }),
+            R::AllFastest(ids) => Rc::new(AllFastestRoute { children: self.all(ids) }),
+            R::AllInitial(ids) => Rc::new(AllInitialRoute { children: self.all(ids) }),
+            R::AllMajority(ids) => Rc::new(AllMajorityRoute { children: self.all(ids) }),
+            R::AllSync(ids) => Rc::new(AllSyncRoute { children: self.all(ids) }),
+            R::Destination { pool, index } => self.destination(*pool, *index as usize),
+            R::Error { result, message } => Rc::new(ErrorRoute {
+                failure: failure_named(result).unwrap_or(Failure::LocalError),
+                message: message.clone(),
+            }),
+            R::Failover(failover) => self.failover(failover),
+            R::Hash { children, hash } => self.hash(self.all(children), hash, &[], "children"),
+            R::HostId { children, salt } => {
+                Rc::new(Selecting(HostIdRoute { children: self.all(children), salt: salt.clone() }))
+            }
+            R::KeySplit { destination, replicas, all_sync, first_hit } => Rc::new(KeySplitRoute {
+                destination: self.get(*destination),
+                replicas: *replicas,
+                stores_all: *all_sync,
+                first_hit: *first_hit,
+            }),
+            R::L1L2Cache { l1, l2, upgrading_l1_exptime, .. } => Rc::new(L1L2CacheRoute {
+                l1: self.get(*l1),
+                l2: self.get(*l2),
+                upgrading_exptime: *upgrading_l1_exptime,
+            }),
+            R::Migrate { from, to, start_time, interval } => Rc::new(MigrateRoute {
+                from: self.get(*from),
+                to: self.get(*to),
+                start_secs: *start_time,
+                interval_secs: *interval,
+            }),
+            R::MissFailover { children, return_best_on_error } => Rc::new(MissFailoverRoute {
+                children: self.all(children),
+                returns_best: *return_best_on_error,
+            }),
+            R::ModifyExptime { target, exptime, action } => Rc::new(ModifyExptimeRoute {
+                target: self.get(*target),
+                change: match action {
+                    ast::ExptimeAction::Min => Change::Min(*exptime),
+                    ast::ExptimeAction::Set => Change::Set(*exptime),
+                },
+            }),
+            R::ModifyKey(modify) => Rc::new(ModifyKeyRoute {
+                target: self.get(modify.target),
+                ensure_prefix: modify.ensure_key_prefix.clone().into_bytes(),
+                replace_prefix: modify.replace_key_prefix.clone().map(String::into_bytes),
+                suffix: modify.set_key_suffix.clone().into_bytes(),
+            }),
+            R::Pool(pool) => self.pool(pool),
+            R::Random(ids) => Rc::new(Selecting(RandomRoute { children: self.all(ids) })),
+            R::RateLimit { target, rates, fallback } => {
+                let fallback = fallback.map(|id| self.get(id));
+                rate_limit(self.get(*target), rates, fallback)
+            }
+            R::Shadow { child, index, shadows } => self.shadowed(self.get(*child), *index, shadows),
+            R::WarmUp(warm_up) => Rc::new(WarmUpRoute {
+                warm: self.get(warm_up.warm),
+                cold: self.get(warm_up.cold),
+                exptime: i64::from(warm_up.exptime),
+            }),
+            other => self.by_request(other),
+        }
+    }
+
+    /// The routes that choose by what the request is.
+    fn by_request(&self, route: &ast::Route) -> RouteRef {
+        use ast::Route as R;
+        match route {
+            R::OperationSelector { default, policies } => {
+                let policies = policies.iter().map(|(op, id)| (op.name(), self.get(*id)));
+                let policies = policies.collect();
+                let default = self.or_null(*default);
+                Rc::new(Selecting(OperationSelectorRoute { policies, default }))
+            }
+            R::PrefixSelector { policies, wildcard } => {
+                let policies = policies
+                    .iter()
+                    .map(|(prefix, id)| (prefix.clone().into_bytes(), self.get(*id)));
+                let wildcard = self.or_null(*wildcard);
+                Rc::new(Selecting(PrefixSelectorRoute::new(policies.collect(), wildcard)))
+            }
+            R::RoutingGroup { default, policies } => {
+                let policies = policies.iter().map(|(class, id)| (class_of(*class), self.get(*id)));
+                let policies = policies.collect();
+                let default = self.or_null(*default);
+                Rc::new(Selecting(RoutingGroupRoute { policies, default }))
+            }
+            // NullRoute and DevNullRoute; the others were refused by `missing`.
+            _ => Rc::new(NullRoute),
+        }
+    }
+
+    fn failover(&self, failover: &ast::Failover) -> RouteRef {
+        let mut children = self.all(&failover.children);
+        if let (Some(exptime), Some(others)) = (failover.exptime, children.get_mut(1..)) {
+            for other in others {
+                let (target, change) = (Rc::clone(other), Change::Min(i64::from(exptime)));
+                *other = Rc::new(ModifyExptimeRoute { target, change });
+            }
+        }
+        let order = match &failover.policy {
+            ast::FailoverPolicy::LeastFailures { max_tries } => Order::LeastFailures {
+                tries_max: *max_tries as usize,
+                failures: children.iter().map(|_| Default::default()).collect(),
+            },
+            _ => Order::InOrder,
+        };
+        let limit = failover.limit.map(|limit| FailoverLimit::new(limit.rate, limit.burst));
+        Rc::new(FailoverRoute {
+            children,
+            order,
+            errors: failover_errors(&failover.errors),
+            limit,
+            tags_keys: failover.tag.is_some(),
+        })
+    }
+
+    fn shadowed(&self, child: RouteRef, index: u32, shadows: &[ast::Shadow]) -> RouteRef {
+        let here = shadows.iter().filter(|shadow| {
+            shadow.index_range.is_none_or(|(first, last)| (first..=last).contains(&index))
+        });
+        let shadows: Vec<_> = here
+            .map(|shadow| Shadow {
+                target: self.get(shadow.target),
+                keys: match &shadow.keys {
+                    ast::ShadowKeys::Fraction(start, end) => Keys::Fraction(*start, *end),
+                    ast::ShadowKeys::Keys(keys) => {
+                        Keys::Listed(keys.iter().map(|key| key.clone().into_bytes()).collect())
+                    }
+                    ast::ShadowKeys::Requests(share) => Keys::Requests(*share),
+                },
+            })
+            .collect();
+        if shadows.is_empty() { child } else { Rc::new(ShadowRoute { child, shadows }) }
+    }
+}
+
+fn rate_limit(target: RouteRef, rates: &ast::Rates, fallback: Option<RouteRef>) -> RouteRef {
+    let bucket =
+        |limit: Option<ast::RateLimit>| limit.map(|limit| Bucket::new(limit.rate, limit.burst));
+    Rc::new(RateLimitRoute {
+        target,
+        gets: bucket(rates.gets),
+        sets: bucket(rates.sets),
+        deletes: bucket(rates.deletes),
+        fallback,
+    })
+}
+
+const fn class_of(class: ast::OperationClass) -> Class {
+    match class {
+        ast::OperationClass::Arithmetic => Class::Arithmetic,
+        ast::OperationClass::Delete => Class::Delete,
+        ast::OperationClass::Get => Class::Get,
+        ast::OperationClass::Other => Class::Other,
+        ast::OperationClass::Update => Class::Update,
+    }
+}
+
+fn failure_named(name: &str) -> Option<Failure> {
+    Failure::ALL.into_iter().find(|failure| failure.name() == name)
+}
+
+fn failover_errors(errors: &ast::FailoverErrors) -> FailoverErrors {
+    // Results that nothing here has (aborted, ...) lead nowhere.
+    let list = |errors: &Option<Vec<ast::Failure>>| {
+        let names = errors.as_deref().unwrap_or(&ast::Failure::DEFAULT).iter();
+        let names = names.filter_map(|failure| {
+            ast::Failure::ALL.into_iter().find(|(_, known)| known == failure).map(|(name, _)| name)
+        });
+        names.filter_map(failure_named).collect()
+    };
+    FailoverErrors {
+        gets: list(&errors.gets),
+        updates: list(&errors.updates),
+        deletes: list(&errors.deletes),
+    }
+}

@@ -1,0 +1,30 @@
+//! What the routes to all children have in common.
+
+use std::rc::Rc;
+
+use super::{Answer, RouteRef};
+use crate::context::Context;
+use crate::reply::OwnedReply;
+use crate::request::Request;
+
+/// The answers of `children`, to come.
+pub(super) fn ask<'a>(
+    children: &'a [RouteRef],
+    cx: &'a Rc<Context>,
+    request: Request<'a>,
+) -> Vec<Answer<'a>> {
+    children.iter().map(|child| child.route(cx, request)).collect()
+}
+
+/// Asks `children` behind the caller's back.
+pub(super) fn ask_aside(children: &[RouteRef], cx: &Rc<Context>, request: &Request<'_>) {
+    for child in children {
+        let (child, request, context) = (Rc::clone(child), request.to_owned(), Rc::clone(cx));
+        cx.spawn(async move { drop(child.route(&context, request.get()).await) });
+    }
+}
+
+/// The worse of two replies, the first if they are equally bad.
+pub(super) fn worse(one: OwnedReply, other: OwnedReply) -> OwnedReply {
+    if other.outcome.severity() > one.outcome.severity() { other } else { one }
+}

@@ -1,0 +1,32 @@
+//! `AllAsyncRoute`: all children, and nobody is waited for.
+
+use std::rc::Rc;
+
+use super::all::ask_aside;
+use super::null::default_outcome;
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::OwnedReply;
+use crate::request::Request;
+
+/// Answers at once as if there were nothing.
+#[derive(Debug)]
+pub struct AllAsyncRoute {
+    /// At least one.
+    pub children: Vec<RouteRef>,
+}
+
+impl Route for AllAsyncRoute {
+    fn name(&self) -> String {
+        "all-async".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        ask_aside(&self.children, cx, &request);
+        Box::pin(async move { OwnedReply::of(default_outcome(request.op)) })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        self.children.clone()
+    }
+}

@@ -1,0 +1,34 @@
+//! `AllInitialRoute`: all children, and the reply of the first.
+
+use std::rc::Rc;
+
+use super::all::ask_aside;
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::{Failure, OwnedReply};
+use crate::request::Request;
+
+/// The others are asked behind its back.
+#[derive(Debug)]
+pub struct AllInitialRoute {
+    /// At least one.
+    pub children: Vec<RouteRef>,
+}
+
+impl Route for AllInitialRoute {
+    fn name(&self) -> String {
+        "all-initial".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        let Some((first, others)) = self.children.split_first() else {
+            return Box::pin(async { OwnedReply::from(Failure::LocalError) });
+        };
+        ask_aside(others, cx, &request);
+        first.route(cx, request)
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        self.children.clone()
+    }
+}

@@ -1,0 +1,50 @@
+//! `AllMajorityRoute`: all children, and the outcome that more than half of them have.
+
+use std::rc::Rc;
+
+use super::all::ask;
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::join;
+use crate::reply::{Failure, OwnedReply};
+use crate::request::Request;
+
+/// Where no outcome has the majority, the most frequent counts; of those that are as frequent, the worst.
+#[derive(Debug)]
+pub struct AllMajorityRoute {
+    /// At least one.
+    pub children: Vec<RouteRef>,
+}
+
+impl Route for AllMajorityRoute {
+    fn name(&self) -> String {
+        "all-majority".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        Box::pin(async move {
+            let mut answers = ask(&self.children, cx, request);
+            let majority = self.children.len() / 2 + 1;
+            let mut replies: Vec<(OwnedReply, usize)> = Vec::new();
+            while let Some(reply) = join::next(&mut answers).await {
+                let same = replies.iter().position(|(seen, _)| seen.outcome == reply.outcome);
+                let index = same.unwrap_or_else(|| {
+                    replies.push((reply, 0));
+                    replies.len() - 1
+                });
+                replies[index].1 += 1;
+                if replies[index].1 >= majority {
+                    // The others go on, unheard.
+                    return replies.swap_remove(index).0;
+                }
+            }
+            let best =
+                replies.into_iter().max_by_key(|(reply, count)| (*count, reply.outcome.severity()));
+            best.map_or_else(|| OwnedReply::from(Failure::LocalError), |(reply, _)| reply)
+        })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        self.children.clone()
+    }
+}

@@ -1,0 +1,37 @@
+//! `AllSyncRoute`: all children, and the worst reply.
+
+use std::rc::Rc;
+
+use super::all::{ask, worse};
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::join;
+use crate::reply::{Failure, OwnedReply};
+use crate::request::Request;
+
+/// Waits for all.
+#[derive(Debug)]
+pub struct AllSyncRoute {
+    /// At least one.
+    pub children: Vec<RouteRef>,
+}
+
+impl Route for AllSyncRoute {
+    fn name(&self) -> String {
+        "all-sync".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        Box::pin(async move {
+            let replies = join::all(ask(&self.children, cx, request)).await;
+            replies
+                .into_iter()
+                .reduce(worse)
+                .unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
+        })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        self.children.clone()
+    }
+}

@@ -1,0 +1,33 @@
+//! `ErrorRoute`: an error for everything.
+
+use std::rc::Rc;
+
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::{Failure, Outcome, OwnedReply};
+use crate::request::Request;
+
+/// Fails requests.
+#[derive(Debug)]
+pub struct ErrorRoute {
+    /// How.
+    pub failure: Failure,
+    /// What the client reads behind `SERVER_ERROR`; empty for the failure's own words.
+    pub message: String,
+}
+
+impl Route for ErrorRoute {
+    fn name(&self) -> String {
+        format!("error|{}", self.message)
+    }
+
+    fn route<'a>(&'a self, _cx: &'a Rc<Context>, _request: Request<'a>) -> Answer<'a> {
+        let value = self.message.clone().into_bytes();
+        let failed = OwnedReply::of(Outcome::Failed(self.failure));
+        Box::pin(async move { OwnedReply { value, ..failed } })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        Vec::new()
+    }
+}

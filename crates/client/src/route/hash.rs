@@ -1,0 +1,37 @@
+//! `HashRoute`: one child by the hash of the key.
+
+use hashing::Placement;
+use routeconf::ast::Hash;
+
+use super::{RouteRef, Select};
+use crate::context::Context;
+use crate::request::Request;
+
+/// Chooses by the key; a failure is not tried elsewhere.
+#[derive(Debug)]
+pub struct HashRoute {
+    /// As many as `placement` knows.
+    pub children: Vec<RouteRef>,
+    /// Which child a key belongs to.
+    pub placement: Placement,
+    /// What of the key is hashed, and with what.
+    pub hash: Hash,
+    /// The pool and the hash, for people.
+    pub label: String,
+}
+
+impl Select for HashRoute {
+    fn name(&self) -> String {
+        format!("hash|{}", self.label)
+    }
+
+    #[inline]
+    fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
+        let index = if self.hash.salt.is_empty() {
+            self.placement.pick(self.hash.key_part.of(request.key))
+        } else {
+            self.hash.pick(&self.placement, request.key)
+        };
+        &self.children[index as usize]
+    }
+}

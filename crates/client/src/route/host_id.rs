@@ -1,0 +1,31 @@
+//! `HostIdRoute`: one child for all requests of this host, so that hosts spread over replicas (section 3.2.3 of the paper).
+
+use hashing::spooky_hash32;
+
+use super::{RouteRef, Select};
+use crate::context::Context;
+use crate::request::Request;
+
+/// Chooses by the number of this host.
+#[derive(Debug)]
+pub struct HostIdRoute {
+    /// At least one.
+    pub children: Vec<RouteRef>,
+    /// Hashed with the number; empty: the number itself counts.
+    pub salt: String,
+}
+
+/// A number for this host that differs with `salt`.
+pub(crate) fn salted(host_id: u32, salt: &str) -> u32 {
+    if salt.is_empty() { host_id } else { spooky_hash32(format!("{host_id}{salt}").as_bytes(), 0) }
+}
+
+impl Select for HostIdRoute {
+    fn name(&self) -> String {
+        format!("hostid|{}", self.salt)
+    }
+
+    fn select(&self, cx: &Context, _request: &mut Request<'_>) -> &RouteRef {
+        &self.children[salted(cx.host_id(), &self.salt) as usize % self.children.len()]
+    }
+}

@@ -1,0 +1,75 @@
+//! `KeySplitRoute`: a hot key under several names, `key`, `key::1`, `key::2`, ..., so that several servers share its load.
+
+use std::rc::Rc;
+
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::join;
+use crate::reply::{Failure, OwnedReply};
+use crate::request::{Class, Request};
+use crate::route::all::worse;
+
+/// A host reads and writes the name of its own number; deletes go to all names.
+#[derive(Debug)]
+pub struct KeySplitRoute {
+    /// Where to.
+    pub destination: RouteRef,
+    /// How many names, at least 2.
+    pub replicas: u32,
+    /// Stores go to all names.
+    pub stores_all: bool,
+    /// After a miss, another name is asked.
+    pub first_hit: bool,
+}
+
+/// The name of a replica; the first is the key itself.
+fn name(key: &[u8], replica: u32) -> Vec<u8> {
+    let mut name = key.to_vec();
+    if replica > 0 {
+        name.extend_from_slice(format!("::{replica}").as_bytes());
+    }
+    name
+}
+
+impl KeySplitRoute {
+    async fn one(&self, cx: &Rc<Context>, request: Request<'_>, replica: u32) -> OwnedReply {
+        let key = name(request.key, replica);
+        if key.len() > proto::KEY_BYTES_MAX {
+            return self.destination.route(cx, request).await;
+        }
+        self.destination.route(cx, Request { key: &key, ..request }).await
+    }
+
+    async fn all(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        let answers = (0..self.replicas)
+            .map(|replica| -> Answer<'_> { Box::pin(self.one(cx, request, replica)) });
+        let worst = join::all(answers.collect()).await.into_iter().reduce(worse);
+        worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
+    }
+}
+
+impl Route for KeySplitRoute {
+    fn name(&self) -> String {
+        format!("keysplit|{}", self.replicas)
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        let class = request.op.class();
+        if class == Class::Delete || class == Class::Update && self.stores_all {
+            return Box::pin(self.all(cx, request));
+        }
+        let own = cx.host_id() % self.replicas.max(1);
+        Box::pin(async move {
+            let reply = self.one(cx, request, own).await;
+            if !self.first_hit || class != Class::Get || !reply.outcome.is_miss() {
+                return reply;
+            }
+            let other = (own + 1) % self.replicas.max(1);
+            self.one(cx, request, other).await
+        })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.destination)]
+    }
+}

@@ -1,0 +1,79 @@
+//! `MigrateRoute`: keys move from one place to another, each at its own time, so that the load on the database is spread.
+
+use std::rc::Rc;
+
+use hashing::routing_hash;
+
+use super::all::worse;
+use super::{Answer, Pick, Route, RouteRef};
+use crate::context::Context;
+use crate::join;
+use crate::reply::{Failure, OwnedReply};
+use crate::request::{Class, Request};
+
+/// A key moves at `start + interval + hash % interval`; deletes go to both places from `start` to `start + 2 * interval`.
+#[derive(Debug)]
+pub struct MigrateRoute {
+    /// Before.
+    pub from: RouteRef,
+    /// After.
+    pub to: RouteRef,
+    /// Unix seconds.
+    pub start_secs: u64,
+    /// Seconds, at least 1.
+    pub interval_secs: u64,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Place {
+    Both,
+    From,
+    To,
+}
+
+impl MigrateRoute {
+    fn place(&self, request: &Request<'_>, now: u64) -> Place {
+        let interval = self.interval_secs.max(1);
+        let moves =
+            self.start_secs + interval + u64::from(routing_hash(request.routed_key())) % interval;
+        let is_within = now >= self.start_secs && now < self.start_secs + 2 * interval;
+        match request.op.class() {
+            Class::Delete if is_within => Place::Both,
+            _ if now < moves => Place::From,
+            _ => Place::To,
+        }
+    }
+}
+
+impl Route for MigrateRoute {
+    fn name(&self) -> String {
+        "migrate".to_owned()
+    }
+
+    fn pick(&self, _cx: &Context, _request: &mut Request<'_>) -> Pick {
+        // The clock is read when the future is made.
+        Pick::Run
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        match self.place(&request, cx.unix_secs()) {
+            Place::From => self.from.route(cx, request),
+            Place::To => self.to.route(cx, request),
+            Place::Both => Box::pin(async move {
+                let both = vec![self.from.route(cx, request), self.to.route(cx, request)];
+                let replies = join::all(both).await;
+                let worst = replies.into_iter().reduce(worse);
+                worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
+            }),
+        }
+    }
+
+    fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
+        match self.place(request, cx.unix_secs()) {
+            Place::From => vec![Rc::clone(&self.from)],
+            Place::To => vec![Rc::clone(&self.to)],
+            Place::Both => vec![Rc::clone(&self.from), Rc::clone(&self.to)],
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `MissFailoverRoute`: the next child when one has nothing.
+
+use std::rc::Rc;
+
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::{Failure, OwnedReply};
+use crate::request::{Class, Request};
+
+/// Gets and deletes go on until something is found; other commands go to the first child.
+#[derive(Debug)]
+pub struct MissFailoverRoute {
+    /// The first is asked first.
+    pub children: Vec<RouteRef>,
+    /// When nothing is found, the best reply is given, not the last.
+    pub returns_best: bool,
+}
+
+impl Route for MissFailoverRoute {
+    fn name(&self) -> String {
+        "miss-failover".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        Box::pin(async move {
+            let goes_on = matches!(request.op.class(), Class::Get | Class::Delete);
+            let mut kept: Option<OwnedReply> = None;
+            for child in &self.children {
+                let reply = child.route(cx, request).await;
+                let failed = reply.outcome.failure().is_some();
+                if !goes_on || !failed && !reply.outcome.is_miss() {
+                    return reply;
+                }
+                let is_better = kept
+                    .as_ref()
+                    .is_none_or(|kept| reply.outcome.severity() < kept.outcome.severity());
+                if !self.returns_best || is_better {
+                    kept = Some(reply);
+                }
+            }
+            kept.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
+        })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        self.children.clone()
+    }
+}

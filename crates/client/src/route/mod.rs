@@ -1,0 +1,135 @@
+//! Routes: what a configuration is made of. Each takes a request and gives a reply, by asking a server or other routes.
+//!
+//! Most routes only choose one child ([`Select`]). A path of such routes down to a server is followed at once, without a
+//! future and without allocating ([`Route::pick`]); everything else is a future ([`Route::route`]).
+//!
+//! Names and meanings are mcrouter's.
+
+mod all;
+mod all_async;
+mod all_fastest;
+mod all_initial;
+mod all_majority;
+mod all_sync;
+mod destination;
+mod error;
+mod failover;
+mod hash;
+mod host_id;
+mod key_split;
+mod l1l2_cache;
+mod migrate;
+mod miss_failover;
+mod modify_exptime;
+mod modify_key;
+mod null;
+mod operation_selector;
+mod prefix_selector;
+mod random;
+mod rate_limit;
+mod root;
+mod shadow;
+mod warm_up;
+
+pub use all_async::AllAsyncRoute;
+pub use all_fastest::AllFastestRoute;
+pub use all_initial::AllInitialRoute;
+pub use all_majority::AllMajorityRoute;
+pub use all_sync::AllSyncRoute;
+pub use destination::DestinationRoute;
+pub use error::ErrorRoute;
+pub use failover::{FailoverErrors, FailoverLimit, FailoverRoute, Order};
+pub use hash::HashRoute;
+pub use host_id::HostIdRoute;
+pub use key_split::KeySplitRoute;
+pub use l1l2_cache::L1L2CacheRoute;
+pub use migrate::MigrateRoute;
+pub use miss_failover::MissFailoverRoute;
+pub use modify_exptime::{Change, ModifyExptimeRoute};
+pub use modify_key::ModifyKeyRoute;
+pub use null::{NullRoute, default_outcome};
+pub use operation_selector::{OperationSelectorRoute, RoutingGroupRoute};
+pub use prefix_selector::PrefixSelectorRoute;
+pub use random::RandomRoute;
+pub use rate_limit::{Bucket, RateLimitRoute};
+pub use root::RootRoute;
+pub use shadow::{Keys, Shadow, ShadowRoute};
+pub use warm_up::WarmUpRoute;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use crate::context::Context;
+use crate::reply::{Outcome, OwnedReply};
+use crate::request::Request;
+use crate::upstream::DestinationId;
+
+/// A shared route.
+pub type RouteRef = Rc<dyn Route>;
+
+/// A reply to come.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = OwnedReply> + 'a>>;
+
+/// Where a request goes, when that can be said at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Pick {
+    /// To this server, whose answer is the reply.
+    Ask(DestinationId),
+    /// This is the reply.
+    Answer(Outcome),
+    /// That takes [`Route::route`].
+    Run,
+}
+
+/// See the head of this file.
+pub trait Route: fmt::Debug {
+    /// mcrouter's name of the route, with what tells it from others of its kind.
+    fn name(&self) -> String;
+
+    /// Follows the request as far as nothing but choosing is needed. It may change the request (its key, its expiry time)
+    /// on the way; after [`Pick::Run`] the changes are void.
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        let _ = (cx, request);
+        Pick::Run
+    }
+
+    /// Answers the request.
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a>;
+
+    /// The routes that this request may go to from here, for those who ask.
+    fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef>;
+}
+
+/// A route that chooses one of its children, and nothing else.
+pub trait Select: fmt::Debug {
+    /// See [`Route::name`].
+    fn name(&self) -> String;
+
+    /// The child for this request, which may be changed on the way.
+    fn select(&self, cx: &Context, request: &mut Request<'_>) -> &RouteRef;
+}
+
+/// The route that [`Select`] makes.
+#[derive(Debug)]
+pub struct Selecting<S>(pub S);
+
+impl<S: Select> Route for Selecting<S> {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    #[inline]
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        self.0.select(cx, request).pick(cx, request)
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, mut request: Request<'a>) -> Answer<'a> {
+        self.0.select(cx, &mut request).route(cx, request)
+    }
+
+    fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(self.0.select(cx, request))]
+    }
+}

@@ -1,0 +1,137 @@
+//! `ModifyExptimeRoute`: another expiry time for what is stored.
+
+use std::rc::Rc;
+
+use proto::number::parse_i64;
+
+use super::{Answer, Pick, Route, RouteRef};
+use crate::context::Context;
+use crate::request::{Class, Op, Request};
+
+/// What is done to an expiry time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// This, or what the request has, whichever ends first.
+    Min(i64),
+    /// This.
+    Set(i64),
+}
+
+/// Expiry times beyond this many seconds are Unix times.
+const OFFSET_MAX: i64 = 30 * 24 * 60 * 60;
+
+impl Change {
+    fn of(self, exptime: i64, unix_secs: u64) -> i64 {
+        match self {
+            Self::Set(new) => new,
+            Self::Min(limit) => {
+                let now = i64::try_from(unix_secs).unwrap_or(i64::MAX);
+                let left = if exptime > OFFSET_MAX { exptime.saturating_sub(now) } else { exptime };
+                let is_longer = exptime == 0 || left > limit;
+                if limit != 0 && is_longer { limit } else { exptime }
+            }
+        }
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct ModifyExptimeRoute {
+    /// Where to.
+    pub target: RouteRef,
+    /// What is done.
+    pub change: Change,
+}
+
+/// Whether the request has an expiry time of what it stores or touches.
+fn has_exptime(op: Op) -> bool {
+    op.class() == Class::Update && !matches!(op, Op::Append | Op::Prepend)
+        || matches!(op, Op::Gat | Op::Gats | Op::MetaGet | Op::MetaArithmetic)
+}
+
+/// The words of a meta command with another `T`; one that has none gets it where it stores.
+fn words(request: &Request<'_>, change: Change, unix_secs: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(request.words.len() + 16);
+    let mut has_time = false;
+    for word in request.words.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
+        if !out.is_empty() {
+            out.push(b' ');
+        }
+        let time = word.strip_prefix(b"T").and_then(parse_i64);
+        match time {
+            Some(time) => {
+                has_time = true;
+                out.extend_from_slice(format!("T{}", change.of(time, unix_secs)).as_bytes());
+            }
+            None => out.extend_from_slice(word),
+        }
+    }
+    if !has_time && request.op == Op::MetaSet {
+        let space = if out.is_empty() { "" } else { " " };
+        out.extend_from_slice(format!("{space}T{}", change.of(0, unix_secs)).as_bytes());
+    }
+    out
+}
+
+impl Route for ModifyExptimeRoute {
+    fn name(&self) -> String {
+        match self.change {
+            Change::Min(exptime) => format!("modify-exptime|min|{exptime}"),
+            Change::Set(exptime) => format!("modify-exptime|set|{exptime}"),
+        }
+    }
+
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        if request.op.is_meta() && has_exptime(request.op) {
+            return Pick::Run;
+        }
+        if has_exptime(request.op) {
+            request.exptime = self.change.of(request.exptime, cx.unix_secs());
+        }
+        self.target.pick(cx, request)
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, mut request: Request<'a>) -> Answer<'a> {
+        if !has_exptime(request.op) {
+            return self.target.route(cx, request);
+        }
+        request.exptime = self.change.of(request.exptime, cx.unix_secs());
+        if !request.op.is_meta() {
+            return self.target.route(cx, request);
+        }
+        Box::pin(async move {
+            let words = words(&request, self.change, cx.unix_secs());
+            self.target.route(cx, Request { words: &words, ..request }).await
+        })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.target)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shorter_time_counts_and_never_is_the_longest() {
+        let now = 1_800_000_000;
+        let min = |exptime| Change::Min(10).of(exptime, now);
+        assert_eq!([min(0), min(5), min(10), min(100), min(-1)], [10, 5, 10, 10, -1]);
+        // Unix times are compared by what is left of them.
+        assert_eq!([min(1_800_000_005), min(1_800_000_500)], [1_800_000_005, 10]);
+        assert_eq!(Change::Min(0).of(7, now), 7);
+        assert_eq!(Change::Set(0).of(7, now), 0);
+    }
+
+    #[test]
+    fn a_meta_command_gets_another_t() {
+        let request = Request { words: b"k T100 O5", ..Request::new(Op::MetaSet, b"k") };
+        assert_eq!(words(&request, Change::Min(10), 0), b"k T10 O5");
+        let request = Request { words: b"k", ..request };
+        assert_eq!(words(&request, Change::Min(10), 0), b"k T10");
+        let request = Request { words: b"v", op: Op::MetaGet, ..request };
+        assert_eq!(words(&request, Change::Min(10), 0), b"v");
+    }
+}

@@ -1,0 +1,58 @@
+//! `NullRoute` and `DevNullRoute`: the reply that means "nothing there" for each command, without asking anybody.
+
+use std::rc::Rc;
+
+use proto::answer::MetaCode;
+
+use super::{Answer, Pick, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::{Outcome, OwnedReply};
+use crate::request::{Op, Request};
+
+/// The outcome of a request for which there is nothing and nobody (mcrouter's default reply).
+#[must_use]
+pub const fn default_outcome(op: Op) -> Outcome {
+    match op {
+        Op::Add | Op::Append | Op::Prepend | Op::Replace | Op::Set | Op::LeaseSet => {
+            Outcome::NotStored
+        }
+        Op::MetaGet | Op::MetaDebug => Outcome::Meta(MetaCode::En),
+        Op::MetaSet => Outcome::Meta(MetaCode::Ns),
+        Op::MetaDelete | Op::MetaArithmetic => Outcome::Meta(MetaCode::Nf),
+        Op::FlushAll => Outcome::Ok,
+        Op::Cas
+        | Op::Decr
+        | Op::Delete
+        | Op::Gat
+        | Op::Gats
+        | Op::Get
+        | Op::Gets
+        | Op::Incr
+        | Op::LeaseGet
+        | Op::MetaInfo
+        | Op::Touch
+        | Op::Version => Outcome::NotFound,
+    }
+}
+
+/// Swallows requests.
+#[derive(Debug)]
+pub struct NullRoute;
+
+impl Route for NullRoute {
+    fn name(&self) -> String {
+        "null".to_owned()
+    }
+
+    fn pick(&self, _cx: &Context, request: &mut Request<'_>) -> Pick {
+        Pick::Answer(default_outcome(request.op))
+    }
+
+    fn route<'a>(&'a self, _cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        Box::pin(async move { OwnedReply::of(default_outcome(request.op)) })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,108 @@
+//! `RateLimitRoute`: so many requests a second of each class; the others are answered as if there were nothing.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::null::default_outcome;
+use super::{Answer, Pick, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::OwnedReply;
+use crate::request::{Class, Request};
+
+/// A bucket of tokens, filled by time. One for each worker, as in mcrouter.
+#[derive(Debug)]
+pub struct Bucket {
+    /// Tokens a second.
+    rate: f64,
+    /// Tokens at the most, and at first.
+    burst: f64,
+    tokens: Cell<f64>,
+    filled_us: Cell<u64>,
+}
+
+impl Bucket {
+    /// `rate` tokens a second, `burst` at the most and at first.
+    #[must_use]
+    pub fn new(rate: f64, burst: f64) -> Self {
+        Self { rate, burst, tokens: Cell::new(burst), filled_us: Cell::new(0) }
+    }
+
+    fn take(&self, now_us: u64) -> bool {
+        let passed_us = now_us.saturating_sub(self.filled_us.get());
+        self.filled_us.set(now_us);
+        let tokens = self.tokens.get() + self.rate * passed_us as f64 / 1e6;
+        let tokens = tokens.min(self.burst);
+        let has_one = tokens >= 1.0;
+        self.tokens.set(if has_one { tokens - 1.0 } else { tokens });
+        has_one
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct RateLimitRoute {
+    /// Where to.
+    pub target: RouteRef,
+    /// For get-like commands.
+    pub gets: Option<Bucket>,
+    /// For update-like and arithmetic ones.
+    pub sets: Option<Bucket>,
+    /// For deletes.
+    pub deletes: Option<Bucket>,
+    /// Where those over the limit go.
+    pub fallback: Option<RouteRef>,
+}
+
+impl RateLimitRoute {
+    fn allows(&self, cx: &Context, request: &Request<'_>) -> bool {
+        let bucket = match request.op.class() {
+            Class::Get => &self.gets,
+            Class::Update | Class::Arithmetic => &self.sets,
+            Class::Delete => &self.deletes,
+            Class::Other => &None,
+        };
+        bucket.as_ref().is_none_or(|bucket| bucket.take(cx.now_us()))
+    }
+}
+
+impl Route for RateLimitRoute {
+    fn name(&self) -> String {
+        "rate-limit".to_owned()
+    }
+
+    fn pick(&self, _cx: &Context, _request: &mut Request<'_>) -> Pick {
+        // A token is taken once, by the future.
+        Pick::Run
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        if self.allows(cx, &request) {
+            return self.target.route(cx, request);
+        }
+        match &self.fallback {
+            Some(fallback) => fallback.route(cx, request),
+            None => Box::pin(async move { OwnedReply::of(default_outcome(request.op)) }),
+        }
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        std::iter::once(&self.target).chain(&self.fallback).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_rate() {
+        let bucket = Bucket::new(10.0, 3.0);
+        let taken = |now_us| {
+            std::iter::repeat_with(|| bucket.take(now_us)).take(5).filter(|got| *got).count()
+        };
+        assert_eq!(taken(0), 3);
+        assert_eq!(taken(100_000), 1);
+        assert_eq!(taken(300_000), 2);
+        assert_eq!(taken(1_000_000_000), 3);
+    }
+}

@@ -1,0 +1,169 @@
+//! `RootRoute`: by the routing prefix of the key, `/region/cluster/`, which servers do not see.
+//!
+//! A key without one goes to the default prefix. One with `*` goes to all clusters that match: the reply is that of the default
+//! cluster if it is among them, else that of the first; the others are asked behind its back.
+
+use std::rc::Rc;
+
+use super::all::ask_aside;
+use super::{Answer, Pick, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::{Failure, OwnedReply};
+use crate::request::Request;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct RootRoute {
+    /// Prefixes, both slashes there, and their routes.
+    prefixes: Vec<(Vec<u8>, RouteRef)>,
+    /// The place of the default among them.
+    default: Option<usize>,
+    /// Unknown prefixes go to the default.
+    invalid_to_default: bool,
+}
+
+/// Splits `/region/cluster/` off.
+fn split(key: &[u8]) -> Option<(&[u8], &[u8])> {
+    if key.first() != Some(&b'/') {
+        return None;
+    }
+    let mut slashes = memchr::memchr_iter(b'/', key);
+    let end = slashes.nth(2)? + 1;
+    key.split_at_checked(end)
+}
+
+/// Whether `name` matches `pattern`, in which `*` stands for any bytes but a slash.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        if pattern.get(p) == Some(&b'*') {
+            star = Some((p, n));
+            p += 1;
+        } else if pattern.get(p) == name.get(n) {
+            p += 1;
+            n += 1;
+        } else {
+            match star {
+                Some((at, from)) if name.get(from) != Some(&b'/') => {
+                    star = Some((at, from + 1));
+                    (p, n) = (at + 1, from + 1);
+                }
+                _ => return false,
+            }
+        }
+    }
+    pattern.get(p..).unwrap_or_default().iter().all(|byte| *byte == b'*')
+}
+
+/// Where a key goes.
+enum Target<'a> {
+    Many(Vec<&'a RouteRef>),
+    Nowhere,
+    One(&'a RouteRef),
+}
+
+impl RootRoute {
+    /// `default` is a prefix; keys without one go where it goes.
+    #[must_use]
+    pub fn new(
+        prefixes: Vec<(Vec<u8>, RouteRef)>,
+        default: &[u8],
+        invalid_to_default: bool,
+    ) -> Self {
+        let default = prefixes.iter().position(|(prefix, _)| prefix == default);
+        Self { prefixes, default, invalid_to_default }
+    }
+
+    /// Where the key goes; it loses its prefix.
+    fn target<'a>(&'a self, request: &mut Request<'_>) -> Target<'a> {
+        let default = self.default.and_then(|index| self.prefixes.get(index));
+        let default = default.map(|(_, route)| route);
+        let or_default = || default.map_or(Target::Nowhere, Target::One);
+        let Some((prefix, rest)) = split(request.key) else { return or_default() };
+        if rest.is_empty() {
+            return Target::Nowhere;
+        }
+        request.key = rest;
+        if let Some((_, route)) = self.prefixes.iter().find(|(known, _)| known == prefix) {
+            return Target::One(route);
+        }
+        if prefix.contains(&b'*') {
+            let all = self.prefixes.iter().filter(|(known, _)| matches(prefix, known));
+            let mut all: Vec<&RouteRef> = all.map(|(_, route)| route).collect();
+            let first =
+                all.iter().position(|route| default.is_some_and(|own| Rc::ptr_eq(own, route)));
+            if let Some(first) = first {
+                all.swap(0, first);
+            }
+            return if all.is_empty() { Target::Nowhere } else { Target::Many(all) };
+        }
+        let region_end = memchr::memchr_iter(b'/', prefix).nth(1).map_or(0, |slash| slash + 1);
+        let fallback = [prefix.get(..region_end).unwrap_or_default(), b"fallback/"].concat();
+        if let Some((_, route)) = self.prefixes.iter().find(|(known, _)| *known == fallback) {
+            return Target::One(route);
+        }
+        if self.invalid_to_default { or_default() } else { Target::Nowhere }
+    }
+}
+
+impl Route for RootRoute {
+    fn name(&self) -> String {
+        "root".to_owned()
+    }
+
+    #[inline]
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        match self.target(request) {
+            Target::One(route) => route.pick(cx, request),
+            Target::Many(_) | Target::Nowhere => Pick::Run,
+        }
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, mut request: Request<'a>) -> Answer<'a> {
+        match self.target(&mut request) {
+            Target::One(route) => route.route(cx, request),
+            Target::Many(routes) => {
+                for route in routes.iter().skip(1) {
+                    ask_aside(std::slice::from_ref(*route), cx, &request);
+                }
+                routes[0].route(cx, request)
+            }
+            Target::Nowhere => Box::pin(async {
+                let value = b"RootRoute: No rh found".to_vec();
+                OwnedReply { value, ..OwnedReply::from(Failure::LocalError) }
+            }),
+        }
+    }
+
+    fn next(&self, _cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
+        match self.target(request) {
+            Target::One(route) => vec![Rc::clone(route)],
+            Target::Many(routes) => routes.into_iter().cloned().collect(),
+            Target::Nowhere => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_two_names_between_slashes() {
+        assert_eq!(split(b"/a/b/c/d"), Some((&b"/a/b/"[..], &b"c/d"[..])));
+        assert_eq!(split(b"/a/b/"), Some((&b"/a/b/"[..], &b""[..])));
+        assert_eq!(split(b"/./././x"), Some((&b"/././"[..], &b"./x"[..])));
+        assert_eq!((split(b"/a/b"), split(b"a/b/c/"), split(b"k")), (None, None, None));
+    }
+
+    #[test]
+    fn a_star_matches_within_a_name() {
+        for pattern in ["/*/*/", "/a/*/", "/*/b/", "/a*/b*/", "/a/b/", "/a/b*/", "/*a/*/"] {
+            assert!(matches(pattern.as_bytes(), b"/a/b/"), "{pattern}");
+        }
+        for pattern in ["/b/*/", "/*/", "/*", "/a/b", "/a*b/", "/*/*/*/", "/a/c*/"] {
+            assert!(!matches(pattern.as_bytes(), b"/a/b/"), "{pattern}");
+        }
+    }
+}

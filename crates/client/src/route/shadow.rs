@@ -1,0 +1,85 @@
+//! `ShadowRoute`: a part of the requests is sent to another place, too, and what it answers is dropped.
+
+use std::rc::Rc;
+
+use hashing::routing_hash;
+
+use super::all::ask_aside;
+use super::{Answer, Pick, Route, RouteRef};
+use crate::context::Context;
+use crate::request::Request;
+
+/// Which requests are shadowed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Keys {
+    /// Those whose key's hash, as a fraction of all, lies within.
+    Fraction(f64, f64),
+    /// Those of these keys.
+    Listed(Vec<Vec<u8>>),
+    /// This share of all.
+    Requests(f64),
+}
+
+/// One shadow.
+#[derive(Debug)]
+pub struct Shadow {
+    /// Where to.
+    pub target: RouteRef,
+    /// Which.
+    pub keys: Keys,
+}
+
+impl Shadow {
+    fn takes(&self, cx: &Context, request: &Request<'_>) -> bool {
+        let chance = |share: f64| (cx.random_below(CHANCES) as f64) < share * CHANCES as f64;
+        match &self.keys {
+            Keys::Fraction(start, end) => {
+                let place = f64::from(routing_hash(request.routed_key())) / TWO_TO_32;
+                place >= *start && (place < *end || *end >= 1.0)
+            }
+            Keys::Listed(keys) => keys.iter().any(|key| key == request.key),
+            Keys::Requests(share) => chance(*share),
+        }
+    }
+}
+
+const TWO_TO_32: f64 = 4_294_967_296.0;
+
+/// Steps into which chance is divided.
+const CHANCES: usize = 1_000_000;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct ShadowRoute {
+    /// What answers.
+    pub child: RouteRef,
+    /// Those that do not.
+    pub shadows: Vec<Shadow>,
+}
+
+impl Route for ShadowRoute {
+    fn name(&self) -> String {
+        "shadow".to_owned()
+    }
+
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        // Chance is asked once: a request that might be shadowed by it is left to the future.
+        let by_key = |shadow: &Shadow| !matches!(shadow.keys, Keys::Requests(_));
+        if self.shadows.iter().all(|shadow| by_key(shadow) && !shadow.takes(cx, request)) {
+            return self.child.pick(cx, request);
+        }
+        Pick::Run
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        for shadow in self.shadows.iter().filter(|shadow| shadow.takes(cx, &request)) {
+            ask_aside(std::slice::from_ref(&shadow.target), cx, &request);
+        }
+        self.child.route(cx, request)
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        let shadows = self.shadows.iter().map(|shadow| &shadow.target);
+        std::iter::once(&self.child).chain(shadows).cloned().collect()
+    }
+}

@@ -1,0 +1,88 @@
+//! `WarmUpRoute`: a cold cluster is filled from a warm one, not from the database (section 4.3 of the paper).
+//!
+//! A miss in the cold cluster is asked of the warm one, and what it has is **added** to the cold one before the client gets
+//! it. If the add is refused, somebody else has stored the key, or a delete holds it off: then the cold cluster is asked again,
+//! and if it still has nothing the reply is a miss, so that the client reads the database. Handing out the warm
+//! value in that case would be the race that the paper's hold-off is there to close.
+//!
+//! Sets and deletes go to the cold cluster alone.
+
+use std::rc::Rc;
+
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::{Outcome, OwnedReply};
+use crate::request::{Op, Request};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct WarmUpRoute {
+    /// The cluster that has the data.
+    pub warm: RouteRef,
+    /// The one that is to have it.
+    pub cold: RouteRef,
+    /// Lifetime of copies, in seconds; 0 is for ever.
+    pub exptime: i64,
+}
+
+impl WarmUpRoute {
+    async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        let missed = self.cold.route(cx, request).await;
+        if !missed.outcome.is_miss() {
+            return missed;
+        }
+        // A waiter for somebody else's lease has nothing to store with.
+        let token = (missed.outcome == Outcome::Lease).then_some(missed.number);
+        if token == Some(HOT_MISS) {
+            return missed;
+        }
+        let get = Request::new(Op::Get, request.key);
+        let mut found = self.warm.route(cx, get).await;
+        if found.outcome != Outcome::Found {
+            return missed;
+        }
+        let copy = Request {
+            flags: found.flags,
+            exptime: self.exptime,
+            value: &found.value,
+            number: token.unwrap_or(0),
+            ..Request::new(if token.is_some() { Op::LeaseSet } else { Op::Add }, request.key)
+        };
+        let stored = self.cold.route(cx, copy).await;
+        let is_plain = matches!(request.op, Op::Get | Op::LeaseGet);
+        if stored.outcome == Outcome::Stored && is_plain {
+            found.number = 0;
+            return found;
+        }
+        if request.op == Op::LeaseGet {
+            return missed;
+        }
+        // The cas unique, the flags of a meta command, or somebody else's value: as the cold cluster has it now.
+        self.cold.route(cx, request).await
+    }
+}
+
+/// The lease token that asks to wait.
+const HOT_MISS: u64 = 1;
+
+impl Route for WarmUpRoute {
+    fn name(&self) -> String {
+        "warm-up".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        let is_get = matches!(
+            request.op,
+            Op::Get | Op::Gets | Op::Gat | Op::Gats | Op::LeaseGet | Op::MetaGet
+        );
+        if is_get && !request.base64 {
+            Box::pin(self.get(cx, request))
+        } else {
+            self.cold.route(cx, request)
+        }
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.cold), Rc::clone(&self.warm)]
+    }
+}

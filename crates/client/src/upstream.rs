@@ -1,0 +1,258 @@
+//! All servers that one worker uses, their sockets in one poller, and their timeouts.
+//!
+//! A turn of the loop that owns this is: [`Upstream::on_events`] when [`Upstream::poller`] is readable, any number of
+//! [`Upstream::ask`], then one [`Upstream::flush`], which sends what was asked in the turn with one write a server.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::time::Timespec;
+
+use crate::address::Address;
+use crate::destination::{Destination, Settings};
+use crate::pipeline::{Sink, Ticket};
+use crate::registry::Registry;
+use crate::reply::Failure;
+use crate::request::Request;
+
+/// Events taken from the poller at once.
+const EVENTS: usize = 128;
+
+/// Bytes read from a server at once.
+const READ_BYTES: usize = 128 * 1024;
+
+/// Which server, of one worker's.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct DestinationId(u32);
+
+/// See the head of this file.
+pub struct Upstream {
+    poller: OwnedFd,
+    worker: u32,
+    registry: Registry,
+    destinations: Vec<Destination>,
+    by_address: BTreeMap<(Address, u64), Vec<u32>>,
+    dirty: Vec<u32>,
+    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    start: Instant,
+    now_us: u64,
+    buffer: Vec<u8>,
+    events: Vec<epoll::Event>,
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upstream").field("destinations", &self.destinations.len()).finish()
+    }
+}
+
+impl Upstream {
+    /// No servers yet, for the worker of this number.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor for the poller.
+    pub fn new(worker: u32, registry: Registry, now: Instant) -> io::Result<Self> {
+        Ok(Self {
+            poller: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            worker,
+            registry,
+            destinations: Vec::new(),
+            by_address: BTreeMap::new(),
+            dirty: Vec::new(),
+            timers: BinaryHeap::new(),
+            start: now,
+            now_us: 0,
+            buffer: vec![0; READ_BYTES],
+            events: Vec::with_capacity(EVENTS),
+        })
+    }
+
+    /// Readable when [`Self::on_events`] is to be called.
+    #[must_use]
+    pub fn poller(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+
+    /// The time is `now`: once a turn.
+    #[inline]
+    pub fn turn(&mut self, now: Instant) {
+        self.now_us = self.us(now);
+    }
+
+    fn us(&self, time: Instant) -> u64 {
+        let since = time.saturating_duration_since(self.start);
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The server at `address`, used by these rules; the same for the same. [`Self::release`] ends its use.
+    pub fn destination(&mut self, address: &Address, settings: &Settings) -> DestinationId {
+        let key = (address.clone(), crate::destination::micros(settings.timeout));
+        let ids = self.by_address.entry(key).or_default();
+        let found = ids.iter().copied().find(|id| {
+            self.destinations.get(*id as usize).is_some_and(|found| found.settings == *settings)
+        });
+        let id = found.unwrap_or_else(|| {
+            let id = u32::try_from(self.destinations.len()).unwrap_or(u32::MAX);
+            let health = self.registry.health(address);
+            let counters = self.registry.counters(address, settings.timeout);
+            let (address, settings) = (address.clone(), settings.clone());
+            let made = Destination::new(address, settings, health, counters, self.worker);
+            self.destinations.push(made);
+            ids.push(id);
+            id
+        });
+        self.destinations[id as usize].users += 1;
+        DestinationId(id)
+    }
+
+    /// One user less; without any, the connection is closed, and what was asked fails.
+    pub fn release(&mut self, id: DestinationId, sink: &mut dyn Sink) {
+        let Some(destination) = self.destinations.get_mut(id.0 as usize) else { return };
+        destination.users = destination.users.saturating_sub(1);
+        if destination.users == 0 {
+            destination.end(self.now_us, sink);
+            let (address, timeout) = (destination.address.clone(), destination.settings.timeout);
+            self.registry.forget(&address, timeout, &destination.counters);
+            // Its place stays, empty: tickets and timers name places.
+            self.by_address.retain(|_, ids| {
+                ids.retain(|other| *other != id.0);
+                !ids.is_empty()
+            });
+        }
+    }
+
+    /// Asks a server; its answer, or a failure, goes to a sink with this ticket, unless asking fails at once.
+    ///
+    /// # Errors
+    ///
+    /// Why the server is not asked; the sink hears nothing.
+    #[inline]
+    pub fn ask(
+        &mut self,
+        id: DestinationId,
+        request: &Request<'_>,
+        ticket: Ticket,
+    ) -> Result<(), Failure> {
+        let Some(destination) = self.destinations.get_mut(id.0 as usize) else {
+            return Err(Failure::LocalError);
+        };
+        let was = destination.generation;
+        let asked = destination.ask(request, ticket, self.now_us);
+        if !destination.is_dirty {
+            destination.is_dirty = true;
+            self.dirty.push(id.0);
+        }
+        if was != destination.generation {
+            self.watch(id.0);
+        }
+        self.arm(id.0);
+        asked
+    }
+
+    /// A connection was begun: the poller tells when it is made.
+    fn watch(&self, id: u32) {
+        let destination = &self.destinations[id as usize];
+        let Some(socket) = destination.socket() else { return };
+        let data = event_data(id, destination.generation);
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+        // Without memory in the kernel the connection is never told of, and times out.
+        let _ = epoll::add(&self.poller, socket, data, flags);
+    }
+
+    /// What is due earlier than any timer of it gets a timer.
+    #[inline]
+    fn arm(&mut self, id: u32) {
+        let destination = &mut self.destinations[id as usize];
+        if let Some(due_us) = destination.due_us()
+            && destination.timer_us.is_none_or(|timer_us| due_us < timer_us)
+        {
+            destination.timer_us = Some(due_us);
+            self.timers.push(Reverse((due_us, id)));
+        }
+    }
+
+    /// Takes what the servers have sent.
+    pub fn on_events(&mut self, sink: &mut dyn Sink) {
+        let mut events = std::mem::take(&mut self.events);
+        let spare = rustix::buffer::spare_capacity(&mut events);
+        // An interrupted wait is a wait that found nothing.
+        let _ = epoll::wait(&self.poller, spare, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        for event in events.drain(..) {
+            let bits = event.data.u64();
+            let (id, generation) = ((bits & 0xffff_ffff) as u32, (bits >> 32) as u32);
+            let Some(destination) = self.destinations.get_mut(id as usize) else { continue };
+            if destination.generation != generation || destination.socket().is_none() {
+                continue;
+            }
+            destination.on_event(&mut self.buffer, self.now_us, sink);
+            let was_dirty = std::mem::replace(&mut destination.is_dirty, true);
+            if !was_dirty {
+                self.dirty.push(id);
+            }
+            self.arm(id);
+        }
+        self.events = events;
+    }
+
+    /// What is due is done, and what was asked since the last call is sent.
+    pub fn flush(&mut self, sink: &mut dyn Sink) {
+        while let Some(Reverse((at_us, id))) = self.timers.peek().copied()
+            && at_us <= self.now_us
+        {
+            self.timers.pop();
+            let destination = &mut self.destinations[id as usize];
+            if destination.timer_us == Some(at_us) {
+                destination.timer_us = None;
+                let was = destination.generation;
+                destination.on_due(self.now_us, sink);
+                if destination.is_dirty {
+                    self.dirty.push(id);
+                }
+                if was != destination.generation {
+                    self.watch(id);
+                }
+                self.arm(id);
+            }
+        }
+        while let Some(id) = self.dirty.pop() {
+            let destination = &mut self.destinations[id as usize];
+            let wants_output = destination.flush(self.now_us, sink) || destination.is_connecting();
+            if wants_output != destination.polls_output {
+                destination.polls_output = wants_output;
+                self.poll_for(id, wants_output);
+            }
+            self.arm(id);
+        }
+    }
+
+    fn poll_for(&self, id: u32, output: bool) {
+        let destination = &self.destinations[id as usize];
+        let Some(socket) = destination.socket() else { return };
+        let output = if output { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        let data = event_data(id, destination.generation);
+        // Changing the flags of a registered descriptor has no way to fail.
+        let _ = epoll::modify(&self.poller, socket, data, epoll::EventFlags::IN | output);
+    }
+
+    /// When [`Self::flush`] is to be called at the latest, whatever happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let Reverse((at_us, _)) = self.timers.peek()?;
+        self.start.checked_add(Duration::from_micros(*at_us))
+    }
+
+    /// Microseconds since the start, as of this turn.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.now_us
+    }
+}
+
+fn event_data(id: u32, generation: u32) -> epoll::EventData {
+    epoll::EventData::new_u64(u64::from(generation) << 32 | u64::from(id))
+}

@@ -1,0 +1,207 @@
+//! Servers that lie, are silent, slow, or gone: only their own requests suffer, and for a bounded time.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use client::route::{PrefixSelectorRoute, Selecting};
+use client::{Failure, Op, Outcome, Request, Settings, State};
+use common::{Rig, Scripted, quick};
+
+/// Keys that begin with `bad` go to the one, the others to the other.
+fn two(settings: Settings, bad: &Scripted, good: &Scripted) -> Rig {
+    Rig::new(settings, |servers| {
+        let policies = vec![(b"bad".to_vec(), servers.at(bad.address))];
+        let good = servers.at(good.address);
+        std::rc::Rc::new(Selecting(PrefixSelectorRoute::new(policies, good)))
+    })
+}
+
+/// Answers every get with the value of its own key.
+fn honest() -> Scripted {
+    Scripted::new(|asked| Some(asked.lines().map(values_of).collect()))
+}
+
+fn values_of(line: &str) -> String {
+    let Some(keys) = line.strip_prefix("get ") else {
+        return if line == "version" { "VERSION 1\r\n".into() } else { "STORED\r\n".into() };
+    };
+    let values = keys.split(' ').map(|key| format!("VALUE {key} 0 {}\r\n{key}\r\n", key.len()));
+    values.chain(["END\r\n".to_owned()]).collect()
+}
+
+#[test]
+fn a_lie_fails_its_own_requests_and_closes() {
+    let lies = [
+        "VALUE other 0 5\r\nother\r\nEND\r\n",
+        "VALUE bad1 0 3\r\nlonger\r\nEND\r\n",
+        "VALUE bad1 0 4294967293\r\n",
+        "VALUE bad1 0 18446744073709551616\r\nEND\r\n",
+        "VALUE bad1 0 2147483640\r\nx",
+        "VALUE bad1 0 -1\r\n",
+        "hello\r\n",
+        "STORED\r\n",
+        "\r\n",
+        "HTTP/1.1 400 Bad Request\r\n\r\n",
+    ];
+    for lie in lies {
+        let (bad, good) = (Scripted::new(move |_| Some(lie.to_owned())), honest());
+        let mut rig = two(quick(), &bad, &good);
+        let lied = rig.submit(&Request::new(Op::Get, b"bad1"));
+        let behind = rig.submit(&Request::new(Op::Delete, b"bad2"));
+        let other = rig.submit(&Request::new(Op::Get, b"good"));
+        assert_eq!(rig.reply(other).value, b"good", "{lie:?}");
+        for ticket in [lied, behind] {
+            assert_eq!(rig.reply(ticket).outcome, Outcome::Failed(Failure::RemoteError), "{lie:?}");
+        }
+        let report = rig.registry.report();
+        let totals = report.iter().find(|one| one.address == bad.address.into()).unwrap().totals;
+        assert_eq!((totals.broken, totals.connected), (1, 0), "{lie:?}");
+        assert_eq!(rig.get("good"), Ok(Some("good".into())));
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_closes() {
+    // The second answer is unsolicited, and lies in wait for the next request.
+    let bad = Scripted::new(|asked| {
+        let own = values_of(asked.lines().next().unwrap());
+        Some(format!("{own}VALUE bad9 0 6\r\nstolen\r\nEND\r\n"))
+    });
+    let good = honest();
+    let mut rig = two(quick(), &bad, &good);
+    for round in 0..20 {
+        let key = format!("bad{round}");
+        match rig.get(&key) {
+            Ok(Some(value)) => assert_eq!(value, key),
+            Ok(None) | Err(Failure::RemoteError | Failure::Tko) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let report = rig.registry.report();
+    assert!(report.iter().any(|one| one.totals.broken > 0));
+}
+
+#[test]
+fn a_late_answer_is_nobodys() {
+    let bad = Scripted::new(|asked| {
+        if asked.contains("bad1") {
+            thread::sleep(Duration::from_millis(400));
+        }
+        Some(values_of(asked.lines().next().unwrap()))
+    });
+    let good = honest();
+    let mut rig = two(Settings { timeouts_until_tko: 0, ..quick() }, &bad, &good);
+    assert_eq!(rig.get("bad1"), Err(Failure::Timeout));
+    // The answer for bad1 comes while others wait for theirs.
+    let end = Instant::now() + Duration::from_millis(600);
+    while Instant::now() < end {
+        assert_eq!(rig.get("bad2"), Ok(Some("bad2".into())));
+    }
+}
+
+#[test]
+fn silence_is_a_timeout_then_a_knockout_and_an_answer_ends_it() {
+    let speaks = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&speaks);
+    let bad = Scripted::new(move |asked| {
+        Some(if now.load(Ordering::SeqCst) {
+            asked.lines().map(values_of).collect()
+        } else {
+            String::new()
+        })
+    });
+    let good = honest();
+    let mut rig = two(quick(), &bad, &good);
+    let tickets: Vec<_> = (0..3).map(|_| rig.submit(&Request::new(Op::Get, b"bad"))).collect();
+    let begun = Instant::now();
+    assert_eq!(rig.get("good"), Ok(Some("good".into())));
+    for ticket in tickets {
+        assert_eq!(rig.reply(ticket).outcome, Outcome::Failed(Failure::Timeout));
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(190));
+    assert_eq!(rig.get("bad"), Err(Failure::Tko));
+    assert_eq!(rig.get("good"), Ok(Some("good".into())));
+    speaks.store(true, Ordering::SeqCst);
+    rig.eventually("the server is back", |rig| rig.get("bad") == Ok(Some("bad".into())));
+}
+
+#[test]
+fn a_refused_connection_knocks_out_at_once_and_a_restart_ends_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut rig = Rig::new(quick(), |servers| servers.at(address));
+    assert_eq!(rig.get("k"), Err(Failure::ConnectError));
+    assert_eq!(rig.get("k"), Err(Failure::Tko));
+    assert_eq!(rig.registry.report()[0].state, State::HardTko);
+    let back = Scripted::on(TcpListener::bind(address).unwrap(), |asked| {
+        Some(asked.lines().map(values_of).collect())
+    });
+    rig.eventually("the server is back", |rig| rig.get("k") == Ok(Some("k".into())));
+    drop(back);
+}
+
+#[test]
+fn nothing_is_asked_twice() {
+    let count = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&count);
+    // Takes the request, and goes away.
+    let bad = Scripted::new(move |asked| {
+        seen.fetch_add(u32::try_from(asked.matches("incr").count()).unwrap(), Ordering::SeqCst);
+        None
+    });
+    let mut rig = Rig::new(quick(), |servers| servers.at(bad.address));
+    for _ in 0..5 {
+        let request = Request { number: 1, ..Request::new(Op::Incr, b"n") };
+        assert_eq!(rig.ask(&request).outcome, Outcome::Failed(Failure::RemoteError));
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 5);
+}
+
+#[test]
+fn what_waits_for_a_server_is_bounded() {
+    let bad = Scripted::new(|_| Some(String::new()));
+    let settings = Settings { pending_max: 10, ..quick() };
+    let mut rig = Rig::new(settings, |servers| servers.at(bad.address));
+    let tickets: Vec<_> = (0..12).map(|_| rig.submit(&Request::new(Op::Get, b"k"))).collect();
+    let outcomes: Vec<_> = tickets.into_iter().map(|ticket| rig.reply(ticket).outcome).collect();
+    let busy = outcomes.iter().filter(|one| **one == Outcome::Failed(Failure::Busy)).count();
+    let late = outcomes.iter().filter(|one| **one == Outcome::Failed(Failure::Timeout)).count();
+    assert_eq!((busy, late), (2, 10));
+}
+
+/// A reply cut into single bytes, a value larger than any read, and many requests at once.
+#[test]
+fn answers_come_in_any_pieces() {
+    let big = "x".repeat(3_000_000);
+    let expected = big.clone();
+    let server = Scripted::new(move |asked| {
+        let whole: String = asked
+            .lines()
+            .map(|line| {
+                if line == "get big" {
+                    format!("VALUE big 0 {}\r\n{big}\r\nEND\r\n", big.len())
+                } else {
+                    values_of(line)
+                }
+            })
+            .collect();
+        Some(whole)
+    });
+    let mut rig = Rig::new(Settings::default(), |servers| servers.at(server.address));
+    assert_eq!(rig.get("big"), Ok(Some(expected)));
+    let keys: Vec<String> = (0..1000).map(|n| format!("k{n}")).collect();
+    let tickets: Vec<_> =
+        keys.iter().map(|key| rig.submit(&Request::new(Op::Get, key.as_bytes()))).collect();
+    for (key, ticket) in keys.iter().zip(tickets) {
+        assert_eq!(rig.reply(ticket).value, key.as_bytes());
+    }
+    let totals = rig.registry.report()[0].totals;
+    assert!(totals.writes < 20, "1001 requests in {} writes", totals.writes);
+}
