@@ -208,7 +208,10 @@ impl Worker {
         let section = self.section();
         let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
             match draft.take_if(|_| live(present).is_none()) {
-                Some(draft) => Change::Put { draft, cas: how.cas },
+                Some(draft) => {
+                    self.void_lease(key);
+                    Change::Put { draft, cas: how.cas }
+                }
                 None => Change::Keep,
             }
         });

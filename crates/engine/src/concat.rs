@@ -12,7 +12,7 @@ use store::{Applied, Change, Draft, DraftError, Item, Liveness, Pin};
 
 use crate::mutate::{Condition, Mode, NewValue, Stored, Verdict};
 use crate::retrieve::remove_dead;
-use crate::stats::ClassCounter;
+use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, live};
 
 /// The class under which a value is counted that got no memory.
@@ -76,7 +76,7 @@ enum Look {
 }
 
 impl Worker {
-    /// `append` and `prepend` of `bytes`; flags, deadline and key form of the present item are kept, `new` counts only
+    /// `append` and `prepend` of `bytes` (no lease gives a right to either); flags, deadline and key form of the present item are kept, `new` counts only
     /// where an item is created (meta `N`). No section may be open.
     pub fn concat(
         &self,
@@ -85,6 +85,10 @@ impl Worker {
         condition: &Condition,
         bytes: &[u8],
     ) -> Stored {
+        if condition.lease.is_some() {
+            self.count(Counter::LeaseSetRejected);
+            return Stored::refused(Verdict::NotStored);
+        }
         loop {
             let attempt = match self.look(key, condition) {
                 Look::Ended(verdict) => {
@@ -201,6 +205,7 @@ impl Worker {
             if holds(present)
                 && let Some(draft) = draft.take()
             {
+                self.void_lease(key);
                 return Change::Put { draft, cas: condition.cas };
             }
             remove_dead(present)

@@ -23,6 +23,8 @@ pub struct Delete {
     pub deadline: Option<u32>,
     /// Meta `E`: the cas unique of what stays, else the store's next.
     pub cas: Option<u64>,
+    /// For so many seconds the key is not to be added, whether it was there or not; 0 is no hold-off.
+    pub hold_off_secs: u32,
 }
 
 /// How a delete ended.
@@ -73,11 +75,15 @@ impl Worker {
         let section = self.section();
         let (mut deleted, mut class) = (Deleted::NotFound, 0);
         let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
-            let Some(item) = live(present) else { return remove_dead(present) };
+            let Some(item) = live(present) else {
+                self.end_leases(key, how);
+                return remove_dead(present);
+            };
             if how.compare.is_some_and(|unique| !self.cas_matches(item, unique)) {
                 deleted = Deleted::Exists;
                 return Change::Keep;
             }
+            self.end_leases(key, how);
             class = item.class();
             self.count_class(class, ClassCounter::DeleteHits);
             deleted = Deleted::Done { cas: 0, class };
@@ -88,7 +94,7 @@ impl Worker {
                 deleted = Deleted::Done { cas: self.mark_stale(item, how), class };
                 return Change::Keep;
             }
-            Change::Remove
+            self.removal()
         });
         match applied {
             Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas), class },
@@ -102,6 +108,14 @@ impl Worker {
                 }
                 deleted
             }
+        }
+    }
+
+    /// What was read of the key before is not to be stored any more. Under its lock.
+    fn end_leases(&self, key: Key<'_>, how: &Delete) {
+        self.void_lease(key);
+        if how.hold_off_secs > 0 {
+            self.hold_off(key, how.hold_off_secs);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     Shared (one): the store, settings, a pending flush, every worker's counters
-//!       └ Worker (one a thread): get  touch  store  concat  delete  arithmetic  meta_get
+//!       └ Worker (one a thread): get  touch  store  concat  delete  arithmetic  meta_get  lease_get
 //! ```
 //!
 //! A request arrives as a [`Key`] (hashed once) and plain arguments; what comes back is an outcome, and for reads the
@@ -22,6 +22,7 @@ mod arithmetic;
 mod concat;
 mod delete;
 mod exptime;
+mod lease;
 mod meta_get;
 mod mutate;
 mod retrieve;
@@ -33,6 +34,7 @@ mod worker;
 pub use arithmetic::{Arithmetic, Counted, Direction, Vivify};
 pub use delete::{Delete, Deleted};
 pub use exptime::{DEAD, deadline_of, ttl_of};
+pub use lease::{LEASE_WAIT, LeaseMiss, LeaseSettings, LeaseStats};
 pub use meta_get::{MetaGet, MetaHit};
 pub use mutate::{Condition, Mode, NewValue, Stored, Verdict};
 pub use retrieve::{Miss, Touched};

@@ -143,7 +143,10 @@ impl Worker {
             let applied = section.update_from(key.spot, key.hash, key.bytes, |present| match draft
                 .take_if(|_| live(present).is_none())
             {
-                Some(draft) => Change::Put { draft, cas: how.cas },
+                Some(draft) => {
+                    self.void_lease(key);
+                    Change::Put { draft, cas: how.cas }
+                }
                 None => Change::Keep,
             });
             let cas = match applied {

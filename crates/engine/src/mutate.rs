@@ -42,13 +42,22 @@ pub struct Condition {
     pub cas: Option<u64>,
     /// Meta `ms N`: append and prepend create an absent key's item, with this deadline.
     pub vivify_deadline: Option<u32>,
+    /// A lease's token: nothing may have happened to the key since it was given.
+    pub lease: Option<u64>,
 }
 
 impl Condition {
     /// The plain condition of `mode`.
     #[must_use]
     pub const fn of(mode: Mode) -> Self {
-        Self { mode, compare: None, invalidate: false, cas: None, vivify_deadline: None }
+        Self {
+            mode,
+            compare: None,
+            invalidate: false,
+            cas: None,
+            vivify_deadline: None,
+            lease: None,
+        }
     }
 }
 
@@ -134,9 +143,9 @@ impl Worker {
 
     /// After a refused set: the value that the client meant to overwrite must not be served any more.
     pub fn drop_stale(&self, key: Key<'_>) {
-        self.section().update(key.hash, key.bytes, |present| match present {
-            Some(_) => Change::Remove,
-            None => Change::Keep,
+        self.section().update(key.hash, key.bytes, |_| {
+            self.void_lease(key);
+            Change::Remove
         });
     }
 
@@ -155,7 +164,10 @@ impl Worker {
         // The draft is taken out of here only to be linked: an unwanted one is dropped outside the key's lock.
         let mut draft = Some(draft);
         let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
-            verdict = self.judge(present, condition, draft.as_mut());
+            verdict = self.judge(key, present, condition, draft.as_mut());
+            if verdict == Verdict::Stored {
+                self.void_lease(key);
+            }
             match draft.take_if(|_| verdict == Verdict::Stored) {
                 Some(draft) => Change::Put { draft, cas: condition.cas },
                 None if live(present).is_none() => remove_dead(present),
@@ -180,6 +192,7 @@ impl Worker {
     /// `draft` becomes a stale version of the item.
     fn judge(
         &self,
+        key: Key<'_>,
         present: Option<&Item<'_>>,
         condition: &Condition,
         draft: Option<&mut Draft>,
@@ -189,11 +202,19 @@ impl Worker {
                 self.count(Counter::CasMisses);
                 return Verdict::NotFound;
             }
+            if condition.lease.is_some_and(|token| !self.redeem(key, token)) {
+                return Verdict::NotStored;
+            }
             return match condition.mode {
+                Mode::Add if self.is_held(key) => Verdict::NotStored,
                 Mode::Add | Mode::Set => Verdict::Stored,
                 Mode::Append | Mode::Prepend | Mode::Replace => Verdict::NotStored,
             };
         };
+        if condition.lease.is_some() {
+            self.count(Counter::LeaseSetRejected);
+            return Verdict::NotStored;
+        }
         if condition.mode == Mode::Add {
             item.bump();
             return Verdict::NotStored;

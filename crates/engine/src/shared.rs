@@ -1,11 +1,13 @@
 //! What all workers share: the store, the settings, a pending flush, the register of counters.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use sampling::Collector;
 use store::Store;
 
 use crate::exptime::deadline_of;
+use crate::lease::LeaseSettings;
+use crate::lease::table::Table;
 use crate::samples::{Sampler, Samples, Sampling};
 use crate::stats::{Counters, Totals};
 
@@ -19,6 +21,8 @@ pub struct Settings {
     /// Unix time, in seconds, at which the clock given to [`crate::Worker::begin_turn`] was zero. The clock must have
     /// begun at 2: deadline 0 means "never", and 1 is in the past of everybody.
     pub started_at_unix: u64,
+    /// Leases and stale values.
+    pub leases: LeaseSettings,
 }
 
 /// `flush_all` under `-F`.
@@ -29,6 +33,8 @@ pub struct FlushNotAllowed;
 pub struct Shared {
     store: Arc<Store>,
     settings: Settings,
+    /// Tokens and hold-offs; there once they are used.
+    pub(crate) leases: OnceLock<Table>,
     stats: Mutex<Register>,
     samples: Option<Arc<Samples>>,
 }
@@ -63,6 +69,7 @@ impl Shared {
         Arc::new(Self {
             store,
             settings,
+            leases: OnceLock::new(),
             stats: Mutex::new(Register { workers: Vec::new(), baseline: Totals::zero() }),
             samples,
         })

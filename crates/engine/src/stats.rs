@@ -31,6 +31,8 @@ counters! {
     CasMisses = "cas_misses",
     /// `flush_all`.
     CmdFlush = "cmd_flush",
+    /// `flush_prefix`.
+    CmdFlushPrefix = "cmd_flush_prefix",
     /// `gat` and its like: they count into `cmd_get`, but neither into hits nor misses of `get`.
     CmdGat = "cmd_gat",
     /// Meta commands.
@@ -47,8 +49,22 @@ counters! {
     GetFlushed = "get_flushed",
     /// Keys asked for and not there.
     GetMisses = "get_misses",
+    /// An `add` or a lease's value refused because of a hold-off.
+    HoldoffRefused = "holdoff_refused",
+    /// Deletes with a hold-off.
+    Holdoffs = "holdoffs",
     /// `incr` on an absent key.
     IncrMisses = "incr_misses",
+    /// Tokens given to readers that missed.
+    LeaseIssued = "lease_issued",
+    /// Values stored with a token.
+    LeaseSets = "lease_sets",
+    /// Values refused because their token was void, used or none.
+    LeaseSetRejected = "lease_set_rejected",
+    /// Readers that missed and were told to wait.
+    LeaseWaits = "lease_waits",
+    /// Deleted values given out as stale.
+    StaleHits = "stale_hits",
     /// Values refused because nothing could be evicted.
     StoreNoMemory = "store_no_memory",
     /// Values refused for their size.

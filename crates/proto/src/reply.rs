@@ -127,6 +127,25 @@ impl LineEnd {
     }
 }
 
+/// Appends `LVALUE <key> <token> <flags> <bytes>\r\n`, lease-get's answer for a key that is not there; the stale value, if there is
+/// one, and [`CRLF`] are to follow. Source: mcrouter's `AsciiSerialized.cpp`.
+pub fn write_lease_header(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    token: u64,
+    flags: u32,
+    value_bytes: usize,
+) {
+    let mut end = LineEnd { bytes: [0; LINE_END_BYTES], len: 0 };
+    end.push_number(token);
+    end.push_number(u64::from(flags));
+    end.push_number(value_bytes as u64);
+    end.push(CRLF);
+    out.extend_from_slice(b"LVALUE ");
+    out.extend_from_slice(key);
+    out.extend_from_slice(&end.bytes[..end.len]);
+}
+
 /// Appends the answer of incr and decr: the number on a line.
 pub fn write_number(out: &mut Vec<u8>, number: u64) {
     write_u64(out, number);

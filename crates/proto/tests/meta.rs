@@ -138,6 +138,20 @@ fn flags_with_and_without_arguments() {
     check_options("mg k O", Options { opaque: Some(b""), ..none });
 }
 
+/// Letters that memcached does not use.
+#[test]
+fn flags_of_leases_stale_values_hold_off_and_prefixes() {
+    let none = Options::default();
+    check_options("mg k v G", Options { value: true, lease: Some(0), ..none });
+    check_options("mg k A", Options { accept_stale: true, ..none });
+    check_options("ms k 1 G77", Options { lease: Some(77), ..none });
+    check_options("md k H2", Options { hold_off_secs: Some(2), ..none });
+    check_options("md user: U", Options { under: true, ..none });
+    for flag in ["Gx", "G-1", "H", "H-1", "H3601"] {
+        check_bad_flags(flag, Error::Token, Error::ArithmeticFlag);
+    }
+}
+
 #[test]
 fn a_base64_key_is_decoded() {
     check_bad("mg k b", Error::DecodingKey, 0);

@@ -43,7 +43,9 @@ fn check_bad(line: &[u8], error: Error, swallow: u64, silent: bool) {
 }
 
 fn get(exptime: Option<i64>, with_cas: bool) -> String {
-    format!("Get(GetLine {{ exptime: {exptime:?}, with_cas: {with_cas}, state: NoKey }})")
+    format!(
+        "Get(GetLine {{ exptime: {exptime:?}, with_cas: {with_cas}, with_lease: false, state: NoKey }})"
+    )
 }
 
 const STORE: Store<'_> = Store {
@@ -53,6 +55,7 @@ const STORE: Store<'_> = Store {
     exptime: 2,
     len: 3,
     cas: None,
+    lease: None,
     noreply: false,
 };
 
@@ -168,20 +171,55 @@ fn extra_words_are_ignored_and_noreply_is_the_last() {
     check_request(b"quit now", Request::Quit);
 }
 
+fn delete(key: &[u8], hold_off_secs: u32, noreply: bool) -> Request<'_> {
+    Request::Delete { key, hold_off_secs, noreply }
+}
+
+#[test]
+fn leases() {
+    let get = "Get(GetLine { exptime: None, with_cas: false, with_lease: true, state: NoKey })";
+    check(b"lease-get a b\r\n", &[get, "key a", "key b", "end"]);
+    let store = Store { lease: Some(u64::MAX), ..STORE };
+    check_request(b"lease-set k 18446744073709551615 1 2 3", Request::Store(store));
+    let store = Store { noreply: true, ..store };
+    check_request(b"lease-set k 18446744073709551615 1 2 3 noreply", Request::Store(store));
+    check_bad(b"lease-get", Error::Format, 0, false);
+    check_bad(b"lease-set k 5 1 2", Error::Format, 0, false);
+    check_bad(b"lease-set k 5 1 2 x", Error::Format, 0, false);
+    for mistake in ["lease-set k -5 1 2 3", "lease-set k 5 x 2 3", "lease-set k 5 1 x 3"] {
+        check_bad(mistake.as_bytes(), Error::Format, 5, false);
+    }
+    check_bad(&[b"lease-set ", &[b'k'; 251][..], b" 5 1 2 3"].concat(), Error::Format, 5, false);
+}
+
+#[test]
+fn a_prefix_is_one_word() {
+    let flush = |noreply| Request::FlushPrefix { prefix: b"user:", noreply };
+    check_request(b"flush_prefix user:", flush(false));
+    check_request(b"flush_prefix user: noreply", flush(true));
+    for mistake in ["flush_prefix", "flush_prefix noreply"] {
+        check_bad(mistake.as_bytes(), Error::Format, 0, false);
+    }
+    check_bad(b"flush_prefix a b", Error::Format, 0, false);
+    check_bad(&[b"flush_prefix ", &[b'k'; 251][..]].concat(), Error::Format, 0, false);
+}
+
 #[test]
 fn a_key_may_be_named_noreply() {
     let store = Store { key: b"noreply", ..STORE };
     check_request(b"set noreply 1 2 3", Request::Store(store));
-    check_request(b"delete noreply", Request::Delete { key: b"noreply", noreply: true });
+    check_request(b"delete noreply", delete(b"noreply", 0, true));
     check(b"get noreply\r\n", &[&get(None, false), "key noreply", "end"]);
 }
 
 #[test]
-fn delete_accepts_a_number_and_refuses_other_words() {
-    check_request(b"delete k", Request::Delete { key: b"k", noreply: false });
-    check_request(b"delete k 0", Request::Delete { key: b"k", noreply: false });
-    check_request(b"delete k 5 noreply", Request::Delete { key: b"k", noreply: true });
-    check_request(b"delete k noreply", Request::Delete { key: b"k", noreply: true });
+fn delete_accepts_a_hold_off_and_refuses_other_words() {
+    check_request(b"delete k", delete(b"k", 0, false));
+    check_request(b"delete k 0", delete(b"k", 0, false));
+    check_request(b"delete k 5 noreply", delete(b"k", 5, true));
+    check_request(b"delete k 3600", delete(b"k", 3600, false));
+    check_request(b"delete k noreply", delete(b"k", 0, true));
+    check_bad(b"delete k 3601", Error::Format, 0, false);
     check_bad(b"delete k a b c d e", Error::Format, 0, false);
     check_bad(b"delete k x", Error::Format, 0, false);
     check_bad(b"delete k 0 0", Error::Format, 0, false);

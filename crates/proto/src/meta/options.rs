@@ -1,7 +1,7 @@
 //! What the flags of a meta request say.
 
 use crate::number::{parse_i64, parse_u32, parse_u64};
-use crate::text::Words;
+use crate::text::{HOLD_OFF_SECS_MAX, Words};
 use crate::{Error, meta::OPAQUE_BYTES_MAX};
 
 /// The flags of a meta request that change what it does. Any command accepts any of them, and each
@@ -40,6 +40,14 @@ pub struct Options<'b> {
     pub opaque: Option<&'b [u8]>,
     /// `R`: with less than this many seconds left, the reader wins the right to recache.
     pub recache_secs: Option<i64>,
+    /// `A`: `mg` also takes a value that was deleted a short time ago. Not memcached's.
+    pub accept_stale: bool,
+    /// `G`: `mg` asks for a lease on a miss (no argument: 0); `ms` stores with this token. Not memcached's.
+    pub lease: Option<u64>,
+    /// `H`: after `md`, the key is not to be added for so many seconds. Not memcached's.
+    pub hold_off_secs: Option<u32>,
+    /// `U`: `md` is of everything under the key as a prefix. Not memcached's.
+    pub under: bool,
     /// `T`: the new expiry time.
     pub exptime: Option<i64>,
 }
@@ -88,6 +96,14 @@ impl<'b> Options<'b> {
             b'T' => self.exptime = signed()?,
             b'O' if argument.len() > OPAQUE_BYTES_MAX => return Err(Error::OpaqueTooLong),
             b'O' => self.opaque = Some(argument),
+            b'A' => self.accept_stale = true,
+            b'G' if argument.is_empty() => self.lease = Some(0),
+            b'G' => self.lease = unsigned()?,
+            b'H' => {
+                let secs = parse_u32(argument).filter(|secs| *secs <= HOLD_OFF_SECS_MAX);
+                self.hold_off_secs = Some(secs.ok_or(Error::Token)?);
+            }
+            b'U' => self.under = true,
             // Only asked back, or a hint to proxies.
             b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' | b'P' => {}
             _ => return Err(Error::InvalidFlag),

@@ -61,6 +61,8 @@ pub struct ItemFacts {
     pub stale: bool,
     /// `W`: this reader has won the right to recache it.
     pub won: bool,
+    /// `G` (not memcached's): the token with which this reader may fill it.
+    pub lease: Option<u64>,
 }
 
 /// Whether `q` keeps this reply from being sent: `EN` of mg; of the others their success, which for
@@ -182,6 +184,9 @@ fn write_flags(out: &mut Vec<u8>, request: &Request<'_>, facts: &ItemFacts) {
         if holds {
             out.extend_from_slice(mark);
         }
+    }
+    if let Some(token) = facts.lease {
+        write_flag(out, b'G', token);
     }
 }
 

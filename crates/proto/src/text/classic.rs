@@ -1,12 +1,13 @@
 //! The classic commands: which line is which request.
 
 use super::{
-    Admin, AdminCommand, Arithmetic, BadRequest, GetLine, Parsed, Request, Store, Words, first_word,
+    Admin, AdminCommand, Arithmetic, BadRequest, GetLine, HOLD_OFF_SECS_MAX, Parsed, Request,
+    Store, Words, first_word,
 };
 use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, VALUE_BYTES_MAX, meta};
 
-/// Reads the command words of get, gets, gat or gats from a line that may not be whole. `None` if
+/// Reads the command words of get, gets, gat, gats or lease-get from a line that may not be whole. `None` if
 /// the input is none of them, or is too short to tell.
 #[inline]
 pub(super) fn retrieval(input: &[u8]) -> Option<Parsed<'_>> {
@@ -15,11 +16,16 @@ pub(super) fn retrieval(input: &[u8]) -> Option<Parsed<'_>> {
         [b'g', b'e', b't', b's', b' ', ..] => {
             Some(request(Request::Get(GetLine::new(None, true)), 5))
         }
+        [b'l', b'e', b'a', b's', b'e', b'-', b'g', b'e', b't', b' ', ..] => {
+            Some(request(Request::Get(GetLine::lease()), LEASE_GET.len()))
+        }
         [b'g', b'a', b't', b' ', ..] => get_and_touch(input, 4, false),
         [b'g', b'a', b't', b's', b' ', ..] => get_and_touch(input, 5, true),
         _ => None,
     }
 }
+
+const LEASE_GET: &[u8] = b"lease-get";
 
 /// Reads the exptime of gat and gats. `None` if the line ends before it, or it is not complete:
 /// either is for the path of whole lines to say.
@@ -69,8 +75,10 @@ pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf)
         b"decr" => arithmetic(true, words, consumed),
         b"touch" => touch(words, consumed),
         // With a key these do not come here.
-        b"get" | b"gets" | b"gat" | b"gats" => bad(Error::Format, consumed),
+        b"get" | b"gets" | b"gat" | b"gats" | LEASE_GET => bad(Error::Format, consumed),
+        b"lease-set" => lease_set(words, consumed),
         b"flush_all" => flush_all(words, consumed),
+        b"flush_prefix" => flush_prefix(words, consumed),
         b"version" => request(Request::Version, consumed),
         b"quit" => request(Request::Quit, consumed),
         b"cache_memlimit" => admin(AdminCommand::CacheMemlimit, words, consumed),
@@ -135,7 +143,8 @@ pub fn plain_set(input: &[u8]) -> Option<(Store<'_>, usize)> {
     let (len, rest) = short_number(rest)?;
     let ([b'\n', rest @ ..] | [b'\r', b'\n', rest @ ..]) = rest else { return None };
     let exptime = i64::from(exptime);
-    let store = Store { mode: StoreMode::Set, key, flags, exptime, len, cas: None, noreply: false };
+    let mode = StoreMode::Set;
+    let store = Store { mode, key, flags, exptime, len, cas: None, lease: None, noreply: false };
     Some((store, input.len() - rest.len()))
 }
 
@@ -178,7 +187,32 @@ fn store(mode: StoreMode, compares: bool, mut words: Words<'_>, consumed: usize)
         return refused_with_data(consumed, len, noreply);
     }
     let cas = fields.2.flatten();
-    request(Request::Store(Store { mode, key, flags, exptime, len, cas, noreply }), consumed)
+    let store = Store { mode, key, flags, exptime, len, cas, lease: None, noreply };
+    request(Request::Store(store), consumed)
+}
+
+/// `lease-set <key> <token> <flags> <exptime> <bytes> [noreply]`, as mcrouter writes it.
+fn lease_set(mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
+    let (Some(key), Some(token), Some(flags), Some(exptime), Some(len)) =
+        (words.next(), words.next(), words.next(), words.next(), words.next())
+    else {
+        return bad(Error::Format, consumed);
+    };
+    let noreply = noreply(words).1;
+    let Some(len) = value_len(len) else {
+        return bad(Error::Format, consumed);
+    };
+    let (Some(token), Some(flags), Some(exptime)) =
+        (parse_u64(token), parse_u32(flags), parse_i64(exptime))
+    else {
+        return refused_with_data(consumed, len, noreply);
+    };
+    if key.len() > KEY_BYTES_MAX {
+        return refused_with_data(consumed, len, noreply);
+    }
+    let (mode, lease) = (StoreMode::Set, Some(token));
+    let store = Store { mode, key, flags, exptime, len, cas: None, lease, noreply };
+    request(Request::Store(store), consumed)
 }
 
 /// Reads the length of a data block.
@@ -197,13 +231,13 @@ fn delete(words: Words<'_>, consumed: usize) -> Parsed<'_> {
     let Some(key) = words.next() else {
         return bad(Error::Format, consumed);
     };
-    // Old clients send a hold-off time, `delete k 0`. Any other word is a mistake.
+    // A hold-off; old clients send `delete k 0`. Any other word is a mistake.
     let (mut rest, _) = self::noreply(words);
-    let known = rest.next().is_none_or(|word| parse_u64(word).is_some()) && rest.is_empty();
-    if !known || key.len() > KEY_BYTES_MAX {
+    let secs = rest.next().map_or(Some(0), parse_u32).filter(|secs| *secs <= HOLD_OFF_SECS_MAX);
+    let Some(hold_off_secs) = secs.filter(|_| rest.is_empty() && key.len() <= KEY_BYTES_MAX) else {
         return refused(Error::Format, consumed, noreply);
-    }
-    request(Request::Delete { key, noreply }, consumed)
+    };
+    request(Request::Delete { key, hold_off_secs, noreply }, consumed)
 }
 
 fn arithmetic(decrement: bool, mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
@@ -242,6 +276,17 @@ fn flush_all(words: Words<'_>, consumed: usize) -> Parsed<'_> {
         Some(None) => return refused(Error::Exptime, consumed, noreply),
     };
     request(Request::FlushAll { exptime, noreply }, consumed)
+}
+
+fn flush_prefix(words: Words<'_>, consumed: usize) -> Parsed<'_> {
+    let (mut words, noreply) = noreply(words);
+    let Some(prefix) = words.next() else {
+        return bad(Error::Format, consumed);
+    };
+    if prefix.len() > KEY_BYTES_MAX || !words.is_empty() {
+        return refused(Error::Format, consumed, noreply);
+    }
+    request(Request::FlushPrefix { prefix, noreply }, consumed)
 }
 
 fn admin(command: AdminCommand, words: Words<'_>, consumed: usize) -> Parsed<'_> {

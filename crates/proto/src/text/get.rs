@@ -1,4 +1,4 @@
-//! The lines of get, gets, gat and gats, which may be of any length and so are read key by key.
+//! The lines of get, gets, gat, gats and lease-get, which may be of any length and so are read key by key.
 
 use memchr::memchr;
 
@@ -15,6 +15,8 @@ pub struct GetLine {
     pub exptime: Option<i64>,
     /// Whether each VALUE line ends in the cas unique: `gets` and `gats`.
     pub with_cas: bool,
+    /// Whether a key that is not there is answered with a token to fill it: lease-get.
+    pub with_lease: bool,
     state: State,
 }
 
@@ -61,13 +63,17 @@ pub enum KeyToken<'b> {
 
 impl GetLine {
     pub(super) const fn new(exptime: Option<i64>, with_cas: bool) -> Self {
-        Self { exptime, with_cas, state: State::NoKey }
+        Self { exptime, with_cas, with_lease: false, state: State::NoKey }
+    }
+
+    pub(super) const fn lease() -> Self {
+        Self { exptime: None, with_cas: false, with_lease: true, state: State::NoKey }
     }
 
     /// A plain `get` line of which a key has been taken already, by a caller that knew where it was.
     #[must_use]
     pub const fn after_key() -> Self {
-        Self { exptime: None, with_cas: false, state: State::SomeKey }
+        Self { exptime: None, with_cas: false, with_lease: false, state: State::SomeKey }
     }
 
     /// Takes a key that the caller has found by other means, between spaces. False: the line is refused, and so is its key.
@@ -82,7 +88,7 @@ impl GetLine {
 
     /// A line that is refused for its exptime: all its keys are skipped.
     pub(super) const fn refused(error: Error, with_cas: bool) -> Self {
-        Self { exptime: None, with_cas, state: State::Refused(error) }
+        Self { exptime: None, with_cas, with_lease: false, state: State::Refused(error) }
     }
 
     /// Takes the next key from `input`, which begins where the last call stopped consuming.

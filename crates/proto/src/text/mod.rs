@@ -68,6 +68,8 @@ pub enum Request<'b> {
     Delete {
         /// What to delete.
         key: &'b [u8],
+        /// For so many seconds the key is not to be added; 0 is no hold-off.
+        hold_off_secs: u32,
         /// Whether the answer is dropped.
         noreply: bool,
     },
@@ -78,7 +80,14 @@ pub enum Request<'b> {
         /// Whether the answer is dropped.
         noreply: bool,
     },
-    /// get, gets, gat or gats: the keys are to be taken from the input after `consumed`.
+    /// `flush_prefix`: invalidate every key that begins so.
+    FlushPrefix {
+        /// The begin, 1 to 250 bytes.
+        prefix: &'b [u8],
+        /// Whether the answer is dropped.
+        noreply: bool,
+    },
+    /// get, gets, gat, gats or lease-get: the keys are to be taken from the input after `consumed`.
     Get(GetLine),
     /// A meta command.
     Meta(meta::Request<'b>),
@@ -99,10 +108,10 @@ pub enum Request<'b> {
     Version,
 }
 
-/// set, add, replace, append, prepend or cas.
+/// set, add, replace, append, prepend, cas or lease-set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Store<'b> {
-    /// Which; cas is `Set` with a `cas`.
+    /// Which; cas is `Set` with a `cas`, lease-set is `Set` with a `lease`.
     pub mode: StoreMode,
     /// The key, 1 to 250 bytes.
     pub key: &'b [u8],
@@ -114,9 +123,14 @@ pub struct Store<'b> {
     pub len: u32,
     /// The cas unique the present item must have: the cas command only.
     pub cas: Option<u64>,
+    /// The token that a lease-get was given: the lease-set command only.
+    pub lease: Option<u64>,
     /// Whether the answer is dropped.
     pub noreply: bool,
 }
+
+/// The longest hold-off of a delete, in seconds: an hour, where the paper's use is two seconds.
+pub const HOLD_OFF_SECS_MAX: u32 = 3600;
 
 /// incr or decr.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -171,7 +185,7 @@ pub enum AdminCommand {
 /// key, if there is one.
 #[inline]
 pub fn parse<'b>(input: &'b [u8], key_buf: &'b mut KeyBuf) -> Parsed<'b> {
-    if let [b'g', ..] = input
+    if let [b'g' | b'l', ..] = input
         && let Some(parsed) = classic::retrieval(input)
     {
         return parsed;

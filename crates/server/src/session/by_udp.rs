@@ -14,13 +14,14 @@ pub(crate) const REFUSED: &[u8] =
 /// Whether a text or meta request may come by UDP.
 pub(crate) fn serves_text(request: &Request<'_>) -> bool {
     match request {
-        Request::Get(line) => line.exptime.is_none(),
+        Request::Get(line) => line.exptime.is_none() && !line.with_lease,
         Request::Meta(request) => match request.command {
             meta::Command::Get => {
                 let options = &request.options;
                 options.autoviv_exptime.is_none()
                     && options.exptime.is_none()
                     && options.recache_secs.is_none()
+                    && options.lease.is_none()
             }
             meta::Command::NoOp => true,
             _ => false,

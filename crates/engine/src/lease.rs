@@ -1,0 +1,208 @@
+//! Leases and stale values (seed 004, section 3.2.1), and the hold-off of deletes (section 4.3).
+//!
+//! ```text
+//!     lease_get -> hit
+//!               -> miss: a token, for one reader in an interval; the others are to wait. Either may come with the stale value
+//!     store with the token -> stored, if nothing has happened to the key since: no store, no delete, no flush
+//! ```
+//!
+//! Until the first lease read or hold-off there is no table, and a delete keeps no stale value: who does not use leases pays a
+//! branch. Why each of them works is said in `table`.
+
+pub(crate) mod table;
+
+use store::{Change, Item, Liveness, Section};
+
+use crate::lease::table::{Grant, Table};
+use crate::retrieve::{Miss, remove_dead};
+use crate::stats::Counter;
+use crate::worker::{Key, Worker, live};
+
+/// The token that says on the wire that there is none: wait, and ask again.
+pub const LEASE_WAIT: u64 = table::WAIT;
+
+/// Settings of leases.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseSettings {
+    /// A key gets no two tokens within so many seconds, and one after at most one more; 0 gives one to every miss.
+    pub interval_secs: u32,
+    /// How long a deleted value stays readable as stale; 0 keeps none.
+    pub stale_secs: u32,
+}
+
+/// The paper's ten seconds. It does not say how long a deleted value is kept ("a short time"): that default is ours.
+impl Default for LeaseSettings {
+    fn default() -> Self {
+        Self { interval_secs: 10, stale_secs: 10 }
+    }
+}
+
+/// A lease read that missed.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseMiss<'s> {
+    /// The right to fill the key; `None`: someone else has it.
+    pub token: Option<u64>,
+    /// The value that was deleted a short time ago.
+    pub stale: Option<Item<'s>>,
+}
+
+impl Worker {
+    /// `lease-get`: the live item, marked as used, or what a miss answers.
+    ///
+    /// # Errors
+    ///
+    /// A miss; counted.
+    pub fn lease_get<'s>(
+        &self,
+        section: &Section<'s>,
+        key: Key<'_>,
+    ) -> Result<Item<'s>, LeaseMiss<'s>> {
+        loop {
+            if section.find(key.hash, key.bytes).is_some_and(|item| is_live(&item))
+                && let Ok(item) = self.get(section, key)
+            {
+                return Ok(item);
+            }
+            if let Some(miss) = self.lease_miss(section, key) {
+                self.count(Counter::GetMisses);
+                return Err(miss);
+            }
+        }
+    }
+
+    /// What a reader gets who found nothing. `None` when something is there by now.
+    pub fn lease_miss<'s>(&self, section: &Section<'s>, key: Key<'_>) -> Option<LeaseMiss<'s>> {
+        let table = self.shared.lease_table();
+        let invalidations = self.shared.store().invalidations();
+        let mut grant = None;
+        section.update(key.hash, key.bytes, |present| {
+            if live(present).is_none() {
+                grant = Some(table.ask(key.hash, self.now_secs(), invalidations));
+            }
+            remove_dead(present)
+        });
+        let token = match grant? {
+            Grant::Token(token) => Some(token),
+            Grant::Wait => None,
+        };
+        self.count(if token.is_some() { Counter::LeaseIssued } else { Counter::LeaseWaits });
+        Some(LeaseMiss { token, stale: self.stale(section, key) })
+    }
+
+    /// The key's deleted value, while it is readable as stale.
+    pub fn stale<'s>(&self, section: &Section<'s>, key: Key<'_>) -> Option<Item<'s>> {
+        self.shared.lease_table();
+        let found = section.find(key.hash, key.bytes);
+        let stale = found.filter(|item| item.liveness() == Liveness::Deleted);
+        if stale.is_some() {
+            self.count(Counter::StaleHits);
+        }
+        stale
+    }
+
+    /// Whether a value may be stored with this token: it is the key's, nothing has invalidated the key since, and nothing holds it.
+    /// The token is used up. Under the key's lock.
+    pub(crate) fn redeem(&self, key: Key<'_>, token: u64) -> bool {
+        let given = self.shared.leases().and_then(|table| table.redeem(key.hash, token));
+        let is_good = given
+            .is_some_and(|count| !self.shared.store().invalidated_since(key.bytes, count))
+            && !self.is_held(key);
+        self.count(if is_good { Counter::LeaseSets } else { Counter::LeaseSetRejected });
+        is_good
+    }
+
+    /// Whether a hold-off forbids to add the key; counted. Under the key's lock.
+    pub(crate) fn is_held(&self, key: Key<'_>) -> bool {
+        let is_held =
+            self.shared.leases().is_some_and(|table| table.is_held(key.hash, self.now_secs()));
+        if is_held {
+            self.count(Counter::HoldoffRefused);
+        }
+        is_held
+    }
+
+    /// An item is being created or deleted: whoever has a token for the key has read an older state. Under the key's lock.
+    #[inline]
+    pub(crate) fn void_lease(&self, key: Key<'_>) {
+        if let Some(table) = self.shared.leases() {
+            table.void(key.hash);
+        }
+    }
+
+    /// For so many seconds, and less than one more, the key is not to be added. Under its lock.
+    pub(crate) fn hold_off(&self, key: Key<'_>, secs: u32) {
+        let now_secs = self.now_secs();
+        let until = now_secs.saturating_add(secs).saturating_add(1);
+        self.shared.lease_table().hold(key.hash, until, now_secs);
+        self.count(Counter::Holdoffs);
+    }
+
+    /// What deleting an item comes to: it is gone, or it is kept as stale for a while.
+    pub(crate) fn removal(&self) -> Change {
+        match (self.shared.leases(), self.shared.settings().leases.stale_secs) {
+            (None, _) | (_, 0) => Change::Remove,
+            (Some(_), secs) => Change::RemoveSoon { until: self.now_secs().saturating_add(secs) },
+        }
+    }
+
+    /// `flush_prefix`: everything stored before under keys that begin so is gone. An empty prefix is every key's.
+    ///
+    /// # Errors
+    ///
+    /// Under `-F`; it is counted all the same.
+    pub fn flush_prefix(&self, prefix: &[u8]) -> Result<(), crate::FlushNotAllowed> {
+        self.count(Counter::CmdFlushPrefix);
+        if !self.shared.settings().flush_enabled {
+            return Err(crate::FlushNotAllowed);
+        }
+        self.participant.flush_prefix(prefix);
+        Ok(())
+    }
+}
+
+fn is_live(item: &Item<'_>) -> bool {
+    item.liveness() == Liveness::Live
+}
+
+/// Numbers of the table, for `stats`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeaseStats {
+    /// Bytes of the table; 0 until the first use.
+    pub table_bytes: u64,
+    /// Keys pushed out of it before their time.
+    pub lost: u64,
+}
+
+impl crate::Shared {
+    /// The table, if there is one yet.
+    #[inline]
+    pub(crate) fn leases(&self) -> Option<&Table> {
+        self.leases.get()
+    }
+
+    /// The table, made at its first use.
+    fn lease_table(&self) -> &Table {
+        self.leases.get_or_init(|| {
+            let table =
+                Table::new(self.store().memory().limit, self.settings().leases.interval_secs);
+            self.store().charge_fixed(table.bytes());
+            table
+        })
+    }
+
+    /// Numbers of the lease table.
+    #[must_use]
+    pub fn lease_stats(&self) -> LeaseStats {
+        self.leases().map_or_else(LeaseStats::default, |table| LeaseStats {
+            table_bytes: table.bytes(),
+            lost: table.lost(),
+        })
+    }
+}
+
+/// What a lease read's miss is to whoever reports kinds of misses.
+impl From<&LeaseMiss<'_>> for Miss {
+    fn from(_: &LeaseMiss<'_>) -> Self {
+        Self::Absent
+    }
+}
