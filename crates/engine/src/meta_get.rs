@@ -51,6 +51,8 @@ pub struct MetaHit<'s> {
     pub is_won: bool,
     /// `X`: it is stale.
     pub is_stale: bool,
+    /// The token of a winner by lease.
+    pub lease: Option<u64>,
 }
 
 impl std::fmt::Debug for MetaHit<'_> {
@@ -72,7 +74,15 @@ impl<'s> MetaHit<'s> {
             is_winner: false,
             is_won: item.is_won(),
             is_stale: item.is_stale(),
+            lease: None,
         }
+    }
+
+    /// A deleted item, shown to a reader who asked for a lease or for stale values.
+    #[must_use]
+    pub fn stale(item: Item<'s>, lease: Option<u64>, is_won: bool) -> Self {
+        let is_winner = lease.is_some();
+        Self { is_stale: true, is_winner, is_won, lease, ..Self::of(item) }
     }
 }
 

@@ -13,8 +13,12 @@ use store::{Config, Store};
 const THREADS: u32 = 4;
 
 fn shared() -> Arc<Shared> {
-    let settings =
-        Settings { cas_enabled: true, flush_enabled: true, started_at_unix: 1_700_000_000 };
+    let settings = Settings {
+        cas_enabled: true,
+        flush_enabled: true,
+        started_at_unix: 1_700_000_000,
+        leases: engine::LeaseSettings::default(),
+    };
     Shared::new(
         Store::new(Config { memory_bytes: 64 << 20, ..Config::default() }).unwrap(),
         settings,

@@ -143,7 +143,9 @@ pub fn write_lease_header(
     end.push(CRLF);
     out.extend_from_slice(b"LVALUE ");
     out.extend_from_slice(key);
-    out.extend_from_slice(&end.bytes[..end.len]);
+    let len = out.len() + end.len;
+    out.extend_from_slice(&end.bytes);
+    out.truncate(len);
 }
 
 /// Appends the answer of incr and decr: the number on a line.

@@ -282,6 +282,7 @@ const FACTS: ItemFacts = ItemFacts {
     win_sent: false,
     stale: false,
     won: false,
+    lease: None,
 };
 
 /// Asserts the reply to `line` about an item of `facts`.
@@ -331,6 +332,12 @@ fn marks_stand_last() {
     check_item("mg a k", ItemFacts { won: true, ..stale }, "HD ka X W");
     check_item("mg a k", ItemFacts { win_sent: true, ..stale }, "HD ka Z X");
     check_item("mg a", ItemFacts { won: true, ..FACTS }, "HD W");
+}
+
+#[test]
+fn a_token_comes_behind_the_marks() {
+    let facts = ItemFacts { won: true, lease: Some(77), ..FACTS };
+    check_item("mg k s G", facts, "HD s2 W G77\r\n");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod binary;
+mod lease;
 mod meta;
 mod stats;
 mod text;

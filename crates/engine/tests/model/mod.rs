@@ -7,6 +7,7 @@
     missing_docs,
     missing_debug_implementations,
     unreachable_pub,
+    private_interfaces,
     reason = "a part of two test programs"
 )]
 
@@ -17,6 +18,8 @@ use engine::{
     Settings, Shared, Verdict, Vivify, Worker,
 };
 use store::{Config, Store};
+
+pub mod lease;
 
 const STARTED_AT_UNIX: u64 = 1_700_000_000;
 
@@ -87,6 +90,7 @@ pub struct World {
     worker: Worker,
     model: BTreeMap<Vec<u8>, Entry>,
     pub now_secs: u32,
+    leases: lease::Leases,
     flush_at_secs: Option<u32>,
     pub random: Random,
     pub last_cas: u64,
@@ -94,14 +98,19 @@ pub struct World {
 
 impl World {
     pub fn new(random: Random, config: Config) -> Self {
-        let settings =
-            Settings { cas_enabled: true, flush_enabled: true, started_at_unix: STARTED_AT_UNIX };
+        let settings = Settings {
+            cas_enabled: true,
+            flush_enabled: true,
+            started_at_unix: STARTED_AT_UNIX,
+            leases: lease::SETTINGS,
+        };
         let shared = Shared::new(Store::new(config).unwrap(), settings);
         let worker = Worker::join(&shared).unwrap();
         worker.begin_turn(2);
         Self {
             worker,
             model: BTreeMap::new(),
+            leases: lease::Leases::default(),
             now_secs: 2,
             flush_at_secs: None,
             random,
@@ -113,7 +122,7 @@ impl World {
         self.now_secs += self.random.small(4);
         if self.flush_at_secs.is_some_and(|at| at <= self.now_secs) {
             self.flush_at_secs = None;
-            self.model.clear();
+            self.invalidate(b"");
         }
         self.worker.quiesce();
         self.worker.begin_turn(self.now_secs);
@@ -122,6 +131,11 @@ impl World {
     fn live(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let now_secs = self.now_secs;
         self.model.get_mut(key).filter(|item| item.deadline == 0 || item.deadline > now_secs)
+    }
+
+    fn put(&mut self, key: &[u8], entry: Entry) {
+        self.model.insert(key.to_vec(), entry);
+        self.leases.created(key);
     }
 
     fn value(&mut self) -> Vec<u8> {
@@ -187,6 +201,7 @@ impl World {
             invalidate: self.random.one_in(3),
             cas: self.random.some(5, |random| 1 + random.below(50)),
             vivify_deadline: self.random.some(3, |_| 0),
+            lease: self.random.one_in(4).then(|| self.some_token(key)),
         };
         let is_concat = matches!(mode, Mode::Append | Mode::Prepend);
         let hashed = self.worker.key(key);
@@ -206,7 +221,7 @@ impl World {
             self.check_cas(stored.cas, condition.cas, old);
             assert_eq!(stored.value_len, entry.value.len());
             entry.cas = stored.cas;
-            self.model.insert(key.to_vec(), entry);
+            self.put(key, entry);
         } else {
             assert_eq!((stored.verdict, stored.cas, stored.value_len), (want, 0, 0));
         }
@@ -230,21 +245,30 @@ impl World {
             is_fetched: false,
         };
         let stored = |entry| (Verdict::Stored, Some(entry));
-        let Some(old) = self.live(key) else {
+        let is_concat = matches!(condition.mode, Mode::Append | Mode::Prepend);
+        if is_concat && condition.lease.is_some() {
+            return (Verdict::NotStored, None);
+        }
+        let now_secs = self.now_secs;
+        if self.live(key).is_none() {
             if condition.compare.is_some() && condition.mode != Mode::Add {
-                let is_concat = matches!(condition.mode, Mode::Append | Mode::Prepend);
                 return (if is_concat { Verdict::NotStored } else { Verdict::NotFound }, None);
             }
+            let lease = condition.lease;
+            if lease.is_some_and(|token| !self.leases.redeem(key, token, now_secs)) {
+                return (Verdict::NotStored, None);
+            }
             return match (condition.mode, condition.vivify_deadline) {
+                (Mode::Add, _) if self.leases.is_held(key, now_secs) => (Verdict::NotStored, None),
                 (Mode::Add | Mode::Set, _) => stored(fresh(value, new.deadline)),
                 (Mode::Append | Mode::Prepend, Some(deadline)) => stored(fresh(value, deadline)),
                 _ => (Verdict::NotStored, None),
             };
-        };
-        if condition.mode == Mode::Add {
+        }
+        let Some(old) = self.live(key) else { unreachable!() };
+        if condition.mode == Mode::Add || condition.lease.is_some() {
             return (Verdict::NotStored, None);
         }
-        let is_concat = matches!(condition.mode, Mode::Append | Mode::Prepend);
         let mut entry = fresh(value, new.deadline);
         if let Some(unique) = condition.compare
             && (unique != old.cas || unique == 0)
@@ -273,11 +297,13 @@ impl World {
             base64_key: false,
             deadline: Some(self.deadline()).filter(|deadline| *deadline != 0),
             cas: self.random.some(5, |random| 1 + random.below(50)),
+            hold_off_secs: if self.random.one_in(4) { self.random.small(4) } else { 0 },
         };
+        let (hold_off_secs, now_secs) = (how.hold_off_secs, self.now_secs);
         let deleted = self.worker.delete(self.worker.key(key), &how);
         let Some(old) = self.live(key).cloned() else {
             assert_eq!(deleted, Deleted::NotFound);
-            return;
+            return self.leases.deleted(key, None, hold_off_secs, now_secs);
         };
         if how.compare.is_some_and(|unique| unique == 0 || unique != old.cas) {
             assert_eq!(deleted, Deleted::Exists);
@@ -290,15 +316,16 @@ impl World {
             (entry.is_stale, entry.is_won) = (false, false);
         } else if !how.invalidate {
             self.model.remove(key);
-            return;
+            return self.leases.deleted(key, Some(old), hold_off_secs, now_secs);
         }
+        self.leases.deleted(key, None, hold_off_secs, now_secs);
         if how.invalidate {
             (entry.is_stale, entry.is_won) = (true, false);
         }
         entry.deadline = how.deadline.unwrap_or(entry.deadline);
         self.check_cas(cas, how.cas, old.cas);
         entry.cas = cas;
-        self.model.insert(key.to_vec(), entry);
+        self.put(key, entry);
     }
 
     fn arithmetic(&mut self, key: &[u8]) {
@@ -332,7 +359,7 @@ impl World {
                 is_won: false,
                 is_fetched: false,
             };
-            self.model.insert(key.to_vec(), entry);
+            self.put(key, entry);
             return;
         };
         if how.compare.is_some_and(|unique| unique != 0 && unique != old.cas) {
@@ -364,7 +391,7 @@ impl World {
             is_fetched: false,
             ..old
         };
-        self.model.insert(key.to_vec(), entry);
+        self.put(key, entry);
     }
 
     fn meta_get(&mut self, key: &[u8]) {
@@ -409,7 +436,7 @@ impl World {
                 is_won,
                 is_fetched: !how.no_bump,
             };
-            self.model.insert(key.to_vec(), entry);
+            self.put(key, entry);
             return;
         };
         let is_late = how
@@ -422,7 +449,7 @@ impl World {
         entry.is_won |= is_winner;
         entry.is_fetched |= !how.no_bump;
         entry.deadline = deadline;
-        self.model.insert(key.to_vec(), entry);
+        self.put(key, entry);
     }
 
     fn get(&mut self, key: &[u8]) {
@@ -464,7 +491,7 @@ impl World {
         self.worker.flush_all(exptime).unwrap();
         self.flush_at_secs = None;
         if exptime == 0 {
-            self.model.clear();
+            self.invalidate(b"");
         } else {
             self.flush_at_secs = Some(self.now_secs + u32::try_from(exptime).unwrap());
         }
@@ -479,8 +506,11 @@ impl World {
         let key = format!("key{}", self.random.below(12)).into_bytes();
         match self.random.below(100) {
             0 => self.flush(),
-            1..20 => self.tick(),
-            20..45 => self.store(&key),
+            1 | 2 => self.flush_prefix(),
+            3..17 => self.tick(),
+            17..27 => self.lease_get(&key),
+            27 | 28 => self.read_stale(&key),
+            29..45 => self.store(&key),
             45..55 => self.delete(&key),
             55..67 => self.arithmetic(&key),
             67..82 => self.meta_get(&key),

@@ -12,6 +12,8 @@ pub(crate) fn of(options: &Options) -> Vec<(&'static str, String)> {
     settings.push(("eviction_policy", format!("{:?}", options.eviction).to_lowercase()));
     settings.push(("sampling", yes_no(options.sampling)));
     settings.push(("stripes", options.stripes.to_string()));
+    settings.push(("lease_interval", options.lease_interval_secs.to_string()));
+    settings.push(("stale_seconds", options.stale_secs.to_string()));
     settings.push(("udp_amplification", options.udp_amplification.to_string()));
     settings
 }

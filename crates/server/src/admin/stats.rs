@@ -215,6 +215,7 @@ impl Worker {
         let store = self.shared.engine.store();
         let sampling = self.shared.engine.sampling_bytes() as u64;
         let (memory, index, items) = (store.memory(), store.index(), store.stats());
+        let leases = self.shared.engine.lease_stats();
         for (name, value) in [
             ("limit_maxbytes", memory.limit),
             ("bytes", memory.items),
@@ -225,6 +226,12 @@ impl Worker {
             ("hash_power_level", u64::from(index.power_level)),
             ("hash_bytes", index.bytes),
             ("hash_is_expanding", u64::from(index.growing)),
+            ("lease_table_bytes", leases.table_bytes),
+            ("lease_keys_lost", leases.lost),
+            ("stale_items", items.deleted_items),
+            ("stale_bytes", memory.deleted),
+            ("prefixes_invalidated", items.prefixes_invalidated),
+            ("invalidations_outstanding", items.invalidations_outstanding),
             ("curr_items", items.items),
             ("total_items", items.items_total),
             ("evictions", items.evictions),

@@ -204,6 +204,8 @@ fn defaults(style: Style) -> Options {
         stall_timeout: Some(Duration::from_secs(60)),
         udp_amplification: 32,
         sampling: true,
+        lease_interval_secs: 10,
+        stale_secs: 10,
         protocol: Protocol::Auto,
         shutdown_command: false,
         flush_command: true,

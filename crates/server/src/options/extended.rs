@@ -84,6 +84,26 @@ pub(super) const EXTENDED: &[Extended] = &[
         transient_secs,
     ),
     own(
+        "lease_interval",
+        Value::Required("secs"),
+        "10",
+        "a key gets no two lease tokens within so many seconds; 0 for a token at every miss",
+        |draft, text| {
+            draft.options.lease_interval_secs = number::number(text, 0..=3600)?;
+            Ok(())
+        },
+    ),
+    own(
+        "stale_seconds",
+        Value::Required("secs"),
+        "10",
+        "once leases are used, how long a deleted value can be read as stale; 0 for not at all",
+        |draft, text| {
+            draft.options.stale_secs = number::number(text, 0..=3600)?;
+            Ok(())
+        },
+    ),
+    own(
         "udp_amplification",
         Value::Required("num"),
         "32",

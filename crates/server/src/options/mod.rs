@@ -92,6 +92,10 @@ pub struct Options {
     pub watch_command: bool,
     /// Unsent bytes that a watcher may owe.
     pub watcher_buffer_bytes: usize,
+    /// A key gets no two lease tokens within so many seconds; 0 for no such limit.
+    pub lease_interval_secs: u32,
+    /// How long a deleted value stays readable as stale, in seconds; 0 for not at all.
+    pub stale_secs: u32,
     /// Items have cas uniques (not `-C`).
     pub cas: bool,
     /// Ends the key prefix that `stats detail` counts by (`-D`).

@@ -149,8 +149,9 @@ impl Batch {
             }
             Seen::Set { flags, exptime, len, head } => {
                 let exptime = i64::from(exptime);
-                let (mode, cas, noreply) = (StoreMode::Set, None, false);
-                let store = Store { mode, key: bytes, flags, exptime, len, cas, noreply };
+                let (mode, noreply) = (StoreMode::Set, false);
+                let (cas, lease) = (None, None);
+                let store = Store { mode, key: bytes, flags, exptime, len, cas, lease, noreply };
                 Plain::Set { key: ahead.key(bytes), store, head }
             }
             Seen::Key | Seen::Stored => return None,

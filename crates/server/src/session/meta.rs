@@ -86,11 +86,18 @@ impl Worker {
             })
         } else {
             let section = self.engine.section();
-            match self.engine.meta_get(&section, key, &how) {
-                Ok(hit) => self.answer_hit(session, request, &hit, output.buf()),
-                Err(miss) => {
+            loop {
+                let miss = match self.engine.meta_get(&section, key, &how) {
+                    Ok(hit) => break self.answer_hit(session, request, &hit, output.buf()),
+                    Err(miss) => miss,
+                };
+                if options.lease.is_none() && !options.accept_stale {
                     self.answer_miss(session, request, miss, output.buf());
-                    None
+                    break None;
+                }
+                let out = output.buf();
+                if let Some(pin) = self.meta_lease_miss(&section, session, request, key, out) {
+                    break pin;
                 }
             }
         };
@@ -127,7 +134,13 @@ impl Worker {
         deadline
     }
 
-    fn answer_miss(&self, session: &Session, request: &Request<'_>, miss: Miss, out: &mut Vec<u8>) {
+    pub(super) fn answer_miss(
+        &self,
+        session: &Session,
+        request: &Request<'_>,
+        miss: Miss,
+        out: &mut Vec<u8>,
+    ) {
         if self.reporter.is_busy() {
             self.reporter.fetched(session, request.key, Err(&miss));
         }
@@ -138,7 +151,7 @@ impl Worker {
 
     /// Answers a found item; a value that has to be sent from where it lies is returned, its header written.
     #[inline]
-    fn answer_hit(
+    pub(super) fn answer_hit(
         &self,
         session: &Session,
         request: &Request<'_>,
@@ -170,6 +183,7 @@ impl Worker {
             win_sent: hit.is_won,
             stale: hit.is_stale,
             won: hit.is_winner,
+            lease: hit.lease,
         };
         // A client that has this very version is spared the value.
         if !request.options.value || request.options.compare_cas == Some(cas) {
@@ -220,9 +234,10 @@ impl Worker {
                 invalidate: options.invalidate,
                 cas: options.new_cas,
                 vivify_deadline: vivify,
+                lease: options.lease,
             },
             is_text: true,
-            drops_stale: true,
+            drops_stale: options.lease.is_none(),
             fd,
         }
     }
@@ -271,6 +286,9 @@ impl Worker {
         out: &mut Vec<u8>,
     ) {
         let options = &request.options;
+        if options.under {
+            return self.meta_flush_prefix(request, out);
+        }
         let how = Delete {
             compare: options.compare_cas,
             invalidate: options.invalidate,
@@ -278,6 +296,7 @@ impl Worker {
             base64_key: options.base64,
             deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
             cas: options.new_cas,
+            hold_off_secs: options.hold_off_secs.unwrap_or(0),
         };
         let status = match self.engine.delete(key, &how) {
             Deleted::Done { class, .. } => {
@@ -292,6 +311,16 @@ impl Worker {
         };
         if !reply::is_silent(request, status) {
             reply::write_status(out, request, status);
+        }
+    }
+
+    /// `md` with `U`: everything under the key as a prefix.
+    fn meta_flush_prefix(&self, request: &Request<'_>, out: &mut Vec<u8>) {
+        if self.engine.flush_prefix(request.key).is_err() {
+            return out.extend_from_slice(proto::reply::FLUSH_NOT_ALLOWED);
+        }
+        if !reply::is_silent(request, Status::Done) {
+            reply::write_status(out, request, Status::Done);
         }
     }
 

@@ -18,6 +18,7 @@ mod batch;
 mod binary;
 mod by_udp;
 mod inflight;
+mod lease;
 mod meta;
 mod retrieve;
 mod scan;

@@ -1,9 +1,10 @@
-//! get, gets, gat and gats: key by key, each value as it is found.
+//! get, gets, gat, gats and the line of lease-get: key by key, each value as it is found.
 
 use engine::Key;
 use net::{Flow, Input, Output};
 use proto::reply;
 use proto::text::{GetLine, KeyToken};
+use store::Item;
 
 use super::Worker;
 use super::state::{Session, State, Step};
@@ -45,7 +46,12 @@ impl Worker {
                 },
             };
             input.consume(consumed);
-            if !self.get_key(session, key, line, deadline, output) {
+            let is_whole = if line.with_lease {
+                self.lease_key(session, key, line, output)
+            } else {
+                self.get_key(session, key, line, deadline, output)
+            };
+            if !is_whole {
                 return Step::Next;
             }
             if output.is_full() || output.buf().len() > session.reply_bytes_max {
@@ -98,8 +104,21 @@ impl Worker {
             self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
         }
         let Ok(item) = found else { return true };
-        let cas = line.with_cas.then(|| self.engine.cas_of(&item));
-        match outgoing(&item) {
+        self.write_item(session, key, &item, line, output)
+    }
+
+    /// Writes a found item. False when its value goes out by itself, and the line is kept for later.
+    #[inline]
+    pub(super) fn write_item(
+        &self,
+        session: &mut Session,
+        key: Key<'_>,
+        item: &Item<'_>,
+        line: GetLine,
+        output: &mut Output<'_>,
+    ) -> bool {
+        let cas = line.with_cas.then(|| self.engine.cas_of(item));
+        match outgoing(item) {
             Outgoing::Inline(value) => {
                 let buf = output.buf();
                 buf.reserve(key.bytes.len() + value.len() + HEADER_ROOM);

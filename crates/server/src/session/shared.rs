@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Instant;
 
-use engine::{Sampling, Settings};
+use engine::{LeaseSettings, Sampling, Settings};
 use store::Store;
 
 use crate::admin::prefix::Prefixes;
@@ -47,6 +47,10 @@ impl Shared {
             cas_enabled: options.cas,
             flush_enabled: options.flush_command,
             started_at_unix: clock.zero_at_unix(),
+            leases: LeaseSettings {
+                interval_secs: options.lease_interval_secs,
+                stale_secs: options.stale_secs,
+            },
         };
         let sampling = options
             .sampling

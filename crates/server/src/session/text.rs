@@ -71,8 +71,13 @@ impl Worker {
             Request::Quit => return Step::Stop(Flow::Close),
             Request::Admin(admin) => return self.admin(session, &admin, output),
             Request::Arithmetic(request) => self.text_arithmetic(&request, output),
-            Request::Delete { key, noreply } => {
-                self.text_delete(session, key, noreply, output);
+            Request::Delete { key, hold_off_secs, noreply } => {
+                self.text_delete(session, key, hold_off_secs, noreply, output);
+            }
+            Request::FlushPrefix { prefix, noreply } => {
+                let is_done = self.engine.flush_prefix(prefix).is_ok();
+                let answer = if is_done { reply::OK } else { reply::FLUSH_NOT_ALLOWED };
+                answer_unless(noreply, output, answer);
             }
             Request::Touch { key, exptime, noreply } => {
                 let key = self.batch.key(&self.engine, key);
@@ -109,7 +114,8 @@ impl Worker {
     }
 
     fn text_job<'k>(&self, fd: RawFd, key: Key<'k>, store: &text::Store<'_>) -> Job<'k> {
-        let condition = Condition { compare: store.cas, ..Condition::of(mode_of(store.mode)) };
+        let (compare, lease) = (store.cas, store.lease);
+        let condition = Condition { compare, lease, ..Condition::of(mode_of(store.mode)) };
         Job {
             key,
             new: NewValue {
@@ -120,7 +126,7 @@ impl Worker {
             },
             condition,
             is_text: true,
-            drops_stale: store.mode == StoreMode::Set && store.cas.is_none(),
+            drops_stale: store.mode == StoreMode::Set && compare.is_none() && lease.is_none(),
             fd,
         }
     }
@@ -190,11 +196,12 @@ impl Worker {
         &mut self,
         session: &Session,
         key: &[u8],
+        hold_off_secs: u32,
         noreply: bool,
         output: &mut Output<'_>,
     ) {
         let key = self.batch.key(&self.engine, key);
-        let deleted = self.engine.delete(key, &Delete::default());
+        let deleted = self.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });
         let is_done = matches!(deleted, Deleted::Done { .. });
         if let Deleted::Done { class, .. } = deleted
             && self.reporter.is_busy()

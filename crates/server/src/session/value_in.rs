@@ -81,6 +81,7 @@ impl Job<'_> {
     pub(crate) fn command(&self) -> &'static str {
         match self.condition.mode {
             Mode::Set if self.condition.compare.is_some() => "cas",
+            Mode::Set if self.condition.lease.is_some() => "lease-set",
             Mode::Add => "add",
             Mode::Append => "append",
             Mode::Prepend => "prepend",

@@ -1,0 +1,112 @@
+//! Lease reads, in text and in meta: what a reader is told who finds nothing.
+//!
+//! ```text
+//!     lease-get k  ->  VALUE k 0 5        it is there
+//!                      LVALUE k T 0 n     it is not: fill it with token T; n bytes of a stale value follow
+//!                      LVALUE k 1 0 n     it is not, and someone else is filling it: wait and ask again
+//!     mg k v G     ->  VA 5               it is there
+//!                      VA n W GT          it is not: W, this reader is to fill it, with token T; X if the value is a stale one
+//!                      VA n Z             it is not, and Z, someone else is filling it
+//! ```
+
+use engine::{Key, LEASE_WAIT, LeaseMiss, MetaHit, Miss};
+use net::Output;
+use proto::meta::Request;
+use proto::meta::reply::{self as meta_reply, ItemFacts, Status};
+use proto::reply;
+use proto::text::GetLine;
+use store::{Pin, Section};
+
+use super::Worker;
+use super::state::Session;
+use super::value_out::{LINE_END, Outgoing, outgoing};
+use crate::admin::prefix::Kind;
+
+impl Worker {
+    /// Answers one key of a lease-get. False when its value goes out by itself, and the line is kept for later.
+    pub(super) fn lease_key(
+        &self,
+        session: &mut Session,
+        key: Key<'_>,
+        line: GetLine,
+        output: &mut Output<'_>,
+    ) -> bool {
+        let section = self.engine.section();
+        let found = self.engine.lease_get(&section, key);
+        if self.reporter.is_busy() {
+            self.reporter.fetched(session, key.bytes, found.as_ref().map_err(|_| &Miss::Absent));
+        }
+        if self.shared.prefixes.is_on() {
+            self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
+        }
+        let miss = match found {
+            Ok(item) => return self.write_item(session, key, &item, line, output),
+            Err(miss) => miss,
+        };
+        let token = miss.token.unwrap_or(LEASE_WAIT);
+        let (flags, len) = miss.stale.map_or((0, 0), |item| (item.flags(), item.value_len()));
+        match miss.stale.as_ref().map_or(Outgoing::Inline(b""), outgoing) {
+            Outgoing::Inline(value) => {
+                reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
+                output.buf().extend_from_slice(value);
+                output.buf().extend_from_slice(LINE_END);
+                true
+            }
+            Outgoing::Pinned(pin) if self.inflight.begin_send(len) => {
+                reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
+                Self::start_sending(session, pin, LINE_END, Some(line));
+                false
+            }
+            // There is no room to send it; the token is worth more than the stale value.
+            Outgoing::Pinned(_) => {
+                reply::write_lease_header(output.buf(), key.bytes, token, 0, 0);
+                output.buf().extend_from_slice(LINE_END);
+                true
+            }
+        }
+    }
+
+    /// Answers an `mg` that asked for a lease or for stale values, and missed. `None`: it is to look again.
+    #[cold]
+    pub(super) fn meta_lease_miss(
+        &self,
+        section: &Section<'_>,
+        session: &Session,
+        request: &Request<'_>,
+        key: Key<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Option<Pin>> {
+        let wants_lease = request.options.lease.is_some();
+        let miss = if wants_lease {
+            self.engine.lease_miss(section, key)?
+        } else {
+            LeaseMiss { token: None, stale: self.engine.stale(section, key) }
+        };
+        let is_wait = wants_lease && miss.token.is_none();
+        if let Some(item) = miss.stale {
+            let hit = MetaHit::stale(item, miss.token, is_wait);
+            return Some(self.answer_hit(session, request, &hit, out));
+        }
+        if !wants_lease {
+            self.answer_miss(session, request, Miss::Absent, out);
+            return Some(None);
+        }
+        if self.reporter.is_busy() {
+            self.reporter.fetched(session, request.key, Err(&Miss::Absent));
+        }
+        let facts = ItemFacts {
+            won: miss.token.is_some(),
+            win_sent: is_wait,
+            lease: miss.token,
+            key_is_base64: request.options.base64,
+            ..ItemFacts::default()
+        };
+        if request.options.value {
+            meta_reply::write_value_header(out, request, 0, &facts);
+            out.extend_from_slice(LINE_END);
+        } else {
+            meta_reply::write_item(out, request, Status::Done, &facts);
+        }
+        Some(None)
+    }
+}

@@ -1,0 +1,275 @@
+//! Leases, stale values, the hold-off of deletes, and prefixes: what memcached does not have.
+
+use std::time::{Duration, Instant};
+
+use super::{Row, check, row};
+use testkit::{Server, Wire};
+
+/// The first reader is to fill the key, whoever comes after waits.
+const LEASES: &[Row] = &[
+    row(
+        "lease-get <k>\r\nlease-get <k>\r\nget <k>\r\n",
+        "LVALUE <k> <n> 0 0\r\n\r\nEND\r\nLVALUE <k> 1 0 0\r\n\r\nEND\r\nEND\r\n",
+    ),
+    row("set <k> 7 0 2\r\nhi\r\nlease-get <k>\r\n", "STORED\r\nVALUE <k> 7 2\r\nhi\r\nEND\r\n"),
+    row(
+        "set <k> 7 0 2\r\nhi\r\nlease-get <k> <k>x <k>\r\n",
+        "STORED\r\nVALUE <k> 7 2\r\nhi\r\nLVALUE <k>x <n> 0 0\r\n\r\nVALUE <k> 7 2\r\nhi\r\nEND\r\n",
+    ),
+    // Forged, and the token that means "wait".
+    row(
+        "lease-get <k>\r\nlease-set <k> 12345 0 0 1\r\nx\r\nlease-set <k> 1 0 0 1\r\nx\r\n\
+         lease-set <k> 0 0 0 1\r\nx\r\nlease-set <k> 18446744073709551615 0 0 1\r\nx\r\nget <k>\r\n",
+        "LVALUE <k> <n> 0 0\r\n\r\nEND\r\nNOT_STORED\r\nNOT_STORED\r\nNOT_STORED\r\nNOT_STORED\r\nEND\r\n",
+    ),
+    row("lease-set <k> 5 0 0 1 noreply\r\nx\r\nget <k>\r\n", "END\r\n"),
+    row(
+        "lease-set <k> x 0 0 1\r\nx\r\nlease-set <k> 5 0 0\r\n",
+        "CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n",
+    ),
+    row("lease-get\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    row("mg <k> v G\r\nmg <k> v G\r\n", "VA 0 W G<n>\r\n\r\nVA 0 Z\r\n\r\n"),
+    row("mg <k> G k Oab\r\nmg <k> G q\r\nmg <k>\r\n", "HD k<k> Oab W G<n>\r\nHD Z\r\nEN\r\n"),
+    row("ms <k> 2\r\nhi\r\nmg <k> v G\r\n", "HD\r\nVA 2\r\nhi\r\n"),
+    row(
+        "mg <k> G\r\nms <k> 2 G77\r\nhi\r\nms <k> 2 G\r\nhi\r\nmg <k> v\r\n",
+        "HD W G<n>\r\nNS\r\nNS\r\nEN\r\n",
+    ),
+    row("ms <k> 2 Gx\r\nhi\r\n", "CLIENT_ERROR bad token in command line format\r\n"),
+];
+
+const STALE: &[Row] = &[
+    row(
+        "lease-get <k>x\r\nset <k> 7 0 2\r\nhi\r\ndelete <k>\r\nget <k>\r\nlease-get <k>\r\nlease-get <k>\r\n",
+        "LVALUE <k>x <n> 0 0\r\n\r\nEND\r\nSTORED\r\nDELETED\r\nEND\r\n\
+         LVALUE <k> <n> 7 2\r\nhi\r\nEND\r\nLVALUE <k> 1 7 2\r\nhi\r\nEND\r\n",
+    ),
+    row(
+        "ms <k> 2 F7\r\nhi\r\nmd <k>\r\nmg <k> v\r\nmg <k> v f A\r\nmg <k> v G\r\nmg <k> v G\r\n",
+        "HD\r\nHD\r\nEN\r\nVA 2 f7 X\r\nhi\r\nVA 2 X W G<n>\r\nhi\r\nVA 2 Z X\r\nhi\r\n",
+    ),
+    row("mg <k> A v\r\nmg <k> A q\r\n", "EN\r\n"),
+    // To every other command the key is gone.
+    row(
+        "set <k> 0 0 1\r\n5\r\ndelete <k>\r\nincr <k> 1\r\nappend <k> 0 0 1\r\nx\r\nreplace <k> 0 0 1\r\nx\r\n\
+         touch <k> 0\r\ndelete <k>\r\nmg <k> A v\r\nadd <k> 0 0 1\r\n6\r\nmg <k> A v\r\n",
+        "STORED\r\nDELETED\r\nNOT_FOUND\r\nNOT_STORED\r\nNOT_STORED\r\nNOT_FOUND\r\nNOT_FOUND\r\n\
+         VA 1 X\r\n5\r\nSTORED\r\nVA 1\r\n6\r\n",
+    ),
+    // A fill wipes it; what was flushed is not stale but gone.
+    row(
+        "set <k> 0 0 1\r\n5\r\ndelete <k>\r\nset <k> 0 -1 1\r\n6\r\nmg <k> A v\r\n",
+        "STORED\r\nDELETED\r\nSTORED\r\nEN\r\n",
+    ),
+    row(
+        "set <k> 0 0 1\r\n5\r\ndelete <k>\r\nflush_prefix <k>\r\nmg <k> A v\r\n",
+        "STORED\r\nDELETED\r\nOK\r\nEN\r\n",
+    ),
+];
+
+const HOLD_OFF: &[Row] = &[
+    row(
+        "delete <k> 100\r\nadd <k> 0 0 1\r\nx\r\nms <k> 1 ME\r\nx\r\nlease-get <k>\r\nset <k> 0 0 1\r\ny\r\nget <k>\r\n",
+        "NOT_FOUND\r\nNOT_STORED\r\nNS\r\nLVALUE <k> 1 0 0\r\n\r\nEND\r\nSTORED\r\nVALUE <k> 0 1\r\ny\r\nEND\r\n",
+    ),
+    row(
+        "set <k> 0 0 1\r\nx\r\nmd <k> H100\r\nadd <k> 0 0 1\r\nx\r\nget <k>\r\n",
+        "STORED\r\nHD\r\nNOT_STORED\r\nEND\r\n",
+    ),
+    row(
+        "delete <k> 0\r\ndelete <k>\r\nadd <k> 0 0 1\r\nx\r\n",
+        "NOT_FOUND\r\nNOT_FOUND\r\nSTORED\r\n",
+    ),
+    row(
+        "delete <k> 3601\r\nmd <k> H3601\r\ndelete <k> -1\r\n",
+        "CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad token in command line format\r\n\
+         CLIENT_ERROR bad command line format\r\n",
+    ),
+];
+
+const PREFIXES: &[Row] = &[
+    row(
+        "set <k>:a 0 0 1\r\nx\r\nset <k>:b 0 0 1\r\nx\r\nset <k> 0 0 1\r\nx\r\nflush_prefix <k>:\r\nget <k>:a <k>:b <k>\r\n\
+         set <k>:a 0 0 1\r\ny\r\nget <k>:a <k>:b\r\n",
+        "STORED\r\nSTORED\r\nSTORED\r\nOK\r\nVALUE <k> 0 1\r\nx\r\nEND\r\nSTORED\r\nVALUE <k>:a 0 1\r\ny\r\nEND\r\n",
+    ),
+    row(
+        "ms <k>:a 1\r\nx\r\nmd <k>: U k\r\nmd <k>: U q\r\nmg <k>:a v\r\nflush_prefix <k>: noreply\r\n",
+        "HD\r\nHD k<k>:\r\nEN\r\n",
+    ),
+    row(
+        "flush_prefix\r\nflush_prefix a b\r\n",
+        "CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n",
+    ),
+];
+
+#[test]
+fn leases() {
+    check(&Server::under_test(&[]), LEASES);
+}
+
+#[test]
+fn stale_values() {
+    check(&Server::under_test(&[]), STALE);
+}
+
+#[test]
+fn stale_values_off() {
+    let server = Server::under_test(&["-o", "stale_seconds=0"]);
+    let mut wire = server.connect();
+    token(&mut wire, "other");
+    wire.expect(b"set k 0 0 1\r\nx\r\ndelete k\r\nmg k v A\r\n", b"STORED\r\nDELETED\r\nEN\r\n");
+}
+
+#[test]
+fn hold_off() {
+    check(&Server::under_test(&[]), HOLD_OFF);
+}
+
+#[test]
+fn prefixes() {
+    check(&Server::under_test(&[]), PREFIXES);
+}
+
+#[test]
+fn a_prefix_is_not_flushed_where_flush_all_is_forbidden() {
+    let server = Server::under_test(&["-F"]);
+    let refused = b"CLIENT_ERROR flush_all not allowed\r\n";
+    let mut wire = server.connect();
+    wire.expect(
+        b"set a:1 0 0 1\r\nx\r\nflush_prefix a:\r\n",
+        &[b"STORED\r\n", &refused[..]].concat(),
+    );
+    wire.expect(
+        b"md a: U\r\nget a:1\r\n",
+        &[&refused[..], b"VALUE a:1 0 1\r\nx\r\nEND\r\n"].concat(),
+    );
+}
+
+/// The token that a lease-get of a key that is not there is answered with.
+fn token(wire: &mut Wire, key: &str) -> u64 {
+    wire.send(format!("lease-get {key}\r\n").as_bytes());
+    let line = wire.line();
+    let words: Vec<_> = line.split(' ').collect();
+    assert_eq!(words[..2], ["LVALUE", key], "{line}");
+    wire.read_exact(words[4].parse::<usize>().unwrap() + 2);
+    assert_eq!(wire.line(), "END");
+    words[2].parse().unwrap()
+}
+
+fn lease_set(wire: &mut Wire, key: &str, token: u64) -> String {
+    wire.send(format!("lease-set {key} {token} 0 0 1\r\nv\r\n").as_bytes());
+    wire.line()
+}
+
+/// Whatever happens to the key between get and set, the value that was read before is refused.
+#[test]
+fn a_token_is_good_once_and_for_the_state_it_was_given_for() {
+    let server = Server::under_test(&["-o", "lease_interval=0"]);
+    let mut wire = server.connect();
+    let given = token(&mut wire, "good");
+    assert_eq!(lease_set(&mut wire, "other", given), "NOT_STORED", "another key's");
+    assert_eq!(lease_set(&mut wire, "good", given), "STORED");
+    assert_eq!(lease_set(&mut wire, "good", given), "NOT_STORED", "a second time");
+    wire.expect(b"delete good\r\n", b"DELETED\r\n");
+    assert_eq!(lease_set(&mut wire, "good", given), "NOT_STORED", "used, and then a delete");
+    let between: &[(&str, &str)] = &[
+        ("delete <k>\r\n", "NOT_FOUND"),
+        ("md <k> q\r\nmn\r\n", "NF\r\nMN"),
+        ("set <k> 0 0 1\r\nx\r\ndelete <k>\r\n", "STORED\r\nDELETED"),
+        ("set <k> 0 -1 1\r\nx\r\n", "STORED"),
+        ("add <k> 0 -1 1\r\nx\r\n", "STORED"),
+        ("ma <k> N-1\r\n", "HD"),
+        ("mg <k> N-1\r\n", "HD W"),
+        ("set <k> 0 0 1\r\nx\r\n", "STORED"),
+        ("flush_all\r\n", "OK"),
+        ("flush_prefix <k>\r\n", "OK"),
+        ("delete <k> 1\r\n", "NOT_FOUND"),
+    ];
+    for (number, (commands, answers)) in between.iter().enumerate() {
+        let key = format!("between{number}");
+        let given = token(&mut wire, &key);
+        let answers = format!("{answers}\r\n").replace("<k>", &key);
+        wire.expect(commands.replace("<k>", &key).as_bytes(), answers.as_bytes());
+        assert_eq!(lease_set(&mut wire, &key, given), "NOT_STORED", "{commands}");
+    }
+    // What does not change the key's state does not.
+    let given = token(&mut wire, "idle");
+    wire.expect(
+        b"get idle\r\ntouch idle 0\r\nincr idle 1\r\n",
+        b"END\r\nNOT_FOUND\r\nNOT_FOUND\r\n",
+    );
+    wire.expect(b"flush_prefix other:\r\n", b"OK\r\n");
+    assert_eq!(lease_set(&mut wire, "idle", given), "STORED");
+}
+
+#[test]
+fn a_token_is_worth_nothing_after_a_restart() {
+    let given = token(&mut Server::under_test(&[]).connect(), "k");
+    let next = Server::under_test(&[]);
+    token(&mut next.connect(), "k");
+    assert_eq!(lease_set(&mut next.connect(), "k", given), "NOT_STORED");
+}
+
+/// Two seconds between tokens, three at the most, though the key is deleted all the time and nobody fills it.
+#[test]
+fn deletes_do_not_set_the_clock_of_a_key_back() {
+    let server = Server::under_test(&["-o", "lease_interval=2"]);
+    let mut wire = server.connect();
+    let (begin, mut given) = (Instant::now(), Vec::new());
+    while given.len() < 3 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "no token came");
+        if token(&mut wire, "hot") > 1 {
+            given.push(begin.elapsed());
+        }
+        wire.expect(b"delete hot\r\n", b"NOT_FOUND\r\n");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for pair in given.windows(2) {
+        assert!(pair[1] - pair[0] >= Duration::from_secs(2), "{given:?}");
+    }
+}
+
+/// Refused for the whole second and accepted in the next but one: the grain is a second.
+#[test]
+fn an_add_is_refused_for_as_long_as_the_delete_said() {
+    let server = Server::under_test(&[]);
+    let mut wire = server.connect();
+    let begin = Instant::now();
+    wire.expect(b"delete k 2\r\n", b"NOT_FOUND\r\n");
+    let refused = loop {
+        wire.send(b"add k 0 0 1\r\nx\r\n");
+        match wire.line().as_str() {
+            "STORED" => break begin.elapsed(),
+            other => assert_eq!(other, "NOT_STORED"),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "never accepted");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(refused >= Duration::from_secs(2), "accepted after {refused:?}");
+    assert!(server.stat("holdoff_refused") > 0 && server.stat("holdoffs") == 1);
+}
+
+/// Many more keys than the table has places for: a bound on its memory, and what is pushed out is safe.
+#[test]
+fn a_flood_of_misses_takes_no_more_memory() {
+    let server = Server::under_test(&["-m", "64"]);
+    let mut wire = server.connect();
+    let first = token(&mut wire, "first");
+    wire.expect(b"delete held 3600\r\n", b"NOT_FOUND\r\n");
+    let bytes = server.stat("lease_table_bytes");
+    assert!((1..=(64 << 20) / 128).contains(&bytes), "{bytes} bytes");
+    for thousand in 0..100 {
+        let mut batch = Vec::new();
+        for key in 0..1000 {
+            batch.extend_from_slice(format!("mg flood{thousand}-{key} G\r\n").as_bytes());
+        }
+        batch.extend_from_slice(b"mn\r\n");
+        wire.send(&batch);
+        while wire.line() != "MN" {}
+    }
+    assert_eq!(server.stat("lease_table_bytes"), bytes);
+    assert!(server.stat("lease_keys_lost") > 50_000);
+    assert_eq!(lease_set(&mut wire, "first", first), "NOT_STORED");
+    wire.expect(b"add held 0 0 1\r\nx\r\n", b"NOT_STORED\r\n");
+}
