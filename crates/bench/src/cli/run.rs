@@ -61,7 +61,7 @@ pub(super) struct LoadArgs {
     /// Connections of each thread to each server.
     #[arg(short, long, default_value_t = 50, value_parser = count)]
     connections: usize,
-    /// Requests in flight on a connection; in an open loop, at most.
+    /// Requests of a connection that are sent together and waited for; in an open loop, requests in flight at most.
     #[arg(long, default_value_t = 1, value_parser = count)]
     pipeline: usize,
     /// Keys of one get.

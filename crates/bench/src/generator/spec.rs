@@ -21,7 +21,7 @@ pub struct Spec {
     pub threads: usize,
     /// Connections of each thread to each server.
     pub connections: usize,
-    /// Requests in flight on a connection, at most.
+    /// Requests in flight on a connection, at most; the closed loop sends so many and waits for all.
     pub pipeline: usize,
     /// Keys of one get.
     pub multiget: usize,

@@ -1,7 +1,7 @@
 //! One generator thread: sends at its pace, reads what comes, keeps the record.
 //!
-//! Times are nanoseconds since the run's start, the same for all threads. The closed loop keeps `pipeline` requests in
-//! flight on every connection. The open loop draws the time of each request beforehand; one that finds its connections full
+//! Times are nanoseconds since the run's start, the same for all threads. The closed loop sends `pipeline` requests on
+//! every connection and the next ones when they are answered. The open loop draws the time of each request beforehand; one that finds its connections full
 //! waits in a queue, and its latency counts from the time at which it should have left (no coordinated omission).
 
 use std::collections::VecDeque;
@@ -184,10 +184,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Fills a connection's pipeline again and sends.
+    /// Sends the next batch on a connection whose last one is answered: a batch leaves in one write, whereas a request for
+    /// each reply would mostly leave by itself.
     fn refill(&mut self, at: usize, now: u64) -> Result<()> {
+        if !self.conns[at].waiting.is_empty() {
+            return Ok(());
+        }
         let depth = if self.fill.is_some() { FILL_DEPTH } else { self.run.spec.pipeline };
-        for _ in self.conns[at].waiting.len()..depth {
+        for _ in 0..depth {
             let target = self.conns[at].target;
             let op = match &mut self.fill {
                 None => {
