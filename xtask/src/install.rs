@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 8] = [
+const PACKAGES: [(&str, &str); 11] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -20,6 +20,9 @@ const PACKAGES: [(&str, &str); 8] = [
     ("strace", "makes system calls fail on purpose"),
     ("faketime", "moves a server's clock"),
     ("valgrind", "counts the server's instructions"),
+    ("openssl", "certificates, and a TLS client"),
+    ("python3-pylibmc", "a client with SASL"),
+    ("libsasl2-modules", "its mechanisms"),
 ];
 
 /// Programs that may also come from elsewhere; the Debian package is the fallback.
@@ -91,7 +94,10 @@ fn python(steps: &mut Steps) -> Result<(), String> {
     if is_newer(&venv.join("done"), wanted) {
         return Ok(());
     }
-    println!("Python clients (pymemcache, pylibmc, python-binary-memcached): {}", venv.display());
+    println!(
+        "Python clients (pymemcache, pylibmc, python-binary-memcached, scramp): {}",
+        venv.display()
+    );
     let fresh = ["-m".as_ref(), "venv".as_ref(), "--clear".as_ref(), venv.as_os_str()];
     steps.run("python venv", program("python3", fresh))?;
     let pip = ["install", "--quiet", "--disable-pip-version-check", "-r", wanted];

@@ -89,7 +89,11 @@ pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), String> {
     steps.run("debug server", cargo(["build", "-p", "holdall", "--locked"]))?;
     let mut hostile = cargo(["test", "-p", "e2e", "--locked", "--test", "hostile"]);
     hostile.env("HOLDALL_BIN", target().join("debug/holdall"));
-    steps.run_tests("hostile input, debug server", with_tools(hostile))
+    steps.run_tests("hostile input, debug server", with_tools(hostile))?;
+    // And once with the process confined: what a filter of system calls lacks would be missed here.
+    let mut wire = cargo(["test", "-p", "e2e", "--locked", "--test", "wire"]);
+    wire.env("E2E_FLAGS", "-o drop_privileges");
+    steps.run_tests("wire, confined", with_tools(wire))
 }
 
 /// Instructions a request against the recorded figures.

@@ -23,6 +23,8 @@ macro_rules! counters {
 counters! {
     /// What a worker counts as a whole.
     Counter, COUNTERS:
+    /// Requests refused for want of a right.
+    AccessDenied = "access_denied",
     /// Logins tried.
     AuthCmds = "auth_cmds",
     /// Logins refused.

@@ -22,12 +22,34 @@ fn main() -> ExitCode {
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
         Some("serve") => serve(Style::Holdall, arguments),
         Some("bench") => bench::cli::main(arguments),
+        Some("passwd") => passwd(arguments),
         Some("-h" | "--help" | "help") => print(HELP),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
         Some(other) => {
             fail("holdall", &format!("there is no command '{other}'; see holdall --help"), 1)
         }
         None => fail("holdall", "a command is missing; see holdall --help", EXIT_USAGE),
+    }
+}
+
+/// Reads a password from stdin, and prints the line of the users file that lets `USER` in by it.
+fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let (user, rest) = (arguments.next(), arguments.next());
+    let (Some(user), None) = (user.as_deref().and_then(|user| user.to_str()), rest) else {
+        return fail(
+            "holdall",
+            "passwd: name one user; the password is read from stdin",
+            EXIT_USAGE,
+        );
+    };
+    let mut password = String::new();
+    if let Err(error) = io::stdin().read_line(&mut password) {
+        return fail("holdall", &format!("passwd: {error}"), 1);
+    }
+    let password = password.trim_end_matches(['\r', '\n']);
+    match server::doors::users_line(user, password.as_bytes()) {
+        Ok(line) => print(&format!("{line}\n")),
+        Err(why) => fail("holdall", &format!("passwd: {why}"), EXIT_USAGE),
     }
 }
 
@@ -43,6 +65,7 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let surroundings = Surroundings {
         cpus: thread::available_parallelism().map_or(1, usize::from),
         port_file: env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
+        sasl_users: env::var_os("MEMCACHED_SASL_PWDB").map(PathBuf::from),
     };
     match options::parse(style, arguments, &surroundings) {
         Err(refusal) => fail(name, &refusal.message, refusal.status),
@@ -88,11 +111,13 @@ Usage: holdall COMMAND [FLAG]..
 Commands:
   serve    the cache server; holdall serve --help lists its flags
   bench    measures memcached, Redis and Valkey servers
+  passwd   a line for the file of users (-Y): holdall passwd USER, the password on stdin
 
 Under the name memcached, holdall takes memcached's command line.
 
 Examples:
   holdall serve                                 64 MB on 127.0.0.1:11211
   holdall serve --config /etc/memcached.conf    a Debian memcached's flags
+  holdall passwd app <password.txt >>users      the password is kept as a verifier
 "
 );

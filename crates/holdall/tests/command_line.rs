@@ -50,7 +50,7 @@ fn refusals_are_one_line_on_stderr_and_a_status() {
         (
             &["serve", "-S"],
             64,
-            "holdall: -S (--enable-sasl): SASL is not supported, and the cache must not come up open\n",
+            "holdall: -S: name the file of users by MEMCACHED_SASL_PWDB or -Y\n",
         ),
         (
             &["serve", "-p", "0"],

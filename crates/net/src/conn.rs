@@ -19,13 +19,15 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::control::{Card, ConnState};
-use crate::io::{INPUT_MAX, Input, Outcome, Output, send_slices};
+use crate::io::{INPUT_MAX, Input, Outcome, Output, Sealing, send_slices};
 use crate::mailbox::{Mailbox, Token};
 use crate::service::{Flow, Service};
+use crate::tls::{Broken, Scratch, Tls};
 
 pub(crate) struct Conn<S> {
     socket: OwnedFd,
     pub(crate) session: S,
+    pub(crate) tls: Option<Box<Tls>>,
     /// Unconsumed input starts at `input_start`.
     input: Vec<u8>,
     input_start: usize,
@@ -49,6 +51,17 @@ pub(crate) struct Loan<'a, S> {
     pub(crate) read_buffer: &'a mut [u8],
     pub(crate) scratch: &'a mut Vec<u8>,
     pub(crate) mailbox: &'a Arc<Mailbox>,
+    pub(crate) tls_scratch: Option<&'a mut Scratch>,
+}
+
+/// What a read of a TLS connection brought.
+pub(crate) enum Received {
+    /// This many plain bytes are in the buffer, what was left included; and whether a handshake was completed.
+    Bytes(usize, bool),
+    /// The stream's end, announced or not.
+    End,
+    /// The session is broken; the alert about it was sent, if there is one.
+    Broken(Broken),
 }
 
 /// What happened in a connection's turn.
@@ -58,10 +71,11 @@ pub(crate) struct Served {
 }
 
 impl<S> Conn<S> {
-    pub(crate) fn new(socket: OwnedFd, session: S, card: Arc<Card>) -> Self {
+    pub(crate) fn new(socket: OwnedFd, session: S, tls: Option<Box<Tls>>, card: Arc<Card>) -> Self {
         Self {
             socket,
             session,
+            tls,
             input: Vec::new(),
             input_start: 0,
             pending: Vec::new(),
@@ -81,7 +95,8 @@ impl<S> Conn<S> {
 
     /// Bytes held in the two buffers.
     pub(crate) fn buffered(&self) -> usize {
-        self.input.capacity() + self.pending.capacity()
+        let tls = self.tls.as_ref().map_or(0, |tls| tls.buffered());
+        self.input.capacity() + self.pending.capacity() + tls
     }
 
     /// Unconsumed input, in bytes.
@@ -114,15 +129,77 @@ impl<S> Conn<S> {
         Ok(Some(left + got))
     }
 
+    /// Reads once from a TLS connection, and decrypts behind what was left, into the worker's buffer. What the session has to
+    /// say to its peer is sent, or kept as pending.
+    pub(crate) fn read_tls(
+        &mut self,
+        buffer: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<Received, Errno> {
+        let left = self.input_len();
+        let Some(tls) = &mut self.tls else { return Ok(Received::End) };
+        let got = loop {
+            match rustix::io::read(&self.socket, &mut *tls.room(scratch)) {
+                Err(Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        if got == 0 {
+            return Ok(Received::End);
+        }
+        let opened = tls.open(got, scratch, &mut buffer[left..]);
+        let is_ended = tls.is_ended();
+        self.send_sealed(scratch)?;
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(broken) => return Ok(Received::Broken(broken)),
+        };
+        self.is_at_end |= is_ended;
+        buffer[..left].copy_from_slice(&self.input[self.input_start..]);
+        Ok(Received::Bytes(left + opened.len, opened.is_new))
+    }
+
+    /// Sends what lies in `scratch`, and keeps what the socket does not take.
+    fn send_sealed(&mut self, scratch: &mut Scratch) -> Result<(), Errno> {
+        if scratch.sealed.is_empty() {
+            return Ok(());
+        }
+        let sent = send_slices(self.socket.as_fd(), &[IoSlice::new(&scratch.sealed)]);
+        if let Ok(taken) = sent {
+            self.pending.extend_from_slice(&scratch.sealed[taken..]);
+        }
+        scratch.sealed.clear();
+        sent.map(drop)
+    }
+
+    /// Keeps the first `len` bytes of the worker's read buffer until the peer has taken what is pending.
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        self.input = bytes.to_vec();
+        self.input_start = 0;
+    }
+
+    /// Tells a TLS peer that nothing follows, if its socket takes it at once.
+    pub(crate) fn say_end(&mut self, scratch: &mut Scratch) {
+        if let Some(tls) = &mut self.tls
+            && self.pending.is_empty()
+        {
+            tls.append_end(&mut scratch.sealed);
+            // A peer that is not told learns it from the socket.
+            let _ = self.send_sealed(scratch);
+        }
+    }
+
     /// Serves the first `len` bytes of the worker's read buffer, and keeps what is not consumed.
     pub(crate) fn serve_read<V>(&mut self, token: Token, len: usize, loan: Loan<'_, V>) -> Served
     where
         V: Service<Session = S>,
     {
-        let Loan { service, read_buffer, scratch, mailbox } = loan;
+        let Loan { service, read_buffer, scratch, mailbox, tls_scratch } = loan;
         let mut input = Input::new(&read_buffer[..len]);
         let socket = self.socket.as_fd();
-        let mut output = Output::to_socket(scratch, &mut self.pending, socket, mailbox, token);
+        let sealing = sealing(&mut self.tls, tls_scratch);
+        let mut output =
+            Output::to_socket(scratch, &mut self.pending, socket, mailbox, token, sealing);
         let flow = service.serve(&mut self.session, &mut input, &mut output);
         let outcome = output.finish();
         let rest = input.bytes();
@@ -143,10 +220,12 @@ impl<S> Conn<S> {
     where
         V: Service<Session = S>,
     {
-        let Loan { service, scratch, mailbox, .. } = loan;
+        let Loan { service, scratch, mailbox, tls_scratch, .. } = loan;
         let mut input = Input::new(&self.input[self.input_start..]);
         let socket = self.socket.as_fd();
-        let mut output = Output::to_socket(scratch, &mut self.pending, socket, mailbox, token);
+        let sealing = sealing(&mut self.tls, tls_scratch);
+        let mut output =
+            Output::to_socket(scratch, &mut self.pending, socket, mailbox, token, sealing);
         let flow = service.serve(&mut self.session, &mut input, &mut output);
         let outcome = output.finish();
         let rest = input.bytes().len();
@@ -176,6 +255,15 @@ impl<S> Conn<S> {
     pub(crate) fn is_drained(&self) -> bool {
         self.pending.is_empty()
     }
+}
+
+/// What a TLS connection's output needs; nothing for a plain one.
+fn sealing<'a>(
+    tls: &'a mut Option<Box<Tls>>,
+    scratch: Option<&'a mut Scratch>,
+) -> Option<Sealing<'a>> {
+    let (Some(tls), Some(scratch)) = (tls, scratch) else { return None };
+    Some(Sealing { tls, sealed: &mut scratch.sealed })
 }
 
 impl<S> AsFd for Conn<S> {

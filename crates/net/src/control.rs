@@ -67,6 +67,9 @@ pub(crate) struct Counters {
     pub(crate) buffered_bytes: AtomicU64,
     pub(crate) udp_requests: AtomicU64,
     pub(crate) udp_dropped: AtomicU64,
+    pub(crate) tls_sessions: AtomicU64,
+    pub(crate) tls_handshake_errors: AtomicU64,
+    pub(crate) tls_errors: AtomicU64,
 }
 
 /// Adds to a counter that only this thread writes.
@@ -165,6 +168,12 @@ pub struct Stats {
     pub udp_requests: u64,
     /// Datagrams that were no request of one datagram, or whose reply was over the limit.
     pub udp_dropped: u64,
+    /// TLS handshakes completed.
+    pub tls_sessions: u64,
+    /// TLS handshakes that failed, or took too long.
+    pub tls_handshake_errors: u64,
+    /// TLS sessions that broke after their handshake.
+    pub tls_errors: u64,
     pub accepting_conns: bool,
 }
 
@@ -298,6 +307,9 @@ impl Control {
             turns: all.turns - base.turns,
             udp_requests: all.udp_requests - base.udp_requests,
             udp_dropped: all.udp_dropped - base.udp_dropped,
+            tls_sessions: all.tls_sessions - base.tls_sessions,
+            tls_handshake_errors: all.tls_handshake_errors - base.tls_handshake_errors,
+            tls_errors: all.tls_errors - base.tls_errors,
             ..all
         }
     }
@@ -331,6 +343,9 @@ impl Control {
             buffered_bytes: sum(|counters| &counters.buffered_bytes),
             udp_requests: sum(|counters| &counters.udp_requests),
             udp_dropped: sum(|counters| &counters.udp_dropped),
+            tls_sessions: sum(|counters| &counters.tls_sessions),
+            tls_handshake_errors: sum(|counters| &counters.tls_handshake_errors),
+            tls_errors: sum(|counters| &counters.tls_errors),
             accepting_conns: !accept.is_waiting.load(Ordering::SeqCst)
                 && !accept.is_ending.load(Ordering::SeqCst),
         }

@@ -9,6 +9,7 @@
 //!                   \--what the socket did not take--> pending (the connection's own)
 //! ```
 
+use std::fmt;
 use std::io;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -19,6 +20,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::mailbox::{Mailbox, Token, Waker};
 use crate::service::ConnId;
+use crate::tls::Tls;
 
 /// Bytes of scratch from which [`Output::is_full`] asks for a flush.
 pub const FLUSH_BYTES: usize = 32 * 1024;
@@ -79,7 +81,21 @@ enum Target<'a> {
         pending: &'a mut Vec<u8>,
         mailbox: &'a Arc<Mailbox>,
         token: Token,
+        sealing: Option<Sealing<'a>>,
     },
+}
+
+/// What turns output into TLS records.
+pub(crate) struct Sealing<'a> {
+    pub(crate) tls: &'a mut Tls,
+    /// Empty between writes.
+    pub(crate) sealed: &'a mut Vec<u8>,
+}
+
+impl fmt::Debug for Sealing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sealing")
+    }
 }
 
 /// Bytes and system calls of one connection's turn, for the counters.
@@ -111,8 +127,9 @@ impl<'a> Output<'a> {
         socket: BorrowedFd<'a>,
         mailbox: &'a Arc<Mailbox>,
         token: Token,
+        sealing: Option<Sealing<'a>>,
     ) -> Self {
-        Self::new(scratch, Target::Socket { socket, pending, mailbox, token })
+        Self::new(scratch, Target::Socket { socket, pending, mailbox, token, sealing })
     }
 
     fn new(scratch: &'a mut Vec<u8>, target: Target<'a>) -> Self {
@@ -144,6 +161,12 @@ impl<'a> Output<'a> {
             return !(self.blocked || self.failed);
         }
         let mut scratch = std::mem::take(self.scratch);
+        if self.is_sealing() {
+            self.send_sealed(&[IoSlice::new(&scratch)], true);
+            scratch.clear();
+            *self.scratch = scratch;
+            return !(self.blocked || self.failed);
+        }
         let taken = if self.blocked || self.failed {
             0
         } else {
@@ -174,7 +197,51 @@ impl<'a> Output<'a> {
         if !self.flush() {
             return if self.failed { Err(Errno::PIPE.into()) } else { Ok(0) };
         }
+        if self.is_sealing() {
+            let taken = self.send_sealed(slices, false);
+            return if self.failed { Err(Errno::PIPE.into()) } else { Ok(taken) };
+        }
         self.send(slices)
+    }
+
+    fn is_sealing(&self) -> bool {
+        matches!(self.target, Target::Socket { sealing: Some(_), .. })
+    }
+
+    /// Seals `slices` and sends them, until the socket is full; with `whole`, what comes after that is sealed, too, and kept.
+    /// Returns how many of their bytes were sealed: they are gone, sent or pending.
+    fn send_sealed(&mut self, slices: &[IoSlice<'_>], whole: bool) -> usize {
+        let Target::Socket { socket, pending, sealing: Some(sealing), .. } = &mut self.target
+        else {
+            return 0;
+        };
+        let mut done = 0;
+        for part in slices.iter().flat_map(|slice| slice.chunks(FLUSH_BYTES)) {
+            if self.failed || self.blocked && !whole {
+                break;
+            }
+            if sealing.tls.seal(part, sealing.sealed).is_err() {
+                self.failed = true;
+                break;
+            }
+            done += part.len();
+            let mut taken = 0;
+            if !self.blocked {
+                self.sent.writes += 1;
+                match send_slices(*socket, &[IoSlice::new(sealing.sealed)]) {
+                    Ok(count) => taken = count,
+                    Err(_) => self.failed = true,
+                }
+                self.sent.bytes += taken as u64;
+                self.blocked = taken < sealing.sealed.len();
+            }
+            if !self.failed {
+                pending.extend_from_slice(&sealing.sealed[taken..]);
+            }
+            sealing.sealed.clear();
+        }
+        sealing.sealed.clear();
+        done
     }
 
     /// A handle by which another thread makes the loop serve this connection again. Using it after the connection has

@@ -12,6 +12,7 @@ use crate::control::{Control, Shared};
 use crate::listen::Sockets;
 use crate::peer::ListenAddress;
 use crate::service::Service;
+use crate::tls::TlsDoor;
 use crate::udp::DATAGRAM_PAYLOAD;
 use crate::worker::{Limits, Worker};
 
@@ -35,6 +36,8 @@ pub struct Config {
     pub buffer_bytes_max: usize,
     /// Payload bytes of a UDP reply to a peer that could be anyone; the service may change it for each reply.
     pub udp_reply_bytes_max: usize,
+    /// What makes TLS sessions; `None`: every listener is plain.
+    pub tls: Option<Arc<TlsDoor>>,
 }
 
 impl Default for Config {
@@ -48,6 +51,7 @@ impl Default for Config {
             stall_timeout: None,
             buffer_bytes_max: 16 << 20,
             udp_reply_bytes_max: DATAGRAM_PAYLOAD,
+            tls: None,
         }
     }
 }
@@ -142,9 +146,10 @@ where
         let (shared, control) = (Arc::clone(&shared), control.clone());
         let (make, ready, budget) = (Arc::clone(&make), ready.clone(), Arc::clone(&budget));
         let (udp, limits) = (datagrams.pop().unwrap_or_default(), Limits::of(config));
+        let tls = config.tls.clone();
         let body = move || {
             let worker = set_core(core).and_then(|()| {
-                Worker::new(index, shared, limits, budget, udp, || make(index, &control))
+                Worker::new(index, shared, limits, budget, udp, tls, || make(index, &control))
             });
             match worker {
                 Ok(worker) => {

@@ -60,6 +60,9 @@ pub trait Service {
     /// The connection is gone or about to go; its socket is closed afterwards.
     fn close(&mut self, session: Self::Session, reason: CloseReason);
 
+    /// The TLS of a connection is broken, for this reason; [`Self::close`] follows.
+    fn tls_failed(&mut self, _session: &Self::Session, _reason: &str) {}
+
     /// A descriptor of the service's own (a poller of sockets, say) that the loop watches for input. Asked once.
     fn outside(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -122,4 +125,6 @@ pub enum CloseReason {
     SlowClient,
     /// The socket failed (reset, broken pipe).
     SocketError,
+    /// The peer's TLS is broken, or its handshake took too long.
+    Tls,
 }

@@ -26,15 +26,16 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::conn::{Conn, Loan, Served};
+use crate::conn::{Conn, Loan, Received, Served};
 use crate::control::{Card, ConnState, Shared, WorkerShared, add};
 use crate::datagrams::{DatagramSocket, Datagrams};
-use crate::io::{FLUSH_BYTES, INPUT_MAX};
+use crate::io::{FLUSH_BYTES, INPUT_MAX, Outcome, Sent};
 use crate::mailbox::{Message, Token};
 use crate::peer::{ListenAddress, Peer};
 use crate::server::{BufferBudget, Config};
 use crate::service::{CloseReason, ConnId, Flow, Service};
 use crate::slots::{NO_GENERATION, Slots};
+use crate::tls::{self, Broken, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsDoor};
 use crate::udp::{self, DatagramReply};
 use crate::wheel::Wheel;
 
@@ -71,8 +72,9 @@ impl Limits {
         }
     }
 
-    fn shortest(&self) -> Option<Duration> {
-        self.idle.into_iter().chain(self.stall).min()
+    fn shortest(&self, has_tls: bool) -> Option<Duration> {
+        let handshake = has_tls.then_some(HANDSHAKE_PATIENCE);
+        self.idle.into_iter().chain(self.stall).chain(handshake).min()
     }
 }
 
@@ -98,6 +100,15 @@ pub(crate) struct Worker<S: Service> {
     datagram_reply: DatagramReply,
     /// Made when the first datagram comes.
     datagrams: Option<Datagrams>,
+    tls: Option<TlsWorker>,
+}
+
+/// What a worker has for TLS.
+struct TlsWorker {
+    door: Arc<TlsDoor>,
+    scratch: Scratch,
+    /// What a read is decrypted into.
+    plain: Vec<u8>,
 }
 
 impl<S: Service> Worker<S> {
@@ -107,6 +118,7 @@ impl<S: Service> Worker<S> {
         limits: Limits,
         budget: Arc<dyn BufferBudget>,
         udp: Vec<(Arc<ListenAddress>, UdpSocket)>,
+        tls: Option<Arc<TlsDoor>>,
         make: impl FnOnce() -> S,
     ) -> io::Result<Self> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -135,7 +147,7 @@ impl<S: Service> Worker<S> {
             udp,
             conns: Slots::new(),
             ready: Vec::new(),
-            wheel: limits.shortest().map(|shortest| Wheel::new(shortest, now_ms)),
+            wheel: limits.shortest(tls.is_some()).map(|shortest| Wheel::new(shortest, now_ms)),
             buffered: 0,
             draining: None,
             now_ms,
@@ -143,6 +155,11 @@ impl<S: Service> Worker<S> {
             scratch: Vec::with_capacity(FLUSH_BYTES * 2),
             datagram_reply: DatagramReply::new(0),
             datagrams: None,
+            tls: tls.map(|door| TlsWorker {
+                door,
+                scratch: Scratch::new(),
+                plain: vec![0; INPUT_MAX + OPENED_BYTES_MAX],
+            }),
         })
     }
 
@@ -247,7 +264,7 @@ impl<S: Service> Worker<S> {
             Message::Stop => self.draining = Some(Instant::now()),
             Message::Wake(token) => {
                 let state = self.conns.get_mut(token).map(|conn| conn.state);
-                if state == Some(ConnState::Reading) {
+                if matches!(state, Some(ConnState::Reading | ConnState::Waiting)) {
                     self.serve_left(token);
                 }
             }
@@ -256,15 +273,20 @@ impl<S: Service> Worker<S> {
 
     fn open(&mut self, socket: OwnedFd, peer: Peer) {
         let session = self.service.open(&peer);
+        let (tls, is_refused) = match self.begin_tls(&peer) {
+            Ok(tls) => (tls, false),
+            Err(_) => (None, true),
+        };
         let (last_ms, state) = (AtomicU64::new(self.now_ms), AtomicU8::new(0));
         let card = Arc::new(Card { peer, last_ms, state });
-        let conn = Conn::new(socket, session, Arc::clone(&card));
+        let conn = Conn::new(socket, session, tls, Arc::clone(&card));
+        let bytes = conn_bytes(&conn);
         let token = self.conns.insert(conn);
         self.set_card(token.slot, Some(card));
-        self.budget.charge(conn_bytes::<S>());
+        self.budget.charge(bytes);
         let Some(conn) = self.conns.get_mut(token) else { return };
         let flags = epoll::EventFlags::IN;
-        if epoll::add(&self.poller, conn.as_fd(), data(token), flags).is_err() {
+        if is_refused || epoll::add(&self.poller, conn.as_fd(), data(token), flags).is_err() {
             self.close(token, CloseReason::SocketError);
             return;
         }
@@ -275,10 +297,13 @@ impl<S: Service> Worker<S> {
     }
 
     fn close(&mut self, token: Token, reason: CloseReason) {
-        let Some(conn) = self.conns.remove(token) else { return };
+        let Some(mut conn) = self.conns.remove(token) else { return };
         self.set_card(token.slot, None);
         self.charge_buffers(conn.charged, 0);
-        self.budget.charge(-conn_bytes::<S>());
+        self.budget.charge(-conn_bytes(&conn));
+        if let Some(tls) = &mut self.tls {
+            conn.say_end(&mut tls.scratch);
+        }
         let counters = &self.own().counters;
         match reason {
             CloseReason::Idle => add(&counters.idle_kicks, 1),
@@ -310,9 +335,9 @@ impl<S: Service> Worker<S> {
         if group.len() > 1 {
             for (place, (&token, received)) in group.iter().zip(&mut received).enumerate() {
                 let conn = self.conns.get_mut(token);
-                let Some(conn) = conn.filter(|conn| conn.state == ConnState::Reading) else {
-                    continue;
-                };
+                let is_read =
+                    |conn: &&mut Conn<_>| conn.state == ConnState::Reading && conn.tls.is_none();
+                let Some(conn) = conn.filter(is_read) else { continue };
                 let got = conn.read(&mut self.read_buffers[place]);
                 if let Ok(Some(len)) = got {
                     self.service.foresee(&conn.session, &self.read_buffers[place][..len]);
@@ -347,9 +372,22 @@ impl<S: Service> Worker<S> {
         }
     }
 
+    /// Begins a TLS session, if the listener asks for one.
+    fn begin_tls(&self, peer: &Peer) -> Result<Option<Box<Tls>>, rustls::Error> {
+        match (&*peer.listener, &self.tls) {
+            (ListenAddress::Tcp(_, listener), Some(tls)) => {
+                tls.door.session(*listener, self.now_ms)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Reads once and serves.
     fn read(&mut self, token: Token) {
         let Some(conn) = self.conns.get_mut(token) else { return };
+        if conn.tls.is_some() {
+            return self.read_tls(token);
+        }
         let got = conn.read(&mut self.read_buffers[0]);
         self.received(token, 0, got);
     }
@@ -365,6 +403,7 @@ impl<S: Service> Worker<S> {
                     read_buffer: &mut self.read_buffers[place],
                     scratch: &mut self.scratch,
                     mailbox: &self.shared.workers[self.index].mailbox,
+                    tls_scratch: None,
                 };
                 let served = conn.serve_read(token, len, loan);
                 let counters = &self.shared.workers[self.index].counters;
@@ -383,6 +422,60 @@ impl<S: Service> Worker<S> {
         }
     }
 
+    /// The same for a connection that speaks TLS: what came may be no more than a part of a record.
+    fn read_tls(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        let Some(tls) = &mut self.tls else { return };
+        let before = conn.input_len();
+        let received = conn.read_tls(&mut tls.plain, &mut tls.scratch);
+        let counters = &self.shared.workers[self.index].counters;
+        let (len, is_new) = match received {
+            Ok(Received::Bytes(len, is_new)) => (len, is_new),
+            Ok(Received::Broken(broken)) => return self.on_broken(token, &broken),
+            Ok(Received::End) if self.service.owes(&conn.session) => {
+                conn.is_at_end = true;
+                return self.serve_left(token);
+            }
+            Ok(Received::End) => return self.close(token, CloseReason::Eof),
+            Err(Errno::AGAIN) if self.draining.is_some() => return self.serve_left(token),
+            Err(Errno::AGAIN) => return,
+            Err(_) => return self.close(token, CloseReason::SocketError),
+        };
+        add(&counters.reads, 1);
+        add(&counters.bytes_read, (len - before) as u64);
+        add(&counters.tls_sessions, u64::from(is_new));
+        if len > before && conn.is_drained() {
+            let loan = Loan {
+                service: &mut self.service,
+                read_buffer: &mut tls.plain,
+                scratch: &mut self.scratch,
+                mailbox: &self.shared.workers[self.index].mailbox,
+                tls_scratch: Some(&mut tls.scratch),
+            };
+            let served = conn.serve_read(token, len, loan);
+            return self.after(token, &served);
+        }
+        // Nothing to serve, or the peer has to take the session's own bytes first.
+        if len > before {
+            conn.keep(&tls.plain[..len]);
+        }
+        let blocked = !conn.is_drained();
+        let outcome = Outcome { blocked, failed: false, sent: Sent::default() };
+        self.after(token, &Served { flow: Flow::NeedInput, outcome });
+    }
+
+    #[cold]
+    fn on_broken(&mut self, token: Token, broken: &Broken) {
+        let counters = &self.shared.workers[self.index].counters;
+        let counter =
+            if broken.in_handshake { &counters.tls_handshake_errors } else { &counters.tls_errors };
+        add(counter, 1);
+        if let Some(conn) = self.conns.get_mut(token) {
+            self.service.tls_failed(&conn.session, &broken.reason);
+        }
+        self.close(token, CloseReason::Tls);
+    }
+
     fn serve_left(&mut self, token: Token) {
         let Some(conn) = self.conns.get_mut(token) else { return };
         let loan = Loan {
@@ -390,6 +483,7 @@ impl<S: Service> Worker<S> {
             read_buffer: &mut self.read_buffers[0],
             scratch: &mut self.scratch,
             mailbox: &self.shared.workers[self.index].mailbox,
+            tls_scratch: self.tls.as_mut().map(|tls| &mut tls.scratch),
         };
         let served = conn.serve_left(token, loan);
         self.after(token, &served);
@@ -520,7 +614,9 @@ impl<S: Service> Worker<S> {
     }
 
     fn arm_timer(&mut self, slot: u32) {
-        let (Some(wheel), Some(shortest)) = (&mut self.wheel, self.limits.shortest()) else {
+        let (Some(wheel), Some(shortest)) =
+            (&mut self.wheel, self.limits.shortest(self.tls.is_some()))
+        else {
             return;
         };
         if !self.conns.set_timer(slot, true) {
@@ -537,6 +633,17 @@ impl<S: Service> Worker<S> {
                 self.conns.set_timer(slot, false);
                 continue;
             };
+            if let Some(deadline_ms) = conn.tls.as_ref().and_then(|tls| tls.handshake_deadline_ms())
+            {
+                if deadline_ms <= self.now_ms {
+                    self.conns.set_timer(slot, false);
+                    let reason = "the handshake took too long".to_owned();
+                    self.on_broken(token, &Broken { reason, in_handshake: true });
+                } else if let Some(wheel) = &mut self.wheel {
+                    wheel.insert(slot, deadline_ms);
+                }
+                continue;
+            }
             let (limit, reason) = match conn.state {
                 ConnState::Writing | ConnState::Closing => {
                     (self.limits.stall, CloseReason::SlowClient)
@@ -591,7 +698,7 @@ fn ms(duration: Duration) -> u64 {
 }
 
 /// What a connection costs beside its buffers, in bytes.
-fn conn_bytes<S: Service>() -> isize {
-    let bytes = size_of::<Conn<S::Session>>() + size_of::<Card>() + 64;
-    bytes.cast_signed()
+fn conn_bytes<S>(conn: &Conn<S>) -> isize {
+    let bytes = size_of::<Conn<S>>() + size_of::<Card>() + 64;
+    bytes.cast_signed() + if conn.tls.is_some() { tls::SESSION_BYTES } else { 0 }
 }

@@ -26,6 +26,8 @@ pub enum Error {
     ManyFlags,
     /// `O` with more than 32 bytes.
     OpaqueTooLong,
+    /// The user has no right to this key or command.
+    Permission,
     /// `ms` with a mode that is none of its own.
     StoreModeUnknown,
     /// A number in a meta flag is not one.
@@ -48,6 +50,7 @@ impl Error {
             Self::Format => b"CLIENT_ERROR bad command line format\r\n",
             Self::ManyFlags => b"CLIENT_ERROR options flags are too long\r\n",
             Self::OpaqueTooLong => b"CLIENT_ERROR opaque token too long\r\n",
+            Self::Permission => b"CLIENT_ERROR permission denied\r\n",
             Self::StoreModeUnknown => b"CLIENT_ERROR invalid mode for ms M token\r\n",
             Self::Token => b"CLIENT_ERROR bad token in command line format\r\n",
         }

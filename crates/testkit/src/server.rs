@@ -4,7 +4,8 @@
 //! `memcached` (Debian's, the program to be replaced: a test that fails there too is wrong about
 //! memcached). `HOLDALL_BIN` names the binary; without it, `release/holdall` and then
 //! `debug/holdall` beside the test's own target folder. `MEMCACHED_ADDR` names a server that
-//! already runs; tests that must restart or measure their server refuse it.
+//! already runs; tests that must restart or measure their server refuse it. `E2E_FLAGS` are given
+//! to every holdall besides the test's own.
 
 use crate::process;
 use crate::wire::{End, Wire};
@@ -45,6 +46,8 @@ pub struct Launch {
     args: Vec<String>,
     envs: Vec<(String, String)>,
     under: Vec<String>,
+    /// Where it is spoken to, if not on its first port.
+    plain_port: Option<u16>,
 }
 
 impl Launch {
@@ -57,7 +60,7 @@ impl Launch {
     /// A server of this kind.
     #[must_use]
     pub const fn new(kind: Kind) -> Self {
-        Self { kind, args: Vec::new(), envs: Vec::new(), under: Vec::new() }
+        Self { kind, args: Vec::new(), envs: Vec::new(), under: Vec::new(), plain_port: None }
     }
 
     /// Adds memcached options, which both programs understand.
@@ -79,6 +82,13 @@ impl Launch {
     #[must_use]
     pub fn under(mut self, command: &[&str]) -> Self {
         self.under.extend(command.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Speaks to the server on this port, where the arguments make it listen without TLS.
+    #[must_use]
+    pub const fn plain_port(mut self, port: u16) -> Self {
+        self.plain_port = Some(port);
         self
     }
 
@@ -113,7 +123,7 @@ impl Launch {
             .stderr(log)
             .spawn()
             .map_err(|error| format!("{:?}: {error}", self.kind))?;
-        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, self.plain_port.unwrap_or(port)));
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let ended = child.try_wait().map_err(|error| error.to_string())?;
@@ -140,6 +150,11 @@ impl Launch {
         }
         words.extend(["-p".into(), port.to_string(), "-l".into(), "127.0.0.1".into()]);
         words.extend(self.args.iter().cloned());
+        if self.kind == Kind::Holdall
+            && let Ok(more) = env::var("E2E_FLAGS")
+        {
+            words.extend(more.split_whitespace().map(str::to_owned));
+        }
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).envs(self.envs.iter().cloned());
         command
@@ -344,7 +359,9 @@ fn answers(addr: SocketAddr) -> bool {
         return false;
     }
     // A server that wants a login first answers with an error line: it is there all the same.
-    wire.read_until_or_end(b"\r\n", Duration::from_secs(2)).1 == End::Found
+    // And so is one that closes at once: it speaks the binary protocol alone.
+    let end = wire.read_until_or_end(b"\r\n", Duration::from_secs(2)).1;
+    matches!(end, End::Found | End::Closed)
 }
 
 /// A port of loopback that nobody listens on, outside the range the system gives to outgoing

@@ -207,6 +207,8 @@ pub enum Status {
     AuthFailure,
     /// 0x21
     AuthContinue,
+    /// 0x24: the user has no right to this.
+    AccessDenied,
     /// 0x81
     UnknownCommand,
     /// 0x82

@@ -16,6 +16,7 @@ impl Status {
             Self::NonNumeric => 0x06,
             Self::AuthFailure => 0x20,
             Self::AuthContinue => 0x21,
+            Self::AccessDenied => 0x24,
             Self::UnknownCommand => 0x81,
             Self::OutOfMemory => 0x82,
         }
@@ -33,6 +34,7 @@ impl Status {
             Self::NotStored => "Not stored.",
             Self::NonNumeric => "Non-numeric server-side value for incr or decr",
             Self::AuthFailure => "Auth failure.",
+            Self::AccessDenied => "Permission denied",
             Self::UnknownCommand => "Unknown command",
             Self::OutOfMemory => "Out of memory",
         }

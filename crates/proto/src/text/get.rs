@@ -91,6 +91,11 @@ impl GetLine {
         Self { exptime: None, with_cas, with_lease: false, state: State::Refused(error) }
     }
 
+    /// Refuses the line at a key that was taken and may not be had: the rest of it is skipped, and then `error` is due.
+    pub fn refuse_rest(&mut self, error: Error) {
+        self.state = State::Refused(error);
+    }
+
     /// Takes the next key from `input`, which begins where the last call stopped consuming.
     #[inline]
     pub fn next_key<'b>(&mut self, input: &'b [u8]) -> KeyToken<'b> {

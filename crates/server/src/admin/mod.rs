@@ -56,7 +56,10 @@ impl Worker {
             AdminCommand::Extstore => needs_words(words, 2),
             AdminCommand::Lru => self.lru(words),
             AdminCommand::Slabs => slabs(words),
-            AdminCommand::RefreshCerts => b"ERROR TLS not enabled\r\n",
+            AdminCommand::RefreshCerts => match self.refresh(session) {
+                Some(answer) => answer,
+                None => return Step::Next,
+            },
         };
         if !admin.noreply {
             output.buf().extend_from_slice(answer);

@@ -2,12 +2,15 @@
 //!
 //! What memcached has to tune in an engine that is not ours is shown as memcached's default, since dashboards read it.
 
+use net::Verify;
+
 use crate::options::{Options, Protocol};
 
 /// Every setting but those that change while the server runs: `maxbytes`, `verbosity`, `detail_enabled`.
 pub(crate) fn of(options: &Options) -> Vec<(&'static str, String)> {
     let mut settings = network(options);
     settings.extend(engine(options));
+    settings.extend(tls(options));
     settings.extend(fixed());
     settings.push(("eviction_policy", format!("{:?}", options.eviction).to_lowercase()));
     settings.push(("sampling", yes_no(options.sampling)));
@@ -16,6 +19,35 @@ pub(crate) fn of(options: &Options) -> Vec<(&'static str, String)> {
     settings.push(("stale_seconds", options.stale_secs.to_string()));
     settings.push(("udp_amplification", options.udp_amplification.to_string()));
     settings
+}
+
+/// memcached's names for what TLS is set to.
+fn tls(options: &Options) -> Vec<(&'static str, String)> {
+    let Some(tls) = &options.tls else { return vec![("ssl_enabled", yes_no(false))] };
+    let verify = match tls.verify {
+        Verify::None => 0,
+        Verify::Request => 1,
+        Verify::Require => 2,
+    };
+    let version = if tls.only_tls13 { "tlsv1.3" } else { "tlsv1.2" };
+    let ciphers = tls.ciphers.as_ref().map_or_else(|| "NULL".to_owned(), |list| list.join(":"));
+    let ca_cert = tls.ca_cert.as_ref().map(|path| path.display().to_string());
+    vec![
+        ("ssl_enabled", yes_no(true)),
+        ("ssl_chain_cert", tls.chain_cert.display().to_string()),
+        ("ssl_key", tls.key.display().to_string()),
+        ("ssl_verify_mode", verify.to_string()),
+        ("ssl_keyformat", "1".to_owned()),
+        ("ssl_ciphers", ciphers),
+        ("ssl_ca_cert", ca_cert.unwrap_or_else(|| "NULL".to_owned())),
+        ("ssl_session_cache", yes_no(tls.resumption)),
+        ("ssl_min_version", version.to_owned()),
+    ]
+}
+
+/// A path, or memcached's word for none.
+fn path(path: Option<&std::path::PathBuf>) -> String {
+    path.map_or_else(|| "no".to_owned(), |path| path.display().to_string())
 }
 
 fn network(options: &Options) -> Vec<(&'static str, String)> {
@@ -57,6 +89,8 @@ fn engine(options: &Options) -> Vec<(&'static str, String)> {
         ("flush_enabled", yes_no(options.flush_command)),
         ("dump_enabled", yes_no(options.dump_commands)),
         ("shutdown_command", yes_no(options.shutdown_command)),
+        ("auth_enabled_sasl", yes_no(options.sasl)),
+        ("auth_enabled_ascii", path(options.doors.users.as_ref().filter(|_| options.token_login))),
         ("watcher_logbuf_size", options.watcher_buffer_bytes.to_string()),
         (
             "memory_file",
@@ -71,8 +105,6 @@ fn engine(options: &Options) -> Vec<(&'static str, String)> {
 /// Settings that nothing sets here.
 fn fixed() -> impl Iterator<Item = (&'static str, String)> {
     const FIXED: &[(&str, &str)] = &[
-        ("auth_enabled_sasl", "no"),
-        ("auth_enabled_ascii", "no"),
         ("hashpower_init", "0"),
         ("slab_reassign", "yes"),
         ("slab_automove", "1"),
@@ -95,7 +127,6 @@ fn fixed() -> impl Iterator<Item = (&'static str, String)> {
         ("track_sizes", "yes"),
         ("inline_ascii_response", "no"),
         ("client_flags_size", "4"),
-        ("ssl_enabled", "no"),
         ("num_napi_ids", "(null)"),
     ];
     FIXED.iter().map(|(name, value)| (*name, (*value).to_owned()))

@@ -191,6 +191,12 @@ impl Worker {
         ] {
             number(sink, name, value);
         }
+        if let Some(tls) = &self.shared.tls {
+            number(sink, "ssl_new_sessions", net.tls_sessions);
+            number(sink, "ssl_handshake_errors", net.tls_handshake_errors);
+            number(sink, "ssl_proto_errors", net.tls_errors);
+            number(sink, "time_since_server_cert_refresh", tls.age().as_secs());
+        }
     }
 
     fn stats_commands(&self, sink: Sink<'_>) {

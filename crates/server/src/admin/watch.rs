@@ -307,15 +307,26 @@ impl Reporter {
         });
     }
 
+    /// The TLS of a connection is broken.
+    pub(crate) fn tls_failed(&self, session: &Session, reason: &str) {
+        self.watchers.report(Events::CONNECTIONS, |line| {
+            line.extend_from_slice(b"type=conntlserr ");
+            write_peer(line, session);
+            line.extend_from_slice(b" reason=");
+            uri::encode(reason.as_bytes(), line);
+        });
+    }
+
     /// A connection went.
     pub(crate) fn closed(&self, session: &Session, reason: CloseReason) {
         let reason = match reason {
             CloseReason::Eof | CloseReason::Service => "normal",
             CloseReason::Idle => "idle_timeout",
             CloseReason::Drain => "shutdown",
-            CloseReason::InputOverflow | CloseReason::SlowClient | CloseReason::SocketError => {
-                "error"
-            }
+            CloseReason::InputOverflow
+            | CloseReason::SlowClient
+            | CloseReason::SocketError
+            | CloseReason::Tls => "error",
         };
         self.watchers.report(Events::CONNECTIONS, |line| {
             line.extend_from_slice(b"type=conn_close ");

@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use net::{TlsMode, TlsOptions, Verify};
+
+use crate::doors::Sources;
+
 use super::listen::{Endpoint, Interface};
 use super::{
     Affinity, EXIT_USAGE, Eviction, Options, PORT, Protocol, Refusal, Style, Surroundings,
@@ -28,6 +32,10 @@ pub(super) struct Draft {
     pub threads: Option<usize>,
     /// `-o stripes`.
     pub stripes: Option<usize>,
+    /// `-Z`.
+    pub tls: bool,
+    /// The `ssl_*` options.
+    pub tls_options: TlsOptions,
 }
 
 /// A port as `-p` and `-U` take it.
@@ -80,6 +88,8 @@ impl Draft {
             item_bytes_max: None,
             threads: None,
             stripes: None,
+            tls: false,
+            tls_options: TlsOptions::default(),
         }
     }
 
@@ -94,8 +104,10 @@ impl Draft {
         surroundings: &Surroundings,
         warnings: &mut Vec<String>,
     ) -> Result<Options, Refusal> {
-        self.resolve_listeners(warnings)?;
+        self.resolve_listeners()?;
         self.resolve_item_limit()?;
+        self.resolve_tls()?;
+        self.resolve_login(surroundings, warnings)?;
         let threads =
             self.threads.unwrap_or_else(|| surroundings.cpus.clamp(1, THREADS_DEFAULT_MAX));
         if threads > THREADS_SENSIBLE_MAX {
@@ -107,13 +119,14 @@ impl Draft {
         self.options.stripes = self
             .stripes
             .unwrap_or_else(|| (threads * STRIPES_PER_THREAD).next_power_of_two().max(STRIPES_MIN));
-        self.options.port_file = absolute(surroundings.port_file.as_ref())?;
+        self.options.port_file =
+            absolute("MEMCACHED_PORT_FILENAME", surroundings.port_file.as_ref())?;
         Ok(self.options)
     }
 
     /// As memcached: `-U` alone sets the TCP port as well, and a unix socket turns both off. An element of `-l`
     /// with a port of its own is still off when its `-p` or `-U` is 0.
-    fn resolve_listeners(&mut self, warnings: &mut Vec<String>) -> Result<(), Refusal> {
+    fn resolve_listeners(&mut self) -> Result<(), Refusal> {
         let udp = self.udp_port.and_then(Port::to_bind);
         let tcp = match (self.tcp_port, udp) {
             (Some(port), _) => port.to_bind(),
@@ -128,23 +141,76 @@ impl Draft {
                 Style::Holdall => Some("127.0.0.1".to_owned()),
                 Style::Memcached => None,
             };
-            self.interfaces.push(Interface { host, port: None });
+            self.interfaces.push(Interface { host, port: None, tls: None });
         }
+        let default_tls = if self.tls { TlsMode::Standard } else { TlsMode::Plain };
         let endpoints = |port: Option<u16>| -> Vec<Endpoint> {
             let Some(port) = port else { return Vec::new() };
-            self.interfaces.iter().map(|interface| interface.endpoint(port)).collect()
+            self.interfaces.iter().map(|interface| interface.endpoint(port, default_tls)).collect()
         };
         self.options.tcp = endpoints(tcp);
         self.options.udp = endpoints(udp);
         if tcp.is_none() && udp.is_none() && self.options.unix.path.is_none() {
             return Err(usage("nothing to listen on: TCP and UDP are off, and there is no -s"));
         }
-        if self.interfaces.iter().any(|interface| interface.host.is_none()) {
-            warnings.push(
-                "listening on every interface without authentication: whoever reaches this port can read \
-                 and change everything; -l 127.0.0.1 limits it to this machine"
-                    .to_owned(),
-            );
+        Ok(())
+    }
+
+    /// A listener that was meant to be encrypted must not come up plain.
+    fn resolve_tls(&mut self) -> Result<(), Refusal> {
+        let tcp = &self.options.tcp;
+        if !self.tls {
+            let is_meant = tcp.iter().any(|endpoint| endpoint.tls != TlsMode::Plain);
+            return if is_meant { Err(usage("-l: TLS needs -Z")) } else { Ok(()) };
+        }
+        let tls = &self.tls_options;
+        if tls.chain_cert.as_os_str().is_empty() || tls.key.as_os_str().is_empty() {
+            return Err(usage("-Z: needs -o ssl_chain_cert=FILE,ssl_key=FILE"));
+        }
+        let asks = tls.verify != Verify::None
+            || tcp.iter().any(|endpoint| endpoint.tls == TlsMode::Mutual);
+        if asks && tls.ca_cert.is_none() {
+            return Err(usage("-Z: clients' certificates need -o ssl_ca_cert=FILE"));
+        }
+        if !self.options.udp.is_empty() {
+            return Err(usage("-U: there is no TLS over UDP"));
+        }
+        self.options.tls = Some(self.tls_options.clone());
+        Ok(())
+    }
+
+    /// As in memcached, `-S` alone is for the binary protocol and `-Y` alone for text; with both, each has its own login.
+    fn resolve_login(
+        &mut self,
+        surroundings: &Surroundings,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Refusal> {
+        let options = &mut self.options;
+        let sasl_users = absolute("MEMCACHED_SASL_PWDB", surroundings.sasl_users.as_ref())?;
+        options.token_login = options.doors.users.is_some();
+        if options.sasl && !options.token_login {
+            if sasl_users.is_none() {
+                return Err(usage("-S: name the file of users by MEMCACHED_SASL_PWDB or -Y"));
+            }
+            options.doors.users = sasl_users;
+        } else if options.sasl && sasl_users.is_some() {
+            warnings.push("MEMCACHED_SASL_PWDB has no effect: -Y names the users".to_owned());
+        }
+        options.protocol = match (options.sasl, options.token_login, options.protocol) {
+            (true, false, Protocol::Ascii) => return Err(usage("-S: text has no SASL; use -Y")),
+            (false, true, Protocol::Binary) => {
+                return Err(usage("-Y: the binary protocol needs -S as well"));
+            }
+            (true, false, _) => Protocol::Binary,
+            (false, true, _) => Protocol::Ascii,
+            (_, _, protocol) => protocol,
+        };
+        if options.doors.users.is_none() {
+            if options.doors.rights.is_some() {
+                return Err(usage("-o rights: needs users, by -Y or -S"));
+            }
+        } else if !options.udp.is_empty() {
+            return Err(usage("-U: there is no login over UDP"));
         }
         Ok(())
     }
@@ -172,10 +238,9 @@ fn usage(message: &str) -> Refusal {
     Refusal { status: EXIT_USAGE, message: message.to_owned() }
 }
 
-fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>, Refusal> {
-    path.map(std::path::absolute)
-        .transpose()
-        .map_err(|error| usage(&format!("MEMCACHED_PORT_FILENAME: {error}")))
+/// The path in a variable of the environment, made absolute.
+fn absolute(name: &str, path: Option<&PathBuf>) -> Result<Option<PathBuf>, Refusal> {
+    path.map(std::path::absolute).transpose().map_err(|error| usage(&format!("{name}: {error}")))
 }
 
 fn defaults(style: Style) -> Options {
@@ -207,6 +272,10 @@ fn defaults(style: Style) -> Options {
         lease_interval_secs: 10,
         stale_secs: 10,
         protocol: Protocol::Auto,
+        tls: None,
+        doors: Sources::default(),
+        token_login: false,
+        sasl: false,
         shutdown_command: false,
         flush_command: true,
         dump_commands: true,
@@ -218,6 +287,7 @@ fn defaults(style: Style) -> Options {
         daemon: false,
         pid_file: None,
         user: None,
+        drop_privileges: false,
         core_dumps: false,
         lock_memory: false,
         verbosity: 0,

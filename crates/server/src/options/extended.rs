@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use net::Verify;
+
 use super::draft::Draft;
 use super::table::Meaning;
 use super::{Eviction, affinity, number};
@@ -133,6 +135,16 @@ pub(super) const EXTENDED: &[Extended] = &[
             Ok(())
         },
     ),
+    own(
+        "rights",
+        Value::Required("file"),
+        "every user may do everything",
+        "what each user may do with which keys",
+        |draft, text| {
+            draft.options.doors.rights = Some(super::path(text)?);
+            Ok(())
+        },
+    ),
     own("keep_tcp", Value::None, "", "with -s, listen on TCP and UDP as well", |draft, _| {
         draft.keep_tcp = true;
         Ok(())
@@ -185,12 +197,107 @@ pub(super) const EXTENDED: &[Extended] = &[
         transient_secs,
     ),
     used(
+        "drop_privileges",
+        Value::None,
+        "off",
+        "once it runs, the process may call little of the system (seccomp)",
+        |draft, _| {
+            draft.options.drop_privileges = true;
+            Ok(())
+        },
+    ),
+    used(
         "no_drop_privileges",
         Value::None,
         "",
-        "no system call filter, which is so anyhow",
-        |_, _| Ok(()),
+        "the opposite, which is the default",
+        |draft, _| {
+            draft.options.drop_privileges = false;
+            Ok(())
+        },
     ),
+    used(
+        "ssl_chain_cert",
+        Value::Required("file"),
+        "",
+        "the server's certificate and those that lead to its issuer, in PEM",
+        |draft, text| {
+            draft.tls_options.chain_cert = super::path(text)?;
+            Ok(())
+        },
+    ),
+    used(
+        "ssl_key",
+        Value::Required("file"),
+        "",
+        "the certificate's private key, in PEM or DER",
+        |draft, text| {
+            draft.tls_options.key = super::path(text)?;
+            Ok(())
+        },
+    ),
+    used(
+        "ssl_ca_cert",
+        Value::Required("file"),
+        "",
+        "who may issue clients' certificates, in PEM",
+        |draft, text| {
+            draft.tls_options.ca_cert = Some(super::path(text)?);
+            Ok(())
+        },
+    ),
+    used(
+        "ssl_verify_mode",
+        Value::Required("num"),
+        "0",
+        "clients' certificates: 0 none, 1 checked if there is one, 2 or 3 required",
+        |draft, text| {
+            draft.tls_options.verify = match number::number::<u8>(text, 0..=3)? {
+                0 => Verify::None,
+                1 => Verify::Request,
+                _ => Verify::Require,
+            };
+            Ok(())
+        },
+    ),
+    used(
+        "ssl_min_version",
+        Value::Required("num"),
+        "2, TLS 1.2",
+        "3 is TLS 1.3 alone; 0 and 1 mean 2, as nothing older is spoken",
+        |draft, text| {
+            draft.tls_options.only_tls13 = number::number::<u8>(text, 0..=3)? == 3;
+            Ok(())
+        },
+    ),
+    used(
+        "ssl_ciphers",
+        Value::Required("list"),
+        "all that are safe",
+        "suites of TLS 1.2 by OpenSSL's names, separated by colons",
+        |draft, text| {
+            let known = text.split(':').filter(|name| net::knows_suite(name));
+            let known: Vec<_> = known.map(str::to_owned).collect();
+            if known.is_empty() {
+                return Err("names no suite that is spoken here".to_owned());
+            }
+            draft.tls_options.ciphers = Some(known);
+            Ok(())
+        },
+    ),
+    used(
+        "ssl_session_cache",
+        Value::None,
+        "off",
+        "clients may resume sessions, by tickets",
+        |draft, _| {
+            draft.tls_options.resumption = true;
+            Ok(())
+        },
+    ),
+    no_effect("ssl_keyformat", Value::Required("num"), "PEM and DER are told apart by themselves"),
+    no_effect("ssl_wbuf_size", Value::Required("KiB"), "replies are sealed as they are sent"),
+    no_effect("ssl_kernel_tls", Value::None, "sealing is done by the server"),
     no_effect("track_sizes", Value::None, "'stats sizes' needs no tracking"),
     no_effect(
         "worker_logbuf_size",
@@ -245,27 +352,12 @@ pub(super) const EXTENDED: &[Extended] = &[
     no_effect("ext_max_frag", Value::Required("num"), STORAGE),
     no_effect("ext_drop_unread", Value::None, STORAGE),
     refused("ext_path", Value::Required("file:size"), "external storage is not supported"),
-    refused(
-        "drop_privileges",
-        Value::None,
-        "a filter of system calls is not supported; the service manager has one",
-    ),
     refused("relaxed_privileges", Value::None, "a filter of system calls is not supported"),
     refused(
         "sock_cookie_id",
         Value::Required("num"),
         "marking sockets for a firewall is not supported",
     ),
-    refused("ssl_chain_cert", Value::Required("file"), TLS),
-    refused("ssl_key", Value::Required("file"), TLS),
-    refused("ssl_verify_mode", Value::Required("num"), TLS),
-    refused("ssl_keyformat", Value::Required("num"), TLS),
-    refused("ssl_ciphers", Value::Required("list"), TLS),
-    refused("ssl_ca_cert", Value::Required("file"), TLS),
-    refused("ssl_wbuf_size", Value::Required("KiB"), TLS),
-    refused("ssl_session_cache", Value::None, TLS),
-    refused("ssl_kernel_tls", Value::None, TLS),
-    refused("ssl_min_version", Value::Required("num"), TLS),
     refused("proxy_config", Value::Required("file"), PROXY),
     refused("proxy_arg", Value::Required("text"), PROXY),
     refused("proxy_uring", Value::None, PROXY),
@@ -278,7 +370,6 @@ const CLEANER: &str = "the cleaner thread always runs";
 const SEGMENTS: &str = "recency is kept in bags, not in hot and warm lists";
 const REPLIES: &str = "the form of stored items is the engine's own";
 const STORAGE: &str = "there is no external storage";
-const TLS: &str = "TLS is not supported";
 const PROXY: &str = "this is a cache server, not a proxy";
 
 /// Applies one `-o` argument to the draft; what has no effect is noted in `warnings`.

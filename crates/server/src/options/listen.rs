@@ -1,8 +1,11 @@
 //! The `-l` list: what to listen on.
 //!
 //! An element is `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`; elements are separated by `,` or `;`.
-//! Source: memcached `server_sockets()`, whose prefixes (`btls:`, `mtls:`, `proto[..]:`, `tag[..]:`) are
-//! recognised here only to be refused by name: a listener that was meant to be encrypted must not come up plain.
+//! A prefix says how a TCP listener speaks TLS: `notls:` not at all, `btls:` without asking for clients' certificates, `mtls:`
+//! asking for them, `tls:` as without a prefix. Source: memcached `server_sockets()`, whose other prefixes (`proto[..]:`,
+//! `tag[..]:`) are refused by name.
+
+use net::TlsMode;
 
 /// A host and port to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +14,8 @@ pub struct Endpoint {
     pub host: Option<String>,
     /// 0 lets the system choose.
     pub port: u16,
+    /// How TLS is spoken there, over TCP.
+    pub tls: TlsMode,
 }
 
 /// One element of the `-l` list, before `-p` and `-U` give it a port.
@@ -20,13 +25,19 @@ pub(super) struct Interface {
     pub host: Option<String>,
     /// The element's own port, which goes before `-p` and `-U`.
     pub port: Option<u16>,
+    /// What its prefix says.
+    pub tls: Option<TlsMode>,
 }
 
 impl Interface {
-    /// The element as an endpoint; `default_port` where it names none.
+    /// The element as an endpoint; the defaults where it does not say.
     #[must_use]
-    pub(super) fn endpoint(&self, default_port: u16) -> Endpoint {
-        Endpoint { host: self.host.clone(), port: self.port.unwrap_or(default_port) }
+    pub(super) fn endpoint(&self, default_port: u16, default_tls: TlsMode) -> Endpoint {
+        Endpoint {
+            host: self.host.clone(),
+            port: self.port.unwrap_or(default_port),
+            tls: self.tls.unwrap_or(default_tls),
+        }
     }
 }
 
@@ -40,23 +51,25 @@ pub(super) fn interfaces(list: &str) -> Result<Vec<Interface>, String> {
 }
 
 fn interface(element: &str) -> Result<Interface, String> {
-    let element = without_prefix(element)?;
+    let (element, tls) = without_prefix(element)?;
     let (host, port) = split_port(element)?;
     if host.is_empty() {
         return Err(format!("'{element}' names no host"));
     }
     let host = (host != "*").then(|| host.to_owned());
-    Ok(Interface { host, port })
+    Ok(Interface { host, port, tls })
 }
 
-/// Takes `notls:` off, which says what is so anyhow, and refuses the other prefixes.
-fn without_prefix(element: &str) -> Result<&str, String> {
-    if let Some(rest) = element.strip_prefix("notls:") {
-        return Ok(rest);
-    }
-    for prefix in ["btls:", "mtls:"] {
-        if element.starts_with(prefix) {
-            return Err(format!("the prefix '{prefix}' needs TLS, which is not supported"));
+/// Takes the prefix off, and refuses those that are not known here.
+fn without_prefix(element: &str) -> Result<(&str, Option<TlsMode>), String> {
+    for (prefix, mode) in [
+        ("notls:", Some(TlsMode::Plain)),
+        ("btls:", Some(TlsMode::ServerOnly)),
+        ("mtls:", Some(TlsMode::Mutual)),
+        ("tls:", Some(TlsMode::Standard)),
+    ] {
+        if let Some(rest) = element.strip_prefix(prefix) {
+            return Ok((rest, mode));
         }
     }
     for prefix in ["proto[", "proto_", "tag[", "tag_"] {
@@ -64,7 +77,7 @@ fn without_prefix(element: &str) -> Result<&str, String> {
             return Err(format!("the prefix '{prefix}' is not supported"));
         }
     }
-    Ok(element)
+    Ok((element, None))
 }
 
 /// Splits the port off. An unbracketed text with two or more colons is an IPv6 address without one.
@@ -94,7 +107,7 @@ mod tests {
     use super::*;
 
     fn one(host: Option<&str>, port: Option<u16>) -> Interface {
-        Interface { host: host.map(str::to_owned), port }
+        Interface { host: host.map(str::to_owned), port, tls: None }
     }
 
     #[test]
@@ -108,13 +121,18 @@ mod tests {
             one(Some("cache.example"), Some(0)),
             one(None, Some(7)),
         ];
-        let list = "127.0.0.1,10.0.0.1:11212;::1,[::1],[fe80::1]:5;notls:cache.example:0, *:7";
+        let list = "127.0.0.1,10.0.0.1:11212;::1,[::1],[fe80::1]:5;cache.example:0, *:7";
         assert_eq!(interfaces(list), Ok(want));
     }
 
     #[test]
-    fn an_encrypted_listener_never_comes_up_plain() {
-        for bad in ["btls:0.0.0.0:1", "mtls:h", "proto[ascii]:h", "tag_x_:h"] {
+    fn a_prefix_says_how_tls_is_spoken() {
+        let list = "notls:h:1,btls:h:1,mtls:[::1]:1,tls:h,h";
+        let modes: Vec<_> = interfaces(list).unwrap().iter().map(|found| found.tls).collect();
+        let (plain, server) = (Some(TlsMode::Plain), Some(TlsMode::ServerOnly));
+        let want = [plain, server, Some(TlsMode::Mutual), Some(TlsMode::Standard), None];
+        assert_eq!(modes, want);
+        for bad in ["proto[ascii]:h", "tag_x_:h"] {
             let refusal = interfaces(bad).unwrap_err();
             assert!(refusal.contains("not supported"), "{bad}: {refusal}");
         }

@@ -22,6 +22,9 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use net::TlsOptions;
+
+use crate::doors::Sources;
 pub use affinity::Affinity;
 pub use help::reference;
 pub use listen::Endpoint;
@@ -79,8 +82,18 @@ pub struct Options {
     pub stall_timeout: Option<Duration>,
     /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
     pub udp_amplification: u32,
+    /// TLS (`-Z`) and its `ssl_*` options.
+    pub tls: Option<TlsOptions>,
+
     /// Which protocols are spoken (`-B`).
     pub protocol: Protocol,
+
+    /// Who may log in (`-Y`, or with `-S` `MEMCACHED_SASL_PWDB`), and what they may do.
+    pub doors: Sources,
+    /// A login is by token in text (`-Y`).
+    pub token_login: bool,
+    /// A login is by SASL in binary (`-S`).
+    pub sasl: bool,
 
     /// `shutdown` is allowed (`-A`).
     pub shutdown_command: bool,
@@ -111,6 +124,8 @@ pub struct Options {
     pub pid_file: Option<PathBuf>,
     /// User to become when started as root (`-u`).
     pub user: Option<String>,
+    /// The process may call little of the system once it runs.
+    pub drop_privileges: bool,
     /// Raise the limit on core files (`-r`).
     pub core_dumps: bool,
     /// Lock all memory (`-k`).
@@ -166,6 +181,8 @@ pub struct Surroundings {
     pub cpus: usize,
     /// `MEMCACHED_PORT_FILENAME`.
     pub port_file: Option<PathBuf>,
+    /// `MEMCACHED_SASL_PWDB`.
+    pub sasl_users: Option<PathBuf>,
 }
 
 /// Exit status of a usage error, `EX_USAGE` of `sysexits.h`, as memcached has it.

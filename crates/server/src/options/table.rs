@@ -107,7 +107,8 @@ const LISTENING: &[Flag] = &[
         long: "listen",
         argument: Some("addr"),
         default: "127.0.0.1; every interface when run as memcached",
-        help: "interfaces: host, host:port or [v6]:port, separated by , or ; may be repeated",
+        help: "interfaces: host, host:port or [v6]:port, separated by , or ; may be repeated; with -Z, the \
+               prefixes notls:, btls: (asks no certificate of clients) and mtls: (asks for one) go before -Z",
         meaning: Meaning::Used(|draft, text| {
             draft.interfaces.extend(listen::interfaces(text)?);
             Ok(())
@@ -151,8 +152,11 @@ const LISTENING: &[Flag] = &[
         long: "enable-ssl",
         argument: None,
         default: "",
-        help: "TLS",
-        meaning: Meaning::Refused("TLS is not supported, and a listener must not come up plain"),
+        help: "TLS on the TCP listeners; needs -o ssl_chain_cert and ssl_key",
+        meaning: Meaning::Used(|draft, _| {
+            draft.tls = true;
+            Ok(())
+        }),
     },
     Flag {
         short: Some('N'),
@@ -380,18 +384,22 @@ const FEATURES: &[Flag] = &[
         long: "enable-sasl",
         argument: None,
         default: "",
-        help: "SASL authentication",
-        meaning: Meaning::Refused("SASL is not supported, and the cache must not come up open"),
+        help: "login by SASL in the binary protocol: PLAIN, SCRAM-SHA-1, SCRAM-SHA-256; users by MEMCACHED_SASL_PWDB or -Y",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.sasl = true;
+            Ok(())
+        }),
     },
     Flag {
         short: Some('Y'),
         long: "auth-file",
         argument: Some("file"),
         default: "",
-        help: "authentication by a file of users",
-        meaning: Meaning::Refused(
-            "authentication is not supported, and the cache must not come up open",
-        ),
+        help: "login by token in text; the file holds user:password lines",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.doors.users = Some(super::path(text)?);
+            Ok(())
+        }),
     },
 ];
 

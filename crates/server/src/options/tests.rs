@@ -10,10 +10,12 @@ use super::extended::{EXTENDED, Value};
 use super::table::{Flag, Meaning, flags};
 use super::*;
 
-const SURROUNDINGS: Surroundings = Surroundings { cpus: 2, port_file: None };
+fn surroundings() -> Surroundings {
+    Surroundings { cpus: 2, port_file: None, sasl_users: Some("/tmp/sasl".into()) }
+}
 
 fn try_parse(style: Style, arguments: &[&str]) -> Result<Invocation, Refusal> {
-    parse(style, arguments.iter().map(OsString::from), &SURROUNDINGS)
+    parse(style, arguments.iter().map(OsString::from), &surroundings())
 }
 
 #[track_caller]
@@ -37,8 +39,11 @@ fn refused(arguments: &[&str]) -> Refusal {
     }
 }
 
+/// What TLS needs.
+const TLS: [&str; 3] = ["-Z", "-o", "ssl_chain_cert=/tmp/c,ssl_key=/tmp/k,ssl_ca_cert=/tmp/a"];
+
 fn at(host: Option<&str>, port: u16) -> Endpoint {
-    Endpoint { host: host.map(str::to_owned), port }
+    Endpoint { host: host.map(str::to_owned), port, tls: net::TlsMode::Plain }
 }
 
 /// An argument that the flag accepts.
@@ -80,7 +85,10 @@ fn every_flag_parses_in_every_form() {
         }
         for style in [Style::Holdall, Style::Memcached] {
             for form in &forms {
-                let words: Vec<&str> = form.iter().map(String::as_str).collect();
+                let mut words: Vec<&str> = form.iter().map(String::as_str).collect();
+                if flag.long == "enable-ssl" {
+                    words.extend(&TLS[1..]);
+                }
                 let result = try_parse(style, &words);
                 match (flag.meaning, &result) {
                     (Meaning::Used(_) | Meaning::Extended, Ok(Invocation::Run { .. })) => {}
@@ -108,11 +116,19 @@ fn every_extended_option_does_what_its_meaning_says() {
                 "eviction" => "=lru".to_owned(),
                 "affinity" => "=auto".to_owned(),
                 "stripes" => "=64".to_owned(),
+                "ssl_verify_mode" | "ssl_min_version" => "=2".to_owned(),
+                "ssl_ciphers" => "=ECDHE-RSA-AES128-GCM-SHA256".to_owned(),
                 _ => "=7".to_owned(),
             },
         };
         let element = format!("{}{value}", option.name);
-        let result = try_parse(Style::Memcached, &["-o", &element]);
+        let result = {
+            let mut words = vec!["-Y", "/tmp/x", "-o", element.as_str()];
+            if option.name.starts_with("ssl_") {
+                words.splice(..2, TLS);
+            }
+            try_parse(Style::Memcached, &words)
+        };
         match (option.meaning, &result) {
             (Meaning::Used(_), Ok(Invocation::Run { warnings, .. })) => {
                 assert!(!warnings.iter().any(|line| line.contains(option.name)), "{element}");
@@ -233,10 +249,9 @@ fn defaults() {
 }
 
 #[test]
-fn memcached_listens_everywhere_and_says_so() {
-    let (options, warnings) = run(Style::Memcached, &["-u", "nobody"]);
+fn memcached_listens_everywhere() {
+    let (options, _) = run(Style::Memcached, &["-u", "nobody"]);
     assert_eq!(options.tcp, [at(None, 11211)]);
-    assert!(warnings.iter().any(|line| line.contains("without authentication")), "{warnings:?}");
     let (_, warnings) = run(Style::Memcached, &["-l", "127.0.0.1"]);
     assert!(warnings.is_empty(), "{warnings:?}");
 }
@@ -302,7 +317,7 @@ fn extended_options_are_a_list() {
 }
 
 #[test]
-fn information_goes_before_wrong_values_but_not_before_a_refusal() {
+fn information_goes_before_wrong_values() {
     let printed = |style, arguments: &[&str]| match try_parse(style, arguments) {
         Ok(Invocation::Print(text)) => text,
         other => panic!("{other:?}"),
@@ -313,7 +328,7 @@ fn information_goes_before_wrong_values_but_not_before_a_refusal() {
     assert!(printed(Style::Memcached, &["-h"]).starts_with("memcached 1.6.45\n"));
     assert!(printed(Style::Holdall, &["-h"]).starts_with(version));
     assert!(printed(Style::Holdall, &["-i"]).contains("Apache License"));
-    assert_eq!(refused(&["--enable-ssl", "--version"]).status, EXIT_USAGE);
+    assert_eq!(printed(Style::Memcached, &["--enable-ssl", "--version"]), "memcached 1.6.45\n");
 }
 
 #[test]
@@ -365,7 +380,7 @@ fn a_bad_line_of_a_file_is_named() {
     let cases = [
         ("-m 64\n-Q\n", ":2: unknown flag -Q", 1),
         ("-m x\n", ":1: -m (--memory-limit): 'x'", EXIT_USAGE),
-        ("\n\n-Z\n", ":3: -Z (--enable-ssl): TLS", EXIT_USAGE),
+        ("\n\n-o ext_path=/x:1g\n", ":3: -o ext_path: external storage", EXIT_USAGE),
         ("-m 64 extra\n--config x\n", ":2: unknown flag --config", 1),
         ("-s \"x\n", ":1: a quote is not closed", EXIT_USAGE),
     ];
@@ -390,4 +405,37 @@ fn flags_page_is_made_from_the_table() {
         std::fs::read_to_string(&page).unwrap_or_default() == reference(),
         "docs/flags.md is not what the table says; UPDATE_DOCS=1 cargo test -p server flags_page writes it"
     );
+}
+
+#[test]
+fn a_login_settles_the_protocol_as_in_memcached() {
+    assert_eq!(options(&["-Y", "/tmp/x"]).protocol, Protocol::Ascii);
+    let sasl = options(&["-S"]);
+    assert_eq!((sasl.protocol, sasl.doors.users), (Protocol::Binary, Some("/tmp/sasl".into())));
+    let both = options(&["-S", "-Y", "/tmp/x"]);
+    assert_eq!((both.protocol, both.doors.users), (Protocol::Auto, Some("/tmp/x".into())));
+    for wrong in [
+        &["-S", "-B", "ascii"][..],
+        &["-Y", "/tmp/x", "-B", "binary"],
+        &["-Y", "/tmp/x", "-U", "11211"],
+        &["-o", "rights=/tmp/x"],
+    ] {
+        assert_eq!(refused(wrong).status, EXIT_USAGE, "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_listener_meant_for_tls_never_comes_up_plain() {
+    for wrong in [&["-Z"][..], &["-l", "tls:127.0.0.1"], &["-l", "mtls:127.0.0.1"]] {
+        assert_eq!(refused(wrong).status, EXIT_USAGE, "{wrong:?}");
+    }
+    let list = ["-l", "127.0.0.1:1,notls:127.0.0.1:2,mtls:127.0.0.1:3,btls:127.0.0.1:4"];
+    let parsed = options(&[&TLS[..], &list].concat());
+    let modes: Vec<_> = parsed.tcp.iter().map(|endpoint| endpoint.tls).collect();
+    use net::TlsMode::{Mutual, Plain, ServerOnly, Standard};
+    assert_eq!(modes, [Standard, Plain, Mutual, ServerOnly]);
+    let wrong = ["-Z", "-o", "ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=2"];
+    assert_eq!(refused(&wrong).status, EXIT_USAGE, "no issuers are named");
+    assert_eq!(refused(&[&TLS[..], &["-U", "1"]].concat()).status, EXIT_USAGE);
+    assert_eq!(refused(&["-o", "ssl_ciphers=HIGH"]).status, EXIT_USAGE);
 }

@@ -5,21 +5,23 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-use net::{Listen, ListenAddress, Sockets};
+use net::{Listen, ListenAddress, Sockets, TlsMode};
 
 use super::Failure;
 use crate::options::{Endpoint, Options};
 
 /// Binds TCP and UDP. Low ports need rights, so this comes first.
-pub(super) fn bind_network(options: &Options) -> Result<Sockets, Failure> {
+/// Tells how each TCP listener speaks TLS, too.
+pub(super) fn bind_network(options: &Options) -> Result<(Sockets, Vec<TlsMode>), Failure> {
+    let (tcp, modes): (Vec<_>, Vec<_>) = addresses(&options.tcp)?.into_iter().unzip();
     let listen = Listen {
-        tcp: addresses(&options.tcp)?,
-        udp: addresses(&options.udp)?,
+        tcp,
+        udp: addresses(&options.udp)?.into_iter().map(|(address, _)| address).collect(),
         unix: None,
         backlog: options.backlog,
         udp_sockets: options.threads,
     };
-    listen.bind().map_err(failed)
+    Ok((listen.bind().map_err(failed)?, modes))
 }
 
 /// Binds the unix socket, as the user that the server runs as, who then owns it.
@@ -55,15 +57,17 @@ pub(super) fn write_ports(options: &Options, sockets: &Sockets) -> Result<(), Fa
         .map_err(|error| Failure::os(format!("cannot write {}: {error}", path.display())))
 }
 
-fn addresses(endpoints: &[Endpoint]) -> Result<Vec<SocketAddr>, Failure> {
-    let mut found: Vec<SocketAddr> = Vec::new();
+fn addresses(endpoints: &[Endpoint]) -> Result<Vec<(SocketAddr, TlsMode)>, Failure> {
+    let mut found: Vec<(SocketAddr, TlsMode)> = Vec::new();
     for endpoint in endpoints {
         let mut resolved = resolve(endpoint)?;
         // One address may come once for each socket type; ports that the system chooses all differ.
         resolved.sort_unstable();
         resolved.dedup();
-        resolved.retain(|address| address.port() == 0 || !found.contains(address));
-        found.append(&mut resolved);
+        resolved.retain(|address| {
+            address.port() == 0 || found.iter().all(|(known, _)| known != address)
+        });
+        found.extend(resolved.into_iter().map(|address| (address, endpoint.tls)));
     }
     Ok(found)
 }
@@ -100,7 +104,7 @@ mod tests {
     use super::*;
 
     fn at(host: &str, port: u16) -> Endpoint {
-        Endpoint { host: Some(host.to_owned()), port }
+        Endpoint { host: Some(host.to_owned()), port, tls: TlsMode::Plain }
     }
 
     #[test]
@@ -108,7 +112,8 @@ mod tests {
         let twice = [at("127.0.0.1", 11211), at("127.0.0.1", 11211), at("::1", 11211)];
         let want: Vec<SocketAddr> =
             vec!["127.0.0.1:11211".parse().unwrap(), "[::1]:11211".parse().unwrap()];
-        assert_eq!(addresses(&twice), Ok(want));
+        let found = addresses(&twice).unwrap().into_iter().map(|(address, _)| address);
+        assert_eq!(found.collect::<Vec<_>>(), want);
         assert_eq!(addresses(&[at("127.0.0.1", 0), at("127.0.0.1", 0)]).unwrap().len(), 2);
     }
 

@@ -12,6 +12,8 @@
 mod background;
 mod cleaner;
 mod clock;
+mod confine;
+mod entry;
 mod limits;
 mod listeners;
 mod log;
@@ -34,6 +36,7 @@ use cleaner::CleanerThread;
 use pid_file::PidFile;
 
 pub use clock::Clock;
+pub use entry::Entry;
 pub use log::Log;
 
 /// How long connections have, when the server ends, to take the replies to what was read from them.
@@ -58,7 +61,9 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     let log = Log::new(&options);
     limits::raise(&options)?;
     let identity = privileges::identity(&options, &log)?;
-    let mut sockets = listeners::bind_network(&options)?;
+    let (mut sockets, tls_modes) = listeners::bind_network(&options)?;
+    entry::warn_of_open_doors(&options, &sockets, &tls_modes, &log);
+    let entry = Entry::open(&options, tls_modes, &log)?;
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets)?;
     let cores = cores(&options)?;
@@ -71,17 +76,27 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     listeners::write_ports(&options, &sockets)?;
     let _pid_file = PidFile::write(&options, &log);
     limits::lock_memory(&options, &log);
+    confine::process(&options, &log)?;
 
     let cleaner = CleanerThread::start(&store, clock)?;
-    let config = net_config(&options, cores);
+    let config = net::Config { tls: entry.tls.clone(), ..net_config(&options, cores) };
     let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(&store)));
-    let service = crate::session::Shared::new(&options, &store, clock);
+    let service = crate::session::Shared::new(&options, &store, clock, &entry);
     let sampler = sampler::SamplerThread::start(&service, &options)?;
+    let clerk = Arc::clone(&service.clerk);
+    let _clerk = clerk
+        .start(move || entry.reload(&log))
+        .map_err(|error| Failure::os(format!("cannot start the clerk: {error}")))?;
+    let is_confined = options.drop_privileges;
     let handle = net::start(sockets, &config, budget, move |worker, control| {
+        if is_confined && let Err(why) = confine::worker() {
+            // The process has taken such a filter already, so this one is sound.
+            unreachable!("{why}");
+        }
         crate::session::Worker::new(&service, worker, control)
     })
     .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
-    let signals = signals.forward(handle.control().clone(), log)?;
+    let signals = signals.forward(handle.control().clone(), clerk, log)?;
     announce(&options, handle.control(), &log);
 
     handle.join();

@@ -1,13 +1,16 @@
 //! Signals: how a running server is told to end.
 //!
-//! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP changes nothing: there is
-//! nothing to reload yet, and a service manager that sends it must not stop the cache.
+//! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has the clerk read the files of
+//! users, rights and certificates again.
 
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use net::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
+
+use crate::doors::{Clerk, Job};
 
 use super::{DRAIN_PATIENCE, Failure, Log};
 
@@ -33,13 +36,24 @@ impl Caught {
     }
 
     /// Acts on signals, those already caught first.
-    pub(super) fn forward(mut self, control: Control, log: Log) -> Result<Forwarding, Failure> {
+    pub(super) fn forward(
+        mut self,
+        control: Control,
+        clerk: Arc<Clerk>,
+        log: Log,
+    ) -> Result<Forwarding, Failure> {
         let handle = self.signals.handle();
         let body = move || {
             let mut is_ending = false;
             for signal in self.signals.forever() {
                 match signal {
-                    SIGHUP => log.detail(format_args!("SIGHUP: nothing to reload")),
+                    SIGHUP => {
+                        log.detail(format_args!("SIGHUP: reading files again"));
+                        // Refused only when a thousand jobs wait: then it is sent again.
+                        if clerk.ask(Job::Reload).is_none() {
+                            log.warning(format_args!("SIGHUP: too much is waiting"));
+                        }
+                    }
                     _ if is_ending => {
                         log.detail(format_args!("{}: ending at once", name_of(signal)));
                         control.stop();

@@ -45,6 +45,9 @@ impl Worker {
             }
         };
         input.consume(consumed);
+        if session.login.is_limited() && self.denies_binary(session, &request, output) {
+            return Step::Next;
+        }
         let (head, rest) = bytes.split_at(consumed);
         if session.is_datagram() && !by_udp::serves_binary(&request.command) {
             input.consume(rest.len());
@@ -114,10 +117,7 @@ impl Worker {
                 }
             }
             Command::NoOp => reply::write_done(output.buf(), header, 0),
-            Command::Version => {
-                let version = COMPATIBLE_VERSION.as_bytes();
-                reply::write_value(output.buf(), header, Status::Ok, 0, b"", version);
-            }
+            Command::Version => self.binary_version(header, output.buf()),
             Command::Stat { key } => self.binary_stat(header, key, output.buf()),
             Command::Quit => {
                 if !request.quiet {
@@ -125,16 +125,18 @@ impl Worker {
                 }
                 return Step::Stop(Flow::Close);
             }
-            // Without a login there is nothing to say about one; the rest was served above.
-            Command::SaslList
-            | Command::SaslAuth { .. }
-            | Command::SaslStep { .. }
-            | Command::Store { .. }
-            | Command::Concat { .. } => {
-                reply::write_error(output.buf(), header, Status::UnknownCommand);
+            Command::SaslList | Command::SaslAuth { .. } | Command::SaslStep { .. } => {
+                return self.sasl(session, request, output);
             }
+            // These were served before.
+            Command::Store { .. } | Command::Concat { .. } => {}
         }
         Step::Next
+    }
+
+    pub(crate) fn binary_version(&self, header: &Header, out: &mut Vec<u8>) {
+        let version = COMPATIBLE_VERSION.as_bytes();
+        reply::write_value(out, header, Status::Ok, 0, b"", version);
     }
 
     fn binary_get(

@@ -19,7 +19,11 @@ mod binary;
 mod by_udp;
 mod inflight;
 mod lease;
+mod login;
+#[cfg(test)]
+mod login_tests;
 mod meta;
+mod permit;
 mod retrieve;
 mod scan;
 mod shared;
@@ -30,10 +34,11 @@ mod text;
 pub(crate) mod value_in;
 mod value_out;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use net::{CloseReason, Control, DatagramReply, Flow, Input, Output, Peer, Service};
+use net::{CloseReason, ConnId, Control, DatagramReply, Flow, Input, Output, Peer, Service};
 use proto::{KeyBuf, Wire};
 
 use crate::admin::watch::{Events, Reporter};
@@ -58,6 +63,8 @@ pub struct Worker {
     sessions: u64,
     /// When the batch that is being served began, if it is one of those whose times are taken.
     sampled_since: Option<Instant>,
+    /// Connections whose refusals are sent later, and when: in the order of time, nearly.
+    held: VecDeque<(Instant, ConnId)>,
 }
 
 impl Worker {
@@ -84,6 +91,7 @@ impl Worker {
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
             sampled_since: None,
+            held: VecDeque::new(),
         }
     }
 
@@ -110,12 +118,18 @@ impl Worker {
                         return Flow::Yield;
                     }
                     requests_left -= 1;
+                    if session.wire.is_none() && *first == TLS_HANDSHAKE {
+                        return self.turn_tls_away(session, output);
+                    }
                     let Some(wire) = session.wire.or_else(|| self.negotiate(*first)) else {
                         return Flow::CloseNow;
                     };
                     session.wire = Some(wire);
                     self.batch.arrive(&self.engine, input.bytes());
                     match wire {
+                        _ if self.shared.doors.is_some() && session.login.is_missing() => {
+                            self.stranger(session, wire, input, output)
+                        }
                         Wire::Text => self.text(session, input, output, &mut key_buf),
                         Wire::Binary => self.binary(session, input, output),
                     }
@@ -131,6 +145,8 @@ impl Worker {
                 State::Receiving(_) => self.go_on_receiving(session, input, output),
                 State::Sending(_) => self.go_on_sending(session, output),
                 State::Swallowing(_) => Self::go_on_swallowing(session, input),
+                State::Asking(_) => self.go_on_asking(session, output),
+                State::Delayed(_) => self.go_on_delayed(session, output),
                 State::Dumping(_) => self.go_on_dumping(session, output),
                 State::Watching(_) => Self::go_on_watching(session, input, output),
             };
@@ -143,6 +159,14 @@ impl Worker {
                 self.engine.answered(since.elapsed());
             }
         }
+    }
+
+    /// A TLS client at a listener that speaks none: no command begins so. It is told in its own words.
+    #[cold]
+    fn turn_tls_away(&self, session: &Session, output: &mut Output<'_>) -> Flow {
+        self.shared.log.detail(format_args!("{} speaks TLS to a plain listener", session.peer));
+        output.buf().extend_from_slice(TLS_ALERT);
+        Flow::Close
     }
 
     /// The protocol that a connection's first byte chooses, if `-B` allows it.
@@ -166,7 +190,9 @@ impl Worker {
         match session.state {
             State::Receiving(_) => self.inflight.end(session.id),
             State::Sending(sending) => self.inflight.end_send(sending.bytes()),
-            State::Commands
+            State::Asking(_)
+            | State::Commands
+            | State::Delayed(_)
             | State::Dumping(_)
             | State::Getting(_)
             | State::Swallowing(_)
@@ -212,6 +238,12 @@ impl Service for Worker {
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Flow {
+        if let Some(doors) = &self.shared.doors
+            && session.generation != doors.generation()
+            && !self.renew_login(session, &Arc::clone(doors))
+        {
+            return Flow::CloseNow;
+        }
         self.batch.clear();
         if self.engine.begin_batch() {
             self.sampled_since = Some(Instant::now());
@@ -240,6 +272,31 @@ impl Service for Worker {
         }
     }
 
+    fn tls_failed(&mut self, session: &Session, reason: &str) {
+        self.shared.log.detail(format_args!("TLS with {}: {reason}", session.peer));
+        if self.reporter.wants(Events::CONNECTIONS) {
+            self.reporter.tls_failed(session, reason);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.held.front().map(|(until, _)| *until)
+    }
+
+    fn settle(&mut self, resumed: &mut Vec<ConnId>) {
+        if self.held.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some((_, id)) = self.held.pop_front_if(|(until, _)| *until <= now) {
+            resumed.push(id);
+        }
+    }
+
+    fn owes(&self, session: &Session) -> bool {
+        matches!(session.state, State::Asking(_) | State::Delayed(_))
+    }
+
     fn close(&mut self, session: Session, reason: CloseReason) {
         if self.reporter.wants(Events::CONNECTIONS) {
             self.reporter.closed(&session, reason);
@@ -248,6 +305,12 @@ impl Service for Worker {
         self.engine.quiesce();
     }
 }
+
+/// The first byte of a TLS client.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// The alert `protocol_version`, as a record of TLS 1.0, which every client reads.
+const TLS_ALERT: &[u8] = &[0x15, 3, 1, 0, 2, 2, 70];
 
 /// The answer to a datagram whose answer may not be sent.
 const TOO_LARGE_FOR_UDP: &[u8] = b"SERVER_ERROR reply too large for UDP\r\n";

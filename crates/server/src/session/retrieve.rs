@@ -2,6 +2,7 @@
 
 use engine::Key;
 use net::{Flow, Input, Output};
+use proto::Error;
 use proto::reply;
 use proto::text::{GetLine, KeyToken};
 use store::Item;
@@ -46,6 +47,11 @@ impl Worker {
                 },
             };
             input.consume(consumed);
+            if self.denies_key(session, line.exptime.is_some() || line.with_lease, key.bytes) {
+                // As after a key that is too long: what was found stays, the rest of the line goes.
+                line.refuse_rest(Error::Permission);
+                continue;
+            }
             let is_whole = if line.with_lease {
                 self.lease_key(session, key, line, output)
             } else {

@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Instant;
 
 use engine::{LeaseSettings, Sampling, Settings};
+use net::TlsDoor;
 use store::Store;
 
 use crate::admin::prefix::Prefixes;
 use crate::admin::settings;
 use crate::admin::watch::Watchers;
+use crate::doors::{Clerk, Doors};
 use crate::options::{Options, Protocol};
-use crate::run::Clock;
+use crate::run::{Clock, Entry, Log};
 
 /// The part of a server that its workers have in common: the engine, what may be done, and what is watched.
 #[derive(Debug)]
@@ -26,6 +28,16 @@ pub struct Shared {
     /// Key dumps and walks begun (`lru_crawler_starts`).
     pub(crate) walks: AtomicU64,
     pub(crate) protocol: Protocol,
+    /// Who may log in; `None` when nobody needs to.
+    pub(crate) doors: Option<Arc<Doors>>,
+    /// SASL is offered (`-S`).
+    pub(crate) sasl_enabled: bool,
+    /// `None` when no listener speaks TLS.
+    pub(crate) tls: Option<Arc<TlsDoor>>,
+    /// There are files to be read again.
+    pub(crate) can_reload: bool,
+    pub(crate) clerk: Arc<Clerk>,
+    pub(crate) log: Log,
     /// Requests of one connection before the others have their turn (`-R`).
     pub(crate) requests_per_turn: u32,
     pub(crate) dump_enabled: bool,
@@ -42,7 +54,7 @@ pub struct Shared {
 impl Shared {
     /// What workers need to serve from `store` by `options`. `clock` is the one that the store's cleaner goes by.
     #[must_use]
-    pub fn new(options: &Options, store: &Arc<Store>, clock: Clock) -> Arc<Self> {
+    pub fn new(options: &Options, store: &Arc<Store>, clock: Clock, entry: &Entry) -> Arc<Self> {
         let engine_settings = Settings {
             cas_enabled: options.cas,
             flush_enabled: options.flush_command,
@@ -64,6 +76,12 @@ impl Shared {
             verbosity: AtomicU8::new(options.verbosity),
             walks: AtomicU64::new(0),
             protocol: options.protocol,
+            can_reload: entry.doors.is_some() || entry.tls.is_some(),
+            doors: entry.doors.clone(),
+            tls: entry.tls.clone(),
+            sasl_enabled: options.sasl,
+            clerk: Arc::default(),
+            log: Log::new(options),
             requests_per_turn: options.requests_per_turn.max(1),
             dump_enabled: options.dump_commands,
             watch_enabled: options.watch_command,

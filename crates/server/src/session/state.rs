@@ -4,10 +4,12 @@ use net::Peer;
 use proto::Wire;
 use proto::text::GetLine;
 
+use super::login::{Asking, Delayed};
 use super::value_in::Receiving;
 use super::value_out::Sending;
 use crate::admin::dump::Dump;
 use crate::admin::watch::Watching;
+use crate::doors::Login;
 
 /// One connection. Between requests it holds no memory beyond itself.
 #[derive(Debug)]
@@ -18,6 +20,9 @@ pub struct Session {
     /// Chosen by the first byte, for life.
     pub(crate) wire: Option<Wire>,
     pub(crate) state: State,
+    pub(crate) login: Login,
+    /// Of the users when it was last looked at whether the login still holds.
+    pub(crate) generation: u64,
     /// Over UDP: no more reply than this is worth building, in bytes.
     pub(crate) reply_bytes_max: usize,
 }
@@ -25,9 +30,13 @@ pub struct Session {
 /// Between requests, or in the middle of one. Whatever a state holds is what resuming needs and nothing else.
 #[derive(Debug, Default)]
 pub(crate) enum State {
+    /// The clerk was asked.
+    Asking(Box<Asking>),
     /// Between requests.
     #[default]
     Commands,
+    /// A login was refused, and is to be told so.
+    Delayed(Box<Delayed>),
     /// A key dump is under way.
     Dumping(Box<Dump>),
     /// In a retrieval line, at the next key.
@@ -53,7 +62,15 @@ pub(crate) enum Step {
 
 impl Session {
     pub(crate) fn new(id: u64, peer: Peer) -> Self {
-        Self { id, peer, wire: None, state: State::Commands, reply_bytes_max: usize::MAX }
+        Self {
+            id,
+            peer,
+            wire: None,
+            state: State::Commands,
+            login: Login::None,
+            generation: 0,
+            reply_bytes_max: usize::MAX,
+        }
     }
 
     /// One request by UDP, from a sender who may be anyone.

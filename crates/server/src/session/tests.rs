@@ -8,7 +8,7 @@ use store::{Config, Store};
 
 use super::{Session, Shared, Worker};
 use crate::options::{Invocation, Style, Surroundings, parse};
-use crate::run::Clock;
+use crate::run::{Clock, Entry, Log};
 
 /// A service that is never asked anything: its loop lends its control to the worker under test.
 struct Silent;
@@ -27,7 +27,7 @@ impl Service for Silent {
 
 /// A worker as the command line `flags` make it, with 64 MB.
 pub(crate) fn worker(flags: &[&str]) -> Worker {
-    let surroundings = Surroundings { cpus: 1, port_file: None };
+    let surroundings = Surroundings { cpus: 1, ..Surroundings::default() };
     let arguments = flags.iter().map(Into::into);
     let Ok(Invocation::Run { options, .. }) = parse(Style::Holdall, arguments, &surroundings)
     else {
@@ -46,7 +46,8 @@ pub(crate) fn worker(flags: &[&str]) -> Worker {
     let control = handle.control().clone();
     handle.stop();
     handle.join();
-    let shared = Shared::new(&options, &store, Clock::start());
+    let entry = Entry::open(&options, Vec::new(), &Log::new(&options)).unwrap();
+    let shared = Shared::new(&options, &store, Clock::start(), &entry);
     let mut worker = Worker::new(&shared, 0, &control);
     worker.turn(std::time::Instant::now());
     worker

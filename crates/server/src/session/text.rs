@@ -27,7 +27,9 @@ impl Worker {
         key_buf: &mut KeyBuf,
     ) -> Step {
         let bytes = input.bytes();
-        match self.batch.plain(bytes) {
+        let is_limited = session.login.is_limited();
+        // What was seen ahead was not asked whether it is allowed.
+        match self.batch.plain(bytes).filter(|_| !is_limited) {
             Some(Plain::Get { key, key_end, len }) => {
                 return self.lone_get(session, key, key_end, len, input, output);
             }
@@ -53,6 +55,9 @@ impl Worker {
             }
         };
         input.consume(consumed);
+        if is_limited && self.denies_text(session, &request, output) {
+            return Step::Next;
+        }
         let (head, rest) = bytes.split_at(consumed);
         if session.is_datagram() && !by_udp::serves_text(&request) {
             input.consume(rest.len());

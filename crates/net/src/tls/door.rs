@@ -1,0 +1,275 @@
+//! Certificates, keys and demands: what a listener's TLS sessions are made with, replaced as a whole by a reload.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use rustls::RootCertStore;
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiClientVerifier};
+
+use super::Tls;
+
+/// How long a client may take for its handshake.
+pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is asked of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// No certificate.
+    #[default]
+    None,
+    /// A certificate, if it has one; a bad one is refused.
+    Request,
+    /// A certificate.
+    Require,
+}
+
+/// Whether and how a listener speaks TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsMode {
+    /// It does not.
+    Plain,
+    /// Asking of clients what [`TlsOptions::verify`] says.
+    Standard,
+    /// Asking no certificate of clients.
+    ServerOnly,
+    /// Asking a certificate of clients.
+    Mutual,
+}
+
+/// Where certificates come from, and what is demanded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// The server's certificate and those that lead to its issuer, in PEM.
+    pub chain_cert: PathBuf,
+    /// Its private key, in PEM or DER.
+    pub key: PathBuf,
+    /// Who may issue clients' certificates, in PEM.
+    pub ca_cert: Option<PathBuf>,
+    /// What is asked of clients.
+    pub verify: Verify,
+    /// TLS 1.3 alone, without 1.2.
+    pub only_tls13: bool,
+    /// Suites of TLS 1.2 by OpenSSL's names; `None` is all that there are.
+    pub ciphers: Option<Vec<String>>,
+    /// Clients may resume sessions.
+    pub resumption: bool,
+}
+
+/// Makes the TLS sessions of a server.
+pub struct TlsDoor {
+    options: TlsOptions,
+    /// By the listeners' places in [`crate::Listen::tcp`]; others are plain.
+    modes: Vec<TlsMode>,
+    configs: RwLock<Arc<Configs>>,
+    refreshed_at: Mutex<Instant>,
+}
+
+struct Configs {
+    standard: Arc<ServerConfig>,
+    server_only: Arc<ServerConfig>,
+    mutual: Option<Arc<ServerConfig>>,
+}
+
+impl TlsDoor {
+    /// Reads the files. `modes` are those of the TCP listeners, by their places in [`crate::Listen::tcp`].
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub fn open(options: TlsOptions, modes: Vec<TlsMode>) -> Result<Self, String> {
+        let configs = RwLock::new(Arc::new(configs(&options, &modes)?));
+        Ok(Self { options, modes, configs, refreshed_at: Mutex::new(Instant::now()) })
+    }
+
+    /// Reads the files again, for connections to come; if they cannot be used, nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub fn reload(&self) -> Result<(), String> {
+        let configs = Arc::new(configs(&self.options, &self.modes)?);
+        *self.configs.write().unwrap_or_else(PoisonError::into_inner) = configs;
+        *self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        Ok(())
+    }
+
+    /// How long the present certificates are in use.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Begins the session of a connection from this listener; `None` when it is plain.
+    ///
+    /// # Errors
+    ///
+    /// When there can be none: the connection must not be served.
+    pub(crate) fn session(
+        &self,
+        listener: usize,
+        now_ms: u64,
+    ) -> Result<Option<Box<Tls>>, rustls::Error> {
+        let configs = self.configs.read().unwrap_or_else(PoisonError::into_inner);
+        let config = match self.modes.get(listener) {
+            Some(TlsMode::Plain) | None => return Ok(None),
+            Some(TlsMode::Standard) => Some(&configs.standard),
+            Some(TlsMode::ServerOnly) => Some(&configs.server_only),
+            Some(TlsMode::Mutual) => configs.mutual.as_ref(),
+        };
+        let Some(config) = config else {
+            return Err(rustls::Error::General("no configuration".to_owned()));
+        };
+        let patience_ms = u64::try_from(HANDSHAKE_PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        let session = UnbufferedServerConnection::new(Arc::clone(config))?;
+        Ok(Some(Box::new(Tls::new(session, now_ms + patience_ms))))
+    }
+}
+
+impl fmt::Debug for TlsDoor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = (&self.options, &self.modes);
+        f.debug_tuple("TlsDoor").field(&options).finish_non_exhaustive()
+    }
+}
+
+/// What the files say now.
+fn configs(options: &TlsOptions, modes: &[TlsMode]) -> Result<Configs, String> {
+    let wants_mutual = modes.contains(&TlsMode::Mutual);
+    let mutual = if wants_mutual { Some(config(options, Verify::Require)?) } else { None };
+    Ok(Configs {
+        standard: config(options, options.verify)?,
+        server_only: config(options, Verify::None)?,
+        mutual,
+    })
+}
+
+fn config(options: &TlsOptions, verify: Verify) -> Result<Arc<ServerConfig>, String> {
+    let chain = certificates(&options.chain_cert)?;
+    let key = private_key(&options.key)?;
+    let provider = Arc::new(provider(options));
+    let versions: &[_] = if options.only_tls13 {
+        &[&rustls::version::TLS13]
+    } else {
+        &[&rustls::version::TLS13, &rustls::version::TLS12]
+    };
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .map_err(|error| format!("TLS: {error}"))?;
+    let builder = if verify == Verify::None {
+        builder.with_no_client_auth()
+    } else {
+        let path = options.ca_cert.as_deref();
+        let path = path.ok_or("clients' certificates are asked for without ssl_ca_cert")?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider);
+        let verifier = match verify {
+            Verify::Require => verifier,
+            Verify::None | Verify::Request => verifier.allow_unauthenticated(),
+        };
+        let verifier = verifier.build().map_err(|error| format!("{}: {error}", path.display()))?;
+        builder.with_client_cert_verifier(verifier)
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+        let (chain, key) = (options.chain_cert.display(), options.key.display());
+        format!("{chain} and {key}: {error}")
+    })?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    if options.resumption {
+        config.ticketer = ring::Ticketer::new().map_err(|error| format!("TLS: {error}"))?;
+    } else {
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Arc::new(config))
+}
+
+/// The cryptography, with the suites that are wanted.
+fn provider(options: &TlsOptions) -> CryptoProvider {
+    let mut provider = ring::default_provider();
+    if let Some(names) = &options.ciphers {
+        provider.cipher_suites.retain(|suite| {
+            let own = format!("{:?}", suite.suite());
+            own.starts_with("TLS13_") || names.iter().any(|name| is_same_suite(name, &own))
+        });
+    }
+    provider
+}
+
+/// Whether TLS 1.2 has a suite of this name of OpenSSL's here.
+#[must_use]
+pub fn knows_suite(name: &str) -> bool {
+    let suites = ring::default_provider().cipher_suites;
+    suites.iter().any(|suite| is_same_suite(name, &format!("{:?}", suite.suite())))
+}
+
+/// `ECDHE-RSA-AES128-GCM-SHA256` is `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`; `ECDHE-RSA-CHACHA20-POLY1305` lacks its hash.
+fn is_same_suite(openssl: &str, own: &str) -> bool {
+    let plain = |name: &str| {
+        let name = name.trim_start_matches("TLS_").replace("_WITH_", "_");
+        name.replace(['-', '_'], "").trim_end_matches("POLY1305SHA256").to_owned()
+    };
+    plain(own) == plain(openssl).trim_end_matches("POLY1305")
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = contents(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(format!("{}: holds no certificate", path.display())),
+        Ok(found) => Ok(found),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let bytes = contents(path)?;
+    if let Ok(key) = PrivateKeyDer::from_pem_slice(&bytes) {
+        return Ok(key);
+    }
+    PrivateKeyDer::try_from(bytes)
+        .map_err(|_| format!("{}: holds no private key in PEM or DER", path.display()))
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openssls_names_of_suites_are_known() {
+        for name in [
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
+            "ECDHE-RSA-AES256-GCM-SHA384",
+            "ECDHE-RSA-CHACHA20-POLY1305",
+            "ECDHE-ECDSA-CHACHA20-POLY1305",
+        ] {
+            assert!(knows_suite(name), "{name}");
+        }
+        assert!(!knows_suite("AES128-SHA") && !knows_suite("HIGH") && !knows_suite(""));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let options =
+            TlsOptions { chain_cert: "/nonexistent/cert".into(), ..TlsOptions::default() };
+        let why = TlsDoor::open(options, vec![TlsMode::Standard]).unwrap_err();
+        assert!(why.starts_with("/nonexistent/cert: "), "{why}");
+    }
+}

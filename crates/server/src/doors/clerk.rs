@@ -1,0 +1,164 @@
+//! The clerk: one thread that does what would keep a worker from its connections.
+//!
+//! ```text
+//!     worker: Job, with a Ticket -> queue -> clerk -> ticket answered -> waker -> the session goes on
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use net::Waker;
+
+use super::Book;
+use super::users::User;
+
+/// Jobs that may wait. Logins beyond it are refused.
+const JOBS_MAX: usize = 1024;
+
+/// The queue before the clerk.
+#[derive(Debug, Default)]
+pub(crate) struct Clerk {
+    queue: Mutex<Queue>,
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: VecDeque<(Job, Arc<Ticket>)>,
+    is_ending: bool,
+}
+
+/// Something to be done.
+pub(crate) enum Job {
+    /// Check a password that is kept as a verifier.
+    Check {
+        /// The users to look it up among.
+        book: Arc<Book>,
+        /// Who they say they are.
+        name: Vec<u8>,
+        /// The password they gave.
+        password: Vec<u8>,
+    },
+    /// Read the files again.
+    Reload,
+}
+
+/// The answer to a job.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// The user, if it was their password.
+    Checked(Option<Arc<User>>),
+    /// How the reload went.
+    Reloaded(Result<(), String>),
+}
+
+/// Where the answer to one job comes.
+#[derive(Debug, Default)]
+pub(crate) struct Ticket {
+    state: Mutex<(Option<Answer>, Option<Waker>)>,
+}
+
+impl Ticket {
+    /// Takes the answer, if it is there; else `waker` is used when it comes.
+    pub(crate) fn take(&self, waker: Option<Waker>) -> Option<Answer> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = state.0.take();
+        if answer.is_none() {
+            state.1 = waker;
+        }
+        answer
+    }
+
+    fn answer(&self, answer: Answer) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = Some(answer);
+        let waker = state.1.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Clerk {
+    /// Hands a job in; `None` when too many wait.
+    pub(crate) fn ask(&self, job: Job) -> Option<Arc<Ticket>> {
+        let ticket = Arc::new(Ticket::default());
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.jobs.len() >= JOBS_MAX {
+            return None;
+        }
+        queue.jobs.push_back((job, Arc::clone(&ticket)));
+        drop(queue);
+        self.bell.notify_one();
+        Some(ticket)
+    }
+
+    /// Does one job after the other until told to end; `reload` is how files are read again.
+    fn work(&self, reload: impl Fn() -> Result<(), String>) {
+        loop {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let (job, ticket) = loop {
+                if queue.is_ending {
+                    return;
+                }
+                if let Some(next) = queue.jobs.pop_front() {
+                    break next;
+                }
+                queue = self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(queue);
+            ticket.answer(match job {
+                Job::Check { book, name, password } => {
+                    Answer::Checked(book.users.check_slowly(&name, &password))
+                }
+                Job::Reload => Answer::Reloaded(reload()),
+            });
+        }
+    }
+
+    /// Starts the thread (`clerk`).
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no thread.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        reload: impl Fn() -> Result<(), String> + Send + 'static,
+    ) -> std::io::Result<Working> {
+        let clerk = Arc::clone(self);
+        let thread =
+            thread::Builder::new().name("clerk".to_owned()).spawn(move || clerk.work(reload))?;
+        Ok(Working { clerk: Arc::clone(self), thread: Some(thread) })
+    }
+}
+
+/// The clerk's thread, ended when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Working {
+    clerk: Arc<Clerk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.clerk.queue.lock().unwrap_or_else(PoisonError::into_inner).is_ending = true;
+        self.clerk.bell.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // Should it have panicked, the server ends all the same.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Job {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Check { .. } => "Check",
+            Self::Reload => "Reload",
+        })
+    }
+}

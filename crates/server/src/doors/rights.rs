@@ -1,0 +1,174 @@
+//! Who may do what with which keys: `-o rights=FILE`.
+//!
+//! ```text
+//!     # user     may         keys that begin with
+//!     app        readwrite   app: session:
+//!     report     read        *
+//!     ops        admin
+//!     *          read        public:
+//! ```
+//!
+//! A line adds to what the user may do. `*` as the user is everybody who has no line of their own, and as a prefix every
+//! key. Nobody has a right that no line gives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What one user may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rights {
+    pub(crate) admin: bool,
+    read: Prefixes,
+    write: Prefixes,
+}
+
+/// Beginnings of keys; the empty one is the beginning of every key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Prefixes(Vec<Box<[u8]>>);
+
+/// What is to be done with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// The answer tells of the item.
+    Read,
+    /// The item changes, or comes, or goes.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+impl Rights {
+    /// Whether this may be done with `key`.
+    #[inline]
+    pub(crate) fn allow(&self, deed: Deed, key: &[u8]) -> bool {
+        match deed {
+            Deed::Read => self.read.cover(key),
+            Deed::Write => self.write.cover(key),
+            Deed::ReadWrite => self.read.cover(key) && self.write.cover(key),
+        }
+    }
+}
+
+impl Prefixes {
+    #[inline]
+    fn cover(&self, key: &[u8]) -> bool {
+        self.0.iter().any(|prefix| key.starts_with(prefix))
+    }
+
+    fn add(&mut self, prefix: &str) {
+        let prefix = if prefix == EVERYTHING { "" } else { prefix };
+        self.0.push(prefix.as_bytes().into());
+    }
+}
+
+/// The rights of all users.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    by_user: BTreeMap<Box<[u8]>, Arc<Rights>>,
+    others: Arc<Rights>,
+}
+
+impl Table {
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    ///
+    /// The number of the line that is wrong, and what is wrong with it.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut rights: BTreeMap<Box<[u8]>, Rights> = BTreeMap::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.split_once('#').map_or(line, |(before, _)| before);
+            let mut words = line.split_whitespace();
+            let Some(user) = words.next() else { continue };
+            let user = rights.entry(user.as_bytes().into()).or_default();
+            apply(user, words).map_err(|reason| format!("line {number}: {reason}"))?;
+        }
+        let others = rights.remove(EVERYTHING.as_bytes()).unwrap_or_default();
+        let by_user = rights.into_iter().map(|(user, rights)| (user, Arc::new(rights)));
+        Ok(Self { by_user: by_user.collect(), others: Arc::new(others) })
+    }
+
+    /// What `user` may do.
+    pub(super) fn of(&self, user: &[u8]) -> Arc<Rights> {
+        Arc::clone(self.by_user.get(user).unwrap_or(&self.others))
+    }
+
+    /// The users that are named, `*` aside.
+    pub(super) fn users(&self) -> impl Iterator<Item = &[u8]> {
+        self.by_user.keys().map(|user| &**user)
+    }
+}
+
+/// Adds what the words after the user say.
+fn apply<'t>(rights: &mut Rights, mut words: impl Iterator<Item = &'t str>) -> Result<(), String> {
+    let may = words.next().ok_or("says nothing after the user")?;
+    let (reads, writes) = match may {
+        "read" => (true, false),
+        "write" => (false, true),
+        "readwrite" => (true, true),
+        "admin" => {
+            rights.admin = true;
+            return match words.next() {
+                None => Ok(()),
+                Some(word) => Err(format!("'{word}': admin is not limited to keys")),
+            };
+        }
+        other => return Err(format!("'{other}' is not one of read, write, readwrite and admin")),
+    };
+    let mut any = false;
+    for prefix in words {
+        any = true;
+        if reads {
+            rights.read.add(prefix);
+        }
+        if writes {
+            rights.write.add(prefix);
+        }
+    }
+    if any { Ok(()) } else { Err(format!("'{may}' of which keys? '*' is every key")) }
+}
+
+/// Every key, or every other user.
+const EVERYTHING: &str = "*";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "\
+# who\n\
+app   readwrite app: session:\n\
+app   read      shared:   # more for the same\n\
+ops   admin\n\
+\n\
+*     read      public:\n";
+
+    #[test]
+    fn rights_are_those_of_the_lines_and_no_more() {
+        let table = Table::parse(FILE).unwrap();
+        let app = table.of(b"app");
+        assert!(app.allow(Deed::ReadWrite, b"app:1") && app.allow(Deed::Write, b"session:"));
+        assert!(app.allow(Deed::Read, b"shared:x") && !app.allow(Deed::Write, b"shared:x"));
+        assert!(!app.allow(Deed::ReadWrite, b"shared:x") && !app.allow(Deed::Read, b"ap"));
+        assert!(!app.allow(Deed::Read, b"public:x"), "'*' is for others");
+        let ops = table.of(b"ops");
+        assert!(ops.admin && !ops.allow(Deed::Read, b"public:x"));
+        let guest = table.of(b"guest");
+        assert!(!guest.admin && guest.allow(Deed::Read, b"public:x"));
+        assert!(!guest.allow(Deed::Write, b"public:x"));
+        assert!(Table::parse("a write *").unwrap().of(b"a").allow(Deed::Write, b""));
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        for (text, want) in [
+            ("app", "line 1: says nothing"),
+            ("\nops admin x:", "line 2: 'x:'"),
+            ("app rw *", "line 1: 'rw'"),
+            ("a read *\nb write # nothing", "line 2: 'write' of which keys"),
+        ] {
+            let refusal = Table::parse(text).unwrap_err();
+            assert!(refusal.starts_with(want), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Who may log in: the file of `-Y`, or of `MEMCACHED_SASL_PWDB`.
+//!
+//! A line is `user:password`, as in memcached; the password is everything after the first `:`. In place of a password
+//! may stand what `holdall passwd` prints. Empty lines and lines that begin with `#` are skipped.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::RandomState;
+use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock};
+
+use super::rights::{Rights, Table};
+use super::secret::{Hash, ITERATIONS_LEAST, KEY_BYTES, Key, SALT_BYTES, Verifier, random, split};
+
+/// Somebody who may log in.
+#[derive(Debug)]
+pub(crate) struct User {
+    pub(crate) name: Box<[u8]>,
+    password: Password,
+    /// What they may do; `None` is everything.
+    pub(crate) rights: Option<Arc<Rights>>,
+}
+
+#[derive(Debug)]
+enum Password {
+    /// Known only as a verifier: to check one is work.
+    Hashed(Verifier),
+    /// Known.
+    Known {
+        text: Box<[u8]>,
+        /// Of the text, under the file's own key: what a password is compared with.
+        mac: Key,
+        sha1: OnceLock<Verifier>,
+        sha256: OnceLock<Verifier>,
+    },
+}
+
+/// Everybody who may log in.
+#[derive(Debug)]
+pub(crate) struct Users {
+    by_name: HashMap<Box<[u8]>, Arc<User>, RandomState>,
+    /// Made anew with each reading: passwords are compared, and salts made up, under it.
+    key: [u8; KEY_BYTES],
+    /// Stands in for users that do not exist, so that they cost as much time as others.
+    decoy: Option<Verifier>,
+}
+
+/// How a password is checked.
+pub(crate) enum Check {
+    /// It was: the user, if it is theirs.
+    Done(Option<Arc<User>>),
+    /// It is work, for [`Users::check_slowly`].
+    Slow,
+}
+
+impl Users {
+    /// Reads the file's text. Without `rights`, everybody may do everything.
+    ///
+    /// # Errors
+    ///
+    /// The number of the line that is wrong, and what is wrong with it.
+    pub(super) fn parse(text: &[u8], rights: Option<&Table>) -> Result<Self, String> {
+        let key = random()?;
+        let mut by_name = HashMap::default();
+        let mut decoy = None;
+        for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            let user = user(line, &key, rights).map_err(|why| format!("line {number}: {why}"))?;
+            if let (Password::Hashed(verifier), None) = (&user.password, &decoy) {
+                decoy = Some(verifier.clone());
+            }
+            match by_name.entry(user.name.clone()) {
+                Entry::Vacant(place) => drop(place.insert(Arc::new(user))),
+                Entry::Occupied(_) => return Err(format!("line {number}: the user stands twice")),
+            }
+        }
+        if by_name.is_empty() {
+            return Err("names no user".to_owned());
+        }
+        Ok(Self { by_name, key, decoy })
+    }
+
+    /// Whether somebody is so called.
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// The user, if nothing about their password differs from `old`'s.
+    pub(super) fn renewed(&self, old: &User) -> Option<Arc<User>> {
+        let found = self.by_name.get(&old.name)?;
+        let is_same = match (&found.password, &old.password) {
+            (Password::Hashed(one), Password::Hashed(other)) => {
+                one.salt == other.salt && one.stored_key.is_same(&other.stored_key)
+            }
+            (Password::Known { text: one, .. }, Password::Known { text: other, .. }) => {
+                one == other
+            }
+            _ => false,
+        };
+        is_same.then(|| Arc::clone(found))
+    }
+
+    /// Checks a password, unless that is work.
+    pub(crate) fn check(&self, name: &[u8], password: &[u8]) -> Check {
+        let mac = Hash::Sha256.mac(&self.key, password);
+        let found = self.by_name.get(name);
+        match found.map(|user| &user.password) {
+            Some(Password::Known { mac: known, .. }) => {
+                Check::Done(found.filter(|_| known.is_same(&mac)).cloned())
+            }
+            Some(Password::Hashed(_)) => Check::Slow,
+            None if self.decoy.is_some() => Check::Slow,
+            None => Check::Done(None),
+        }
+    }
+
+    /// Checks a password, in some milliseconds.
+    pub(super) fn check_slowly(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
+        match self.by_name.get(name) {
+            Some(user) if matches!(user.password, Password::Known { .. }) => {
+                match self.check(name, password) {
+                    Check::Done(user) => user,
+                    Check::Slow => None,
+                }
+            }
+            Some(user) => {
+                let Password::Hashed(verifier) = &user.password else { return None };
+                verifier.is_of(password).then(|| Arc::clone(user))
+            }
+            None => {
+                // The same work, for an answer that is known.
+                self.decoy.as_ref().map(|decoy| decoy.is_of(password));
+                None
+            }
+        }
+    }
+
+    /// What SCRAM needs of `name`; of a user that does not exist, or whose verifier is for another hash, something that looks
+    /// alike and that no password fits.
+    pub(super) fn verifier(&self, name: &[u8], hash: Hash) -> (Verifier, Option<Arc<User>>) {
+        let found = self.by_name.get(name);
+        match found.map(|user| &user.password) {
+            Some(Password::Hashed(verifier)) if verifier.hash == hash => {
+                (verifier.clone(), found.cloned())
+            }
+            Some(Password::Known { text, sha1, sha256, .. }) => {
+                let kept = if hash == Hash::Sha1 { sha1 } else { sha256 };
+                let verifier = kept.get_or_init(|| {
+                    Verifier::derive(hash, ITERATIONS_LEAST, self.salt(name).as_slice(), text)
+                });
+                (verifier.clone(), found.cloned())
+            }
+            Some(Password::Hashed(_)) | None => (self.made_up(name, hash), None),
+        }
+    }
+
+    /// The same for the same name, as a real salt is.
+    fn salt(&self, name: &[u8]) -> Vec<u8> {
+        let mac = Hash::Sha256.mac(&self.key, &[b"salt of ", name].concat());
+        let bytes = mac.bytes(Hash::Sha256);
+        bytes.get(..SALT_BYTES).unwrap_or(bytes).to_vec()
+    }
+
+    fn made_up(&self, name: &[u8], hash: Hash) -> Verifier {
+        let iterations = self.decoy.as_ref().map_or(ITERATIONS_LEAST, |decoy| decoy.iterations);
+        let iterations: NonZeroU32 = if hash == Hash::Sha1 { ITERATIONS_LEAST } else { iterations };
+        let nothing = hash.mac(&self.key, b"no password");
+        let salt = self.salt(name).into();
+        Verifier { hash, iterations, salt, stored_key: nothing, server_key: nothing }
+    }
+}
+
+fn user(line: &[u8], key: &[u8], rights: Option<&Table>) -> Result<User, &'static str> {
+    let (name, password) = split(line, b':').ok_or("is not user:password")?;
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err("has a user name of no or of more than 255 bytes");
+    }
+    if name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0) {
+        return Err("has a user name with a space in it");
+    }
+    let password = if Verifier::is_meant(password) {
+        Password::Hashed(Verifier::parse(password)?)
+    } else if password.is_empty() {
+        return Err("has an empty password");
+    } else {
+        Password::Known {
+            text: password.into(),
+            mac: Hash::Sha256.mac(key, password),
+            sha1: OnceLock::new(),
+            sha256: OnceLock::new(),
+        }
+    };
+    Ok(User { name: name.into(), password, rights: rights.map(|table| table.of(name)) })
+}
+
+/// The longest name of a user, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    use super::super::secret::users_line;
+    use super::*;
+
+    fn is_let_in(users: &Users, name: &[u8], password: &[u8]) -> bool {
+        match users.check(name, password) {
+            Check::Done(user) => user.is_some(),
+            Check::Slow => users.check_slowly(name, password).is_some(),
+        }
+    }
+
+    #[test]
+    fn passwords_of_both_forms_let_their_users_in() {
+        let hashed = users_line("hashed", b"secret").unwrap();
+        let text = format!("# users\nplain:pass:word\r\n\n{hashed}\n");
+        let users = Users::parse(text.as_bytes(), None).unwrap();
+        assert!(is_let_in(&users, b"plain", b"pass:word"));
+        assert!(is_let_in(&users, b"hashed", b"secret"));
+        for (name, password) in
+            [("plain", "pass"), ("hashed", "Secret"), ("nobody", "secret"), ("", ""), ("plain", "")]
+        {
+            assert!(!is_let_in(&users, name.as_bytes(), password.as_bytes()), "{name} {password}");
+        }
+        assert!(matches!(users.check(b"nobody", b"x"), Check::Slow), "as long as for a real user");
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line_and_without_the_password() {
+        for (text, want) in [
+            ("a:b\nsecret", "line 2: is not"),
+            (":b", "line 1: has a user name"),
+            ("a b:c", "line 1: has a user name"),
+            ("a:", "line 1: has an empty"),
+            ("a:b\na:c", "line 2: the user stands twice"),
+            ("a:SCRAM-SHA-256$4096:x", "line 1: lacks"),
+            ("\n# none\n", "names no user"),
+        ] {
+            let refusal = Users::parse(text.as_bytes(), None).unwrap_err();
+            assert!(refusal.starts_with(want), "{text:?}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn a_changed_password_ends_what_was_let_in_by_the_old() {
+        let old = Users::parse(b"a:1\nb:2\nc:3\n", None).unwrap();
+        let new = Users::parse(b"a:1\nb:x\n", None).unwrap();
+        let renewed = |name: &[u8]| new.renewed(old.by_name.get(name).unwrap()).is_some();
+        assert_eq!((renewed(b"a"), renewed(b"b"), renewed(b"c")), (true, false, false));
+    }
+
+    /// Asking twice for a user that does not exist must look as it does for one that exists.
+    #[test]
+    fn a_made_up_verifier_stays_the_same() {
+        let users = Users::parse(b"a:1\n", None).unwrap();
+        let (one, user) = users.verifier(b"nobody", Hash::Sha256);
+        let (again, _) = users.verifier(b"nobody", Hash::Sha256);
+        let (real, _) = users.verifier(b"a", Hash::Sha256);
+        assert!(user.is_none() && one.salt == again.salt);
+        assert_eq!((one.salt.len(), one.iterations), (real.salt.len(), real.iterations));
+        assert!(!one.is_of(b"") && real.is_of(b"1"));
+    }
+}

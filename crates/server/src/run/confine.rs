@@ -1,0 +1,225 @@
+//! `-o drop_privileges`: after its start the process may no longer call most of the system (seccomp).
+//!
+//! ```text
+//!     everything bound, opened and written -> CONTROL, for the whole process -> threads -> each worker: WORKER, on top
+//! ```
+//!
+//! A worker faces the network, so it has the shortest list: it moves bytes between sockets that it is given, and memory. It
+//! opens no file and makes no socket. The other threads may also accept, read files (certificates, users: a reload), remove the
+//! files that the server made, and speak to the service manager. Nobody starts a program, makes memory executable, or
+//! changes who the process is. What is not allowed fails with `EPERM`, so that a list that lacks something breaks that thing alone.
+
+use std::collections::BTreeMap;
+
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+use super::{Failure, Log};
+use crate::options::Options;
+
+/// One system call: its name, its number, and whether an argument is looked at.
+type Call = (&'static str, libc::c_long, Only);
+
+/// What an argument must be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Only {
+    /// Anything.
+    Any,
+    /// Not executable: the protection of memory.
+    Data,
+    /// For reading: the flags of an open relative to a folder.
+    Reading,
+    /// For reading: the flags of an open of old.
+    ReadingOld,
+    /// A unix socket.
+    Unix,
+}
+
+macro_rules! calls {
+    ($($name:ident $only:ident,)*) => {
+        &[$((stringify!($name), libc::$name, Only::$only),)*]
+    };
+}
+
+/// What workers call.
+const WORKER: &[Call] = calls! {
+    SYS_read Any, SYS_write Any, SYS_readv Any, SYS_writev Any, SYS_close Any,
+    SYS_recvfrom Any, SYS_recvmsg Any, SYS_recvmmsg Any,
+    SYS_sendto Any, SYS_sendmsg Any, SYS_sendmmsg Any, SYS_shutdown Any,
+    SYS_getsockopt Any, SYS_setsockopt Any, SYS_getsockname Any, SYS_getpeername Any,
+    SYS_epoll_pwait Any, SYS_epoll_pwait2 Any, SYS_epoll_ctl Any,
+    SYS_futex Any, SYS_sched_yield Any, SYS_membarrier Any,
+    SYS_fallocate Any,
+    SYS_mmap Data, SYS_mprotect Data, SYS_munmap Any, SYS_mremap Any, SYS_madvise Any, SYS_brk Any,
+    SYS_clock_gettime Any, SYS_clock_nanosleep Any, SYS_nanosleep Any, SYS_getrandom Any,
+    SYS_getpid Any, SYS_gettid Any, SYS_getrusage Any, SYS_sched_getaffinity Any,
+    SYS_sigaltstack Any, SYS_rt_sigaction Any, SYS_rt_sigprocmask Any, SYS_rt_sigreturn Any,
+    SYS_restart_syscall Any, SYS_tgkill Any, SYS_exit Any, SYS_exit_group Any,
+};
+
+/// What the other threads call besides.
+const CONTROL: &[Call] = calls! {
+    SYS_accept4 Any, SYS_ppoll Any, SYS_fcntl Any, SYS_eventfd2 Any,
+    SYS_epoll_create1 Any,
+    SYS_openat Reading, SYS_fstat Any, SYS_newfstatat Any, SYS_statx Any,
+    SYS_lseek Any, SYS_pread64 Any, SYS_unlinkat Any,
+    SYS_msync Any, SYS_fsync Any, SYS_fdatasync Any, SYS_ftruncate Any, SYS_pwrite64 Any,
+    SYS_socket Unix, SYS_socketpair Unix, SYS_connect Any,
+    SYS_clone Any, SYS_clone3 Any, SYS_set_robust_list Any, SYS_rseq Any, SYS_prctl Any,
+    SYS_sched_setaffinity Any, SYS_seccomp Any, SYS_mlock Any, SYS_munlock Any, SYS_mlock2 Any,
+    SYS_geteuid Any, SYS_getuid Any, SYS_kill Any,
+};
+
+/// What workers call where the system keeps older calls.
+#[cfg(target_arch = "x86_64")]
+const WORKER_OLD: &[Call] = calls! { SYS_epoll_wait Any, };
+#[cfg(not(target_arch = "x86_64"))]
+const WORKER_OLD: &[Call] = &[];
+
+/// What the other threads call there.
+#[cfg(target_arch = "x86_64")]
+const CONTROL_OLD: &[Call] =
+    calls! { SYS_open ReadingOld, SYS_poll Any, SYS_readlink Any, SYS_unlink Any, };
+#[cfg(not(target_arch = "x86_64"))]
+const CONTROL_OLD: &[Call] = &[];
+
+/// Confines the process from here on, its threads to come included, if the options ask for it. To be called while there is one
+/// thread.
+pub(super) fn process(options: &Options, log: &Log) -> Result<(), Failure> {
+    if !options.drop_privileges {
+        return Ok(());
+    }
+    apply(&all()).map_err(Failure::os)?;
+    log.detail(format_args!("drop_privileges: workers may call {}", names(&of_workers())));
+    log.detail(format_args!("drop_privileges: all threads may call {}", names(&all())));
+    Ok(())
+}
+
+/// Confines the calling worker further.
+///
+/// # Errors
+///
+/// When the system refuses.
+pub(super) fn worker() -> Result<(), String> {
+    apply(&of_workers())
+}
+
+fn of_workers() -> Vec<Call> {
+    [WORKER, WORKER_OLD].concat()
+}
+
+fn all() -> Vec<Call> {
+    [WORKER, WORKER_OLD, CONTROL, CONTROL_OLD].concat()
+}
+
+fn names(calls: &[Call]) -> String {
+    let names = calls.iter().map(|(name, _, _)| name.trim_start_matches("SYS_"));
+    names.collect::<Vec<_>>().join(" ")
+}
+
+/// Allows these calls to the calling thread and those it starts, and no others.
+fn apply(calls: &[Call]) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("-o drop_privileges: {error}");
+    let program = program(calls).map_err(|error| failed(&error))?;
+    seccompiler::apply_filter(&program).map_err(|error| failed(&error))
+}
+
+fn program(calls: &[Call]) -> Result<BpfProgram, seccompiler::BackendError> {
+    let mut rules = BTreeMap::new();
+    for (_, number, only) in calls {
+        let rules: &mut Vec<SeccompRule> = rules.entry(*number).or_default();
+        if let Some(condition) = only.condition()? {
+            rules.push(SeccompRule::new(vec![condition])?);
+        }
+    }
+    let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    SeccompFilter::new(rules, refused, SeccompAction::Allow, arch)?.try_into()
+}
+
+impl Only {
+    fn condition(self) -> Result<Option<SeccompCondition>, seccompiler::BackendError> {
+        let (argument, mask, value) = match self {
+            Self::Any => return Ok(None),
+            Self::Data => (2, libc::PROT_EXEC, 0),
+            Self::Reading => (2, WRITING, 0),
+            Self::ReadingOld => (1, WRITING, 0),
+            Self::Unix => (0, i32::MAX, libc::AF_UNIX),
+        };
+        let as_word = |flags: i32| u64::from(flags.cast_unsigned());
+        let like = SeccompCmpOp::MaskedEq(as_word(mask));
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, like, as_word(value)).map(Some)
+    }
+}
+
+/// Flags of an open that does more than read.
+const WRITING: i32 = libc::O_WRONLY
+    | libc::O_RDWR
+    | libc::O_CREAT
+    | libc::O_TRUNC
+    | libc::O_APPEND
+    | libc::O_TMPFILE;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fs::{self, File};
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixStream;
+    use std::process::Command;
+    use std::thread;
+
+    /// Runs `body` in a thread confined to `calls`.
+    fn confined<T: Send>(calls: &[Call], body: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                apply(calls).unwrap();
+                body()
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    fn kind<T>(result: std::io::Result<T>) -> ErrorKind {
+        result.err().map_or(ErrorKind::Other, |error| error.kind())
+    }
+
+    #[test]
+    fn a_worker_moves_bytes_and_nothing_else() {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        confined(&of_workers(), || {
+            assert_eq!(kind(File::open("/etc/passwd")), ErrorKind::PermissionDenied);
+            assert_eq!(kind(File::create("/tmp/x")), ErrorKind::PermissionDenied);
+            assert_eq!(kind(TcpListener::bind("127.0.0.1:0")), ErrorKind::PermissionDenied);
+            assert_eq!(kind(Command::new("/bin/true").spawn()), ErrorKind::PermissionDenied);
+            one.write_all(b"hello").unwrap();
+            let mut got = [0; 5];
+            other.read_exact(&mut got).unwrap();
+            let large = vec![1u8; 64 << 20];
+            assert_eq!((&got, large.len()), (b"hello", 64 << 20));
+        });
+    }
+
+    #[test]
+    fn the_other_threads_read_files_and_start_nothing() {
+        confined(&all(), || {
+            assert!(fs::read("/etc/passwd").is_ok());
+            assert_eq!(kind(fs::write("/tmp/x", "")), ErrorKind::PermissionDenied);
+            assert_eq!(kind(TcpListener::bind("127.0.0.1:0")), ErrorKind::PermissionDenied);
+            assert_eq!(kind(Command::new("/bin/true").spawn()), ErrorKind::PermissionDenied);
+            // A thread that it starts is confined as well, and can be confined further.
+            let further = thread::spawn(|| {
+                let before = kind(fs::write("/tmp/x", ""));
+                apply(&of_workers()).unwrap();
+                (before, kind(File::open("/etc/passwd")))
+            });
+            let denied = ErrorKind::PermissionDenied;
+            assert_eq!(further.join().unwrap(), (denied, denied));
+        });
+    }
+}

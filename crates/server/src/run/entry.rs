@@ -1,0 +1,104 @@
+//! What guards the doors of a running server: files of users, rights and certificates; and what is said when a door is open.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use net::{ListenAddress, Sockets, TlsDoor, TlsMode};
+
+use super::{Failure, Log};
+use crate::doors::Doors;
+use crate::options::{EXIT_USAGE, Options};
+
+/// Users and rights, and what makes TLS sessions; each `None` when it was not asked for.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub(crate) doors: Option<Arc<Doors>>,
+    pub(crate) tls: Option<Arc<TlsDoor>>,
+}
+
+impl Entry {
+    /// Reads the files, with the rights that the process has now. `modes` are those of the TCP listeners.
+    pub(crate) fn open(options: &Options, modes: Vec<TlsMode>, log: &Log) -> Result<Self, Failure> {
+        let failed = |message| Failure { status: EXIT_USAGE, message };
+        let doors = Doors::open(&options.doors, log).map_err(failed)?;
+        let tls = match &options.tls {
+            Some(tls) => Some(Arc::new(TlsDoor::open(tls.clone(), modes).map_err(failed)?)),
+            None => None,
+        };
+        Ok(Self { doors, tls })
+    }
+
+    /// Reads the files again, each for itself: one that cannot be used leaves what it said before. Says how it went.
+    ///
+    /// # Errors
+    ///
+    /// Which could not be used, and why.
+    pub(super) fn reload(&self, log: &Log) -> Result<(), String> {
+        let users = self.doors.as_ref().map(|doors| ("users and rights", doors.reload(log)));
+        let tls = self.tls.as_ref().map(|tls| ("certificates", tls.reload()));
+        let mut outcome = Ok(());
+        for (what, read) in users.into_iter().chain(tls) {
+            match read {
+                Ok(()) => log.always(format_args!("{what}: read again")),
+                Err(why) => {
+                    log.warning(format_args!("{what}: as they were, because {why}"));
+                    outcome = Err(why);
+                }
+            }
+        }
+        outcome
+    }
+}
+
+/// Warns of addresses that others than this machine reach, and that let anybody in or can be listened to.
+pub(super) fn warn_of_open_doors(
+    options: &Options,
+    sockets: &Sockets,
+    modes: &[TlsMode],
+    log: &Log,
+) {
+    let (mut open, mut plain) = (Vec::new(), Vec::new());
+    for address in sockets.addresses() {
+        let (at, is_plain) = match &**address {
+            ListenAddress::Tcp(at, index) => (at, modes.get(*index) == Some(&TlsMode::Plain)),
+            ListenAddress::Udp(at, _) => (at, true),
+            ListenAddress::Unix(_) => continue,
+        };
+        if is_this_machine(at.ip()) {
+            continue;
+        }
+        let demands_certificate = options.tls.as_ref().is_some_and(|tls| {
+            let ListenAddress::Tcp(_, index) = **address else { return false };
+            let mode = modes.get(index);
+            mode == Some(&TlsMode::Mutual)
+                || mode == Some(&TlsMode::Standard) && tls.verify == net::Verify::Require
+        });
+        if options.doors.users.is_none() && !demands_certificate {
+            open.push(address.to_string());
+        } else if is_plain {
+            plain.push(address.to_string());
+        }
+    }
+    if !open.is_empty() {
+        log.warning(format_args!(
+            "listening on {} without authentication: whoever reaches it can read and change everything; -l 127.0.0.1 \
+             limits it to this machine, -Y and -S ask for a password",
+            open.join(", ")
+        ));
+    }
+    if !plain.is_empty() {
+        log.warning(format_args!(
+            "listening on {} without TLS: whoever sees the traffic can read it, passwords included; -Z encrypts it",
+            plain.join(", ")
+        ));
+    }
+}
+
+fn is_this_machine(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_loopback(),
+        IpAddr::V6(address) => {
+            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
+        }
+    }
+}

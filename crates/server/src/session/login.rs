@@ -1,0 +1,398 @@
+//! Logging in: by token in text (`-Y`), by SASL in binary (`-S`).
+//!
+//! ```text
+//!     Commands, nobody logged in --a login--> checked at once --> Login::Ok
+//!                                         \-> Asking (the clerk) -/
+//!                                          \-> Delayed --(REFUSAL_DELAY)--> the refusal is sent --> Commands
+//! ```
+//!
+//! Source: memcached's `try_read_command_asciiauth` in `proto_text.c`, `process_bin_sasl_auth` in `proto_bin.c`, as the
+//! running 1.6.45 answers.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use engine::Counter;
+use memchr::memchr;
+use net::{Flow, Input, Output};
+use proto::binary::reply as binary_reply;
+use proto::binary::{self, Command, Header, Parsed, Status, Then};
+use proto::text::Words;
+use proto::{Wire, number, reply};
+
+use super::Worker;
+use super::state::{Session, State, Step};
+use crate::doors::{
+    self, Answer, Book, Check, Job, Login, Mechanism, REFUSAL_DELAY, STRANGER_BYTES_MAX, Ticket,
+    User, scram,
+};
+
+/// Something was asked of the clerk.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    ticket: Arc<Ticket>,
+    /// When the client asked.
+    since: Instant,
+    then: Purpose,
+}
+
+/// What the clerk's answer is for.
+#[derive(Debug)]
+enum Purpose {
+    /// A login, by a password looked up in this generation of users.
+    Login(Asked, u64),
+    /// `refresh_certs`.
+    Refresh,
+}
+
+/// How a login was asked for, and so is answered.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Binary(Header),
+    Text,
+}
+
+/// A refusal that is not sent yet.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    until: Instant,
+    answer: Vec<u8>,
+}
+
+/// The longest line of a login, in bytes.
+const LINE_BYTES_MAX: usize = 2048;
+
+impl Asked {
+    fn accepted(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Binary(header) => {
+                binary_reply::write_value(out, &header, Status::Ok, 0, b"", b"Authenticated");
+            }
+            Self::Text => out.extend_from_slice(reply::STORED),
+        }
+    }
+
+    fn refused(self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Binary(header) => {
+                binary_reply::write_error(&mut out, &header, Status::AuthFailure);
+            }
+            Self::Text => out.extend_from_slice(reply::AUTH_FAILURE),
+        }
+        out
+    }
+}
+
+impl Worker {
+    /// Looks at a session again after a reload. False: whoever it was may not go on.
+    #[cold]
+    pub(crate) fn renew_login(&self, session: &mut Session, doors: &doors::Doors) -> bool {
+        session.generation = doors.generation();
+        let was_in = !session.login.is_missing();
+        session.login = doors.renew(&session.login);
+        let is_watching = matches!(session.state, State::Watching(_) | State::Dumping(_));
+        let is_out = was_in && session.login.is_missing();
+        !(is_out || is_watching && session.login.forbids_admin())
+    }
+
+    /// Serves a connection on which nobody is logged in.
+    pub(crate) fn stranger(
+        &mut self,
+        session: &mut Session,
+        wire: Wire,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let step = match wire {
+            Wire::Text => self.text_stranger(session, input, output),
+            Wire::Binary => self.binary_stranger(session, input, output),
+        };
+        match step {
+            Step::Stop(Flow::NeedInput | Flow::Wait)
+                if input.bytes().len() > STRANGER_BYTES_MAX =>
+            {
+                Step::Stop(Flow::Close)
+            }
+            step => step,
+        }
+    }
+
+    /// A line before the login: `set <any> <any> <any> <bytes>`, with `user password` for its data, is one.
+    fn text_stranger(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let bytes = input.bytes();
+        let Some(newline) = memchr(b'\n', bytes.get(..=LINE_BYTES_MAX).unwrap_or(bytes)) else {
+            let is_long = bytes.len() > LINE_BYTES_MAX;
+            return Step::Stop(if is_long { Flow::Close } else { Flow::NeedInput });
+        };
+        let (line, rest) = (&bytes[..newline], &bytes[newline + 1..]);
+        let Some(len) = token_len(line.strip_suffix(b"\r").unwrap_or(line)) else {
+            input.consume(newline + 1);
+            output.buf().extend_from_slice(reply::UNAUTHENTICATED);
+            return Step::Next;
+        };
+        let data_len = len as usize + reply::CRLF.len();
+        if newline + data_len >= STRANGER_BYTES_MAX {
+            output.buf().extend_from_slice(reply::AUTH_TOKEN_TOO_LONG);
+            return Step::Stop(Flow::Close);
+        }
+        let Some(data) = rest.get(..data_len) else { return Step::Stop(Flow::NeedInput) };
+        input.consume(newline + 1 + data_len);
+        let Some(token) = data.strip_suffix(reply::CRLF) else {
+            output.buf().extend_from_slice(reply::AUTH_BAD_END);
+            return Step::Next;
+        };
+        let mut words = Words::new(token);
+        let (Some(name), Some(password)) = (words.next(), words.next()) else {
+            output.buf().extend_from_slice(reply::AUTH_BAD_TOKEN);
+            return Step::Next;
+        };
+        self.log_in(session, Asked::Text, name, password, output)
+    }
+
+    /// A packet before the login: some are harmless, SASL is what is waited for, and others end the connection.
+    fn binary_stranger(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let (request, consumed) = match binary::parse(input.bytes()) {
+            Parsed::Request { request, consumed } => (request, consumed),
+            Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
+            Parsed::BadMagic => return Step::Stop(Flow::Close),
+            Parsed::Bad(bad) => {
+                let status = match bad.then {
+                    Then::Close => bad.status,
+                    Then::Swallow(_) => Status::AuthFailure,
+                };
+                binary_reply::write_error(output.buf(), &bad.header, status);
+                return Step::Stop(Flow::Close);
+            }
+        };
+        input.consume(consumed);
+        match request.command {
+            Command::SaslList | Command::SaslAuth { .. } | Command::SaslStep { .. } => {
+                self.sasl(session, &request, output)
+            }
+            Command::Version => {
+                self.binary_version(&request.header, output.buf());
+                Step::Next
+            }
+            Command::Quit => {
+                if !request.quiet {
+                    binary_reply::write_done(output.buf(), &request.header, 0);
+                }
+                Step::Stop(Flow::Close)
+            }
+            _ => {
+                binary_reply::write_error(output.buf(), &request.header, Status::AuthFailure);
+                Step::Stop(Flow::Close)
+            }
+        }
+    }
+
+    /// SASL, before a login or after one, which it ends.
+    pub(crate) fn sasl(
+        &mut self,
+        session: &mut Session,
+        request: &binary::Request<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let header = &request.header;
+        let Some(doors) = self.shared.doors.clone().filter(|_| self.shared.sasl_enabled) else {
+            binary_reply::write_error(output.buf(), header, Status::UnknownCommand);
+            return Step::Next;
+        };
+        let asked = Asked::Binary(*header);
+        match request.command {
+            Command::SaslAuth { mechanism, data } => {
+                session.login = Login::None;
+                match Mechanism::of(mechanism) {
+                    Some(Mechanism::Plain) => match doors::plain(data) {
+                        Some((name, password)) => {
+                            self.log_in(session, asked, name, password, output)
+                        }
+                        None => self.refuse_login(session, asked, Instant::now(), output),
+                    },
+                    Some(Mechanism::Scram(exchange)) => {
+                        session.login = Login::InProgress(exchange);
+                        self.scram(session, &doors.book(), asked, data, output)
+                    }
+                    None => self.refuse_login(session, asked, Instant::now(), output),
+                }
+            }
+            Command::SaslStep { data, .. } => {
+                self.scram(session, &doors.book(), asked, data, output)
+            }
+            _ => {
+                let (out, list) = (output.buf(), doors::MECHANISMS);
+                binary_reply::write_value(out, header, Status::Ok, 0, b"", list);
+                Step::Next
+            }
+        }
+    }
+
+    fn scram(
+        &mut self,
+        session: &mut Session,
+        book: &Book,
+        asked: Asked,
+        message: &[u8],
+        output: &mut Output<'_>,
+    ) -> Step {
+        let Login::InProgress(mut exchange) = std::mem::take(&mut session.login) else {
+            return self.refuse_login(session, asked, Instant::now(), output);
+        };
+        match book.step(&mut exchange, message) {
+            scram::Outcome::Challenge(text) => {
+                session.login = Login::InProgress(exchange);
+                if let Asked::Binary(header) = asked {
+                    let status = Status::AuthContinue;
+                    binary_reply::write_value(output.buf(), &header, status, 0, b"", &text);
+                }
+                Step::Next
+            }
+            scram::Outcome::Accepted(user) => {
+                self.engine.count(Counter::AuthCmds);
+                self.accept(session, asked, user, book.generation(), output.buf())
+            }
+            scram::Outcome::Refused => {
+                self.engine.count(Counter::AuthCmds);
+                self.refuse_login(session, asked, Instant::now(), output)
+            }
+        }
+    }
+
+    /// A name and a password were given.
+    fn log_in(
+        &mut self,
+        session: &mut Session,
+        asked: Asked,
+        name: &[u8],
+        password: &[u8],
+        output: &mut Output<'_>,
+    ) -> Step {
+        self.engine.count(Counter::AuthCmds);
+        let since = Instant::now();
+        let Some(doors) = &self.shared.doors else { return Step::Next };
+        let book = doors.book();
+        let generation = book.generation();
+        match book.check(name, password) {
+            Check::Done(Some(user)) => self.accept(session, asked, user, generation, output.buf()),
+            Check::Done(None) => self.refuse_login(session, asked, since, output),
+            Check::Slow => {
+                let (name, password) = (name.to_vec(), password.to_vec());
+                match self.shared.clerk.ask(Job::Check { book, name, password }) {
+                    Some(ticket) => {
+                        let then = Purpose::Login(asked, generation);
+                        session.state = State::Asking(Box::new(Asking { ticket, since, then }));
+                        Step::Next
+                    }
+                    None => self.refuse_login(session, asked, since, output),
+                }
+            }
+        }
+    }
+
+    fn accept(
+        &self,
+        session: &mut Session,
+        asked: Asked,
+        user: Arc<User>,
+        generation: u64,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        session.login = Login::Ok(user);
+        // Should there have been a reload meanwhile, the next request finds it.
+        session.generation = generation;
+        asked.accepted(out);
+        Step::Next
+    }
+
+    /// The refusal comes later. Without a connection to come back to, it comes at once.
+    fn refuse_login(
+        &mut self,
+        session: &mut Session,
+        asked: Asked,
+        since: Instant,
+        output: &mut Output<'_>,
+    ) -> Step {
+        self.engine.count(Counter::AuthErrors);
+        session.login = Login::None;
+        self.shared.log.detail(format_args!("a login from {} was refused", session.peer));
+        let answer = asked.refused();
+        match output.conn_id() {
+            Some(id) => {
+                let until = since + REFUSAL_DELAY;
+                self.held.push_back((until, id));
+                session.state = State::Delayed(Box::new(Delayed { until, answer }));
+            }
+            None => output.buf().extend_from_slice(&answer),
+        }
+        Step::Next
+    }
+
+    /// Sends a refusal whose time has come.
+    pub(crate) fn go_on_delayed(&self, session: &mut Session, output: &mut Output<'_>) -> Step {
+        let State::Delayed(delayed) = &session.state else { return Step::Next };
+        if Instant::now() < delayed.until {
+            return Step::Stop(Flow::Wait);
+        }
+        output.buf().extend_from_slice(&delayed.answer);
+        session.state = State::Commands;
+        Step::Next
+    }
+
+    /// Goes on when the clerk has answered.
+    pub(crate) fn go_on_asking(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
+        let State::Asking(asking) = &session.state else { return Step::Next };
+        let Some(answer) = asking.ticket.take(output.waker()) else {
+            return Step::Stop(Flow::Wait);
+        };
+        let State::Asking(asking) = std::mem::take(&mut session.state) else { return Step::Next };
+        match (asking.then, answer) {
+            (Purpose::Login(asked, generation), Answer::Checked(Some(user))) => {
+                self.accept(session, asked, user, generation, output.buf())
+            }
+            (Purpose::Login(asked, _), _) => {
+                self.refuse_login(session, asked, asking.since, output)
+            }
+            (Purpose::Refresh, Answer::Reloaded(Err(why))) => {
+                output.buf().extend_from_slice(format!("ERROR {why}\r\n").as_bytes());
+                Step::Next
+            }
+            (Purpose::Refresh, _) => {
+                output.buf().extend_from_slice(reply::OK);
+                Step::Next
+            }
+        }
+    }
+
+    /// `refresh_certs`: certificates, users and rights are read again. `None`: it has begun.
+    pub(crate) fn refresh(&self, session: &mut Session) -> Option<&'static [u8]> {
+        if session.is_datagram() || !self.shared.can_reload {
+            return Some(b"ERROR TLS not enabled\r\n");
+        }
+        let Some(ticket) = self.shared.clerk.ask(Job::Reload) else {
+            return Some(b"ERROR too much is waiting\r\n");
+        };
+        let (since, then) = (Instant::now(), Purpose::Refresh);
+        session.state = State::Asking(Box::new(Asking { ticket, since, then }));
+        None
+    }
+}
+
+/// The length that a line announces for a login token, if it is one.
+fn token_len(line: &[u8]) -> Option<u32> {
+    let mut words = Words::new(line);
+    if words.next() != Some(b"set") {
+        return None;
+    }
+    words.nth(3).and_then(number::parse_u32)
+}

@@ -1,0 +1,210 @@
+//! Logins and rights, bytes in and bytes out.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Worker;
+use super::tests::{Client, worker};
+use crate::run::Log;
+
+/// A file of this text, removed at the end.
+struct File(PathBuf);
+
+impl File {
+    fn new(text: &str) -> Self {
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        let turn = TURN.fetch_add(1, Ordering::Relaxed);
+        let name = format!("holdall-login-{}-{turn}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[track_caller]
+fn expect(worker: &mut Worker, client: &mut Client, sent: &[u8], want: &[u8]) {
+    let got = client.send(worker, sent);
+    assert_eq!(got.escape_ascii().to_string(), want.escape_ascii().to_string());
+}
+
+/// Sends it cut at every place, and asserts the whole reply.
+#[track_caller]
+fn check(flags: &[&str], sent: &[u8], want: &[u8]) {
+    let mut worker = worker(flags);
+    for cut in 0..=sent.len() {
+        let mut client = Client::new(&mut worker);
+        let (first, second) = sent.split_at(cut);
+        let mut got = client.send(&mut worker, first);
+        got.append(&mut client.send(&mut worker, second));
+        assert_eq!(got.escape_ascii().to_string(), want.escape_ascii().to_string(), "cut at {cut}");
+        worker.engine.flush_all(0).ok();
+    }
+}
+
+const DENIED: &str = "CLIENT_ERROR permission denied\r\n";
+
+#[test]
+fn a_token_logs_in_and_nothing_else_is_served_before() {
+    let users = File::new("me:secret\n");
+    check(
+        &["-Y", users.text()],
+        b"get k\r\n\r\nversion\r\nset k 0 0 x\r\nset x 0 0 2\r\nme\r\nset x 0 0 9\r\nme secrets\n\
+          set x 0 0 8\r\nme wrong\r\nset a b c 9\r\nme secret\r\nset k 0 0 1\r\nv\r\nget k\r\n",
+        b"CLIENT_ERROR unauthenticated\r\nCLIENT_ERROR unauthenticated\r\nCLIENT_ERROR unauthenticated\r\n\
+          CLIENT_ERROR unauthenticated\r\nCLIENT_ERROR bad authentication token format\r\n\
+          CLIENT_ERROR bad command line termination\r\nCLIENT_ERROR authentication failure\r\n\
+          STORED\r\nSTORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n",
+    );
+}
+
+#[test]
+fn a_login_too_long_for_a_stranger_ends_the_connection() {
+    let users = File::new("me:secret\n");
+    let mut worker = worker(&["-Y", users.text()]);
+    for (sent, want) in [
+        (b"set x 0 0 2147483646\r\n".to_vec(), &b"CLIENT_ERROR auth token too long\r\n"[..]),
+        (b"set x 0 0 16384\r\n".to_vec(), b"CLIENT_ERROR auth token too long\r\n"),
+        (vec![b'x'; 2049], b""),
+    ] {
+        let mut client = Client::new(&mut worker);
+        expect(&mut worker, &mut client, &sent, want);
+        assert!(client.is_closed);
+    }
+    let mut client = Client::new(&mut worker);
+    let token = [b"set x 0 0 16300\r\n".to_vec(), vec![b'x'; 16300], b"\r\n".to_vec()].concat();
+    expect(&mut worker, &mut client, &token, b"CLIENT_ERROR bad authentication token format\r\n");
+    assert!(!client.is_closed);
+}
+
+fn packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x80, opcode, 0, u8::try_from(key.len()).unwrap(), 0, 0, 0, 0];
+    bytes.extend_from_slice(&u32::try_from(key.len() + value.len()).unwrap().to_be_bytes());
+    bytes.extend_from_slice(&[0; 12]);
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+fn status(reply: &[u8]) -> u16 {
+    u16::from_be_bytes([reply[6], reply[7]])
+}
+
+/// CVE-2013-7239 and its kin: after a refused login nobody is logged in, whoever was before.
+#[test]
+fn a_refused_sasl_login_ends_the_one_before() {
+    let users = File::new("me:secret\n");
+    let mut worker = worker(&["-S", "-Y", users.text()]);
+    let mut client = Client::new(&mut worker);
+    let list = client.send(&mut worker, &packet(0x20, b"", b""));
+    assert!(list.ends_with(b"SCRAM-SHA-256 SCRAM-SHA-1 PLAIN"));
+    let good = client.send(&mut worker, &packet(0x21, b"PLAIN", b"\0me\0secret"));
+    assert!(status(&good) == 0 && good.ends_with(b"Authenticated"));
+    assert_eq!(status(&client.send(&mut worker, &packet(0x0a, b"", b""))), 0);
+    for bad in [
+        packet(0x21, b"PLAIN", b"\0me\0Secret"),
+        packet(0x21, b"PLAIN", b"me"),
+        packet(0x21, b"CRAM-MD5", b""),
+        packet(0x22, b"PLAIN", b"\0me\0secret"),
+        packet(0x22, b"SCRAM-SHA-256", b""),
+    ] {
+        assert_eq!(status(&client.send(&mut worker, &bad)), 0x20);
+        assert!(client.session.login.is_missing());
+    }
+    assert_eq!(status(&client.send(&mut worker, &packet(0x0b, b"", b""))), 0, "version is free");
+    assert_eq!(status(&client.send(&mut worker, &packet(0x00, b"k", b""))), 0x20);
+    assert!(client.is_closed);
+}
+
+#[test]
+fn rights_hold_for_every_command_of_the_text_protocol() {
+    let users = File::new("app:1\nreport:2\nops:3\n");
+    let rights = File::new("app readwrite app:\nreport read *\nops admin\n");
+    let flags = format!("rights={}", rights.text());
+    let mut worker = worker(&["-Y", users.text(), "-o", &flags]);
+    let mut app = Client::new(&mut worker);
+    expect(&mut worker, &mut app, b"set x 0 0 5\r\napp 1\r\n", b"STORED\r\n");
+    let sent = b"set app:a 0 0 1\r\n1\r\nset b 0 0 1\r\n2\r\nset b 0 0 1 noreply\r\n2\r\nget app:a\r\n\
+        get app:a b app:a\r\ngets b\r\ngat 0 b\r\nmg b v\r\nmg app:a v\r\nms b 1\r\n2\r\nmd b\r\nma b\r\nme b\r\n\
+        mg Yg== b v\r\nincr b 1\r\nincr app:a 1\r\ntouch b 0\r\ndelete b\r\nadd b 0 0 1\r\n2\r\nlease-get b\r\nflush_prefix b\r\nflush_prefix ap\r\nflush_prefix app:none\r\n\
+        cas b 0 0 1 1\r\n2\r\nappend b 0 0 1\r\n2\r\nflush_all\r\nstats\r\nwatch\r\nslabs automove 1\r\n\
+        lru_crawler metadump all\r\nshutdown\r\nverbosity 1\r\ncache_memlimit 9\r\nrefresh_certs\r\n\
+        lru mode flat\r\nmn\r\nversion\r\n";
+    let want = format!(
+        "STORED\r\n{DENIED}VALUE app:a 0 1\r\n1\r\nEND\r\nVALUE app:a 0 1\r\n1\r\n{}VA 1\r\n1\r\n{}2\r\n{}OK\r\n{}MN\r\n\
+         VERSION 1.6.45\r\n",
+        DENIED.repeat(4),
+        DENIED.repeat(6),
+        DENIED.repeat(6),
+        DENIED.repeat(12),
+    );
+    expect(&mut worker, &mut app, sent, want.as_bytes());
+
+    let mut report = Client::new(&mut worker);
+    expect(&mut worker, &mut report, b"set x 0 0 8\r\nreport 2\r\n", b"STORED\r\n");
+    let sent = b"get app:a b\r\nmg app:a v\r\nmg app:a v T30\r\nmg b v N30\r\ngat 30 app:a\r\nincr app:a 1\r\n";
+    let want = format!("VALUE app:a 0 1\r\n2\r\nEND\r\nVA 1\r\n2\r\n{}", DENIED.repeat(4));
+    expect(&mut worker, &mut report, sent, want.as_bytes());
+
+    let mut ops = Client::new(&mut worker);
+    expect(&mut worker, &mut ops, b"set x 0 0 5\r\nops 3\r\n", b"STORED\r\n");
+    let want = format!("OK\r\n{DENIED}");
+    expect(&mut worker, &mut ops, b"verbosity 1\r\nget app:a\r\n", want.as_bytes());
+    let denied = worker.shared.engine.totals().get(engine::Counter::AccessDenied);
+    assert_eq!(denied, 35, "the silent one included");
+}
+
+#[test]
+fn rights_hold_for_every_command_of_the_binary_protocol() {
+    let users = File::new("app:1\n");
+    let rights = File::new("app readwrite app:\n");
+    let flags = format!("rights={}", rights.text());
+    let mut worker = worker(&["-S", "-Y", users.text(), "-o", &flags]);
+    let mut app = Client::new(&mut worker);
+    let login = app.send(&mut worker, &packet(0x21, b"PLAIN", b"\0app\x001"));
+    assert_eq!(status(&login), 0);
+    for opcode in [0x00, 0x04, 0x09, 0x0c, 0x0d, 0x0e, 0x0f, 0x14, 0x19] {
+        let value: &[u8] = if matches!(opcode, 0x0e | 0x0f | 0x19) { b"get x\r\n" } else { b"" };
+        let reply = app.send(&mut worker, &packet(opcode, b"other", value));
+        assert_eq!((status(&reply), reply.len()), (0x24, 24 + 17), "opcode {opcode:#x}");
+    }
+    assert_eq!(status(&app.send(&mut worker, &packet(0x08, b"", b""))), 0x24, "flush");
+    assert_eq!(status(&app.send(&mut worker, &packet(0x10, b"", b""))), 0x24, "stat");
+    assert_eq!(status(&app.send(&mut worker, &packet(0x00, b"app:x", b""))), 0x01);
+    assert_eq!(status(&app.send(&mut worker, &packet(0x0a, b"", b""))), 0, "in step");
+}
+
+#[test]
+fn a_reload_changes_rights_and_ends_logins() {
+    let users = File::new("a:1\nb:2\n");
+    let rights = File::new("* readwrite *\n");
+    let flags = format!("rights={}", rights.text());
+    let mut worker = worker(&["-Y", users.text(), "-o", &flags]);
+    let (mut a, mut b) = (Client::new(&mut worker), Client::new(&mut worker));
+    expect(&mut worker, &mut a, b"set x 0 0 3\r\na 1\r\nget k\r\n", b"STORED\r\nEND\r\n");
+    expect(&mut worker, &mut b, b"set x 0 0 3\r\nb 2\r\n", b"STORED\r\n");
+    let doors = worker.shared.doors.clone().unwrap();
+    let log: Log = worker.shared.log;
+    fs::write(&users.0, "nonsense").unwrap();
+    let why = doors.reload(&log).unwrap_err();
+    assert!(why.ends_with("line 1: is not user:password"), "{why}");
+    expect(&mut worker, &mut b, b"get k\r\n", b"END\r\n");
+    fs::write(&users.0, "a:1\nb:3\n").unwrap();
+    fs::write(&rights.0, "a read k\n").unwrap();
+    doors.reload(&log).unwrap();
+    let want = format!("END\r\n{DENIED}");
+    expect(&mut worker, &mut a, b"get k\r\nset k 0 0 1\r\nx\r\n", want.as_bytes());
+    expect(&mut worker, &mut b, b"get k\r\n", b"");
+    assert!(b.is_closed, "the password has changed");
+}

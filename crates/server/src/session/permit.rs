@@ -1,0 +1,150 @@
+//! What a request needs its user to have a right to.
+//!
+//! What answers with the value, or tells of the item, is read; what changes the item is written; what does both needs both:
+//! incr, decr and `ma`, gat and gats, and `mg` when it creates or gives a new lifetime, and a lease, which is a promise to fill.
+//! A whole prefix is written by who may write every key under it. The rest of the server's commands need `admin`, but for those
+//! that tell and change nothing.
+
+use engine::Counter;
+use net::Output;
+use proto::Error;
+use proto::binary::{self, Command as Binary};
+use proto::meta::{self, Command as Meta};
+use proto::reply;
+use proto::text::Request;
+
+use super::Worker;
+use super::state::{Session, State};
+use crate::doors::rights::Deed;
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs<'b> {
+    /// The right to administer.
+    Admin,
+    /// A right to this key.
+    Key(Deed, &'b [u8]),
+    /// Nothing, or its keys are judged one by one.
+    Nothing,
+}
+
+impl Session {
+    fn lacks(&self, needs: Needs<'_>) -> bool {
+        match needs {
+            Needs::Admin => self.login.forbids_admin(),
+            Needs::Key(deed, key) => self.login.forbids(deed, key),
+            Needs::Nothing => false,
+        }
+    }
+}
+
+impl Worker {
+    /// Refuses a text request that the user has no right to; false when they have.
+    pub(crate) fn denies_text(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        output: &mut Output<'_>,
+    ) -> bool {
+        let (needs, data_bytes, noreply) = text_needs(request);
+        if !session.lacks(needs) {
+            return false;
+        }
+        if data_bytes > 0 {
+            session.state = State::Swallowing(data_bytes);
+        }
+        self.engine.count(Counter::AccessDenied);
+        if !noreply {
+            output.buf().extend_from_slice(Error::Permission.line());
+        }
+        true
+    }
+
+    /// Whether a key of a retrieval line is not the user's to see. Counted.
+    pub(crate) fn denies_key(&self, session: &Session, touches: bool, key: &[u8]) -> bool {
+        let deed = if touches { Deed::ReadWrite } else { Deed::Read };
+        let is_denied = session.login.forbids(deed, key);
+        if is_denied {
+            self.engine.count(Counter::AccessDenied);
+        }
+        is_denied
+    }
+
+    /// Refuses a binary request that the user has no right to; false when they have.
+    pub(crate) fn denies_binary(
+        &self,
+        session: &mut Session,
+        request: &binary::Request<'_>,
+        output: &mut Output<'_>,
+    ) -> bool {
+        let (needs, value_bytes) = binary_needs(&request.command);
+        if !session.lacks(needs) {
+            return false;
+        }
+        if value_bytes > 0 {
+            session.state = State::Swallowing(u64::from(value_bytes));
+        }
+        self.engine.count(Counter::AccessDenied);
+        let status = binary::Status::AccessDenied;
+        binary::reply::write_error(output.buf(), &request.header, status);
+        true
+    }
+}
+
+/// What a text request needs, the bytes of data behind it, and whether it wants no answer.
+fn text_needs<'b>(request: &Request<'b>) -> (Needs<'b>, u64, bool) {
+    let data_bytes = |len: u32| u64::from(len) + reply::CRLF.len() as u64;
+    match *request {
+        Request::Admin(_) => (Needs::Admin, 0, false),
+        Request::FlushAll { noreply, .. } => (Needs::Admin, 0, noreply),
+        Request::Arithmetic(text) => (Needs::Key(Deed::ReadWrite, text.key), 0, text.noreply),
+        Request::FlushPrefix { prefix, noreply } => (Needs::Key(Deed::Write, prefix), 0, noreply),
+        Request::Delete { key, noreply, .. } | Request::Touch { key, noreply, .. } => {
+            (Needs::Key(Deed::Write, key), 0, noreply)
+        }
+        Request::Meta(ref meta) => match meta.command {
+            Meta::Set { len, .. } => (meta_needs(meta), data_bytes(len), false),
+            _ => (meta_needs(meta), 0, false),
+        },
+        Request::Store(store) => {
+            (Needs::Key(Deed::Write, store.key), data_bytes(store.len), store.noreply)
+        }
+        Request::Get(_) | Request::Quit | Request::Version => (Needs::Nothing, 0, false),
+    }
+}
+
+fn meta_needs<'b>(request: &meta::Request<'b>) -> Needs<'b> {
+    let options = &request.options;
+    let changes = options.autoviv_exptime.is_some()
+        || options.exptime.is_some()
+        || options.new_cas.is_some()
+        || options.lease.is_some();
+    match request.command {
+        Meta::Get if changes => Needs::Key(Deed::ReadWrite, request.key),
+        Meta::Get | Meta::Debug => Needs::Key(Deed::Read, request.key),
+        Meta::Set { .. } | Meta::Delete => Needs::Key(Deed::Write, request.key),
+        Meta::Arithmetic { .. } => Needs::Key(Deed::ReadWrite, request.key),
+        Meta::NoOp => Needs::Nothing,
+    }
+}
+
+/// What a binary request needs, and the bytes of value behind it.
+fn binary_needs<'b>(command: &Binary<'b>) -> (Needs<'b>, u32) {
+    match *command {
+        Binary::Store { key, value_len, .. } | Binary::Concat { key, value_len, .. } => {
+            (Needs::Key(Deed::Write, key), value_len)
+        }
+        Binary::Get { key, exptime: None, .. } => (Needs::Key(Deed::Read, key), 0),
+        Binary::Get { key, .. } | Binary::Arithmetic { key, .. } => {
+            (Needs::Key(Deed::ReadWrite, key), 0)
+        }
+        Binary::Delete { key } | Binary::Touch { key, .. } => (Needs::Key(Deed::Write, key), 0),
+        Binary::Flush { .. } | Binary::Stat { .. } => (Needs::Admin, 0),
+        Binary::NoOp
+        | Binary::Quit
+        | Binary::Version
+        | Binary::SaslList
+        | Binary::SaslAuth { .. }
+        | Binary::SaslStep { .. } => (Needs::Nothing, 0),
+    }
+}

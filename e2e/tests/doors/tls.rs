@@ -1,0 +1,383 @@
+//! TLS: the clients people have, reload, and peers that do it wrong or not at all.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use testkit::process::raise_open_files;
+use testkit::server::free_port;
+use testkit::{Launch, Server, Wire};
+
+use crate::certificates::Certificates;
+use crate::{output, python};
+
+/// A server with TLS on one port and none on another.
+struct Both {
+    server: Server,
+    tls: SocketAddr,
+}
+
+impl Both {
+    fn start(certificates: &Certificates, prefix: &str, options: &str, more: &[&str]) -> Self {
+        let port = free_port();
+        let options = certificates.options(options);
+        let listen = format!("{prefix}127.0.0.1:{port}");
+        // testkit's own `-l 127.0.0.1` is encrypted as well; tests speak to a plain listener beside it.
+        let plain = free_port();
+        let plain_listen = format!("notls:127.0.0.1:{plain}");
+        let args = ["-Z", "-v", "-o", &options, "-l", &listen, "-l", &plain_listen];
+        let server = Launch::new(testkit::Kind::Holdall).plain_port(plain);
+        let server = server.args(&args).args(more).start();
+        Self { server, tls: ([127, 0, 0, 1], port).into() }
+    }
+
+    fn stat(&self, name: &str) -> u64 {
+        self.server.stat(name)
+    }
+
+    /// Panics unless others are served as ever, with TLS and without.
+    #[track_caller]
+    fn assert_alive(&mut self, certificates: &Certificates, after: &str) {
+        self.server.assert_alive(after);
+        let mut stream = connect(self.tls, &client(certificates, "ca", Some("client"))).unwrap();
+        stream.write_all(b"get probe\r\n").unwrap();
+        assert_eq!(read(&mut stream, 24), b"VALUE probe 0 2\r\nok\r\nEND", "after {after}");
+    }
+}
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// A client that trusts one authority, and has a certificate or none.
+fn client(certificates: &Certificates, trusts: &str, own: Option<&str>) -> Arc<ClientConfig> {
+    let cert = |name: &str| {
+        CertificateDer::from_pem_file(certificates.path(&format!("{name}.crt"))).unwrap()
+    };
+    let mut roots = RootCertStore::empty();
+    roots.add(cert(trusts)).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_root_certificates(roots);
+    Arc::new(match own {
+        None => builder.with_no_client_auth(),
+        Some(name) => {
+            let key = PrivateKeyDer::from_pem_file(certificates.path(&format!("{name}.key")));
+            builder.with_client_auth_cert(vec![cert(name)], key.unwrap()).unwrap()
+        }
+    })
+}
+
+/// Connects, and completes the handshake: the server has accepted what it was shown when it answers.
+fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<Stream> {
+    let name = ServerName::try_from("localhost").unwrap();
+    let session = ClientConnection::new(Arc::clone(config), name).unwrap();
+    let socket = TcpStream::connect(addr)?;
+    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let mut stream = StreamOwned::new(session, socket);
+    stream.write_all(b"mn\r\n")?;
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(&answer, b"MN\r\n");
+    Ok(stream)
+}
+
+fn read(stream: &mut impl Read, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn pymemcache_with_a_tls_context() {
+    let certificates = Certificates::new();
+    let both = Both::start(&certificates, "", "", &[]);
+    python("check_tls.py", &[&both.tls.to_string(), &certificates.path("ca.crt")]);
+}
+
+#[test]
+fn s_client_of_openssl_with_both_versions() {
+    let certificates = Certificates::new();
+    let both = Both::start(&certificates, "", "", &[]);
+    for version in ["-tls1_2", "-tls1_3"] {
+        let (address, ca) = (both.tls.to_string(), certificates.path("ca.crt"));
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-quiet", "-verify_return_error", "-CAfile", &ca, version]);
+        command.args(["-connect", &address]);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = child.spawn().unwrap();
+        let sent = b"set k 0 0 5\r\nhello\r\nget k\r\nquit\r\n";
+        child.stdin.as_mut().unwrap().write_all(sent).unwrap();
+        let out = child.wait_with_output().unwrap().stdout;
+        assert_eq!(
+            out.escape_ascii().to_string(),
+            b"STORED\r\nVALUE k 0 5\r\nhello\r\nEND\r\n".escape_ascii().to_string(),
+            "{version}"
+        );
+    }
+    let old = ["s_client", "-connect", &both.tls.to_string(), "-tls1_1"];
+    let old = Command::new("openssl").args(old).stdin(Stdio::null()).output().unwrap();
+    assert!(!old.status.success(), "TLS 1.1 is spoken");
+}
+
+/// Large values go through the session and come back whole, also to one who reads slowly; memory stays bounded.
+#[test]
+fn large_values_and_slow_readers() {
+    let certificates = Certificates::new();
+    let both = Both::start(&certificates, "", "", &["-m", "1024", "-I", "16m", "-t", "2"]);
+    let config = client(&certificates, "ca", None);
+    let value: Vec<u8> = (0..8_000_000u32).map(|i| (i % 251) as u8).collect();
+    let mut stream = connect(both.tls, &config).unwrap();
+    stream.write_all(format!("set large 0 0 {}\r\n", value.len()).as_bytes()).unwrap();
+    stream.write_all(&value).unwrap();
+    stream.write_all(b"\r\n").unwrap();
+    assert_eq!(read(&mut stream, 8), b"STORED\r\n");
+    let before = both.server.rss_bytes();
+    let mut slow: Vec<_> = (0..20).map(|_| connect(both.tls, &config).unwrap()).collect();
+    for stream in &mut slow {
+        stream.write_all(b"get large\r\n").unwrap();
+    }
+    thread::sleep(Duration::from_millis(500));
+    let grown = both.server.rss_bytes().saturating_sub(before);
+    eprintln!("20 unread replies of 8 MB cost {} KiB each", grown / 20 / 1024);
+    assert!(grown < 20 * 256 * 1024, "{grown} bytes for 20 readers that do not read");
+    for stream in &mut slow {
+        assert_eq!(
+            read(stream, 25),
+            b"VALUE large 0 8000000\r\n"[..].iter().chain(&value[..2]).copied().collect::<Vec<_>>()
+        );
+        assert!(read(stream, value.len() - 2) == value[2..], "another value came back");
+        assert_eq!(read(stream, 7), b"\r\nEND\r\n");
+    }
+}
+
+/// Requests cut anywhere, and many at once, are answered as without TLS.
+#[test]
+fn pipelines_and_cut_requests() {
+    let certificates = Certificates::new();
+    let both = Both::start(&certificates, "", "", &[]);
+    let mut stream = connect(both.tls, &client(&certificates, "ca", None)).unwrap();
+    let request = b"set k 0 0 3\r\nabc\r\nget k\r\nmg k v\r\n";
+    let want = b"STORED\r\nVALUE k 0 3\r\nabc\r\nEND\r\nVA 3\r\nabc\r\n";
+    for cut in 1..request.len() {
+        stream.write_all(&request[..cut]).unwrap();
+        stream.flush().unwrap();
+        stream.write_all(&request[cut..]).unwrap();
+        assert_eq!(read(&mut stream, want.len()), want, "cut at {cut}");
+    }
+    stream.write_all(&request.repeat(5000)).unwrap();
+    assert!(read(&mut stream, want.len() * 5000) == want.repeat(5000));
+}
+
+#[test]
+fn only_clients_with_a_good_certificate_are_served_where_one_is_required() {
+    let certificates = Certificates::new();
+    let ca = format!("ssl_ca_cert={}", certificates.path("ca.crt"));
+    for (prefix, options) in [("", format!("{ca},ssl_verify_mode=2")), ("mtls:", ca)] {
+        let mut both = Both::start(&certificates, prefix, &options, &[]);
+        for own in [None, Some("expired"), Some("stranger")] {
+            let before = both.stat("ssl_handshake_errors");
+            let refused = connect(both.tls, &client(&certificates, "ca", own));
+            assert!(refused.is_err(), "{own:?} was served");
+            assert_eq!(both.stat("ssl_handshake_errors"), before + 1, "{own:?}");
+        }
+        both.assert_alive(&certificates, "bad certificates");
+        let log = both.server.log();
+        for why in ["peer sent no certificates", "certificate expired", "UnknownIssuer"] {
+            assert!(log.contains(why), "{why} is not said:\n{log}");
+        }
+    }
+}
+
+/// Mode 1 asks and does not insist, and yet refuses what is bad; `btls:` does not ask.
+#[test]
+fn a_requested_certificate_may_be_missing_but_not_bad() {
+    let certificates = Certificates::new();
+    let ca = format!("ssl_ca_cert={},ssl_verify_mode=1", certificates.path("ca.crt"));
+    let both = Both::start(&certificates, "", &ca, &[]);
+    assert!(connect(both.tls, &client(&certificates, "ca", None)).is_ok());
+    assert!(connect(both.tls, &client(&certificates, "ca", Some("client"))).is_ok());
+    assert!(connect(both.tls, &client(&certificates, "ca", Some("stranger"))).is_err());
+    let required = ca.replace("mode=1", "mode=2");
+    let both = Both::start(&certificates, "btls:", &required, &[]);
+    assert!(connect(both.tls, &client(&certificates, "ca", None)).is_ok());
+}
+
+/// A client that trusts another authority leaves with an alert, which is counted and said.
+#[test]
+fn a_server_that_is_not_trusted_hears_of_it() {
+    let certificates = Certificates::new();
+    let mut both = Both::start(&certificates, "", "", &[]);
+    assert!(connect(both.tls, &client(&certificates, "other-ca", None)).is_err());
+    assert_eq!(both.stat("ssl_handshake_errors"), 1);
+    assert!(both.server.log().contains("UnknownCA"), "{}", both.server.log());
+    both.assert_alive(&certificates, "a client that does not trust us");
+}
+
+#[test]
+fn certificates_are_read_again_without_a_restart() {
+    let certificates = Certificates::new();
+    let mut both = Both::start(&certificates, "", "", &[]);
+    let trusting = client(&certificates, "ca", None);
+    let other = client(&certificates, "other-ca", None);
+    let mut old = connect(both.tls, &trusting).unwrap();
+    let mut admin = both.server.connect();
+    // A bad file: what was stays, and the reason is told.
+    std::fs::write(certificates.path("server.crt"), "nonsense").unwrap();
+    admin.send(b"refresh_certs\r\n");
+    let answer = admin.line();
+    assert!(answer.starts_with("ERROR ") && answer.contains("holds no certificate"), "{answer}");
+    assert!(connect(both.tls, &trusting).is_ok());
+    // A certificate with another's key.
+    certificates.issue("server", "ca", None);
+    std::fs::copy(certificates.path("client.key"), certificates.path("server.key")).unwrap();
+    admin.send(b"refresh_certs\r\n");
+    let answer = admin.line();
+    assert!(answer.starts_with("ERROR "), "{answer}");
+    assert!(connect(both.tls, &trusting).is_ok());
+    // Good ones, of the other authority: by the command, then back by SIGHUP.
+    certificates.issue("server", "other-ca", None);
+    admin.expect(b"refresh_certs\r\n", b"OK\r\n");
+    assert!(connect(both.tls, &other).is_ok() && connect(both.tls, &trusting).is_err());
+    assert!(both.stat("time_since_server_cert_refresh") < 20);
+    certificates.issue("server", "ca", None);
+    output(Command::new("kill").args(["-HUP", &both.server.pid().to_string()]));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while connect(both.tls, &trusting).is_err() {
+        assert!(Instant::now() < deadline, "SIGHUP changed nothing: {}", both.server.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    old.write_all(b"mn\r\n").unwrap();
+    assert_eq!(read(&mut old, 4), b"MN\r\n", "an old connection goes on");
+    both.assert_alive(&certificates, "reloads");
+}
+
+/// Plain text to a TLS port, garbage of every kind, TLS to a plain port: told, counted, and nobody else notices.
+#[test]
+fn what_is_not_tls_is_turned_away() {
+    let certificates = Certificates::new();
+    let mut both = Both::start(&certificates, "", "", &[]);
+    let hello: &[u8] = &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
+    let inputs: [&[u8]; 8] = [
+        b"get k\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0x80; 200],
+        &[0x16, 3, 1, 0xff, 0xff],
+        &[0x17, 3, 3, 0, 5, 1, 2, 3, 4, 5],
+        &[0x15, 3, 3, 0, 2, 2, 40],
+        &[0x16, 3, 1, 0, 4, 2, 0, 0, 0],
+        &[0; 70_000],
+    ];
+    for (before, input) in (0..).zip(inputs) {
+        let mut wire = Wire::connect(both.tls);
+        wire.send_for(input, Duration::from_millis(500));
+        wire.read_for(Duration::from_secs(1));
+        assert!(both.stat("ssl_handshake_errors") > before, "{}", input.escape_ascii());
+    }
+    assert!(both.server.log().contains("not TLS"), "{}", both.server.log());
+    // A handshake message that never ends is cut off where a client's certificates would still fit.
+    let mut wire = Wire::connect(both.tls);
+    let record = [&[0x16, 3, 1, 0x40, 0][..], &[1, 0, 0xff, 0xff], &vec![0; 0x4000 - 4]].concat();
+    for _ in 0..4 {
+        wire.send_for(&record, Duration::from_millis(200));
+    }
+    wire.read_for(Duration::from_millis(500));
+    assert!(both.stat("ssl_handshake_errors") > 8);
+    let mut wire = both.server.connect();
+    wire.send(hello);
+    let alert = wire.read_for(Duration::from_millis(500));
+    assert_eq!(alert, [0x15, 3, 1, 0, 2, 2, 70], "a TLS client hears it in its own words");
+    both.assert_alive(&certificates, "what is not TLS");
+}
+
+/// Garbage in the middle of a session, a renegotiation of old included, ends that session alone.
+#[test]
+fn a_session_that_breaks_ends_alone() {
+    let certificates = Certificates::new();
+    let mut both = Both::start(&certificates, "", "", &[]);
+    let config = client(&certificates, "ca", None);
+    for garbage in [&[0x16, 3, 3, 0, 4, 1, 0, 0, 0][..], &[0x17, 3, 3, 0, 32], &[0xff; 100]] {
+        let before = both.stat("ssl_proto_errors");
+        let stream = connect(both.tls, &config).unwrap();
+        let mut socket = stream.sock.try_clone().unwrap();
+        socket.write_all(garbage).unwrap();
+        socket.write_all(&[0; 32]).unwrap();
+        let mut rest = Vec::new();
+        let _ = socket.read_to_end(&mut rest);
+        assert_eq!(both.stat("ssl_proto_errors"), before + 1);
+    }
+    both.assert_alive(&certificates, "broken sessions");
+}
+
+/// A thousand handshakes that stop half-way hold little, are closed after their time, and harm nobody.
+#[test]
+fn half_handshakes() {
+    assert!(raise_open_files(4096) >= 4096);
+    let certificates = Certificates::new();
+    let mut both = Both::start(&certificates, "", "", &["-c", "3000"]);
+    let mut bystander = connect(both.tls, &client(&certificates, "ca", None)).unwrap();
+    let before = both.server.rss_bytes();
+    let begun = Instant::now();
+    let mut held: Vec<Wire> = (0..1000).map(|_| Wire::connect(both.tls)).collect();
+    for (index, wire) in held.iter_mut().enumerate() {
+        // Nothing, a part of a hello, or all of the longest one that is never whole.
+        match index % 3 {
+            0 => {}
+            1 => wire.send(&[0x16, 3, 1, 2, 0, 1, 0, 1]),
+            _ => wire.send(&[&[0x16, 3, 1, 0x3f, 0, 1, 0, 0x7f, 0][..], &[0; 0x3e00]].concat()),
+        }
+    }
+    bystander.write_all(b"mn\r\n").unwrap();
+    assert_eq!(read(&mut bystander, 4), b"MN\r\n");
+    let grown = both.server.rss_bytes().saturating_sub(before);
+    eprintln!("1000 half handshakes cost {} KiB each", grown / 1000 / 1024);
+    assert!(grown < 48 * 1024 * 1000, "{grown} bytes");
+    both.assert_alive(&certificates, "half handshakes");
+    let deadline = begun + Duration::from_secs(40);
+    while both.stat("ssl_handshake_errors") < 1000 {
+        assert!(Instant::now() < deadline, "{} closed", both.stat("ssl_handshake_errors"));
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(10));
+    bystander.write_all(b"mn\r\n").unwrap();
+    assert_eq!(read(&mut bystander, 4), b"MN\r\n");
+}
+
+/// An idle TLS connection holds at most 48 KiB, and the server knows of it.
+#[test]
+fn idle_connections_are_cheap_and_counted() {
+    assert!(raise_open_files(4096) >= 4096);
+    let certificates = Certificates::new();
+    let both = Both::start(&certificates, "", "", &["-c", "3000"]);
+    let config = client(&certificates, "ca", None);
+    let _first = connect(both.tls, &config).unwrap();
+    let (rss, charged) = (both.server.rss_bytes(), both.stat("buffer_bytes"));
+    let held: Vec<_> = (0..1000).map(|_| connect(both.tls, &config).unwrap()).collect();
+    let rss = both.server.rss_bytes().saturating_sub(rss) / 1000;
+    let charged = (both.stat("buffer_bytes") - charged) / 1000;
+    eprintln!("an idle TLS connection: {rss} bytes resident, {charged} charged");
+    assert_eq!(both.stat("ssl_new_sessions"), 1001);
+    assert!(rss <= 48 * 1024, "{rss} bytes each");
+    assert!(charged >= rss * 2 / 3, "{rss} bytes resident, {charged} charged");
+    drop(held);
+}
+
+#[test]
+fn sessions_are_resumed_where_that_is_asked_for() {
+    let certificates = Certificates::new();
+    for (options, resumed) in [("", false), ("ssl_session_cache", true)] {
+        let both = Both::start(&certificates, "", options, &[]);
+        let config = client(&certificates, "ca", None);
+        drop(connect(both.tls, &config).unwrap());
+        let mut again = connect(both.tls, &config).unwrap();
+        let kind = again.conn.handshake_kind();
+        assert_eq!(kind == Some(rustls::HandshakeKind::Resumed), resumed, "{kind:?}");
+        again.write_all(b"mn\r\n").unwrap();
+        assert_eq!(read(&mut again, 4), b"MN\r\n");
+    }
+}
