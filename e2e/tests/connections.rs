@@ -67,6 +67,56 @@ fn slow_consumers_cost_others_nothing_and_get_whole_values() {
     server.assert_alive("slow consumers");
 }
 
+/// Large values being sent may hold a share of the memory. Who asks for one more waits for its turn, in the order of arrival,
+/// and is refused after two seconds.
+#[test]
+fn large_sends_over_the_limit_wait_for_their_turn() {
+    let server = Server::holdall(&["-m", "64", "-t", "1"]);
+    let mut wire = server.connect();
+    store(&mut wire, "large", &make("large", 1, 1_000_000)).unwrap();
+    let mut slow: Vec<Wire> = Vec::new();
+    // A socket takes some values; each of these connections is stuck in a later one. A quarter of the memory, at a megabyte
+    // each.
+    let stuck = || {
+        let mut narrow = Wire::connect_narrow(server.addr(), 64 * 1024);
+        narrow.send(&b"get large\r\n".repeat(12));
+        narrow
+    };
+    slow.extend((0..16).map(|_| stuck()));
+    wire.expect(b"mn\r\n", b"MN\r\n");
+    thread::sleep(Duration::from_millis(200));
+    let mut first = server.connect();
+    let mut second = server.connect();
+    first.send(b"get large\r\n");
+    first.assert_quiet(Duration::from_millis(200));
+    second.send(b"mg large v\r\n");
+    second.assert_quiet(Duration::from_millis(200));
+    // Others are served meanwhile, and small values are sent.
+    wire.expect(
+        b"set small 0 0 1\r\nx\r\nget small\r\n",
+        b"STORED\r\nVALUE small 0 1\r\nx\r\nEND\r\n",
+    );
+    let start = server.cpu_time();
+    drop(slow.pop());
+    version("large", &read_values(&mut first)[0].1).unwrap();
+    // The room is the second one's when the first has its value.
+    assert!(second.line().starts_with("VA 1000000"));
+    let mut last = server.connect();
+    // The value of the one before is read, so that it holds nothing; the room is taken by another slow one.
+    second.read_exact(1_000_002);
+    slow.push(stuck());
+    thread::sleep(Duration::from_millis(200));
+    let asked = Instant::now();
+    last.send(b"get large\r\n");
+    assert_eq!(last.line(), "SERVER_ERROR out of memory writing get response");
+    assert_eq!(last.line(), "END");
+    let waited = asked.elapsed();
+    assert!(waited >= Duration::from_millis(1500), "refused after {waited:?}");
+    let busy = server.cpu_time() - start;
+    assert!(busy < Duration::from_millis(700), "waiting cost {busy:?} of CPU");
+    last.expect(b"get small\r\n", b"VALUE small 0 1\r\nx\r\nEND\r\n");
+}
+
 /// The 99th percentile of `count` gets.
 fn latency(wire: &mut Wire, count: usize) -> Duration {
     let mut times: Vec<Duration> = (0..count)

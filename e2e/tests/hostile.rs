@@ -94,8 +94,9 @@ fn mutated_streams() {
     let seed = rng::seed_from_env();
     let mut server = Server::under_test(&[]);
     let mut bystander = server.connect();
-    for turn in 0..3000 {
-        let mut rng = Rng::new(seed + turn);
+    let known = rng::known_seeds(include_str!("../seeds.txt"), "mutated_streams").into_iter();
+    for (turn, seed) in known.chain((0..3000).map(|turn| seed.wrapping_add(turn))).enumerate() {
+        let mut rng = Rng::new(seed);
         let keys = generate::keys(&mut rng);
         let make = [text::valid, text::edge, meta::valid, meta::edge, binary::valid][rng.below(5)];
         let mut stream: Vec<u8> = (0..10).flat_map(|_| make(&mut rng, &keys).bytes).collect();
@@ -109,7 +110,7 @@ fn mutated_streams() {
         wire.finish_sending();
         if turn % 10 == 0 {
             wire.read_for(Duration::from_millis(5));
-            server.assert_alive(&format!("stream {turn} of seed {seed}"));
+            server.assert_alive(&format!("stream {turn}, seed {seed}"));
             bystander.expect(b"set mine 0 0 2\r\nok\r\n", b"STORED\r\n");
         }
     }

@@ -62,6 +62,21 @@ pub fn seed_from_env() -> u64 {
     }
 }
 
+/// The seeds of `list` that belong to `test`: one a line, after the test's name. Lines that begin with `#` say why a seed is
+/// there. Known seeds are run every time, before the new one; not with `SEED`, which asks for one alone.
+#[must_use]
+pub fn known_seeds(list: &str, test: &str) -> Vec<u64> {
+    if std::env::var_os("SEED").is_some() {
+        return Vec::new();
+    }
+    let lines = list.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let pairs = lines.map(|line| line.split_once(' ').expect("a test's name and a seed"));
+    pairs
+        .filter(|(name, _)| *name == test)
+        .map(|(_, seed)| seed.trim().parse().expect("a seed is a decimal number"))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +94,14 @@ mod tests {
         let mut rng = Rng::new(1);
         assert!((0..1000).all(|_| rng.below(3) < 3));
         assert_eq!(rng.below(0), 0);
+    }
+
+    #[test]
+    fn known_seeds_are_those_of_the_test() {
+        let list = "# why\na 7\nb 8\na 9\n";
+        if std::env::var_os("SEED").is_none() {
+            assert_eq!(known_seeds(list, "a"), [7, 9]);
+            assert_eq!(known_seeds(list, "b"), [8]);
+        }
     }
 }

@@ -44,6 +44,12 @@ impl Worker {
                 };
             }
         };
+        if let Command::Get { key, .. } = request.command
+            && !session.login.is_limited()
+            && self.waits_to_send(session, key, output)
+        {
+            return Step::Stop(Flow::Wait);
+        }
         input.consume(consumed);
         if session.login.is_limited() && self.denies_binary(session, &request, output) {
             return Step::Next;

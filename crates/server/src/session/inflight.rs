@@ -7,15 +7,21 @@
 //!   who stopped half-way cannot keep others out, the receiver that has made no progress for longest, if that is at least
 //!   [`STUCK_SECS`], is closed;
 //! * a value to append, which is collected outside of the store's memory, is refused even while it is coming;
-//! * a new large send is refused. Senders that stopped taking bytes are closed by the event loop's stall timeout.
+//! * a new large send waits its turn, in the order of arrival, for [`SEND_PATIENCE`] at most; then it is refused. Who waits
+//!   holds nothing: the key is looked up again. Senders that stopped taking bytes are closed by the event loop's stall
+//!   timeout.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
-use net::Waker;
+use net::{ConnId, Waker};
 
 /// A receiver that was silent for so long may be closed in favour of others.
 const STUCK_SECS: u32 = 5;
+
+/// How long a large value waits for its turn to be sent.
+const SEND_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The account of one worker.
 #[derive(Debug)]
@@ -23,6 +29,19 @@ pub(crate) struct Inflight {
     limit: usize,
     used: Cell<usize>,
     receivers: BTreeMap<u64, Receiver>,
+    /// Connections that wait to send, oldest first.
+    senders: VecDeque<Sender>,
+    /// The connection whose turn it is, taken from the queue.
+    called: Option<u64>,
+}
+
+/// One that waits to send.
+#[derive(Debug)]
+struct Sender {
+    id: u64,
+    conn: ConnId,
+    bytes: usize,
+    until: Instant,
 }
 
 #[derive(Debug)]
@@ -35,7 +54,13 @@ struct Receiver {
 
 impl Inflight {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, used: Cell::new(0), receivers: BTreeMap::new() }
+        Self {
+            limit,
+            used: Cell::new(0),
+            receivers: BTreeMap::new(),
+            senders: VecDeque::new(),
+            called: None,
+        }
     }
 
     /// Begins to account for a receiver that holds `bytes` from the start. False: there is no room.
@@ -87,14 +112,75 @@ impl Inflight {
         }
     }
 
+    /// Whether a large value may have to wait before it is sent.
+    #[inline]
+    pub(crate) fn is_tight(&self) -> bool {
+        self.used.get() > 0 || !self.senders.is_empty()
+    }
+
+    /// Whether connection `id` has to wait before it sends `bytes`; it is queued then. `until` is the connection's own: the
+    /// end of its patience, kept from its first question to the answer that it need not wait.
+    pub(crate) fn must_wait(
+        &mut self,
+        id: u64,
+        conn: ConnId,
+        bytes: usize,
+        now: Instant,
+        until: &mut Option<Instant>,
+    ) -> bool {
+        let end = *until.get_or_insert(now + SEND_PATIENCE);
+        let first = self.called.or_else(|| self.senders.front().map(|sender| sender.id));
+        let has_turn = first.is_none_or(|first| first == id) && self.fits(bytes);
+        if has_turn || now >= end {
+            self.forget_sender(id);
+            *until = None;
+            return false;
+        }
+        if self.called == Some(id) {
+            self.called = None;
+        }
+        if !self.senders.iter().any(|sender| sender.id == id) {
+            self.senders.push_back(Sender { id, conn, bytes, until: end });
+        }
+        true
+    }
+
+    /// The next to be served again: there is room for it, or its patience has ended.
+    pub(crate) fn call_sender(&mut self, now: Instant) -> Option<ConnId> {
+        self.called = None;
+        let first = self.senders.front()?;
+        if !self.fits(first.bytes) && now < first.until {
+            return None;
+        }
+        let first = self.senders.pop_front()?;
+        self.called = Some(first.id);
+        Some(first.conn)
+    }
+
+    /// When the patience of the first who waits ends.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.senders.front().map(|sender| sender.until)
+    }
+
+    /// The connection does not wait any more.
+    pub(crate) fn forget_sender(&mut self, id: u64) {
+        self.senders.retain(|sender| sender.id != id);
+        if self.called == Some(id) {
+            self.called = None;
+        }
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        self.used.get() == 0 || self.has_room(bytes)
+    }
+
     /// Accounts for a value about to be sent. False: there is no room.
     pub(crate) fn begin_send(&self, bytes: usize) -> bool {
-        let used = self.used.get();
-        let has_room = used == 0 || self.has_room(bytes);
-        if has_room {
-            self.used.set(used + bytes);
+        let fits = self.fits(bytes);
+        if fits {
+            self.used.set(self.used.get() + bytes);
         }
-        has_room
+        fits
     }
 
     /// A value was sent, or its connection is gone.

@@ -60,6 +60,8 @@ pub struct Worker {
     batch: Batch,
     foreseen: Foreseen,
     inflight: Inflight,
+    /// When the turn began.
+    now: Instant,
     sessions: u64,
     /// When the batch that is being served began, if it is one of those whose times are taken.
     sampled_since: Option<Instant>,
@@ -88,6 +90,7 @@ impl Worker {
             batch: Batch::default(),
             foreseen: Foreseen::default(),
             inflight: Inflight::new(shared.inflight_bytes_max),
+            now: Instant::now(),
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
             sampled_since: None,
@@ -187,6 +190,9 @@ impl Worker {
 
     /// Gives back what a session holds.
     fn release(&mut self, session: Session) {
+        if session.sends_until.is_some() {
+            self.inflight.forget_sender(session.id);
+        }
         match session.state {
             State::Receiving(_) => self.inflight.end(session.id),
             State::Sending(sending) => self.inflight.end_send(sending.bytes()),
@@ -205,6 +211,7 @@ impl Service for Worker {
     type Session = Session;
 
     fn turn(&mut self, now: Instant) {
+        self.now = now;
         self.engine.begin_turn(self.shared.clock.secs_at(now));
         self.engine.begin_samples(self.shared.clock.ms_at(now));
         self.reporter.turn(self.engine.participant());
@@ -280,10 +287,12 @@ impl Service for Worker {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.held.front().map(|(until, _)| *until)
+        let held = self.held.front().map(|(until, _)| *until);
+        held.into_iter().chain(self.inflight.deadline()).min()
     }
 
     fn settle(&mut self, resumed: &mut Vec<ConnId>) {
+        resumed.extend(self.inflight.call_sender(self.now));
         if self.held.is_empty() {
             return;
         }

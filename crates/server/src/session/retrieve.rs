@@ -8,6 +8,7 @@ use proto::text::{GetLine, KeyToken};
 use store::Item;
 
 use super::Worker;
+use super::scan::GET;
 use super::state::{Session, State, Step};
 use super::value_out::{LINE_END, Outgoing, outgoing};
 use crate::admin::prefix::Kind;
@@ -27,7 +28,7 @@ impl Worker {
     ) -> Step {
         let deadline = line.exptime.map(|exptime| self.engine.deadline(exptime));
         for _ in 0..KEYS_PER_REQUEST {
-            let bytes = input.bytes();
+            let (bytes, before) = (input.bytes(), line);
             let seen = self.batch.next_key(&self.engine, bytes).filter(|_| line.take_key());
             let (key, consumed) = match seen {
                 Some(seen) => seen,
@@ -46,6 +47,10 @@ impl Worker {
                     }
                 },
             };
+            if self.waits_to_send(session, key.bytes, output) {
+                session.state = State::Getting(before);
+                return Step::Stop(Flow::Wait);
+            }
             input.consume(consumed);
             if self.denies_key(session, line.exptime.is_some() || line.with_lease, key.bytes) {
                 // As after a key that is too long: what was found stays, the rest of the line goes.
@@ -79,6 +84,11 @@ impl Worker {
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Step {
+        if self.waits_to_send(session, key.bytes, output) {
+            input.consume(GET.len());
+            session.state = State::Getting(GetLine::after_key());
+            return Step::Stop(Flow::Wait);
+        }
         if self.get_key(session, key, GetLine::after_key(), None, output) {
             output.buf().extend_from_slice(reply::END);
             input.consume(len);

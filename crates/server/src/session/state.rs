@@ -1,5 +1,7 @@
 //! What a connection is in the middle of.
 
+use std::time::Instant;
+
 use net::Peer;
 use proto::Wire;
 use proto::text::GetLine;
@@ -23,6 +25,8 @@ pub struct Session {
     pub(crate) login: Login,
     /// Of the users when it was last looked at whether the login still holds.
     pub(crate) generation: u64,
+    /// While a large value waits to be sent: until when.
+    pub(crate) sends_until: Option<Instant>,
     /// Over UDP: no more reply than this is worth building, in bytes.
     pub(crate) reply_bytes_max: usize,
 }
@@ -69,6 +73,7 @@ impl Session {
             state: State::Commands,
             login: Login::None,
             generation: 0,
+            sends_until: None,
             reply_bytes_max: usize::MAX,
         }
     }

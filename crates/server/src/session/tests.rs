@@ -428,6 +428,7 @@ fn datagrams_are_answered_up_to_their_limit() {
 fn values_to_append_are_collected_up_to_a_limit() {
     let mut worker = worker(&["-m", "64", "-t", "8"]);
     let part = vec![b'x'; 60_000];
+    let before = worker.shared.engine.store().memory().buffers;
     let (mut refused, mut clients) = (0, Vec::new());
     for _ in 0..10 {
         let mut client = Client::new(&mut worker);
@@ -436,6 +437,8 @@ fn values_to_append_are_collected_up_to_a_limit() {
             got.append(&mut client.send(&mut worker, &part));
         }
         assert!(worker.inflight.has_room(0), "over the limit");
+        let charged = worker.shared.engine.store().memory().buffers - before;
+        assert!(charged >= 960_000, "{charged} bytes are counted in -m");
         if !got.is_empty() {
             assert_eq!(got, b"SERVER_ERROR out of memory storing object\r\n");
             refused += 1;
@@ -449,6 +452,7 @@ fn values_to_append_are_collected_up_to_a_limit() {
         assert_eq!(client.send(&mut worker, &end), want);
     }
     assert!(worker.inflight.has_room(worker.shared.inflight_bytes_max), "something is still held");
+    assert_eq!(worker.shared.engine.store().memory().buffers, before);
 }
 
 /// Without an amplification limit a reply by UDP is still no longer than its datagrams can be counted.

@@ -54,6 +54,14 @@ impl Worker {
                 return Step::Next;
             }
         };
+        // Whoever may not see every key learns nothing by waiting.
+        if let Request::Meta(meta) = &request
+            && meta.options.value
+            && !is_limited
+            && self.waits_to_send(session, meta.key, output)
+        {
+            return Step::Stop(Flow::Wait);
+        }
         input.consume(consumed);
         if is_limited && self.denies_text(session, &request, output) {
             return Step::Next;
@@ -64,6 +72,18 @@ impl Worker {
             output.buf().extend_from_slice(by_udp::REFUSED);
             return Step::Next;
         }
+        self.text_request(session, request, head, input, output)
+    }
+
+    /// Does what was asked; `head` is the line.
+    fn text_request(
+        &mut self,
+        session: &mut Session,
+        request: Request<'_>,
+        head: &[u8],
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
         match request {
             Request::Get(line) => return self.get_keys(session, line, input, output),
             Request::Meta(request) => {

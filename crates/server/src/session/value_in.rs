@@ -11,10 +11,11 @@
 //! depends upon the one that is there at the end.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use engine::{Condition, Key, Mode, NewValue, Stored, Verdict};
 use net::{Flow, Input, Output};
-use store::{Draft, DraftError};
+use store::{Draft, DraftError, Store};
 
 use super::Worker;
 use super::state::{Session, State, Step};
@@ -58,8 +59,40 @@ pub(crate) struct Receiving {
 
 #[derive(Debug)]
 enum Body {
-    Bytes(Vec<u8>),
+    Bytes(Collected),
     Draft(Draft),
+}
+
+/// A value to append, as far as it has come. Its memory counts as a connection's buffer (`-m`).
+#[derive(Debug)]
+struct Collected {
+    bytes: Vec<u8>,
+    store: Arc<Store>,
+}
+
+impl Collected {
+    fn new(store: &Arc<Store>) -> Self {
+        Self { bytes: Vec::new(), store: Arc::clone(store) }
+    }
+
+    /// Takes `part`. What the system does not give is out of memory, not the end of the server.
+    fn push(&mut self, part: &[u8]) -> Result<(), DraftError> {
+        let was = self.bytes.capacity();
+        self.bytes.try_reserve(part.len()).map_err(|_| DraftError::OutOfMemory)?;
+        self.store.charge_buffers(signed(self.bytes.capacity() - was));
+        self.bytes.extend_from_slice(part);
+        Ok(())
+    }
+}
+
+impl Drop for Collected {
+    fn drop(&mut self) {
+        self.store.charge_buffers(-signed(self.bytes.capacity()));
+    }
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// Bytes of a value in one chunk at most: what a draft may hold before its value comes.
@@ -157,7 +190,7 @@ impl Worker {
         let body = if job.is_concat() {
             match self.refuses_concat(job) {
                 Some(refusal) => return Some(self.refuse(session, job, refusal)),
-                None => Body::Bytes(Vec::new()),
+                None => Body::Bytes(Collected::new(self.engine.shared().store())),
             }
         } else {
             match self.engine.draft(job.key, &job.new) {
@@ -195,10 +228,7 @@ impl Worker {
         let pushed = match &mut receiving.body {
             // Not the store's memory, so nothing else bounds it.
             Body::Bytes(_) if !self.inflight.has_room(part.len()) => Err(DraftError::OutOfMemory),
-            Body::Bytes(collected) => {
-                collected.extend_from_slice(part);
-                Ok(())
-            }
+            Body::Bytes(collected) => collected.push(part),
             Body::Draft(draft) => draft.push(part),
         };
         if let Err(error) = pushed {
@@ -239,8 +269,8 @@ impl Worker {
                 return Finished::BadEnd;
             }
             Finished::Judged(match body {
-                Body::Bytes(bytes) => {
-                    worker.engine.concat(job.key, &job.new, &job.condition, &bytes)
+                Body::Bytes(collected) => {
+                    worker.engine.concat(job.key, &job.new, &job.condition, &collected.bytes)
                 }
                 Body::Draft(draft) => worker.engine.store(job.key, &job.new, &job.condition, draft),
             })

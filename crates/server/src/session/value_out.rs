@@ -57,6 +57,29 @@ pub(crate) fn outgoing<'s>(item: &Item<'s>) -> Outgoing<'s> {
 }
 
 impl Worker {
+    /// Whether the key's value is one that has to wait for its turn to be sent; the session then returns [`Flow::Wait`] and
+    /// asks again. False, too, when it has waited for long enough: what is then refused gets its error.
+    #[inline]
+    pub(crate) fn waits_to_send(
+        &mut self,
+        session: &mut Session,
+        key: &[u8],
+        output: &Output<'_>,
+    ) -> bool {
+        self.inflight.is_tight() && self.waits_for_others(session, key, output)
+    }
+
+    fn waits_for_others(&mut self, session: &mut Session, key: &[u8], output: &Output<'_>) -> bool {
+        let Some(conn) = output.conn_id() else { return false };
+        let key = self.engine.key(key);
+        let section = self.engine.section();
+        let found = section.find(key.hash, key.bytes);
+        let large = found.filter(|item| item.inline_value().is_none());
+        let Some(bytes) = large.map(|item| item.value_len()) else { return false };
+        drop(section);
+        self.inflight.must_wait(session.id, conn, bytes, self.now, &mut session.sends_until)
+    }
+
     /// Sends `pin`'s value from the next step on; its header has been written.
     pub(crate) fn start_sending(
         session: &mut Session,
