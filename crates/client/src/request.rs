@@ -164,7 +164,8 @@ pub struct Request<'a> {
     pub key: &'a [u8],
     /// Client flags of what is stored.
     pub flags: u32,
-    /// The expiry time as it is on the wire, in seconds: of what is stored, of touch and gat, the delay of `flush_all`.
+    /// The expiry time as it is on the wire, in seconds: of what is stored, of touch and gat; the delay of `flush_all`, the hold-off
+    /// of delete.
     pub exptime: i64,
     /// The cas unique, the lease token, or by how much to count.
     pub number: u64,

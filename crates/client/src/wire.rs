@@ -15,7 +15,13 @@ pub(crate) fn write(out: &mut Vec<u8>, request: &Request<'_>) {
         Op::Gets => word_and_key(out, b"gets ", request.key),
         Op::LeaseGet => word_and_key(out, b"lease-get ", request.key),
         Op::MetaInfo => word_and_key(out, b"metaget ", request.key),
-        Op::Delete => word_and_key(out, b"delete ", request.key),
+        Op::Delete => {
+            word_and_key(out, b"delete ", request.key);
+            if request.exptime > 0 {
+                out.push(b' ');
+                write_i64(out, request.exptime);
+            }
+        }
         Op::Gat | Op::Gats => {
             out.extend_from_slice(if request.op == Op::Gat { b"gat " } else { b"gats " });
             write_i64(out, request.exptime);

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
+use router::options::Parser;
 use server::options::{self, EXIT_USAGE, Invocation, Style, Surroundings};
 
 fn main() -> ExitCode {
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         Some("serve") => serve(Style::Holdall, arguments),
         Some("bench") => bench::cli::main(arguments),
         Some("passwd") => passwd(arguments),
+        Some("route") => route(arguments),
         Some("-h" | "--help" | "help") => print(HELP),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
         Some(other) => {
@@ -82,6 +84,26 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let name = "holdall route";
+    let line = std::iter::once(OsString::from(name)).chain(arguments);
+    let options = match router::options::Options::try_parse_from(line) {
+        Ok(options) => options,
+        Err(error) if !error.use_stderr() => return print(&error.to_string()),
+        Err(error) => return fail(name, error.to_string().trim_end(), EXIT_USAGE),
+    };
+    let log = |line: &str| complain(name, line);
+    let started = |control: &net::Control| {
+        for address in control.tcp_addresses() {
+            complain(name, &format!("listening on {address}"));
+        }
+    };
+    match router::run::run(options, log, started) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(name, &failure.message, failure.status),
+    }
+}
+
 /// A reader that went away, as `head` does, is no failure.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
@@ -112,6 +134,7 @@ Commands:
   serve    the cache server; holdall serve --help lists its flags
   bench    measures memcached, Redis and Valkey servers
   passwd   a line for the file of users (-Y): holdall passwd USER, the password on stdin
+  route    the proxy; holdall route --help lists its flags
 
 Under the name memcached, holdall takes memcached's command line.
 
@@ -119,5 +142,6 @@ Examples:
   holdall serve                                 64 MB on 127.0.0.1:11211
   holdall serve --config /etc/memcached.conf    a Debian memcached's flags
   holdall passwd app <password.txt >>users      the password is kept as a verifier
+  holdall route -f mcrouter.json -p 5000        a proxy on 127.0.0.1:5000
 "
 );

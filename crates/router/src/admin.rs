@@ -1,0 +1,92 @@
+//! `get __mcrouter__.what`: questions to this program, by mcrouter's names.
+
+use client::route::RouteRef;
+use client::{Core, Op, Request};
+
+use crate::shared::Shared;
+
+/// The answer, or why there is none.
+pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String, String> {
+    let what = std::str::from_utf8(what).map_err(|_| "bad admin request".to_owned())?;
+    let (name, arguments) = match what.split_once('(') {
+        Some((name, rest)) => {
+            let inner = rest.strip_suffix(')').ok_or("bad admin request: no closing bracket")?;
+            (name, inner.split(',').collect())
+        }
+        None => (what, Vec::new()),
+    };
+    match (name, &arguments[..]) {
+        ("version", []) => Ok(shared.version.to_owned()),
+        ("config_age", []) => Ok(shared.current().since.elapsed().as_secs().to_string()),
+        ("config_file", []) => Ok(shared.options.config_name()),
+        ("preprocessed_config", []) => Ok(shared.current().text.to_string()),
+        ("hostid", []) => Ok(core.context().host_id().to_string()),
+        ("options", []) => Ok(shared.options.list()),
+        ("route_handles", [op, key]) => {
+            let request = Request::new(op_of(op)?, key.as_bytes());
+            let mut lines = String::new();
+            describe(core, &core.tree().root, request, 0, &mut lines);
+            Ok(lines)
+        }
+        ("route", [op, key]) => {
+            let request = Request::new(op_of(op)?, key.as_bytes());
+            let mut servers = Vec::new();
+            leaves(core, &core.tree().root, request, &mut servers);
+            Ok(servers.join("\r\n"))
+        }
+        _ => Err(format!("unknown admin request {name}")),
+    }
+}
+
+fn op_of(name: &str) -> Result<Op, String> {
+    const OPS: [Op; 16] = [
+        Op::Add,
+        Op::Append,
+        Op::Cas,
+        Op::Decr,
+        Op::Delete,
+        Op::Gat,
+        Op::Gats,
+        Op::Get,
+        Op::Gets,
+        Op::Incr,
+        Op::LeaseGet,
+        Op::LeaseSet,
+        Op::Prepend,
+        Op::Replace,
+        Op::Set,
+        Op::Touch,
+    ];
+    OPS.into_iter().find(|op| op.name() == name).ok_or_else(|| format!("unknown op {name}"))
+}
+
+/// Depth of a tree that is shown. Configurations are trees, so this only ends what is absurd.
+const DEPTH_MAX: usize = 64;
+
+fn describe(
+    core: &Core,
+    route: &RouteRef,
+    mut request: Request<'_>,
+    depth: usize,
+    lines: &mut String,
+) {
+    for _ in 0..depth {
+        lines.push(' ');
+    }
+    lines.push_str(&route.name());
+    lines.push_str("\r\n");
+    if depth < DEPTH_MAX {
+        for next in route.next(core.context(), &mut request) {
+            describe(core, &next, request, depth + 1, lines);
+        }
+    }
+}
+
+fn leaves(core: &Core, route: &RouteRef, mut request: Request<'_>, servers: &mut Vec<String>) {
+    if let Some(server) = route.name().strip_prefix("host|") {
+        servers.push(server.to_owned());
+    }
+    for next in route.next(core.context(), &mut request) {
+        leaves(core, &next, request, servers);
+    }
+}

@@ -1,0 +1,160 @@
+//! Replies as the client reads them.
+
+use client::{Failure, Op, Outcome, Reply};
+use proto::answer::MetaCode;
+use proto::number::write_u64;
+use proto::reply::{self, CRLF};
+
+use super::queue::{Kind, Slot};
+
+/// Appends the reply that `slot` is owed. `client_key` is where the key stands in `heap`, as the client wrote it, if that
+/// is not what the server saw (else empty). True when it is an error.
+#[inline]
+pub(crate) fn reply(
+    heap: &mut Vec<u8>,
+    slot: &Slot,
+    client_key: (usize, usize),
+    reply: &Reply<'_>,
+) -> bool {
+    if slot.is_mute {
+        return false;
+    }
+    match reply.outcome {
+        Outcome::Found => value(heap, slot, client_key, reply),
+        Outcome::NotFound if matches!(slot.kind, Kind::Key) => {}
+        Outcome::Failed(failure) => {
+            error(heap, failure, reply.value);
+            return true;
+        }
+        Outcome::Meta(code) => meta(heap, slot, client_key, code, reply),
+        _ => heap.extend_from_slice(plain(reply.outcome)),
+    }
+    match reply.outcome {
+        Outcome::Number => {
+            write_u64(heap, reply.number);
+            heap.extend_from_slice(CRLF);
+        }
+        Outcome::Version => {
+            heap.extend_from_slice(reply.value);
+            heap.extend_from_slice(CRLF);
+        }
+        Outcome::Lease | Outcome::MetaInfo => with_key(heap, client_key, reply),
+        _ => {}
+    }
+    false
+}
+
+const fn plain(outcome: Outcome) -> &'static [u8] {
+    match outcome {
+        Outcome::Deleted => reply::DELETED,
+        Outcome::Exists => reply::EXISTS,
+        Outcome::NotFound => reply::NOT_FOUND,
+        Outcome::NotStored => reply::NOT_STORED,
+        Outcome::Ok => reply::OK,
+        Outcome::StaleStored => b"STALE_STORED\r\n",
+        Outcome::Stored => reply::STORED,
+        Outcome::Touched => reply::TOUCHED,
+        Outcome::Version => b"VERSION ",
+        Outcome::Failed(_)
+        | Outcome::Found
+        | Outcome::Lease
+        | Outcome::Meta(_)
+        | Outcome::MetaInfo
+        | Outcome::Number => b"",
+    }
+}
+
+/// Appends the line of a failure: the server's own words, if there are any.
+pub(crate) fn error(heap: &mut Vec<u8>, failure: Failure, words: &[u8]) {
+    let word: &[u8] = match failure {
+        Failure::ClientError => b"CLIENT_ERROR ",
+        _ => b"SERVER_ERROR ",
+    };
+    heap.extend_from_slice(word);
+    heap.extend_from_slice(if words.is_empty() { failure.sentence().as_bytes() } else { words });
+    heap.extend_from_slice(CRLF);
+}
+
+fn value(heap: &mut Vec<u8>, slot: &Slot, client_key: (usize, usize), reply: &Reply<'_>) {
+    let cas = matches!(slot.op, Op::Gets | Op::Gats).then_some(reply.number);
+    if client_key.1 == 0 {
+        reply::write_value_header(heap, reply.key, reply.flags, reply.value.len(), cas);
+    } else {
+        let key = heap.get(client_key.0..client_key.0 + client_key.1).unwrap_or_default().to_vec();
+        reply::write_value_header(heap, &key, reply.flags, reply.value.len(), cas);
+    }
+    heap.extend_from_slice(reply.value);
+    heap.extend_from_slice(CRLF);
+}
+
+/// `LVALUE key token flags bytes` or `META key facts`.
+fn with_key(heap: &mut Vec<u8>, client_key: (usize, usize), reply: &Reply<'_>) {
+    let key = heap.get(client_key.0..client_key.0 + client_key.1).unwrap_or_default().to_vec();
+    let key = if key.is_empty() { reply.key } else { &key };
+    if reply.outcome == Outcome::MetaInfo {
+        heap.extend_from_slice(b"META ");
+        heap.extend_from_slice(key);
+        heap.push(b' ');
+        heap.extend_from_slice(reply.words);
+    } else {
+        heap.extend_from_slice(b"LVALUE ");
+        heap.extend_from_slice(key);
+        for number in [reply.number, u64::from(reply.flags), reply.value.len() as u64] {
+            heap.push(b' ');
+            write_u64(heap, number);
+        }
+        heap.extend_from_slice(CRLF);
+        heap.extend_from_slice(reply.value);
+    }
+    heap.extend_from_slice(CRLF);
+}
+
+fn meta(
+    heap: &mut Vec<u8>,
+    slot: &Slot,
+    client_key: (usize, usize),
+    code: MetaCode,
+    reply: &Reply<'_>,
+) {
+    if slot.is_quiet && is_commonplace(slot.op, code) {
+        return;
+    }
+    heap.extend_from_slice(code.letters());
+    if code == MetaCode::Va {
+        heap.push(b' ');
+        write_u64(heap, reply.value.len() as u64);
+    }
+    if client_key.1 == 0 {
+        heap.extend_from_slice(reply.words);
+    } else {
+        words_with_key(heap, client_key, reply.words);
+    }
+    heap.extend_from_slice(CRLF);
+    if code == MetaCode::Va {
+        heap.extend_from_slice(reply.value);
+        heap.extend_from_slice(CRLF);
+    }
+}
+
+/// The words of a meta reply; `k` (and what `me` tells) with the client's key.
+fn words_with_key(heap: &mut Vec<u8>, client_key: (usize, usize), words: &[u8]) {
+    let key = heap.get(client_key.0..client_key.0 + client_key.1).unwrap_or_default().to_vec();
+    for word in words.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
+        heap.push(b' ');
+        if word.first() == Some(&b'k') {
+            heap.push(b'k');
+            heap.extend_from_slice(&key);
+        } else {
+            heap.extend_from_slice(word);
+        }
+    }
+}
+
+/// What `q` keeps from being sent.
+const fn is_commonplace(op: Op, code: MetaCode) -> bool {
+    match op {
+        Op::MetaGet => matches!(code, MetaCode::En),
+        Op::MetaArithmetic => matches!(code, MetaCode::Hd | MetaCode::Va),
+        _ => matches!(code, MetaCode::Hd),
+    }
+}

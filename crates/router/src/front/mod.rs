@@ -1,0 +1,204 @@
+//! The memcached front: requests of clients to the tree of routes, and the answers back.
+//!
+//! ```text
+//!     net -> Front::serve -> proto::text -> queue slot + ticket -> client::Core -> servers
+//!     net <- Front::serve <- queue <------- format <---- answer <- client::Core <- servers
+//! ```
+//!
+//! One [`Front`] lives in each worker. Requests of one turn, of all connections, go to each server in one write.
+
+mod format;
+mod queue;
+mod store;
+mod text;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::{Core, Request, Submitted};
+use net::{CloseReason, ConnId, DatagramReply, Flow, Input, Output, Peer, Service};
+use proto::text::GetLine;
+
+use crate::shared::Shared;
+use queue::{Queues, Slot};
+use store::Receiving;
+
+/// Requests of one connection before the others have their turn.
+const REQUESTS_PER_TURN: usize = 256;
+
+/// One worker's front.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub(crate) core: Core,
+    pub(crate) shared: Arc<Shared>,
+    queues: Queues,
+    /// The configuration that `core` has.
+    generation: u64,
+    /// Bytes of values that are being received.
+    receiving_bytes: usize,
+}
+
+/// One client connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    queue: u32,
+    /// A retrieval line whose keys are still in the input.
+    line: Option<GetLine>,
+    receiving: Option<Box<Receiving>>,
+    /// Bytes of a refused data block to drop.
+    swallow: u64,
+    /// Close when everything owed has left.
+    closes: bool,
+}
+
+/// What to do after a step.
+enum Step {
+    /// Go on.
+    Next,
+    /// Nothing more can be read from what there is.
+    Stop(Flow),
+}
+
+impl Front {
+    /// A worker's front, with the configuration of this number.
+    pub(crate) fn new(core: Core, shared: Arc<Shared>, generation: u64) -> Self {
+        let queues = Queues::default();
+        Self { core, shared, queues, generation, receiving_bytes: 0 }
+    }
+
+    /// Sends what is ready. False when the output is full.
+    fn drain(&mut self, session: &Session, output: &mut Output<'_>) -> bool {
+        let queue = self.queues.get(session.queue);
+        loop {
+            let is_done = queue.drain(|bytes| {
+                output.buf().extend_from_slice(bytes);
+                !output.is_full()
+            });
+            if is_done {
+                return true;
+            }
+            if !output.flush() {
+                return false;
+            }
+        }
+    }
+
+    fn step(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
+        if session.swallow > 0 {
+            let count = (input.bytes().len() as u64).min(session.swallow);
+            // No more than there is.
+            input.consume(usize::try_from(count).unwrap_or(0));
+            session.swallow -= count;
+            return if session.swallow > 0 { Step::Stop(Flow::NeedInput) } else { Step::Next };
+        }
+        if session.receiving.is_some() {
+            return self.receive(session, input);
+        }
+        if let Some(line) = session.line {
+            return self.keys(session, line, input);
+        }
+        self.command(session, input)
+    }
+
+    /// Asks, and answers at once if that can be.
+    #[inline]
+    fn submit(&mut self, queue: u32, slot: Slot, request: &Request<'_>) {
+        // Servers see the key without its routing prefix, unless their pool keeps it.
+        let client_key = if request.key.first() == Some(&b'/') { request.key } else { b"" };
+        let ticket = self.queues.push(queue, slot, client_key);
+        if let Submitted::Done(reply) = self.core.submit(request, ticket) {
+            client::Sink::answer(&mut self.queues, ticket, &reply.get());
+        }
+    }
+
+    /// A new configuration replaces the tree.
+    fn reload(&mut self) {
+        let current = self.shared.current();
+        if current.generation != self.generation {
+            self.generation = current.generation;
+            self.core.replace(|upstream| (current.build)(upstream));
+        }
+    }
+}
+
+impl Service for Front {
+    type Session = Session;
+
+    fn turn(&mut self, now: Instant) {
+        self.core.turn(now);
+        if self.shared.generation() != self.generation {
+            self.reload();
+        }
+    }
+
+    fn rest(&mut self) {}
+
+    fn open(&mut self, _peer: &Peer) -> Session {
+        let queue = self.queues.open();
+        Session { queue, line: None, receiving: None, swallow: 0, closes: false }
+    }
+
+    fn serve(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Flow {
+        self.queues.get(session.queue).serve(output.conn_id());
+        let mut requests_left = REQUESTS_PER_TURN;
+        loop {
+            if !self.drain(session, output) {
+                return Flow::Blocked;
+            }
+            let queue = self.queues.get(session.queue);
+            if session.closes {
+                return if queue.is_empty() { Flow::Close } else { Flow::Wait };
+            }
+            if queue.is_full() {
+                return Flow::Wait;
+            }
+            if input.bytes().is_empty() {
+                return Flow::NeedInput;
+            }
+            if requests_left == 0 {
+                return Flow::Yield;
+            }
+            requests_left -= 1;
+            if let Step::Stop(flow) = self.step(session, input) {
+                // Replies that needed no server.
+                return if self.drain(session, output) { flow } else { Flow::Blocked };
+            }
+        }
+    }
+
+    fn datagram(&mut self, _peer: &Peer, _request: &[u8], _reply: &mut DatagramReply) {}
+
+    fn close(&mut self, session: Session, _reason: CloseReason) {
+        self.queues.close(session.queue);
+        if let Some(receiving) = session.receiving {
+            self.receiving_bytes -= receiving.held();
+        }
+    }
+
+    fn outside(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.core.poller())
+    }
+
+    fn on_outside(&mut self) {
+        self.core.on_events(&mut self.queues);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.core.deadline()
+    }
+
+    fn settle(&mut self, resumed: &mut Vec<ConnId>) {
+        self.core.settle(&mut self.queues);
+        resumed.append(&mut self.queues.resumed);
+    }
+
+    fn owes(&self, session: &Session) -> bool {
+        !self.queues.is_empty(session.queue)
+    }
+}

@@ -1,0 +1,279 @@
+//! What a client connection is owed, in the order in which it asked.
+//!
+//! ```text
+//!     request -> slot at the back -> ticket to the core
+//!     answer with the ticket -> bytes in the heap, slot ready
+//!     ready slots at the front -> output
+//! ```
+//!
+//! Every key of a multiget is a slot of its own, and the line's END is one more behind them. Answers may come in any order;
+//! they leave in that of the slots.
+//!
+//! # Laws
+//!
+//! 1. A queue's number is given to another connection only when all of its tickets are answered. So an answer never goes to
+//!    another client than the one that asked.
+//! 2. Nothing is taken out of a queue but from its front.
+
+use std::collections::VecDeque;
+
+use client::{Failure, Op, Reply, Sink, Ticket};
+use net::ConnId;
+
+use super::format;
+
+/// Slots of one connection at the most; no further requests are read until there are fewer.
+pub(crate) const SLOTS_MAX: usize = 1024;
+
+/// Bytes of answers that one connection may keep waiting; no further requests are read until all have left.
+pub(crate) const HEAP_BYTES_MAX: usize = 256 * 1024;
+
+/// Beyond so many bytes of waiting answers, those that still come are replaced by errors: what was asked before the limit above
+/// was reached may be many large values.
+const HEAP_BYTES_CUT: usize = 32 << 20;
+
+/// Capacity that an idle connection keeps, in bytes of answers and in slots.
+const HEAP_KEPT: usize = 2048;
+const SLOTS_KEPT: usize = 64;
+
+/// What one slot is owed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    /// The end of a retrieval line: END, or the error of one of its keys.
+    End,
+    /// A key of a retrieval line.
+    Key,
+    /// A whole reply.
+    Whole,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) op: Op,
+    pub(crate) kind: Kind,
+    /// The client asked for no reply (noreply).
+    pub(crate) is_mute: bool,
+    /// The client asked for no commonplace reply (meta `q`).
+    pub(crate) is_quiet: bool,
+    is_ready: bool,
+    /// The reply is an error.
+    is_error: bool,
+    /// Once ready, the reply in the heap; before that, the key as the client wrote it, if that is not what servers see.
+    start: u32,
+    len: u32,
+}
+
+impl Slot {
+    /// The client wrote noreply, if `is_mute`.
+    pub(crate) const fn mute(self, is_mute: bool) -> Self {
+        Self { is_mute, ..self }
+    }
+
+    /// The client wrote `q`, if `is_quiet`.
+    pub(crate) const fn quiet(self, is_quiet: bool) -> Self {
+        Self { is_quiet, ..self }
+    }
+
+    /// Owed the reply to `op`.
+    pub(crate) const fn new(op: Op, kind: Kind) -> Self {
+        let (is_mute, is_quiet, is_ready, is_error) = (false, false, false, false);
+        Self { op, kind, is_mute, is_quiet, is_ready, is_error, start: 0, len: 0 }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    conn: Option<ConnId>,
+    slots: VecDeque<Slot>,
+    /// The number of the first slot.
+    base: u32,
+    heap: Vec<u8>,
+    /// Tickets that are not answered.
+    outstanding: u32,
+    is_resumed: bool,
+    /// The first error on the retrieval line at the front.
+    line_error: Option<(u32, u32)>,
+}
+
+/// The queues of one worker's connections.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    queues: Vec<Queue>,
+    free: Vec<u32>,
+    /// Connections whose first slot has become ready.
+    pub(crate) resumed: Vec<ConnId>,
+}
+
+impl Queues {
+    /// Nothing is owed by this queue.
+    pub(crate) fn is_empty(&self, number: u32) -> bool {
+        self.queues.get(number as usize).is_none_or(Queue::is_empty)
+    }
+
+    pub(crate) fn open(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.queues.push(Queue::default());
+            u32::try_from(self.queues.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// The connection has gone. The number is free when the last answer has come.
+    pub(crate) fn close(&mut self, number: u32) {
+        let queue = &mut self.queues[number as usize];
+        let outstanding = queue.outstanding;
+        *queue = Queue { outstanding, base: queue.base, ..Queue::default() };
+        if outstanding == 0 {
+            self.free.push(number);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self, number: u32) -> &mut Queue {
+        &mut self.queues[number as usize]
+    }
+
+    /// Adds a slot whose answer comes later; returns its ticket. `client_key` is given if servers see another.
+    #[inline]
+    pub(crate) fn push(&mut self, number: u32, mut slot: Slot, client_key: &[u8]) -> Ticket {
+        let queue = &mut self.queues[number as usize];
+        if !client_key.is_empty() {
+            (slot.start, slot.len) = queue.append(client_key);
+        }
+        let seq = queue.base.wrapping_add(offset(queue.slots.len()));
+        queue.slots.push_back(slot);
+        queue.outstanding += 1;
+        u64::from(number) << 32 | u64::from(seq)
+    }
+}
+
+impl Sink for Queues {
+    #[inline]
+    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        let (number, seq) = ((ticket >> 32) as u32, (ticket & 0xffff_ffff) as u32);
+        let Some(queue) = self.queues.get_mut(number as usize) else { return };
+        queue.outstanding -= 1;
+        let Some(conn) = queue.conn else {
+            if queue.outstanding == 0 {
+                self.free.push(number);
+            }
+            return;
+        };
+        let index = seq.wrapping_sub(queue.base) as usize;
+        let Some(slot) = queue.slots.get_mut(index) else { return };
+        let start = queue.heap.len();
+        let client_key = (slot.start as usize, slot.len as usize);
+        let too_much = Reply::failed(Failure::Busy, b"out of memory writing reply");
+        let reply = if start > HEAP_BYTES_CUT { &too_much } else { reply };
+        slot.is_error = format::reply(&mut queue.heap, slot, client_key, reply);
+        slot.is_ready = true;
+        (slot.start, slot.len) = (offset(start), offset(queue.heap.len() - start));
+        if index == 0 && !queue.is_resumed {
+            queue.is_resumed = true;
+            self.resumed.push(conn);
+        }
+    }
+}
+
+impl Queue {
+    /// From here on, answers resume this connection.
+    pub(crate) fn serve(&mut self, conn: Option<ConnId>) {
+        self.conn = conn;
+        self.is_resumed = false;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// There is no place for another request.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.len() >= SLOTS_MAX || self.heap.len() >= HEAP_BYTES_MAX
+    }
+
+    /// Adds a reply that is known already.
+    pub(crate) fn push_ready(&mut self, bytes: &[u8]) {
+        let (start, len) = self.append(bytes);
+        self.slots.push_back(Slot {
+            is_ready: true,
+            start,
+            len,
+            ..Slot::new(Op::Get, Kind::Whole)
+        });
+    }
+
+    /// Adds a reply that `write` writes.
+    pub(crate) fn push_written(&mut self, slot: Slot, write: impl FnOnce(&mut Vec<u8>) -> bool) {
+        let start = self.heap.len();
+        let is_error = write(&mut self.heap);
+        let len = offset(self.heap.len() - start);
+        self.slots.push_back(Slot { is_ready: true, is_error, start: offset(start), len, ..slot });
+    }
+
+    /// Adds the end of a retrieval line.
+    #[inline]
+    pub(crate) fn push_end(&mut self) {
+        self.slots.push_back(Slot { is_ready: true, ..Slot::new(Op::Get, Kind::End) });
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> (u32, u32) {
+        let start = self.heap.len();
+        self.heap.extend_from_slice(bytes);
+        (offset(start), offset(bytes.len()))
+    }
+
+    /// Moves what is ready at the front into `out`, until `is_full` says no more. True when nothing ready is left.
+    #[inline]
+    pub(crate) fn drain(&mut self, mut write: impl FnMut(&[u8]) -> bool) -> bool {
+        while let Some(slot) = self.slots.front()
+            && slot.is_ready
+        {
+            let slot = *slot;
+            let range = (slot.start, slot.len);
+            let (start, len) = match slot.kind {
+                Kind::Key if slot.is_error => {
+                    self.line_error.get_or_insert(range);
+                    (0, 0)
+                }
+                Kind::Key => range,
+                Kind::Whole => {
+                    // The error of a line that was refused later goes before those of its keys.
+                    self.line_error = None;
+                    range
+                }
+                Kind::End => self.line_error.take().unwrap_or((0, u32::MAX)),
+            };
+            let bytes = if len == u32::MAX {
+                proto::reply::END
+            } else {
+                self.heap.get(start as usize..(start + len) as usize).unwrap_or_default()
+            };
+            self.slots.pop_front();
+            self.base = self.base.wrapping_add(1);
+            if !bytes.is_empty() && !write(bytes) {
+                return false;
+            }
+        }
+        if self.slots.is_empty() {
+            self.rest();
+        }
+        true
+    }
+
+    /// Everything has left: gives back what was used.
+    fn rest(&mut self) {
+        if self.heap.capacity() > HEAP_KEPT {
+            self.heap = Vec::new()
+        } else {
+            self.heap.clear()
+        }
+        if self.slots.capacity() > SLOTS_KEPT {
+            self.slots = VecDeque::new();
+        }
+    }
+}
+
+/// A place in a heap, or a number of slots: both stay far below 4 GiB.
+fn offset(place: usize) -> u32 {
+    u32::try_from(place).unwrap_or(u32::MAX)
+}

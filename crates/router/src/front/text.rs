@@ -1,0 +1,230 @@
+//! Lines of text: classic and meta commands.
+
+use client::{Op, Outcome, Reply, Request};
+use net::{Flow, Input};
+use proto::text::{self, AdminCommand, BadRequest, GetLine, KeyToken, Parsed, Words};
+use proto::{Error, KeyBuf, meta, reply};
+
+use super::queue::{Kind, Slot};
+use super::{Front, Session, Step, format};
+
+/// What keys that ask this program, and no server, begin with.
+pub(crate) const ADMIN_PREFIX: &[u8] = b"__mcrouter__.";
+
+impl Front {
+    /// Reads one command.
+    pub(super) fn command(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
+        let mut key_buf = KeyBuf::new();
+        let bytes = input.bytes();
+        match text::parse(bytes, &mut key_buf) {
+            Parsed::Incomplete => Step::Stop(Flow::NeedInput),
+            Parsed::LineTooLong | Parsed::Http => {
+                session.closes = true;
+                Step::Next
+            }
+            Parsed::Bad(bad) => {
+                self.refuse(session, input, &bad);
+                Step::Next
+            }
+            Parsed::Request { request, consumed } => {
+                self.request(session, input, request, consumed)
+            }
+        }
+    }
+
+    fn refuse(&mut self, session: &mut Session, input: &mut Input<'_>, bad: &BadRequest) {
+        input.consume(bad.consumed);
+        session.swallow = bad.swallow;
+        if !bad.silent {
+            self.queues.get(session.queue).push_ready(bad.error.line());
+        }
+    }
+
+    fn request(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        request: text::Request<'_>,
+        consumed: usize,
+    ) -> Step {
+        match request {
+            text::Request::Get(line) => {
+                input.consume(consumed);
+                return self.keys(session, line, input);
+            }
+            text::Request::Store(store) => return self.store(session, input, consumed, &store),
+            text::Request::Meta(meta) => return self.meta(session, input, consumed, &meta),
+            _ => input.consume(consumed),
+        }
+        let queue = session.queue;
+        match request {
+            text::Request::Arithmetic(count) => {
+                let op = if count.decrement { Op::Decr } else { Op::Incr };
+                let request = Request { number: count.delta, ..Request::new(op, count.key) };
+                self.ask(queue, count.noreply, &request);
+            }
+            text::Request::Delete { key, noreply, hold_off_secs } => {
+                let exptime = i64::from(hold_off_secs);
+                self.ask(queue, noreply, &Request { exptime, ..Request::new(Op::Delete, key) });
+            }
+            text::Request::Touch { key, exptime, noreply } => {
+                self.ask(queue, noreply, &Request { exptime, ..Request::new(Op::Touch, key) });
+            }
+            text::Request::FlushAll { noreply, .. } if !self.shared.options.enable_flush_cmd => {
+                self.tell(queue, noreply, b"SERVER_ERROR Command disabled\r\n");
+            }
+            text::Request::FlushAll { exptime, noreply } => {
+                let exptime = exptime.unwrap_or(0);
+                let request = Request { exptime, ..Request::new(Op::FlushAll, b"") };
+                let slot = Slot::new(Op::FlushAll, Kind::Whole).mute(noreply);
+                let ticket = self.queues.push(queue, slot, b"");
+                self.core.submit_to_all(&request, ticket);
+            }
+            text::Request::Version => {
+                let mut line = Vec::new();
+                reply::write_version(&mut line, self.shared.version);
+                self.tell(queue, false, &line);
+            }
+            text::Request::Quit => session.closes = true,
+            text::Request::Admin(admin) if admin.command == AdminCommand::Stats => {
+                let answer = self.shared.stats(admin.words.line());
+                self.tell(queue, false, &answer);
+            }
+            text::Request::Admin(admin) if admin.command == AdminCommand::Verbosity => {
+                self.tell(queue, admin.noreply, reply::OK);
+            }
+            _ => self.tell(queue, false, Error::Command.line()),
+        }
+        Step::Next
+    }
+
+    /// A reply that needs no server.
+    fn tell(&mut self, queue: u32, is_mute: bool, bytes: &[u8]) {
+        if !is_mute {
+            self.queues.get(queue).push_ready(bytes);
+        }
+    }
+
+    /// A command of one line and one reply.
+    fn ask(&mut self, queue: u32, is_mute: bool, request: &Request<'_>) {
+        self.submit(queue, Slot::new(request.op, Kind::Whole).mute(is_mute), request);
+    }
+
+    /// The keys of a retrieval line, as many as there is room for.
+    pub(super) fn keys(
+        &mut self,
+        session: &mut Session,
+        mut line: GetLine,
+        input: &mut Input<'_>,
+    ) -> Step {
+        session.line = None;
+        let op = match (line.exptime, line.with_cas) {
+            _ if line.with_lease => Op::LeaseGet,
+            (None, false) => Op::Get,
+            (None, true) => Op::Gets,
+            (Some(_), false) => Op::Gat,
+            (Some(_), true) => Op::Gats,
+        };
+        loop {
+            if self.queues.get(session.queue).is_full() {
+                session.line = Some(line);
+                return Step::Next;
+            }
+            match line.next_key(input.bytes()) {
+                KeyToken::Key { key, consumed } => {
+                    input.consume(consumed);
+                    let slot = Slot::new(op, Kind::Key);
+                    if key.starts_with(ADMIN_PREFIX) {
+                        self.admin_key(session.queue, slot, key);
+                        continue;
+                    }
+                    let exptime = line.exptime.unwrap_or(0);
+                    self.submit(session.queue, slot, &Request { exptime, ..Request::new(op, key) });
+                }
+                KeyToken::End { consumed } => {
+                    input.consume(consumed);
+                    self.queues.get(session.queue).push_end();
+                    return Step::Next;
+                }
+                KeyToken::Bad { error, consumed } => {
+                    input.consume(consumed);
+                    self.queues.get(session.queue).push_ready(error.line());
+                    return Step::Next;
+                }
+                KeyToken::Incomplete { consumed } => {
+                    input.consume(consumed);
+                    session.line = Some(line);
+                    return Step::Stop(Flow::NeedInput);
+                }
+            }
+        }
+    }
+
+    /// `get __mcrouter__.what`
+    fn admin_key(&mut self, queue: u32, slot: Slot, key: &[u8]) {
+        let what = key.strip_prefix(ADMIN_PREFIX).unwrap_or_default();
+        let answer = crate::admin::answer(&self.shared, &self.core, what);
+        self.queues.get(queue).push_written(slot, |heap| match answer {
+            Ok(text) => {
+                let found = Reply { key, value: text.as_bytes(), ..Reply::of(Outcome::Found) };
+                format::reply(heap, &slot, (0, 0), &found)
+            }
+            Err(text) => {
+                format::error(heap, client::Failure::ClientError, text.as_bytes());
+                true
+            }
+        });
+    }
+
+    /// A meta command: passed on with its words, but for `q`, which is this program's to follow.
+    fn meta(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        consumed: usize,
+        meta: &meta::Request<'_>,
+    ) -> Step {
+        let mut value: &[u8] = b"";
+        let op = match meta.command {
+            meta::Command::Arithmetic { .. } => Op::MetaArithmetic,
+            meta::Command::Debug => Op::MetaDebug,
+            meta::Command::Delete => Op::MetaDelete,
+            meta::Command::Get => Op::MetaGet,
+            meta::Command::NoOp => {
+                input.consume(consumed);
+                self.tell(session.queue, false, meta::reply::NOOP);
+                return Step::Next;
+            }
+            meta::Command::Set { len, .. } => {
+                match self.block(session, input, consumed, len, false) {
+                    Ok(block) => value = block,
+                    Err(step) => return step,
+                }
+                Op::MetaSet
+            }
+        };
+        if op != Op::MetaSet {
+            input.consume(consumed);
+        }
+        let is_quiet = meta.options.quiet;
+        let words = if is_quiet { without_quiet(meta.flags) } else { Vec::new() };
+        let line = if is_quiet { &words[..] } else { meta.flags.line().trim_ascii_start() };
+        let base64 = meta.options.base64;
+        let request = Request { value, words: line, base64, ..Request::new(op, meta.key) };
+        let slot = Slot::new(op, Kind::Whole).quiet(is_quiet);
+        self.submit(session.queue, slot, &request);
+        Step::Next
+    }
+}
+
+/// The words but for `q`.
+fn without_quiet(flags: Words<'_>) -> Vec<u8> {
+    let mut words = Vec::new();
+    for word in flags.filter(|word| word.first() != Some(&b'q')) {
+        if !words.is_empty() {
+            words.push(b' ');
+        }
+        words.extend_from_slice(word);
+    }
+    words
+}

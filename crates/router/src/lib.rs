@@ -1,0 +1,10 @@
+//! The proxy: a memcached front over a tree of routes.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod config;
+mod front;
+pub mod options;
+pub mod run;
+mod shared;
+mod stats;

@@ -1,0 +1,196 @@
+//! The command line of `holdall route`: mcrouter's names, where mcrouter has one.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use clap::Parser;
+
+/// A proxy that takes memcached requests and sends each to the servers that a configuration names.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "holdall route", bin_name = "holdall route", version)]
+pub struct Options {
+    /// The configuration, mcrouter's JSON: a file, or `file:PATH`, or the text itself
+    #[arg(long = "config", value_name = "FILE|TEXT")]
+    pub config: Option<String>,
+
+    /// The configuration's file
+    #[arg(short = 'f', long = "config-file", value_name = "FILE", conflicts_with = "config")]
+    pub config_file: Option<PathBuf>,
+
+    /// The configuration's text
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["config", "config_file"])]
+    pub config_str: Option<String>,
+
+    /// Parameters for the configuration's macros
+    #[arg(long, value_name = "NAME:VALUE", value_delimiter = ',', value_parser = param)]
+    pub config_params: Vec<(String, String)>,
+
+    /// Ports to listen on
+    #[arg(
+        short,
+        long = "port",
+        value_name = "PORT",
+        value_delimiter = ',',
+        default_value = "5000"
+    )]
+    pub ports: Vec<u16>,
+
+    /// Addresses to listen on
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1")]
+    pub listen_addresses: Vec<IpAddr>,
+
+    /// Listen on this unix socket too
+    #[arg(long, value_name = "PATH")]
+    pub unix_domain_sock: Option<PathBuf>,
+
+    /// Worker threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = workers)]
+    pub num_proxies: usize,
+
+    /// Where keys without a routing prefix go: /region/cluster/
+    #[arg(short = 'R', long, value_name = "PREFIX", default_value = "/././")]
+    pub route_prefix: String,
+
+    /// Milliseconds that a server has for an answer
+    #[arg(short = 't', long, value_name = "MS", default_value_t = 1000, value_parser = millis)]
+    pub server_timeout: u64,
+
+    /// Timeouts in a row until a server is not asked any more; 0: never
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub timeouts_until_tko: u32,
+
+    /// Milliseconds until such a server is asked whether it is back
+    #[arg(short = 'r', long, value_name = "MS", default_value_t = 500, value_parser = millis)]
+    pub probe_timeout_initial: u64,
+
+    /// The longest time between two such questions, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = millis)]
+    pub probe_timeout_max: u64,
+
+    /// Requests that may wait for one server, for each worker
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub target_max_pending_requests: usize,
+
+    /// Client connections, over all workers
+    #[arg(long, value_name = "N", default_value_t = 65_536)]
+    pub max_conns: usize,
+
+    /// Do not look for changes of the configuration's file
+    #[arg(long)]
+    pub disable_reload_configs: bool,
+
+    /// Milliseconds between two looks at the configuration's file
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = millis)]
+    pub file_observer_poll_period_ms: u64,
+
+    /// Pass `flush_all` on, to every server
+    #[arg(long)]
+    pub enable_flush_cmd: bool,
+
+    /// Keys with an unknown routing prefix go where those without one go
+    #[arg(long)]
+    pub send_invalid_route_to_default: bool,
+
+    /// Read the configuration, say whether it is good, and end
+    #[arg(long)]
+    pub validate_config: bool,
+}
+
+fn param(text: &str) -> Result<(String, String), String> {
+    match text.split_once(':') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("NAME:VALUE".to_owned()),
+    }
+}
+
+fn workers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=256) => Ok(count),
+        _ => Err("1 to 256".to_owned()),
+    }
+}
+
+/// An hour at the most.
+fn millis(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(ms @ 1..=3_600_000) => Ok(ms),
+        _ => Err("1 to 3600000 milliseconds".to_owned()),
+    }
+}
+
+/// Where the configuration comes from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Source {
+    /// A file, which is read again when it changes.
+    File(PathBuf),
+    /// This text.
+    Text(String),
+}
+
+impl Options {
+    /// Where the configuration comes from; `None` if nobody said.
+    #[must_use]
+    pub fn source(&self) -> Option<Source> {
+        if let Some(path) = &self.config_file {
+            return Some(Source::File(path.clone()));
+        }
+        if let Some(text) = &self.config_str {
+            return Some(Source::Text(text.clone()));
+        }
+        let config = self.config.as_deref()?;
+        if let Some(path) = config.strip_prefix("file:") {
+            return Some(Source::File(PathBuf::from(path)));
+        }
+        let is_text = config.trim_start().starts_with(['{', '/']) && config.contains('{');
+        Some(if is_text { Source::Text(config.to_owned()) } else { Source::File(config.into()) })
+    }
+
+    /// The configuration's file, for people.
+    pub(crate) fn config_name(&self) -> String {
+        match self.source() {
+            Some(Source::File(path)) => path.display().to_string(),
+            Some(Source::Text(_)) | None => "<text>".to_owned(),
+        }
+    }
+
+    /// How servers are used, unless the configuration says otherwise.
+    pub(crate) fn settings(&self) -> client::Settings {
+        let timeout = Duration::from_millis(self.server_timeout);
+        client::Settings {
+            timeout,
+            connect_timeout: timeout,
+            timeouts_until_tko: self.timeouts_until_tko,
+            probe_initial: Duration::from_millis(self.probe_timeout_initial),
+            probe_max: Duration::from_millis(self.probe_timeout_max),
+            pending_max: self.target_max_pending_requests,
+            ..client::Settings::default()
+        }
+    }
+
+    /// Every option and its value, a line each.
+    pub(crate) fn list(&self) -> String {
+        let mut lines = String::new();
+        let config = self.config_name();
+        let numbers = [
+            ("num_proxies", self.num_proxies as u64),
+            ("server_timeout_ms", self.server_timeout),
+            ("timeouts_until_tko", u64::from(self.timeouts_until_tko)),
+            ("probe_timeout_initial_ms", self.probe_timeout_initial),
+            ("probe_timeout_max_ms", self.probe_timeout_max),
+            ("target_max_pending_requests", self.target_max_pending_requests as u64),
+            ("max_conns", self.max_conns as u64),
+            ("disable_reload_configs", u64::from(self.disable_reload_configs)),
+            ("file_observer_poll_period_ms", self.file_observer_poll_period_ms),
+            ("enable_flush_cmd", u64::from(self.enable_flush_cmd)),
+            ("send_invalid_route_to_default", u64::from(self.send_invalid_route_to_default)),
+        ];
+        // Writing into a string does not fail.
+        let _ = write!(lines, "config {config}\r\ndefault_route {}\r\n", self.route_prefix);
+        for (name, value) in numbers {
+            let _ = write!(lines, "{name} {value}\r\n");
+        }
+        lines
+    }
+}

@@ -1,0 +1,203 @@
+//! From options to a running proxy, and to its end.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use client::{Core, Upstream};
+use net::{Control, Listen};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::config;
+use crate::front::Front;
+use crate::options::{Options, Source};
+use crate::shared::{Shared, host_id, unix_secs};
+
+/// How long clients have, at the end, for the replies to what was read from them.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// mcrouter's exit status for what another try may mend.
+const EXIT_TRANSIENT: u8 = 2;
+
+/// mcrouter's exit status for what it may not.
+const EXIT_FATAL: u8 = 3;
+
+/// Why the proxy did not start, or did not end well.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failure {
+    /// The exit status.
+    pub status: u8,
+    /// A sentence for stderr.
+    pub message: String,
+}
+
+impl Failure {
+    fn fatal(message: impl Into<String>) -> Self {
+        Self { status: EXIT_FATAL, message: message.into() }
+    }
+
+    fn transient(what: &str, error: &io::Error) -> Self {
+        Self { status: EXIT_TRANSIENT, message: format!("{what}: {error}") }
+    }
+}
+
+/// Runs a proxy until a signal ends it; `log` takes a line for people. `started` is told the proxy's addresses.
+///
+/// # Errors
+///
+/// Whatever keeps it from starting; nothing is left bound or running then.
+pub fn run(
+    options: Options,
+    log: impl Fn(&str) + Send + Sync + 'static,
+    started: impl FnOnce(&Control),
+) -> Result<(), Failure> {
+    let Some(source) = options.source() else {
+        return Err(Failure::fatal("a configuration is missing: --config or -f"));
+    };
+    let text = config::read(&source).map_err(Failure::fatal)?;
+    let configuration = config::understand(&text, &source, &options).map_err(Failure::fatal)?;
+    configuration.warnings.iter().for_each(|warning| log(warning));
+    if options.validate_config {
+        return Ok(());
+    }
+    let sockets =
+        listen(&options).bind().map_err(|error| Failure::transient("cannot listen", &error))?;
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| Failure::transient("cannot catch signals", &error))?;
+    let config = net::Config {
+        workers: options.num_proxies,
+        max_connections: options.max_conns,
+        ..net::Config::default()
+    };
+    let shared = Arc::new(Shared::new(options, configuration.build, text));
+    let handle = {
+        let shared = Arc::clone(&shared);
+        net::start(sockets, &config, Arc::new(net::Unbudgeted), move |index, _| {
+            front(&shared, index)
+        })
+        .map_err(|error| Failure::transient("cannot start", &error))?
+    };
+    // Nobody else sets it.
+    let _ = shared.control.set(handle.control().clone());
+    started(handle.control());
+    let files = configuration.files;
+    let watcher = watch(&shared, source, files, signals, handle.control().clone(), log)
+        .map_err(|error| Failure::transient("cannot start a thread", &error))?;
+    handle.join();
+    watcher.close();
+    Ok(())
+}
+
+fn listen(options: &Options) -> Listen {
+    let tcp = options
+        .listen_addresses
+        .iter()
+        .flat_map(|address| options.ports.iter().map(|port| SocketAddr::new(*address, *port)));
+    Listen {
+        tcp: tcp.collect(),
+        unix: options.unix_domain_sock.clone().map(|path| (path, 0o700)),
+        backlog: 1024,
+        ..Listen::default()
+    }
+}
+
+/// A worker's front.
+#[expect(clippy::expect_used, reason = "without a descriptor for a poller nothing can be served")]
+fn front(shared: &Arc<Shared>, index: usize) -> Front {
+    let current = shared.current();
+    let worker = u32::try_from(index).unwrap_or(0);
+    let upstream = Upstream::new(worker, shared.registry.clone(), Instant::now());
+    let upstream = upstream.expect("a descriptor for the worker's poller");
+    let seed = RandomState::new().build_hasher().finish();
+    let core = Core::new(upstream, host_id(), seed, |upstream| (current.build)(upstream));
+    let core = core.expect("a descriptor for the worker's poller");
+    Front::new(core, Arc::clone(shared), current.generation)
+}
+
+/// Waits for signals, and looks for changes of the configuration's file in between.
+fn watch(
+    shared: &Arc<Shared>,
+    source: Source,
+    files: Vec<String>,
+    mut signals: Signals,
+    control: Control,
+    log: impl Fn(&str) + Send + Sync + 'static,
+) -> io::Result<signal_hook::iterator::Handle> {
+    let handle = signals.handle();
+    let log = Arc::new(log);
+    let reload = {
+        let (shared, handle, log) = (Arc::clone(shared), handle.clone(), Arc::clone(&log));
+        move || reload(&shared, &source, files, &handle, &*log)
+    };
+    if !shared.options.disable_reload_configs {
+        thread::Builder::new().name("config".to_owned()).spawn(reload)?;
+    }
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let mut is_ending = false;
+        for signal in signals.forever() {
+            match signal {
+                SIGHUP => {}
+                _ if is_ending => control.stop(),
+                _ => {
+                    control.drain(DRAIN_PATIENCE);
+                    is_ending = true;
+                }
+            }
+        }
+    })?;
+    Ok(handle)
+}
+
+/// What tells one content of a file from another.
+type Stamp = (SystemTime, u64, u64);
+
+fn stamp(file: &String) -> Option<Stamp> {
+    let data = std::fs::metadata(file).ok()?;
+    Some((data.modified().ok()?, data.len(), data.ino()))
+}
+
+/// Takes the file's configuration whenever the file has changed; one that is wrong is told of, and the old one stays.
+fn reload(
+    shared: &Shared,
+    source: &Source,
+    mut files: Vec<String>,
+    end: &signal_hook::iterator::Handle,
+    log: &(impl Fn(&str) + ?Sized),
+) {
+    if let Source::Text(_) = source {
+        return;
+    }
+    let stamps = |files: &[String]| -> Vec<Option<Stamp>> { files.iter().map(stamp).collect() };
+    let period = Duration::from_millis(shared.options.file_observer_poll_period_ms);
+    let mut seen = stamps(&files);
+    while !end.is_closed() {
+        thread::sleep(period);
+        let now = stamps(&files);
+        if now == seen {
+            continue;
+        }
+        seen = now;
+        shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
+        let read = config::read(source)
+            .and_then(|text| Ok((config::understand(&text, source, &shared.options)?, text)));
+        match read {
+            Ok((configuration, text)) => {
+                configuration.warnings.iter().for_each(|warning| log(warning));
+                files = configuration.files;
+                seen = stamps(&files);
+                shared.replace(configuration.build, text);
+                log("the configuration has been replaced");
+            }
+            Err(error) => {
+                shared.config.failures.fetch_add(1, Ordering::Relaxed);
+                log(&format!("the configuration stays as it was: {error}"));
+            }
+        }
+    }
+}

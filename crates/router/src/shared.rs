@@ -1,0 +1,104 @@
+//! What the workers share: options, the present configuration, and what is known of the servers.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use client::{Registry, Tree, Upstream};
+
+use crate::options::Options;
+
+/// Makes a tree with one worker's servers.
+pub(crate) type Build = Arc<dyn Fn(&mut Upstream) -> Tree + Send + Sync>;
+
+/// A configuration that was understood.
+#[derive(Clone)]
+pub(crate) struct Current {
+    /// Counts configurations, from 1.
+    pub(crate) generation: u64,
+    pub(crate) build: Build,
+    /// The text, as it was read.
+    pub(crate) text: Arc<str>,
+    /// When it was taken.
+    pub(crate) since: Instant,
+}
+
+/// See the head of this file.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) version: &'static str,
+    pub(crate) registry: Registry,
+    pub(crate) control: OnceLock<net::Control>,
+    pub(crate) started: Instant,
+    pub(crate) config: ConfigState,
+    generation: AtomicU64,
+    current: Mutex<Current>,
+}
+
+/// How the last readings of the configuration went, for the statistics.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigState {
+    pub(crate) failures: AtomicU64,
+    /// Unix seconds.
+    pub(crate) last_attempt: AtomicU64,
+    /// Unix seconds.
+    pub(crate) last_success: AtomicU64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(options: Options, build: Build, text: Arc<str>) -> Self {
+        let now = Instant::now();
+        let config = ConfigState::default();
+        config.last_attempt.store(unix_secs(), Ordering::Relaxed);
+        config.last_success.store(unix_secs(), Ordering::Relaxed);
+        Self {
+            options,
+            version: concat!("holdall ", env!("CARGO_PKG_VERSION")),
+            registry: Registry::default(),
+            control: OnceLock::new(),
+            started: now,
+            config,
+            generation: AtomicU64::new(1),
+            current: Mutex::new(Current { generation: 1, build, text, since: now }),
+        }
+    }
+
+    /// The number of the present configuration.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        // Relaxed: what belongs to the number is read under the lock.
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn current(&self) -> Current {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Workers take this configuration from their next turn on.
+    pub(crate) fn replace(&self, build: Build, text: Arc<str>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = current.generation + 1;
+        *current = Current { generation, build, text, since: Instant::now() };
+        self.generation.store(generation, Ordering::Relaxed);
+        self.config.last_success.store(unix_secs(), Ordering::Relaxed);
+    }
+}
+
+/// A number that tells this host from others: mcrouter takes the first address; this takes the machine's name.
+pub(crate) fn host_id() -> u32 {
+    let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    hashing::spooky_hash32(name.trim_ascii(), 0)
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_secs() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

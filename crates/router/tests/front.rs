@@ -1,0 +1,327 @@
+//! The proxy before real servers, byte for byte.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops where it fails and tells of the proxy"
+)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use router::options::{Options, Parser};
+use testkit::Server;
+
+/// A proxy in a thread of this test, which ends with the test's process.
+struct Proxy {
+    address: SocketAddr,
+    config: PathBuf,
+}
+
+static CONFIGS: AtomicU32 = AtomicU32::new(0);
+
+impl Proxy {
+    fn start(config: &str, arguments: &[&str]) -> Self {
+        let number = CONFIGS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("holdall-front-{}-{number}.json", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, config).unwrap();
+        let file = path.display().to_string();
+        let fixed =
+            ["holdall route", "-f", &file, "-p", "0", "--file-observer-poll-period-ms", "5"];
+        let options = Options::try_parse_from(fixed.iter().chain(arguments)).unwrap();
+        let (tell, hear) = mpsc::channel();
+        thread::spawn(move || {
+            let log = |line: &str| println!("{line}");
+            let started = move |control: &net::Control| {
+                tell.send(control.tcp_addresses().next().unwrap()).unwrap();
+            };
+            router::run::run(options, log, started).unwrap();
+        });
+        let address = hear.recv_timeout(Duration::from_secs(20)).unwrap();
+        Self { address, config: path }
+    }
+
+    /// Over pools of these servers, one a pool, in the order of `routes`' names A, B, ...
+    fn over(servers: &[SocketAddr], route: &str, arguments: &[&str]) -> Self {
+        Self::start(&config(servers, route), arguments)
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.config);
+    }
+}
+
+fn config(servers: &[SocketAddr], route: &str) -> String {
+    let pools = servers
+        .iter()
+        .zip('A'..)
+        .map(|(server, name)| format!(r#""{name}": {{ "servers": ["{server}"] }}"#));
+    let all = servers.iter().map(|server| format!(r#""{server}""#)).collect::<Vec<_>>().join(",");
+    let pools = pools.collect::<Vec<_>>().join(",");
+    format!(
+        r#"// comments and trailing commas are fine
+        {{ "pools": {{ "all": {{ "servers": [{all}] }}, {pools} }}, "route": {route}, }}"#
+    )
+}
+
+/// Sends `request` and asserts the reply; nothing may follow it.
+#[track_caller]
+fn exact(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
+    stream.write_all(request).unwrap();
+    let (mut got, mut len) = (vec![0; reply.len()], 0);
+    while len < got.len() {
+        match stream.read(&mut got[len..]) {
+            Ok(more @ 1..) => len += more,
+            end => {
+                panic!("{}: {end:?} after {}", request.escape_ascii(), got[..len].escape_ascii())
+            }
+        }
+    }
+    assert_eq!(got.escape_ascii().to_string(), reply.escape_ascii().to_string());
+}
+
+/// Everything until the proxy closes.
+fn rest(mut stream: TcpStream) -> String {
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    String::from_utf8_lossy(&got).into_owned()
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const SESSION: &[(&[u8], &[u8])] = &[
+    (b"set a 5 0 3\r\nabc\r\n", b"STORED\r\n"),
+    (b"get a\r\n", b"VALUE a 5 3\r\nabc\r\nEND\r\n"),
+    (b"set b 0 0 0\r\n\r\nset c 4294967295 0 2\r\n\r\n\r\n", b"STORED\r\nSTORED\r\n"),
+    (
+        b"get a x b y c a\r\n",
+        b"VALUE a 5 3\r\nabc\r\nVALUE b 0 0\r\n\r\nVALUE c 4294967295 2\r\n\r\n\r\nVALUE a 5 3\r\nabc\r\nEND\r\n",
+    ),
+    (b"add a 0 0 1\r\nx\r\nadd n 0 0 2\r\n10\r\n", b"NOT_STORED\r\nSTORED\r\n"),
+    (b"incr n 5\r\ndecr n 1\r\nincr none 1\r\nincr a 1\r\n", b"15\r\n14\r\nNOT_FOUND\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
+    (b"append a 0 0 1\r\nd\r\nprepend a 0 0 1\r\n-\r\nget a\r\n", b"STORED\r\nSTORED\r\nVALUE a 5 5\r\n-abcd\r\nEND\r\n"),
+    (b"touch a 100\r\ntouch none 1\r\ngat 100 a none\r\n", b"TOUCHED\r\nNOT_FOUND\r\nVALUE a 5 5\r\n-abcd\r\nEND\r\n"),
+    (b"set q 0 0 1 noreply\r\nz\r\ndelete b noreply\r\nget q b\r\n", b"VALUE q 0 1\r\nz\r\nEND\r\n"),
+    (b"delete q\r\ndelete q\r\n", b"DELETED\r\nNOT_FOUND\r\n"),
+    (b"mg a v f k O123\r\nmg none v\r\nmn\r\n", b"VA 5 f5 ka O123\r\n-abcd\r\nEN\r\nMN\r\n"),
+    (b"mg none v q\r\nmg a q k\r\nms m 2 q\r\nhi\r\nmd m q\r\nmn\r\n", b"HD ka\r\nMN\r\n"),
+    (b"ms m 2 F7 T0\r\nhi\r\nma m\r\nmd none\r\n", b"HD\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\nNF\r\n"),
+    (b"ms bQ== 2 b\r\nhi\r\nmg bQ== b k v\r\n", b"HD\r\nVA 2 kbQ== b\r\nhi\r\n"),
+    (b"nonsense\r\nget\r\nset k x 0 1\r\nz\r\n", b"ERROR\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n"),
+    (b"flush_all\r\n", b"SERVER_ERROR Command disabled\r\n"),
+];
+
+#[test]
+fn every_command_comes_through_however_it_is_cut() {
+    let servers: Vec<_> = (0..3).map(|_| Server::memcached(&[])).collect();
+    let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
+    let proxy = Proxy::over(&addresses, r#""PoolRoute|all""#, &["--num-proxies", "2"]);
+    let mut stream = proxy.connect();
+    for (request, reply) in SESSION {
+        exact(&mut stream, request, reply);
+    }
+    // All at once, after the keys are as they were; then in two pieces, cut everywhere.
+    let clean = b"delete n noreply\r\ndelete m noreply\r\ndelete a noreply\r\nmn\r\n";
+    let request: Vec<u8> = SESSION.iter().flat_map(|(request, _)| request.to_vec()).collect();
+    let reply: Vec<u8> = SESSION.iter().flat_map(|(_, reply)| reply.to_vec()).collect();
+    for cut in (0..request.len()).step_by(7) {
+        exact(&mut stream, clean, b"MN\r\n");
+        stream.write_all(&request[..cut]).unwrap();
+        if cut % 3 == 0 {
+            thread::sleep(Duration::from_millis(2));
+        }
+        exact(&mut stream, &request[cut..], &reply);
+    }
+}
+
+#[test]
+fn large_values_and_long_lines_come_through() {
+    let servers: Vec<_> = (0..2).map(|_| Server::memcached(&["-m", "200"])).collect();
+    let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
+    let proxy = Proxy::over(&addresses, r#""PoolRoute|all""#, &[]);
+    let mut stream = proxy.connect();
+    for len in [16_000, 16_384, 65_536, 200_000, 1_000_000] {
+        let value = "v".repeat(len);
+        exact(
+            &mut stream,
+            format!("set k{len} 0 0 {len}\r\n{value}\r\n").as_bytes(),
+            b"STORED\r\n",
+        );
+        let reply = format!("VALUE k{len} 0 {len}\r\n{value}\r\nEND\r\n");
+        exact(&mut stream, format!("get k{len}\r\n").as_bytes(), reply.as_bytes());
+    }
+    exact(
+        &mut stream,
+        format!("set k 0 0 3000000\r\n{}\r\nmn\r\n", "v".repeat(3_000_000)).as_bytes(),
+        b"SERVER_ERROR object too large for cache\r\nMN\r\n",
+    );
+    let line = (0..20_000).map(|key| format!(" key{key}")).collect::<String>();
+    exact(&mut stream, format!("get{line} k16000\r\n").as_bytes(), b"VALUE k16000 0 16000\r\n");
+}
+
+#[test]
+fn pipelined_answers_keep_their_order_over_many_servers() {
+    let servers: Vec<_> = (0..4).map(|_| Server::memcached(&[])).collect();
+    let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
+    let proxy = Proxy::over(&addresses, r#""PoolRoute|all""#, &["--num-proxies", "2"]);
+    let clients = (0..8).map(|client| {
+        let mut stream = proxy.connect();
+        thread::spawn(move || {
+            let keys: Vec<String> = (0..5000).map(|key| format!("c{client}k{key}")).collect();
+            let sets: String = keys
+                .iter()
+                .map(|key| format!("set {key} 0 0 {}\r\n{key}\r\n", key.len()))
+                .collect();
+            let gets: String = keys.iter().map(|key| format!("get {key}\r\n")).collect();
+            let values: String = keys
+                .iter()
+                .map(|key| format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len()))
+                .collect();
+            let mut writer = stream.try_clone().unwrap();
+            let stored = "STORED\r\n".repeat(keys.len());
+            let writing =
+                thread::spawn(move || writer.write_all((sets + &gets).as_bytes()).unwrap());
+            exact(&mut stream, b"", (stored + &values).as_bytes());
+            writing.join().unwrap();
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.join().unwrap();
+    }
+}
+
+#[test]
+fn many_clients_share_one_connection_a_worker() {
+    let server = Server::memcached(&[]);
+    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &["--num-proxies", "2"]);
+    let mut clients: Vec<_> = (0..200).map(|_| proxy.connect()).collect();
+    for client in &mut clients {
+        client.write_all(b"set k 0 0 1\r\nx\r\nget k\r\n").unwrap();
+    }
+    for client in &mut clients {
+        exact(client, b"", b"STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
+    }
+    // Two of the proxy's workers, and the one that asks.
+    assert!(server.stat("curr_connections") <= 2 + 2, "{}", server.stat("curr_connections"));
+}
+
+#[test]
+fn what_was_asked_is_answered_after_the_end_of_input_and_after_quit() {
+    let server = Server::memcached(&[]);
+    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
+    let mut stream = proxy.connect();
+    stream.write_all(b"set k 0 0 1\r\nx\r\nget k\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(stream), "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
+    let mut stream = proxy.connect();
+    stream.write_all(b"get k\r\nquit\r\nget k\r\n").unwrap();
+    assert_eq!(rest(stream), "VALUE k 0 1\r\nx\r\nEND\r\n");
+    // A value that does not end where its length says: where the next request begins is not known.
+    let mut stream = proxy.connect();
+    stream.write_all(b"get k\r\nset k 0 0 1\r\nxyz\r\nget k\r\n").unwrap();
+    assert_eq!(rest(stream), "VALUE k 0 1\r\nx\r\nEND\r\nCLIENT_ERROR bad data chunk\r\n");
+}
+
+#[test]
+fn a_dead_server_takes_its_keys_only() {
+    let server = Server::memcached(&[]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = listener.local_addr().unwrap();
+    drop(listener);
+    let route = r#"{ "type": "PrefixSelectorRoute", "policies": { "dead": "PoolRoute|B" }, "wildcard": "PoolRoute|A" }"#;
+    let proxy = Proxy::over(&[server.addr(), dead], route, &[]);
+    let mut stream = proxy.connect();
+    exact(&mut stream, b"set k 0 0 1\r\nx\r\n", b"STORED\r\n");
+    exact(&mut stream, b"get dead\r\n", b"SERVER_ERROR Connection error\r\n");
+    // The error stands in place of END, behind what was found.
+    exact(&mut stream, b"get k dead k\r\nget k\r\n", b"VALUE k 0 1\r\nx\r\nVALUE k 0 1\r\nx\r\nSERVER_ERROR Server unavailable. Reason: tko\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
+    let mut stats = proxy.connect();
+    stats.write_all(b"stats suspect_servers\r\nquit\r\n").unwrap();
+    let lines = rest(stats);
+    assert!(lines.starts_with(&format!("STAT {dead}:ascii:plain:notcompressed-1000 ")), "{lines}");
+    assert!(lines.contains("down:1;") && !lines.contains(&server.addr().to_string()), "{lines}");
+}
+
+#[test]
+fn a_prefix_is_not_seen_by_servers_and_comes_back_to_the_client() {
+    let server = Server::memcached(&[]);
+    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
+    let mut stream = proxy.connect();
+    exact(&mut stream, b"set /././k 0 0 1\r\nx\r\n", b"STORED\r\n");
+    exact(
+        &mut stream,
+        b"get k /././k\r\n",
+        b"VALUE k 0 1\r\nx\r\nVALUE /././k 0 1\r\nx\r\nEND\r\n",
+    );
+    exact(&mut stream, b"mg /././k v k\r\n", b"VA 1 k/././k\r\nx\r\n");
+    exact(&mut stream, b"get /no/where/k\r\n", b"SERVER_ERROR RootRoute: No rh found\r\n");
+}
+
+#[test]
+fn a_changed_file_is_taken_and_a_broken_one_is_not() {
+    let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
+    let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
+    let proxy = Proxy::over(&addresses, r#""PoolRoute|A""#, &["--num-proxies", "2"]);
+    let mut stream = proxy.connect();
+    exact(&mut stream, b"set k 0 0 1\r\na\r\n", b"STORED\r\n");
+    let stat = |name: &str| {
+        let mut stats = proxy.connect();
+        stats.write_all(b"stats\r\nquit\r\n").unwrap();
+        let lines = rest(stats);
+        let line =
+            lines.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} "))).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    for (round, broken) in ["{", "{}", r#"{"route": "PoolRoute|none"}"#].iter().enumerate() {
+        fs::write(&proxy.config, broken).unwrap();
+        eventually("refused", || stat("config_failures") == round as u64 + 1);
+        exact(&mut stream, b"get k\r\n", b"VALUE k 0 1\r\na\r\nEND\r\n");
+    }
+    fs::write(&proxy.config, config(&addresses, r#""PoolRoute|B""#)).unwrap();
+    eventually("taken", || stat("config_generation") == 2);
+    exact(&mut stream, b"get k\r\n", b"END\r\n");
+    exact(&mut stream, b"set k 0 0 1\r\nb\r\n", b"STORED\r\n");
+    eventually("the old server is let go", || stat("num_servers") == 1);
+}
+
+#[test]
+fn admin_requests_explain_where_keys_go() {
+    let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
+    let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
+    let route = r#"{ "type": "AllSyncRoute", "children": ["PoolRoute|A", "PoolRoute|B"] }"#;
+    let proxy = Proxy::over(&addresses, route, &[]);
+    let mut stream = proxy.connect();
+    let answer = format!("{}\r\n{}", addresses[0], addresses[1]);
+    let reply =
+        format!("VALUE __mcrouter__.route(set,k) 0 {}\r\n{answer}\r\nEND\r\n", answer.len());
+    exact(&mut stream, b"get __mcrouter__.route(set,k)\r\n", reply.as_bytes());
+    stream
+        .write_all(b"get __mcrouter__.route_handles(get,k)\r\nget __mcrouter__.nothing\r\nquit\r\n")
+        .unwrap();
+    let lines = rest(stream);
+    let tree = format!("root\r\n all-sync\r\n  hash|A|Ch3\r\n   host|{}\r\n", addresses[0]);
+    assert!(lines.contains(&tree), "{lines}");
+    assert!(lines.ends_with("CLIENT_ERROR unknown admin request nothing\r\n"), "{lines}");
+}
