@@ -43,16 +43,7 @@ impl Worker {
             Parsed::Request { request, consumed } => (request, consumed),
             Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
             Parsed::LineTooLong | Parsed::Http => return Step::Stop(Flow::Close),
-            Parsed::Bad(bad) => {
-                input.consume(bad.consumed);
-                if !bad.silent {
-                    output.buf().extend_from_slice(bad.error.line());
-                }
-                if bad.swallow > 0 {
-                    session.state = State::Swallowing(bad.swallow);
-                }
-                return Step::Next;
-            }
+            Parsed::Bad(bad) => return answer_bad(session, &bad, input, output),
         };
         // Whoever may not see every key learns nothing by waiting.
         if let Request::Meta(meta) = &request
@@ -286,6 +277,23 @@ pub(crate) fn binary_store<'b>(command: &binary::Command<'b>) -> Option<(&'b [u8
         | binary::Command::Concat { key, value_len, .. } => Some((key, value_len)),
         _ => None,
     }
+}
+
+/// Answers a refused line, and sees to it that its data is not read as commands.
+fn answer_bad(
+    session: &mut Session,
+    bad: &text::BadRequest,
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    input.consume(bad.consumed);
+    if !bad.silent {
+        output.buf().extend_from_slice(bad.error.line());
+    }
+    if bad.swallow > 0 {
+        session.state = State::Swallowing(bad.swallow);
+    }
+    Step::Next
 }
 
 /// Appends an answer, but for noreply.
