@@ -9,6 +9,7 @@ mod accept;
 mod conn;
 mod control;
 mod datagrams;
+mod inherit;
 mod io;
 mod listen;
 mod mailbox;
@@ -22,6 +23,7 @@ mod wheel;
 mod worker;
 
 pub use control::{ConnInfo, ConnState, Control, Stats};
+pub use inherit::Inherited;
 pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output};
 pub use listen::{Listen, Sockets};
 pub use mailbox::Waker;

@@ -9,9 +9,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
+use crate::inherit::Inherited;
 use crate::peer::ListenAddress;
 
 /// What to listen on.
@@ -42,8 +44,17 @@ pub struct Sockets {
 pub(crate) struct StreamListener {
     pub(crate) address: Arc<ListenAddress>,
     socket: OwnedFd,
-    /// Device and inode of the unix socket's file, which is removed when the listener ends if it is still this one.
-    file: Option<(u64, u64)>,
+    /// The unix socket's file.
+    file: Option<Arc<SocketFile>>,
+}
+
+/// The file of a unix socket, removed with the last copy of its listener if it is still this one.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    is_left: AtomicBool,
 }
 
 impl Listen {
@@ -54,20 +65,57 @@ impl Listen {
     /// The first address that cannot be bound, named in the message. A unix socket's path is taken over only from a
     /// socket on which nobody listens; anything else there is [`io::ErrorKind::AddrInUse`].
     pub fn bind(&self) -> io::Result<Sockets> {
+        self.bind_or_inherit(&mut Inherited::default())
+    }
+
+    /// As [`Self::bind`], but an address for which there is an inherited socket gets that one. The file of a unix socket
+    /// stays the other process's until [`Sockets::claim_files`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bind`].
+    pub fn bind_or_inherit(&self, inherited: &mut Inherited) -> io::Result<Sockets> {
         let mut sockets = Sockets::default();
         for (index, &address) in self.tcp.iter().enumerate() {
-            let listener = self.bind_tcp(address, index).map_err(|e| named("tcp", &address, &e))?;
-            sockets.streams.push(listener);
+            let listener = match inherited.take_tcp(address) {
+                Some(socket) => self.inherit_tcp(socket.into(), address, index),
+                None => self.bind_tcp(address, index),
+            };
+            sockets.streams.push(listener.map_err(|e| named("tcp", &address, &e))?);
         }
         if let Some((path, mode)) = &self.unix {
-            let listener = self.bind_unix(path, *mode);
+            let listener = match inherited.take_unix(path) {
+                Some(socket) => self.inherit_unix(socket.into(), path).inspect(|listener| {
+                    listener.leave_file(true);
+                }),
+                None => self.bind_unix(path, *mode),
+            };
             sockets.streams.push(listener.map_err(|e| named("unix", &path.display(), &e))?);
         }
         for (index, &address) in self.udp.iter().enumerate() {
-            let group = self.bind_udp(address, index).map_err(|e| named("udp", &address, &e))?;
-            sockets.datagrams.push(group);
+            let group = self.bind_udp(address, index, inherited);
+            sockets.datagrams.push(group.map_err(|e| named("udp", &address, &e))?);
         }
         Ok(sockets)
+    }
+
+    fn inherit_tcp(
+        &self,
+        socket: Socket,
+        wanted: SocketAddr,
+        index: usize,
+    ) -> io::Result<StreamListener> {
+        // It listens already; this changes how many may wait.
+        socket.listen(self.backlog)?;
+        let address = Arc::new(ListenAddress::Tcp(local_address(&socket, wanted)?, index));
+        Ok(StreamListener { address, socket: socket.into(), file: None })
+    }
+
+    fn inherit_unix(&self, socket: Socket, path: &Path) -> io::Result<StreamListener> {
+        socket.listen(self.backlog)?;
+        let address = Arc::new(ListenAddress::Unix(path.to_path_buf()));
+        let file = Some(Arc::new(SocketFile::at(path)?));
+        Ok(StreamListener { address, socket: socket.into(), file })
     }
 
     fn bind_tcp(&self, address: SocketAddr, index: usize) -> io::Result<StreamListener> {
@@ -94,20 +142,23 @@ impl Listen {
         socket.bind(&SockAddr::unix(path)?)?;
         // Nobody can connect before `listen`, so there is no moment with wrong permissions.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        let file = fs::metadata(path)?;
-        socket.listen(self.backlog)?;
-        let address = Arc::new(ListenAddress::Unix(path.to_path_buf()));
-        Ok(StreamListener { address, socket: socket.into(), file: Some((file.dev(), file.ino())) })
+        self.inherit_unix(socket, path)
     }
 
     fn bind_udp(
         &self,
         address: SocketAddr,
         index: usize,
+        inherited: &mut Inherited,
     ) -> io::Result<(Arc<ListenAddress>, Vec<UdpSocket>)> {
         let mut bound = address;
         let mut group = Vec::new();
-        for _ in 0..self.udp_sockets.max(1) {
+        // All of them, even more than there are workers: the kernel spreads the senders over every one.
+        while let Some(socket) = inherited.take_udp(bound) {
+            bound = local_address(&SockRef::from(&socket), bound)?;
+            group.push(socket.into());
+        }
+        for _ in group.len()..self.udp_sockets.max(1) {
             let socket = Socket::new(Domain::for_address(bound), Type::DGRAM, Some(Protocol::UDP))?;
             if bound.is_ipv6() {
                 socket.set_only_v6(true)?;
@@ -142,10 +193,33 @@ impl AsFd for StreamListener {
     }
 }
 
-impl Drop for StreamListener {
+impl StreamListener {
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        let (address, socket) = (Arc::clone(&self.address), self.socket.try_clone()?);
+        Ok(Self { address, socket, file: self.file.clone() })
+    }
+
+    /// The file is another process's to remove, or ours again.
+    pub(crate) fn leave_file(&self, is_left: bool) {
+        if let Some(file) = &self.file {
+            file.is_left.store(is_left, Ordering::Relaxed);
+        }
+    }
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<Self> {
+        let file = fs::metadata(path)?;
+        let (device, inode) = (file.dev(), file.ino());
+        Ok(Self { path: path.to_path_buf(), device, inode, is_left: AtomicBool::new(false) })
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        let (ListenAddress::Unix(path), Some(file)) = (&*self.address, self.file) else { return };
-        if fs::symlink_metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == file) {
+        let Self { path, device, inode, is_left } = self;
+        let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (*device, *inode);
+        if !*is_left.get_mut() && fs::symlink_metadata(&*path).is_ok_and(is_same) {
             // A file that cannot be removed is stale at the next start, and removed then.
             let _ = fs::remove_file(path);
         }

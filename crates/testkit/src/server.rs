@@ -114,7 +114,26 @@ impl Launch {
     }
 
     fn start_on(&self, port: u16) -> Result<Server, String> {
-        let log_path = env::temp_dir().join(format!("testkit-{}-{port}.log", std::process::id()));
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        self.start_until(port, |_| answers(addr))
+    }
+
+    /// Starts a server that takes the place of `running`, which must have said who it is, and waits until it does.
+    ///
+    /// # Errors
+    ///
+    /// What it printed, when it ends instead, or does not take the place within 20 seconds.
+    pub fn succeed(self, running: &Server) -> Result<Server, String> {
+        let is_serving =
+            |log: &Path| fs::read_to_string(log).is_ok_and(|text| text.contains("listening on"));
+        self.args(&["--takeover"]).start_until(running.addr.port(), is_serving)
+    }
+
+    fn start_until(&self, port: u16, is_up: impl Fn(&Path) -> bool) -> Result<Server, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        let log_name = format!("testkit-{}-{port}-{turn}.log", std::process::id());
+        let log_path = env::temp_dir().join(log_name);
         let log = File::create(&log_path).map_err(|error| error.to_string())?;
         let mut child = self
             .command(port)
@@ -127,7 +146,7 @@ impl Launch {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let ended = child.try_wait().map_err(|error| error.to_string())?;
-            if ended.is_none() && answers(addr) {
+            if ended.is_none() && is_up(&log_path) {
                 return Ok(Server { child: Some(child), addr, log_path, kind: self.kind });
             }
             if ended.is_some() || Instant::now() > deadline {

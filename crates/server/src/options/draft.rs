@@ -259,6 +259,7 @@ fn defaults(style: Style) -> Options {
         chunk_bytes_min: super::CHUNK_BYTES_MIN,
         huge_pages: false,
         memory_file: None,
+        takeover: false,
         stripes: STRIPES_MIN,
         threads: 1,
         affinity: Affinity::Unbound,

@@ -63,6 +63,8 @@ pub struct Options {
     pub huge_pages: bool,
     /// The file that holds the items, so that they outlive the process (`-e`). Absolute.
     pub memory_file: Option<PathBuf>,
+    /// Take the place of the server that runs with the same memory file (`--takeover`).
+    pub takeover: bool,
     /// Locks of the hash table; a power of two.
     pub stripes: usize,
 

@@ -246,6 +246,17 @@ const MEMORY: &[Flag] = &[
             Ok(())
         }),
     },
+    Flag {
+        short: None,
+        long: "takeover",
+        argument: None,
+        default: "",
+        help: "take the place of the running server with the same -e: its sockets and its items",
+        meaning: Meaning::Used(|draft, _| {
+            draft.options.takeover = true;
+            Ok(())
+        }),
+    },
 ];
 
 const SERVING: &[Flag] = &[

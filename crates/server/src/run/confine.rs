@@ -67,7 +67,7 @@ const CONTROL: &[Call] = calls! {
     SYS_openat Reading, SYS_fstat Any, SYS_newfstatat Any, SYS_statx Any,
     SYS_lseek Any, SYS_pread64 Any, SYS_unlinkat Any,
     SYS_msync Any, SYS_fsync Any, SYS_fdatasync Any, SYS_ftruncate Any, SYS_pwrite64 Any,
-    SYS_socket Unix, SYS_socketpair Unix, SYS_connect Any,
+    SYS_socket Unix, SYS_socketpair Unix, SYS_connect Any, SYS_bind Any, SYS_listen Any,
     SYS_clone Any, SYS_clone3 Any, SYS_set_robust_list Any, SYS_rseq Any, SYS_prctl Any,
     SYS_sched_setaffinity Any, SYS_seccomp Any, SYS_mlock Any, SYS_munlock Any, SYS_mlock2 Any,
     SYS_geteuid Any, SYS_getuid Any, SYS_kill Any,

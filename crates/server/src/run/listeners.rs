@@ -5,14 +5,17 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-use net::{Listen, ListenAddress, Sockets, TlsMode};
+use net::{Inherited, Listen, ListenAddress, Sockets, TlsMode};
 
 use super::Failure;
 use crate::options::{Endpoint, Options};
 
-/// Binds TCP and UDP. Low ports need rights, so this comes first.
+/// Binds TCP and UDP, where no socket is inherited. Low ports need rights, so this comes first.
 /// Tells how each TCP listener speaks TLS, too.
-pub(super) fn bind_network(options: &Options) -> Result<(Sockets, Vec<TlsMode>), Failure> {
+pub(super) fn bind_network(
+    options: &Options,
+    inherited: &mut Inherited,
+) -> Result<(Sockets, Vec<TlsMode>), Failure> {
     let (tcp, modes): (Vec<_>, Vec<_>) = addresses(&options.tcp)?.into_iter().unzip();
     let listen = Listen {
         tcp,
@@ -21,18 +24,22 @@ pub(super) fn bind_network(options: &Options) -> Result<(Sockets, Vec<TlsMode>),
         backlog: options.backlog,
         udp_sockets: options.threads,
     };
-    Ok((listen.bind().map_err(failed)?, modes))
+    Ok((listen.bind_or_inherit(inherited).map_err(failed)?, modes))
 }
 
 /// Binds the unix socket, as the user that the server runs as, who then owns it.
-pub(super) fn bind_unix(options: &Options, sockets: &mut Sockets) -> Result<(), Failure> {
+pub(super) fn bind_unix(
+    options: &Options,
+    sockets: &mut Sockets,
+    inherited: &mut Inherited,
+) -> Result<(), Failure> {
     let Some(path) = options.unix.path.clone() else { return Ok(()) };
     let listen = Listen {
         unix: Some((path, options.unix.mode)),
         backlog: options.backlog,
         ..Listen::default()
     };
-    sockets.append(listen.bind().map_err(failed)?);
+    sockets.append(listen.bind_or_inherit(inherited).map_err(failed)?);
     Ok(())
 }
 

@@ -3,6 +3,8 @@
 //! What is wrong with the content of a file costs the cache, not the service: the server says why and starts empty, as
 //! memcached does. A file that is not ours to overwrite, or is in use, keeps it from starting.
 
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,6 +25,24 @@ pub(super) fn open(
     };
     let file = MemoryFile::open(path, &config).map_err(|error| failed(&error))?;
     from_file(file, &config, log)
+}
+
+/// As [`open`], with the file that another server has left to this one under a `ticket`.
+pub(super) fn inherit(
+    options: &Options,
+    config: &Config,
+    file: OwnedFd,
+    ticket: u64,
+    log: &Log,
+) -> Result<(Arc<Store>, Clock), Failure> {
+    let path = options.memory_file.as_deref().unwrap_or_else(|| Path::new(""));
+    let file = MemoryFile::inherit(file, path, config, ticket).map_err(|error| failed(&error))?;
+    from_file(file, config, log)
+}
+
+/// A number that is the same for all servers that can take over one another's memory.
+pub(super) fn format(config: &Config) -> Result<u64, Failure> {
+    MemoryFile::format(config).map_err(|error| failed(&error))
 }
 
 fn from_file(
@@ -67,10 +87,10 @@ fn from_file(
     Ok((store, clock))
 }
 
-/// Leaves a memory file in good order for the next start.
-pub(super) fn close(store: &Arc<Store>, clock: Clock, log: &Log) {
+/// Leaves a memory file in good order for the next start, or with a `ticket` other than 0 for a successor that waits.
+pub(super) fn close(store: &Arc<Store>, clock: Clock, ticket: u64, log: &Log) {
     let started = Instant::now();
-    match store.close(clock.note(), 0) {
+    match store.close(clock.note(), ticket) {
         Ok(()) => log.detail(format_args!(
             "the cache's memory is in order after {} ms",
             started.elapsed().as_millis()

@@ -22,18 +22,21 @@ mod pid_file;
 mod privileges;
 mod sampler;
 mod signals;
+mod takeover;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::Control;
+use net::{Control, Inherited, Sockets};
 use store::Store;
 
 use crate::options::{Affinity, Eviction, Options, Style};
 use cleaner::CleanerThread;
 use pid_file::PidFile;
+use takeover::{Door, HandedOver, Predecessor};
 
 pub use clock::Clock;
 pub use entry::Entry;
@@ -59,55 +62,146 @@ pub struct Failure {
 /// A [`Failure`] for whatever keeps the server from starting: nothing is left bound or running then.
 pub fn run(mut options: Options) -> Result<(), Failure> {
     let log = Log::new(&options);
+    let config = store_config(&options);
+    let (predecessor, mut inherited) = predecessor(&options, &config)?;
     limits::raise(&options)?;
     let identity = privileges::identity(&options, &log)?;
-    let (mut sockets, tls_modes) = listeners::bind_network(&options)?;
+    let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
     entry::warn_of_open_doors(&options, &sockets, &tls_modes, &log);
     let entry = Entry::open(&options, tls_modes, &log)?;
     privileges::assume(&mut options, identity, &log)?;
-    listeners::bind_unix(&options, &mut sockets)?;
+    listeners::bind_unix(&options, &mut sockets, &mut inherited)?;
     let cores = cores(&options)?;
-    let (store, clock) = memory::open(&options, store_config(&options), &log)?;
-    if options.daemon {
+    // With a predecessor, everything that can fail comes before it stops serving, and it waits for this process.
+    if options.daemon && predecessor.is_some() {
         background::enter(&options)?;
     }
-    let signals = signals::Caught::new()?;
+    let (mut store, mut clock) = match &predecessor {
+        None => memory::open(&options, config.clone(), &log)?,
+        Some(predecessor) => {
+            let (file, ticket) = predecessor.take_memory()?;
+            memory::inherit(&options, &config, file, ticket, &log)?
+        }
+    };
+    if options.daemon && predecessor.is_none() {
+        background::enter(&options)?;
+    }
     // Whoever waits for this file may end the server from then on.
     listeners::write_ports(&options, &sockets)?;
-    let _pid_file = PidFile::write(&options, &log);
-    limits::lock_memory(&options, &log);
-    confine::process(&options, &log)?;
-
-    let cleaner = CleanerThread::start(&store, clock)?;
-    let config = net::Config { tls: entry.tls.clone(), ..net_config(&options, cores) };
-    let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(&store)));
-    let service = crate::session::Shared::new(&options, &store, clock, &entry);
-    let sampler = sampler::SamplerThread::start(&service, &options)?;
-    let clerk = Arc::clone(&service.clerk);
-    let _clerk = clerk
-        .start(move || entry.reload(&log))
-        .map_err(|error| Failure::os(format!("cannot start the clerk: {error}")))?;
-    let is_confined = options.drop_privileges;
-    let handle = net::start(sockets, &config, budget, move |worker, control| {
-        if is_confined && let Err(why) = confine::worker() {
-            // The process has taken such a filter already, so this one is sound.
-            unreachable!("{why}");
-        }
-        crate::session::Worker::new(&service, worker, control)
-    })
-    .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
-    let signals = signals.forward(handle.control().clone(), clerk, log)?;
-    announce(&options, handle.control(), &log);
-
-    handle.join();
-    drop(signals);
-    cleaner.stop();
-    if let Some(sampler) = sampler {
-        sampler.stop();
+    let mut server = Server { options, log, cores, entry, predecessor, is_confined: false };
+    while let HandedOver::Failed(kept, ticket) = server.serve(sockets, &store, clock)? {
+        let file = store.share_file().ok().flatten();
+        let file = file.ok_or_else(|| Failure::os("-e: the memory file is lost".to_owned()))?;
+        drop(store);
+        (store, clock) = memory::inherit(&server.options, &config, file, ticket, &log)?;
+        sockets = kept;
     }
-    memory::close(&store, clock, &log);
     log.detail(format_args!("ended"));
     Ok(())
+}
+
+/// The server whose place is to be taken, and its sockets.
+fn predecessor(
+    options: &Options,
+    config: &store::Config,
+) -> Result<(Option<Predecessor>, Inherited), Failure> {
+    match &options.memory_file {
+        Some(path) if options.takeover => {
+            let (predecessor, inherited) = Predecessor::ask(path, memory::format(config)?)?;
+            Ok((Some(predecessor), inherited))
+        }
+        None if options.takeover => Err(Failure {
+            status: crate::options::EXIT_USAGE,
+            message: "--takeover needs -e, the memory file of the running server".to_owned(),
+        }),
+        _ => Ok((None, Inherited::default())),
+    }
+}
+
+/// A server that is ready but for its sockets and its memory.
+struct Server {
+    options: Options,
+    log: Log,
+    cores: Option<Vec<usize>>,
+    entry: Entry,
+    predecessor: Option<Predecessor>,
+    is_confined: bool,
+}
+
+impl Server {
+    /// Serves until told to end. Answers whether the place was handed over to a successor that did not take it.
+    fn serve(
+        &mut self,
+        sockets: Sockets,
+        store: &Arc<Store>,
+        clock: Clock,
+    ) -> Result<HandedOver, Failure> {
+        let Self { options, log, .. } = self;
+        let signals = signals::Caught::new()?;
+        let (entry, log_of_clerk) = (self.entry.clone(), *log);
+        let _pid_file = PidFile::write(options, log);
+        limits::lock_memory(options, log);
+        if !self.is_confined {
+            confine::process(options, log)?;
+            self.is_confined = true;
+        }
+
+        let cleaner = CleanerThread::start(store, clock)?;
+        let config =
+            net::Config { tls: entry.tls.clone(), ..net_config(options, self.cores.clone()) };
+        let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(store)));
+        let service = crate::session::Shared::new(options, store, clock, &entry);
+        let sampler = sampler::SamplerThread::start(&service, options)?;
+        let clerk = Arc::clone(&service.clerk);
+        let clerk_thread = clerk
+            .start(move || entry.reload(&log_of_clerk))
+            .map_err(|error| Failure::os(format!("cannot start the clerk: {error}")))?;
+        let kept = options.memory_file.as_ref().map(|_| sockets.try_clone());
+        let is_confined = options.drop_privileges;
+        let handle = net::start(sockets, &config, budget, move |worker, control| {
+            if is_confined && let Err(why) = confine::worker() {
+                // The process has taken such a filter already, so this one is sound.
+                unreachable!("{why}");
+            }
+            crate::session::Worker::new(&service, worker, control)
+        })
+        .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
+        let signals = signals.forward(handle.control().clone(), clerk, *log)?;
+        let door = self.open_door(kept, handle.control())?;
+        announce(&self.options, handle.control(), &self.log, self.predecessor.is_some());
+        if let Some(predecessor) = self.predecessor.take() {
+            predecessor.dismiss();
+            door.iter().for_each(Door::claim_files);
+        }
+
+        handle.join();
+        drop(signals);
+        cleaner.stop();
+        if let Some(sampler) = sampler {
+            sampler.stop();
+        }
+        drop(clerk_thread);
+        match door {
+            Some(door) => Ok(door.close(store, clock)),
+            None => {
+                memory::close(store, clock, 0, &self.log);
+                Ok(HandedOver::Done)
+            }
+        }
+    }
+
+    /// Lets a successor take this server's place, if there is a memory to hand over.
+    fn open_door(
+        &self,
+        kept: Option<io::Result<Sockets>>,
+        control: &Control,
+    ) -> Result<Option<Door>, Failure> {
+        let (Some(path), Some(kept)) = (&self.options.memory_file, kept) else { return Ok(None) };
+        let kept =
+            kept.map_err(|error| Failure::os(format!("cannot keep the sockets: {error}")))?;
+        let format = memory::format(&store_config(&self.options))?;
+        Ok(Door::open(path, format, kept, control.clone(), self.log))
+    }
 }
 
 impl Failure {
@@ -174,8 +268,11 @@ fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
 }
 
 /// Tells the service manager that clients may come, and the operator where.
-fn announce(options: &Options, control: &Control, log: &Log) {
-    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+fn announce(options: &Options, control: &Control, log: &Log, is_successor: bool) {
+    let ready = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::MainPid(process::id())];
+    // A successor is not the process that the manager started.
+    let news = if is_successor { &ready[..] } else { &ready[..1] };
+    if let Err(error) = sd_notify::notify(news) {
         log.warning(format_args!("the service manager was not told: {error}"));
     }
     let addresses: Vec<_> = control.listeners().iter().map(ToString::to_string).collect();

@@ -107,6 +107,14 @@ impl Settings {
         }
     }
 
+    /// A number that is the same for files of one format.
+    pub(super) fn format(&self) -> u64 {
+        let Self { memory_bytes, item_bytes_max, growth_factor, chunk_bytes_min, layout } = self;
+        let numbers =
+            [memory_bytes, item_bytes_max, growth_factor, chunk_bytes_min, layout, &VERSION];
+        digest(&numbers.map(|number| number.to_le_bytes()).concat())
+    }
+
     /// How the settings of a file differ from ours; `None` if they do not.
     pub(super) fn difference(&self, ours: &Self) -> Option<String> {
         let named = [

@@ -158,6 +158,15 @@ impl MemoryFile {
         Err(FileError::NoRoom { path, free_mb: free >> 20, needed_mb: needed.div_ceil(1 << 20) })
     }
 
+    /// A number that is the same for all files that a store of this configuration can take over.
+    ///
+    /// # Errors
+    ///
+    /// A configuration out of range.
+    pub fn format(config: &Config) -> Result<u64, StoreError> {
+        Ok(Settings::of(config, &Layout::new(config)?).format())
+    }
+
     /// What it holds.
     #[must_use]
     pub fn found(&self) -> &Found {

@@ -1,0 +1,199 @@
+//! Bound sockets that go from one process to the next, so that no client ever finds a closed door.
+//!
+//! Copies of a descriptor lead to one socket: while any process has one, the kernel goes on taking connections and
+//! datagrams for it, and they wait for whoever serves them.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use socket2::SockRef;
+
+use crate::listen::{Sockets, StreamListener};
+use crate::peer::ListenAddress;
+
+/// Sockets that another process has bound, not yet claimed by an address of [`crate::Listen`].
+#[derive(Debug, Default)]
+pub struct Inherited {
+    sockets: Vec<(Kind, OwnedFd)>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Tcp(SocketAddr),
+    Udp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Inherited {
+    /// Adds a socket that was described like this by [`Sockets::descriptors`].
+    ///
+    /// # Errors
+    ///
+    /// There is no such description, or the socket has no address of that kind.
+    pub fn add(&mut self, description: &str, socket: OwnedFd) -> io::Result<()> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        let bound = || SockRef::from(&socket).local_addr()?.as_socket().ok_or_else(invalid);
+        let kind = match description.split_once(' ').unwrap_or((description, "")) {
+            ("tcp", _) => Kind::Tcp(bound()?),
+            ("udp", _) => Kind::Udp(bound()?),
+            ("unix", path) => Kind::Unix(PathBuf::from(path)),
+            _ => return Err(invalid()),
+        };
+        self.sockets.push((kind, socket));
+        Ok(())
+    }
+
+    /// Sockets that no address has claimed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Whether every socket was claimed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
+    pub(crate) fn take_tcp(&mut self, wanted: SocketAddr) -> Option<OwnedFd> {
+        self.take(|kind| matches!(kind, Kind::Tcp(bound) if serves(*bound, wanted)))
+    }
+
+    pub(crate) fn take_udp(&mut self, wanted: SocketAddr) -> Option<OwnedFd> {
+        self.take(|kind| matches!(kind, Kind::Udp(bound) if serves(*bound, wanted)))
+    }
+
+    pub(crate) fn take_unix(&mut self, wanted: &Path) -> Option<OwnedFd> {
+        self.take(|kind| matches!(kind, Kind::Unix(path) if path == wanted))
+    }
+
+    fn take(&mut self, is_wanted: impl Fn(&Kind) -> bool) -> Option<OwnedFd> {
+        let at = self.sockets.iter().position(|(kind, _)| is_wanted(kind))?;
+        Some(self.sockets.remove(at).1)
+    }
+}
+
+/// Whether a bound address is the wanted one; any port will do where any was wanted.
+fn serves(bound: SocketAddr, wanted: SocketAddr) -> bool {
+    bound == wanted || wanted.port() == 0 && bound.ip() == wanted.ip()
+}
+
+impl Sockets {
+    /// The same sockets once more, for when these are no longer served.
+    ///
+    /// # Errors
+    ///
+    /// There are no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let streams = self.streams.iter().map(StreamListener::try_clone);
+        let group = |(address, group): &(Arc<ListenAddress>, Vec<UdpSocket>)| {
+            let sockets = group.iter().map(UdpSocket::try_clone);
+            Ok((Arc::clone(address), sockets.collect::<io::Result<_>>()?))
+        };
+        Ok(Self {
+            streams: streams.collect::<io::Result<_>>()?,
+            datagrams: self.datagrams.iter().map(group).collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// Every socket, with a description for [`Inherited::add`].
+    pub fn descriptors(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+        let streams = self.streams.iter().map(|listener| (&*listener.address, listener.as_fd()));
+        let datagrams = self.datagrams.iter().flat_map(|(address, group)| {
+            group.iter().map(move |socket| (&**address, socket.as_fd()))
+        });
+        streams.chain(datagrams).map(|(address, socket)| {
+            let description = match address {
+                ListenAddress::Tcp(..) => "tcp".to_owned(),
+                ListenAddress::Udp(..) => "udp".to_owned(),
+                ListenAddress::Unix(path) => format!("unix {}", path.display()),
+            };
+            (description, socket)
+        })
+    }
+
+    /// Leaves the files of unix sockets where they are when the last copy of these sockets is dropped: they are another
+    /// process's now.
+    pub fn leave_files(&self) {
+        self.streams.iter().for_each(|listener| listener.leave_file(true));
+    }
+
+    /// Takes the files of inherited unix sockets, which the other process has left.
+    pub fn claim_files(&self) {
+        self.streams.iter().for_each(|listener| listener.leave_file(false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listen::Listen;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    fn listen(unix: &Path) -> Listen {
+        Listen {
+            tcp: vec!["127.0.0.1:0".parse().unwrap()],
+            udp: vec!["127.0.0.1:0".parse().unwrap()],
+            unix: Some((unix.to_owned(), 0o700)),
+            backlog: 16,
+            udp_sockets: 2,
+        }
+    }
+
+    fn inherit(sockets: &Sockets) -> Inherited {
+        let mut inherited = Inherited::default();
+        for (description, socket) in sockets.descriptors() {
+            inherited.add(&description, socket.try_clone_to_owned().unwrap()).unwrap();
+        }
+        inherited
+    }
+
+    /// A connection made before the sockets changed hands is accepted after it.
+    #[test]
+    fn who_waits_while_sockets_change_hands_is_served() {
+        let path = std::env::temp_dir().join(format!("net-inherit-{}", std::process::id()));
+        let old = listen(&path).bind().unwrap();
+        let addresses: Vec<_> = old.addresses().cloned().collect();
+        let mut inherited = inherit(&old);
+        assert_eq!(inherited.len(), 4);
+        let ListenAddress::Tcp(tcp, _) = *addresses[0] else { panic!("{addresses:?}") };
+        let mut waiting = TcpStream::connect(tcp).unwrap();
+        let waiting_unix = UnixStream::connect(&path).unwrap();
+        old.leave_files();
+        drop(old);
+        let new = listen(&path).bind_or_inherit(&mut inherited).unwrap();
+        assert!(inherited.is_empty());
+        new.claim_files();
+        assert_eq!(new.addresses().cloned().collect::<Vec<_>>(), addresses);
+        let listener = TcpListener::from(new.streams[0].as_fd().try_clone_to_owned().unwrap());
+        listener.accept().unwrap().0.write_all(b"x").unwrap();
+        waiting.read_exact(&mut [0]).unwrap();
+        drop(waiting_unix);
+        let copy = new.try_clone().unwrap();
+        drop(new);
+        assert!(path.exists(), "a copy still needs it");
+        drop(copy);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_nobody_wants_stays_unclaimed() {
+        let path = std::env::temp_dir().join(format!("net-unclaimed-{}", std::process::id()));
+        let old = listen(&path).bind().unwrap();
+        let mut inherited = inherit(&old);
+        let tcp = vec!["127.0.0.2:0".parse().unwrap()];
+        let new = Listen { tcp, backlog: 16, ..Listen::default() };
+        new.bind_or_inherit(&mut inherited).unwrap();
+        assert_eq!(inherited.len(), 4);
+        assert!(inherited.add("pipe", inherited_one(&old)).is_err());
+    }
+
+    fn inherited_one(sockets: &Sockets) -> OwnedFd {
+        sockets.descriptors().next().unwrap().1.try_clone_to_owned().unwrap()
+    }
+}

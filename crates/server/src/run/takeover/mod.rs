@@ -1,0 +1,46 @@
+//! One server takes over from another: its listening sockets, and its memory.
+//!
+//! ```text
+//!     new: hello, digest of the settings  ->
+//!                                         <-  sockets (descriptors), end        the old one serves on
+//!     new: binds what is missing, drops rights; ready, its process id  ->
+//!                                             old: answers what was read, closes connections, puts the memory in order
+//!                                         <-  memory (descriptor, ticket)       clients wait in the sockets' queues
+//!     new: maps, starts its workers; serving  ->
+//!                                             old: ends
+//! ```
+//!
+//! Whatever goes wrong before `ready` leaves the old server serving. Whatever goes wrong after it makes the old one serve
+//! again, with the memory as the new one left it; a new one that neither serves nor ends is killed first, since two must
+//! never use one memory. The conversation goes over a unix socket beside the memory file, open to the same user and
+//! to root.
+
+mod channel;
+mod new;
+mod old;
+
+pub(super) use new::Predecessor;
+pub(super) use old::{Door, HandedOver};
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where a server with this memory file can be asked to give way.
+fn door_of(memory_file: &Path) -> PathBuf {
+    let mut path = memory_file.to_owned().into_os_string();
+    path.push(".takeover");
+    path.into()
+}
+
+/// How long connections have, when a successor is ready, to take the replies to what was read from them. Nobody is served
+/// meanwhile, so it is short.
+pub(super) const DRAIN_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long one side waits for the other's next step.
+const STEP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Begins the first message; changes with the conversation.
+const HELLO: &str = "holdall takeover 1";
+
+/// Most descriptors in one message; the kernel takes 253.
+const DESCRIPTORS_MAX: usize = 200;

@@ -1,0 +1,95 @@
+//! The side that takes over.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process;
+
+use net::Inherited;
+
+use super::channel::{Channel, Message};
+use super::{HELLO, STEP_PATIENCE, door_of};
+use crate::run::Failure;
+
+/// The server whose place is being taken.
+#[derive(Debug)]
+pub(in crate::run) struct Predecessor {
+    channel: Channel,
+}
+
+impl Predecessor {
+    /// Asks the server with this memory file to give way; answers its sockets. It serves on.
+    ///
+    /// # Errors
+    ///
+    /// There is no such server, or it refuses.
+    pub(in crate::run) fn ask(
+        memory_file: &Path,
+        settings: u64,
+    ) -> Result<(Self, Inherited), Failure> {
+        let path = door_of(memory_file);
+        let channel = Channel::connect(&path).map_err(|error| {
+            let path = path.display();
+            failed(format!("no server can be asked at {path}: {error}"))
+        })?;
+        let predecessor = Self { channel };
+        predecessor.say(&format!("{HELLO} {settings:016x}"))?;
+        let mut inherited = Inherited::default();
+        loop {
+            let (text, sockets) = predecessor.hear()?;
+            match text.split_once('\n').unwrap_or((&text, "")) {
+                ("sockets", descriptions) => {
+                    for (description, socket) in descriptions.lines().zip(sockets) {
+                        inherited
+                            .add(description, socket)
+                            .map_err(|error| failed(format!("a socket cannot be used: {error}")))?;
+                    }
+                }
+                ("end", _) => return Ok((predecessor, inherited)),
+                (refusal, _) => return Err(failed(refusal.to_owned())),
+            }
+        }
+    }
+
+    /// Says that nothing is missing any more but the memory, and waits for it: the file, and its ticket. From here on nobody
+    /// serves.
+    ///
+    /// # Errors
+    ///
+    /// The other server is gone or does not answer.
+    pub(in crate::run) fn take_memory(&self) -> Result<(OwnedFd, u64), Failure> {
+        self.say(&format!("ready {}", process::id()))?;
+        let (text, files) = self.hear()?;
+        let ticket = text.strip_prefix("memory ").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        match (files.into_iter().next(), ticket) {
+            (Some(file), Some(ticket)) => Ok((file, ticket)),
+            _ => Err(failed(text)),
+        }
+    }
+
+    /// Says that clients are served: the other server may end.
+    pub(in crate::run) fn dismiss(&self) {
+        // If it is gone already, all is well.
+        let _ = self.channel.send("serving", &[]);
+    }
+
+    fn say(&self, text: &str) -> Result<(), Failure> {
+        self.channel.send(text, &[]).map_err(|error| lost(&error))
+    }
+
+    fn hear(&self) -> Result<Message, Failure> {
+        match self.channel.receive(STEP_PATIENCE) {
+            Ok(Some(message)) => Ok(message),
+            Ok(None) => Err(failed("the running server is gone, or gave up".to_owned())),
+            Err(error) => Err(lost(&error)),
+        }
+    }
+}
+
+fn lost(error: &io::Error) -> Failure {
+    failed(format!("the running server does not answer: {error}"))
+}
+
+fn failed(message: String) -> Failure {
+    Failure::os(format!("--takeover: {message}"))
+}

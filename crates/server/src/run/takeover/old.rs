@@ -1,0 +1,214 @@
+//! The side that gives way.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use net::{Control, Sockets};
+use rustix::net::Shutdown;
+use rustix::process::{Pid, Signal, kill_process};
+use store::Store;
+
+use super::channel::{self, Channel};
+use super::{DESCRIPTORS_MAX, DRAIN_PATIENCE, HELLO, STEP_PATIENCE, door_of};
+use crate::run::{Clock, Log, memory};
+
+/// Where a successor may ask for this server's place.
+#[derive(Debug)]
+pub(in crate::run) struct Door {
+    path: PathBuf,
+    socket: OwnedFd,
+    thread: JoinHandle<()>,
+    shared: Arc<Shared>,
+}
+
+/// What the door's thread knows.
+#[derive(Debug)]
+struct Shared {
+    /// Copies of the listening sockets.
+    sockets: Sockets,
+    settings: u64,
+    control: Control,
+    log: Log,
+    /// Who is ready to take over.
+    successor: Mutex<Option<Successor>>,
+}
+
+/// Another server that is ready to take over, and waits for the memory.
+#[derive(Debug)]
+struct Successor {
+    channel: Channel,
+    pid: Pid,
+}
+
+/// What became of a handing over.
+#[derive(Debug)]
+pub(in crate::run) enum HandedOver {
+    /// The successor serves.
+    Done,
+    /// The successor is gone: to be served on with these sockets, and the memory that was left under this ticket.
+    Failed(Sockets, u64),
+}
+
+impl Door {
+    /// Opens it; `None` if that cannot be, which a warning says. The memory file is ours, so whatever stands at the path is
+    /// a former owner's.
+    pub(in crate::run) fn open(
+        memory_file: &Path,
+        settings: u64,
+        sockets: Sockets,
+        control: Control,
+        log: Log,
+    ) -> Option<Self> {
+        let path = door_of(memory_file);
+        let _ = fs::remove_file(&path);
+        let shared = Shared { sockets, settings, control, log, successor: Mutex::default() };
+        let shared = Arc::new(shared);
+        let opened = channel::open(&path).and_then(|socket| {
+            let (door, shared) = (socket.try_clone()?, Arc::clone(&shared));
+            let body = move || shared.answer_all(&door);
+            let thread = thread::Builder::new().name("takeover".to_owned()).spawn(body)?;
+            Ok((socket, thread))
+        });
+        match opened {
+            Ok((socket, thread)) => Some(Self { path, socket, thread, shared }),
+            Err(error) => {
+                let path = path.display();
+                log.warning(format_args!("--takeover will not be possible: {path}: {error}"));
+                None
+            }
+        }
+    }
+
+    /// The predecessor is gone: what it left is ours.
+    pub(in crate::run) fn claim_files(&self) {
+        self.shared.sockets.claim_files();
+    }
+
+    /// Closes it when the workers have ended. If a successor waits, it gets the memory; otherwise that is put in order for
+    /// whoever comes.
+    pub(in crate::run) fn close(self, store: &Arc<Store>, clock: Clock) -> HandedOver {
+        // Ends the thread's wait.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        // It answers one conversation at a time, and lets nothing escape but its successor.
+        let _ = self.thread.join();
+        let log = self.shared.log;
+        let successor = self.shared.successor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(successor) = successor else {
+            let _ = fs::remove_file(&self.path);
+            memory::close(store, clock, 0, &log);
+            return HandedOver::Done;
+        };
+        let ticket = crate::run::random_seed().max(1);
+        let outcome = match successor.hand_over(store, clock, ticket, &log) {
+            Ok(()) => Ok(HandedOver::Done),
+            Err(reason) if successor.is_gone() => {
+                log.warning(format_args!("the successor failed ({reason}): serving on"));
+                let sockets = self.shared.sockets.try_clone();
+                sockets.map(|sockets| HandedOver::Failed(sockets, ticket))
+            }
+            // Two must never use one memory.
+            Err(reason) => Err(io::Error::other(format!("{reason}, and it does not end"))),
+        };
+        self.shared.sockets.leave_files();
+        outcome.unwrap_or_else(|error| {
+            log.warning(format_args!(
+                "the successor failed, and this server cannot go on: {error}"
+            ));
+            HandedOver::Done
+        })
+    }
+}
+
+impl Shared {
+    fn answer_all(&self, door: &OwnedFd) {
+        while let Ok(channel) = Channel::accept(door) {
+            match self.converse(&channel) {
+                Ok(pid) => {
+                    self.log.always(format_args!("process {pid} takes over"));
+                    let successor = Some(Successor { channel, pid });
+                    *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = successor;
+                    self.control.drain(DRAIN_PATIENCE);
+                    return;
+                }
+                Err(reason) => self.log.warning(format_args!("no takeover: {reason}")),
+            }
+        }
+    }
+
+    /// Offers the sockets; answers the process that is ready to serve them.
+    fn converse(&self, channel: &Channel) -> Result<Pid, String> {
+        if !channel.is_from_our_own() {
+            let _ = channel.send("another user's server does not give way", &[]);
+            return Err("another user asked".to_owned());
+        }
+        let hello = hear(channel)?;
+        let Some(settings) = hello.strip_prefix(HELLO) else {
+            let _ = channel.send("the running server speaks another version of this", &[]);
+            return Err("a successor of another version asked".to_owned());
+        };
+        if u64::from_str_radix(settings.trim(), 16) != Ok(self.settings) {
+            let refusal = "the memory of the running server is of another format: -m, -I, -n, -f or the version \
+                           differ; end it and start anew";
+            let _ = channel.send(refusal, &[]);
+            return Err("a successor with other settings asked".to_owned());
+        }
+        self.offer(channel).map_err(|error| error.to_string())?;
+        let ready = hear(channel)?;
+        let pid = ready.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
+        pid.and_then(Pid::from_raw).ok_or_else(|| "the successor made no sense".to_owned())
+    }
+
+    fn offer(&self, channel: &Channel) -> io::Result<()> {
+        let sockets: Vec<_> = self.sockets.descriptors().collect();
+        for some in sockets.chunks(DESCRIPTORS_MAX) {
+            let descriptions: Vec<_> = some.iter().map(|(text, _)| text.as_str()).collect();
+            let descriptors: Vec<_> = some.iter().map(|(_, socket)| *socket).collect();
+            channel.send(&format!("sockets\n{}", descriptions.join("\n")), &descriptors)?;
+        }
+        channel.send("end", &[])
+    }
+}
+
+impl Successor {
+    /// Gives it the memory, and waits until it serves.
+    fn hand_over(
+        &self,
+        store: &Arc<Store>,
+        clock: Clock,
+        ticket: u64,
+        log: &Log,
+    ) -> Result<(), String> {
+        let file = store.share_file().map_err(|error| error.to_string())?;
+        let file = file.ok_or("there is no memory file")?;
+        memory::close(store, clock, ticket, log);
+        let given = self.channel.send(&format!("memory {ticket:x}"), &[file.as_fd()]);
+        given.map_err(|error| error.to_string())?;
+        match hear(&self.channel)?.as_str() {
+            "serving" => Ok(()),
+            other => Err(other.to_owned()),
+        }
+    }
+
+    /// Whether it has ended; it is killed if it has not. The kernel closes its side when it is through with it.
+    fn is_gone(&self) -> bool {
+        let is_closed = |patience| matches!(self.channel.receive(patience), Ok(None));
+        let has_ended = is_closed(Duration::from_millis(1));
+        has_ended || {
+            let killed = kill_process(self.pid, Signal::KILL);
+            killed.is_ok() && is_closed(Duration::from_secs(10))
+        }
+    }
+}
+
+fn hear(channel: &Channel) -> Result<String, String> {
+    match channel.receive(STEP_PATIENCE) {
+        Ok(Some((text, _))) => Ok(text),
+        Ok(None) => Err("it went away".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}

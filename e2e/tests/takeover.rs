@@ -1,0 +1,260 @@
+//! A new server takes the place of a running one (`--takeover`): no connect is refused, no request is answered wrongly, every
+//! item is there; and if the new one fails, the old one serves on.
+//!
+//! `TAKEOVERS=n` says how often under load.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test stops where it fails"
+)]
+
+use e2e::values::{make, store, version};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use testkit::server::free_port;
+use testkit::wire::End;
+use testkit::{Kind, Launch, Rng, Server, Wire};
+
+/// Files of one server, removed at the end.
+struct Place {
+    memory: PathBuf,
+    unix: PathBuf,
+    udp: u16,
+}
+
+impl Place {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("e2e-takeover-{}-{number}", std::process::id());
+        let memory = PathBuf::from("/dev/shm").join(&name);
+        Self { memory, unix: std::env::temp_dir().join(name), udp: free_port() }
+    }
+
+    fn launch(&self) -> Launch {
+        let (memory, unix) = (self.memory.to_str().unwrap(), self.unix.to_str().unwrap());
+        let udp = self.udp.to_string();
+        let sockets = ["-s", unix, "-a", "0777", "-o", "keep_tcp,udp_amplification=0", "-U", &udp];
+        Launch::new(Kind::Holdall).args(&["-e", memory, "-m", "64", "-t", "2"]).args(&sockets)
+    }
+
+    fn start(&self) -> Server {
+        self.launch().start()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.memory);
+        let _ = std::fs::remove_file(format!("{}.takeover", self.memory.display()));
+    }
+}
+
+const KEYS: usize = 2000;
+
+fn fill(server: &Server) {
+    let mut wire = server.connect();
+    for number in 0..KEYS {
+        let key = format!("k{number}");
+        store(&mut wire, &key, &make(&key, 1, 32 + number % 900)).unwrap();
+    }
+}
+
+/// What clients have seen.
+#[derive(Default)]
+struct Seen {
+    stop: AtomicBool,
+    gets: AtomicU64,
+    sets: AtomicU64,
+    closed: AtomicU64,
+    longest_us: AtomicU64,
+}
+
+/// Gets what must be there, and stores it anew, and connects anew when the connection is closed.
+fn use_until_told(addr: SocketAddr, seed: u64, seen: &Seen) {
+    let mut rng = Rng::new(seed);
+    while !seen.stop.load(Ordering::Relaxed) {
+        let mut wire = Wire::try_connect(addr).expect("no connect is refused");
+        while !seen.stop.load(Ordering::Relaxed) {
+            let started = Instant::now();
+            if !use_once(&mut wire, &mut rng, seen) {
+                seen.closed.fetch_add(1, Ordering::Relaxed);
+                break;
+            }
+            let us = u64::try_from(started.elapsed().as_micros()).unwrap();
+            seen.longest_us.fetch_max(us, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One request; false when the connection was closed instead of an answer.
+fn use_once(wire: &mut Wire, rng: &mut Rng, seen: &Seen) -> bool {
+    let key = format!("k{}", rng.below(KEYS));
+    let patience = Duration::from_secs(20);
+    if rng.one_in(4) {
+        let value = make(&key, 2, 32 + rng.below(900));
+        let head = format!("set {key} 0 0 {}\r\n", value.len());
+        if wire.try_send(&[head.as_bytes(), &value, b"\r\n"].concat()).is_err() {
+            return false;
+        }
+        let (reply, end) = wire.read_until_or_end(b"\r\n", patience);
+        assert!(is_whole(&reply, end, b"STORED\r\n"), "{end:?} {}", reply.escape_ascii());
+        seen.sets.fetch_add(u64::from(!reply.is_empty()), Ordering::Relaxed);
+        return !reply.is_empty();
+    }
+    if wire.try_send(format!("get {key}\r\n").as_bytes()).is_err() {
+        return false;
+    }
+    let (reply, end) = wire.read_until_or_end(b"END\r\n", patience);
+    if reply.is_empty() && matches!(end, End::Closed | End::Reset) {
+        return false;
+    }
+    assert_eq!(end, End::Found, "a whole reply or none: {}", reply.escape_ascii());
+    let head = reply.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    assert!(reply.starts_with(b"VALUE "), "a miss: {}", reply.escape_ascii());
+    version(&key, &reply[head..reply.len() - 7]).unwrap();
+    seen.gets.fetch_add(1, Ordering::Relaxed);
+    true
+}
+
+fn is_whole(reply: &[u8], end: End, want: &[u8]) -> bool {
+    reply == want || reply.is_empty() && matches!(end, End::Closed | End::Reset)
+}
+
+/// Each datagram is answered at last, also one that was sent while nobody served.
+fn ask_by_udp(port: u16) {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.send_to(b"\0\x07\0\0\0\x01\0\0get k1\r\n", (Ipv4Addr::LOCALHOST, port)).unwrap();
+    let mut reply = [0; 2000];
+    let len = socket.recv(&mut reply).expect("an answer by UDP");
+    assert!(reply[8..len].starts_with(b"VALUE k1 "), "{}", reply[..len].escape_ascii());
+}
+
+/// A connection that the old server closes before it has read anything is made anew, as by any client.
+fn ask_by_unix(place: &Place) {
+    while ask_by_unix_once(place).is_err() {}
+}
+
+fn ask_by_unix_once(place: &Place) -> std::io::Result<()> {
+    use std::io::{Read, Write};
+    let mut stream =
+        std::os::unix::net::UnixStream::connect(&place.unix).expect("no connect is refused");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(b"get k1\r\n")?;
+    let mut head = [0; 9];
+    stream.read_exact(&mut head)?;
+    assert_eq!(&head, b"VALUE k1 ");
+    Ok(())
+}
+
+#[test]
+fn under_load_no_connect_is_refused_and_every_item_is_there() {
+    let place = Place::new();
+    let takeovers = std::env::var("TAKEOVERS").map_or(5, |text| text.parse().unwrap());
+    let mut server = place.start();
+    fill(&server);
+    let (seen, addr) = (Seen::default(), server.addr());
+    thread::scope(|scope| {
+        let clients: Vec<_> = (1..5)
+            .map(|seed| {
+                scope.spawn({
+                    let seen = &seen;
+                    move || use_until_told(addr, seed, seen)
+                })
+            })
+            .collect();
+        let others = scope.spawn(|| {
+            while !seen.stop.load(Ordering::Relaxed) {
+                ask_by_udp(place.udp);
+                ask_by_unix(&place);
+                drop(Wire::try_connect(addr).expect("no connect is refused"));
+            }
+        });
+        for turn in 0..takeovers {
+            thread::sleep(Duration::from_millis(150));
+            let next =
+                place.launch().succeed(&server).unwrap_or_else(|log| panic!("{turn}: {log}"));
+            let (is_well, log) = server.wait();
+            assert!(is_well && log.contains("takes over"), "takeover {turn}: {log}");
+            assert!(next.log().contains("took over 2000 items"), "takeover {turn}: {}", next.log());
+            server = next;
+        }
+        thread::sleep(Duration::from_millis(150));
+        seen.stop.store(true, Ordering::Relaxed);
+        clients.into_iter().chain([others]).for_each(|client| client.join().unwrap());
+    });
+    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    eprintln!(
+        "{takeovers} takeovers: {} gets, all hits, {} sets; {} connections closed, none refused; longest answer {} ms",
+        of(&seen.gets),
+        of(&seen.sets),
+        of(&seen.closed),
+        of(&seen.longest_us) / 1000
+    );
+    assert!(of(&seen.gets) > 1000);
+    assert_eq!(server.stat("get_misses"), 0);
+    server.end();
+    assert!(!place.unix.exists(), "the last one removes the socket's file");
+}
+
+#[test]
+fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
+    let place = Place::new();
+    let mut server = place.start();
+    fill(&server);
+    let probe = |server: &mut Server, after: &str| {
+        server.assert_alive(after);
+        ask_by_udp(place.udp);
+        ask_by_unix(&place);
+        let mut wire = server.connect();
+        for number in 0..KEYS {
+            wire.send(format!("get k{number}\r\n").as_bytes());
+            assert!(wire.read_until(b"END\r\n").len() > 10, "after {after}: k{number} is gone");
+        }
+    };
+    let other = place.launch().args(&["-f", "1.5"]).succeed(&server).unwrap_err();
+    assert!(other.contains("of another format"), "{other}");
+    probe(&mut server, "a successor with other settings");
+
+    let busy = Server::holdall(&[]);
+    let port = busy.addr().port().to_string();
+    let extra = format!("127.0.0.1:{port}");
+    let other = place.launch().args(&["-l", &extra]).succeed(&server).unwrap_err();
+    assert!(other.contains("in use"), "{other}");
+    probe(&mut server, "a successor that cannot bind");
+
+    // These fail when nobody serves any more: at the first bell of a worker.
+    for how in ["error=EMFILE", "signal=KILL"] {
+        let inject = format!("inject=eventfd2:{how}:when=1");
+        let strace =
+            ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=eventfd2", "-e", &inject];
+        let log = place.launch().under(&strace).succeed(&server).unwrap_err();
+        assert!(!log.contains("listening on"), "{log}");
+        probe(&mut server, how);
+        assert!(server.log().contains("serving on"), "{how}: {}", server.log());
+    }
+    // And it can still be succeeded.
+    let mut next = place.launch().succeed(&server).unwrap();
+    assert!(server.wait().0);
+    probe(&mut next, "a takeover at last");
+}
+
+#[test]
+fn there_must_be_a_server_to_take_over() {
+    let place = Place::new();
+    let gone = place.start();
+    let port = gone.addr();
+    let other = Server::holdall(&[]);
+    drop(gone);
+    let log = place.launch().succeed(&other).unwrap_err();
+    assert!(log.contains("no server can be asked"), "{log} ({port})");
+    let holdall = testkit::server::holdall_path();
+    let output =
+        std::process::Command::new(holdall).args(["serve", "--takeover"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+}
