@@ -12,6 +12,8 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
   instructions
            instructions a request, counted by callgrind; fails where one has risen by more than a
            tenth over crates/bench/instructions.txt, which --record writes anew
+  restart  a cache of 4 GB in a file: how long it is away over a restart, and what it holds then;
+           target/bench/restart.md
   keys     one key against a million; target/bench/keys.md
   udp      UDP gets beside TCP gets of the same server; target/bench/udp.md
 
@@ -22,7 +24,7 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
 pub(crate) fn run(args: &[String]) -> ExitCode {
     if !matches!(
         args.first().map(String::as_str),
-        Some("instructions" | "keys" | "memory" | "server" | "udp")
+        Some("instructions" | "keys" | "memory" | "restart" | "server" | "udp")
     ) {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;

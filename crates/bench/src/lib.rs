@@ -21,6 +21,7 @@ pub mod memory;
 pub mod power;
 pub mod process;
 pub mod report;
+pub mod restart;
 pub mod result;
 pub mod rng;
 pub mod score;

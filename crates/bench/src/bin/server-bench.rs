@@ -35,6 +35,8 @@ enum What {
     Instructions(InstructionsArgs),
     /// One key against a million.
     Keys(KeysArgs),
+    /// Restarts with the items kept.
+    Restart(RestartArgs),
     /// UDP gets beside TCP gets of the same server.
     Udp(UdpArgs),
 }
@@ -144,6 +146,22 @@ struct MemoryArgs {
     value_bytes: Vec<usize>,
 }
 
+#[derive(Debug, Args)]
+struct RestartArgs {
+    /// Folder for the results.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+    /// Folder for the memory file.
+    #[arg(long, default_value = "/dev/shm")]
+    folder: PathBuf,
+    /// Memory limit of the server.
+    #[arg(long, default_value_t = 4096)]
+    megabytes: u32,
+    /// Sizes of values.
+    #[arg(long, value_delimiter = ',', default_value = "64,1024")]
+    value_bytes: Vec<usize>,
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().what {
         What::Server(args) => server(args),
@@ -151,6 +169,7 @@ fn main() -> ExitCode {
         What::Udp(args) => udp(&args),
         What::Instructions(args) => count_instructions(&args),
         What::Keys(args) => keys(&args),
+        What::Restart(args) => restart(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -182,6 +201,20 @@ fn server(args: ServerArgs) -> Result<()> {
     let table = report::markdown(&outcomes);
     args.common.save("server.json", &report::json(&outcomes))?;
     args.common.save("server.md", &table)?;
+    print!("{table}");
+    Ok(())
+}
+
+fn restart(args: &RestartArgs) -> Result<()> {
+    let holdall = std::env::current_exe()?.with_file_name("holdall");
+    let mut all = Vec::new();
+    for &value_bytes in &args.value_bytes {
+        eprintln!("values of {value_bytes} bytes");
+        all.push(bench::restart::measure(&holdall, &args.folder, args.megabytes, value_bytes)?);
+    }
+    let table = bench::restart::markdown(&all, args.megabytes);
+    fs::create_dir_all(&args.out)?;
+    fs::write(args.out.join("restart.md"), &table)?;
     print!("{table}");
     Ok(())
 }
