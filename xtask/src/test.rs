@@ -15,8 +15,7 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
     steps.run_tests("tests of the workspace", cargo(unit))?;
     loom(steps)?;
     fuzz::all(steps, FUZZ_SECS)?;
-    e2e(steps, &[])?;
-    instructions(steps)
+    e2e(steps, &[])
 }
 
 /// Every interleaving of the small models of the lock-free protocols.
@@ -94,15 +93,6 @@ pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), String> {
     let mut wire = cargo(["test", "-p", "e2e", "--locked", "--test", "wire"]);
     wire.env("E2E_FLAGS", "-o drop_privileges");
     steps.run_tests("wire, confined", with_tools(wire))
-}
-
-/// Instructions a request against the recorded figures.
-fn instructions(steps: &mut Steps) -> Result<(), String> {
-    let build = ["build", "--release", "-p", "bench", "-p", "holdall", "--locked"];
-    steps.run("release bench", cargo(build))?;
-    let mut count = program(target().join("release/server-bench"), ["instructions", "--out"]);
-    count.arg(target().join("bench"));
-    steps.run("instructions a request", count)
 }
 
 fn with_tools(mut command: Command) -> Command {
