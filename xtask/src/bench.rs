@@ -9,6 +9,7 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
   server   throughput, server CPU and latency beside memcached and a do-nothing server;
            results in target/bench/server.md and .json
   memory   items kept for each GiB of resident memory, beside memcached; target/bench/memory.md
+  herd     database reads with and without leases while keys are invalidated; target/bench/herd.md
   instructions
            instructions a request, counted by callgrind; fails where one has risen by more than a
            tenth over crates/bench/instructions.txt, which --record writes anew
@@ -24,7 +25,7 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
 pub(crate) fn run(args: &[String]) -> ExitCode {
     if !matches!(
         args.first().map(String::as_str),
-        Some("instructions" | "keys" | "memory" | "restart" | "server" | "udp")
+        Some("herd" | "instructions" | "keys" | "memory" | "restart" | "server" | "udp")
     ) {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;

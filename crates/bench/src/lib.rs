@@ -13,6 +13,7 @@ pub mod cli;
 pub mod compare;
 pub mod figures;
 pub mod generator;
+pub mod herd;
 pub mod host;
 pub mod instructions;
 pub mod key_space;

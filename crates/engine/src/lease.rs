@@ -30,10 +30,11 @@ pub struct LeaseSettings {
     pub stale_secs: u32,
 }
 
-/// The paper's ten seconds. It does not say how long a deleted value is kept ("a short time"): that default is ours.
+/// The paper's ten seconds. It does not say how long a deleted value is kept ("a short time"): that default is ours, long enough for
+/// the next token, and the one after that.
 impl Default for LeaseSettings {
     fn default() -> Self {
-        Self { interval_secs: 10, stale_secs: 10 }
+        Self { interval_secs: 10, stale_secs: 30 }
     }
 }
 

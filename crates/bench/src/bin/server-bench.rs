@@ -11,10 +11,11 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use bench::compare::{self, Plan};
+use bench::herd::{self, HerdPlan};
 use bench::instructions;
 use bench::key_space::{self, KeySpacePlan};
 use bench::memory;
-use bench::process::{self, Server};
+use bench::process::{self, DO_NOTHING, MEMCACHED, Server};
 use bench::report;
 use bench::udp_compare::{self, UdpPlan};
 
@@ -33,6 +34,8 @@ enum What {
     Memory(MemoryArgs),
     /// Instructions a request, counted by callgrind.
     Instructions(InstructionsArgs),
+    /// Database reads with and without leases, while keys are invalidated under load.
+    Herd(HerdArgs),
     /// One key against a million.
     Keys(KeysArgs),
     /// Restarts with the items kept.
@@ -114,6 +117,21 @@ struct KeysArgs {
 }
 
 #[derive(Debug, Args)]
+struct HerdArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Clients at once.
+    #[arg(long, default_value_t = 200)]
+    clients: u32,
+    /// Keys that they read.
+    #[arg(long, default_value_t = 20)]
+    keys: u32,
+    /// Seconds for each of the three ways; more than ten, so that leases are given a second time.
+    #[arg(long, default_value_t = 12)]
+    seconds: u64,
+}
+
+#[derive(Debug, Args)]
 struct UdpArgs {
     #[command(flatten)]
     common: Common,
@@ -170,6 +188,7 @@ fn main() -> ExitCode {
         What::Instructions(args) => count_instructions(&args),
         What::Keys(args) => keys(&args),
         What::Restart(args) => restart(&args),
+        What::Herd(args) => herd(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -277,6 +296,25 @@ fn keys(args: &KeysArgs) -> Result<()> {
     Ok(())
 }
 
+fn herd(args: &HerdArgs) -> Result<()> {
+    let servers = args.common.servers(false)?;
+    let server =
+        servers.into_iter().find(|server| ![MEMCACHED, DO_NOTHING].contains(&&*server.name));
+    let plan = HerdPlan {
+        server: server.context("no server that knows leases")?,
+        clients: args.clients.max(1),
+        keys: args.keys.max(1),
+        invalidate_every: Duration::from_millis(100),
+        database: Duration::from_millis(5),
+        pause: Duration::from_millis(10),
+        length: Duration::from_secs(args.seconds.max(1)),
+    };
+    let table = herd::run(&plan, |what| eprintln!("{what}"))?;
+    args.common.save("herd.md", &table)?;
+    print!("{table}");
+    Ok(())
+}
+
 /// Gives the generator a core of its own where there are two, and names the one for the servers.
 fn pin_generator() -> Result<Option<usize>> {
     let cores = std::thread::available_parallelism()?.get();
@@ -295,7 +333,7 @@ fn memory(args: &MemoryArgs) -> Result<()> {
     let mut all = Vec::new();
     for &value_bytes in &args.value_bytes {
         for server in args.common.servers(false)? {
-            if server.name == process::DO_NOTHING {
+            if server.name == DO_NOTHING {
                 continue;
             }
             eprintln!("{value_bytes} bytes, {}", server.name);

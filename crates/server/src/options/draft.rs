@@ -271,7 +271,7 @@ fn defaults(style: Style) -> Options {
         udp_amplification: 32,
         sampling: true,
         lease_interval_secs: 10,
-        stale_secs: 10,
+        stale_secs: 30,
         protocol: Protocol::Auto,
         tls: None,
         doors: Sources::default(),

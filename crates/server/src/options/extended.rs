@@ -98,7 +98,7 @@ pub(super) const EXTENDED: &[Extended] = &[
     own(
         "stale_seconds",
         Value::Required("secs"),
-        "10",
+        "30",
         "once leases are used, how long a deleted value can be read as stale; 0 for not at all",
         |draft, text| {
             draft.options.stale_secs = number::number(text, 0..=3600)?;
