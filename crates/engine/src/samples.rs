@@ -77,6 +77,9 @@ const NOTED_WANTED: u32 = 256;
 /// How often logs are taken and the period is adapted, in milliseconds.
 const INTERVAL_MS: u64 = 100;
 
+/// How long nothing is sampled by key after a log was full of repetitions, in milliseconds.
+const MUTED_MS: u64 = 4 * INTERVAL_MS;
+
 /// How often whoever collects should call [`crate::Shared::collect_samples`].
 pub const SAMPLES_INTERVAL: Duration = Duration::from_millis(INTERVAL_MS);
 
@@ -264,7 +267,7 @@ impl Sampler {
                     self.sample_below(threshold);
                 }
                 Err(Full::Repetitions) => {
-                    self.muted_until_ms.set(self.tick_ms.get() + INTERVAL_MS);
+                    self.muted_until_ms.set(self.tick_ms.get() + MUTED_MS);
                     self.sample_below(0);
                 }
             }

@@ -84,6 +84,8 @@ pub struct Log {
     /// Where in `accesses` a key may stand that was read lately.
     recent: [u16; RECENT],
     dropped: u64,
+    /// Accesses were left out.
+    is_partial: bool,
 }
 
 /// Bytes of names for each access that a log has room for.
@@ -107,6 +109,7 @@ impl Log {
             names: Vec::new(),
             recent: [0; RECENT],
             dropped: 0,
+            is_partial: false,
         }
     }
 
@@ -145,6 +148,7 @@ impl Log {
             result = Err(full);
             if !matches!(full, Full::Thinned(threshold) if hash < threshold) {
                 self.dropped += u64::from(full == Full::Repetitions);
+                self.is_partial |= full == Full::Repetitions;
                 return result;
             }
         }
@@ -194,6 +198,11 @@ impl Log {
         self.dropped
     }
 
+    /// Whether repetitions were left out, and may be for a while.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.is_partial
+    }
+
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
         self.accesses.clear();
@@ -202,6 +211,7 @@ impl Log {
         self.names.clear();
         self.recent = [0; RECENT];
         self.dropped = 0;
+        self.is_partial = false;
     }
 
     pub(crate) fn accesses(&self) -> impl Iterator<Item = (Access, &[u8])> {
@@ -224,7 +234,8 @@ impl Log {
         let mut hashes: Vec<u64> = self.accesses.iter().map(|access| access.hash).collect();
         hashes.sort_unstable();
         hashes.dedup();
-        if hashes.len() < self.capacity / 2 {
+        // A read that misses and the store that follows are two; a key with twice as many is asked for often.
+        if hashes.len() < self.capacity / 4 {
             return Full::Repetitions;
         }
         let threshold = hashes[hashes.len() / 2];

@@ -109,9 +109,11 @@ impl MissRatio {
         }
     }
 
-    /// So many reads, of all keys, belong to the accesses taken since this was last called.
-    pub fn all_reads(&mut self, reads: f64) {
-        self.missing += reads * rate(self.threshold) - self.reads;
+    /// So many reads, of all keys, belong to the accesses taken since this was last called; `None` when accesses were left out.
+    pub fn all_reads(&mut self, reads: Option<f64>) {
+        if let Some(reads) = reads {
+            self.missing += reads * rate(self.threshold) - self.reads;
+        }
         self.reads = 0.0;
     }
 

@@ -123,6 +123,12 @@ impl WorkingSet {
         }
     }
 
+    /// Keys in the sample.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Keys above it are wanted by no window.
     #[must_use]
     pub fn threshold(&self) -> u64 {
