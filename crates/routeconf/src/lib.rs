@@ -9,13 +9,18 @@
 
 pub mod ast;
 mod build;
+pub mod cli;
+mod interval;
 mod json;
+pub mod lint;
 mod load;
 mod macros;
 mod near;
 mod params;
+pub mod select;
 mod source;
 mod twemproxy;
+pub mod walk;
 
 pub use load::{Language, Loaded, Rejected, load, load_file};
 pub use params::{ParamValue, Params};

@@ -22,6 +22,7 @@ use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, Files, Severity, Sources, fail};
 use fields::Fields;
 
+pub(crate) use hash::addresses;
 pub(crate) use server::port_of;
 
 /// Routes in a configuration, at most.

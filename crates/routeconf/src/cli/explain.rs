@@ -1,0 +1,170 @@
+//! `holdall explain KEY --config A [--op OP] [--diff B]`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::draw::{bar, tree};
+use super::{STATUS_BROKEN, STATUS_GOOD, Said, Words};
+use crate::ast::{Config, Door, Operation};
+use crate::interval::exact_interval;
+use crate::walk::{Question, Walker};
+use crate::{Params, load_file};
+
+const HELP: &str = "\
+Shows the way of a key through a router configuration, and its server. Asks nobody.
+
+Usage: holdall explain KEY --config FILE [--op get] [--diff FILE] [--route-prefix /REGION/CLUSTER/]
+
+  --config FILE        mcrouter's language, or twemproxy's YAML
+  --op OP              the command: get, set, delete, add, lease-get, incr, .. (default get)
+  --diff FILE          another configuration: which share of keys like KEY would move to another server
+  --route-prefix P     the prefix of keys without one (default /././)
+
+With --diff 100,000 keys are tried, which are KEY with a number behind it (before |#|). The interval is exact
+(Clopper and Pearson), 95 %.
+
+Exit status: 0 done, 2 a configuration cannot be used, 64 wrong arguments.
+";
+
+/// Keys that are tried for a difference.
+const SAMPLE: u32 = 100_000;
+/// Moves between servers that are listed.
+const MOVES_SHOWN: usize = 20;
+
+/// Explains what the arguments ask for.
+#[must_use]
+pub fn explain(arguments: impl Iterator<Item = String>) -> Said {
+    match run(arguments) {
+        Ok(said) | Err(said) => said,
+    }
+}
+
+fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
+    let flags = ["--config", "--op", "--diff", "--route-prefix"];
+    let words = Words::new("explain", arguments, &flags)?;
+    if words.help {
+        return Ok(Said::help(HELP));
+    }
+    let wrong = |message: &str| Said::usage("explain", message);
+    let [key] = &words.words[..] else { return Err(wrong("one key is due")) };
+    let Some(file) = words.flag("--config") else { return Err(wrong("--config is missing")) };
+    let name = words.flag("--op").unwrap_or("get");
+    let Some(operation) = Operation::by_name(name) else {
+        return Err(wrong(&format!("there is no command '{name}'")));
+    };
+    let params = words.flag("--route-prefix").map_or_else(Params::default, Params::new);
+    let now_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
+    let question = Question { operation, key: key.as_bytes(), host_id: 0, client: None, now_secs };
+    let old = read(file, &params)?;
+    let mut out = String::new();
+    let walker = Walker::new(&old);
+    for door in &old.doors {
+        if !door.name.is_empty() {
+            let _ = writeln!(out, "{}, {}:", door.name, door.listen.as_deref().unwrap_or_default());
+        }
+        let steps = walker.walk(door, &question);
+        if steps.is_empty() {
+            out.push_str("no route for this prefix: SERVER_ERROR\n");
+        }
+        let bare = steps.first().map(|step| step.key.clone()).unwrap_or_default();
+        out.push_str(&tree(&old, &walker, &steps, &bare));
+        match walker.server(door, &question) {
+            Some(server) => {
+                drop(writeln!(out, "{name} {key} is answered by {}", walker.member_name(server)))
+            }
+            None => drop(writeln!(
+                out,
+                "{name} {key} is answered by no server, or one that the key alone does not decide"
+            )),
+        }
+    }
+    if let Some(file) = words.flag("--diff") {
+        let new = read(file, &params)?;
+        difference(&old, &new, &question, &mut out);
+    }
+    Ok(Said { out, err: String::new(), status: STATUS_GOOD })
+}
+
+fn read(file: &str, params: &Params) -> Result<Config, Said> {
+    match load_file(Path::new(file), params) {
+        Ok(loaded) => Ok(loaded.config),
+        Err(rejected) => {
+            let err = format!("{}\n", rejected.render());
+            Err(Said { out: String::new(), err, status: STATUS_BROKEN })
+        }
+    }
+}
+
+/// Keys and where they were and will be, by the names of servers.
+type Moves = BTreeMap<(String, String), u32>;
+
+fn difference(old: &Config, new: &Config, question: &Question<'_>, out: &mut String) {
+    for door in &old.doors {
+        let Some(other) = new.doors.iter().find(|other| other.name == door.name) else {
+            let _ = writeln!(out, "\nthe other configuration has no pool '{}'", door.name);
+            continue;
+        };
+        let moves = sample((old, door), (new, other), question);
+        let moved = moves.iter().filter(|((from, to), _)| from != to).map(|(_, count)| count).sum();
+        let share = |count: u32| f64::from(count) / f64::from(SAMPLE);
+        let (low, high) = exact_interval(moved, SAMPLE);
+        let percent = |share: f64| share * 100.0;
+        let _ = writeln!(
+            out,
+            "\n{:.2} % of keys move ({moved} of {SAMPLE}; with 95 % certainty {:.2} to {:.2} %)",
+            percent(share(moved)),
+            percent(low),
+            percent(high)
+        );
+        servers(&moves, out);
+        let mut listed: Vec<_> = moves.iter().filter(|((from, to), _)| from != to).collect();
+        listed.sort_by_key(|(names, count)| (std::cmp::Reverse(**count), *names));
+        if !listed.is_empty() {
+            out.push_str("\nmoves\n");
+        }
+        for ((from, to), count) in listed.iter().take(MOVES_SHOWN) {
+            let _ = writeln!(out, "  {:6.2} %  {from} -> {to}", percent(share(**count)));
+        }
+        if listed.len() > MOVES_SHOWN {
+            let _ = writeln!(out, "  and {} more", listed.len() - MOVES_SHOWN);
+        }
+    }
+}
+
+/// The load of each server, before and after.
+fn servers(moves: &Moves, out: &mut String) {
+    let mut loads: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for ((from, to), count) in moves {
+        loads.entry(from).or_default().0 += count;
+        loads.entry(to).or_default().1 += count;
+    }
+    let widest = loads.keys().map(|name| name.chars().count()).max().unwrap_or(0);
+    let most = loads.values().map(|(old, new)| old.max(new)).max().copied().unwrap_or(1);
+    let _ = writeln!(out, "\n{:widest$}   before    after", "server");
+    for (name, (old, new)) in loads {
+        let share = |count: u32| f64::from(count) * 100.0 / f64::from(SAMPLE);
+        let length = |count: u32| f64::from(count) / f64::from(most.max(1));
+        let _ = writeln!(out, "{name:widest$} {:6.2} %          {}", share(old), bar(length(old)));
+        let _ = writeln!(out, "{:widest$}          {:6.2} % {}", "", share(new), bar(length(new)));
+    }
+}
+
+/// Tries keys like the one that was asked for.
+fn sample(old: (&Config, &Door), new: (&Config, &Door), question: &Question<'_>) -> Moves {
+    let (old_walker, new_walker) = (Walker::new(old.0), Walker::new(new.0));
+    let head = hashing::key::before_hash_stop(question.key);
+    let tail = question.key.get(head.len()..).unwrap_or_default();
+    let mut moves = Moves::new();
+    for number in 0..SAMPLE {
+        let key = [head, number.to_string().as_bytes(), tail].concat();
+        let question = Question { key: &key, ..*question };
+        let name = |walker: &Walker<'_>, door| {
+            let server = walker.server(door, &question);
+            server.map_or_else(|| "(no server)".to_owned(), |server| walker.member_name(server))
+        };
+        *moves.entry((name(&old_walker, old.1), name(&new_walker, new.1))).or_default() += 1;
+    }
+    moves
+}

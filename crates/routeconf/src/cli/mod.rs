@@ -1,0 +1,84 @@
+//! `holdall check` and `holdall explain`: arguments in, text and an exit status out.
+
+mod check;
+mod draw;
+mod explain;
+
+pub use check::check;
+pub use explain::explain;
+
+/// What a command has to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// For standard output.
+    pub out: String,
+    /// For standard error.
+    pub err: String,
+    /// 0 well; 1 warnings; 2 a configuration that cannot be used; 64 wrong arguments.
+    pub status: u8,
+}
+
+/// All is well.
+pub const STATUS_GOOD: u8 = 0;
+/// The configuration works, with warnings.
+pub const STATUS_WARNINGS: u8 = 1;
+/// The configuration cannot be used.
+pub const STATUS_BROKEN: u8 = 2;
+/// The arguments are wrong.
+pub const STATUS_USAGE: u8 = 64;
+
+impl Said {
+    fn usage(command: &str, message: &str) -> Self {
+        let err = format!("holdall {command}: {message}; see holdall {command} --help\n");
+        Self { out: String::new(), err, status: STATUS_USAGE }
+    }
+
+    fn help(text: &str) -> Self {
+        Self { out: text.to_owned(), err: String::new(), status: STATUS_GOOD }
+    }
+}
+
+/// The arguments of one command: flags with values, and words.
+struct Words {
+    flags: Vec<(String, String)>,
+    words: Vec<String>,
+    help: bool,
+}
+
+impl Words {
+    fn new(
+        command: &str,
+        arguments: impl Iterator<Item = String>,
+        known: &[&str],
+    ) -> Result<Self, Said> {
+        let mut read = Self { flags: Vec::new(), words: Vec::new(), help: false };
+        let mut arguments = arguments.peekable();
+        let mut flags_end = false;
+        while let Some(argument) = arguments.next() {
+            if flags_end || !argument.starts_with('-') || argument == "-" {
+                read.words.push(argument);
+                continue;
+            }
+            let (name, value) = match argument.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (argument.as_str(), None),
+            };
+            match name {
+                "--" => flags_end = true,
+                "-h" | "--help" => read.help = true,
+                name if known.contains(&name) => {
+                    let Some(value) = value.or_else(|| arguments.next()) else {
+                        return Err(Said::usage(command, &format!("{name} needs a value")));
+                    };
+                    read.flags.push((name.to_owned(), value));
+                }
+                name => return Err(Said::usage(command, &format!("there is no flag {name}"))),
+            }
+        }
+        Ok(read)
+    }
+
+    fn flag(&self, name: &str) -> Option<&str> {
+        self.flags.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}

@@ -1,0 +1,224 @@
+//! Configurations that work, but not as their authors think.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ast::{Config, Entry, Handle, Member, Operation, PoolId, Route, RouteId};
+use crate::select::{by_class, by_operation, children};
+use crate::source::Diagnostic;
+
+/// What should be looked at.
+#[must_use]
+pub fn lint(config: &Config) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    let reached = reached(config, None);
+    for (index, handle) in config.handles.iter().enumerate() {
+        if reached.contains(&index) {
+            route(config, handle, &mut found);
+        } else if let Some(name) = &handle.name {
+            found.push(Diagnostic::warning(
+                handle.at,
+                format!("no request reaches the handle '{name}'"),
+            ));
+        }
+    }
+    pools(config, &reached, &mut found);
+    all_on_gets(config, &mut found);
+    found.sort_by_key(|finding| finding.at);
+    found.dedup();
+    found
+}
+
+/// The routes that requests reach, or those of one command.
+fn reached(config: &Config, operation: Option<Operation>) -> BTreeSet<usize> {
+    let mut work: Vec<RouteId> = Vec::new();
+    for door in &config.doors {
+        match &door.entry {
+            Entry::Plain(route) => work.push(*route),
+            Entry::Prefixes(prefixes) => work.extend(prefixes.iter().map(|entry| entry.route)),
+        }
+    }
+    let mut seen = BTreeSet::new();
+    while let Some(id) = work.pop() {
+        if !seen.insert(id.index()) {
+            continue;
+        }
+        let route = &config.handle(id).route;
+        match (route, operation) {
+            (Route::OperationSelector { default, policies }, Some(operation)) => {
+                work.extend(by_operation(policies, *default, operation));
+            }
+            (Route::RoutingGroup { default, policies }, Some(operation)) => {
+                work.extend(by_class(policies, *default, operation.class()));
+            }
+            _ => work.extend(children(route)),
+        }
+        if let Some(pool) = pool_of(route) {
+            work.extend(config.pool(pool).members.iter().filter_map(|member| match member {
+                Member::Route(route) => Some(*route),
+                Member::Server(_) => None,
+            }));
+        }
+    }
+    seen
+}
+
+fn pool_of(route: &Route) -> Option<PoolId> {
+    match route {
+        Route::Pool(route) => Some(route.pool),
+        Route::Destination { pool, .. } => Some(*pool),
+        _ => None,
+    }
+}
+
+/// The servers below a route, by their addresses.
+fn servers(config: &Config, id: RouteId) -> BTreeSet<String> {
+    let (mut found, mut seen, mut work) = (BTreeSet::new(), BTreeSet::new(), vec![id]);
+    while let Some(id) = work.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        let route = &config.handle(id).route;
+        work.extend(children(route));
+        let address = |member: &Member| match member {
+            Member::Server(server) => Some(server.address.to_string()),
+            Member::Route(_) => None,
+        };
+        match route {
+            Route::Pool(route) => {
+                found.extend(config.pool(route.pool).members.iter().filter_map(address))
+            }
+            Route::Destination { pool, index } => {
+                found.extend(config.pool(*pool).members.get(*index as usize).and_then(address));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The same servers behind two routes that should differ.
+fn same(
+    config: &Config,
+    handle: &Handle,
+    a: RouteId,
+    b: RouteId,
+    what: &str,
+    found: &mut Vec<Diagnostic>,
+) {
+    let one = servers(config, a);
+    if a == b || (!one.is_empty() && one == servers(config, b)) {
+        let name = handle.route.name();
+        found
+            .push(Diagnostic::warning(handle.at, format!("{what} of {name} are the same servers")));
+    }
+}
+
+fn route(config: &Config, handle: &Handle, found: &mut Vec<Diagnostic>) {
+    let mut warn = |message: String| found.push(Diagnostic::warning(handle.at, message));
+    let name = handle.route.name();
+    match &handle.route {
+        Route::Failover(failover) if failover.children.len() < 2 => {
+            warn(format!("{name} has nobody to go on to"));
+        }
+        Route::MissFailover { children, .. } if children.len() < 2 => {
+            warn(format!("{name} has nobody to go on to"));
+        }
+        Route::Failover(failover) => {
+            let [normal, others @ ..] = &failover.children[..] else { return };
+            let own = servers(config, *normal);
+            // A salted failover means its own servers; a gutter that is the pool itself is a mistake.
+            let is_pool = |id: &RouteId| matches!(config.handle(*id).route, Route::Pool(_));
+            if !own.is_empty() && others.iter().any(|id| is_pool(id) && servers(config, *id) == own)
+            {
+                warn(format!("{name} goes on to the same servers that failed"));
+            }
+        }
+        Route::WarmUp(warm_up) => {
+            same(config, handle, warm_up.warm, warm_up.cold, "'warm' and 'cold'", found)
+        }
+        Route::Staging { warm, staging } => {
+            same(config, handle, *warm, *staging, "'warm' and 'staging'", found)
+        }
+        Route::Migrate { from, to, .. } => {
+            same(config, handle, *from, *to, "'from' and 'to'", found)
+        }
+        Route::L1L2Cache { l1, l2, .. } => same(config, handle, *l1, *l2, "'l1' and 'l2'", found),
+        Route::PrefixSelector { wildcard: None, .. } => {
+            warn(format!(
+                "{name} has no 'wildcard': keys without any of its prefixes are answered as misses"
+            ));
+        }
+        Route::ModifyExptime { exptime, .. } if *exptime < 0 => {
+            warn(format!("{name} stores everything already expired"));
+        }
+        Route::Hash { children, .. } | Route::Random(children) if children.is_empty() => {
+            warn(format!("{name} has no children: everything is answered as a miss"));
+        }
+        Route::KeySplit { all_sync: false, replicas, .. } => {
+            warn(format!(
+                "a set goes to one of the {replicas} names of a key ('all_sync' is false), so the others keep what they have"
+            ));
+        }
+        _ => {}
+    }
+}
+
+fn pools(config: &Config, reached: &BTreeSet<usize>, found: &mut Vec<Diagnostic>) {
+    let used: BTreeSet<_> = config
+        .handles
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| reached.contains(index))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .filter_map(|(_, handle)| pool_of(&handle.route))
+        .collect();
+    for (index, pool) in config.pools.iter().enumerate() {
+        let name = &pool.name;
+        if !used.iter().any(|id| id.index() == index) {
+            found.push(Diagnostic::warning(
+                pool.at,
+                format!("no request reaches the pool '{name}'"),
+            ));
+        }
+        if pool.members.is_empty() {
+            let how = if pool.error_on_empty { "an error" } else { "a miss" };
+            found.push(Diagnostic::warning(
+                pool.at,
+                format!("the pool '{name}' has no servers: everything is answered with {how}"),
+            ));
+        }
+        let mut seen = BTreeMap::new();
+        for member in &pool.members {
+            let Member::Server(server) = member else { continue };
+            if let Some(first) = seen.insert(server.address.to_string(), server.at) {
+                let message = format!(
+                    "the pool '{name}' has the server {} twice, first in line {}",
+                    server.address, first.line
+                );
+                found.push(Diagnostic::warning(server.at, message));
+            }
+        }
+    }
+}
+
+/// A route that asks all answers a get with the worst reply: one dead server is a failure of every get.
+fn all_on_gets(config: &Config, found: &mut Vec<Diagnostic>) {
+    for index in reached(config, Some(Operation::Get)) {
+        let Some(handle) = config.handles.get(index) else { continue };
+        let (name, children, effect) = match &handle.route {
+            Route::AllSync(children) => {
+                ("AllSyncRoute", children, "answers gets with the worst reply of all")
+            }
+            Route::AllMajority(children) => {
+                ("AllMajorityRoute", children, "waits for more than half on gets")
+            }
+            Route::AllAsync(children) => ("AllAsyncRoute", children, "answers gets with misses"),
+            _ => continue,
+        };
+        if children.len() > 1 {
+            let warning = Diagnostic::warning(handle.at, format!("{name} {effect}"));
+            found.push(warning.hint("an OperationSelectorRoute can keep gets away from it"));
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Choices that need nothing but the request: shared by the router and by whoever explains it.
+
+use hashing::key::shard_id;
+
+use crate::ast::{Config, Door, Entry, Operation, OperationClass, Route, RouteId, ShardSplit};
+
+/// Whether mcrouter's pattern (`/*/*/`, `/us/*/`, `/b*/*/`) matches the prefix.
+#[must_use]
+pub fn prefix_matches(pattern: &[u8], prefix: &[u8]) -> bool {
+    let (mut at, mut from) = ((0, 0), None);
+    loop {
+        match (pattern.get(at.0), prefix.get(at.1)) {
+            (Some(b'*'), _) => {
+                from = Some(at);
+                at.0 += 1;
+            }
+            (Some(wanted), Some(found)) if wanted == found => at = (at.0 + 1, at.1 + 1),
+            (None, None) => return true,
+            (_, found) => {
+                // A star takes one more byte, but no slash: it stands for a part of a region or cluster.
+                let Some((star, start)) = from else { return false };
+                if prefix.get(start).is_none_or(|byte| *byte == b'/')
+                    || (found.is_none() && start >= prefix.len())
+                {
+                    return false;
+                }
+                from = Some((star, start + 1));
+                at = (star + 1, start + 1);
+            }
+        }
+    }
+}
+
+impl Config {
+    /// The routes that a key without prefix, or with this one, goes to: the reply is the first one's, the others are asked
+    /// behind its back. Empty if no route is there for the prefix; mcrouter then answers with an error.
+    #[must_use]
+    pub fn targets(&self, door: &Door, prefix: &[u8]) -> Vec<RouteId> {
+        let prefixes = match &door.entry {
+            Entry::Plain(route) => return vec![*route],
+            Entry::Prefixes(prefixes) => prefixes,
+        };
+        let default = self.default_route.as_bytes();
+        let exact = |wanted: &[u8]| {
+            prefixes.iter().find(|entry| entry.prefix.as_bytes() == wanted).map(|entry| entry.route)
+        };
+        if prefix.is_empty() {
+            return exact(default).into_iter().collect();
+        }
+        if !prefix.contains(&b'*') {
+            return exact(prefix).or_else(|| exact(&fallback(prefix))).into_iter().collect();
+        }
+        let own = prefixes.iter().filter(|entry| entry.prefix.as_bytes() == default);
+        let others = prefixes.iter().filter(|entry| entry.prefix.as_bytes() != default);
+        let mut found = Vec::new();
+        for entry in own.chain(others) {
+            if prefix_matches(prefix, entry.prefix.as_bytes()) && !found.contains(&entry.route) {
+                found.push(entry.route);
+            }
+        }
+        found
+    }
+}
+
+/// `/region/fallback/`, which stands in for clusters that are not there.
+fn fallback(prefix: &[u8]) -> Vec<u8> {
+    let region = prefix.splitn(3, |byte| *byte == b'/').nth(1).unwrap_or_default();
+    [b"/", region, b"/fallback/"].concat()
+}
+
+/// The policy with the longest prefix of the key, or the wildcard.
+#[must_use]
+pub fn by_prefix(
+    policies: &[(String, RouteId)],
+    wildcard: Option<RouteId>,
+    key: &[u8],
+) -> Option<RouteId> {
+    let matching = policies.iter().filter(|(prefix, _)| key.starts_with(prefix.as_bytes()));
+    matching.max_by_key(|(prefix, _)| prefix.len()).map(|(_, route)| *route).or(wildcard)
+}
+
+/// The route of a command.
+#[must_use]
+pub fn by_operation(
+    policies: &[(Operation, RouteId)],
+    default: Option<RouteId>,
+    operation: Operation,
+) -> Option<RouteId> {
+    let found = policies.iter().find(|(known, _)| *known == operation);
+    found.map(|(_, route)| *route).or(default)
+}
+
+/// The route of a class of commands.
+#[must_use]
+pub fn by_class(
+    policies: &[(OperationClass, RouteId)],
+    default: Option<RouteId>,
+    class: OperationClass,
+) -> Option<RouteId> {
+    let found = policies.iter().find(|(known, _)| *known == class);
+    found.map(|(_, route)| *route).or(default)
+}
+
+/// `KeySplitRoute`: the key under the name of a replica; replica 0 has the plain name. `None` if it grows too long, then
+/// there is one name.
+#[must_use]
+pub fn key_replica(key: &[u8], replica: u32) -> Option<Vec<u8>> {
+    /// What mcrouter allows with room for the largest suffix.
+    const KEY_BYTES_MAX: usize = 255 - "::999".len();
+    if key.len() > KEY_BYTES_MAX {
+        return None;
+    }
+    Some(if replica == 0 {
+        key.to_vec()
+    } else {
+        [key, format!("::{replica}").as_bytes()].concat()
+    })
+}
+
+/// `ShardSplitRoute`: the split of the key's shard.
+#[must_use]
+pub fn shard_split<'s>(splits: &'s [(String, ShardSplit)], key: &[u8]) -> Option<&'s ShardSplit> {
+    shard_id(key)?;
+    let shard = key.splitn(3, |byte| *byte == b':').nth(1)?;
+    splits.iter().find(|(known, _)| known.as_bytes() == shard).map(|(_, split)| split)
+}
+
+/// How many names a shard has at this moment, seen from this host.
+#[must_use]
+pub fn split_size(split: &ShardSplit, host_id: u32, now_secs: u64) -> u32 {
+    const HOSTS: u32 = 16_384;
+    if now_secs < split.start {
+        return split.old_size;
+    }
+    let gone = now_secs - split.start;
+    if gone > split.migration_secs || split.migration_secs == 0 {
+        return split.new_size;
+    }
+    let point = gone as f64 / split.migration_secs as f64;
+    let place = f64::from(host_id % HOSTS) / f64::from(HOSTS);
+    if place < point { split.new_size } else { split.old_size }
+}
+
+/// The key with its shard under its name number `name`; 0 is the plain one, then come `aa`, `ba`, ... behind the shard id.
+#[must_use]
+pub fn shard_name(key: &[u8], name: u32) -> Vec<u8> {
+    let mut parts = key.splitn(3, |byte| *byte == b':');
+    let (Some(prefix), Some(shard), Some(rest), Some(offset)) =
+        (parts.next(), parts.next(), parts.next(), name.checked_sub(1))
+    else {
+        return key.to_vec();
+    };
+    let letter = |number: u32| b"abcdefghijklmnopqrstuvwxyz"[(number % 26) as usize];
+    let suffix = [letter(offset), letter(offset / 26)];
+    [prefix, b":", shard, &suffix, b":", rest].concat()
+}
+
+/// `MigrateRoute`: whether `from` and `to` are asked. A key moves at `start + interval + hash % interval`; deletes go to both
+/// from the start until all keys have moved.
+#[must_use]
+pub fn migrate(
+    key: &[u8],
+    operation: Operation,
+    now_secs: u64,
+    start: u64,
+    interval: u64,
+) -> (bool, bool) {
+    let hash = u64::from(hashing::routing_hash(hashing::key::before_hash_stop(key)));
+    let moves =
+        start.saturating_add(interval).saturating_add(hash.checked_rem(interval).unwrap_or(0));
+    let ends = start.saturating_add(interval.saturating_mul(2));
+    if operation.class() == OperationClass::Delete && (start..ends).contains(&now_secs) {
+        return (true, true);
+    }
+    (now_secs < moves, now_secs >= moves)
+}
+
+/// `ModifyKeyRoute`: the key as its target is asked for it; routing prefixes stay in front.
+#[must_use]
+pub fn modify_key(key: &[u8], rule: &crate::ast::ModifyKey) -> Vec<u8> {
+    let parts = hashing::key::KeyParts::new(key);
+    let prefix = rule.set_routing_prefix.as_ref().map_or(parts.prefix, |prefix| prefix.as_bytes());
+    let ensure = rule.ensure_key_prefix.as_bytes();
+    let bare = parts.without_prefix;
+    let replaced = rule.replace_key_prefix.as_ref().filter(|old| !old.is_empty());
+    let replaced = replaced.and_then(|old| bare.strip_prefix(old.as_bytes()));
+    let body = match replaced {
+        Some(rest) => [ensure, rest].concat(),
+        None if bare.starts_with(ensure) => bare.to_vec(),
+        None => [ensure, bare].concat(),
+    };
+    [prefix, &body, rule.set_key_suffix.as_bytes()].concat()
+}
+
+/// The children of a route, whatever they are for; pools' members aside.
+#[must_use]
+pub fn children(route: &Route) -> Vec<RouteId> {
+    match route {
+        Route::AllAsync(all)
+        | Route::AllFastest(all)
+        | Route::AllInitial(all)
+        | Route::AllMajority(all)
+        | Route::AllSync(all)
+        | Route::Random(all) => all.clone(),
+        Route::BigValue { target, .. }
+        | Route::HashStopAllowList { target, .. }
+        | Route::KeyParse { target, .. }
+        | Route::ModifyExptime { target, .. }
+        | Route::OutstandingLimit { target, .. } => vec![*target],
+        Route::Blackhole { default, child, .. } => child.iter().chain([default]).copied().collect(),
+        Route::Destination { .. } | Route::DevNull | Route::Error { .. } | Route::Null => {
+            Vec::new()
+        }
+        Route::Failover(failover) => failover.children.clone(),
+        Route::Hash { children, .. }
+        | Route::HostId { children, .. }
+        | Route::MissFailover { children, .. }
+        | Route::OriginalClientHash { children, .. } => children.clone(),
+        Route::KeySplit { destination, .. } | Route::ShardSplit { destination, .. } => {
+            vec![*destination]
+        }
+        Route::L1L2Cache { l1, l2, .. } => vec![*l1, *l2],
+        Route::L1L2SizeSplit(split) => vec![split.l1, split.l2],
+        Route::LatencyInjection(latency) => vec![latency.child],
+        Route::Latest(latest) => latest.children.clone(),
+        Route::LoadBalancer(balancer) => balancer.children.clone(),
+        Route::Logging { target } => target.iter().copied().collect(),
+        Route::Migrate { from, to, .. } => vec![*from, *to],
+        Route::ModifyKey(rule) => vec![rule.target],
+        Route::OperationSelector { default, policies } => {
+            policies.iter().map(|(_, route)| *route).chain(*default).collect()
+        }
+        Route::Pool(pool) => {
+            let shadows = pool.shadows.iter().map(|shadow| shadow.target);
+            shadows.chain(pool.slow_warmup.iter().map(|(target, _)| *target)).collect()
+        }
+        Route::PrefixSelector { policies, wildcard } => {
+            policies.iter().map(|(_, route)| *route).chain(*wildcard).collect()
+        }
+        Route::RateLimit { target, fallback, .. } => {
+            fallback.iter().chain([target]).copied().collect()
+        }
+        Route::RoutingGroup { default, policies } => {
+            policies.iter().map(|(_, route)| *route).chain(*default).collect()
+        }
+        Route::Shadow { child, shadows, .. } => {
+            shadows.iter().map(|shadow| shadow.target).chain([*child]).collect()
+        }
+        Route::SlowWarmUp { target, failover_target, .. } => vec![*target, *failover_target],
+        Route::Staging { warm, staging } => vec![*warm, *staging],
+        Route::WarmUp(warm_up) => vec![warm_up.warm, warm_up.cold],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_within_a_part() {
+        for (pattern, prefix, matches) in [
+            ("/*/*/", "/us/east/", true),
+            ("/us/*/", "/us/east/", true),
+            ("/us/*/", "/eu/east/", false),
+            ("/b*/*/", "/bx/c/", true),
+            ("/b*/*/", "/ab/c/", false),
+            ("/*/", "/a/b/", false),
+            ("/a*c/x/", "/abbc/x/", true),
+            ("/a*c/x/", "/abb/x/", false),
+            ("/*/e*t/", "/u/east/", true),
+            ("", "", true),
+            ("/a/b/", "/a/b", false),
+        ] {
+            assert_eq!(
+                prefix_matches(pattern.as_bytes(), prefix.as_bytes()),
+                matches,
+                "{pattern} {prefix}"
+            );
+        }
+    }
+
+    #[test]
+    fn shards_have_names() {
+        let name = |number| String::from_utf8(shard_name(b"p:7:rest:x", number)).unwrap();
+        assert_eq!(
+            [name(0), name(1), name(2), name(27)],
+            ["p:7:rest:x", "p:7aa:rest:x", "p:7ba:rest:x", "p:7ab:rest:x"]
+        );
+        let split = ShardSplit {
+            old_size: 2,
+            new_size: 8,
+            start: 1000,
+            migration_secs: 100,
+            fanout_deletes: false,
+        };
+        let sizes = [999, 1000, 1050, 1101]
+            .map(|now| (split_size(&split, 0, now), split_size(&split, 16_383, now)));
+        assert_eq!(sizes, [(2, 2), (2, 2), (8, 2), (8, 8)]);
+    }
+
+    #[test]
+    fn a_key_moves_once() {
+        let at = |now, operation| migrate(b"key", operation, now, 1000, 3600);
+        assert_eq!(at(0, Operation::Get), (true, false));
+        assert_eq!(at(0, Operation::Delete), (true, false));
+        assert_eq!(at(1000, Operation::Delete), (true, true));
+        assert_eq!(at(8199, Operation::Delete), (true, true));
+        assert_eq!(at(8200, Operation::Delete), (false, true));
+        let moved = (0..9000).find(|now| at(*now, Operation::Get).1).unwrap();
+        assert!((4600..8200).contains(&moved), "{moved}");
+    }
+}

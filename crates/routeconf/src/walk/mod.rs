@@ -1,0 +1,163 @@
+//! The way of a request through the tree, without a server: what `holdall explain` shows.
+
+mod step;
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use hashing::Placement;
+use hashing::key::KeyParts;
+
+use crate::ast::{Config, Door, Hash, Member, Operation, Pool, PoolId, Route, RouteId};
+use crate::build::addresses;
+
+/// Steps of one answer, at most; routes that are used in many places could be walked for ever.
+const STEPS_MAX: u32 = 20_000;
+
+/// What is asked, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'k> {
+    /// The command.
+    pub operation: Operation,
+    /// The key as the client sends it.
+    pub key: &'k [u8],
+    /// The router's host id.
+    pub host_id: u32,
+    /// The client's address.
+    pub client: Option<IpAddr>,
+    /// Unix seconds.
+    pub now_secs: u64,
+}
+
+/// When a step is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// The reply comes from here.
+    Reply,
+    /// It is asked at the same time, and waited for.
+    Also,
+    /// It is asked, and nobody waits.
+    Background,
+    /// If what stands before it failed.
+    IfFailed,
+    /// If what stands before it missed.
+    IfMissed,
+    /// For some requests, by chance or by state.
+    Sometimes,
+}
+
+/// One route on the way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The route.
+    pub route: RouteId,
+    /// When it is taken.
+    pub when: When,
+    /// The key as it is asked here.
+    pub key: Vec<u8>,
+    /// What decided, in words; may be empty.
+    pub note: String,
+    /// The server, if the way ends here.
+    pub server: Option<(PoolId, u32)>,
+    /// Where it goes on.
+    pub next: Vec<Step>,
+}
+
+/// Walks over one configuration, whose placements it makes as it needs them.
+#[derive(Debug)]
+pub struct Walker<'c> {
+    config: &'c Config,
+    placements: Vec<OnceLock<Option<Placement>>>,
+    steps: Cell<u32>,
+}
+
+impl<'c> Walker<'c> {
+    /// For this configuration.
+    #[must_use]
+    pub fn new(config: &'c Config) -> Self {
+        let placements = config.handles.iter().map(|_| OnceLock::new()).collect();
+        Self { config, placements, steps: Cell::new(0) }
+    }
+
+    /// All that the request would do behind this door. Empty if the key's prefix has no route.
+    #[must_use]
+    pub fn walk(&self, door: &Door, question: &Question<'_>) -> Vec<Step> {
+        self.steps.set(0);
+        let prefixed = matches!(door.entry, crate::ast::Entry::Prefixes(_));
+        let parts = KeyParts::new(question.key);
+        let (prefix, key) =
+            if prefixed { (parts.prefix, parts.without_prefix) } else { (&b""[..], question.key) };
+        let targets = self.config.targets(door, prefix).into_iter().enumerate();
+        let steps = targets.map(|(place, route)| {
+            let when = if place == 0 { When::Reply } else { When::Background };
+            self.step(route, when, key, question)
+        });
+        steps.collect()
+    }
+
+    /// Whether the last walk was cut short.
+    #[must_use]
+    pub fn was_cut(&self) -> bool {
+        self.steps.get() >= STEPS_MAX
+    }
+
+    /// The server whose reply the client gets if nothing fails, if the request alone decides that.
+    #[must_use]
+    pub fn server(&self, door: &Door, question: &Question<'_>) -> Option<(PoolId, u32)> {
+        let mut steps = self.walk(door, question);
+        loop {
+            let step = steps.into_iter().find(|step| step.when == When::Reply)?;
+            if step.server.is_some() {
+                return step.server;
+            }
+            steps = step.next;
+        }
+    }
+
+    /// The placement of a route over so many children.
+    fn pick(
+        &self,
+        route: RouteId,
+        hash: &Hash,
+        children: usize,
+        pool: Option<&Pool>,
+        key: &[u8],
+    ) -> Option<u32> {
+        let place = self.placements.get(route.index())?.get_or_init(|| {
+            let addresses = pool.map(addresses).unwrap_or_default();
+            hash.placement(children, &addresses).ok()
+        });
+        place.as_ref().map(|place| hash.pick(place, key))
+    }
+
+    /// The name of a server, or of the route in its place.
+    #[must_use]
+    pub fn member_name(&self, (pool, index): (PoolId, u32)) -> String {
+        match self.config.pool(pool).members.get(index as usize) {
+            Some(Member::Server(server)) => server.address.to_string(),
+            Some(Member::Route(route)) => self.config.handle(*route).route.name().to_owned(),
+            None => "nobody".to_owned(),
+        }
+    }
+
+    fn step(&self, id: RouteId, when: When, key: &[u8], question: &Question<'_>) -> Step {
+        let mut step = Step {
+            route: id,
+            when,
+            key: key.to_vec(),
+            note: String::new(),
+            server: None,
+            next: Vec::new(),
+        };
+        let steps = self.steps.get();
+        if steps >= STEPS_MAX {
+            "cut short here".clone_into(&mut step.note);
+            return step;
+        }
+        self.steps.set(steps + 1);
+        let route: &Route = &self.config.handle(id).route;
+        self.fill(route, &mut step, question);
+        step
+    }
+}

@@ -1,0 +1,347 @@
+//! What each route handle does with a request.
+
+use hashing::spooky_hash32;
+
+use super::{Question, Step, Walker, When};
+use crate::ast::{
+    Failover, FailoverPolicy, Member, OperationClass, PoolId, PoolRoute, Route, RouteId, Shadow,
+    ShadowKeys, ShardSplits,
+};
+use crate::select;
+
+impl Walker<'_> {
+    /// Adds a child to the step.
+    fn go(&self, step: &mut Step, route: RouteId, when: When, question: &Question<'_>) {
+        let key = step.key.clone();
+        self.go_as(step, route, when, &key, question);
+    }
+
+    /// The same with another key.
+    fn go_as(
+        &self,
+        step: &mut Step,
+        route: RouteId,
+        when: When,
+        key: &[u8],
+        question: &Question<'_>,
+    ) {
+        let child = self.step(route, when, key, question);
+        step.next.push(child);
+    }
+
+    /// The first replies, the others go `when`.
+    fn first_then(&self, step: &mut Step, routes: &[RouteId], when: When, question: &Question<'_>) {
+        for (place, route) in routes.iter().enumerate() {
+            self.go(step, *route, if place == 0 { When::Reply } else { when }, question);
+        }
+    }
+
+    /// One of several.
+    fn one(
+        &self,
+        step: &mut Step,
+        routes: &[RouteId],
+        index: usize,
+        note: &str,
+        question: &Question<'_>,
+    ) {
+        let Some(route) = routes.get(index) else { return };
+        step.note = format!("{} of {} {note}", index + 1, routes.len());
+        self.go(step, *route, When::Reply, question);
+    }
+
+    /// Where the request goes on from this route.
+    pub(super) fn fill(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
+        match route {
+            Route::AllAsync(all) => {
+                all.iter().for_each(|route| self.go(step, *route, When::Background, question));
+            }
+            Route::AllInitial(all) => self.first_then(step, all, When::Background, question),
+            Route::AllFastest(all) | Route::AllMajority(all) | Route::AllSync(all) => {
+                self.first_then(step, all, When::Also, question);
+            }
+            Route::Destination { pool, index } => self.member(*pool, *index, step, question),
+            Route::DevNull | Route::Null => "answered as a miss".clone_into(&mut step.note),
+            Route::Error { result, message } => {
+                step.note = format!("answered with {result} {message}")
+            }
+            Route::Failover(failover) => self.failover(failover, step, question),
+            Route::Hash { children, hash } => {
+                if let Some(index) = self.pick(step.route, hash, children.len(), None, &step.key) {
+                    self.one(
+                        step,
+                        children,
+                        index as usize,
+                        &format!("by {}", hash.function.name()),
+                        question,
+                    );
+                }
+            }
+            Route::HostId { children, salt } => {
+                let id = format!("{}{salt}", question.host_id);
+                let hash = if salt.is_empty() {
+                    question.host_id
+                } else {
+                    spooky_hash32(id.as_bytes(), 0)
+                };
+                self.one(
+                    step,
+                    children,
+                    hash as usize % children.len().max(1),
+                    "by host id",
+                    question,
+                );
+            }
+            Route::OriginalClientHash { children, offset } => {
+                let hash = question
+                    .client
+                    .map_or(0, |client| spooky_hash32(client.to_string().as_bytes(), 0));
+                let index = hash.wrapping_add(*offset) as usize % children.len().max(1);
+                self.one(step, children, index, "by the client's address", question);
+            }
+            Route::KeySplit { destination, replicas, all_sync, first_hit } => {
+                self.key_split(*destination, *replicas, *all_sync, *first_hit, step, question);
+            }
+            Route::ShardSplit { destination, splits } => {
+                self.shard_split(*destination, splits, step, question)
+            }
+            Route::Migrate { from, to, start_time, interval } => {
+                let way = select::migrate(
+                    &step.key,
+                    question.operation,
+                    question.now_secs,
+                    *start_time,
+                    *interval,
+                );
+                let both = [(way.0, *from), (way.1, *to)].into_iter().filter(|(asked, _)| *asked);
+                let both: Vec<_> = both.map(|(_, route)| route).collect();
+                self.first_then(step, &both, When::Also, question);
+            }
+            Route::MissFailover { children, .. } => {
+                self.first_then(step, children, When::IfMissed, question)
+            }
+            Route::ModifyKey(rule) => {
+                let key = select::modify_key(&step.key, rule);
+                self.go_as(step, rule.target, When::Reply, &key, question);
+            }
+            Route::OperationSelector { default, policies } => {
+                let found = select::by_operation(policies, *default, question.operation);
+                self.chosen(found, &format!("for {}", question.operation.name()), step, question);
+            }
+            Route::RoutingGroup { default, policies } => {
+                let class = question.operation.class();
+                let found = select::by_class(policies, *default, class);
+                self.chosen(found, &format!("for {class:?} commands"), step, question);
+            }
+            Route::PrefixSelector { policies, wildcard } => {
+                let found = select::by_prefix(policies, *wildcard, &step.key);
+                let prefix =
+                    policies.iter().find(|(_, route)| Some(*route) == found && found != *wildcard);
+                let note = prefix
+                    .map_or("wildcard".to_owned(), |(prefix, _)| format!("prefix '{prefix}'"));
+                self.chosen(found, &note, step, question);
+            }
+            Route::Pool(pool) => self.pool(pool, step, question),
+            Route::Shadow { child, index, shadows } => {
+                self.go(step, *child, When::Reply, question);
+                self.shadows(shadows, *index, step, question);
+            }
+            Route::WarmUp(_)
+            | Route::Staging { .. }
+            | Route::L1L2Cache { .. }
+            | Route::L1L2SizeSplit(_) => {
+                self.tiers(route, step, question);
+            }
+            Route::Random(_) | Route::Latest(_) | Route::LoadBalancer(_) => {
+                "by chance or load".clone_into(&mut step.note);
+                select::children(route)
+                    .into_iter()
+                    .for_each(|route| self.go(step, route, When::Sometimes, question));
+            }
+            _ => self.through(route, step, question),
+        }
+    }
+
+    /// Routes that pass a request on, or send it elsewhere in some cases.
+    fn through(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
+        let mut children = select::children(route);
+        let main = match route {
+            Route::Blackhole { default, .. } => Some(*default),
+            Route::RateLimit { target, .. } | Route::SlowWarmUp { target, .. } => Some(*target),
+            _ => children.first().copied(),
+        };
+        children.retain(|child| Some(*child) != main);
+        match main {
+            Some(main) => self.go(step, main, When::Reply, question),
+            None => "answered as a miss".clone_into(&mut step.note),
+        }
+        children.into_iter().for_each(|child| self.go(step, child, When::Sometimes, question));
+    }
+
+    fn chosen(&self, route: Option<RouteId>, note: &str, step: &mut Step, question: &Question<'_>) {
+        match route {
+            Some(route) => {
+                note.clone_into(&mut step.note);
+                self.go(step, route, When::Reply, question);
+            }
+            None => "no route: answered as a miss".clone_into(&mut step.note),
+        }
+    }
+
+    fn failover(&self, failover: &Failover, step: &mut Step, question: &Question<'_>) {
+        step.note = match &failover.policy {
+            FailoverPolicy::InOrder => "in order".to_owned(),
+            FailoverPolicy::LeastFailures { max_tries } => {
+                format!("least failures, {max_tries} tries")
+            }
+            FailoverPolicy::DeterministicOrder { max_tries, .. } => {
+                format!("by hash with changing salt, {max_tries} tries")
+            }
+            FailoverPolicy::Rendezvous { max_tries, .. } => {
+                format!("by rendezvous, {max_tries} tries")
+            }
+        };
+        if let Some(exptime) = failover.exptime {
+            step.note = format!("{}; what the others store lives {exptime} s at most", step.note);
+        }
+        self.first_then(step, &failover.children, When::IfFailed, question);
+    }
+
+    fn key_split(
+        &self,
+        destination: RouteId,
+        replicas: u32,
+        all_sync: bool,
+        first_hit: bool,
+        step: &mut Step,
+        question: &Question<'_>,
+    ) {
+        use crate::ast::Operation::{Delete, Get, LeaseGet, LeaseSet, Set};
+        let own = question.host_id % replicas.max(1);
+        let all = match question.operation {
+            Delete => true,
+            Set => all_sync,
+            Get | LeaseGet | LeaseSet => first_hit,
+            _ => false,
+        };
+        step.note = format!("replica {own} of {replicas} by host id");
+        let others = (0..replicas).filter(|replica| all && *replica != own);
+        for replica in [own].into_iter().chain(others) {
+            let Some(key) = select::key_replica(&step.key, replica) else {
+                "too long for replicas".clone_into(&mut step.note);
+                self.go(step, destination, When::Reply, question);
+                return;
+            };
+            let when = match (replica == own, first_hit && question.operation != Delete) {
+                (true, _) => When::Reply,
+                (false, true) => When::Also,
+                (false, false) => When::Background,
+            };
+            self.go_as(step, destination, when, &key, question);
+        }
+    }
+
+    fn shard_split(
+        &self,
+        destination: RouteId,
+        splits: &ShardSplits,
+        step: &mut Step,
+        question: &Question<'_>,
+    ) {
+        let size = select::shard_split(&splits.splits, &step.key);
+        let size =
+            size.map_or(1, |split| select::split_size(split, question.host_id, question.now_secs));
+        let names = match question.operation.class() {
+            OperationClass::Get => vec![question.host_id % size.max(1)],
+            OperationClass::Delete => (0..size.max(1)).collect(),
+            _ => vec![0],
+        };
+        for (place, name) in names.into_iter().enumerate() {
+            let key = select::shard_name(&step.key, name);
+            let when = if place == 0 { When::Reply } else { When::Background };
+            self.go_as(step, destination, when, &key, question);
+        }
+    }
+
+    fn pool(&self, route: &PoolRoute, step: &mut Step, question: &Question<'_>) {
+        let pool = &self.config.pools[route.pool.index()];
+        let asked = question.operation;
+        let split = route
+            .shard_splits
+            .as_ref()
+            .and_then(|splits| select::shard_split(&splits.splits, &step.key));
+        if let (Some(split), OperationClass::Get) = (split, asked.class()) {
+            let size = select::split_size(split, question.host_id, question.now_secs);
+            step.key = select::shard_name(&step.key, question.host_id % size.max(1));
+        }
+        let Some(index) =
+            self.pick(step.route, &route.hash, pool.members.len(), Some(pool), &step.key)
+        else {
+            step.note = format!("the pool '{}' has no server", pool.name);
+            return;
+        };
+        let salt = if route.hash.salt.is_empty() {
+            String::new()
+        } else {
+            format!(", salt '{}'", route.hash.salt)
+        };
+        let (name, of) = (route.hash.function.name(), pool.members.len());
+        step.note = format!("pool '{}', server {} of {of} by {name}{salt}", pool.name, index + 1);
+        self.member(route.pool, index, step, question);
+        if let Some((target, _)) = &route.slow_warmup {
+            self.go(step, *target, When::Sometimes, question);
+        }
+        self.shadows(&route.shadows, index, step, question);
+    }
+
+    /// A server, or the route in its place.
+    fn member(&self, pool: PoolId, index: u32, step: &mut Step, question: &Question<'_>) {
+        match self.config.pool(pool).members.get(index as usize) {
+            Some(Member::Route(route)) => self.go(step, *route, When::Reply, question),
+            _ => step.server = Some((pool, index)),
+        }
+    }
+
+    fn shadows(&self, shadows: &[Shadow], index: u32, step: &mut Step, question: &Question<'_>) {
+        let key = hashing::key::before_hash_stop(&step.key).to_vec();
+        let place = f64::from(hashing::routing_hash(&key)) / f64::from(u32::MAX);
+        for shadow in shadows {
+            let here =
+                shadow.index_range.is_none_or(|(first, last)| (first..=last).contains(&index));
+            let when = match &shadow.keys {
+                ShadowKeys::Fraction(start, end) if (*start..=*end).contains(&place) => {
+                    When::Background
+                }
+                ShadowKeys::Keys(keys) if keys.iter().any(|known| known.as_bytes() == key) => {
+                    When::Background
+                }
+                ShadowKeys::Requests(_) => When::Sometimes,
+                _ => continue,
+            };
+            if here {
+                self.go(step, shadow.target, when, question);
+            }
+        }
+    }
+
+    /// A cache before, behind or beside another.
+    fn tiers(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
+        let class = question.operation.class();
+        let reads = class == OperationClass::Get;
+        let (first, second, when) = match route {
+            Route::WarmUp(warm_up) => (warm_up.cold, warm_up.warm, reads.then_some(When::IfMissed)),
+            Route::Staging { warm, staging } if class == OperationClass::Delete => {
+                (*warm, *staging, Some(When::Also))
+            }
+            Route::Staging { warm, staging } => (*warm, *staging, Some(When::Background)),
+            Route::L1L2Cache { l1, l2, .. } if reads => (*l1, *l2, Some(When::IfMissed)),
+            Route::L1L2Cache { l1, l2, .. } => (*l2, *l1, Some(When::Also)),
+            Route::L1L2SizeSplit(split) => (split.l1, split.l2, Some(When::Sometimes)),
+            _ => return,
+        };
+        self.go(step, first, When::Reply, question);
+        if let Some(when) = when {
+            self.go(step, second, when, question);
+        }
+    }
+}
