@@ -18,7 +18,7 @@ const MAY_USE: [(&str, &[&str]); 15] = [
     ("e2e", &["proto", "testkit"]),
     ("engine", &["proto", "sampling", "store"]),
     ("hashing", &[]),
-    ("holdall", &["bench", "net", "router", "server"]),
+    ("holdall", &["bench", "net", "routeconf", "router", "server"]),
     ("net", &[]),
     ("proto", &[]),
     ("routeconf", &["hashing"]),

@@ -25,6 +25,8 @@ fn main() -> ExitCode {
         Some("bench") => bench::cli::main(arguments),
         Some("passwd") => passwd(arguments),
         Some("route") => route(arguments),
+        Some("check") => say(&routeconf::cli::check(text(arguments))),
+        Some("explain") => say(&routeconf::cli::explain(text(arguments))),
         Some("-h" | "--help" | "help") => print(HELP),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
         Some(other) => {
@@ -104,6 +106,19 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Arguments as text; what is no text names no file of ours.
+fn text(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = String> {
+    arguments.map(|argument| argument.to_string_lossy().into_owned())
+}
+
+/// Prints what a command has to say and ends with its status.
+fn say(said: &routeconf::cli::Said) -> ExitCode {
+    // Nobody is left to tell when stderr is closed.
+    let _ = io::stderr().write_all(said.err.as_bytes());
+    let printed = print(&said.out);
+    if said.status == 0 { printed } else { ExitCode::from(said.status) }
+}
+
 /// A reader that went away, as `head` does, is no failure.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
@@ -132,6 +147,8 @@ Usage: holdall COMMAND [FLAG]..
 
 Commands:
   serve    the cache server; holdall serve --help lists its flags
+  check    says what is wrong with a router configuration
+  explain  shows the way of a key through a router configuration
   bench    measures memcached, Redis and Valkey servers
   passwd   a line for the file of users (-Y): holdall passwd USER, the password on stdin
   route    the proxy; holdall route --help lists its flags

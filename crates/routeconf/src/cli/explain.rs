@@ -70,15 +70,10 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
         }
         let bare = steps.first().map(|step| step.key.clone()).unwrap_or_default();
         out.push_str(&tree(&old, &walker, &steps, &bare));
-        match walker.server(door, &question) {
-            Some(server) => {
-                drop(writeln!(out, "{name} {key} is answered by {}", walker.member_name(server)))
-            }
-            None => drop(writeln!(
-                out,
-                "{name} {key} is answered by no server, or one that the key alone does not decide"
-            )),
-        }
+        let server = walker.server(door, &question).map(|server| walker.member_name(server));
+        let server = server
+            .unwrap_or_else(|| "no server, or one that the key alone does not decide".to_owned());
+        let _ = writeln!(out, "{name} {key} is answered by {server}");
     }
     if let Some(file) = words.flag("--diff") {
         let new = read(file, &params)?;

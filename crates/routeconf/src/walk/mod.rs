@@ -61,7 +61,7 @@ pub struct Step {
     /// The server, if the way ends here.
     pub server: Option<(PoolId, u32)>,
     /// Where it goes on.
-    pub next: Vec<Step>,
+    pub next: Vec<Self>,
 }
 
 /// Walks over one configuration, whose placements it makes as it needs them.

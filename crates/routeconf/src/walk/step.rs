@@ -99,6 +99,13 @@ impl Walker<'_> {
                 let index = hash.wrapping_add(*offset) as usize % children.len().max(1);
                 self.one(step, children, index, "by the client's address", question);
             }
+            _ => self.fill_by_request(route, step, question),
+        }
+    }
+
+    /// The routes whose choice is by the command, the key's form, or the time.
+    fn fill_by_request(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
+        match route {
             Route::KeySplit { destination, replicas, all_sync, first_hit } => {
                 self.key_split(*destination, *replicas, *all_sync, *first_hit, step, question);
             }
@@ -137,8 +144,10 @@ impl Walker<'_> {
                 let found = select::by_prefix(policies, *wildcard, &step.key);
                 let prefix =
                     policies.iter().find(|(_, route)| Some(*route) == found && found != *wildcard);
-                let note = prefix
-                    .map_or("wildcard".to_owned(), |(prefix, _)| format!("prefix '{prefix}'"));
+                let note = prefix.map_or_else(
+                    || "wildcard".to_owned(),
+                    |(prefix, _)| format!("prefix '{prefix}'"),
+                );
                 self.chosen(found, &note, step, question);
             }
             Route::Pool(pool) => self.pool(pool, step, question),
