@@ -16,6 +16,7 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
   restart  a cache of 4 GB in a file: how long it is away over a restart, and what it holds then;
            target/bench/restart.md
   keys     one key against a million; target/bench/keys.md
+  router   throughput and CPU of the proxy beside twemproxy; target/bench/router.md
   udp      UDP gets beside TCP gets of the same server; target/bench/udp.md
 
   Each takes --help; --quick is the short form of `server` that CI runs.
@@ -25,7 +26,7 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
 pub(crate) fn run(args: &[String]) -> ExitCode {
     if !matches!(
         args.first().map(String::as_str),
-        Some("herd" | "instructions" | "keys" | "memory" | "restart" | "server" | "udp")
+        Some("herd" | "instructions" | "keys" | "memory" | "restart" | "router" | "server" | "udp")
     ) {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;

@@ -25,6 +25,7 @@ pub mod report;
 pub mod restart;
 pub mod result;
 pub mod rng;
+pub mod routed;
 pub mod score;
 pub mod search;
 pub mod sla;

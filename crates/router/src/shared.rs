@@ -60,7 +60,8 @@ impl Shared {
         config.last_success.store(unix_secs(), Ordering::Relaxed);
         Self {
             options,
-            version: concat!("holdall ", env!("CARGO_PKG_VERSION")),
+            // One word, since libmemcached reads no more of it.
+            version: env!("CARGO_PKG_VERSION"),
             registry: Registry::default(),
             control: OnceLock::new(),
             started: now,

@@ -36,6 +36,7 @@ run('memcached', async () => {
   await Promise.all(numbers.map((i) => ask('set', `m${i}`, `v${i}`, 0)))
   const found = await ask('getMulti', numbers.map((i) => `m${i}`))
   same(numbers.every((i) => found[`m${i}`] === `v${i}`), true, 'getMulti of 200')
+  if ('E2E_ROUTED' in process.env) return c.end() // A proxy has no items to tell of.
   const [stats] = await ask('stats')
   same(Number(stats.curr_items) > 200, true, 'stats')
   const [settings] = await ask('settings')

@@ -4,7 +4,7 @@ from pymemcache.client.base import Client, PooledClient
 from pymemcache.client.hash import HashClient
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError
 
-from common import HOST, PORT, done, same
+from common import HOST, PORT, ROUTED, done, same
 
 c = Client((HOST, PORT), timeout=10, no_delay=True)
 
@@ -64,9 +64,10 @@ except MemcacheClientError:
     pass
 
 same(c.version().count(b"."), 2, "version")
-same(c.stats()[b"curr_items"] > 0, True, "stats")
-same(b"maxbytes" in c.stats("settings"), True, "stats settings")
-same(c.cache_memlimit(64), True, "cache_memlimit")
+if not ROUTED:
+    same(c.stats()[b"curr_items"] > 0, True, "stats")
+    same(b"maxbytes" in c.stats("settings"), True, "stats settings")
+    same(c.cache_memlimit(64), True, "cache_memlimit")
 same(c.raw_command("mn", "MN\r\n"), b"", "raw_command")
 c.set("short", b"x", expire=-1, noreply=False)
 same(c.get("short"), None, "an expired value")

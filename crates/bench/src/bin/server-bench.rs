@@ -17,6 +17,7 @@ use bench::key_space::{self, KeySpacePlan};
 use bench::memory;
 use bench::process::{self, DO_NOTHING, MEMCACHED, Server};
 use bench::report;
+use bench::routed;
 use bench::udp_compare::{self, UdpPlan};
 
 /// Compares holdall with memcached and with a server that looks nothing up, on loopback, taking turns.
@@ -30,6 +31,8 @@ struct Cli {
 enum What {
     /// Throughput, server CPU and latency of each workload.
     Server(ServerArgs),
+    /// The proxy beside twemproxy (Debian's nutcracker), both before the same two servers.
+    Router(RouterArgs),
     /// Items kept for each GiB of resident memory.
     Memory(MemoryArgs),
     /// Instructions a request, counted by callgrind.
@@ -153,6 +156,25 @@ struct UdpArgs {
 }
 
 #[derive(Debug, Args)]
+struct RouterArgs {
+    /// Rounds, each of which measures both proxies once.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Length of one measurement.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Connections at once.
+    #[arg(long, default_value_t = 50)]
+    connections: usize,
+    /// One short round: shows that everything runs, measures nothing worth keeping.
+    #[arg(long)]
+    quick: bool,
+    /// Folder for the results.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+}
+
+#[derive(Debug, Args)]
 struct MemoryArgs {
     #[command(flatten)]
     common: Common,
@@ -183,6 +205,7 @@ struct RestartArgs {
 fn main() -> ExitCode {
     let done = match Cli::parse().what {
         What::Server(args) => server(args),
+        What::Router(args) => router(&args),
         What::Memory(args) => memory(&args),
         What::Udp(args) => udp(&args),
         What::Instructions(args) => count_instructions(&args),
@@ -320,13 +343,47 @@ fn pin_generator() -> Result<Option<usize>> {
     let cores = std::thread::available_parallelism()?.get();
     let server_core = (cores > 1).then_some(0);
     if server_core.is_some() {
-        let mut own = rustix::thread::CpuSet::new();
-        own.set(1);
-        rustix::thread::sched_setaffinity(None, &own).context("cannot run on core 1")?;
+        confine_to(1)?;
     } else {
         eprintln!("one core only: servers and generator share it, ratios mean little");
     }
     Ok(server_core)
+}
+
+/// Both proxies have one worker on the first core; the servers behind them and the generator share the second.
+fn router(args: &RouterArgs) -> Result<()> {
+    confine_to(1)?;
+    let exe = std::env::current_exe()?;
+    let folder = exe.parent().unwrap_or_else(|| Path::new("."));
+    let servers = [routed::server(folder)?, routed::server(folder)?];
+    let addresses = servers.each_ref().map(|server| server.address);
+    let configs = routed::Configs::write(&addresses)?;
+    let plan = Plan {
+        servers: configs.proxies(folder),
+        only: ["get-1", "get-16", "multiget-24", "set-16"].map(str::to_owned).to_vec(),
+        value_bytes: vec![64],
+        rounds: if args.quick { 1 } else { args.rounds.max(1) },
+        round: if args.quick {
+            Duration::from_millis(100)
+        } else {
+            Duration::try_from_secs_f64(args.seconds).context("--seconds")?
+        },
+        connections: args.connections.max(1),
+        keys: 20_000,
+        server_core: Some(0),
+    };
+    let outcomes = compare::run(&plan, |what| eprintln!("{what}"))?;
+    let table = routed::markdown(&outcomes);
+    fs::create_dir_all(&args.out)?;
+    fs::write(args.out.join("router.md"), &table)?;
+    print!("{table}");
+    Ok(())
+}
+
+fn confine_to(core: usize) -> Result<()> {
+    let mut own = rustix::thread::CpuSet::new();
+    own.set(core);
+    rustix::thread::sched_setaffinity(None, &own).context("cannot run on one core")
 }
 
 fn memory(args: &MemoryArgs) -> Result<()> {
