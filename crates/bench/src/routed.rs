@@ -40,7 +40,7 @@ pub struct Configs {
 }
 
 impl Configs {
-    /// Writes them. Both place keys by ketama.
+    /// Writes them. Each proxy places keys by its usual hash: twemproxy by ketama, ours by Ch3.
     ///
     /// # Errors
     ///
