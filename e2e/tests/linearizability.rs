@@ -69,6 +69,34 @@ fn histories_are_linearizable_while_items_are_evicted() {
     server.assert_alive("the history");
 }
 
+/// A page is asked for all the time, from any class to any other, while keys of three sizes are written and evicted.
+#[test]
+fn histories_are_linearizable_while_pages_move() {
+    let mut server = Server::under_test(&["-m", "64"]);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| reassign(&server, &stop));
+        let load = Load { ops: ops(20), padding: 500, ..load() };
+        run(&server, load, 500, 20_000, Mode::Evicting);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(server.stat("slabs_moved") > 100, "hardly a page moved; the test shows nothing");
+    server.assert_alive("the history");
+}
+
+/// Asks for a page of each class in turn until told to stop.
+fn reassign(server: &Server, stop: &AtomicBool) {
+    let mut wire = server.connect();
+    let mut turn = 0;
+    while !stop.load(Ordering::Relaxed) {
+        turn += 1;
+        let line = format!("slabs reassign {} {}\r\n", turn % 60 + 1, (turn / 7) % 60 + 1);
+        wire.expect(line.as_bytes(), b"");
+        wire.line();
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn histories_of_two_hot_keys_are_linearizable() {
     let server = Server::under_test(&["-t", "4"]);

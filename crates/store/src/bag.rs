@@ -342,10 +342,6 @@ impl Bag {
         self.closed_tick.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn opened_tick(&self) -> Tick {
-        self.opened_tick.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn opened_secs(&self) -> u32 {
         self.opened_secs.load(Ordering::Relaxed)
     }

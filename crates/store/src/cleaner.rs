@@ -3,6 +3,7 @@
 //! Each step opens bags where the newest is full, gives memory back where the limit is exceeded, and helps the table grow. Every
 //! Nth step goes on cleaning: dead items are freed, touched ones put in order, sparse bags merged.
 
+use crate::balance::Mover;
 use crate::participant::Participant;
 use crate::slab::ClassId;
 use crate::stats::Count;
@@ -25,6 +26,7 @@ pub struct Cleaner {
     steps: u64,
     class: ClassId,
     purge: Purge,
+    mover: Mover,
 }
 
 /// How far the purge of what was invalidated has come; see `invalidation`.
@@ -64,7 +66,7 @@ impl Cleaner {
     #[must_use]
     pub fn new(store: &Arc<Store>) -> Option<Self> {
         let participant = store.join()?;
-        Some(Self { participant, steps: 0, class: 1, purge: Purge::Idle })
+        Some(Self { participant, steps: 0, class: 1, purge: Purge::Idle, mover: Mover::default() })
     }
 
     /// One step at this second since the store's start, looking at about `budget` items when it cleans.
@@ -78,6 +80,7 @@ impl Cleaner {
         step.busy |= self.expire(budget, &mut step);
         step.busy |= self.participant.local.shrink(PAGES_PER_STEP);
         step.busy |= self.participant.local.free_due();
+        step.busy |= self.participant.local.balance(&mut self.mover, budget);
         step.busy |= self.purge(budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
             self.clean(budget, &mut step);

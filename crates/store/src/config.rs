@@ -1,5 +1,6 @@
 //! How a store is built, and the sizes that follow from the memory limit.
 
+use crate::balance::Automove;
 use crate::table::Shape as TableShape;
 use thiserror::Error;
 
@@ -32,6 +33,10 @@ pub struct Config {
     /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is. At
     /// most `TRANSIENT_SECS_MAX`.
     pub transient_secs: u32,
+    /// When pages move between classes by themselves.
+    pub automove: Automove,
+    /// Age of a class's next victim, in thousandths of the average of the others', up to which the class gets pages.
+    pub automove_ratio_per_mille: u32,
     /// Striped locks of the table (the paper's Z); a power of two.
     pub stripes: usize,
     /// Ask for huge pages under items and index (`-L`).
@@ -52,6 +57,8 @@ impl Default for Config {
             evict: true,
             policy: Policy::Bag,
             transient_secs: 300,
+            automove: Automove::Age,
+            automove_ratio_per_mille: 800,
             stripes: 256,
             huge_pages: false,
             participants_max: 16,

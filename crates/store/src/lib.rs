@@ -17,6 +17,8 @@ mod table;
 #[cfg(not(loom))]
 mod arena;
 mod bag;
+#[cfg(not(loom))]
+mod balance;
 mod blocks;
 mod budget;
 #[cfg(not(loom))]
@@ -57,6 +59,7 @@ mod walk;
 
 #[cfg(not(loom))]
 pub use {
+    balance::{Automove, ReassignError},
     cleaner::{Cleaner, Step},
     config::{Config, Policy, StoreError},
     draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem, item_bytes},

@@ -1,13 +1,15 @@
 //! Making room: which memory a store takes when its class has no free chunk, and how a page changes hands.
 //!
-//! A store asks in this order: a free chunk of its class; a page within the limit; its class's oldest
-//! item; a page of the class whose oldest item is older still. So no store is refused while anything can be
-//! evicted, whatever its size, and no class keeps memory that another needs more.
+//! A store asks in this order: a free chunk of its class; a page within the limit, or one that the cleaner moved to
+//! the class (see `balance`); its class's oldest item; where there is none, a page of the class whose next victim is the oldest. So
+//! no store is refused while anything can be evicted, whatever its size.
 //!
 //! Taking a page evicts the items of that page alone. They go through the same grace period as any other; the page
 //! is free when the last of its chunks has come back.
 
 use crate::arena::{ChunkRef, Shape};
+use crate::bag::low;
+use crate::item::Liveness;
 use crate::participant::Local;
 use crate::section::{Section, Verdict};
 use crate::slab::ClassId;
@@ -31,10 +33,10 @@ const NAP: Duration = Duration::from_micros(100);
 /// Naps for which a store waits while nothing at all can be evicted: some tens of milliseconds, in which any other thread
 /// gets its processor back and ends its section.
 const PATIENCE: usize = 300;
-/// Evictions between two looks at the other classes' ages.
-const TURNS_PER_LOOK: usize = 16;
-/// Pages looked at for the emptiest.
+/// Pages looked at for the one that costs least.
 const PAGES_SAMPLED: usize = 6;
+/// What an item in use costs, in items that are not.
+const YOUNG: usize = 16;
 
 impl Local {
     /// A chunk of the class, owned by the caller.
@@ -44,13 +46,18 @@ impl Local {
         slabs.take(arena, class).or_else(|| self.take_slowly(class))
     }
 
+    fn add_page(&self, class: ClassId) -> bool {
+        let store = &*self.store;
+        store.slabs.add_page(&store.arena, &store.budget, &store.qsbr, class)
+    }
+
     #[cold]
     fn take_slowly(self: &Rc<Self>, class: ClassId) -> Option<ChunkRef> {
         let (slabs, arena) = (&self.store.slabs, &self.store.arena);
         let patience = if self.store.evict { PATIENCE } else { 2 };
         let (mut round, mut fruitless) = (0, 0);
         while round < ROUNDS && fruitless <= patience {
-            if slabs.add_page(arena, &self.store.budget, &self.store.qsbr, class)
+            if self.add_page(class)
                 && let Some(chunk) = slabs.take(arena, class)
             {
                 return Some(chunk);
@@ -89,8 +96,9 @@ impl Local {
     fn wait_for(self: &Rc<Self>, class: ClassId) -> Option<ChunkRef> {
         let (slabs, arena) = (&self.store.slabs, &self.store.arena);
         for turn in 0..WAITS {
-            let promising =
-                self.has_retired() || self.is_mostly_retired(class) || slabs.has_page_on_its_way();
+            let promising = self.has_retired()
+                || self.is_mostly_retired(class)
+                || slabs.has_page_on_its_way(class);
             if !promising {
                 return None;
             }
@@ -104,7 +112,7 @@ impl Local {
             if let Some(chunk) = slabs.take(arena, class) {
                 return Some(chunk);
             }
-            if slabs.add_page(arena, &self.store.budget, &self.store.qsbr, class) {
+            if self.add_page(class) {
                 return slabs.take(arena, class);
             }
         }
@@ -120,26 +128,15 @@ impl Local {
         used > 64 && self.store.counters.of_class(class, Count::Items) * 2 < used
     }
 
-    /// Evicts from the class itself or takes a page from another; `false` if there is nothing that ever could be evicted.
+    /// Evicts from the class itself, or takes a page from another if it has nothing or got nowhere with its own; `false` if there
+    /// is nothing that ever could be evicted.
     fn make_room(self: &Rc<Self>, class: ClassId, round: usize) -> bool {
-        let own = self.lists_of(class).max_by_key(|&(_, age)| age);
-        let turn = self.turn.replace(self.turn.get().wrapping_add(1));
-        // Other classes are looked at now and then, or when this one alone does not do.
-        let look_around = own.is_none() || round > 0 || turn.is_multiple_of(TURNS_PER_LOOK);
-        let other = (self.store.evict && look_around).then(|| self.victim(class)).flatten();
-        // A class whose own items are clearly younger than another's oldest gets a page; so does one that has none, or
-        // one that got nowhere with its own.
-        let steal = match (own, other) {
-            (None, Some(_)) => true,
-            (Some((_, age)), Some((_, oldest))) => round % 4 == 3 || u64::from(age) * 2 < oldest,
-            (_, None) => false,
-        };
-        let stolen = match other {
-            Some((victim, _)) if steal => self.take_page_from(victim),
-            _ => false,
-        };
-        if !stolen && let Some((list, _)) = own {
-            self.evict_own(class, list);
+        let own = self.next_victims(class).max_by_key(|victim| victim.age);
+        let look_around = self.store.evict && (own.is_none() || round % 4 == 3);
+        let other = look_around.then(|| self.oldest(class)).flatten();
+        let stolen = other.is_some_and(|victim| self.take_page_from(victim.class, class));
+        if !stolen && let Some(victim) = own {
+            self.evict_own(class, victim.class);
         }
         own.is_some() && self.store.evict || other.is_some()
     }
@@ -155,59 +152,8 @@ impl Local {
         self.evict(list, want);
     }
 
-    /// The bag lists whose items hold chunks of this class, with the age of their oldest item in ticks.
-    fn lists_of(&self, class: ClassId) -> impl Iterator<Item = (ClassId, u32)> {
-        let slabs = &self.store.slabs;
-        let heads = slabs.heads();
-        let pieces = (class == slabs.largest()).then_some(heads);
-        let age = |list: ClassId| self.store.oldest_age(list).map(|age| (list, age));
-        [Some(class), pieces].into_iter().flatten().filter_map(age)
-    }
-
-    /// The class from which a page should be taken for `class`, and how old its oldest item is, in ticks.
-    fn victim(&self, class: ClassId) -> Option<(ClassId, u64)> {
-        let slabs = &self.store.slabs;
-        let chains_age = self.store.oldest_age(slabs.heads());
-        (1..=slabs.count())
-            .filter(|&other| other != class && slabs.pages_of(other) > 0)
-            .filter_map(|other| {
-                let held = slabs.class_use(other);
-                if held.free >= slabs.class(other).per_page as u64 {
-                    return Some((other, u64::from(u32::MAX) + held.free)); // A page's worth lies idle.
-                }
-                let own = self.store.oldest_age(other);
-                let age = own.max(chains_age.filter(|_| own.is_none() || other == slabs.largest()));
-                age.map(|age| (other, u64::from(age)))
-            })
-            .max_by_key(|&(_, age)| age)
-    }
-
-    /// Evicts the items of one page of the class and takes the page out of its use.
-    pub(crate) fn take_page_from(self: &Rc<Self>, class: ClassId) -> bool {
-        let Some(page) = self.emptiest_page(class) else { return false };
-        let store = &*self.store;
-        let cut = store.slabs.cut_chunks(page);
-        if !store.slabs.drain(&store.arena, &store.qsbr, class, page) {
-            return false;
-        }
-        let chunk_bytes = store.slabs.class(class).chunk_bytes;
-        for first in (0..cut).step_by(64) {
-            let section = Section::open(self);
-            // Once it is free it may become another class's, when this section has ended.
-            if store.slabs.page_class(page) != class {
-                break;
-            }
-            for index in first..cut.min(first + 64) {
-                self.evict_chunk(&section, store.arena.chunk(page, index * chunk_bytes));
-            }
-            drop(section);
-        }
-        self.settle();
-        true
-    }
-
     /// Evicts what a chunk belongs to: the item in it, or the item of which it is a piece.
-    fn evict_chunk(self: &Rc<Self>, section: &Section<'_>, chunk: ChunkRef) {
+    pub(crate) fn evict_chunk(self: &Rc<Self>, section: &Section<'_>, chunk: ChunkRef) {
         let arena = &self.store.arena;
         let item = match arena.header(chunk).shape() {
             Shape(Shape::PIECE) => arena.head_of_piece(chunk).unwrap_or(0),
@@ -218,28 +164,39 @@ impl Local {
         }
         let class = self.store.slabs.class_of(arena, item);
         self.with_linked(item, self.hash_of(item), |item| {
-            self.count_evicted(class, item);
+            if item.liveness() == Liveness::Live {
+                self.count_evicted(class, item);
+                self.count(class, Count::EvictedByMove, 1);
+            } else {
+                self.count(class, Count::Reclaimed, 1);
+            }
             Verdict::Remove
         });
     }
 
-    /// The page with the fewest items, of a few; pages that hold drafts or pinned pieces are avoided.
-    fn emptiest_page(self: &Rc<Self>, class: ClassId) -> Option<usize> {
-        let slabs = &self.store.slabs;
+    /// The page that costs least to give, of a few: that of the item that would be evicted next, and some others. A page
+    /// costs its items, those used within the last `young` ticks most.
+    pub(crate) fn page_to_give(self: &Rc<Self>, class: ClassId, young: u64) -> Option<usize> {
+        let (slabs, arena) = (&self.store.slabs, &self.store.arena);
         let start = self.turn.replace(self.turn.get().wrapping_add(7));
+        let victim = self.next_victims(class).max_by_key(|victim| victim.age);
         // Inside a section: the pages stay the class's, or no one's, until it ends.
         let _section = Section::open(self);
-        slabs
-            .sample_pages(class, PAGES_SAMPLED, start)
+        let victims = victim.map(|victim| arena.page_of(victim.chunk));
+        let victims = victims.filter(|&page| slabs.page_class(page) == class);
+        let sample = slabs.sample_pages(class, PAGES_SAMPLED, start);
+        victims
             .into_iter()
-            .map(|page| (self.page_load(class, page), page))
+            .chain(sample)
+            .map(|page| (self.page_load(class, page, young), page))
             .min()
             .map(|(_, page)| page)
     }
 
     /// Held chunks of a page, those that cannot be evicted counting for a whole page.
-    fn page_load(&self, class: ClassId, page: usize) -> usize {
+    fn page_load(&self, class: ClassId, page: usize, young: u64) -> usize {
         let (arena, slabs) = (&self.store.arena, &self.store.slabs);
+        let tick = low(self.store.control().tick.load(Ordering::Relaxed));
         let kind = slabs.class(class);
         (0..slabs.cut_chunks(page))
             .map(|index| {
@@ -253,6 +210,7 @@ impl Local {
                         _ => kind.per_page,
                     },
                     _ if header.pos.load(Ordering::Relaxed) == 0 => kind.per_page / 8 + 1,
+                    _ if u64::from(tick.wrapping_sub(Self::mark_of(header))) < young => YOUNG,
                     _ => 1,
                 }
             })
@@ -274,8 +232,8 @@ impl Local {
             if store.slabs.return_page(&store.arena, &store.budget, &store.qsbr) {
                 continue;
             }
-            let Some((victim, _)) = self.victim(0) else { return false };
-            if !self.take_page_from(victim) {
+            let Some(victim) = self.oldest(0) else { return false };
+            if !self.take_page_from(victim.class, 0) {
                 return false;
             }
         }

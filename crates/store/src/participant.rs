@@ -359,7 +359,7 @@ impl Local {
         if pos == 0 {
             return None;
         }
-        let (list, index) = self.store.bag_at(pos);
+        let (list, index) = self.store.bag_at(pos)?;
         let bag = list.bag(index);
         (bag.closed_secs() > 0 && !bag.is_touched(mark)).then(|| bag.closed_secs())
     }

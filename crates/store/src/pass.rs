@@ -146,7 +146,7 @@ impl Local {
     }
 
     /// The next item at or after `cursor`, holes skipped, and the cursor after it.
-    fn next_item(&self, bag: &Bag, mut cursor: Cursor) -> Option<(ChunkRef, Cursor)> {
+    pub(crate) fn next_item(&self, bag: &Bag, mut cursor: Cursor) -> Option<(ChunkRef, Cursor)> {
         let blocks = &self.store.blocks;
         loop {
             let (position, after) = bag.step(blocks, cursor)?;

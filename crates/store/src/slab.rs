@@ -34,6 +34,9 @@ const HEAD_BYTES: usize = 296;
 /// Most chunks that are taken back under one lock.
 const PUT_TOGETHER: usize = 64;
 
+/// Whoever asks for a free page may have any.
+const ANY: ClassId = ClassId::MAX;
+
 /// All pages and classes of one store.
 #[derive(Debug)]
 pub(crate) struct Slabs {
@@ -54,12 +57,33 @@ pub(crate) struct Slabs {
 
 #[derive(Debug)]
 struct FreePages {
-    /// Resident pages of no class, still charged, in the order in which they became free, with the epoch of that.
-    resident: VecDeque<(u64, usize)>,
+    /// Resident pages of no class, still charged, in the order in which they became free.
+    resident: VecDeque<FreePage>,
     /// Pages whose memory went back to the system, uncharged.
     returned: Vec<usize>,
     /// First page that was never used.
     untouched: usize,
+}
+
+/// A resident page of no class.
+#[derive(Clone, Copy, Debug)]
+struct FreePage {
+    page: usize,
+    /// The epoch in which it became free.
+    epoch: u64,
+    /// The class that is to get it; 0: whoever asks first.
+    promised_to: ClassId,
+    /// Times that the promise was looked at.
+    looked_at: u32,
+}
+
+/// A page on its way out of its class.
+#[derive(Clone, Copy, Debug)]
+struct Draining {
+    page: usize,
+    /// Chunks that are still held by someone.
+    held: usize,
+    promised_to: ClassId,
 }
 
 /// One chunk size.
@@ -82,8 +106,8 @@ struct ClassState {
     cutting: Option<(usize, usize)>,
     pages: Vec<usize>,
     used: u64,
-    /// Pages on their way out, and how many of their chunks are still held by someone.
-    draining: Vec<(usize, usize)>,
+    /// Pages on their way out.
+    draining: Vec<Draining>,
 }
 
 /// What a class holds, for `stats slabs`.
@@ -192,10 +216,12 @@ impl Slabs {
         }
     }
 
-    fn page_freed(&self, qsbr: &Qsbr, page: usize) {
+    fn page_freed(&self, qsbr: &Qsbr, freed: Draining) {
+        let Draining { page, promised_to, .. } = freed;
         self.page_class[page].store(0, Ordering::Relaxed);
         self.pages_moved.fetch_add(1, Ordering::Relaxed);
-        self.pages.lock().resident.push_back((qsbr.epoch(), page));
+        let free = FreePage { page, epoch: qsbr.epoch(), promised_to, looked_at: 0 };
+        self.pages.lock().resident.push_back(free);
     }
 
     /// Gives the class one more page if there is one within the budget.
@@ -211,7 +237,7 @@ impl Slabs {
         if state.free_head != 0 || state.cutting.is_some_and(|(_, next)| next < class.per_page) {
             return true; // Another thread was faster.
         }
-        let Some(page) = self.take_page(arena, budget, qsbr) else { return false };
+        let Some(page) = self.take_page(arena, budget, qsbr, id) else { return false };
         self.page_cut[page].store(0, Ordering::Relaxed);
         // Release: pairs with `page_class`; whoever sees the class sees that nothing is cut yet.
         self.page_class[page].store(u32::from(id), Ordering::Release);
@@ -220,9 +246,9 @@ impl Slabs {
         true
     }
 
-    fn take_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr) -> Option<usize> {
+    fn take_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr, id: ClassId) -> Option<usize> {
         let mut pages = self.pages.lock();
-        if let Some(page) = pages.pop_resident(qsbr) {
+        if let Some(page) = pages.pop_resident(qsbr, id) {
             return Some(page);
         }
         let fresh = pages.untouched < self.page_class.len();
@@ -244,7 +270,7 @@ impl Slabs {
     /// Gives one free resident page back to the system; `false` if there is none.
     pub(crate) fn return_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr) -> bool {
         let mut pages = self.pages.lock();
-        let Some(page) = pages.pop_resident(qsbr) else { return false };
+        let Some(page) = pages.pop_resident(qsbr, ANY) else { return false };
         arena.release_page(page);
         pages.returned.push(page);
         self.pages_charged.fetch_sub(1, Ordering::Relaxed);
@@ -252,9 +278,16 @@ impl Slabs {
         true
     }
 
-    /// Takes `page` out of the class's use. Its free chunks are forgotten at once; the rest must still be put back.
-    /// Returns `false` if the page is not the class's to give.
-    pub(crate) fn drain(&self, arena: &Arena, qsbr: &Qsbr, id: ClassId, page: usize) -> bool {
+    /// Takes `page` out of the class's use, for the class `to` (0: for all). Its free chunks are forgotten at once; the rest
+    /// must still be put back. Returns `false` if the page is not the class's to give.
+    pub(crate) fn drain(
+        &self,
+        arena: &Arena,
+        qsbr: &Qsbr,
+        id: ClassId,
+        page: usize,
+        to: ClassId,
+    ) -> bool {
         let class = self.class(id);
         let mut state = class.state.lock();
         let Some(at) = state.pages.iter().position(|&owned| owned == page) else { return false };
@@ -272,11 +305,12 @@ impl Slabs {
                 held += 1;
             }
         }
+        let draining = Draining { page, held, promised_to: to };
         if held > 0 {
-            state.draining.push((page, held));
+            state.draining.push(draining);
         } else {
             drop(state);
-            self.page_freed(qsbr, page);
+            self.page_freed(qsbr, draining);
         }
         true
     }
@@ -296,7 +330,7 @@ impl Slabs {
     pub(crate) fn class_use(&self, id: ClassId) -> ClassUse {
         let class = self.class(id);
         let state = class.state.lock();
-        let leaving: usize = state.draining.iter().map(|&(_, held)| held).sum();
+        let leaving: usize = state.draining.iter().map(|draining| draining.held).sum();
         let staying = (state.pages.len() * class.per_page) as u64;
         ClassUse {
             pages: (state.pages.len() + state.draining.len()) as u64,
@@ -328,9 +362,52 @@ impl Slabs {
         self.class(id).state.lock().pages.len()
     }
 
-    /// Whether a free page waits for the end of its grace period.
-    pub(crate) fn has_page_on_its_way(&self) -> bool {
-        !self.pages.lock().resident.is_empty()
+    /// Whether a free page that this class may have waits for the end of its grace period.
+    pub(crate) fn has_page_on_its_way(&self, id: ClassId) -> bool {
+        self.pages.lock().resident.iter().any(|free| free.is_for(id))
+    }
+
+    /// Pages on their way to a class, for each class. In the first place those that are for all.
+    pub(crate) fn pages_on_their_way(&self) -> Vec<usize> {
+        let mut count = vec![0; self.classes.len() + 1];
+        for free in &self.pages.lock().resident {
+            count[usize::from(free.promised_to)] += 1;
+        }
+        for class in &self.classes {
+            for draining in &class.state.lock().draining {
+                count[usize::from(draining.promised_to)] += 1;
+            }
+        }
+        count
+    }
+
+    /// Pages whose class did not take them while this was called so many times are for all.
+    pub(crate) fn release_promises(&self, times: u32) {
+        for free in &mut self.pages.lock().resident {
+            free.looked_at += 1;
+            if free.looked_at > times {
+                free.promised_to = 0;
+            }
+        }
+    }
+
+    /// Pages on their way out, with their classes.
+    pub(crate) fn draining_pages(&self) -> Vec<(ClassId, usize)> {
+        let of_class = |id: ClassId| {
+            let state = self.class(id).state.lock();
+            state.draining.iter().map(|draining| (id, draining.page)).collect::<Vec<_>>()
+        };
+        (1..=self.count()).flat_map(of_class).collect()
+    }
+
+    /// Resident pages of no class.
+    pub(crate) fn free_pages(&self) -> u64 {
+        self.pages.lock().resident.len() as u64
+    }
+
+    /// Resident pages.
+    pub(crate) fn pages_in_use(&self) -> usize {
+        usize::try_from(self.pages_charged.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
     /// Bytes of resident pages.
@@ -366,26 +443,39 @@ impl Class {
 }
 
 impl FreePages {
-    /// The page that has been free for longest, if its grace period is over.
-    fn pop_resident(&mut self, qsbr: &Qsbr) -> Option<usize> {
-        let (_, page) = self.resident.pop_front_if(|&mut (freed_at, _)| qsbr.is_safe(freed_at))?;
-        Some(page)
+    /// The page that has been free for longest of those that the class may have, if its grace period is over.
+    fn pop_resident(&mut self, qsbr: &Qsbr, id: ClassId) -> Option<usize> {
+        let at = self.resident.iter().position(|free| free.is_for(id))?;
+        qsbr.is_safe(self.resident[at].epoch)
+            .then(|| self.resident.remove(at))?
+            .map(|free| free.page)
+    }
+}
+
+impl FreePage {
+    /// A page that was free when the store was opened again.
+    fn at_start(page: usize) -> Self {
+        Self { page, epoch: 0, promised_to: 0, looked_at: 0 }
+    }
+
+    fn is_for(&self, id: ClassId) -> bool {
+        id == ANY || self.promised_to == 0 || self.promised_to == id
     }
 }
 
 impl ClassState {
     /// Takes a chunk back; answers the page that became free with it.
-    fn put(&mut self, arena: &Arena, chunk: ChunkRef) -> Option<usize> {
+    fn put(&mut self, arena: &Arena, chunk: ChunkRef) -> Option<Draining> {
         self.used -= 1;
         arena.header(chunk).pos.store(0, Ordering::Relaxed);
         let page = arena.page_of(chunk);
-        let Some(at) = self.draining.iter().position(|&(draining, _)| draining == page) else {
+        let Some(at) = self.draining.iter().position(|draining| draining.page == page) else {
             self.link_free(arena, chunk);
             return None;
         };
         arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
-        self.draining[at].1 -= 1;
-        (self.draining[at].1 == 0).then(|| self.draining.swap_remove(at).0)
+        self.draining[at].held -= 1;
+        (self.draining[at].held == 0).then(|| self.draining.swap_remove(at))
     }
 
     fn link_free(&mut self, arena: &Arena, chunk: ChunkRef) {

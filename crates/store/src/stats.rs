@@ -19,6 +19,8 @@ pub(crate) enum Count {
     EvictedUnfetched,
     /// Evicted with a deadline.
     EvictedNonzero,
+    /// Evicted with its page.
+    EvictedByMove,
     /// Seconds since last access of the item evicted last; the greatest of the participants is shown.
     EvictedAge,
     ExpiredUnfetched,
@@ -242,6 +244,12 @@ pub struct StoreStats {
     pub reclaimed: u64,
     /// Pages moved from one class to another use.
     pub slabs_moved: u64,
+    /// Resident pages of no class.
+    pub slabs_free: u64,
+    /// A page that was asked for by `Store::reassign` is not moved yet.
+    pub is_reassigning: bool,
+    /// Items evicted because their page changed its class; part of `evictions`.
+    pub evicted_by_moves: u64,
     /// Stores that had to evict by themselves.
     pub direct_reclaims: u64,
     /// Passes of the cleaner over all bags.

@@ -2,6 +2,7 @@
 
 use crate::arena::Arena;
 use crate::bag::BagList;
+use crate::balance::{Automove, Balance};
 use crate::blocks::{Blocks, Position};
 use crate::budget::Budget;
 use crate::config::{Config, Layout, Policy, StoreError};
@@ -43,6 +44,7 @@ pub struct Store {
     pub(crate) budget: Budget,
     pub(crate) counters: Counters,
     pub(crate) transients: Transients,
+    pub(crate) balance: Balance,
     lists: Vec<BagList>,
     control: Region<Control>,
     pub(crate) invalidations: Invalidations,
@@ -97,6 +99,7 @@ impl Store {
             lists: (1..=slabs.count()).map(BagList::new).collect(),
             counters: Counters::new(config.participants_max, slabs.count()),
             transients: Transients::new(config.transient_secs),
+            balance: Balance::new(config.automove, config.automove_ratio_per_mille),
             slabs,
             blocks: Blocks::new(memory.blocks),
             table,
@@ -178,6 +181,28 @@ impl Store {
         self.control().claim_flush(now_secs)
     }
 
+    /// When pages move between classes by themselves.
+    #[must_use]
+    pub fn automove(&self) -> Automove {
+        self.balance.automove()
+    }
+
+    /// Changes that.
+    pub fn set_automove(&self, automove: Automove) {
+        self.balance.set_automove(automove);
+    }
+
+    /// Age of a class's next victim, in thousandths of the average of the others', up to which it gets pages.
+    #[must_use]
+    pub fn automove_ratio_per_mille(&self) -> u32 {
+        self.balance.ratio_per_mille()
+    }
+
+    /// Changes that.
+    pub fn set_automove_ratio_per_mille(&self, ratio: u32) {
+        self.balance.set_ratio_per_mille(ratio);
+    }
+
     /// Largest item, in bytes (`-I`).
     #[must_use]
     pub fn item_bytes_max(&self) -> u64 {
@@ -208,20 +233,11 @@ impl Store {
         &self.lists[usize::from(class) - 1]
     }
 
-    /// The list and the bag that own a slot.
+    /// The list and the bag that own a slot. `None`: its block is no bag's any more, so the item has left it.
     #[inline]
-    pub(crate) fn bag_at(&self, position: Position) -> (&BagList, u8) {
+    pub(crate) fn bag_at(&self, position: Position) -> Option<(&BagList, u8)> {
         let id = self.blocks.bag_at(position).to_le_bytes();
-        (self.list(id[1]), id[0])
-    }
-
-    /// Ticks since the class's oldest item may last have been used; `None` if the class has no items.
-    pub(crate) fn oldest_age(&self, class: ClassId) -> Option<u32> {
-        let list = self.list(class);
-        let order = list.order.lock();
-        let oldest = list.oldest_with_items(&order, &self.blocks)?;
-        let tick = self.control().tick.load(Ordering::Relaxed);
-        Some(tick.wrapping_sub(list.bag(oldest).opened_tick()))
+        Some((self.lists.get(usize::from(id[1]).checked_sub(1)?)?, id[0]))
     }
 
     /// Where the memory limit goes.
@@ -265,6 +281,9 @@ impl Store {
             expired_unfetched: total(Count::ExpiredUnfetched),
             reclaimed: total(Count::Reclaimed),
             slabs_moved: self.slabs.pages_moved(),
+            slabs_free: self.slabs.free_pages(),
+            is_reassigning: self.balance.is_requested(),
+            evicted_by_moves: total(Count::EvictedByMove),
             direct_reclaims: total(Count::DirectReclaims),
             cleaner_rounds: self.cleaner_rounds.load(Ordering::Relaxed),
             cleaner_reclaimed: total(Count::CleanerReclaimed),

@@ -172,9 +172,13 @@ fn torture(policy: Policy, megabytes: u64, keys: u64, seconds: u64, flushes: boo
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut cleaner = Cleaner::new(&store).unwrap();
     let me = store.join().unwrap();
+    let mut random = Random(23);
+    let mut class = || i32::try_from(random.below(90)).unwrap() - 1;
     let mut rounds = 0;
     while Instant::now() < end {
         rounds += 1;
+        // A page is asked for all the time, from anywhere to anywhere.
+        let _ = store.reassign(class(), class());
         let now_secs = 1 + rounds / 10;
         shared.now_secs.store(now_secs, Ordering::Relaxed);
         cleaner.step(now_secs, 5000);
@@ -192,6 +196,7 @@ fn torture(policy: Policy, megabytes: u64, keys: u64, seconds: u64, flushes: boo
     }
     let (stats, memory) = (store.stats(), store.memory());
     eprintln!("{done} operations; {stats:?}; {memory:?}");
+    assert!(stats.slabs_moved > 50, "hardly a page moved");
     assert!(stats.transient_reclaimed > 0, "nothing died in its second");
     let used = memory.arena + memory.index + memory.bags;
     assert!(used <= memory.limit, "{used} bytes of {}", memory.limit);

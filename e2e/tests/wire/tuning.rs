@@ -3,6 +3,27 @@
 use super::{Row, check, row};
 use testkit::Server;
 
+const SLABS: &[Row] = &[
+    row("slabs\r\n", "ERROR\r\n"),
+    row("slabs reassign 1\r\n", "ERROR\r\n"),
+    row("slabs reassign x 1\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    row("slabs reassign 1 1\r\n", "SAME src and dst class are identical\r\n"),
+    row("slabs reassign 1 999\r\n", "BADCLASS invalid src or dst class id\r\n"),
+    row("slabs reassign 999 1\r\n", "BADCLASS invalid src or dst class id\r\n"),
+    row("slabs reassign 40 1\r\n", "NOSPARE source class has no spare pages\r\n"),
+    row("slabs automove 0\r\nslabs automove 2\r\nslabs automove 1\r\n", "OK\r\nOK\r\nOK\r\n"),
+    row("slabs automove 3\r\n", "ERROR\r\n"),
+    row("slabs automove x\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    row("slabs automove ratio 0.7\r\n", "OK\r\n"),
+    row("slabs automove ratio\r\n", "ERROR\r\n"),
+    row("slabs automove ratio x\r\n", "ERROR\r\n"),
+];
+
+#[test]
+fn slabs_is_answered_as_by_memcached() {
+    check(&Server::under_test(&[]), SLABS);
+}
+
 const LRU: &[Row] = &[
     row("lru\r\n", "ERROR\r\n"),
     row("lru nosuch 1\r\n", "ERROR\r\n"),

@@ -55,7 +55,7 @@ impl Worker {
             AdminCommand::Verbosity => self.verbosity(words),
             AdminCommand::Extstore => needs_words(words, 2),
             AdminCommand::Lru => self.lru(words),
-            AdminCommand::Slabs => slabs(words),
+            AdminCommand::Slabs => self.slabs(words),
             AdminCommand::RefreshCerts => match self.refresh(session) {
                 Some(answer) => answer,
                 None => return Step::Next,
@@ -131,20 +131,6 @@ impl Worker {
         self.shared.walks.fetch_add(1, Ordering::Relaxed);
         session.state = State::Dumping(Box::new(Dump::new(kind, classes)));
         None
-    }
-}
-
-/// `slabs`: memory moves between classes by itself here.
-fn slabs(mut words: Words<'_>) -> Answer {
-    match (words.next(), words.next(), words.next()) {
-        (Some(b"reassign"), Some(from), Some(to)) => {
-            match (number::parse_i64(from), number::parse_u32(to)) {
-                (Some(_), Some(_)) => reply::OK,
-                _ => BAD_FORMAT,
-            }
-        }
-        (Some(b"automove"), Some(_), _) => reply::OK,
-        _ => ERROR,
     }
 }
 

@@ -80,6 +80,7 @@ fn network(options: &Options) -> Vec<(&'static str, String)> {
 fn engine(options: &Options) -> Vec<(&'static str, String)> {
     vec![
         ("oldest", "0".to_owned()),
+        ("slab_reassign", yes_no(options.slab_reassign)),
         ("evictions", if options.evict { "on" } else { "off" }.to_owned()),
         ("growth_factor", format!("{:.2}", options.growth_factor)),
         ("chunk_size", options.chunk_bytes_min.to_string()),
@@ -106,9 +107,6 @@ fn engine(options: &Options) -> Vec<(&'static str, String)> {
 fn fixed() -> impl Iterator<Item = (&'static str, String)> {
     const FIXED: &[(&str, &str)] = &[
         ("hashpower_init", "0"),
-        ("slab_reassign", "yes"),
-        ("slab_automove", "1"),
-        ("slab_automove_ratio", "0.80"),
         ("slab_automove_window", "30"),
         ("slab_chunk_max", "524288"),
         ("lru_crawler", "yes"),

@@ -125,6 +125,10 @@ impl Worker {
 
     fn stats_settings(&self, sink: Sink<'_>) {
         number(sink, "maxbytes", self.shared.engine.store().memory().limit);
+        let store = self.shared.engine.store();
+        number(sink, "slab_automove", store.automove() as u64);
+        let ratio = f64::from(store.automove_ratio_per_mille()) / 1000.0;
+        sink(b"slab_automove_ratio", format!("{ratio:.2}").as_bytes());
         let transient_secs = self.shared.engine.store().transient_secs();
         sink(b"temp_lru", if transient_secs > 0 { b"yes" } else { b"no" });
         number(sink, "temporary_ttl", u64::from(transient_secs));
@@ -246,6 +250,9 @@ impl Worker {
             ("reclaimed", items.reclaimed),
             ("direct_reclaims", items.direct_reclaims),
             ("slabs_moved", items.slabs_moved),
+            ("slab_global_page_pool", items.slabs_free),
+            ("slab_reassign_running", u64::from(items.is_reassigning)),
+            ("slab_reassign_evictions_nomem", items.evicted_by_moves),
             ("crawler_reclaimed", items.cleaner_reclaimed),
             ("crawler_items_checked", items.cleaner_checked),
             ("lru_crawler_starts", self.shared.walks.load(Ordering::Relaxed)),
@@ -290,12 +297,9 @@ const ALWAYS_ZERO: &[&str] = &[
     "malloc_fails",
     "slab_reassign_rescues",
     "slab_reassign_chunk_rescues",
-    "slab_reassign_evictions_nomem",
     "slab_reassign_inline_reclaim",
     "slab_reassign_busy_items",
     "slab_reassign_busy_deletes",
-    "slab_reassign_running",
-    "slab_global_page_pool",
     "lru_crawler_running",
     "lru_bumps_dropped",
     "lrutail_reflocked",

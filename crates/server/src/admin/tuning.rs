@@ -1,4 +1,4 @@
-//! Switches of the engine that may be thrown while it runs: `lru`.
+//! Switches of the engine that may be thrown while it runs: `slabs`, `lru`.
 //!
 //! What they mean here and in memcached is in docs/protocol.md. A switch for which this engine has nothing to switch is checked
 //! as memcached checks it, answered as it answers, and changes nothing.
@@ -6,10 +6,61 @@
 use proto::text::Words;
 use proto::{number, reply};
 
-use super::{Answer, ERROR};
+use store::{Automove, ReassignError};
+
+use super::{Answer, BAD_FORMAT, ERROR};
+use crate::run::per_mille;
 use crate::session::Worker;
 
 impl Worker {
+    /// `slabs reassign FROM TO`, `slabs automove ...`.
+    pub(super) fn slabs(&self, mut words: Words<'_>) -> Answer {
+        match (words.next(), words.next(), words.next()) {
+            (Some(b"reassign"), Some(from), Some(to)) => self.reassign(from, to),
+            (Some(b"automove"), Some(what), value) => self.automove(what, value).unwrap_or(ERROR),
+            _ => ERROR,
+        }
+    }
+
+    fn reassign(&self, from: &[u8], to: &[u8]) -> Answer {
+        if !self.shared.slab_reassign {
+            return b"CLIENT_ERROR slab reassignment disabled\r\n";
+        }
+        let class = |word| number::parse_i64(word).and_then(|id| i32::try_from(id).ok());
+        let (Some(from), Some(to)) = (class(from), class(to)) else { return BAD_FORMAT };
+        match self.shared.engine.store().reassign(from, to) {
+            Ok(()) => reply::OK,
+            Err(ReassignError::Busy) => b"BUSY currently processing reassign request\r\n",
+            Err(ReassignError::BadClass) => b"BADCLASS invalid src or dst class id\r\n",
+            Err(ReassignError::NoSpare) => b"NOSPARE source class has no spare pages\r\n",
+            Err(ReassignError::Same) => b"SAME src and dst class are identical\r\n",
+        }
+    }
+
+    fn automove(&self, what: &[u8], value: Option<&[u8]>) -> Option<Answer> {
+        let store = self.shared.engine.store();
+        match what {
+            b"ratio" => {
+                let ratio = fraction(value?).filter(|ratio| *ratio > 0.0 && *ratio <= 1.0)?;
+                store.set_automove_ratio_per_mille(per_mille(ratio));
+            }
+            // There is no external storage, and ages are not averaged over time.
+            b"freeratio" => _ = fraction(value?)?,
+            b"window" => match number::parse_u32(value?)? {
+                3..=0x3ff_ffff => {}
+                _ => return Some(b"ERROR automove window too low or too high\r\n"),
+            },
+            level => match number::parse_u32(level) {
+                Some(0) => store.set_automove(Automove::Off),
+                Some(1) => store.set_automove(Automove::Age),
+                Some(2) => store.set_automove(Automove::Eager),
+                Some(_) => return None,
+                None => return Some(BAD_FORMAT),
+            },
+        }
+        Some(reply::OK)
+    }
+
     /// `lru tune|mode|temp_ttl`. There is one kind of list here, so only the last has anything to set.
     pub(super) fn lru(&self, mut words: Words<'_>) -> Answer {
         match (words.next(), words.next()) {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use net::{TlsMode, TlsOptions, Verify};
+use store::Automove;
 
 use crate::doors::Sources;
 
@@ -255,6 +256,9 @@ fn defaults(style: Style) -> Options {
         evict: true,
         eviction: Eviction::Bag,
         transient_secs: super::TRANSIENT_SECS,
+        automove: Automove::Age,
+        automove_ratio: 0.8,
+        slab_reassign: true,
         growth_factor: super::GROWTH_FACTOR,
         chunk_bytes_min: super::CHUNK_BYTES_MIN,
         huge_pages: false,

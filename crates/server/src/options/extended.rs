@@ -9,6 +9,7 @@ use net::Verify;
 use super::draft::Draft;
 use super::table::Meaning;
 use super::{Eviction, affinity, number};
+use store::Automove;
 
 /// One option of the `-o` list.
 #[derive(Clone, Copy, Debug)]
@@ -196,6 +197,53 @@ pub(super) const EXTENDED: &[Extended] = &[
         "memcached's name for transient_ttl; such items are evicted as others are",
         transient_secs,
     ),
+    used("slab_reassign", Value::None, "on", "'slabs reassign' moves pages", |draft, _| {
+        draft.options.slab_reassign = true;
+        Ok(())
+    }),
+    used("no_slab_reassign", Value::None, "", "'slabs reassign' is refused", |draft, _| {
+        draft.options.slab_reassign = false;
+        Ok(())
+    }),
+    used(
+        "slab_automove",
+        Value::Optional("num"),
+        "1",
+        "pages move between classes: 0 only where a class has none, 1 by age, 2 at the first eviction",
+        |draft, text| {
+            draft.options.automove = match text {
+                "0" => Automove::Off,
+                "" | "1" => Automove::Age,
+                "2" => Automove::Eager,
+                _ => return Err(format!("'{text}' is not one of 0, 1 and 2")),
+            };
+            Ok(())
+        },
+    ),
+    used(
+        "no_slab_automove",
+        Value::None,
+        "",
+        "pages move only to a class that has none",
+        |draft, _| {
+            draft.options.automove = Automove::Off;
+            Ok(())
+        },
+    ),
+    used(
+        "slab_automove_ratio",
+        Value::Required("num"),
+        "0.8",
+        "age of a class's next victim, as a part of the others' average, up to which the class gets pages",
+        |draft, text| {
+            let ratio = number::fraction(text, 0.0)?;
+            if ratio > 1.0 {
+                return Err(format!("{text} is over 1"));
+            }
+            draft.options.automove_ratio = ratio;
+            Ok(())
+        },
+    ),
     used(
         "drop_privileges",
         Value::None,
@@ -311,11 +359,6 @@ pub(super) const EXTENDED: &[Extended] = &[
     no_effect("hashpower", Value::Required("num"), TABLE),
     no_effect("no_hashexpand", Value::None, TABLE),
     no_effect("hash_algorithm", Value::Required("name"), "there is one hash, seeded at each start"),
-    no_effect("slab_reassign", Value::None, PAGES),
-    no_effect("no_slab_reassign", Value::None, PAGES),
-    no_effect("slab_automove", Value::Optional("num"), PAGES),
-    no_effect("no_slab_automove", Value::None, PAGES),
-    no_effect("slab_automove_ratio", Value::Required("num"), PAGES),
     no_effect("slab_automove_window", Value::Required("num"), PAGES),
     no_effect("slab_automove_freeratio", Value::Required("num"), PAGES),
     no_effect("slab_sizes", Value::Required("list"), "chunk sizes follow from -f and -n"),
@@ -365,7 +408,7 @@ pub(super) const EXTENDED: &[Extended] = &[
 ];
 
 const TABLE: &str = "the hash table grows by itself, without a pause";
-const PAGES: &str = "pages move between slab classes by themselves";
+const PAGES: &str = "pages move by the ages of items at the moment; a class keeps no free ones";
 const CLEANER: &str = "the cleaner thread always runs";
 const SEGMENTS: &str = "recency is kept in bags, not in hot and warm lists";
 const REPLIES: &str = "the form of stored items is the engine's own";

@@ -55,6 +55,12 @@ pub struct Options {
     pub eviction: Eviction,
     /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is.
     pub transient_secs: u32,
+    /// When pages move between slab classes by themselves.
+    pub automove: store::Automove,
+    /// Age of a class's next victim, as a part of the others' average, up to which the class gets pages; over 0, at most 1.
+    pub automove_ratio: f64,
+    /// `slabs reassign` is allowed.
+    pub slab_reassign: bool,
     /// Ratio of neighbouring chunk sizes (`-f`), over 1.
     pub growth_factor: f64,
     /// Room for key, value and flags in the smallest chunk (`-n`).

@@ -116,6 +116,8 @@ fn every_extended_option_does_what_its_meaning_says() {
             Value::Optional(_) | Value::Required(_) => match option.name {
                 "eviction" => "=lru".to_owned(),
                 "affinity" => "=auto".to_owned(),
+                "slab_automove" => "=2".to_owned(),
+                "slab_automove_ratio" => "=0.7".to_owned(),
                 "stripes" => "=64".to_owned(),
                 "ssl_verify_mode" | "ssl_min_version" => "=2".to_owned(),
                 "ssl_ciphers" => "=ECDHE-RSA-AES128-GCM-SHA256".to_owned(),

@@ -232,11 +232,19 @@ fn store_config(options: &Options) -> store::Config {
             Eviction::Lru => store::Policy::Lru,
         },
         transient_secs: options.transient_secs,
+        automove: options.automove,
+        automove_ratio_per_mille: per_mille(options.automove_ratio),
         stripes: options.stripes,
         huge_pages: options.huge_pages,
         participants_max: options.threads + SPARE_PARTICIPANTS,
         seed: random_seed(),
     }
+}
+
+/// A ratio of at most 1 in thousandths.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
+pub(crate) fn per_mille(ratio: f64) -> u32 {
+    (ratio.clamp(0.0, 1.0) * 1000.0).round() as u32
 }
 
 /// The CPUs of the workers in order.

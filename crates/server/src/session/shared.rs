@@ -43,6 +43,8 @@ pub struct Shared {
     pub(crate) dump_enabled: bool,
     pub(crate) watch_enabled: bool,
     pub(crate) shutdown_enabled: bool,
+    /// `slabs reassign` is allowed.
+    pub(crate) slab_reassign: bool,
     /// What one worker's connections may hold in large values on their way.
     pub(crate) inflight_bytes_max: usize,
     /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
@@ -86,6 +88,7 @@ impl Shared {
             dump_enabled: options.dump_commands,
             watch_enabled: options.watch_command,
             shutdown_enabled: options.shutdown_command,
+            slab_reassign: options.slab_reassign,
             inflight_bytes_max: inflight_bytes_max(options),
             udp_amplification: usize::try_from(options.udp_amplification).unwrap_or(usize::MAX),
             threads: options.threads,

@@ -1,7 +1,7 @@
 //! What of the pages and classes is written down at a clean end. The class of each page, and the lists of free chunks,
 //! lie in the file anyway.
 
-use super::{ClassState, FreePages, Slabs};
+use super::{ClassState, Draining, FreePage, FreePages, Slabs};
 use crate::arena::ChunkRef;
 use crate::budget::Budget;
 use crate::file::{Reader, Writer};
@@ -13,7 +13,7 @@ impl Slabs {
         out.count(pages.untouched);
         let cut = self.page_cut[..pages.untouched].iter();
         out.numbers(cut.map(|cut| u64::from(cut.load(Ordering::Relaxed))));
-        out.numbers(pages.resident.iter().map(|&(_, page)| page as u64));
+        out.numbers(pages.resident.iter().map(|free| free.page as u64));
         out.numbers(pages.returned.iter().map(|&page| page as u64));
         drop(pages);
         out.number(self.pages_charged.load(Ordering::Relaxed));
@@ -32,11 +32,11 @@ impl Slabs {
         *pages = FreePages {
             untouched,
             // A new process holds no reference: any grace period is over.
-            resident: input.numbers()?.into_iter().map(|page: usize| (0, page)).collect(),
+            resident: input.numbers()?.into_iter().map(FreePage::at_start).collect(),
             returned: input.numbers()?,
         };
         let touched = pages.untouched;
-        if pages.resident.iter().any(|&(_, page)| page >= touched)
+        if pages.resident.iter().any(|free| free.page >= touched)
             || pages.returned.iter().any(|&page| page >= touched)
         {
             return None;
@@ -67,8 +67,8 @@ impl ClassState {
         out.count(next);
         out.numbers(self.pages.iter().map(|&page| page as u64));
         out.number(self.used);
-        out.numbers(self.draining.iter().map(|&(page, _)| page as u64));
-        out.numbers(self.draining.iter().map(|&(_, held)| held as u64));
+        out.numbers(self.draining.iter().map(|draining| draining.page as u64));
+        out.numbers(self.draining.iter().map(|draining| draining.held as u64));
     }
 
     fn load(input: &mut Reader<'_>, pages: usize, per_page: usize) -> Option<Self> {
@@ -77,7 +77,10 @@ impl ClassState {
         let cutting = (input.index(pages + 1)?, input.index(per_page + 1)?);
         let owned: Vec<usize> = input.numbers()?;
         let used = input.number()?;
-        let draining = input.numbers::<usize>()?.into_iter().zip(input.numbers()?).collect();
+        let draining = input.numbers::<usize>()?.into_iter().zip(input.numbers()?);
+        // What it was promised to may need it no more.
+        let draining =
+            draining.map(|(page, held)| Draining { page, held, promised_to: 0 }).collect();
         let state = Self {
             free_head,
             free_len,

@@ -1,0 +1,162 @@
+//! Memory follows the load from size to size: hit ratios of look-aside reads (get, store on a miss) while sizes shift, against
+//! stores that never saw the old sizes.
+//!
+//! One thread and explicit cleaner steps, so every run gives the same numbers.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+use std::sync::Arc;
+use store::{Change, Cleaner, Config, NewItem, Participant, Store};
+
+const MEGABYTES: u64 = 32;
+/// Requests in a second of the store's clock.
+const PER_SECOND: u32 = 20_000;
+
+/// A store, its cleaner, and the requests so far.
+struct Bench {
+    store: Arc<Store>,
+    me: Participant,
+    cleaner: Cleaner,
+    requests: u32,
+    random: SmallRng,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let config = Config { memory_bytes: MEGABYTES << 20, seed: 5, ..Config::default() };
+        let store = Store::new(config).unwrap();
+        let (me, cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+        Self { store, me, cleaner, requests: 0, random: SmallRng::seed_from_u64(11) }
+    }
+
+    /// Reads a key, and stores it where it is missing; `true` for a hit.
+    fn ask(&mut self, family: u8, key: u64, value_len: usize) -> bool {
+        self.requests += 1;
+        if self.requests.is_multiple_of(16) {
+            self.me.begin_turn(1 + self.requests / PER_SECOND);
+            self.me.quiesce();
+        }
+        if self.requests.is_multiple_of(500) {
+            self.me.rest();
+            // The thread goes on at once while there is work; some steps are what it gets done in this time.
+            let now_secs = 1 + self.requests / PER_SECOND;
+            let _ = (0..4).any(|_| !self.cleaner.step(now_secs, 2000).busy);
+        }
+        let mut name = [family; 16];
+        name[8..].copy_from_slice(&key.to_le_bytes());
+        let hash = self.store.hash(&name);
+        if let Some(item) = self.me.section().find(hash, &name) {
+            item.touch();
+            return true;
+        }
+        let new = NewItem { key: &name, flags: 0, deadline: 0, value_len, base64_key: false };
+        let mut draft = self.me.draft(new).unwrap();
+        draft.push(&vec![b'v'; value_len]).unwrap();
+        self.me.section().update(hash, &name, |_| Change::Put { draft, cas: None });
+        false
+    }
+
+    /// Hit ratio of so many requests from a Zipf distribution over `keys` keys.
+    fn zipf(&mut self, family: u8, keys: u32, exponent: f64, value_len: usize, count: u32) -> f64 {
+        let distribution = Zipf::new(f64::from(keys), exponent).unwrap();
+        let mut hits = 0;
+        for _ in 0..count {
+            let key = distribution.sample(&mut self.random).to_bits().wrapping_mul(0x9e37_79b9);
+            hits += u32::from(self.ask(family, key, value_len));
+        }
+        f64::from(hits) / f64::from(count)
+    }
+}
+
+#[test]
+fn after_a_shift_of_sizes_a_store_does_as_well_as_a_fresh_one() {
+    let (mut shifted, mut fresh) = (Bench::new(), Bench::new());
+    shifted.zipf(1, 1_000_000, 0.99, 100, 3_000_000);
+    let before = shifted.store.stats();
+    assert!(before.evictions > 0, "memory is not full");
+    let (mut of_shifted, mut of_fresh) = (0.0, 0.0);
+    for part in 1..=8 {
+        let shifted_now = shifted.zipf(2, 1_000_000, 0.99, 1000, 100_000);
+        let fresh_now = fresh.zipf(2, 1_000_000, 0.99, 1000, 100_000);
+        let moved = shifted.store.stats().slabs_moved - before.slabs_moved;
+        eprintln!("part {part}: {shifted_now:.4}, fresh {fresh_now:.4}; {moved} pages moved");
+        if part > 2 {
+            of_shifted += shifted_now / 6.0;
+            of_fresh += fresh_now / 6.0;
+        }
+    }
+    assert!(of_shifted > of_fresh - 0.01, "{of_shifted:.4} against {of_fresh:.4}");
+}
+
+/// Two families with different locality: memory goes where the older items are not, and stays there.
+#[test]
+fn families_of_two_sizes_share_memory_by_age() {
+    let mut bench = Bench::new();
+    let zipf: [Zipf<f64>; 2] =
+        [Zipf::new(400_000.0, 0.9).unwrap(), Zipf::new(60_000.0, 0.9).unwrap()];
+    let (mut hits, mut asked) = ([0; 2], [0; 2]);
+    let mut moved = 0;
+    for number in 0..4_000_000 {
+        let family = usize::from(number % 4 == 0);
+        let key = zipf[family].sample(&mut bench.random).to_bits().wrapping_mul(0x9e37_79b9);
+        let hit = bench.ask(u8::try_from(family).unwrap(), key, [100, 1000][family]);
+        if number == 2_000_000 {
+            moved = bench.store.stats().slabs_moved;
+        }
+        if number >= 2_000_000 {
+            hits[family] += u32::from(hit);
+            asked[family] += 1;
+        }
+    }
+    let ratio = |family: usize| f64::from(hits[family]) / f64::from(asked[family]);
+    let all = f64::from(hits[0] + hits[1]) / 2_000_000.0;
+    let moved = bench.store.stats().slabs_moved - moved;
+    eprintln!("mixed: {:.4} and {:.4}, {all:.4} of all; {moved} pages moved", ratio(0), ratio(1));
+}
+
+/// A class that is only read must keep its memory, however long ago its items were stored, beside one that is swept through.
+#[test]
+fn what_is_read_stays_beside_what_is_swept_through() {
+    let mut bench = Bench::new();
+    let hot = 30_000; // A quarter of the memory.
+    (0..hot).for_each(|key| _ = bench.ask(1, key, 200));
+    let (mut hits, mut asked) = (0, 0);
+    for swept in 0..600_000 {
+        bench.ask(2, swept, 1000);
+        for _ in 0..3 {
+            let key = bench.random.random_range(0..hot);
+            hits += u32::from(bench.ask(1, key, 200));
+            asked += 1;
+        }
+    }
+    let ratio = f64::from(hits) / f64::from(asked);
+    eprintln!("read beside swept: {ratio:.4}, {} pages moved", bench.store.stats().slabs_moved);
+    // A global LRU has 0.89. A rule that goes by when items were stored has 0.78.
+    assert!(ratio > 0.85, "{ratio:.4}");
+}
+
+/// Sizes of every kind at once, each with its own keys: nothing shifts, so pages need hardly move.
+#[test]
+fn many_sizes_side_by_side_do_not_take_pages_from_each_other() {
+    let mut bench = Bench::new();
+    let distribution: Zipf<f64> = Zipf::new(200_000.0, 0.8).unwrap();
+    let sizes: Vec<usize> =
+        std::iter::successors(Some(50), |size| Some(size * 108 / 100)).take(64).collect();
+    let (mut hits, mut moved) = (0, 0);
+    for number in 0..3_000_000 {
+        let key = distribution.sample(&mut bench.random).to_bits().wrapping_mul(0x9e37_79b9);
+        // 64 sizes from 50 to some 6000 bytes, each 8 % over the next.
+        let size = sizes[usize::try_from(key >> 58).unwrap()];
+        let hit = bench.ask(3, key, size);
+        if number == 1_500_000 {
+            moved = bench.store.stats().slabs_moved;
+        }
+        hits += u32::from(hit && number >= 1_500_000);
+    }
+    let moved = bench.store.stats().slabs_moved - moved;
+    let ratio = f64::from(hits) / 1_500_000.0;
+    eprintln!("many sizes: {ratio:.4}, {moved} pages moved");
+    assert!(ratio > 0.48 && moved < 2000, "{ratio:.4}, {moved} pages moved");
+}
