@@ -34,7 +34,7 @@ pub struct Restarted {
 }
 
 /// Requests sent before their replies are awaited.
-const DEPTH: u64 = 64;
+const DEPTH: usize = 64;
 /// Keys asked for.
 const SAMPLE: u64 = 50_000;
 /// Longest wait for a server.
@@ -155,8 +155,8 @@ fn fill(address: SocketAddr, items: u64, value_bytes: usize) -> Result<()> {
     let mut stream = blocking(address)?;
     let value = vec![b'v'; value_bytes];
     let (mut request, mut reply) = (Vec::new(), vec![0; 64 << 10]);
-    for from in (0..items).step_by(DEPTH as usize) {
-        let to = items.min(from + DEPTH);
+    for from in (0..items).step_by(DEPTH) {
+        let to = items.min(from + DEPTH as u64);
         request.clear();
         for key in from..to {
             write!(request, "set key-{key:012} 0 0 {value_bytes}\r\n")?;
@@ -165,7 +165,7 @@ fn fill(address: SocketAddr, items: u64, value_bytes: usize) -> Result<()> {
         }
         stream.write_all(&request).context("storing")?;
         let mut lines = 0;
-        while lines < (to - from) as usize {
+        while lines < usize::try_from(to - from)? {
             let len = stream.read(&mut reply).context("storing")?;
             ensure!(len > 0, "the server closed the connection");
             lines += memchr::memchr_iter(b'\n', &reply[..len]).count();
@@ -179,15 +179,15 @@ fn hits(address: SocketAddr, items: u64) -> Result<f64> {
     let mut stream = blocking(address)?;
     let sample = SAMPLE.min(items);
     let (mut request, mut reply, mut found) = (Vec::new(), vec![0; 64 << 10], 0usize);
-    for from in (0..sample).step_by(DEPTH as usize) {
-        let to = sample.min(from + DEPTH);
+    for from in (0..sample).step_by(DEPTH) {
+        let to = sample.min(from + DEPTH as u64);
         request.clear();
         for turn in from..to {
             write!(request, "mg key-{:012} s\r\n", turn * (items / sample))?;
         }
         stream.write_all(&request).context("probing")?;
         let mut lines = 0;
-        while lines < (to - from) as usize {
+        while lines < usize::try_from(to - from)? {
             let len = stream.read(&mut reply).context("probing")?;
             ensure!(len > 0, "the server closed the connection");
             lines += memchr::memchr_iter(b'\n', &reply[..len]).count();
