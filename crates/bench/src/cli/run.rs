@@ -49,7 +49,7 @@ pub(super) struct RunArgs {
 /// What is asked, apart from how fast and how long.
 #[derive(Debug, Args)]
 pub(super) struct LoadArgs {
-    /// HOST[:PORT] or unix:PATH; may be given several times, and the keys are divided among them.
+    /// HOST, HOST:PORT or unix:PATH; may be given several times, and the keys are divided among them.
     #[arg(short, long = "server", value_name = "WHERE", default_value = "127.0.0.1:11211")]
     servers: Vec<Target>,
     /// The servers' language.
@@ -79,7 +79,7 @@ pub(super) struct LoadArgs {
     /// Bytes of keys: shortest, a number, or etc (the distribution of Facebook's ETC pool).
     #[arg(long, default_value = "shortest", value_name = "BYTES")]
     key_size: KeySize,
-    /// Which keys: uniform, sequential, gaussian[:DEVIATION], zipf[:EXPONENT], hot[:SHARE].
+    /// Which keys: uniform, sequential, gaussian, zipf or hot; the last three with a parameter, as in zipf:0.99.
     #[arg(long, default_value = "uniform", value_name = "PATTERN")]
     key_pattern: Pattern,
     /// Bytes of values: a number, LEAST-MOST, BYTES:WEIGHT,BYTES:WEIGHT.., or etc.
