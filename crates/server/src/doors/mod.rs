@@ -8,9 +8,9 @@
 //!
 //! # Laws
 //!
-//! 1. A login is one of three states, and whatever fails sets it back to none ([`Login`]).
+//! 1. A login is one of three states, and whatever fails sets it back to none (`Login`).
 //! 2. What takes longer than a request (a hashed password, reading files) is done by the clerk, one thread, never by a worker.
-//! 3. A refusal is answered [`REFUSAL_DELAY`] after the attempt, however long the check took; the worker serves others meanwhile.
+//! 3. A refusal is answered `REFUSAL_DELAY` after the attempt, however long the check took; the worker serves others meanwhile.
 //! 4. After a reload every session is looked at before its next request: who is gone, or has another password, is logged out.
 
 mod clerk;
