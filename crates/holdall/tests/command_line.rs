@@ -41,7 +41,7 @@ fn under_the_name_memcached_it_is_one() {
 fn refusals_are_one_line_on_stderr_and_a_status() {
     let cases: [(&[&str], i32, &str); 9] = [
         (&[], 64, "holdall: a command is missing; see holdall --help\n"),
-        (&["route"], 1, "holdall: there is no command 'route'; see holdall --help\n"),
+        (&["frobnicate"], 1, "holdall: there is no command 'frobnicate'; see holdall --help\n"),
         (&["serve", "-Q"], 1, "holdall: unknown flag -Q\n"),
         (&["serve", "--frobnicate=1"], 1, "holdall: unknown flag --frobnicate\n"),
         (&["serve", "-o", "frobnicate"], 1, "holdall: unknown option -o frobnicate\n"),

@@ -159,7 +159,7 @@ fn each_ending_signal_ends_it_and_sighup_does_not() {
         let mut running = Running::serve(&[]);
         running.connect().expect(VERSION.0, VERSION.1);
         running.signal(Signal::HUP);
-        wait_for("SIGHUP's line", || running.log().contains("SIGHUP: nothing to reload"));
+        wait_for("SIGHUP's line", || running.log().contains("SIGHUP: reading files again"));
         running.connect().expect(VERSION.0, VERSION.1);
         running.signal(signal);
         assert!(running.wait().success(), "{signal:?}: {}", running.log());

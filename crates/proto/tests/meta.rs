@@ -337,7 +337,7 @@ fn marks_stand_last() {
 #[test]
 fn a_token_comes_behind_the_marks() {
     let facts = ItemFacts { won: true, lease: Some(77), ..FACTS };
-    check_item("mg k s G", facts, "HD s2 W G77\r\n");
+    check_item("mg k s G", facts, "HD s2 W G77");
 }
 
 #[test]

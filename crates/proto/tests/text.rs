@@ -312,12 +312,14 @@ fn a_retrieval_without_a_key_is_an_error() {
 const MN: &str = "Meta(Request { command: NoOp, key: [], options: Options { base64: false, \
     invalidate: false, quiet: false, no_update: false, value: false, drop_value: false, \
     compare_cas: None, new_cas: None, delta: None, client_flags: None, initial: None, \
-    autoviv_exptime: None, opaque: None, recache_secs: None, exptime: None }, \
+    autoviv_exptime: None, opaque: None, recache_secs: None, accept_stale: false, lease: None, \
+    hold_off_secs: None, under: false, exptime: None }, \
     flags: Words { rest: [] } })";
 
 #[test]
 fn a_bad_exptime_refuses_the_whole_retrieval() {
-    let refused = "Get(GetLine { exptime: None, with_cas: false, state: Refused(Exptime) })";
+    let refused = "Get(GetLine { exptime: None, with_cas: false, with_lease: false, \
+        state: Refused(Exptime) })";
     check(b"gat x a b\r\nversion\r\n", &[refused, "bad Exptime", "Version"]);
     check(b"gat +5 a\n", &[refused, "bad Exptime"]);
 }
