@@ -154,6 +154,20 @@ fn a_client_that_stops_reading_is_dropped_and_counted() {
 }
 
 #[test]
+fn commands_are_printed_at_vv_alone() {
+    let running = Running::serve(&[]);
+    running.connect().expect(b"set quiet 0 0 1\r\nx\r\n", b"STORED\r\n");
+    running.connect().expect(b"verbosity 2\r\n", b"OK\r\n");
+    running.connect().expect(b"set loud 0 0 6\r\nsecret\r\nget a\x01b c\r\n", b"STORED\r\nEND\r\n");
+    wait_for("the get's line", || running.log().contains(" get a\\x01b c\n"));
+    let log = running.log();
+    assert!(
+        log.contains(" set loud 0 0 6\n") && !log.contains("secret") && !log.contains("quiet"),
+        "{log}"
+    );
+}
+
+#[test]
 fn each_ending_signal_ends_it_and_sighup_does_not() {
     for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
         let mut running = Running::serve(&[]);

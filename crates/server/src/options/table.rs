@@ -475,7 +475,7 @@ const PROCESS: &[Flag] = &[
         long: "verbose",
         argument: None,
         default: "",
-        help: "say more on stderr; -vv and -vvv still more",
+        help: "say more on stderr; -vv prints what clients ask",
         meaning: Meaning::Used(|draft, _| {
             draft.options.verbosity = draft.options.verbosity.saturating_add(1).min(3);
             Ok(())

@@ -27,6 +27,7 @@ mod permit;
 mod retrieve;
 mod scan;
 mod shared;
+mod spoken;
 pub(crate) mod state;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -62,6 +63,8 @@ pub struct Worker {
     inflight: Inflight,
     /// When the turn began.
     now: Instant,
+    /// Commands are printed (`-vv`).
+    is_talkative: bool,
     sessions: u64,
     /// When the batch that is being served began, if it is one of those whose times are taken.
     sampled_since: Option<Instant>,
@@ -91,6 +94,7 @@ impl Worker {
             foreseen: Foreseen::default(),
             inflight: Inflight::new(shared.inflight_bytes_max),
             now: Instant::now(),
+            is_talkative: false,
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
             sampled_since: None,
@@ -128,6 +132,9 @@ impl Worker {
                         return Flow::CloseNow;
                     };
                     session.wire = Some(wire);
+                    if self.is_talkative {
+                        self.say(session, wire, input.bytes());
+                    }
                     self.batch.arrive(&self.engine, input.bytes());
                     match wire {
                         _ if self.shared.doors.is_some() && session.login.is_missing() => {
@@ -212,6 +219,7 @@ impl Service for Worker {
 
     fn turn(&mut self, now: Instant) {
         self.now = now;
+        self.is_talkative = self.is_talkative();
         self.engine.begin_turn(self.shared.clock.secs_at(now));
         self.engine.begin_samples(self.shared.clock.ms_at(now));
         self.reporter.turn(self.engine.participant());
