@@ -1,6 +1,6 @@
 //! The `holdall` program: wiring only.
 //!
-//! `holdall serve FLAGS` runs the cache server; a copy or link named `memcached` takes memcached's command line directly.
+//! `holdall COMMAND FLAGS`; a copy or link named `memcached` takes memcached's command line directly.
 //! A fatal error is printed once, here, and becomes the exit status.
 #![forbid(unsafe_code)]
 
@@ -46,6 +46,9 @@ fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             EXIT_USAGE,
         );
     };
+    if matches!(user, "-h" | "--help") {
+        return print(PASSWD_HELP);
+    }
     let mut password = String::new();
     if let Err(error) = io::stdin().read_line(&mut password) {
         return fail("holdall", &format!("passwd: {error}"), 1);
@@ -137,6 +140,17 @@ fn complain(name: &str, line: &str) {
     let _ = writeln!(io::stderr(), "{name}: {line}");
 }
 
+const PASSWD_HELP: &str = "\
+Makes a line for the file of users (serve -Y): the name, and a verifier that gives the password away to nobody.
+
+Usage: holdall passwd USER
+
+The password is the first line of stdin.
+
+Examples:
+  holdall passwd app <password.txt >>users
+";
+
 const HELP: &str = concat!(
     "holdall ",
     env!("CARGO_PKG_VERSION"),
@@ -146,14 +160,14 @@ A memory cache that speaks memcached's protocols.
 Usage: holdall COMMAND [FLAG]..
 
 Commands:
-  serve    the cache server; holdall serve --help lists its flags
-  check    says what is wrong with a router configuration
-  explain  shows the way of a key through a router configuration
+  serve    the cache server
+  route    the proxy before many servers
+  check    says what is wrong with a proxy's configuration
+  explain  shows the way of a key through a proxy's configuration
   bench    measures memcached, Redis and Valkey servers
-  passwd   a line for the file of users (-Y): holdall passwd USER, the password on stdin
-  route    the proxy; holdall route --help lists its flags
+  passwd   makes a line for the file of users (serve -Y)
 
-Under the name memcached, holdall takes memcached's command line.
+Each has --help. Under the name memcached, holdall takes memcached's command line.
 
 Examples:
   holdall serve                                 64 MB on 127.0.0.1:11211

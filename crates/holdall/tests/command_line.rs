@@ -9,13 +9,30 @@ const OURS: &str = concat!("holdall ", env!("CARGO_PKG_VERSION"));
 
 #[test]
 fn help_and_version_go_to_stdout() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["--version"], OURS),
         (&["-V"], OURS),
         (&["--help"], OURS),
         (&["serve", "-h"], OURS),
         (&["serve", "--version"], OURS),
         (&["serve", "-i"], OURS),
+        (
+            &["route", "--help"],
+            "A proxy that takes memcached requests and sends each to the servers that a configuration names",
+        ),
+        (
+            &["check", "--help"],
+            "Checks a router configuration: mcrouter's language, or twemproxy's YAML.",
+        ),
+        (
+            &["explain", "--help"],
+            "Shows the way of a key through a router configuration, and its server. Asks nobody.",
+        ),
+        (&["bench", "--help"], "Measures memcached, Redis and Valkey servers"),
+        (
+            &["passwd", "--help"],
+            "Makes a line for the file of users (serve -Y): the name, and a verifier that gives the password away to nobody.",
+        ),
     ];
     for (arguments, first) in cases {
         let output = output(&mut holdall(arguments));
