@@ -114,8 +114,13 @@ impl Launch {
     }
 
     fn start_on(&self, port: u16) -> Result<Server, String> {
-        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let addr = self.addr(port);
         self.start_until(port, |_| answers(addr))
+    }
+
+    /// Where a server on this port is spoken to.
+    fn addr(&self, port: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.plain_port.unwrap_or(port)))
     }
 
     /// Starts a server that takes the place of `running`, which must have said who it is, and waits until it does.
@@ -142,7 +147,7 @@ impl Launch {
             .stderr(log)
             .spawn()
             .map_err(|error| format!("{:?}: {error}", self.kind))?;
-        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, self.plain_port.unwrap_or(port)));
+        let addr = self.addr(port);
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let ended = child.try_wait().map_err(|error| error.to_string())?;

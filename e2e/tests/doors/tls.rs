@@ -214,7 +214,7 @@ fn a_server_that_is_not_trusted_hears_of_it() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &[]);
     assert!(connect(both.tls, &client(&certificates, "other-ca", None)).is_err());
-    assert_eq!(both.stat("ssl_handshake_errors"), 1);
+    assert_eq!(both.stat("ssl_handshake_errors"), 1, "{}", both.server.log());
     assert!(both.server.log().contains("UnknownCA"), "{}", both.server.log());
     both.assert_alive(&certificates, "a client that does not trust us");
 }
