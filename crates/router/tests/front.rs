@@ -8,7 +8,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -279,6 +279,13 @@ fn a_prefix_is_not_seen_by_servers_and_comes_back_to_the_client() {
     exact(&mut stream, b"get /no/where/k\r\n", b"SERVER_ERROR RootRoute: No rh found\r\n");
 }
 
+/// Puts a file in another's place in one piece: written in place, it would be seen empty for a moment.
+fn replace(path: &Path, text: &str) {
+    let part = path.with_extension("part");
+    fs::write(&part, text).unwrap();
+    fs::rename(&part, path).unwrap();
+}
+
 #[test]
 fn a_changed_file_is_taken_and_a_broken_one_is_not() {
     let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
@@ -295,11 +302,11 @@ fn a_changed_file_is_taken_and_a_broken_one_is_not() {
         line.parse::<u64>().unwrap()
     };
     for (round, broken) in ["{", "{}", r#"{"route": "PoolRoute|none"}"#].iter().enumerate() {
-        fs::write(&proxy.config, broken).unwrap();
+        replace(&proxy.config, broken);
         eventually("refused", || stat("config_failures") == round as u64 + 1);
         exact(&mut stream, b"get k\r\n", b"VALUE k 0 1\r\na\r\nEND\r\n");
     }
-    fs::write(&proxy.config, config(&addresses, r#""PoolRoute|B""#)).unwrap();
+    replace(&proxy.config, &config(&addresses, r#""PoolRoute|B""#));
     eventually("taken", || stat("config_generation") == 2);
     exact(&mut stream, b"get k\r\n", b"END\r\n");
     exact(&mut stream, b"set k 0 0 1\r\nb\r\n", b"STORED\r\n");
