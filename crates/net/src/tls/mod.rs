@@ -169,11 +169,7 @@ impl Tls {
                     false
                 }
                 ConnectionState::EncodeTlsData(mut data) => {
-                    append(sealed, RECORD_BYTES, |room| match data.encode(room) {
-                        Ok(written) => Ok(written),
-                        Err(EncodeError::InsufficientSize(size)) => Err(Some(size)),
-                        Err(EncodeError::AlreadyEncoded) => Err(None),
-                    })?;
+                    encode(&mut data, sealed)?;
                     false
                 }
                 ConnectionState::TransmitTlsData(data) => {
@@ -243,11 +239,7 @@ impl Tls {
                     true
                 }
                 ConnectionState::EncodeTlsData(mut data) => {
-                    append(sealed, RECORD_BYTES, |room| match data.encode(room) {
-                        Ok(written) => Ok(written),
-                        Err(EncodeError::InsufficientSize(size)) => Err(Some(size)),
-                        Err(EncodeError::AlreadyEncoded) => Err(None),
-                    })?;
+                    encode(&mut data, sealed)?;
                     false
                 }
                 ConnectionState::TransmitTlsData(data) => {
@@ -279,6 +271,18 @@ impl Tls {
             });
         }
     }
+}
+
+/// Appends what the session itself has to say.
+fn encode(
+    data: &mut rustls::unbuffered::EncodeTlsData<'_, rustls::server::ServerConnectionData>,
+    sealed: &mut Vec<u8>,
+) -> Result<(), rustls::Error> {
+    append(sealed, RECORD_BYTES, |room| match data.encode(room) {
+        Ok(written) => Ok(written),
+        Err(EncodeError::InsufficientSize(size)) => Err(Some(size)),
+        Err(EncodeError::AlreadyEncoded) => Err(None),
+    })
 }
 
 /// Has `put` write behind `out`, where there is room for `room` bytes, or for as many as it asks for.

@@ -14,6 +14,9 @@
 //!    sent in one read and what did not fit into its socket.
 //! 3. The poller is armed for what the connection's state waits for and nothing else, so it never returns in vain.
 
+mod timeouts;
+mod traffic;
+
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,19 +26,18 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::conn::{Conn, Loan, Received, Served};
+use crate::conn::{Conn, Served};
 use crate::control::{Card, ConnState, Shared, WorkerShared, add};
 use crate::datagrams::{DatagramSocket, Datagrams};
-use crate::io::{FLUSH_BYTES, INPUT_MAX, Outcome, Sent};
+use crate::io::{FLUSH_BYTES, INPUT_MAX};
 use crate::mailbox::{Message, Token};
 use crate::peer::{ListenAddress, Peer};
 use crate::server::{BufferBudget, Config};
 use crate::service::{CloseReason, ConnId, Flow, Service};
 use crate::slots::{NO_GENERATION, Slots};
-use crate::tls::{self, Broken, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsDoor};
+use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, TlsDoor};
 use crate::udp::{self, DatagramReply};
 use crate::wheel::Wheel;
 
@@ -210,12 +212,16 @@ impl<S: Service> Worker<S> {
                 return;
             }
             for ConnId(token) in resumed.drain(..) {
-                let state = self.conns.get_mut(token).map(|conn| conn.state);
-                // Others are served when what they wait for has come.
-                if matches!(state, Some(ConnState::Reading | ConnState::Waiting)) {
-                    self.serve_left(token);
-                }
+                self.resume(token);
             }
+        }
+    }
+
+    /// Serves a connection to which something has happened beside its socket; one that waits for the socket is served then.
+    fn resume(&mut self, token: Token) {
+        let state = self.conns.get_mut(token).map(|conn| conn.state);
+        if matches!(state, Some(ConnState::Reading | ConnState::Waiting)) {
+            self.serve_left(token);
         }
     }
 
@@ -262,12 +268,7 @@ impl<S: Service> Worker<S> {
             Message::Accepted(socket, peer) => self.open(socket, peer),
             Message::Drain(deadline) => self.drain(deadline),
             Message::Stop => self.draining = Some(Instant::now()),
-            Message::Wake(token) => {
-                let state = self.conns.get_mut(token).map(|conn| conn.state);
-                if matches!(state, Some(ConnState::Reading | ConnState::Waiting)) {
-                    self.serve_left(token);
-                }
-            }
+            Message::Wake(token) => self.resume(token),
         }
     }
 
@@ -326,188 +327,6 @@ impl<S: Service> Worker<S> {
             cards.resize(slot + 1, None);
         }
         cards[slot] = card;
-    }
-
-    /// The events of several connections: all are read before the first is served, so that the service can ask for the
-    /// memory of each while it is busy with the others.
-    fn on_group(&mut self, group: &mut Vec<Token>) {
-        let mut received = [const { None }; GROUP];
-        if group.len() > 1 {
-            for (place, (&token, received)) in group.iter().zip(&mut received).enumerate() {
-                let conn = self.conns.get_mut(token);
-                let is_read =
-                    |conn: &&mut Conn<_>| conn.state == ConnState::Reading && conn.tls.is_none();
-                let Some(conn) = conn.filter(is_read) else { continue };
-                let got = conn.read(&mut self.read_buffers[place]);
-                if let Ok(Some(len)) = got {
-                    self.service.foresee(&conn.session, &self.read_buffers[place][..len]);
-                }
-                *received = Some(got);
-            }
-            self.service.prepare();
-        }
-        for (place, (token, received)) in group.drain(..).zip(received).enumerate() {
-            match received {
-                Some(got) => self.received(token, place, got),
-                None => self.on_event(token),
-            }
-        }
-    }
-
-    /// The poller says that the state's event has come.
-    fn on_event(&mut self, token: Token) {
-        match self.conns.get_mut(token).map(|conn| conn.state) {
-            Some(ConnState::Reading) => self.read(token),
-            Some(ConnState::Writing | ConnState::Closing) => self.write(token),
-            // A ready connection is served in the second part of the turn.
-            Some(ConnState::Ready) | None => {}
-            // The poller was asked for nothing: this is a failed socket.
-            Some(ConnState::Waiting) => self.close(token, CloseReason::SocketError),
-        }
-    }
-
-    fn on_ready(&mut self, token: Token) {
-        if self.conns.get_mut(token).is_some_and(|conn| conn.state == ConnState::Ready) {
-            self.serve_left(token);
-        }
-    }
-
-    /// Begins a TLS session, if the listener asks for one.
-    fn begin_tls(&self, peer: &Peer) -> Result<Option<Box<Tls>>, rustls::Error> {
-        match (&*peer.listener, &self.tls) {
-            (ListenAddress::Tcp(_, listener), Some(tls)) => {
-                tls.door.session(*listener, self.now_ms)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Reads once and serves.
-    fn read(&mut self, token: Token) {
-        let Some(conn) = self.conns.get_mut(token) else { return };
-        if conn.tls.is_some() {
-            return self.read_tls(token);
-        }
-        let got = conn.read(&mut self.read_buffers[0]);
-        self.received(token, 0, got);
-    }
-
-    /// Serves what was read into one of the buffers.
-    fn received(&mut self, token: Token, place: usize, got: Result<Option<usize>, Errno>) {
-        let Some(conn) = self.conns.get_mut(token) else { return };
-        let before = conn.input_len();
-        match got {
-            Ok(Some(len)) => {
-                let loan = Loan {
-                    service: &mut self.service,
-                    read_buffer: &mut self.read_buffers[place],
-                    scratch: &mut self.scratch,
-                    mailbox: &self.shared.workers[self.index].mailbox,
-                    tls_scratch: None,
-                };
-                let served = conn.serve_read(token, len, loan);
-                let counters = &self.shared.workers[self.index].counters;
-                add(&counters.reads, 1);
-                add(&counters.bytes_read, (len - before) as u64);
-                self.after(token, &served);
-            }
-            Ok(None) if self.service.owes(&conn.session) => {
-                conn.is_at_end = true;
-                self.serve_left(token);
-            }
-            Ok(None) => self.close(token, CloseReason::Eof),
-            Err(Errno::AGAIN) if self.draining.is_some() => self.serve_left(token),
-            Err(Errno::AGAIN) => {}
-            Err(_) => self.close(token, CloseReason::SocketError),
-        }
-    }
-
-    /// The same for a connection that speaks TLS: what came may be no more than a part of a record.
-    fn read_tls(&mut self, token: Token) {
-        let Some(conn) = self.conns.get_mut(token) else { return };
-        let Some(tls) = &mut self.tls else { return };
-        let before = conn.input_len();
-        let received = conn.read_tls(&mut tls.plain, &mut tls.scratch);
-        let counters = &self.shared.workers[self.index].counters;
-        let (len, is_new) = match received {
-            Ok(Received::Bytes(len, is_new)) => (len, is_new),
-            Ok(Received::Broken(broken)) => return self.on_broken(token, &broken),
-            Ok(Received::End) if self.service.owes(&conn.session) => {
-                conn.is_at_end = true;
-                return self.serve_left(token);
-            }
-            Ok(Received::End) => return self.close(token, CloseReason::Eof),
-            Err(Errno::AGAIN) if self.draining.is_some() => return self.serve_left(token),
-            Err(Errno::AGAIN) => return,
-            Err(_) => return self.close(token, CloseReason::SocketError),
-        };
-        add(&counters.reads, 1);
-        add(&counters.bytes_read, (len - before) as u64);
-        add(&counters.tls_sessions, u64::from(is_new));
-        if len > before && conn.is_drained() {
-            let loan = Loan {
-                service: &mut self.service,
-                read_buffer: &mut tls.plain,
-                scratch: &mut self.scratch,
-                mailbox: &self.shared.workers[self.index].mailbox,
-                tls_scratch: Some(&mut tls.scratch),
-            };
-            let served = conn.serve_read(token, len, loan);
-            return self.after(token, &served);
-        }
-        // Nothing to serve, or the peer has to take the session's own bytes first.
-        if len > before {
-            conn.keep(&tls.plain[..len]);
-        }
-        let blocked = !conn.is_drained();
-        let outcome = Outcome { blocked, failed: false, sent: Sent::default() };
-        self.after(token, &Served { flow: Flow::NeedInput, outcome });
-    }
-
-    #[cold]
-    fn on_broken(&mut self, token: Token, broken: &Broken) {
-        let counters = &self.shared.workers[self.index].counters;
-        let counter =
-            if broken.in_handshake { &counters.tls_handshake_errors } else { &counters.tls_errors };
-        add(counter, 1);
-        if let Some(conn) = self.conns.get_mut(token) {
-            self.service.tls_failed(&conn.session, &broken.reason);
-        }
-        self.close(token, CloseReason::Tls);
-    }
-
-    fn serve_left(&mut self, token: Token) {
-        let Some(conn) = self.conns.get_mut(token) else { return };
-        let loan = Loan {
-            service: &mut self.service,
-            read_buffer: &mut self.read_buffers[0],
-            scratch: &mut self.scratch,
-            mailbox: &self.shared.workers[self.index].mailbox,
-            tls_scratch: self.tls.as_mut().map(|tls| &mut tls.scratch),
-        };
-        let served = conn.serve_left(token, loan);
-        self.after(token, &served);
-    }
-
-    /// Sends what is pending; goes on when all of it has left.
-    fn write(&mut self, token: Token) {
-        let Some(conn) = self.conns.get_mut(token) else { return };
-        let Ok(taken) = conn.send_pending() else {
-            self.close(token, CloseReason::SocketError);
-            return;
-        };
-        let (is_drained, state) = (conn.is_drained(), conn.state);
-        if taken > 0 {
-            conn.card.last_ms.store(self.now_ms, Ordering::Relaxed);
-            let counters = &self.shared.workers[self.index].counters;
-            add(&counters.writes, 1);
-            add(&counters.bytes_written, taken as u64);
-        }
-        match state {
-            _ if !is_drained => {}
-            ConnState::Closing => self.close(token, CloseReason::Service),
-            _ => self.serve_left(token),
-        }
     }
 
     /// Puts the connection into the state that its session's answer asks for.
@@ -613,72 +432,6 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    fn arm_timer(&mut self, slot: u32) {
-        let (Some(wheel), Some(shortest)) =
-            (&mut self.wheel, self.limits.shortest(self.tls.is_some()))
-        else {
-            return;
-        };
-        if !self.conns.set_timer(slot, true) {
-            wheel.insert(slot, self.now_ms.saturating_add(ms(shortest)));
-        }
-    }
-
-    /// Looks at the connections whose timer came round.
-    fn on_due(&mut self, due: &mut Vec<u32>) {
-        let Some(wheel) = &mut self.wheel else { return };
-        wheel.advance(self.now_ms, due);
-        for slot in due.drain(..) {
-            let Some((token, conn)) = self.conns.occupant(slot) else {
-                self.conns.set_timer(slot, false);
-                continue;
-            };
-            if let Some(deadline_ms) = conn.tls.as_ref().and_then(|tls| tls.handshake_deadline_ms())
-            {
-                if deadline_ms <= self.now_ms {
-                    self.conns.set_timer(slot, false);
-                    let reason = "the handshake took too long".to_owned();
-                    self.on_broken(token, &Broken { reason, in_handshake: true });
-                } else if let Some(wheel) = &mut self.wheel {
-                    wheel.insert(slot, deadline_ms);
-                }
-                continue;
-            }
-            let (limit, reason) = match conn.state {
-                ConnState::Writing | ConnState::Closing => {
-                    (self.limits.stall, CloseReason::SlowClient)
-                }
-                ConnState::Reading | ConnState::Ready => (self.limits.idle, CloseReason::Idle),
-                ConnState::Waiting => (None, CloseReason::Idle),
-            };
-            let last_ms = conn.card.last_ms.load(Ordering::Relaxed);
-            let deadline_ms = limit.map(|limit| last_ms.saturating_add(ms(limit)));
-            if deadline_ms.is_some_and(|deadline_ms| deadline_ms <= self.now_ms) {
-                self.conns.set_timer(slot, false);
-                self.close(token, reason);
-            } else if let Some(wheel) = &mut self.wheel {
-                wheel.insert(slot, deadline_ms.unwrap_or(u64::MAX));
-            }
-        }
-    }
-
-    /// Closes the connections that hold buffers and made no progress for longest, until an eighth is free.
-    #[cold]
-    fn shed(&mut self) {
-        let holders = self.conns.iter().filter(|(_, conn)| conn.charged > 0);
-        let mut holders: Vec<(u64, Token)> = holders
-            .map(|(token, conn)| (conn.card.last_ms.load(Ordering::Relaxed), token))
-            .collect();
-        holders.sort_unstable_by_key(|&(last_ms, _)| last_ms);
-        let target = self.limits.buffer_bytes_max / 8 * 7;
-        for (_, token) in holders {
-            if self.buffered <= target {
-                break;
-            }
-            self.close(token, CloseReason::SlowClient);
-        }
-    }
-
     /// Closes what is left, that which was accepted and not yet opened included.
     fn end(mut self) {
         let left: Vec<Token> = self.conns.iter().map(|(token, _)| token).collect();
@@ -691,10 +444,6 @@ impl<S: Service> Worker<S> {
 
 fn data(token: Token) -> epoll::EventData {
     epoll::EventData::new_u64(token.to_u64())
-}
-
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a connection costs beside its buffers, in bytes.

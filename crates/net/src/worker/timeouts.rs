@@ -1,0 +1,82 @@
+//! What is closed for its own silence, and what for the room it takes.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Worker;
+use crate::control::ConnState;
+use crate::mailbox::Token;
+use crate::service::{CloseReason, Service};
+use crate::tls::Broken;
+
+impl<S: Service> Worker<S> {
+    pub(super) fn arm_timer(&mut self, slot: u32) {
+        let (Some(wheel), Some(shortest)) =
+            (&mut self.wheel, self.limits.shortest(self.tls.is_some()))
+        else {
+            return;
+        };
+        if !self.conns.set_timer(slot, true) {
+            wheel.insert(slot, self.now_ms.saturating_add(ms(shortest)));
+        }
+    }
+
+    /// Looks at the connections whose timer came round.
+    pub(super) fn on_due(&mut self, due: &mut Vec<u32>) {
+        let Some(wheel) = &mut self.wheel else { return };
+        wheel.advance(self.now_ms, due);
+        for slot in due.drain(..) {
+            let Some((token, conn)) = self.conns.occupant(slot) else {
+                self.conns.set_timer(slot, false);
+                continue;
+            };
+            if let Some(deadline_ms) = conn.tls.as_ref().and_then(|tls| tls.handshake_deadline_ms())
+            {
+                if deadline_ms <= self.now_ms {
+                    self.conns.set_timer(slot, false);
+                    let reason = "the handshake took too long".to_owned();
+                    self.on_broken(token, &Broken { reason, in_handshake: true });
+                } else if let Some(wheel) = &mut self.wheel {
+                    wheel.insert(slot, deadline_ms);
+                }
+                continue;
+            }
+            let (limit, reason) = match conn.state {
+                ConnState::Writing | ConnState::Closing => {
+                    (self.limits.stall, CloseReason::SlowClient)
+                }
+                ConnState::Reading | ConnState::Ready => (self.limits.idle, CloseReason::Idle),
+                ConnState::Waiting => (None, CloseReason::Idle),
+            };
+            let last_ms = conn.card.last_ms.load(Ordering::Relaxed);
+            let deadline_ms = limit.map(|limit| last_ms.saturating_add(ms(limit)));
+            if deadline_ms.is_some_and(|deadline_ms| deadline_ms <= self.now_ms) {
+                self.conns.set_timer(slot, false);
+                self.close(token, reason);
+            } else if let Some(wheel) = &mut self.wheel {
+                wheel.insert(slot, deadline_ms.unwrap_or(u64::MAX));
+            }
+        }
+    }
+
+    /// Closes the connections that hold buffers and made no progress for longest, until an eighth is free.
+    #[cold]
+    pub(super) fn shed(&mut self) {
+        let holders = self.conns.iter().filter(|(_, conn)| conn.charged > 0);
+        let mut holders: Vec<(u64, Token)> = holders
+            .map(|(token, conn)| (conn.card.last_ms.load(Ordering::Relaxed), token))
+            .collect();
+        holders.sort_unstable_by_key(|&(last_ms, _)| last_ms);
+        let target = self.limits.buffer_bytes_max / 8 * 7;
+        for (_, token) in holders {
+            if self.buffered <= target {
+                break;
+            }
+            self.close(token, CloseReason::SlowClient);
+        }
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,201 @@
+//! Reading, serving and writing a connection, with TLS and without.
+
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use super::{GROUP, Worker};
+use crate::conn::{Conn, Loan, Received, Served};
+use crate::control::{ConnState, add};
+use crate::io::{Outcome, Sent};
+use crate::mailbox::Token;
+use crate::peer::{ListenAddress, Peer};
+use crate::service::{CloseReason, Flow, Service};
+use crate::tls::{Broken, Tls};
+
+impl<S: Service> Worker<S> {
+    /// The events of several connections: all are read before the first is served, so that the service can ask for the
+    /// memory of each while it is busy with the others.
+    pub(super) fn on_group(&mut self, group: &mut Vec<Token>) {
+        let mut received = [const { None }; GROUP];
+        if group.len() > 1 {
+            for (place, (&token, received)) in group.iter().zip(&mut received).enumerate() {
+                let conn = self.conns.get_mut(token);
+                let is_read =
+                    |conn: &&mut Conn<_>| conn.state == ConnState::Reading && conn.tls.is_none();
+                let Some(conn) = conn.filter(is_read) else { continue };
+                let got = conn.read(&mut self.read_buffers[place]);
+                if let Ok(Some(len)) = got {
+                    self.service.foresee(&conn.session, &self.read_buffers[place][..len]);
+                }
+                *received = Some(got);
+            }
+            self.service.prepare();
+        }
+        for (place, (token, received)) in group.drain(..).zip(received).enumerate() {
+            match received {
+                Some(got) => self.received(token, place, got),
+                None => self.on_event(token),
+            }
+        }
+    }
+
+    /// The poller says that the state's event has come.
+    fn on_event(&mut self, token: Token) {
+        match self.conns.get_mut(token).map(|conn| conn.state) {
+            Some(ConnState::Reading) => self.read(token),
+            Some(ConnState::Writing | ConnState::Closing) => self.write(token),
+            // A ready connection is served in the second part of the turn.
+            Some(ConnState::Ready) | None => {}
+            // The poller was asked for nothing: this is a failed socket.
+            Some(ConnState::Waiting) => self.close(token, CloseReason::SocketError),
+        }
+    }
+
+    pub(super) fn on_ready(&mut self, token: Token) {
+        if self.conns.get_mut(token).is_some_and(|conn| conn.state == ConnState::Ready) {
+            self.serve_left(token);
+        }
+    }
+
+    /// Begins a TLS session, if the listener asks for one.
+    pub(super) fn begin_tls(&self, peer: &Peer) -> Result<Option<Box<Tls>>, rustls::Error> {
+        match (&*peer.listener, &self.tls) {
+            (ListenAddress::Tcp(_, listener), Some(tls)) => {
+                tls.door.session(*listener, self.now_ms)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads once and serves.
+    pub(super) fn read(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        if conn.tls.is_some() {
+            return self.read_tls(token);
+        }
+        let got = conn.read(&mut self.read_buffers[0]);
+        self.received(token, 0, got);
+    }
+
+    /// Serves what was read into one of the buffers.
+    fn received(&mut self, token: Token, place: usize, got: Result<Option<usize>, Errno>) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        let before = conn.input_len();
+        match got {
+            Ok(Some(len)) => {
+                let loan = Loan {
+                    service: &mut self.service,
+                    read_buffer: &mut self.read_buffers[place],
+                    scratch: &mut self.scratch,
+                    mailbox: &self.shared.workers[self.index].mailbox,
+                    tls_scratch: None,
+                };
+                let served = conn.serve_read(token, len, loan);
+                let counters = &self.shared.workers[self.index].counters;
+                add(&counters.reads, 1);
+                add(&counters.bytes_read, (len - before) as u64);
+                self.after(token, &served);
+            }
+            Ok(None) => self.on_no_bytes(token, None),
+            Err(error) => self.on_no_bytes(token, Some(error)),
+        }
+    }
+
+    /// A read brought the end of the stream, or an error: that there is nothing now is one.
+    fn on_no_bytes(&mut self, token: Token, error: Option<Errno>) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        match error {
+            None if self.service.owes(&conn.session) => {
+                conn.is_at_end = true;
+                self.serve_left(token);
+            }
+            None => self.close(token, CloseReason::Eof),
+            Some(Errno::AGAIN) if self.draining.is_some() => self.serve_left(token),
+            Some(Errno::AGAIN) => {}
+            Some(_) => self.close(token, CloseReason::SocketError),
+        }
+    }
+
+    /// The same for a connection that speaks TLS: what came may be no more than a part of a record.
+    fn read_tls(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        let Some(tls) = &mut self.tls else { return };
+        let before = conn.input_len();
+        let received = conn.read_tls(&mut tls.plain, &mut tls.scratch);
+        let counters = &self.shared.workers[self.index].counters;
+        let (len, is_new) = match received {
+            Ok(Received::Bytes(len, is_new)) => (len, is_new),
+            Ok(Received::Broken(broken)) => return self.on_broken(token, &broken),
+            Ok(Received::End) => return self.on_no_bytes(token, None),
+            Err(error) => return self.on_no_bytes(token, Some(error)),
+        };
+        add(&counters.reads, 1);
+        add(&counters.bytes_read, (len - before) as u64);
+        add(&counters.tls_sessions, u64::from(is_new));
+        if len > before && conn.is_drained() {
+            let loan = Loan {
+                service: &mut self.service,
+                read_buffer: &mut tls.plain,
+                scratch: &mut self.scratch,
+                mailbox: &self.shared.workers[self.index].mailbox,
+                tls_scratch: Some(&mut tls.scratch),
+            };
+            let served = conn.serve_read(token, len, loan);
+            return self.after(token, &served);
+        }
+        // Nothing to serve, or the peer has to take the session's own bytes first.
+        if len > before {
+            conn.keep(&tls.plain[..len]);
+        }
+        let blocked = !conn.is_drained();
+        let outcome = Outcome { blocked, failed: false, sent: Sent::default() };
+        self.after(token, &Served { flow: Flow::NeedInput, outcome });
+    }
+
+    #[cold]
+    pub(super) fn on_broken(&mut self, token: Token, broken: &Broken) {
+        let counters = &self.shared.workers[self.index].counters;
+        let counter =
+            if broken.in_handshake { &counters.tls_handshake_errors } else { &counters.tls_errors };
+        add(counter, 1);
+        if let Some(conn) = self.conns.get_mut(token) {
+            self.service.tls_failed(&conn.session, &broken.reason);
+        }
+        self.close(token, CloseReason::Tls);
+    }
+
+    pub(super) fn serve_left(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        let loan = Loan {
+            service: &mut self.service,
+            read_buffer: &mut self.read_buffers[0],
+            scratch: &mut self.scratch,
+            mailbox: &self.shared.workers[self.index].mailbox,
+            tls_scratch: self.tls.as_mut().map(|tls| &mut tls.scratch),
+        };
+        let served = conn.serve_left(token, loan);
+        self.after(token, &served);
+    }
+
+    /// Sends what is pending; goes on when all of it has left.
+    fn write(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        let Ok(taken) = conn.send_pending() else {
+            self.close(token, CloseReason::SocketError);
+            return;
+        };
+        let (is_drained, state) = (conn.is_drained(), conn.state);
+        if taken > 0 {
+            conn.card.last_ms.store(self.now_ms, Ordering::Relaxed);
+            let counters = &self.shared.workers[self.index].counters;
+            add(&counters.writes, 1);
+            add(&counters.bytes_written, taken as u64);
+        }
+        match state {
+            _ if !is_drained => {}
+            ConnState::Closing => self.close(token, CloseReason::Service),
+            _ => self.serve_left(token),
+        }
+    }
+}
