@@ -6,11 +6,15 @@
 //! differs. It inserts in bursts and sleeps between them, so that a machine of two processors is not full.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
 
+mod common;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use store::{Change, Config, NewItem, Participant, Store};
+use store::{Config, Participant, Store};
+
+use common::{key, set};
 
 /// Keys looked up; stored before anything is measured.
 const KEYS: u64 = 200_000;
@@ -23,24 +27,6 @@ const BATCH: usize = 16;
 const BURST: u64 = 500;
 const NAP: Duration = Duration::from_millis(2);
 
-fn key(number: u64) -> [u8; 16] {
-    let mut key = *b"key-000000000000";
-    let mut rest = number;
-    for digit in key[4..].iter_mut().rev() {
-        *digit = b'0' + u8::try_from(rest % 10).unwrap();
-        rest /= 10;
-    }
-    key
-}
-
-fn set(me: &Participant, number: u64) {
-    let key = key(number);
-    let new = NewItem { key: &key, flags: 0, deadline: 0, value_len: 32, base64_key: false };
-    let mut draft = me.draft(new).unwrap();
-    draft.push(&[b'v'; 32]).unwrap();
-    me.section().update(me.store().hash(&key), &key, |_| Change::Put { draft, cas: None });
-}
-
 /// Stores `INSERTED` keys from `first` on, modulo `among`, in bursts.
 fn write(store: &Arc<Store>, first: u64, among: u64) {
     let me = store.join().unwrap();
@@ -49,7 +35,7 @@ fn write(store: &Arc<Store>, first: u64, among: u64) {
             me.quiesce();
             me.begin_turn(1);
         }
-        set(&me, first + number % among);
+        set::<32>(&me, first + number % among);
         if number % BURST == BURST - 1 {
             me.rest();
             #[allow(clippy::disallowed_methods, reason = "the pace of the load")]
@@ -88,9 +74,9 @@ fn round(grows: bool, times: &mut Vec<u64>) -> f64 {
     let store = Store::new(config).unwrap();
     let me = store.join().unwrap();
     me.begin_turn(1);
-    (0..KEYS).for_each(|number| set(&me, number));
+    (0..KEYS).for_each(|number| set::<32>(&me, number));
     // The splits that the fill still owes, so that the steady table does not grow.
-    (0..KEYS).for_each(|number| set(&me, number));
+    (0..KEYS).for_each(|number| set::<32>(&me, number));
     let before = store.index().bytes;
     let done = Arc::new(AtomicBool::new(false));
     let writer = {

@@ -1,14 +1,18 @@
 //! The store alone: hits, misses, one hot key and stores, on one and two threads, taking turns in one run.
 //!
 //! `cargo bench -p store`. Prints millions of operations a second as the median of the rounds with least and
-//! greatest, then the ratios that matter: two threads against one, one hot key against random keys, one key against a million.
+//! greatest, then the ratios that matter: two threads against one, one hot key against random keys.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
+
+mod common;
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::time::Instant;
-use store::{Change, Config, NewItem, Participant, Spot, Store};
+use store::{Config, Participant, Spot, Store};
+
+use common::{key, set};
 
 const KEYS: u64 = 1_000_000;
 const ROUNDS: usize = 7;
@@ -33,24 +37,6 @@ struct Case {
     rates: Vec<f64>,
 }
 
-fn key(number: u64) -> [u8; 16] {
-    let mut key = *b"key-000000000000";
-    let mut rest = number;
-    for digit in key[4..].iter_mut().rev() {
-        *digit = b'0' + u8::try_from(rest % 10).unwrap();
-        rest /= 10;
-    }
-    key
-}
-
-fn set(me: &Participant, number: u64) {
-    let key = key(number);
-    let new = NewItem { key: &key, flags: 0, deadline: 0, value_len: 64, base64_key: false };
-    let mut draft = me.draft(new).unwrap();
-    draft.push(&[b'v'; 64]).unwrap();
-    me.section().update(me.store().hash(&key), &key, |_| Change::Put { draft, cas: None });
-}
-
 /// One thread's share of a round, in batches as a worker serves them: hash, fetch table lines, fetch items, look up, copy.
 fn run(me: &Participant, work: Work, batched: bool, seed: u64) {
     let mut state = seed | 1;
@@ -70,7 +56,7 @@ fn run(me: &Participant, work: Work, batched: bool, seed: u64) {
         if work == Work::Set {
             for key in &keys {
                 let digits = std::str::from_utf8(&key[4..]).unwrap();
-                set(me, digits.parse().unwrap());
+                set::<64>(me, digits.parse().unwrap());
             }
         } else {
             look_up(me, &keys, batched, &mut out);
@@ -146,7 +132,7 @@ fn main() {
     let store = Store::new(Config { memory_bytes: 512 << 20, ..Config::default() }).unwrap();
     let me = store.join().unwrap();
     me.begin_turn(1);
-    (0..KEYS).for_each(|number| set(&me, number));
+    (0..KEYS).for_each(|number| set::<64>(&me, number));
     me.rest();
     let case = |name, work, threads, batched| Case { name, work, threads, batched, rates: vec![] };
     let mut cases = [
