@@ -158,15 +158,10 @@ impl KeyNames {
     pub fn write(&self, number: u64, out: &mut Vec<u8>) {
         let from = out.len();
         out.extend_from_slice(&self.prefix);
-        let mut digits = [b'0'; 20];
-        let mut rest = number;
-        let mut at = digits.len();
-        while rest > 0 {
-            at -= 1;
-            digits[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-            rest /= 10;
-        }
-        out.extend_from_slice(&digits[digits.len() - self.digits..]);
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(number).as_bytes();
+        out.resize(out.len() + self.digits.saturating_sub(digits.len()), b'0');
+        out.extend_from_slice(digits);
         if self.size != KeySize::Shortest {
             let want = self.size.of(uniform_of(number)).clamp(self.least_bytes(), 250);
             out.resize(from + want, b'x');
