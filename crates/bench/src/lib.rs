@@ -14,6 +14,7 @@ pub mod compare;
 pub mod figures;
 pub mod generator;
 pub mod herd;
+pub mod hitrate;
 pub mod host;
 pub mod instructions;
 pub mod key_space;

@@ -82,6 +82,15 @@ pub struct Running {
 }
 
 impl Server {
+    /// Its command, word by word; none for one that runs already.
+    #[must_use]
+    pub fn words(&self) -> &[String] {
+        match &self.launch {
+            Launch::Address(_) => &[],
+            Launch::Command(words) => words,
+        }
+    }
+
     /// Starts it with `memory_mb` MB on `core` and waits until it accepts.
     ///
     /// # Errors
@@ -193,6 +202,8 @@ pub(crate) fn free_port() -> Result<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -206,14 +217,21 @@ mod tests {
 
     #[test]
     fn both_clocks_of_a_process_agree() {
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_millis(200) {
-            std::hint::black_box(0);
-        }
-        let pid = std::process::id();
-        let by_stat = cpu_by_stat(pid).unwrap();
+        // A process of one thread: of threads that have ended, the one clock tells and the other does not.
+        let count = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo; read end";
+        let mut child = Command::new("sh")
+            .args(["-c", count])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let by_stat = cpu_by_stat(child.id()).unwrap();
+        let by_schedstat = cpu_by_schedstat(child.id());
+        drop(child.stdin.take());
+        child.wait().unwrap();
         assert!(by_stat >= Duration::from_millis(20), "{by_stat:?}");
-        if let Some(by_schedstat) = cpu_by_schedstat(pid) {
+        if let Some(by_schedstat) = by_schedstat {
             let apart = by_schedstat.abs_diff(by_stat);
             assert!(apart < Duration::from_millis(60), "{by_stat:?} and {by_schedstat:?}");
         }

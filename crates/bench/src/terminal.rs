@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use crate::generator::spec::{Pace, Spec};
+use crate::hitrate::HitrateResult;
 use crate::result::{OpResult, RunResult};
 
 /// Columns of the longest bar.
@@ -63,6 +64,34 @@ pub fn summary(result: &RunResult) -> String {
         "generator: busiest thread {:.0} % of a processor",
         result.generator.busiest_thread * 100.0
     );
+    for doubt in result.doubts() {
+        let _ = writeln!(text, "doubt: {doubt}");
+    }
+    text
+}
+
+/// Miss-ratio curves: a line for each server at each size, the longest for all missed.
+#[must_use]
+pub fn curves(result: &HitrateResult) -> String {
+    let mut text = String::new();
+    let Some(bound) = result.curves.first() else { return text };
+    for (index, least) in bound.points.iter().enumerate() {
+        let _ = writeln!(text, "\n{} MB", least.memory_mb);
+        for curve in &result.curves {
+            let Some(point) = curve.points.get(index) else { continue };
+            let ratio = point.counts.miss_ratio();
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 40")]
+            let bar = (ratio * BAR as f64).round() as usize;
+            let mark = if point.failure.is_some() { " (ended early)" } else { "" };
+            let _ = writeln!(
+                text,
+                "  {:16} {:>6.2} % {}{mark}",
+                curve.name,
+                ratio * 100.0,
+                "#".repeat(bar)
+            );
+        }
+    }
     for doubt in result.doubts() {
         let _ = writeln!(text, "doubt: {doubt}");
     }

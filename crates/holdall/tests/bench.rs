@@ -79,3 +79,40 @@ fn a_full_disk_is_told_after_the_figures() {
     assert!(stdout(&output).contains("requests"), "the figures are not lost");
     assert!(stderr(&output).contains("No space left"), "{}", stderr(&output));
 }
+
+#[test]
+fn a_trace_cut_short_is_replayed_to_the_cut_and_marked() {
+    let scratch = Scratch::new();
+    let (trace, json, page) =
+        (scratch.text("a.oracleGeneral"), scratch.text("h.json"), scratch.text("page.html"));
+    let mut bytes = Vec::new();
+    for at in 0..3000u64 {
+        bytes.extend_from_slice(&0u32.to_le_bytes());
+        bytes.extend_from_slice(&(at % 1000).to_le_bytes());
+        bytes.extend_from_slice(&200u32.to_le_bytes());
+        bytes.extend_from_slice(&[0xff; 8]);
+    }
+    let common = ["hitrate", &trace, "-m", "4,8", "-s", "holdall,holdall-lru,memcached", "--json"];
+    fs::write(&trace, &bytes).unwrap();
+    let output = bench(&[&common[..], &[json.as_str()]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    fs::write(&trace, &bytes[..bytes.len() - 5]).unwrap();
+    let output = bench(&[&common[..], &[json.as_str()]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(said.contains("cut short: 19 bytes are left over") && said.contains("ended early"));
+    assert!(said.contains("33.34 % of 2999 gets missed"), "what came before is kept: {said}");
+    let output = bench(&["report", &json, "--out", &page]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("Belady") && html.contains("cut short") && html.contains("<svg"));
+    // Errors of usage come before any server is started.
+    for (arguments, words) in [
+        (&["hitrate", "/nowhere/trace.csv"][..], "/nowhere/trace.csv"),
+        (&["hitrate", "-m", "8,4"], "each above the last"),
+        (&["hitrate", "-s", "memcash"], "none of holdall"),
+    ] {
+        let output = bench(arguments);
+        assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
+    }
+}

@@ -1,5 +1,6 @@
 //! `holdall bench`: command lines, and what is printed.
 
+mod hitrate;
 mod report;
 mod run;
 mod score;
@@ -26,6 +27,7 @@ enum What {
     Run(Box<run::RunArgs>),
     Search(Box<search::SearchArgs>),
     Sweep(Box<sweep::SweepArgs>),
+    Hitrate(Box<hitrate::HitrateArgs>),
     Report(report::ReportArgs),
     Score(Box<score::ScoreArgs>),
 }
@@ -50,6 +52,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         What::Run(args) => run::run(&args),
         What::Search(args) => search::run(&args),
         What::Sweep(args) => sweep::run(&args),
+        What::Hitrate(args) => hitrate::run(&args),
         What::Report(args) => report::run(&args),
         What::Score(args) => score::run(&args),
     };

@@ -204,7 +204,7 @@ pub(super) fn preload(spec: &Spec) -> Result<()> {
 pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
     let progress = Progress::default();
     let _stop = on_interrupt(&progress);
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let started = now();
     let before = CpuTimes::now();
     let bar = ProgressBar::new(0);
     let outcome: Outcome =
@@ -213,8 +213,13 @@ pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
     RunResult::new(spec, &outcome, cpu, started)
 }
 
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
 /// Runs `work` while a line on the terminal tells how far it is.
-fn watched<T: Send>(
+pub(super) fn watched<T: Send>(
     progress: &Progress,
     bar: &ProgressBar,
     what: &str,
@@ -246,7 +251,7 @@ fn watched<T: Send>(
 }
 
 /// An interrupt ends the run; what was seen is still reported.
-fn on_interrupt(progress: &Progress) -> impl Drop + use<> {
+pub(super) fn on_interrupt(progress: &Progress) -> impl Drop + use<> {
     struct Registered(Vec<signal_hook::SigId>);
     impl Drop for Registered {
         fn drop(&mut self) {

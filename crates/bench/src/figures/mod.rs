@@ -7,6 +7,7 @@ mod page;
 
 use anyhow::{Context, Result, bail};
 
+use crate::hitrate::HitrateResult;
 use crate::result::RunResult;
 use crate::sweep::{Over, SweepResult};
 
@@ -30,6 +31,8 @@ pub enum Drawable {
     Run(Box<RunResult>),
     /// Of `holdall bench sweep`.
     Sweep(Box<SweepResult>),
+    /// Of `holdall bench hitrate`.
+    Hitrate(Box<HitrateResult>),
 }
 
 impl Drawable {
@@ -37,14 +40,15 @@ impl Drawable {
     ///
     /// # Errors
     ///
-    /// When it is no result of a run or a sweep.
+    /// When it is no result of a run, a sweep or a hitrate.
     pub fn read(json: &str) -> Result<Self> {
         let value: serde_json::Value =
             serde_json::from_str(json).context("this is no JSON, or it was cut short")?;
         match value["schema"].as_str() {
             Some(crate::result::SCHEMA) => Ok(Self::Run(Box::new(RunResult::read(json)?))),
             Some(crate::sweep::SCHEMA) => Ok(Self::Sweep(Box::new(SweepResult::read(json)?))),
-            Some(other) => bail!("a {other} cannot be drawn; a run or a sweep can"),
+            Some(crate::hitrate::SCHEMA) => Ok(Self::Hitrate(Box::new(HitrateResult::read(json)?))),
+            Some(other) => bail!("a {other} cannot be drawn; a run, a sweep or a hitrate can"),
             None => bail!("this is no result of holdall bench"),
         }
     }
@@ -58,6 +62,7 @@ impl Drawable {
         match self {
             Self::Run(run) => of_run(run),
             Self::Sweep(sweep) => of_sweep(sweep),
+            Self::Hitrate(hitrate) => of_hitrate(hitrate),
         }
     }
 }
@@ -168,6 +173,37 @@ fn of_sweep(sweep: &SweepResult) -> Result<Vec<Figure>> {
     figures.extend(machine(sweep)?);
     figures.extend(server_threads(sweep)?);
     Ok(figures)
+}
+
+/// Miss-ratio curves.
+fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
+    let series: Vec<(&str, Vec<(f64, f64)>)> = hitrate
+        .curves
+        .iter()
+        .map(|curve| {
+            let points = curve.points.iter();
+            let at = |point: &crate::hitrate::Point| {
+                (f64::from(point.memory_mb), point.counts.miss_ratio() * 100.0)
+            };
+            (curve.name.as_str(), points.map(at).collect())
+        })
+        .collect();
+    let sizes = hitrate.curves.first().map(|curve| curve.points.iter());
+    let log_x = sizes.is_some_and(|points| spans_much(points.map(|p| f64::from(p.memory_mb))));
+    Ok(vec![Figure {
+        title: "Miss ratio by memory".into(),
+        caption: format!(
+            "Gets that found nothing, of {}. No cache that holds keys and values in so many bytes can be below Belady's bound (values of several sizes: very nearly).",
+            hitrate.workload.source.describe()
+        ),
+        svg: chart::lines(
+            "MB of memory",
+            "percent of gets missed",
+            &series,
+            chart::Axes { log_x, log_y: false },
+            None,
+        )?,
+    }])
 }
 
 /// Where the machine's processors spent their time, stacked.

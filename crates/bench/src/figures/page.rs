@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use super::Drawable;
+use crate::hitrate::HitrateResult;
 use crate::host::Host;
 use crate::result::RunResult;
 use crate::sweep::SweepResult;
@@ -41,6 +42,7 @@ pub fn page(results: &[(String, Drawable)]) -> Result<String> {
         match result {
             Drawable::Run(run) => of_run(&mut html, run),
             Drawable::Sweep(sweep) => of_sweep(&mut html, sweep),
+            Drawable::Hitrate(hitrate) => of_hitrate(&mut html, hitrate),
         }
         for figure in result.figures()? {
             let _ = writeln!(
@@ -91,6 +93,37 @@ fn of_sweep(html: &mut String, sweep: &SweepResult) {
     table(html, sweep.over.label(), rows);
 }
 
+fn of_hitrate(html: &mut String, hitrate: &HitrateResult) {
+    head(html, &hitrate.command, &hitrate.host, hitrate.started);
+    list(html, hitrate.doubts());
+    let footprint = &hitrate.footprint;
+    let _ = writeln!(
+        html,
+        "<p>{}; {} requests, {} keys, {} MB of keys and values; counted after {} requests.</p>",
+        escaped(&hitrate.workload.source.describe()),
+        footprint.requests,
+        footprint.keys,
+        footprint.bytes >> 20,
+        hitrate.workload.warm_up
+    );
+    for curve in hitrate.curves.iter().filter(|curve| !curve.command.is_empty()) {
+        let _ = writeln!(html, "<code>{}</code>", escaped(&curve.command.join(" ")));
+    }
+    let sizes = hitrate.curves.first().map(|curve| curve.points.as_slice()).unwrap_or_default();
+    let _ = write!(html, "<div class=\"wide\"><table><tr><th>percent missed</th>");
+    for point in sizes {
+        let _ = write!(html, "<th>{} MB</th>", point.memory_mb);
+    }
+    for curve in &hitrate.curves {
+        let _ = write!(html, "</tr>\n<tr><td>{}</td>", escaped(&curve.name));
+        for point in &curve.points {
+            let mark = if point.failure.is_some() { " (cut short)" } else { "" };
+            let _ = write!(html, "<td>{:.2}{mark}</td>", point.counts.miss_ratio() * 100.0);
+        }
+    }
+    let _ = writeln!(html, "</tr></table></div>");
+}
+
 fn head(html: &mut String, command: &[String], host: &Host, started: u64) {
     let _ = writeln!(
         html,
@@ -106,7 +139,11 @@ fn head(html: &mut String, command: &[String], host: &Host, started: u64) {
 }
 
 fn doubts(html: &mut String, run: &RunResult) {
-    for doubt in run.doubts() {
+    list(html, run.doubts());
+}
+
+fn list(html: &mut String, doubts: Vec<String>) {
+    for doubt in doubts {
         let _ = writeln!(html, "<p class=\"doubt\">{}</p>", escaped(&doubt));
     }
 }

@@ -201,6 +201,7 @@ impl Conn {
                     }
                 }
                 Piece::Stored if request.op == Op::Get => bail!("a get was answered as a set"),
+                Piece::Removed => bail!("a request was answered as a delete"),
                 Piece::Miss | Piece::Stored | Piece::Frame => {}
             }
             request.replies -= u32::from(counts);

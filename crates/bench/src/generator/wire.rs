@@ -32,6 +32,8 @@ pub enum Piece<'b> {
     },
     /// A key is not there.
     Miss,
+    /// A key was removed.
+    Removed,
     /// A value was stored.
     Stored,
     /// The request was refused, in these words.
@@ -137,11 +139,18 @@ impl Wire {
     #[inline]
     #[must_use]
     pub fn read<'b>(&self, op: Op, bytes: &'b [u8]) -> Read<'b> {
-        match self.protocol {
-            Protocol::Text | Protocol::Meta => text::read(bytes),
-            Protocol::Binary => binary::read(op, bytes),
-            Protocol::Resp => resp::read(bytes),
-        }
+        read(self.protocol, op, bytes)
+    }
+}
+
+/// The first piece of a reply to `op` in a language.
+#[inline]
+#[must_use]
+pub fn read(protocol: Protocol, op: Op, bytes: &[u8]) -> Read<'_> {
+    match protocol {
+        Protocol::Text | Protocol::Meta => text::read(bytes),
+        Protocol::Binary => binary::read(op, bytes),
+        Protocol::Resp => resp::read(bytes),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The serialisation protocol of Redis and Valkey (RESP2), as far as GET, MGET and SET need it.
+//! The serialisation protocol of Redis and Valkey (RESP2), as far as GET, MGET, SET and DEL need it.
 
 use memchr::memchr;
 use proto::number::parse_u64;
@@ -66,6 +66,7 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
     let consumed = end + 1;
     match (line[0], &line[1..]) {
         (b'+', b"OK") => Read::Piece(Piece::Stored, consumed, true),
+        (b':', count) if parse_u64(count).is_some() => Read::Piece(Piece::Removed, consumed, true),
         (b'-', words) => Read::Piece(Piece::Refused(words), consumed, true),
         (b'$', b"-1") | (b'_', b"") => Read::Piece(Piece::Miss, consumed, true),
         (b'*', count) if parse_u64(count).is_some() => Read::Piece(Piece::Frame, consumed, false),
@@ -90,5 +91,5 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
 
 /// Whether a reply may begin with this byte; nothing yet may become one.
 fn is_type(first: Option<&u8>) -> bool {
-    first.is_none_or(|first| b"+-$*_".contains(first))
+    first.is_none_or(|first| b"+-:$*_".contains(first))
 }

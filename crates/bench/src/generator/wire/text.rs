@@ -65,6 +65,7 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
         Answer::Value(found) => (Piece::Hit { key: Some(found.key), value: found.value }, false),
         Answer::End => (Piece::Frame, true),
         Answer::Stored => (Piece::Stored, true),
+        Answer::Deleted => (Piece::Removed, true),
         Answer::Meta(meta) => match (meta.code, meta.value) {
             (_, Some(value)) => (Piece::Hit { key: None, value }, true),
             (MetaCode::En, None) => (Piece::Miss, true),

@@ -1,0 +1,280 @@
+//! `holdall bench hitrate`: miss-ratio curves of real servers.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use indicatif::ProgressBar;
+
+use super::EXIT_PARTIAL;
+use super::run;
+use crate::generator::Progress;
+use crate::generator::keys::Pattern;
+use crate::generator::sizes::{KeySize, ValueSize};
+use crate::generator::spec::Protocol;
+use crate::hitrate::belady::Spool;
+use crate::hitrate::replay::replay;
+use crate::hitrate::servers::{self, Contender};
+use crate::hitrate::synthetic::{Scan, Synthetic};
+use crate::hitrate::trace::Format;
+use crate::hitrate::{BOUND, Curve, Footprint, HitrateResult, Point, SCHEMA, SCHEMA_VERSION};
+use crate::hitrate::{Source, Workload};
+use crate::host::Host;
+use crate::process::Server;
+use crate::terminal;
+
+/// Replays a trace look-aside (get; what is missed is stored) and draws miss-ratio curves beside Belady's bound.
+///
+/// Each server is started anew at each memory size, and reads the requests from the first. A trace is read request by
+/// request, so it may be larger than memory; the bound needs 16 bytes a request in the folder for temporary files (TMPDIR).
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct HitrateArgs {
+    /// A trace file; without one, requests are drawn.
+    #[arg(value_name = "TRACE")]
+    trace: Option<PathBuf>,
+    /// How the file is written; without it, its name decides: *oracle* is binary, *twitter* and cluster* are Twitter's.
+    #[arg(long, value_enum, requires = "trace")]
+    format: Option<Format>,
+    /// Memory sizes in MB, with commas.
+    #[arg(short, long, default_value = "8,16,32,64", value_name = "MB")]
+    memory: Sizes,
+    /// Servers by name, with commas: holdall, holdall-lru (strict), memcached, redis, valkey. Without it, all that are installed.
+    #[arg(short, long, value_delimiter = ',', value_name = "NAMES")]
+    servers: Option<Vec<String>>,
+    /// One more server that speaks memcached's text: NAME=COMMAND, in which {port} and {memory} are replaced.
+    #[arg(long, value_name = "NAME=COMMAND")]
+    start: Vec<Server>,
+    /// Requests at most; of drawn ones, 2,000,000 unless said.
+    #[arg(short = 'n', long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Requests that are replayed before misses are counted.
+    #[arg(long, default_value_t = 0, value_name = "REQUESTS")]
+    warm_up: u64,
+    /// Number of drawn keys.
+    #[arg(short, long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    keys: u64,
+    /// Which of the drawn keys come next: zipf:EXPONENT, uniform, sequential, gaussian, hot:SHARE.
+    #[arg(long, default_value = "zipf:0.99", value_name = "PATTERN")]
+    key_pattern: Pattern,
+    /// Bytes of drawn values: a number, LEAST-MOST, BYTES:WEIGHT,.., or etc.
+    #[arg(short, long, default_value = "300", value_name = "BYTES")]
+    value_size: ValueSize,
+    /// Between drawn requests, after each EVERY, LENGTH keys that nobody asks for again.
+    #[arg(long, value_name = "EVERY:LENGTH")]
+    scan: Option<Scan>,
+    /// Key and value sizes of Facebook's ETC pool (Atikoglu et al. 2012).
+    #[arg(long, conflicts_with = "value_size")]
+    etc: bool,
+    /// Repeats the choices of drawn requests.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Keep the result in this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall bench hitrate --memory 8,16,32,64 --json h.json          Zipf's keys, on every server that is installed
+  holdall bench hitrate --scan 100000:50000 --servers holdall,holdall-lru
+  holdall bench hitrate cluster52.csv --format twitter --memory 64,256,1024 --json h.json
+  holdall bench hitrate msr.oracleGeneral.bin --requests 10000000
+  holdall bench report h.json --out report.html                    the curves
+
+Exit status: 0 measured; 1 nothing could be measured; 2 a trace or a replay ended early and what was seen is kept; 64 wrong usage.";
+
+/// Memory sizes, each above the last.
+#[derive(Clone, Debug)]
+struct Sizes(Vec<u32>);
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused =
+            || format!("{text:?}: numbers of MB with commas are wanted, each above the last");
+        let sizes: Vec<u32> = text
+            .split(',')
+            .map(|size| size.trim().parse().ok().filter(|mb| (1..=1 << 20).contains(mb)))
+            .collect::<Option<_>>()
+            .ok_or_else(refused)?;
+        if sizes.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return Err(refused());
+        }
+        Ok(Self(sizes))
+    }
+}
+
+pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
+    let workload = args.workload();
+    let contenders = args.contenders()?;
+    // A trace that cannot be read is told before servers are started.
+    drop(workload.requests()?);
+    let mut file = run::created(args.json.as_deref())?;
+    let progress = Progress::default();
+    let stop = run::on_interrupt(&progress);
+    terminal::print(&format!("{}\n", workload.source.describe()));
+    let (bound, footprint, failure) = args.bound(&workload, &progress)?;
+    let mut result = HitrateResult {
+        schema: SCHEMA.to_owned(),
+        version: SCHEMA_VERSION,
+        started: run::now(),
+        command: std::env::args().collect(),
+        host: Host::here(),
+        workload,
+        footprint,
+        curves: vec![bound],
+        failure,
+    };
+    terminal::print(&described(&result.footprint));
+    for contender in &contenders {
+        if progress.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let curve = args.curve(contender, &result.workload, footprint.requests, &progress)?;
+        result.curves.push(curve);
+    }
+    drop(stop);
+    terminal::print(&terminal::curves(&result));
+    run::keep(file.as_mut(), &result)?;
+    let is_partial = result.failure.is_some()
+        || result.curves.iter().flat_map(|curve| &curve.points).any(|p| p.failure.is_some());
+    Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+impl HitrateArgs {
+    fn workload(&self) -> Workload {
+        let source = match &self.trace {
+            Some(path) => Source::File {
+                path: path.clone(),
+                format: self.format.unwrap_or_else(|| Format::of_name(path)),
+            },
+            None => Source::Synthetic(Synthetic {
+                keys: self.keys,
+                pattern: self.key_pattern,
+                key_size: if self.etc { KeySize::Etc } else { KeySize::Shortest },
+                value_size: if self.etc { ValueSize::Etc } else { self.value_size.clone() },
+                scan: self.scan,
+                requests: self.requests.unwrap_or(2_000_000),
+                seed: self.seed,
+            }),
+        };
+        Workload { source, limit: self.requests, warm_up: self.warm_up }
+    }
+
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        let own = std::env::current_exe().context("this program's own file")?;
+        // Servers that were started by hand stand alone unless others are asked for, too.
+        let mut contenders = match (&self.servers, self.start.is_empty()) {
+            (None, false) => Vec::new(),
+            (names, _) => servers::find(names.as_deref(), &own, 1)?,
+        };
+        contenders.extend(
+            self.start
+                .iter()
+                .map(|server| Contender { server: server.clone(), protocol: Protocol::Text }),
+        );
+        ensure!(!contenders.is_empty(), "no server is installed; --start NAME=COMMAND");
+        Ok(contenders)
+    }
+
+    /// The bound, what the trace asks for, and why the trace could not be read to its end.
+    fn bound(
+        &self,
+        workload: &Workload,
+        progress: &Progress,
+    ) -> Result<(Curve, Footprint, Option<String>)> {
+        let bar = ProgressBar::new(0);
+        run::watched(progress, &bar, "reading the trace", 0, || {
+            let (mut spool, mut failure) = (Spool::new()?, None);
+            for request in workload.requests()? {
+                match request {
+                    Ok(request) => spool.push(&request)?,
+                    Err(error) => {
+                        failure = Some(format!("{error:#}"));
+                        break;
+                    }
+                }
+                progress.answered.fetch_add(1, Ordering::Relaxed);
+                ensure!(!progress.stop.load(Ordering::Relaxed), "interrupted");
+            }
+            let mut known = spool.known()?;
+            ensure!(
+                known.footprint.requests > 0,
+                "no request could be read: {}",
+                failure.unwrap_or_default()
+            );
+            let capacities: Vec<u64> =
+                self.memory.0.iter().map(|mb| u64::from(*mb) << 20).collect();
+            let counts = known.bound(&capacities, workload.warm_up)?;
+            let points = self.memory.0.iter().zip(counts).map(|(memory_mb, counts)| Point {
+                memory_mb: *memory_mb,
+                counts,
+                seconds: 0.0,
+                failure: None,
+            });
+            let curve =
+                Curve { name: BOUND.to_owned(), command: Vec::new(), points: points.collect() };
+            Ok((curve, known.footprint, failure))
+        })
+    }
+
+    fn curve(
+        &self,
+        contender: &Contender,
+        workload: &Workload,
+        requests: u64,
+        progress: &Progress,
+    ) -> Result<Curve> {
+        let name = contender.server.name.clone();
+        let mut curve =
+            Curve { name, command: contender.server.words().to_vec(), points: Vec::new() };
+        for memory_mb in &self.memory.0 {
+            let running = contender.server.start(*memory_mb, None)?;
+            progress.answered.store(0, Ordering::Relaxed);
+            let bar = ProgressBar::new(requests);
+            let what = format!("{} {memory_mb} MB", curve.name);
+            let point = run::watched(progress, &bar, &what, requests, || {
+                let address = running.address;
+                Ok(replay(address, contender.protocol, *memory_mb, workload, progress))
+            })?;
+            terminal::print(&row(&curve.name, &point));
+            curve.points.push(point);
+            if progress.stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(curve)
+    }
+}
+
+fn described(footprint: &Footprint) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "bytes of a trace")]
+    let megabytes = footprint.bytes as f64 / f64::from(1 << 20);
+    format!(
+        "{} requests, {} keys, {megabytes:.1} MB of keys and values\n\n",
+        footprint.requests, footprint.keys
+    )
+}
+
+fn row(name: &str, point: &Point) -> String {
+    let mut text = String::new();
+    #[allow(clippy::cast_precision_loss, reason = "counts of one replay")]
+    let rate = point.counts.gets as f64 / point.seconds.max(1e-9);
+    let _ = writeln!(
+        text,
+        "{name:16} {:>7} MB  {:>6.2} % of {} gets missed, {rate:.0} gets a second",
+        point.memory_mb,
+        point.counts.miss_ratio() * 100.0,
+        point.counts.gets
+    );
+    if let Some(failure) = &point.failure {
+        let _ = writeln!(text, "{name:16} {:>7} MB  ended early: {failure}", point.memory_mb);
+    }
+    text
+}

@@ -1,0 +1,275 @@
+//! The least that any cache of so many bytes can miss: Belady's bound, computed from the whole trace.
+//!
+//! A request is kept only if its key is asked for again before it is overwritten or removed, and what is used
+//! furthest in the future goes first. For objects of one size this is the optimum (Belady 1966, with bypassing); for objects
+//! of several sizes the optimum is NP-hard, and evicting by distance alone comes near it, so it is an approximation there.
+//! Keys and values count, nothing else: a server's headers, index and fragmentation are part of what it loses to the bound.
+//!
+//! The trace is spooled to a file of 16 bytes a request, which is walked backwards to learn each next use. In memory are
+//! one number for each distinct key, and what the simulated caches hold.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+
+use super::trace::{Action, Request};
+use super::{Counts, Footprint};
+
+/// The requests of a trace as the bound needs them: `u64` id, then `u32` bytes and action; later the next use in place of the id.
+#[derive(Debug)]
+pub struct Spool {
+    file: BufWriter<File>,
+    requests: u64,
+}
+
+/// A spooled trace whose next uses are known.
+#[derive(Debug)]
+pub struct Known {
+    file: File,
+    requests: u64,
+    /// What the trace asks for.
+    pub footprint: Footprint,
+}
+
+/// Bytes of a spooled request.
+const RECORD: usize = 16;
+
+/// Records read or written together.
+const BLOCK: usize = 64 * 1024;
+
+/// What no server takes is not kept here either.
+const TOO_LONG: u32 = u32::MAX;
+
+/// The key is not asked for again before it is overwritten or removed.
+const NEVER: u64 = u64::MAX;
+
+impl Spool {
+    /// An empty one, in a file of the folder for temporary files that has no name.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be made.
+    pub fn new() -> Result<Self> {
+        let folder = std::env::temp_dir();
+        let file = tempfile::tempfile_in(&folder)
+            .with_context(|| format!("{}: no file for the trace", folder.display()))?;
+        Ok(Self { file: BufWriter::with_capacity(1 << 20, file), requests: 0 })
+    }
+
+    /// Adds the next request.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn push(&mut self, request: &Request) -> Result<()> {
+        let action = match request.action {
+            Action::Get => 0,
+            Action::Set => 1,
+            Action::Delete => 2,
+        };
+        let bytes = if super::replay::is_kept(request) {
+            request.value_bytes.saturating_add(u32::from(request.key_bytes))
+        } else {
+            TOO_LONG
+        };
+        let mut record = [0; RECORD];
+        record[..8].copy_from_slice(&request.id.to_le_bytes());
+        record[8..12].copy_from_slice(&bytes.to_le_bytes());
+        record[12] = action;
+        self.requests += 1;
+        self.file.write_all(&record).context("the trace could not be spooled")
+    }
+
+    /// Learns the next use of each request, walking backwards.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or written.
+    pub fn known(self) -> Result<Known> {
+        let file = self.file.into_inner().context("the trace could not be spooled")?;
+        let mut next_of: HashMap<u64, u64> = HashMap::new();
+        let mut footprint = Footprint { requests: self.requests, keys: 0, bytes: 0 };
+        let mut end = self.requests;
+        let mut block = vec![0; BLOCK * RECORD];
+        while end > 0 {
+            let begin = end.saturating_sub(BLOCK as u64);
+            let length = usize::try_from(end - begin)? * RECORD;
+            file.read_exact_at(&mut block[..length], begin * RECORD as u64)?;
+            for (offset, record) in block[..length].chunks_exact_mut(RECORD).enumerate().rev() {
+                let (id, bytes, action) = parts(record);
+                let at = begin + offset as u64;
+                let now = if action == 0 { at } else { NEVER };
+                let next = next_of.insert(id, now);
+                if next.is_none() {
+                    footprint.keys += 1;
+                    footprint.bytes += u64::from(bytes);
+                }
+                record[..8].copy_from_slice(&next.unwrap_or(NEVER).to_le_bytes());
+            }
+            file.write_all_at(&block[..length], begin * RECORD as u64)?;
+            end = begin;
+        }
+        Ok(Known { file, requests: self.requests, footprint })
+    }
+}
+
+impl Known {
+    /// What caches of these many bytes would have seen, after the first `warm_up` requests.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn bound(&mut self, capacities: &[u64], warm_up: u64) -> Result<Vec<Counts>> {
+        let mut caches: Vec<Optimal> =
+            capacities.iter().map(|capacity| Optimal::new(*capacity)).collect();
+        self.file.seek(SeekFrom::Start(0))?;
+        let mut block = vec![0; BLOCK * RECORD];
+        let mut at = 0;
+        while at < self.requests {
+            let records = usize::try_from((self.requests - at).min(BLOCK as u64))?;
+            self.file.read_exact(&mut block[..records * RECORD])?;
+            for record in block[..records * RECORD].chunks_exact(RECORD) {
+                let (next, bytes, action) = parts(record);
+                for cache in &mut caches {
+                    cache.meet(at, next, bytes, action, at >= warm_up);
+                }
+                at += 1;
+            }
+        }
+        Ok(caches.into_iter().map(|cache| cache.counts).collect())
+    }
+}
+
+fn parts(record: &[u8]) -> (u64, u32, u8) {
+    let mut first = [0; 8];
+    first.copy_from_slice(&record[..8]);
+    let bytes = u32::from_le_bytes([record[8], record[9], record[10], record[11]]);
+    (u64::from_le_bytes(first), bytes, record[12])
+}
+
+/// A cache that knows the future. What it holds is named by the position of its next use, which is unlike any other's, so a
+/// request is a hit if something is held under its own position.
+#[derive(Debug)]
+struct Optimal {
+    capacity: u64,
+    used: u64,
+    held: BTreeMap<u64, u32>,
+    counts: Counts,
+}
+
+impl Optimal {
+    fn new(capacity: u64) -> Self {
+        Self { capacity, used: 0, held: BTreeMap::new(), counts: Counts::default() }
+    }
+
+    fn meet(&mut self, at: u64, next: u64, bytes: u32, action: u8, counts: bool) {
+        if action == 0 {
+            let held = self.held.remove(&at);
+            self.used -= u64::from(held.unwrap_or(0));
+            if counts {
+                self.counts.gets += 1;
+                self.counts.hits += u64::from(held.is_some());
+            }
+        }
+        if action == 2 || next == NEVER || bytes == TOO_LONG || u64::from(bytes) > self.capacity {
+            return;
+        }
+        self.used += u64::from(bytes);
+        self.held.insert(next, bytes);
+        while self.used > self.capacity {
+            let Some((_, bytes)) = self.held.pop_last() else { return };
+            self.used -= u64::from(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn known(trace: &[(u64, u32, Action)]) -> Known {
+        let mut spool = Spool::new().unwrap();
+        for (id, value_bytes, action) in trace {
+            spool
+                .push(&Request {
+                    id: *id,
+                    key_bytes: 0,
+                    value_bytes: *value_bytes,
+                    action: *action,
+                })
+                .unwrap();
+        }
+        spool.known().unwrap()
+    }
+
+    fn hits(trace: &[u64], capacity: u64) -> u64 {
+        let trace: Vec<_> = trace.iter().map(|id| (*id, 1, Action::Get)).collect();
+        known(&trace).bound(&[capacity], 0).unwrap()[0].hits
+    }
+
+    /// The best of all choices of what to keep, tried one by one.
+    fn best(trace: &[u64], held: &[u64], capacity: usize) -> u64 {
+        let Some((first, rest)) = trace.split_first() else { return 0 };
+        let mut all = held.to_vec();
+        let is_hit = all.contains(first);
+        if !is_hit {
+            all.push(*first);
+        }
+        let most = if all.len() <= capacity {
+            best(rest, &all, capacity)
+        } else {
+            (0..all.len())
+                .map(|out| {
+                    let mut kept = all.clone();
+                    kept.remove(out);
+                    best(rest, &kept, capacity)
+                })
+                .max()
+                .unwrap()
+        };
+        most + u64::from(is_hit)
+    }
+
+    #[test]
+    fn no_choice_of_what_to_keep_is_better_for_objects_of_one_size() {
+        // Belady's own example: 1 2 3 4 1 2 5 1 2 3 4 5 with three places has seven misses.
+        assert_eq!(hits(&[1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5], 3), 5);
+        let mut rng = Rng::new(5);
+        for _ in 0..200 {
+            let trace: Vec<u64> = (0..12).map(|_| u64::from(rng.below(5))).collect();
+            for capacity in 1..4usize {
+                let bound = hits(&trace, capacity as u64);
+                assert_eq!(bound, best(&trace, &[], capacity), "{trace:?} in {capacity}");
+            }
+        }
+    }
+
+    #[test]
+    fn sets_and_deletes_end_a_values_use() {
+        use Action::{Delete, Get, Set};
+        let one = |trace: &[(u64, u32, Action)]| known(trace).bound(&[10], 0).unwrap()[0].clone();
+        // The set makes the second get a hit; the delete makes the third a miss.
+        let counts = one(&[(1, 5, Set), (1, 5, Get), (1, 0, Delete), (1, 5, Get)]);
+        assert_eq!((counts.gets, counts.hits), (2, 1));
+        // A value that is overwritten before it is read need not be kept: 2 fits beside nothing.
+        let counts = one(&[(1, 8, Get), (2, 8, Get), (1, 8, Set), (2, 8, Get), (1, 8, Get)]);
+        assert_eq!((counts.gets, counts.hits), (4, 1));
+        // What does not fit at all is never kept.
+        assert_eq!(one(&[(1, 11, Get), (1, 11, Get)]).hits, 0);
+    }
+
+    #[test]
+    fn the_footprint_and_the_warm_up_are_counted() {
+        let trace: Vec<_> =
+            (0..200_000).map(|n| (n % 1000, 10, Action::Get)).collect::<Vec<(u64, u32, Action)>>();
+        let mut known = known(&trace);
+        assert_eq!(known.footprint, Footprint { requests: 200_000, keys: 1000, bytes: 10_000 });
+        let counts = known.bound(&[10_000, 0], 1000).unwrap();
+        assert_eq!((counts[0].gets, counts[0].hits), (199_000, 199_000));
+        assert_eq!(counts[1].hits, 0);
+    }
+}

@@ -1,0 +1,206 @@
+//! What a cache misses: traces and made-up workloads replayed look-aside (get; where it is not there, set) against real
+//! servers of several memory sizes, beside the least that any cache of the size can miss.
+//!
+//! ```text
+//!     trace file or synthetic -> requests -> replay (each server, each size) -> misses -> curves
+//!                                        \-> spool -> next uses -> Belady's bound -/
+//! ```
+//!
+//! A trace is read anew for each point, request by request, so it may be larger than memory.
+
+pub mod belady;
+pub mod replay;
+pub mod servers;
+pub mod synthetic;
+pub mod trace;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::host::Host;
+use synthetic::Synthetic;
+use trace::{Format, Request, Requests};
+
+/// What the file calls its schema.
+pub const SCHEMA: &str = "holdall-bench-hitrate";
+
+/// Rises when a field changes its meaning or goes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The name of the curve that no cache can be below.
+pub const BOUND: &str = "Belady's bound";
+
+/// Where requests come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A trace file.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// How it is written.
+        format: Format,
+    },
+    /// Drawn from distributions.
+    Synthetic(Synthetic),
+}
+
+/// Which requests are replayed, and what of them is counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// Where they come from.
+    pub source: Source,
+    /// Requests at most; `None` for the whole trace.
+    pub limit: Option<u64>,
+    /// Requests that are replayed before counting begins.
+    pub warm_up: u64,
+}
+
+/// What was seen of a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Gets that were counted.
+    pub gets: u64,
+    /// Of these, found.
+    pub hits: u64,
+    /// Stores that the server refused.
+    pub refused: u64,
+}
+
+/// What a trace asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Footprint {
+    /// Requests.
+    pub requests: u64,
+    /// Different keys.
+    pub keys: u64,
+    /// Bytes of their keys and (last) values.
+    pub bytes: u64,
+}
+
+/// One server at one memory size.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// Its `-m`, in MB; of the bound, keys and values in as many.
+    pub memory_mb: u32,
+    /// What was seen.
+    pub counts: Counts,
+    /// Seconds that the replay took.
+    pub seconds: f64,
+    /// Why the replay ended early, if it did: what was seen before is kept.
+    pub failure: Option<String>,
+}
+
+/// A miss-ratio curve.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Curve {
+    /// The server's name.
+    pub name: String,
+    /// Its command line; nothing for the bound.
+    pub command: Vec<String>,
+    /// By memory.
+    pub points: Vec<Point>,
+}
+
+/// A replay as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HitrateResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// [`SCHEMA_VERSION`].
+    pub version: u32,
+    /// When it began, in seconds since 1970.
+    pub started: u64,
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// Where it ran.
+    pub host: Host,
+    /// What was replayed.
+    pub workload: Workload,
+    /// What it asks for; of a trace that was cut short, until there.
+    pub footprint: Footprint,
+    /// Of each server, and of the bound.
+    pub curves: Vec<Curve>,
+    /// Why the trace could not be read to its end.
+    pub failure: Option<String>,
+}
+
+impl Source {
+    /// In few words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::File { path, .. } => path.display().to_string(),
+            Self::Synthetic(synthetic) => synthetic.describe(),
+        }
+    }
+}
+
+impl Workload {
+    /// Its requests, from the first.
+    ///
+    /// # Errors
+    ///
+    /// When the trace cannot be opened.
+    pub fn requests(&self) -> Result<Requests> {
+        let all: Requests = match &self.source {
+            Source::File { path, format } => trace::open(path, *format)?,
+            Source::Synthetic(synthetic) => {
+                Box::new(synthetic.requests()?.map(Ok::<Request, anyhow::Error>))
+            }
+        };
+        Ok(match self.limit {
+            Some(limit) => Box::new(all.take(usize::try_from(limit)?)),
+            None => all,
+        })
+    }
+}
+
+impl Counts {
+    /// Share of the gets that missed, 0 to 1; 0 where nothing was asked for.
+    #[must_use]
+    pub fn miss_ratio(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "counts of one replay")]
+        let ratio = (self.gets - self.hits) as f64 / self.gets.max(1) as f64;
+        ratio
+    }
+}
+
+impl HitrateResult {
+    /// Reads a result file.
+    ///
+    /// # Errors
+    ///
+    /// When it is no JSON, or of another schema or version.
+    pub fn read(json: &str) -> Result<Self> {
+        let value: serde_json::Value = serde_json::from_str(json).context("this is no JSON")?;
+        ensure!(
+            value["schema"] == SCHEMA && value["version"] == SCHEMA_VERSION,
+            "this is no result of holdall bench hitrate, version {SCHEMA_VERSION}"
+        );
+        Ok(serde_json::from_value(value)?)
+    }
+
+    /// What should make a reader doubt the figures, in plain words.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if let Some(failure) = &self.failure {
+            doubts.push(format!("the figures are of the requests before this: {failure}"));
+        }
+        for curve in &self.curves {
+            for point in &curve.points {
+                let at = format!("{} at {} MB", curve.name, point.memory_mb);
+                if let Some(failure) = &point.failure {
+                    doubts.push(format!("{at}: the replay ended early: {failure}"));
+                }
+                if point.counts.refused > 0 {
+                    doubts.push(format!("{at}: {} stores were refused", point.counts.refused));
+                }
+            }
+        }
+        doubts
+    }
+}

@@ -1,0 +1,98 @@
+//! The servers that can be compared, by name: what is installed is found, what is not is said.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::generator::spec::Protocol;
+use crate::process::{Launch, Server};
+
+/// A server and the language that it is spoken to in.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// How it is started.
+    pub server: Server,
+    /// Its language.
+    pub protocol: Protocol,
+}
+
+/// Names of the servers that are known, in the order of reports.
+pub const KNOWN: [&str; 5] = ["holdall", "holdall-lru", "memcached", "redis", "valkey"];
+
+/// The server of this name with `threads` workers, where it is installed; `own` is this program. In its command, `{port}` and
+/// `{memory}` are replaced.
+#[must_use]
+pub fn known(name: &str, own: &Path, threads: usize) -> Option<Contender> {
+    let own = own.display().to_string();
+    let holdall = [&own, "serve", "-l", "127.0.0.1", "-p", "{port}", "-U", "0", "-m", "{memory}"];
+    let threads = threads.to_string();
+    let with = |base: &[&str], more: &[&str]| -> Vec<String> {
+        base.iter().chain(more).map(|word| (*word).to_owned()).collect()
+    };
+    let memcached = ["memcached", "-l", "127.0.0.1", "-p", "{port}", "-U", "0", "-m", "{memory}"];
+    // Root must be told to a server that gives it up; nothing is saved to disk.
+    let redis = |program: &str| {
+        let listen = [program, "--bind", "127.0.0.1", "--port", "{port}", "--save", ""];
+        let keep = ["--maxmemory", "{memory}mb", "--maxmemory-policy", "allkeys-lru"];
+        with(&listen, &[&keep[..], &["--io-threads", &threads]].concat())
+    };
+    let (words, protocol) = match name {
+        "holdall" => (with(&holdall, &["-t", &threads, "-u", "root"]), Protocol::Text),
+        "holdall-lru" => {
+            let strict = ["-t", &threads, "-u", "root", "-o", "eviction=lru"];
+            (with(&holdall, &strict), Protocol::Text)
+        }
+        "memcached" => (with(&memcached, &["-t", &threads, "-u", "root"]), Protocol::Text),
+        "redis" => (redis("redis-server"), Protocol::Resp),
+        "valkey" => (redis("valkey-server"), Protocol::Resp),
+        _ => return None,
+    };
+    let is_there = words.first().is_some_and(|program| is_installed(program));
+    let server = Server { name: name.to_owned(), launch: Launch::Command(words) };
+    is_there.then_some(Contender { server, protocol })
+}
+
+/// The servers of these names, or all that are installed.
+///
+/// # Errors
+///
+/// When one that was asked for is unknown or not installed, or none is.
+pub fn find(names: Option<&[String]>, own: &Path, threads: usize) -> Result<Vec<Contender>> {
+    let Some(names) = names else {
+        return Ok(KNOWN.iter().filter_map(|name| known(name, own, threads)).collect());
+    };
+    let mut found = Vec::new();
+    for name in names {
+        match known(name, own, threads) {
+            Some(contender) => found.push(contender),
+            None if KNOWN.contains(&name.as_str()) => bail!("{name} is not installed"),
+            None => bail!("{name:?} is none of {}", KNOWN.join(", ")),
+        }
+    }
+    Ok(found)
+}
+
+fn is_installed(program: &str) -> bool {
+    if program.contains('/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_installed_is_said_by_name() {
+        let own = Path::new("/nowhere/holdall");
+        let wanted = |name: &str| vec![name.to_owned()];
+        let error = find(Some(&wanted("holdall")), own, 1).unwrap_err().to_string();
+        assert!(error.contains("holdall is not installed"), "{error}");
+        let error = find(Some(&wanted("memcash")), own, 1).unwrap_err().to_string();
+        assert!(error.contains("none of holdall, holdall-lru, memcached"), "{error}");
+        let all = find(None, own, 1).unwrap();
+        assert!(all.iter().any(|one| one.server.name == "memcached"), "{all:?}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Made-up workloads: keys by a pattern, values by a distribution, and scans of keys that nobody asks for again.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Result, anyhow};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde::{Deserialize, Serialize};
+
+use super::trace::{Action, Request};
+use crate::generator::keys::{Keys, Pattern};
+use crate::generator::sizes::{KeySize, ValueSize, uniform_of};
+
+/// What is drawn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Synthetic {
+    /// Number of keys, scans' aside.
+    pub keys: u64,
+    /// Which key comes next.
+    pub pattern: Pattern,
+    /// How long keys are.
+    pub key_size: KeySize,
+    /// How long values are.
+    pub value_size: ValueSize,
+    /// Scans between the others.
+    pub scan: Option<Scan>,
+    /// Requests.
+    pub requests: u64,
+    /// Decides the order.
+    pub seed: u64,
+}
+
+/// After each `every` requests, `length` new keys are asked for once, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Scan {
+    /// Requests between scans.
+    pub every: u64,
+    /// Keys of a scan.
+    pub length: u64,
+}
+
+/// The length of a key that has none of its own: sixteen digits.
+const KEY_BYTES: u16 = super::trace::KEY_BYTES;
+
+impl Synthetic {
+    /// Its requests, from the first; the same each time.
+    ///
+    /// # Errors
+    ///
+    /// When the pattern's parameter is none that its distribution has.
+    pub fn requests(&self) -> Result<impl Iterator<Item = Request> + use<>> {
+        let mut keys = Keys::new(self.pattern, self.keys, 0).map_err(|error| anyhow!(error))?;
+        let mut rng = SmallRng::seed_from_u64(self.seed);
+        let (this, mut scanned) = (self.clone(), 0);
+        Ok((0..self.requests).map(move |at| {
+            let is_scan =
+                this.scan.is_some_and(|scan| at % (scan.every + scan.length) >= scan.every);
+            let id = if is_scan {
+                scanned += 1;
+                this.keys + scanned
+            } else {
+                keys.next(&mut rng)
+            };
+            this.request(id)
+        }))
+    }
+
+    fn request(&self, id: u64) -> Request {
+        let key_bytes = match self.key_size {
+            KeySize::Shortest => KEY_BYTES,
+            size => u16::try_from(size.of(uniform_of(id))).unwrap_or(KEY_BYTES),
+        };
+        let value_bytes = u32::try_from(self.value_size.of_key(id)).unwrap_or(u32::MAX);
+        Request { id, key_bytes, value_bytes, action: Action::Get }
+    }
+
+    /// In few words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let scan = self.scan.map(|scan| format!(", scans {scan}")).unwrap_or_default();
+        format!(
+            "{} requests of {} keys ({}), values {} bytes{scan}",
+            self.requests, self.keys, self.pattern, self.value_size
+        )
+    }
+}
+
+impl FromStr for Scan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once(':').map(|(every, length)| (every.parse(), length.parse()));
+        match numbers {
+            Some((Ok(every @ 1..=1_000_000_000_000), Ok(length @ 1..=1_000_000_000_000))) => {
+                Ok(Self { every, length })
+            }
+            _ => Err(format!("{text:?} is not EVERY:LENGTH, for example 100000:20000")),
+        }
+    }
+}
+
+impl fmt::Display for Scan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.every, self.length)
+    }
+}
+
+impl From<Scan> for String {
+    fn from(scan: Scan) -> Self {
+        scan.to_string()
+    }
+}
+
+impl TryFrom<String> for Scan {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scans_come_between_and_their_keys_come_once() {
+        let synthetic = Synthetic {
+            keys: 10,
+            pattern: Pattern::Sequential,
+            key_size: KeySize::Shortest,
+            value_size: ValueSize::Fixed(5),
+            scan: Some(Scan { every: 3, length: 2 }),
+            requests: 10,
+            seed: 1,
+        };
+        let ids: Vec<u64> = synthetic.requests().unwrap().map(|request| request.id).collect();
+        assert_eq!(ids, [0, 1, 2, 11, 12, 3, 4, 5, 13, 14]);
+        assert_eq!("100:5".parse::<Scan>().unwrap().to_string(), "100:5");
+        for wrong in ["", "5", "0:1", "1:0", "a:b"] {
+            assert!(wrong.parse::<Scan>().is_err(), "{wrong}");
+        }
+    }
+}

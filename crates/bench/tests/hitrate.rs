@@ -1,0 +1,119 @@
+//! Replays against real servers: what they miss is what their memory cannot hold, and what goes wrong is told and kept apart.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+
+use bench::generator::Progress;
+use bench::generator::keys::Pattern;
+use bench::generator::sizes::{KeySize, ValueSize};
+use bench::generator::spec::Protocol;
+use bench::hitrate::replay::replay;
+use bench::hitrate::servers;
+use bench::hitrate::synthetic::Synthetic;
+use bench::hitrate::trace::Format;
+use bench::hitrate::{Source, Workload};
+
+fn sequential(keys: u64, requests: u64) -> Workload {
+    let synthetic = Synthetic {
+        keys,
+        pattern: Pattern::Sequential,
+        key_size: KeySize::Shortest,
+        value_size: ValueSize::Fixed(1000),
+        scan: None,
+        requests,
+        seed: 1,
+    };
+    Workload { source: Source::Synthetic(synthetic), limit: None, warm_up: 0 }
+}
+
+#[test]
+fn what_fits_is_missed_once_and_a_loop_over_more_than_fits_is_missed_always() {
+    for contender in servers::find(None, "/nowhere/holdall".as_ref(), 1).unwrap() {
+        let name = &contender.server.name;
+        let running = contender.server.start(16, None).unwrap();
+        let progress = Progress::default();
+        let see = |workload: &Workload| {
+            let point = replay(running.address, contender.protocol, 16, workload, &progress);
+            assert_eq!(point.failure, None, "{name}");
+            point.counts
+        };
+        let counts = see(&sequential(2_000, 6_000));
+        assert_eq!((counts.gets, counts.hits, counts.refused), (6_000, 4_000, 0), "{name}");
+        // Counted after the first round alone, over the same keys: nothing is missed.
+        let counts = see(&Workload { warm_up: 100, ..sequential(2_000, 2_000) });
+        assert_eq!((counts.gets, counts.hits), (1_900, 1_900), "{name}");
+        // 60 MB in a circle through 16: what comes next is what went last. Redis samples, so it keeps a few.
+        let counts = see(&sequential(60_000, 120_000));
+        let most = if contender.protocol == Protocol::Resp { 40_000 } else { 4_000 };
+        assert!(counts.hits < most, "{name}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_traces_deletes_and_sets_are_done() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let operations = ["get", "get", "delete", "get", "set", "get"];
+    for (second, operation) in operations.iter().enumerate() {
+        writeln!(file, "{second},a:key,20,500,7,{operation},0").unwrap();
+    }
+    // Longer than a server takes: asked of nobody, and missed.
+    writeln!(file, "9,b:key,20,5000000,7,get,0").unwrap();
+    let source = Source::File { path: file.path().into(), format: Format::Twitter };
+    let workload = Workload { source, limit: None, warm_up: 0 };
+    for contender in servers::find(None, "/nowhere/holdall".as_ref(), 1).unwrap() {
+        let running = contender.server.start(64, None).unwrap();
+        let progress = Progress::default();
+        let point = replay(running.address, contender.protocol, 64, &workload, &progress);
+        assert_eq!(point.failure, None);
+        assert_eq!((point.counts.gets, point.counts.hits), (5, 2), "{}", contender.server.name);
+    }
+}
+
+/// Answers every read with `reply`, `times` times; then closes.
+fn server(reply: &'static [u8], times: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = [0; 65536];
+        for _ in 0..times {
+            if stream.read(&mut buffer).unwrap_or(0) == 0 || stream.write_all(reply).is_err() {
+                return;
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn servers_that_die_or_answer_garbage_are_told_beside_what_was_seen() {
+    // Each group of one request: the key is the same.
+    let workload = sequential(1, 1_000);
+    let see = |reply: &'static [u8], times| {
+        let address = server(reply, times);
+        replay(address, Protocol::Text, 1, &workload, &Progress::default())
+    };
+    let point = see(b"VALUE k 0 1\r\nv\r\nEND\r\n", 10);
+    assert!(point.failure.unwrap().contains("closed"));
+    assert_eq!((point.counts.gets, point.counts.hits), (10, 10));
+    for (reply, words) in [
+        (&b"220 smtp\r\n"[..], "no reply to what was asked: 220 smtp"),
+        (b"STORED\r\n", "answered as another request"),
+        (b"SERVER_ERROR out of order\r\n", "refused: out of order"),
+    ] {
+        let failure = see(reply, 10).failure.unwrap();
+        assert!(failure.contains(words), "{failure}");
+    }
+    let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let point = replay(absent, Protocol::Text, 1, &workload, &Progress::default());
+    assert!(point.failure.unwrap().contains("no connection"));
+}
+
+#[test]
+fn an_unreadable_trace_is_no_crash() {
+    let source = Source::File { path: "/nowhere/trace.csv".into(), format: Format::Csv };
+    let error = Workload { source, limit: None, warm_up: 0 }.requests().err().unwrap();
+    assert!(format!("{error:#}").contains("/nowhere/trace.csv"));
+}
