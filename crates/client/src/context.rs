@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use crate::alarm::{Alarms, Sleep};
 use crate::pipeline::{Sink, Ticket};
 use crate::reply::{OwnedReply, Reply};
 use crate::request::Request;
@@ -26,7 +27,16 @@ pub struct Context {
     random: Cell<u64>,
     unix_secs: Cell<u64>,
     host_id: u32,
+    pub(crate) alarms: Alarms,
+    /// What the last hash chose; `NOTHING`: none has since.
+    chosen: Cell<u32>,
+    log: RefCell<Option<Log>>,
 }
+
+/// Takes a line for people.
+type Log = Rc<dyn Fn(&str)>;
+
+const NOTHING: u32 = u32::MAX;
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,6 +70,9 @@ impl Context {
             random: Cell::new(seed | 1),
             unix_secs: Cell::new(0),
             host_id,
+            alarms: Alarms::default(),
+            chosen: Cell::new(NOTHING),
+            log: RefCell::default(),
         }
     }
 
@@ -99,6 +112,44 @@ impl Context {
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.upstream.borrow().now_us()
+    }
+
+    /// Ready when [`Self::now_us`] has reached `at_us`.
+    pub fn sleep_until(&self, at_us: u64) -> Sleep<'_> {
+        Sleep::new(self, at_us)
+    }
+
+    /// The number of this worker.
+    #[must_use]
+    pub fn worker(&self) -> u32 {
+        self.upstream.borrow().worker()
+    }
+
+    /// Tells people.
+    pub fn log(&self, line: &str) {
+        let log = self.log.borrow().clone();
+        if let Some(log) = log {
+            log(line);
+        }
+    }
+
+    pub(crate) fn set_log(&self, log: Log) {
+        *self.log.borrow_mut() = Some(log);
+    }
+
+    /// A hash has chosen this place.
+    #[inline]
+    pub(crate) fn choose(&self, place: u32) {
+        self.chosen.set(place);
+    }
+
+    /// What the last hash has chosen since [`Self::forget_chosen`].
+    pub(crate) fn chosen(&self) -> Option<u32> {
+        Some(self.chosen.get()).filter(|place| *place != NOTHING)
+    }
+
+    pub(crate) fn forget_chosen(&self) {
+        self.chosen.set(NOTHING);
     }
 
     /// The number of this host, by which it chooses among replicas.

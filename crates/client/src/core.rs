@@ -133,6 +133,7 @@ impl Core {
 
     /// Runs tasks, keeps the time, and sends what was asked; once a turn, when everything has been submitted.
     pub fn settle(&mut self, sink: &mut dyn Sink) {
+        self.cx.alarms.ring(self.cx.now_us());
         loop {
             self.cx.tasks.run();
             for (ticket, reply) in self.cx.finished.borrow_mut().drain(..) {
@@ -164,7 +165,14 @@ impl Core {
     /// When [`Self::settle`] is to be called at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.cx.upstream.borrow().deadline()
+        let upstream = self.cx.upstream.borrow();
+        let alarm = self.cx.alarms.next_us().and_then(|at_us| upstream.instant(at_us));
+        upstream.deadline().into_iter().chain(alarm).min()
+    }
+
+    /// Routes tell people by `log`.
+    pub fn set_log(&self, log: impl Fn(&str) + 'static) {
+        self.cx.set_log(Rc::new(log));
     }
 
     /// What routes use.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod alarm;
 mod context;
 mod core;
 mod counters;
@@ -30,6 +31,7 @@ mod upstream;
 mod wire;
 
 pub use address::Address;
+pub use alarm::Sleep;
 pub use context::{Asking, Context};
 pub use core::{Core, Submitted, Tree};
 pub use counters::{Counters, Totals};

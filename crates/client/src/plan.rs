@@ -1,10 +1,13 @@
 //! From a configuration to trees: checked and resolved once, built by each worker with its own connections.
 
+mod failover;
+mod keeping;
 mod pool;
 
 use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use routeconf::ast::{self, Config, Entry, Member, Protocol, RouteId, Security, ServerAddress};
@@ -16,10 +19,10 @@ use crate::reply::Failure;
 use crate::request::Class;
 use crate::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
-    Change, ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, HostIdRoute, KeySplitRoute,
-    Keys, L1L2CacheRoute, MigrateRoute, MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute,
-    NullRoute, OperationSelectorRoute, Order, PrefixSelectorRoute, RandomRoute, RateLimitRoute,
-    RootRoute, RouteRef, RoutingGroupRoute, Selecting, Shadow, ShadowRoute, WarmUpRoute,
+    Change, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, MigrateRoute, MissFailoverRoute,
+    ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute, OriginalClientHashRoute,
+    PrefixSelectorRoute, RandomRoute, RateLimitRoute, RootRoute, RouteRef, RoutingGroupRoute,
+    Selecting, Shadow, ShadowRoute,
 };
 use crate::upstream::{DestinationId, Upstream};
 
@@ -30,6 +33,8 @@ pub struct Plan {
     settings: Settings,
     addresses: BTreeMap<String, Address>,
     invalid_to_default: bool,
+    /// Leases of failovers, by the name of the pairing; all workers' trees share them.
+    pairs: BTreeMap<String, Arc<LeasePairs>>,
 }
 
 impl Plan {
@@ -71,7 +76,8 @@ impl Plan {
             flaws.push(format!("{} doors: one is supported", config.doors.len()));
         }
         if flaws.is_empty() {
-            Ok(Self { config, settings, addresses, invalid_to_default })
+            let pairs = failover::pairs(&config);
+            Ok(Self { config, settings, addresses, invalid_to_default, pairs })
         } else {
             Err(flaws)
         }
@@ -100,28 +106,17 @@ impl Plan {
 fn missing(route: &ast::Route) -> Option<String> {
     use ast::Route as R;
     match route {
-        R::BigValue { .. }
-        | R::Blackhole { .. }
-        | R::HashStopAllowList { .. }
-        | R::KeyParse { .. }
-        | R::L1L2SizeSplit(_)
-        | R::LatencyInjection(_)
-        | R::Latest(_)
-        | R::LoadBalancer(_)
-        | R::Logging { .. }
-        | R::OriginalClientHash { .. }
-        | R::OutstandingLimit { .. }
-        | R::ShardSplit { .. }
-        | R::SlowWarmUp { .. }
-        | R::Staging { .. } => Some(route.name().to_owned()),
-        R::L1L2Cache { ncache_exptime, .. } if *ncache_exptime != 0 => {
-            Some("ncacheExptime".to_owned())
+        R::Blackhole { policies, .. } => {
+            let unknown = policies.iter().find(|policy| Field::named(&policy.field).is_none());
+            unknown.map(|policy| format!("the field {} of a BlackholeRoute", policy.field))
         }
-        R::WarmUp(warm_up) if warm_up.enable_metaget => Some("enable_metaget".to_owned()),
+        R::LatencyInjection(latency) if latency.request_payload => {
+            Some("request_payload_latency".to_owned())
+        }
         R::ModifyKey(modify) if modify.set_routing_prefix.is_some() => {
             Some("set_routing_prefix".to_owned())
         }
-        R::Failover(failover) => pool::missing_of_failover(failover),
+        R::Failover(failover) => failover::missing(failover),
         R::Pool(pool) => pool::missing_of_route(pool),
         R::Shadow { shadows, .. } => pool::missing_of_shadows(shadows),
         _ => None,
@@ -199,7 +194,7 @@ impl Builder<'_> {
             R::AllSync(ids) => Rc::new(AllSyncRoute { children: self.all(ids) }),
             R::Destination { pool, index } => self.destination(*pool, *index as usize),
             R::Error { result, message } => Rc::new(ErrorRoute {
-                failure: failure_named(result).unwrap_or(Failure::LocalError),
+                failure: failover::failure_named(result).unwrap_or(Failure::LocalError),
                 message: message.clone(),
             }),
             R::Failover(failover) => self.failover(failover),
@@ -207,17 +202,6 @@ impl Builder<'_> {
             R::HostId { children, salt } => {
                 Rc::new(Selecting(HostIdRoute { children: self.all(children), salt: salt.clone() }))
             }
-            R::KeySplit { destination, replicas, all_sync, first_hit } => Rc::new(KeySplitRoute {
-                destination: self.get(*destination),
-                replicas: *replicas,
-                stores_all: *all_sync,
-                first_hit: *first_hit,
-            }),
-            R::L1L2Cache { l1, l2, upgrading_l1_exptime, .. } => Rc::new(L1L2CacheRoute {
-                l1: self.get(*l1),
-                l2: self.get(*l2),
-                upgrading_exptime: *upgrading_l1_exptime,
-            }),
             R::Migrate { from, to, start_time, interval } => Rc::new(MigrateRoute {
                 from: self.get(*from),
                 to: self.get(*to),
@@ -241,6 +225,12 @@ impl Builder<'_> {
                 replace_prefix: modify.replace_key_prefix.clone().map(String::into_bytes),
                 suffix: modify.set_key_suffix.clone().into_bytes(),
             }),
+            R::OriginalClientHash { children, offset } => {
+                Rc::new(Selecting(OriginalClientHashRoute {
+                    children: self.all(children),
+                    offset: *offset,
+                }))
+            }
             R::Pool(pool) => self.pool(pool),
             R::Random(ids) => Rc::new(Selecting(RandomRoute { children: self.all(ids) })),
             R::RateLimit { target, rates, fallback } => {
@@ -248,11 +238,6 @@ impl Builder<'_> {
                 rate_limit(self.get(*target), rates, fallback)
             }
             R::Shadow { child, index, shadows } => self.shadowed(self.get(*child), *index, shadows),
-            R::WarmUp(warm_up) => Rc::new(WarmUpRoute {
-                warm: self.get(warm_up.warm),
-                cold: self.get(warm_up.cold),
-                exptime: i64::from(warm_up.exptime),
-            }),
             other => self.by_request(other),
         }
     }
@@ -280,34 +265,8 @@ impl Builder<'_> {
                 let default = self.or_null(*default);
                 Rc::new(Selecting(RoutingGroupRoute { policies, default }))
             }
-            // NullRoute and DevNullRoute; the others were refused by `missing`.
-            _ => Rc::new(NullRoute),
+            other => self.keeping(other),
         }
-    }
-
-    fn failover(&self, failover: &ast::Failover) -> RouteRef {
-        let mut children = self.all(&failover.children);
-        if let (Some(exptime), Some(others)) = (failover.exptime, children.get_mut(1..)) {
-            for other in others {
-                let (target, change) = (Rc::clone(other), Change::Min(i64::from(exptime)));
-                *other = Rc::new(ModifyExptimeRoute { target, change });
-            }
-        }
-        let order = match &failover.policy {
-            ast::FailoverPolicy::LeastFailures { max_tries } => Order::LeastFailures {
-                tries_max: *max_tries as usize,
-                failures: children.iter().map(|_| Default::default()).collect(),
-            },
-            _ => Order::InOrder,
-        };
-        let limit = failover.limit.map(|limit| FailoverLimit::new(limit.rate, limit.burst));
-        Rc::new(FailoverRoute {
-            children,
-            order,
-            errors: failover_errors(&failover.errors),
-            limit,
-            tags_keys: failover.tag.is_some(),
-        })
     }
 
     fn shadowed(&self, child: RouteRef, index: u32, shadows: &[ast::Shadow]) -> RouteRef {
@@ -349,25 +308,5 @@ const fn class_of(class: ast::OperationClass) -> Class {
         ast::OperationClass::Get => Class::Get,
         ast::OperationClass::Other => Class::Other,
         ast::OperationClass::Update => Class::Update,
-    }
-}
-
-fn failure_named(name: &str) -> Option<Failure> {
-    Failure::ALL.into_iter().find(|failure| failure.name() == name)
-}
-
-fn failover_errors(errors: &ast::FailoverErrors) -> FailoverErrors {
-    // Results that nothing here has (aborted, ...) lead nowhere.
-    let list = |errors: &Option<Vec<ast::Failure>>| {
-        let names = errors.as_deref().unwrap_or(&ast::Failure::DEFAULT).iter();
-        let names = names.filter_map(|failure| {
-            ast::Failure::ALL.into_iter().find(|(_, known)| known == failure).map(|(name, _)| name)
-        });
-        names.filter_map(failure_named).collect()
-    };
-    FailoverErrors {
-        gets: list(&errors.gets),
-        updates: list(&errors.updates),
-        deletes: list(&errors.deletes),
     }
 }

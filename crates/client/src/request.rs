@@ -175,6 +175,10 @@ pub struct Request<'a> {
     pub words: &'a [u8],
     /// The key is to be written in base64: meta commands with `b`.
     pub base64: bool,
+    /// Only so many bytes of the key are hashed; `None`: as hash functions have it, up to the hash stop.
+    pub hashed: Option<u8>,
+    /// A hash of the client's address; 0 where there is none.
+    pub client: u32,
 }
 
 impl<'a> Request<'a> {
@@ -182,13 +186,18 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn new(op: Op, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
-        Self { op, key, flags, exptime, number, value: b"", words: b"", base64: false }
+        let (base64, hashed, client) = (false, None, 0);
+        Self { op, key, flags, exptime, number, value: b"", words: b"", base64, hashed, client }
     }
 
-    /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if there is one.
+    /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if there is one and no route
+    /// has said otherwise.
     #[inline]
     #[must_use]
     pub fn routed_key(&self) -> &'a [u8] {
+        if let Some(len) = self.hashed {
+            return self.key.get(..usize::from(len)).unwrap_or(self.key);
+        }
         if memchr::memchr(b'|', self.key).is_none() {
             return self.key;
         }
@@ -209,6 +218,8 @@ impl<'a> Request<'a> {
             exptime: self.exptime,
             number: self.number,
             base64: self.base64,
+            hashed: self.hashed,
+            client: self.client,
             key_len: self.key.len(),
             words_len: self.words.len(),
             bytes,
@@ -227,6 +238,8 @@ pub struct OwnedRequest {
     exptime: i64,
     number: u64,
     base64: bool,
+    hashed: Option<u8>,
+    client: u32,
     key_len: usize,
     words_len: usize,
     /// Key, words, value.
@@ -239,8 +252,8 @@ impl OwnedRequest {
     pub fn get(&self) -> Request<'_> {
         let (key, rest) = self.bytes.split_at(self.key_len);
         let (words, value) = rest.split_at(self.words_len);
-        let Self { op, flags, exptime, number, base64, .. } = *self;
-        Request { op, key, flags, exptime, number, value, words, base64 }
+        let Self { op, flags, exptime, number, base64, hashed, client, .. } = *self;
+        Request { op, key, flags, exptime, number, value, words, base64, hashed, client }
     }
 }
 
@@ -267,6 +280,8 @@ mod tests {
             value: b"value",
             words: b"k O1",
             base64: true,
+            hashed: Some(2),
+            client: 9,
             ..Request::new(Op::MetaSet, b"key")
         };
         assert_eq!(request.to_owned().get(), request);

@@ -243,7 +243,18 @@ impl Upstream {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let Reverse((at_us, _)) = self.timers.peek()?;
-        self.start.checked_add(Duration::from_micros(*at_us))
+        self.instant(*at_us)
+    }
+
+    /// The time `us` microseconds after the start.
+    pub(crate) fn instant(&self, us: u64) -> Option<Instant> {
+        self.start.checked_add(Duration::from_micros(us))
+    }
+
+    /// The number of the worker.
+    #[must_use]
+    pub fn worker(&self) -> u32 {
+        self.worker
     }
 
     /// Microseconds since the start, as of this turn.

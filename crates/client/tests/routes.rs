@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Change,
-    ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, KeySplitRoute, Keys, L1L2CacheRoute,
-    MigrateRoute, MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute,
-    OperationSelectorRoute, Order, PrefixSelectorRoute, RandomRoute, RootRoute, RouteRef,
-    Selecting, Shadow, ShadowRoute, WarmUpRoute,
+    ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, KeySplitRoute, Keys, MigrateRoute,
+    MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute,
+    Order, PrefixSelectorRoute, RandomRoute, RootRoute, RouteRef, Selecting, Shadow, ShadowRoute,
+    WarmUpRoute,
 };
 use client::{Failure, Op, Outcome, Request, Settings};
 use common::Rig;
@@ -66,7 +66,8 @@ fn failing(failure: Failure) -> RouteRef {
 
 fn failover(children: Vec<RouteRef>) -> FailoverRoute {
     let errors = FailoverErrors::default();
-    FailoverRoute { children, order: Order::InOrder, errors, limit: None, tags_keys: false }
+    let (order, limit, pairs) = (Order::InOrder, None, None);
+    FailoverRoute { children, order, errors, limit, tags_keys: false, pairs }
 }
 
 #[test]
@@ -236,7 +237,7 @@ fn operations_and_prefixes_choose() {
 fn warm_up_fills_the_cold_and_believes_it_first() {
     let mut cluster = Cluster::new(2, |all| {
         let (cold, warm) = (Rc::clone(&all[0]), Rc::clone(&all[1]));
-        Rc::new(WarmUpRoute { warm, cold, exptime: 0 })
+        Rc::new(WarmUpRoute { warm, cold, exptime: 0, keeps_ttl: false })
     });
     cluster.set("1/k", "warm");
     cluster.has("k", Some("warm"));
@@ -259,7 +260,7 @@ fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
         let policies = vec![("add", Rc::new(NullRoute) as RouteRef)];
         let default: RouteRef = Rc::new(NullRoute);
         let cold = Rc::new(Selecting(OperationSelectorRoute { policies, default }));
-        Rc::new(WarmUpRoute { warm: Rc::clone(&all[0]), cold, exptime: 0 })
+        Rc::new(WarmUpRoute { warm: Rc::clone(&all[0]), cold, exptime: 0, keeps_ttl: false })
     });
     cluster.set("0/k", "stale");
     cluster.has("k", None);
@@ -325,18 +326,6 @@ fn a_hot_key_has_several_names() {
     for name in ["0/k", "0/k::1", "0/k::2"] {
         cluster.has(name, None);
     }
-}
-
-#[test]
-fn a_small_cache_is_filled_from_the_large_one() {
-    let mut cluster = Cluster::new(2, |all| {
-        let (l1, l2) = (Rc::clone(&all[0]), Rc::clone(&all[1]));
-        Rc::new(L1L2CacheRoute { l1, l2, upgrading_exptime: 60 })
-    });
-    cluster.set("k", "v");
-    cluster.has("0/k", None);
-    cluster.has("k", Some("v"));
-    cluster.gets("0/k", "v");
 }
 
 #[test]

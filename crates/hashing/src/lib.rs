@@ -30,4 +30,5 @@ pub use digest::KeyHash;
 pub use furc::{POOL_SIZE_MAX, furc_hash};
 pub use jump::jump_hash;
 pub use placement::{Placement, PlacementError};
+pub use rendezvous::rendezvous_order;
 pub use spooky::{routing_hash, spooky_hash32, spooky_hash64};

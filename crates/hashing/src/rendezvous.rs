@@ -33,6 +33,17 @@ pub(crate) fn rendezvous(key: &[u8], names: &[u64]) -> u32 {
     index
 }
 
+/// The places of all tags, the highest score first; of equals the first. What mcrouter's `RendezvousPolicy` tries one after
+/// the other.
+#[must_use]
+pub fn rendezvous_order<T: AsRef<[u8]>>(key: &[u8], tags: &[T]) -> Vec<u32> {
+    let key = murmur64a(key, KEY_SEED);
+    let score = |tag: &T| combine(name_hash(tag.as_ref()), key);
+    let mut places: Vec<(u64, u32)> = tags.iter().map(score).zip(0..).collect();
+    places.sort_by_key(|(score, place)| (std::cmp::Reverse(*score), *place));
+    places.into_iter().map(|(_, place)| place).collect()
+}
+
 /// The same with weights: the score is `weight / -ln(hash)`, the hash as a number within 0 and 1.
 pub(crate) fn weighted_rendezvous(key: &[u8], servers: &[(u64, f64)]) -> u32 {
     let key = murmur64a(key, KEY_SEED);
@@ -50,4 +61,22 @@ pub(crate) fn weighted_rendezvous(key: &[u8], servers: &[(u64, f64)]) -> u32 {
 fn unit(hash: u64) -> f64 {
     const BITS: u64 = 1 << 53;
     (hash % BITS) as f64 / BITS as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_begins_with_the_winner_and_stays_when_others_leave() {
+        let tags = ["a", "b", "c", "d"];
+        let names: Vec<u64> = tags.iter().map(|tag| name_hash(tag.as_bytes())).collect();
+        for number in 0..100 {
+            let key = format!("key{number}");
+            let order = rendezvous_order(key.as_bytes(), &tags);
+            assert_eq!(order.first(), Some(&rendezvous(key.as_bytes(), &names)));
+            let without_last: Vec<u32> = order.into_iter().filter(|place| *place != 3).collect();
+            assert_eq!(rendezvous_order(key.as_bytes(), &tags[..3]), without_last);
+        }
+    }
 }

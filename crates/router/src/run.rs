@@ -76,10 +76,13 @@ pub fn run(
         ..net::Config::default()
     };
     let shared = Arc::new(Shared::new(options, configuration.build, text));
+    let log = Arc::new(log);
     let handle = {
-        let shared = Arc::clone(&shared);
+        let (shared, log) = (Arc::clone(&shared), Arc::clone(&log));
         net::start(sockets, &config, Arc::new(net::Unbudgeted), move |index, _| {
-            front(&shared, index)
+            let (front, log) = (front(&shared, index), Arc::clone(&log));
+            front.core.set_log(move |line| log(line));
+            front
         })
         .map_err(|error| Failure::transient("cannot start", &error))?
     };
@@ -87,7 +90,10 @@ pub fn run(
     let _ = shared.control.set(handle.control().clone());
     started(handle.control());
     let files = configuration.files;
-    let watcher = watch(&shared, source, files, signals, handle.control().clone(), log)
+    let watcher =
+        watch(&shared, source, files, signals, handle.control().clone(), move |line: &str| {
+            log(line)
+        })
         .map_err(|error| Failure::transient("cannot start a thread", &error))?;
     handle.join();
     watcher.close();

@@ -2,11 +2,14 @@
 
 use std::rc::Rc;
 
-use routeconf::ast::{self, FailoverPolicy, HashFunction, Member, PoolId, ServerAddress};
+use routeconf::ast::{self, HashFunction, Member, PoolId, ServerAddress};
 
+use super::keeping::{outstanding_limit, slow_warm_up};
 use super::{Builder, rate_limit};
 use crate::reply::Failure;
-use crate::route::{DestinationRoute, ErrorRoute, HashRoute, NullRoute, RouteRef, Selecting};
+use crate::route::{
+    DestinationRoute, ErrorRoute, HashRoute, NullRoute, RouteRef, Selecting, ShardSplitRoute,
+};
 
 /// What keeps a pool from being used as it says.
 pub(super) fn missing(pool: &ast::Pool) -> Vec<&'static str> {
@@ -18,28 +21,8 @@ pub(super) fn missing(pool: &ast::Pool) -> Vec<&'static str> {
     asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, what)| what).collect()
 }
 
-pub(super) fn missing_of_failover(failover: &ast::Failover) -> Option<String> {
-    let what = match &failover.policy {
-        FailoverPolicy::DeterministicOrder { .. } => "DeterministicOrderPolicy",
-        FailoverPolicy::Rendezvous { .. } => "RendezvousPolicy",
-        FailoverPolicy::InOrder | FailoverPolicy::LeastFailures { .. } => {
-            if failover.lease_pairing.is_some() {
-                "enable_lease_pairing"
-            } else if failover.tag.as_deref().is_some_and(|tag| !tag.is_empty()) {
-                "a failover_tag with a name"
-            } else {
-                return None;
-            }
-        }
-    };
-    Some(what.to_owned())
-}
-
 pub(super) fn missing_of_route(pool: &ast::PoolRoute) -> Option<String> {
     let asked = [
-        (pool.shard_splits.is_some(), "shard_splits"),
-        (pool.slow_warmup.is_some(), "slow_warmup"),
-        (pool.max_outstanding > 0, "max_outstanding"),
         (pool.weights_rv.is_some(), "weights_rv"),
         (matches!(pool.hash.function, HashFunction::WeightedCh3Rv { .. }), "WeightedCh3Rv"),
     ];
@@ -69,15 +52,21 @@ impl Builder<'_> {
         Rc::new(DestinationRoute { id, label })
     }
 
-    /// From the inside out: each server, its shadows, the hash, the rates. Bucket numbers and the spool of failed deletes
+    /// From the inside out: each server, its limit, its slow warm-up, its shadows, the hash, the rates, split shards. Bucket numbers and the spool of failed deletes
     /// change nothing on the way to a server.
     pub(super) fn pool(&mut self, route: &ast::PoolRoute) -> RouteRef {
         let config = &self.plan.config;
         let pool = config.pool(route.pool);
         let mut children = Vec::new();
         for index in 0..pool.members.len() {
-            let child = self.destination(route.pool, index);
+            let mut child = self.destination(route.pool, index);
             let place = u32::try_from(index).unwrap_or(u32::MAX);
+            if route.max_outstanding > 0 {
+                child = outstanding_limit(child, route.max_outstanding);
+            }
+            if let Some((failover, settings)) = &route.slow_warmup {
+                child = slow_warm_up(child, self.get(*failover), settings);
+            }
             children.push(self.shadowed(child, place, &route.shadows));
         }
         if children.is_empty() && pool.error_on_empty {
@@ -86,9 +75,16 @@ impl Builder<'_> {
         }
         let servers: Vec<_> = pool.members.iter().filter_map(address).collect();
         let hashed = self.hash(children, &route.hash, &servers, &pool.name);
-        match &route.rates {
+        let limited = match &route.rates {
             Some(rates) => rate_limit(hashed, rates, None),
             None => hashed,
+        };
+        match &route.shard_splits {
+            Some(splits) => {
+                let splits = splits.clone();
+                Rc::new(ShardSplitRoute { destination: limited, splits })
+            }
+            None => limited,
         }
     }
 

@@ -3,11 +3,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use super::lease_pairs::LeasePairs;
+use super::order::Order;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::{Class, HASH_STOP, Request};
+use crate::reply::{Failure, Outcome, OwnedReply};
+use crate::request::{Class, HASH_STOP, Op, Request};
 
 /// Which failures lead to the next child.
 #[derive(Clone, Debug)]
@@ -67,20 +70,6 @@ impl FailoverLimit {
     }
 }
 
-/// In which order the children after the first are tried.
-#[derive(Debug)]
-pub enum Order {
-    /// As they stand.
-    InOrder,
-    /// Those that failed least of late first; the failures in a row of each.
-    LeastFailures {
-        /// Children that are tried, at the most.
-        tries_max: usize,
-        /// For each child.
-        failures: Vec<Cell<u32>>,
-    },
-}
-
 /// See the head of this file.
 #[derive(Debug)]
 pub struct FailoverRoute {
@@ -95,59 +84,79 @@ pub struct FailoverRoute {
     /// Keys get `:failover=1` behind the hash stop from the second try on, so that a server that is in both places
     /// keeps them apart.
     pub tags_keys: bool,
+    /// Where leases were given: a lease-set goes back there.
+    pub pairs: Option<Arc<LeasePairs>>,
 }
 
-impl Order {
-    fn of(&self, children: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..children).collect();
-        if let Self::LeastFailures { tries_max, failures } = self {
-            if let Some(others) = order.get_mut(1..) {
-                others.sort_by_key(|index| failures.get(*index).map_or(0, Cell::get));
+impl FailoverRoute {
+    async fn tried(&self, cx: &Rc<Context>, request: Request<'_>) -> (usize, OwnedReply) {
+        if let Some(limit) = &self.limit {
+            limit.request();
+        }
+        let tagged = self.tags_keys.then(|| tagged(request.key)).flatten();
+        let mut last = (0, OwnedReply::from(Failure::LocalError));
+        let mut tries = self.order.tries(self.children.len(), cx);
+        let mut is_first = true;
+        while let Some(index) = tries.next(&request) {
+            if !is_first && self.limit.as_ref().is_some_and(|limit| !limit.take()) {
+                break;
             }
-            order.truncate(*tries_max);
+            let key = tagged.as_deref().filter(|_| !is_first).unwrap_or(request.key);
+            cx.forget_chosen();
+            let answer = self.children[index].route(cx, Request { key, ..request });
+            if is_first {
+                tries.first_chose(cx.chosen());
+            }
+            is_first = false;
+            let reply = answer.await;
+            let failure = reply.outcome.failure();
+            last = (index, reply);
+            let goes_on = tries.note(index, failure);
+            let class = request.op.class();
+            if !goes_on || !failure.is_some_and(|failure| self.errors.contain(class, failure)) {
+                break;
+            }
         }
-        order
+        last
     }
 
-    fn note(&self, child: usize, failed: bool) {
-        if let Self::LeastFailures { failures, .. } = self
-            && let Some(count) = failures.get(child)
+    /// With leases: what one child has given is not shown to another.
+    async fn paired(
+        &self,
+        pairs: &LeasePairs,
+        cx: &Rc<Context>,
+        request: Request<'_>,
+    ) -> OwnedReply {
+        if request.op == Op::LeaseSet
+            && let Some((child, number)) = pairs.take(request.number, cx.unix_secs())
+            && let Some(child) = self.children.get(child)
         {
-            count.set(if failed { count.get().saturating_add(1) } else { 0 });
+            return child.route(cx, Request { number, ..request }).await;
         }
+        let (child, mut reply) = self.tried(cx, request).await;
+        let is_token = reply.outcome == Outcome::Lease && reply.number > HOT_MISS;
+        if is_token && (child > 0 || LeasePairs::is_ours(reply.number)) {
+            reply.number = pairs.add(child, reply.number, cx.unix_secs());
+        }
+        reply
     }
 }
+
+/// The lease token that asks to wait.
+const HOT_MISS: u64 = 1;
 
 impl Route for FailoverRoute {
     fn name(&self) -> String {
-        match self.order {
-            Order::InOrder => "failover".to_owned(),
-            Order::LeastFailures { .. } => "failover|leastfailures".to_owned(),
-        }
+        self.order.name().to_owned()
     }
 
     fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
-        Box::pin(async move {
-            if let Some(limit) = &self.limit {
-                limit.request();
+        match &self.pairs {
+            Some(pairs) if matches!(request.op, Op::LeaseGet | Op::LeaseSet) => {
+                Box::pin(self.paired(pairs, cx, request))
             }
-            let tagged = self.tags_keys.then(|| tagged(request.key)).flatten();
-            let mut last = OwnedReply::from(Failure::LocalError);
-            for (tries, index) in self.order.of(self.children.len()).into_iter().enumerate() {
-                if tries > 0 && self.limit.as_ref().is_some_and(|limit| !limit.take()) {
-                    break;
-                }
-                let key = tagged.as_deref().filter(|_| tries > 0).unwrap_or(request.key);
-                last = self.children[index].route(cx, Request { key, ..request }).await;
-                let failure = last.outcome.failure();
-                self.order.note(index, failure.is_some());
-                let class = request.op.class();
-                if !failure.is_some_and(|failure| self.errors.contain(class, failure)) {
-                    break;
-                }
-            }
-            last
-        })
+            _ => Box::pin(async move { self.tried(cx, request).await.1 }),
+        }
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {

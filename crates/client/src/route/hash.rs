@@ -26,12 +26,17 @@ impl Select for HashRoute {
     }
 
     #[inline]
-    fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        let index = if self.hash.salt.is_empty() {
-            self.placement.pick(self.hash.key_part.of(request.key))
-        } else {
-            self.hash.pick(&self.placement, request.key)
+    fn select(&self, cx: &Context, request: &mut Request<'_>) -> &RouteRef {
+        let part = match request.hashed {
+            Some(_) => request.routed_key(),
+            None => self.hash.key_part.of(request.key),
         };
+        let index = if self.hash.salt.is_empty() {
+            self.placement.pick(part)
+        } else {
+            self.placement.pick_salted(part, self.hash.salt.as_bytes())
+        };
+        cx.choose(index);
         &self.children[index as usize]
     }
 }

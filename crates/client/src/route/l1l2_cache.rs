@@ -1,5 +1,7 @@
-//! `L1L2CacheRoute`: a small cache before a large one. What the large one has is copied into the small one.
+//! `L1L2CacheRoute`: a small cache before a large one. What the large one has is copied into the small one, and so can be, for
+//! a while, that it has nothing.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use super::all::ask_aside;
@@ -8,7 +10,13 @@ use crate::context::Context;
 use crate::reply::{Outcome, OwnedReply};
 use crate::request::{Op, Request};
 
-/// Gets ask the small one first; everything else goes to the large one. Keys that neither has are not noted.
+/// Marks a noted miss, in client flags (mcrouter: `MC_MSG_FLAG_NEGATIVE_CACHE`).
+const NOTED_MISS: u32 = 0x1_0000;
+
+/// The value of a noted miss.
+const NOTED_VALUE: &[u8] = b"ncache";
+
+/// Gets ask the small one first; everything else goes to the large one.
 #[derive(Debug)]
 pub struct L1L2CacheRoute {
     /// The small one.
@@ -17,6 +25,71 @@ pub struct L1L2CacheRoute {
     pub l2: RouteRef,
     /// Lifetime of copies in the small one, in seconds.
     pub upgrading_exptime: i64,
+    /// Lifetime of noted misses, in seconds; 0: none are noted.
+    pub miss_exptime: i64,
+    /// Every so many noted misses, the large one is asked again; 0: never.
+    pub miss_period: u32,
+    /// Noted misses until then.
+    pub misses: Cell<u32>,
+}
+
+impl L1L2CacheRoute {
+    async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        let near = self.l1.route(cx, request).await;
+        if near.outcome == Outcome::Found {
+            if near.flags & NOTED_MISS == 0 {
+                return near;
+            }
+            self.look_again(cx, request.key);
+            return OwnedReply::of(Outcome::NotFound);
+        }
+        let far: OwnedReply = self.l2.route(cx, request).await;
+        if near.outcome != Outcome::NotFound {
+            return far;
+        }
+        let l1 = std::slice::from_ref(&self.l1);
+        match far.outcome {
+            Outcome::Found => ask_aside(l1, cx, &self.copy(Op::Add, request.key, &far)),
+            Outcome::NotFound if self.miss_exptime != 0 => {
+                let noted = Request {
+                    flags: NOTED_MISS,
+                    exptime: self.miss_exptime,
+                    value: NOTED_VALUE,
+                    ..Request::new(Op::Add, request.key)
+                };
+                ask_aside(l1, cx, &noted);
+            }
+            _ => {}
+        }
+        far
+    }
+
+    fn copy<'a>(&self, op: Op, key: &'a [u8], found: &'a OwnedReply) -> Request<'a> {
+        let (flags, exptime) = (found.flags, self.upgrading_exptime);
+        Request { flags, exptime, value: &found.value, ..Request::new(op, key) }
+    }
+
+    /// Now and then a noted miss asks the large one whether that is still so.
+    fn look_again(&self, cx: &Rc<Context>, key: &[u8]) {
+        if self.miss_period == 0 {
+            return;
+        }
+        self.misses.set(self.misses.get() + 1);
+        if self.misses.get() < self.miss_period {
+            return;
+        }
+        self.misses.set(0);
+        let (l1, l2) = (Rc::clone(&self.l1), Rc::clone(&self.l2));
+        let (context, key, exptime) = (Rc::clone(cx), key.to_vec(), self.upgrading_exptime);
+        cx.spawn(async move {
+            let far = l2.route(&context, Request::new(Op::Get, &key)).await;
+            if far.outcome == Outcome::Found {
+                let (flags, value) = (far.flags, &far.value[..]);
+                let set = Request { flags, exptime, value, ..Request::new(Op::Set, &key) };
+                drop(l1.route(&context, set).await);
+            }
+        });
+    }
 }
 
 impl Route for L1L2CacheRoute {
@@ -28,23 +101,7 @@ impl Route for L1L2CacheRoute {
         if request.op != Op::Get {
             return self.l2.route(cx, request);
         }
-        Box::pin(async move {
-            let near = self.l1.route(cx, request).await;
-            if near.outcome == Outcome::Found {
-                return near;
-            }
-            let far: OwnedReply = self.l2.route(cx, request).await;
-            if far.outcome == Outcome::Found && near.outcome == Outcome::NotFound {
-                let copy = Request {
-                    flags: far.flags,
-                    exptime: self.upgrading_exptime,
-                    value: &far.value,
-                    ..Request::new(Op::Add, request.key)
-                };
-                ask_aside(std::slice::from_ref(&self.l1), cx, &copy);
-            }
-            far
-        })
+        Box::pin(self.get(cx, request))
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {

@@ -53,7 +53,8 @@ impl Route for ModifyKeyRoute {
                 let value = b"bad key".to_vec();
                 return OwnedReply { value, ..OwnedReply::from(Failure::ClientError) };
             }
-            let mut reply = self.target.route(cx, Request { key: &key, ..request }).await;
+            let mut reply =
+                self.target.route(cx, Request { key: &key, hashed: None, ..request }).await;
             if let Outcome::Meta(_) = reply.outcome {
                 let words = std::mem::take(&mut reply.words);
                 reply.words = with_key(&words, request.key);

@@ -9,6 +9,7 @@
 
 use std::rc::Rc;
 
+use super::ttl::{self, Ttl};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::reply::{Outcome, OwnedReply};
@@ -23,6 +24,8 @@ pub struct WarmUpRoute {
     pub cold: RouteRef,
     /// Lifetime of copies, in seconds; 0 is for ever.
     pub exptime: i64,
+    /// Copies live as long as what they are copies of; `exptime` counts where the warm cluster does not say.
+    pub keeps_ttl: bool,
 }
 
 impl WarmUpRoute {
@@ -41,9 +44,18 @@ impl WarmUpRoute {
         if found.outcome != Outcome::Found {
             return missed;
         }
+        let exptime = if self.keeps_ttl {
+            match ttl::of(&self.warm, cx, request.key).await {
+                Ttl::Lives(secs) => secs,
+                Ttl::Absent => return missed,
+                Ttl::Failed(_) => self.exptime,
+            }
+        } else {
+            self.exptime
+        };
         let copy = Request {
             flags: found.flags,
-            exptime: self.exptime,
+            exptime,
             value: &found.value,
             number: token.unwrap_or(0),
             ..Request::new(if token.is_some() { Op::LeaseSet } else { Op::Add }, request.key)

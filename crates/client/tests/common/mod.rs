@@ -53,13 +53,18 @@ impl Servers<'_> {
 
 impl Rig {
     pub fn new(settings: Settings, build: impl FnOnce(&mut Servers<'_>) -> RouteRef) -> Self {
-        let registry = Registry::default();
-        let upstream = Upstream::new(0, registry.clone(), Instant::now()).unwrap();
-        let core = Core::new(upstream, 7, 42, |upstream| {
+        Self::over(|upstream| {
             let mut servers = Servers { upstream, settings, destinations: Vec::new() };
             let root = build(&mut servers);
             Tree { root, destinations: servers.destinations }
-        });
+        })
+    }
+
+    /// A worker on a host whose number is 7.
+    pub fn over(build: impl FnOnce(&mut Upstream) -> Tree) -> Self {
+        let registry = Registry::default();
+        let upstream = Upstream::new(0, registry.clone(), Instant::now()).unwrap();
+        let core = Core::new(upstream, 7, 42, build);
         Self { core: core.unwrap(), registry, replies: Replies::default(), next: 0 }
     }
 

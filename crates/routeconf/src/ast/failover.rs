@@ -37,7 +37,7 @@ pub enum FailoverPolicy {
         failure_domains: bool,
         /// `ignore_normal_reply_index`.
         ignore_normal_reply_index: bool,
-        /// Ch3 or WeightedCh3 over all but the first child.
+        /// Ch3 or WeightedCh3 over all children.
         hash: Hash,
     },
     /// `InOrderPolicy`, the default.
@@ -51,7 +51,7 @@ pub enum FailoverPolicy {
     Rendezvous {
         /// At most so many children are tried.
         max_tries: u32,
-        /// One for each child.
+        /// One for each child but the first.
         tags: Vec<String>,
     },
 }

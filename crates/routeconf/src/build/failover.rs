@@ -133,8 +133,8 @@ impl Builder<'_> {
                     None => Hash::ch3(),
                     Some(node) => {
                         let inner = Fields::new(node, "'hash'")?;
-                        // The first child is the normal one; the policy chooses among the others.
-                        let hash = self.hash(&inner, children.saturating_sub(1), None)?;
+                        // Over all children, as in mcrouter; the first counts as tried.
+                        let hash = self.hash(&inner, children, None)?;
                         inner.finish(&mut self.findings);
                         hash
                     }
@@ -156,9 +156,12 @@ impl Builder<'_> {
             }
             "RendezvousPolicy" => {
                 let tags = fields.texts("tags")?.unwrap_or_default();
-                if tags.len() != children {
-                    let message =
-                        format!("'tags' has {} entries for {children} children", tags.len());
+                let others = children.saturating_sub(1);
+                if tags.len() != others {
+                    let message = format!(
+                        "'tags' has {} entries for the {others} children after the first",
+                        tags.len()
+                    );
                     return fail(fields.place("tags"), message);
                 }
                 fields.ignore(&["hash"]);

@@ -43,6 +43,8 @@ pub(crate) struct Front {
 #[derive(Debug)]
 pub(crate) struct Session {
     queue: u32,
+    /// A hash of the client's address.
+    client: u32,
     /// A retrieval line whose keys are still in the input.
     line: Option<GetLine>,
     receiving: Option<Box<Receiving>>,
@@ -134,9 +136,11 @@ impl Service for Front {
 
     fn rest(&mut self) {}
 
-    fn open(&mut self, _peer: &Peer) -> Session {
+    fn open(&mut self, peer: &Peer) -> Session {
         let queue = self.queues.open();
-        Session { queue, line: None, receiving: None, swallow: 0, closes: false }
+        let address = peer.remote.map(|remote| remote.ip().to_string());
+        let client = address.map_or(0, |address| hashing::spooky_hash32(address.as_bytes(), 0));
+        Session { queue, client, line: None, receiving: None, swallow: 0, closes: false }
     }
 
     fn serve(

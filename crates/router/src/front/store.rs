@@ -128,7 +128,7 @@ impl Front {
     ) -> Step {
         match self.block(session, input, consumed, store.len, store.noreply) {
             Ok(value) => {
-                let request = request(store, value);
+                let request = Request { client: session.client, ..request(store, value) };
                 let slot = Slot::new(request.op, Kind::Whole).mute(store.noreply);
                 self.submit(session.queue, slot, &request);
                 Step::Next

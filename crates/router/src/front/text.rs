@@ -61,14 +61,14 @@ impl Front {
             text::Request::Arithmetic(count) => {
                 let op = if count.decrement { Op::Decr } else { Op::Incr };
                 let request = Request { number: count.delta, ..Request::new(op, count.key) };
-                self.ask(queue, count.noreply, &request);
+                self.ask(session, count.noreply, &request);
             }
             text::Request::Delete { key, noreply, hold_off_secs } => {
                 let exptime = i64::from(hold_off_secs);
-                self.ask(queue, noreply, &Request { exptime, ..Request::new(Op::Delete, key) });
+                self.ask(session, noreply, &Request { exptime, ..Request::new(Op::Delete, key) });
             }
             text::Request::Touch { key, exptime, noreply } => {
-                self.ask(queue, noreply, &Request { exptime, ..Request::new(Op::Touch, key) });
+                self.ask(session, noreply, &Request { exptime, ..Request::new(Op::Touch, key) });
             }
             text::Request::FlushAll { noreply, .. } if !self.shared.options.enable_flush_cmd => {
                 self.tell(queue, noreply, b"SERVER_ERROR Command disabled\r\n");
@@ -106,8 +106,9 @@ impl Front {
     }
 
     /// A command of one line and one reply.
-    fn ask(&mut self, queue: u32, is_mute: bool, request: &Request<'_>) {
-        self.submit(queue, Slot::new(request.op, Kind::Whole).mute(is_mute), request);
+    fn ask(&mut self, session: &Session, is_mute: bool, request: &Request<'_>) {
+        let slot = Slot::new(request.op, Kind::Whole).mute(is_mute);
+        self.submit(session.queue, slot, &Request { client: session.client, ..*request });
     }
 
     /// The keys of a retrieval line, as many as there is room for.
@@ -138,8 +139,9 @@ impl Front {
                         self.admin_key(session.queue, slot, key);
                         continue;
                     }
-                    let exptime = line.exptime.unwrap_or(0);
-                    self.submit(session.queue, slot, &Request { exptime, ..Request::new(op, key) });
+                    let (exptime, client) = (line.exptime.unwrap_or(0), session.client);
+                    let request = Request { exptime, client, ..Request::new(op, key) };
+                    self.submit(session.queue, slot, &request);
                 }
                 KeyToken::End { consumed } => {
                     input.consume(consumed);
@@ -210,7 +212,8 @@ impl Front {
         let words = if is_quiet { without_quiet(meta.flags) } else { Vec::new() };
         let line = if is_quiet { &words[..] } else { meta.flags.line().trim_ascii_start() };
         let base64 = meta.options.base64;
-        let request = Request { value, words: line, base64, ..Request::new(op, meta.key) };
+        let client = session.client;
+        let request = Request { value, words: line, base64, client, ..Request::new(op, meta.key) };
         let slot = Slot::new(op, Kind::Whole).quiet(is_quiet);
         self.submit(session.queue, slot, &request);
         Step::Next

@@ -1,0 +1,144 @@
+//! Failovers, in whose order other settings than those of the route have a say.
+
+use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use routeconf::ast::{self, Config, FailoverPolicy, Member, RouteId};
+
+use super::Builder;
+use crate::reply::Failure;
+use crate::route::{
+    Change, Deterministic, FailoverErrors, FailoverLimit, FailoverRoute, Latest, LeasePairs,
+    ModifyExptimeRoute, NullRoute, Order, RouteRef,
+};
+
+pub(super) fn missing(failover: &ast::Failover) -> Option<String> {
+    let is_named = failover.tag.as_deref().is_some_and(|tag| !tag.is_empty());
+    is_named.then(|| "a failover_tag with a name".to_owned())
+}
+
+/// The pairings that the configuration names.
+pub(super) fn pairs(config: &Config) -> BTreeMap<String, Arc<LeasePairs>> {
+    let named = config.handles.iter().filter_map(|handle| match &handle.route {
+        ast::Route::Failover(failover) => failover.lease_pairing.clone(),
+        ast::Route::Latest(latest) => latest.failover.lease_pairing.clone(),
+        _ => None,
+    });
+    named.map(|name| (name, Arc::default())).collect()
+}
+
+impl Builder<'_> {
+    pub(super) fn failover(&self, failover: &ast::Failover) -> RouteRef {
+        let mut children = self.all(&failover.children);
+        if let (Some(exptime), Some(others)) = (failover.exptime, children.get_mut(1..)) {
+            for other in others {
+                let (target, change) = (Rc::clone(other), Change::Min(i64::from(exptime)));
+                *other = Rc::new(ModifyExptimeRoute { target, change });
+            }
+        }
+        let order = match &failover.policy {
+            FailoverPolicy::InOrder => Order::InOrder,
+            FailoverPolicy::LeastFailures { max_tries } => Order::LeastFailures {
+                tries_max: *max_tries as usize,
+                failures: children.iter().map(|_| Cell::default()).collect(),
+            },
+            FailoverPolicy::Rendezvous { max_tries, tags } => {
+                Order::Rendezvous { tries_max: *max_tries as usize, tags: tags.clone() }
+            }
+            FailoverPolicy::DeterministicOrder {
+                max_tries,
+                max_error_tries,
+                exclude_errors,
+                failure_domains,
+                ignore_normal_reply_index,
+                hash,
+            } => match hash.placement(children.len(), &[]) {
+                Ok(placement) => Order::Deterministic(Deterministic {
+                    tries_max: *max_tries as usize,
+                    failures_max: *max_error_tries as usize,
+                    excluded: failures(exclude_errors),
+                    skips_chosen: !ignore_normal_reply_index,
+                    placement,
+                    domains: if *failure_domains {
+                        failover.children.iter().map(|id| self.domain(*id)).collect()
+                    } else {
+                        Vec::new()
+                    },
+                }),
+                Err(_) => Order::InOrder,
+            },
+        };
+        self.failing_over(failover, children, order)
+    }
+
+    /// `LatestRoute`.
+    pub(super) fn latest(&self, latest: &ast::Latest) -> RouteRef {
+        let children = self.all(&latest.children);
+        if children.is_empty() {
+            return Rc::new(NullRoute);
+        }
+        let mut weights = latest.weights.clone().unwrap_or_else(|| vec![1.0; children.len()]);
+        weights.resize(children.len(), 0.5);
+        let order = Order::Latest(Latest {
+            count: latest.failover_count as usize,
+            weights,
+            salt: latest.salt.clone(),
+            by_worker: latest.thread_local_failover,
+            chosen: OnceCell::new(),
+        });
+        self.failing_over(&latest.failover, children, order)
+    }
+
+    fn failing_over(
+        &self,
+        failover: &ast::Failover,
+        children: Vec<RouteRef>,
+        order: Order,
+    ) -> RouteRef {
+        let pairs = failover.lease_pairing.as_ref().and_then(|name| self.plan.pairs.get(name));
+        Rc::new(FailoverRoute {
+            children,
+            order,
+            errors: errors(&failover.errors),
+            limit: failover.limit.map(|limit| FailoverLimit::new(limit.rate, limit.burst)),
+            tags_keys: failover.tag.is_some(),
+            pairs: pairs.cloned(),
+        })
+    }
+
+    /// What the server of this child fails together with.
+    fn domain(&self, id: RouteId) -> Option<String> {
+        let ast::Route::Destination { pool, index } = &self.plan.config.handle(id).route else {
+            return None;
+        };
+        match self.plan.config.pool(*pool).members.get(*index as usize)? {
+            Member::Server(server) => server.failure_domain.clone(),
+            Member::Route(_) => None,
+        }
+    }
+}
+
+pub(super) fn failure_named(name: &str) -> Option<Failure> {
+    Failure::ALL.into_iter().find(|failure| failure.name() == name)
+}
+
+/// Results that nothing here has (aborted, ...) lead nowhere.
+fn failures(named: &[ast::Failure]) -> Vec<Failure> {
+    let names = named.iter().filter_map(|failure| {
+        ast::Failure::ALL.into_iter().find(|(_, known)| known == failure).map(|(name, _)| name)
+    });
+    names.filter_map(failure_named).collect()
+}
+
+fn errors(errors: &ast::FailoverErrors) -> FailoverErrors {
+    let list = |errors: &Option<Vec<ast::Failure>>| {
+        failures(errors.as_deref().unwrap_or(&ast::Failure::DEFAULT))
+    };
+    FailoverErrors {
+        gets: list(&errors.gets),
+        updates: list(&errors.updates),
+        deletes: list(&errors.deletes),
+    }
+}

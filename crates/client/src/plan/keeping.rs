@@ -1,0 +1,151 @@
+//! Routes that keep things in more than one place or under more than one name, and those that watch, slow or drop requests.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use routeconf::ast::{self, LoadBalancerAlgorithm};
+
+use super::Builder;
+use crate::route::{
+    Algorithm, BigValueRoute, BlackholeRoute, Field, Gate, HashStopAllowListRoute, HitRate,
+    KeyParseRoute, KeySplitRoute, L1L2CacheRoute, L1L2SizeSplitRoute, LatencyInjectionRoute,
+    LoadBalancerRoute, LoggingRoute, NullRoute, OutstandingLimitRoute, RouteRef, Selecting,
+    ShardSplitRoute, SlowWarmUpRoute, StagingRoute, Test, WarmUpRoute,
+};
+
+impl Builder<'_> {
+    pub(super) fn keeping(&self, route: &ast::Route) -> RouteRef {
+        use ast::Route as R;
+        match route {
+            R::BigValue { target, split_threshold, batch_size, hide_reply_flag } => {
+                Rc::new(BigValueRoute {
+                    target: self.get(*target),
+                    split_bytes: usize::try_from(*split_threshold).unwrap_or(usize::MAX),
+                    batch: *batch_size as usize,
+                    hides_flag: *hide_reply_flag,
+                })
+            }
+            R::KeySplit { destination, replicas, all_sync, first_hit } => Rc::new(KeySplitRoute {
+                destination: self.get(*destination),
+                replicas: *replicas,
+                stores_all: *all_sync,
+                first_hit: *first_hit,
+            }),
+            R::L1L2Cache { l1, l2, upgrading_l1_exptime, ncache_exptime, ncache_update_period } => {
+                Rc::new(L1L2CacheRoute {
+                    l1: self.get(*l1),
+                    l2: self.get(*l2),
+                    upgrading_exptime: *upgrading_l1_exptime,
+                    miss_exptime: *ncache_exptime,
+                    miss_period: *ncache_update_period,
+                    misses: Cell::new(0),
+                })
+            }
+            R::L1L2SizeSplit(split) => Rc::new(L1L2SizeSplitRoute {
+                l1: self.get(split.l1),
+                l2: self.get(split.l2),
+                large_bytes: split.threshold,
+                lifetime_secs: signed(split.ttl_threshold),
+                failure_secs: signed(split.failure_ttl),
+                stores_both: split.both_full_set,
+                retries: split.retries,
+            }),
+            R::ShardSplit { destination, splits } => Rc::new(ShardSplitRoute {
+                destination: self.get(*destination),
+                splits: (**splits).clone(),
+            }),
+            R::Staging { warm, staging } => {
+                Rc::new(StagingRoute { warm: self.get(*warm), staging: self.get(*staging) })
+            }
+            R::WarmUp(warm_up) => Rc::new(WarmUpRoute {
+                warm: self.get(warm_up.warm),
+                cold: self.get(warm_up.cold),
+                exptime: i64::from(warm_up.exptime),
+                keeps_ttl: warm_up.enable_metaget,
+            }),
+            other => self.passing(other),
+        }
+    }
+
+    /// Routes that pass a request on, sooner or later, or not.
+    fn passing(&self, route: &ast::Route) -> RouteRef {
+        use ast::Route as R;
+        match route {
+            R::Blackhole { policies, default, child } => {
+                // Unknown fields were refused when the plan was made.
+                let tests = policies.iter().filter_map(|policy| {
+                    let field = Field::named(&policy.field)?;
+                    Some(Test { field, equals: policy.equals, value: policy.value.clone() })
+                });
+                let child = child.map(|id| self.get(id));
+                let route = BlackholeRoute::new(tests.collect(), self.get(*default), child);
+                Rc::new(Selecting(route))
+            }
+            R::HashStopAllowList { target, prefixes } => {
+                let prefixes = prefixes.iter().map(|prefix| prefix.clone().into_bytes()).collect();
+                Rc::new(Selecting(HashStopAllowListRoute { target: self.get(*target), prefixes }))
+            }
+            R::KeyParse { target, num_routing_parts, delimiter } => {
+                Rc::new(Selecting(KeyParseRoute {
+                    target: self.get(*target),
+                    parts: (*num_routing_parts).max(1) as usize,
+                    delimiter: delimiter.clone().into_bytes(),
+                }))
+            }
+            R::LatencyInjection(latency) => Rc::new(LatencyInjectionRoute {
+                child: self.get(latency.child),
+                before_us: latency.before_ms.saturating_mul(1000),
+                after_us: latency.after_ms.saturating_mul(1000),
+                total_us: latency.total_ms.saturating_mul(1000),
+            }),
+            R::Latest(latest) => self.latest(latest),
+            R::LoadBalancer(balancer) => self.load_balancer(balancer),
+            R::Logging { target } => {
+                Rc::new(LoggingRoute { target: target.map(|id| self.get(id)) })
+            }
+            R::OutstandingLimit { target, max_outstanding } => {
+                outstanding_limit(self.get(*target), *max_outstanding)
+            }
+            R::SlowWarmUp { target, failover_target, settings } => {
+                slow_warm_up(self.get(*target), self.get(*failover_target), settings)
+            }
+            // NullRoute and DevNullRoute; `Builder::route` and `by_request` have built the others.
+            _ => Rc::new(NullRoute),
+        }
+    }
+
+    fn load_balancer(&self, balancer: &ast::LoadBalancer) -> RouteRef {
+        let algorithm = match balancer.algorithm {
+            LoadBalancerAlgorithm::TwoRandomChoices => Algorithm::TwoChoices,
+            LoadBalancerAlgorithm::WeightedHashing => Algorithm::Weighted,
+        };
+        let route = LoadBalancerRoute::new(
+            self.all(&balancer.children),
+            algorithm,
+            balancer.load_ttl_ms.saturating_mul(1000),
+            balancer.failover_count as usize,
+            balancer.salt.clone(),
+        );
+        match route {
+            Some(route) => Rc::new(route),
+            None => Rc::new(NullRoute),
+        }
+    }
+}
+
+pub(super) fn outstanding_limit(target: RouteRef, limit: u32) -> RouteRef {
+    Rc::new(OutstandingLimitRoute { target, gate: Gate::new(limit) })
+}
+
+pub(super) fn slow_warm_up(
+    target: RouteRef,
+    failover: RouteRef,
+    settings: &ast::SlowWarmUpSettings,
+) -> RouteRef {
+    let rate = HitRate::default();
+    Rc::new(SlowWarmUpRoute { target, failover, settings: *settings, rate })
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

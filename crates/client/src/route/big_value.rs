@@ -1,0 +1,220 @@
+//! `BigValueRoute`: a value above a limit is stored in pieces, under names of their own, and the key keeps a list of them.
+//!
+//! ```text
+//!     key          -> 1-<pieces>-<suffix>     client flags | 0x8000
+//!     key:0:suffix -> the first piece ...
+//! ```
+//!
+//! The suffix is a hash of the value, so pieces of one value are never taken for those of another. Format and flag are
+//! mcrouter's. Meta commands that carry values are refused, since what a client reads by them would be the list.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use hashing::spooky_hash32;
+
+use super::all::worse;
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::join;
+use crate::reply::{Failure, Outcome, OwnedReply};
+use crate::request::{Class, Op, Request};
+
+/// Marks the list of pieces, in client flags (mcrouter: `MC_MSG_FLAG_BIG_VALUE`).
+const BIG_VALUE: u32 = 0x8000;
+
+/// Pieces of one value at the most; a list that says more is none.
+const PIECES_MAX: u32 = 65_536;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct BigValueRoute {
+    /// Where to.
+    pub target: RouteRef,
+    /// Bytes of a piece, and above which a value is cut; at least 1.
+    pub split_bytes: usize,
+    /// Pieces that are asked for or stored at once; 0 is all.
+    pub batch: usize,
+    /// Replies leave the flag 0x8000 out.
+    pub hides_flag: bool,
+}
+
+/// What the key keeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct List {
+    pieces: u32,
+    suffix: u64,
+}
+
+impl List {
+    fn parse(value: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(value).ok()?;
+        let (version, rest) = text.split_once('-')?;
+        let (pieces, suffix) = rest.split_once('-')?;
+        let list = Self { pieces: pieces.parse().ok()?, suffix: suffix.parse().ok()? };
+        (version == "1" && list.pieces <= PIECES_MAX).then_some(list)
+    }
+
+    fn text(self) -> Vec<u8> {
+        format!("1-{}-{}", self.pieces, self.suffix).into_bytes()
+    }
+
+    fn key(self, key: &[u8], piece: u32) -> Vec<u8> {
+        [key, format!(":{piece}:{}", self.suffix).as_bytes()].concat()
+    }
+}
+
+impl BigValueRoute {
+    fn batches(&self, pieces: u32) -> impl Iterator<Item = Range<u32>> {
+        let batch =
+            if self.batch == 0 { pieces } else { u32::try_from(self.batch).unwrap_or(pieces) };
+        let batch = batch.max(1);
+        let starts = (0..pieces).step_by(batch as usize);
+        starts.map(move |start| start..start.saturating_add(batch).min(pieces))
+    }
+
+    /// The value in whole; the worst reply, if a piece is not to be had.
+    async fn collect(&self, cx: &Rc<Context>, key: &[u8], list: List) -> OwnedReply {
+        let mut whole = OwnedReply::of(Outcome::Found);
+        for batch in self.batches(list.pieces) {
+            let keys: Vec<_> = batch.map(|piece| list.key(key, piece)).collect();
+            let asked = keys.iter().map(|key| self.target.route(cx, Request::new(Op::Get, key)));
+            for piece in join::all(asked.collect()).await {
+                if piece.outcome != Outcome::Found {
+                    return OwnedReply { value: piece.value, ..OwnedReply::of(piece.outcome) };
+                }
+                whole.value.extend_from_slice(&piece.value);
+            }
+        }
+        whole
+    }
+
+    /// The reply to a get, whole.
+    async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        let mut reply = self.target.route(cx, request).await;
+        if reply.outcome != Outcome::Found || reply.flags & BIG_VALUE == 0 {
+            return reply;
+        }
+        let Some(list) = List::parse(&reply.value) else {
+            return OwnedReply::of(Outcome::NotFound);
+        };
+        let whole = self.collect(cx, request.key, list).await;
+        if whole.outcome != Outcome::Found {
+            return whole;
+        }
+        reply.value = whole.value;
+        self.hide(&mut reply);
+        reply
+    }
+
+    fn hide(&self, reply: &mut OwnedReply) {
+        if self.hides_flag {
+            reply.flags &= !BIG_VALUE;
+        }
+    }
+
+    /// A list whose pieces are gone would keep everybody from a lease: it is taken away, and the lease asked for again.
+    async fn lease_get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        for _ in 0..2 {
+            let mut reply = self.target.route(cx, request).await;
+            if reply.outcome != Outcome::Found || reply.flags & BIG_VALUE == 0 {
+                return reply;
+            }
+            let listed = self.target.route(cx, Request::new(Op::Gets, request.key)).await;
+            let whole = match List::parse(&reply.value) {
+                Some(list) => self.collect(cx, request.key, list).await,
+                None => OwnedReply::of(Outcome::NotFound),
+            };
+            match whole.outcome {
+                Outcome::Found => {
+                    reply.value = whole.value;
+                    self.hide(&mut reply);
+                    return reply;
+                }
+                Outcome::NotFound if listed.value == reply.value => {
+                    let dead = Request {
+                        exptime: -1,
+                        number: listed.number,
+                        ..Request::new(Op::Cas, request.key)
+                    };
+                    drop(self.target.route(cx, dead).await);
+                }
+                Outcome::NotFound => {}
+                _ => return whole,
+            }
+        }
+        let value = b"BigValueRoute: the pieces of the value do not stay".to_vec();
+        OwnedReply { value, ..OwnedReply::from(Failure::RemoteError) }
+    }
+
+    async fn store(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        let pieces = request.value.len().div_ceil(self.split_bytes);
+        let suffix = u64::from(spooky_hash32(request.value, 0));
+        let list = List { pieces: u32::try_from(pieces).unwrap_or(u32::MAX), suffix };
+        let longest = list.key(request.key, list.pieces);
+        if list.pieces > PIECES_MAX || longest.len() > proto::KEY_BYTES_MAX {
+            let value = b"the value is too long to be cut, or its key is".to_vec();
+            return OwnedReply { value, ..OwnedReply::from(Failure::ClientError) };
+        }
+        for batch in self.batches(list.pieces) {
+            let keys: Vec<_> = batch.clone().map(|piece| list.key(request.key, piece)).collect();
+            let stored = batch.zip(&keys).map(|(piece, key)| {
+                let start = piece as usize * self.split_bytes;
+                let end = (start + self.split_bytes).min(request.value.len());
+                let value = request.value.get(start..end).unwrap_or_default();
+                let exptime = request.exptime;
+                self.target.route(cx, Request { exptime, value, ..Request::new(Op::Set, key) })
+            });
+            let worst = join::all(stored.collect()).await.into_iter().reduce(worse);
+            if let Some(worst) = worst.filter(|worst| worst.outcome != Outcome::Stored) {
+                return worst;
+            }
+        }
+        let (value, flags) = (list.text(), request.flags | BIG_VALUE);
+        self.target.route(cx, Request { value: &value, flags, ..request }).await
+    }
+}
+
+impl Route for BigValueRoute {
+    fn name(&self) -> String {
+        format!("big-value|{}", self.split_bytes)
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        match request.op {
+            Op::Get | Op::Gets | Op::Gat | Op::Gats => Box::pin(self.get(cx, request)),
+            Op::LeaseGet => Box::pin(self.lease_get(cx, request)),
+            Op::MetaGet | Op::MetaSet => refused(self),
+            op if op.class() == Class::Update && request.value.len() > self.split_bytes => {
+                Box::pin(self.store(cx, request))
+            }
+            _ => self.target.route(cx, request),
+        }
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.target)]
+    }
+}
+
+/// The reply to a meta command that would show how a value is kept.
+pub(super) fn refused(route: &dyn Route) -> Answer<'static> {
+    let value = format!("meta commands do not go through {}", route.name()).into_bytes();
+    Box::pin(async move { OwnedReply { value, ..OwnedReply::from(Failure::ClientError) } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_believed_only_in_its_own_form() {
+        let list = List { pieces: 3, suffix: 4_294_967_295 };
+        assert_eq!(list.text(), b"1-3-4294967295");
+        assert_eq!(List::parse(&list.text()), Some(list));
+        assert_eq!(list.key(b"k", 2), b"k:2:4294967295");
+        for wrong in ["", "1-3", "2-3-4", "1-3-4-5", "1-99999999-1", "1-3-x", "1--1-4", "1-3-4 "] {
+            assert_eq!(List::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `KeyParseRoute` and `HashStopAllowListRoute`: what of a key is hashed.
+
+use super::{RouteRef, Select};
+use crate::context::Context;
+use crate::request::Request;
+
+/// Only the first parts of a key are hashed.
+#[derive(Debug)]
+pub struct KeyParseRoute {
+    /// Where to.
+    pub target: RouteRef,
+    /// How many parts, at least 1.
+    pub parts: usize,
+    /// What stands between parts; not empty.
+    pub delimiter: Vec<u8>,
+}
+
+impl Select for KeyParseRoute {
+    fn name(&self) -> String {
+        format!("key-parse|{}|{}", self.parts, String::from_utf8_lossy(&self.delimiter))
+    }
+
+    fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
+        let end = memchr::memmem::find_iter(request.key, &self.delimiter).nth(self.parts - 1);
+        request.hashed = end.and_then(|end| u8::try_from(end).ok());
+        &self.target
+    }
+}
+
+/// The hash stop `|#|` counts only in keys that begin so; of the others all is hashed.
+#[derive(Debug)]
+pub struct HashStopAllowListRoute {
+    /// Where to.
+    pub target: RouteRef,
+    /// Begins of keys.
+    pub prefixes: Vec<Vec<u8>>,
+}
+
+impl Select for HashStopAllowListRoute {
+    fn name(&self) -> String {
+        "hash-stop-allow-list".to_owned()
+    }
+
+    fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
+        if !self.prefixes.iter().any(|prefix| request.key.starts_with(prefix)) {
+            request.hashed = u8::try_from(request.key.len()).ok();
+        }
+        &self.target
+    }
+}

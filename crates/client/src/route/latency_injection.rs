@@ -1,0 +1,46 @@
+//! `LatencyInjectionRoute`: delays on purpose, to see what a slow server does to an application.
+
+use std::rc::Rc;
+
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::request::Request;
+
+/// See the head of this file; microseconds.
+#[derive(Debug)]
+pub struct LatencyInjectionRoute {
+    /// Where to.
+    pub child: RouteRef,
+    /// Before the request is sent on.
+    pub before_us: u64,
+    /// After the reply has come.
+    pub after_us: u64,
+    /// What it takes in all, at least.
+    pub total_us: u64,
+}
+
+impl Route for LatencyInjectionRoute {
+    fn name(&self) -> String {
+        let [before, after, total] = [self.before_us, self.after_us, self.total_us];
+        format!("latency-injection|before:{before}us|after:{after}us|total:{total}us")
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        Box::pin(async move {
+            let began_us = cx.now_us();
+            if self.before_us > 0 {
+                cx.sleep_until(began_us + self.before_us).await;
+            }
+            let reply = self.child.route(cx, request).await;
+            let until_us = (cx.now_us() + self.after_us).max(began_us + self.total_us);
+            if until_us > cx.now_us() {
+                cx.sleep_until(until_us).await;
+            }
+            reply
+        })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.child)]
+    }
+}

@@ -1,0 +1,125 @@
+//! `OutstandingLimitRoute`: at most so many requests of a worker at once; the others wait their turn, first come first served.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::{Failure, OwnedReply};
+use crate::request::Request;
+
+/// Requests that wait at the most; more are [`Failure::Busy`].
+const WAITING_MAX: usize = 100_000;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct OutstandingLimitRoute {
+    /// Where to.
+    pub target: RouteRef,
+    /// How many at once, and who waits.
+    pub gate: Gate,
+}
+
+/// Lets a number of requests pass at once.
+#[derive(Debug)]
+pub struct Gate {
+    free: Cell<u32>,
+    /// Who waits, oldest first. A ticket that is called has a place already.
+    waiting: RefCell<VecDeque<Rc<Waiter>>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiter {
+    is_called: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Gate {
+    /// `limit` at once.
+    #[must_use]
+    pub fn new(limit: u32) -> Self {
+        Self { free: Cell::new(limit), waiting: RefCell::default() }
+    }
+
+    /// A place, when it is one's turn; `None` if too many wait.
+    async fn pass(&self) -> Option<Place<'_>> {
+        if self.free.get() > 0 {
+            self.free.set(self.free.get() - 1);
+            return Some(Place { gate: self });
+        }
+        let waiter = Rc::new(Waiter::default());
+        if self.waiting.borrow().len() >= WAITING_MAX {
+            return None;
+        }
+        self.waiting.borrow_mut().push_back(Rc::clone(&waiter));
+        let turn = Turn { gate: self, waiter };
+        poll_fn(|task| {
+            if turn.waiter.is_called.get() {
+                return Poll::Ready(());
+            }
+            *turn.waiter.waker.borrow_mut() = Some(task.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        turn.waiter.is_called.set(false);
+        Some(Place { gate: self })
+    }
+
+    /// A place is free: the next one has it.
+    fn leave(&self) {
+        let Some(next) = self.waiting.borrow_mut().pop_front() else {
+            self.free.set(self.free.get() + 1);
+            return;
+        };
+        next.is_called.set(true);
+        if let Some(waker) = next.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// One that waits, and may give up.
+struct Turn<'a> {
+    gate: &'a Gate,
+    waiter: Rc<Waiter>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.gate.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.waiter));
+        if self.waiter.is_called.get() {
+            self.gate.leave();
+        }
+    }
+}
+
+struct Place<'a> {
+    gate: &'a Gate,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.gate.leave();
+    }
+}
+
+impl Route for OutstandingLimitRoute {
+    fn name(&self) -> String {
+        "outstanding-limit".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        Box::pin(async move {
+            let Some(_place) = self.gate.pass().await else { return Failure::Busy.into() };
+            let reply: OwnedReply = self.target.route(cx, request).await;
+            reply
+        })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.target)]
+    }
+}

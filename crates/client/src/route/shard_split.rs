@@ -1,0 +1,71 @@
+//! `ShardSplitRoute`: keys like `prefix:17:rest` whose shard is hot live under several names, `prefix:17aa:rest`, ..., so that
+//! several servers share its load.
+
+use std::rc::Rc;
+
+use routeconf::ast::{ShardSplit, ShardSplits};
+use routeconf::select;
+
+use super::all::ask_aside;
+use super::{Answer, Pick, Route, RouteRef};
+use crate::context::Context;
+use crate::request::{Class, Op, Request};
+
+/// Gets and lease-sets use the name of this host; deletes go to all names, the reply is that of the plain one; everything else
+/// goes to the plain name.
+#[derive(Debug)]
+pub struct ShardSplitRoute {
+    /// Where to.
+    pub destination: RouteRef,
+    /// The shards.
+    pub splits: ShardSplits,
+}
+
+impl ShardSplitRoute {
+    fn split(&self, request: &Request<'_>) -> Option<&ShardSplit> {
+        select::shard_split(&self.splits.splits, request.routed_key())
+    }
+}
+
+/// The request under another name of its shard, as long as that is a key.
+fn named(request: &Request<'_>, name: u32) -> Vec<u8> {
+    let key = select::shard_name(request.key, name);
+    if key.len() > proto::KEY_BYTES_MAX { request.key.to_vec() } else { key }
+}
+
+impl Route for ShardSplitRoute {
+    fn name(&self) -> String {
+        "shard-split".to_owned()
+    }
+
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        if self.split(request).is_some() { Pick::Run } else { self.destination.pick(cx, request) }
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        let Some(split) = self.split(&request) else { return self.destination.route(cx, request) };
+        match request.op {
+            op if op.class() == Class::Get || op == Op::LeaseSet => {
+                let size = select::split_size(split, cx.host_id(), cx.unix_secs());
+                let key = named(&request, cx.host_id() % size.max(1));
+                Box::pin(async move {
+                    let request = Request { key: &key, hashed: None, ..request };
+                    self.destination.route(cx, request).await
+                })
+            }
+            op if op.class() == Class::Delete => {
+                for name in 1..split.old_size.max(split.new_size) {
+                    let key = named(&request, name);
+                    let delete = Request { key: &key, hashed: None, ..request };
+                    ask_aside(std::slice::from_ref(&self.destination), cx, &delete);
+                }
+                self.destination.route(cx, request)
+            }
+            _ => self.destination.route(cx, request),
+        }
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.destination)]
+    }
+}

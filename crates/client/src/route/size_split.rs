@@ -1,0 +1,141 @@
+//! `L1L2SizeSplitRoute`: large values live in L2, and L1 keeps a mark in their place.
+//!
+//! The mark has client flag 0x20 and an empty value, or the number under which L2 keeps the value of a lease-set:
+//! `key|==|number`, so that a late store never lies behind a newer mark. Formats are mcrouter's.
+
+use std::rc::Rc;
+
+use super::all::ask_aside;
+use super::big_value::refused;
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::{Failure, Outcome, OwnedReply};
+use crate::request::{Op, Request};
+
+/// Marks a mark, in client flags (mcrouter: `MC_MSG_FLAG_SIZE_SPLIT`).
+const SIZE_SPLIT: u32 = 0x20;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct L1L2SizeSplitRoute {
+    /// Small values, and marks for large ones.
+    pub l1: RouteRef,
+    /// Large values.
+    pub l2: RouteRef,
+    /// Bytes from which a value is large.
+    pub large_bytes: u64,
+    /// Seconds; what lives shorter stays in L1.
+    pub lifetime_secs: i64,
+    /// Lifetime in seconds of a large value that L2 did not take and L1 keeps.
+    pub failure_secs: i64,
+    /// Both get the value, and no mark is made.
+    pub stores_both: bool,
+    /// How often a lease is asked for again when mark and value do not fit.
+    pub retries: u32,
+}
+
+/// The name of a value in L2.
+fn far_key(key: &[u8], mark: &[u8]) -> Vec<u8> {
+    if mark.is_empty() { key.to_vec() } else { [key, b"|==|", mark].concat() }
+}
+
+impl L1L2SizeSplitRoute {
+    fn is_small(&self, request: &Request<'_>) -> bool {
+        let is_short = request.exptime != 0 && request.exptime < self.lifetime_secs;
+        (request.value.len() as u64) < self.large_bytes || is_short
+    }
+
+    /// gets and their kin: the value from L2, the cas unique from L1.
+    async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        let near = self.l1.route(cx, request).await;
+        if near.outcome != Outcome::Found || near.flags & SIZE_SPLIT == 0 {
+            return near;
+        }
+        let key = far_key(request.key, &near.value);
+        let far = self.l2.route(cx, Request::new(Op::Get, &key)).await;
+        OwnedReply { number: near.number, ..far }
+    }
+
+    async fn lease_get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        for _ in 0..=self.retries {
+            let near = self.l1.route(cx, request).await;
+            if near.flags & SIZE_SPLIT == 0 {
+                return near;
+            }
+            if near.outcome != Outcome::Found {
+                // The stale value is a mark: the token alone is worth something.
+                return OwnedReply { flags: 0, value: Vec::new(), ..near };
+            }
+            let key = far_key(request.key, &near.value);
+            let far = self.l2.route(cx, Request::new(Op::Get, &key)).await;
+            if far.outcome == Outcome::Found || far.outcome.failure().is_some() {
+                return far;
+            }
+            let now = self.l1.route(cx, Request::new(Op::Gets, request.key)).await;
+            if now.outcome == Outcome::Found && now.value == near.value {
+                let (exptime, number) = (-1, now.number);
+                let dead = Request { exptime, number, ..Request::new(Op::Cas, request.key) };
+                drop(self.l1.route(cx, dead).await);
+            }
+        }
+        let value = b"L1L2SizeSplitRoute: the value does not stay".to_vec();
+        OwnedReply { value, ..OwnedReply::from(Failure::LocalError) }
+    }
+
+    /// The value first, so that a mark never stands before what it means.
+    async fn store(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        let mark = match request.op {
+            Op::LeaseSet => format!("{}", cx.random_below(usize::MAX)).into_bytes(),
+            _ => Vec::new(),
+        };
+        let key = far_key(request.key, &mark);
+        if key.len() > proto::KEY_BYTES_MAX {
+            return self.l1.route(cx, request).await;
+        }
+        let far_request = Request {
+            flags: request.flags,
+            exptime: request.exptime,
+            value: request.value,
+            ..Request::new(Op::Set, &key)
+        };
+        if self.stores_both {
+            let far_request = Request { key: request.key, ..far_request };
+            let near = self.l1.route(cx, request).await;
+            if near.outcome == Outcome::Stored {
+                ask_aside(std::slice::from_ref(&self.l2), cx, &far_request);
+            }
+            return near;
+        }
+        let far = self.l2.route(cx, far_request).await;
+        if far.outcome == Outcome::Stored {
+            let flags = request.flags | SIZE_SPLIT;
+            return self.l1.route(cx, Request { flags, value: &mark, ..request }).await;
+        }
+        if request.op != Op::LeaseSet {
+            return far;
+        }
+        let is_longer = request.exptime == 0 || request.exptime > self.failure_secs;
+        let exptime = if is_longer { self.failure_secs } else { request.exptime };
+        self.l1.route(cx, Request { exptime, ..request }).await
+    }
+}
+
+impl Route for L1L2SizeSplitRoute {
+    fn name(&self) -> String {
+        format!("l1l2-sizesplit|{}", self.large_bytes)
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        match request.op {
+            Op::Get | Op::Gets | Op::Gat | Op::Gats => Box::pin(self.get(cx, request)),
+            Op::LeaseGet => Box::pin(self.lease_get(cx, request)),
+            Op::MetaGet | Op::MetaSet => refused(self),
+            Op::Set | Op::LeaseSet if !self.is_small(&request) => Box::pin(self.store(cx, request)),
+            _ => self.l1.route(cx, request),
+        }
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.l1), Rc::clone(&self.l2)]
+    }
+}

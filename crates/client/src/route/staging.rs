@@ -1,0 +1,89 @@
+//! `StagingRoute`: a new cluster follows the old one, which answers, until it can take over.
+//!
+//! What the old one has is added to the new one where it is missing, with the lifetime that is left; what it has is used
+//! there, too, so that both forget the same. A new one that is busy is left alone.
+
+use std::rc::Rc;
+
+use super::all::{ask_aside, worse};
+use super::ttl::{self, Ttl};
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::join;
+use crate::reply::{Failure, Outcome, OwnedReply};
+use crate::request::{Class, Op, Request};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct StagingRoute {
+    /// Answers.
+    pub warm: RouteRef,
+    /// Follows.
+    pub staging: RouteRef,
+}
+
+impl StagingRoute {
+    /// After a hit: the new cluster gets the item, unless it has it.
+    fn follow(&self, cx: &Rc<Context>, key: &[u8], found: OwnedReply) {
+        let (warm, staging) = (Rc::clone(&self.warm), Rc::clone(&self.staging));
+        let (context, key) = (Rc::clone(cx), key.to_vec());
+        cx.spawn(async move {
+            if ttl::of(&staging, &context, &key).await != Ttl::Absent {
+                return;
+            }
+            let Ttl::Lives(exptime) = ttl::of(&warm, &context, &key).await else { return };
+            let add = Request {
+                flags: found.flags,
+                exptime,
+                value: &found.value,
+                ..Request::new(Op::Add, &key)
+            };
+            drop(staging.route(&context, add).await);
+        });
+    }
+
+    /// Answered by the old cluster; what it did, the new one does behind its back.
+    async fn mirror(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        let reply = self.warm.route(cx, request).await;
+        let staging = std::slice::from_ref(&self.staging);
+        match request.op {
+            Op::Get | Op::LeaseGet if reply.outcome == Outcome::Found => {
+                self.follow(cx, request.key, reply.clone());
+            }
+            Op::Get | Op::LeaseGet => {}
+            op if op.class() == Class::Get && reply.outcome.is_hit() => {
+                let used = Request { words: b"t", ..Request::new(Op::MetaGet, request.key) };
+                ask_aside(staging, cx, &used);
+            }
+            op if op.class() == Class::Get => {}
+            Op::Set | Op::LeaseSet | Op::Cas if reply.outcome == Outcome::Stored => {
+                ask_aside(staging, cx, &Request { op: Op::Set, number: 0, ..request });
+            }
+            Op::Set | Op::LeaseSet | Op::Cas => {}
+            _ if reply.outcome.failure().is_none() => ask_aside(staging, cx, &request),
+            _ => {}
+        }
+        reply
+    }
+}
+
+impl Route for StagingRoute {
+    fn name(&self) -> String {
+        "staging".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        if request.op.class() != Class::Delete {
+            return Box::pin(self.mirror(cx, request));
+        }
+        Box::pin(async move {
+            let both = vec![self.warm.route(cx, request), self.staging.route(cx, request)];
+            let worst = join::all(both).await.into_iter().reduce(worse);
+            worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
+        })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.warm), Rc::clone(&self.staging)]
+    }
+}

@@ -1,0 +1,39 @@
+//! How long an item still lives, asked by `mg key t`: stock servers know it since memcached 1.6, and it counts as a use of the
+//! item, as mcrouter's `metaget` does.
+
+use std::rc::Rc;
+
+use proto::answer::MetaCode;
+use proto::number::parse_i64;
+
+use super::RouteRef;
+use crate::context::Context;
+use crate::reply::{Failure, Outcome};
+use crate::request::{Op, Request};
+
+/// What a server says of an item's lifetime.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ttl {
+    /// There is no such item.
+    Absent,
+    /// The server does not say.
+    Failed(Failure),
+    /// It lives so long, in seconds as a client would set it: 0 is for ever.
+    Lives(i64),
+}
+
+/// Asks `route` how long the item of `key` still lives.
+pub(super) async fn of(route: &RouteRef, cx: &Rc<Context>, key: &[u8]) -> Ttl {
+    let request = Request { words: b"t", ..Request::new(Op::MetaGet, key) };
+    let reply = route.route(cx, request).await;
+    match reply.outcome {
+        Outcome::Meta(MetaCode::Hd | MetaCode::Va) => {
+            let mut words = reply.words.split(|byte| *byte == b' ');
+            let secs = words.find_map(|word| word.strip_prefix(b"t").and_then(parse_i64));
+            // An item in its last second says 0, which would be for ever.
+            Ttl::Lives(secs.map_or(1, |secs| if secs < 0 { 0 } else { secs.max(1) }))
+        }
+        Outcome::Failed(failure) => Ttl::Failed(failure),
+        _ => Ttl::Absent,
+    }
+}
