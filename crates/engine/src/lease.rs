@@ -60,7 +60,7 @@ impl Worker {
     ) -> Result<Item<'s>, LeaseMiss<'s>> {
         loop {
             if section.find(key.hash, key.bytes).is_some_and(|item| is_live(&item))
-                && let Ok(item) = self.get(section, key)
+                && let Ok(item) = self.get(section, &key)
             {
                 return Ok(item);
             }

@@ -128,6 +128,7 @@ impl Worker {
     ///
     /// When it is too large or nothing can be evicted; counted. The caller follows with [`Self::drop_stale`] where the
     /// protocol asks for it, and swallows the value.
+    #[inline(always)]
     pub fn draft(&self, key: Key<'_>, new: &NewValue) -> Result<Draft, Verdict> {
         self.reserve(key, new).map_err(|error| self.refused(error))
     }
@@ -150,6 +151,7 @@ impl Worker {
     }
 
     /// Links a complete draft of `key` if `condition` holds. `new` is what it was drafted with.
+    #[inline(always)]
     pub fn store(
         &self,
         key: Key<'_>,

@@ -32,19 +32,19 @@ impl Worker {
     /// # Errors
     ///
     /// The kind of miss; counted.
-    #[inline]
-    pub fn get<'s>(&self, section: &Section<'s>, key: Key<'_>) -> Result<Item<'s>, Miss> {
+    #[inline(always)]
+    pub fn get<'s>(&self, section: &Section<'s>, key: &Key<'_>) -> Result<Item<'s>, Miss> {
         let found = section.find_from(key.spot, key.hash, key.bytes);
         match found {
             Some(item) if item.liveness() == Liveness::Live => {
                 item.touch();
                 self.count_class(item.class(), ClassCounter::GetHits);
-                self.note_hit(Command::Get, &key, &item);
+                self.note_hit(Command::Get, key, &item);
                 Ok(item)
             }
             found => {
                 self.count(Counter::GetMisses);
-                self.note_miss(Command::Get, &key);
+                self.note_miss(Command::Get, key);
                 Err(self.miss(found.as_ref()))
             }
         }

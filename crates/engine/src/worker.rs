@@ -156,6 +156,7 @@ impl Worker {
     }
 
     /// Memory for an item of `key`; no section may be open.
+    #[inline]
     pub(crate) fn reserve(&self, key: Key<'_>, new: &NewValue) -> Result<Draft, DraftError> {
         self.participant.draft(NewItem {
             key: key.bytes,

@@ -45,7 +45,7 @@ fn value_of(shared: &Arc<Shared>, key: &[u8]) -> Vec<u8> {
     worker.begin_turn(2);
     let mut value = Vec::new();
     let section = worker.section();
-    let item = worker.get(&section, worker.key(key)).unwrap();
+    let item = worker.get(&section, &worker.key(key)).unwrap();
     item.for_each_piece(|piece| value.extend_from_slice(piece));
     value
 }
@@ -151,7 +151,7 @@ fn a_stale_item_is_never_missed_and_never_fresh() {
                 }
                 _ => {
                     let section = worker.section();
-                    let item = worker.get(&section, worker.key(key)).unwrap();
+                    let item = worker.get(&section, &worker.key(key)).unwrap();
                     assert!(item.is_stale());
                 }
             }

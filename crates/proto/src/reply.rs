@@ -52,7 +52,7 @@ pub const AUTH_BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad authentication token format
 pub const AUTH_BAD_END: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
 
 /// Appends `VALUE <key> <flags> <bytes> [<cas>]\r\n`; the value and [`CRLF`] are to follow.
-#[inline]
+#[inline(always)]
 pub fn write_value_header(
     out: &mut Vec<u8>,
     key: &[u8],
@@ -63,8 +63,15 @@ pub fn write_value_header(
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
     if let (0..=9, Ok(bytes @ 0..=9999), None) = (flags, u32::try_from(value_bytes), cas) {
-        return short_end(out, flags, bytes);
+        short_end(out, flags, bytes);
+    } else {
+        long_end(out, flags, value_bytes, cas);
     }
+}
+
+/// Appends ` <flags> <bytes> [<cas>]\r\n`.
+#[inline(never)]
+fn long_end(out: &mut Vec<u8>, flags: u32, value_bytes: usize, cas: Option<u64>) {
     // The end of the line is put together aside and copied whole, its unused bytes included: a copy of fixed length
     // costs less than several of few bytes each.
     let mut end = LineEnd { bytes: [0; LINE_END_BYTES], len: 0 };
@@ -79,19 +86,38 @@ pub fn write_value_header(
     out.truncate(len);
 }
 
-/// Appends ` <flags> <bytes>\r\n` where flags have one digit and bytes at most four: copies of fixed length.
-#[inline]
+/// Appends ` <flags> <bytes>\r\n` where flags have one digit and bytes at most four: one copy of fixed length.
+#[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "single digits")]
 fn short_end(out: &mut Vec<u8>, flags: u32, bytes: u32) {
-    out.extend_from_slice(&[b' ', b'0' + flags as u8, b' ']);
-    let [thousands, hundreds, tens, ones] =
-        [bytes / 1000, bytes / 100 % 10, bytes / 10 % 10, bytes % 10]
-            .map(|digit| b'0' + digit as u8);
+    let flags = b'0' + flags as u8;
+    let digit = |unit: u32| b'0' + (bytes / unit % 10) as u8;
     match bytes {
-        0..=9 => out.extend_from_slice(&[ones, b'\r', b'\n']),
-        10..=99 => out.extend_from_slice(&[tens, ones, b'\r', b'\n']),
-        100..=999 => out.extend_from_slice(&[hundreds, tens, ones, b'\r', b'\n']),
-        _ => out.extend_from_slice(&[thousands, hundreds, tens, ones, b'\r', b'\n']),
+        0..=9 => out.extend_from_slice(&[b' ', flags, b' ', digit(1), b'\r', b'\n']),
+        10..=99 => {
+            out.extend_from_slice(&[b' ', flags, b' ', digit(10), digit(1), b'\r', b'\n']);
+        }
+        100..=999 => out.extend_from_slice(&[
+            b' ',
+            flags,
+            b' ',
+            digit(100),
+            digit(10),
+            digit(1),
+            b'\r',
+            b'\n',
+        ]),
+        _ => out.extend_from_slice(&[
+            b' ',
+            flags,
+            b' ',
+            digit(1000),
+            digit(100),
+            digit(10),
+            digit(1),
+            b'\r',
+            b'\n',
+        ]),
     }
 }
 

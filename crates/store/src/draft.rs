@@ -65,6 +65,7 @@ pub fn item_bytes(key_len: usize, flags: u32, value_len: usize) -> usize {
 }
 
 impl Draft {
+    #[inline(always)]
     pub(crate) fn new(local: &Rc<Local>, new: NewItem<'_>) -> Result<Self, DraftError> {
         let key_len = u8::try_from(new.key.len())
             .ok()
@@ -93,6 +94,7 @@ impl Draft {
         Ok(draft)
     }
 
+    #[inline(always)]
     fn begin(local: &Rc<Local>, head: ChunkRef, new: NewItem<'_>, shape: Shape) -> Self {
         let arena = &local.store.arena;
         let header = arena.header(head);

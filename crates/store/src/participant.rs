@@ -138,6 +138,7 @@ impl Participant {
     ///
     /// The item is too large, or nothing can be evicted. Inside an open section nothing can be waited for, so there it
     /// may report `OutOfMemory` though something is evictable.
+    #[inline]
     pub fn draft(&self, new: NewItem<'_>) -> Result<Draft, DraftError> {
         Draft::new(&self.local, new)
     }

@@ -41,6 +41,20 @@ impl Both {
         self.server.stat(name)
     }
 
+    /// Waits until so many handshakes have failed: a client can know that its own has before the worker has counted it.
+    #[track_caller]
+    fn wait_for_failed_handshakes(&self, count: u64) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let counted = self.stat("ssl_handshake_errors");
+            if counted == count {
+                return;
+            }
+            assert!(counted < count && Instant::now() < deadline, "{counted} of {count} counted");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Panics unless others are served as ever, with TLS and without.
     #[track_caller]
     fn assert_alive(&mut self, certificates: &Certificates, after: &str) {
@@ -184,7 +198,7 @@ fn only_clients_with_a_good_certificate_are_served_where_one_is_required() {
             let before = both.stat("ssl_handshake_errors");
             let refused = connect(both.tls, &client(&certificates, "ca", own));
             assert!(refused.is_err(), "{own:?} was served");
-            assert_eq!(both.stat("ssl_handshake_errors"), before + 1, "{own:?}");
+            both.wait_for_failed_handshakes(before + 1);
         }
         both.assert_alive(&certificates, "bad certificates");
         let log = both.server.log();
@@ -214,7 +228,7 @@ fn a_server_that_is_not_trusted_hears_of_it() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &[]);
     assert!(connect(both.tls, &client(&certificates, "other-ca", None)).is_err());
-    assert_eq!(both.stat("ssl_handshake_errors"), 1, "{}", both.server.log());
+    both.wait_for_failed_handshakes(1);
     assert!(both.server.log().contains("UnknownCA"), "{}", both.server.log());
     both.assert_alive(&certificates, "a client that does not trust us");
 }

@@ -458,7 +458,7 @@ impl World {
         let got = {
             let section = self.worker.section();
             let found = match deadline {
-                None => self.worker.get(&section, hashed),
+                None => self.worker.get(&section, &hashed),
                 Some(deadline) => self.worker.get_and_touch(&section, hashed, deadline),
             };
             found.ok().map(|item| {

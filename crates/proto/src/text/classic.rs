@@ -130,7 +130,7 @@ fn noreply(words: Words<'_>) -> (Words<'_>, bool) {
 
 /// Reads a `set` line as nearly all clients write it: a key and three short numbers, one space before each; and the bytes of
 /// the line. `None` for any other form, and for any other command: those are for [`super::parse`] to judge.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn plain_set(input: &[u8]) -> Option<(Store<'_>, usize)> {
     let words = input.strip_prefix(b"set ")?;
@@ -149,8 +149,12 @@ pub fn plain_set(input: &[u8]) -> Option<(Store<'_>, usize)> {
 }
 
 /// A number of one to nine digits after one space, and what follows it.
-#[inline]
+#[inline(always)]
 fn short_number(text: &[u8]) -> Option<(u32, &[u8])> {
+    // Flags and expiry times, mostly.
+    if let [b' ', digit @ b'0'..=b'9', b' ', ..] = text {
+        return Some((u32::from(digit - b'0'), text.get(2..)?));
+    }
     let [b' ', rest @ ..] = text else { return None };
     let (mut number, mut rest, mut digits) = (0, rest, 0);
     while let [digit @ b'0'..=b'9', after @ ..] = rest {

@@ -157,7 +157,7 @@ impl Worker {
         let header = &request.header;
         let section = self.engine.section();
         let found = match exptime {
-            None => self.engine.get(&section, key),
+            None => self.engine.get(&section, &key),
             Some(exptime) => {
                 let deadline = self.engine.deadline(i64::from(exptime));
                 self.engine.get_and_touch(&section, key, deadline)

@@ -40,7 +40,7 @@ impl Worker {
             self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
         }
         let miss = match found {
-            Ok(item) => return self.write_item(session, key, &item, line, output),
+            Ok(item) => return self.write_item(session, &key, &item, &line, output),
             Err(miss) => miss,
         };
         let token = miss.token.unwrap_or(LEASE_WAIT);

@@ -60,7 +60,7 @@ impl Worker {
             let is_whole = if line.with_lease {
                 self.lease_key(session, key, line, output)
             } else {
-                self.get_key(session, key, line, deadline, output)
+                self.get_key(session, &key, &line, deadline, output)
             };
             if !is_whole {
                 return Step::Next;
@@ -89,7 +89,7 @@ impl Worker {
             session.state = State::Getting(GetLine::after_key());
             return Step::Stop(Flow::Wait);
         }
-        if self.get_key(session, key, GetLine::after_key(), None, output) {
+        if self.get_key(session, &key, &GetLine::after_key(), None, output) {
             output.buf().extend_from_slice(reply::END);
             input.consume(len);
         } else {
@@ -99,19 +99,19 @@ impl Worker {
     }
 
     /// Answers one key. False when its value goes out by itself, and the line is kept for later.
-    #[inline]
+    #[inline(always)]
     fn get_key(
         &mut self,
         session: &mut Session,
-        key: Key<'_>,
-        line: GetLine,
+        key: &Key<'_>,
+        line: &GetLine,
         deadline: Option<u32>,
         output: &mut Output<'_>,
     ) -> bool {
         let section = self.engine.section();
         let found = match deadline {
             None => self.engine.get(&section, key),
-            Some(deadline) => self.engine.get_and_touch(&section, key, deadline),
+            Some(deadline) => self.engine.get_and_touch(&section, *key, deadline),
         };
         if self.reporter.is_busy() {
             self.reporter.fetched(session, key.bytes, found.as_ref());
@@ -124,13 +124,13 @@ impl Worker {
     }
 
     /// Writes a found item. False when its value goes out by itself, and the line is kept for later.
-    #[inline]
+    #[inline(always)]
     pub(super) fn write_item(
         &self,
         session: &mut Session,
-        key: Key<'_>,
+        key: &Key<'_>,
         item: &Item<'_>,
-        line: GetLine,
+        line: &GetLine,
         output: &mut Output<'_>,
     ) -> bool {
         let cas = line.with_cas.then(|| self.engine.cas_of(item));
@@ -150,7 +150,7 @@ impl Worker {
                 }
                 let buf = output.buf();
                 reply::write_value_header(buf, key.bytes, item.flags(), pin.value_len(), cas);
-                Self::start_sending(session, pin, LINE_END, Some(line));
+                Self::start_sending(session, pin, LINE_END, Some(*line));
                 false
             }
         }

@@ -34,7 +34,7 @@ pub(super) enum Seen {
 
 impl<'b> Scan<'b> {
     /// The next key, and what is known of it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&mut self) -> Option<(&'b [u8], Seen)> {
         while self.in_keys {
             match self.rest {

@@ -147,6 +147,7 @@ impl Worker {
         }
     }
 
+    #[inline]
     fn answer_text_store(
         &self,
         store: &text::Store<'_>,

@@ -132,6 +132,7 @@ impl Job<'_> {
 impl Worker {
     /// Takes the value of `job`, whose request is `head` and already consumed. `None`: it is still coming, and
     /// [`Self::go_on_receiving`] will know when it has.
+    #[inline(always)]
     pub(crate) fn take_value(
         &mut self,
         session: &mut Session,
@@ -146,6 +147,7 @@ impl Worker {
         }
     }
 
+    #[inline(always)]
     fn take_whole(
         &mut self,
         session: &mut Session,
@@ -180,6 +182,7 @@ impl Worker {
         Finished::Judged(self.engine.store(job.key, &job.new, &job.condition, draft))
     }
 
+    #[inline(never)]
     fn take_later(
         &mut self,
         session: &mut Session,
