@@ -26,6 +26,10 @@ fn main() -> ExitCode {
         Some("passwd") => passwd(arguments),
         Some("route") => route(arguments),
         Some("check") => say(&routeconf::cli::check(text(arguments))),
+        Some("spool") => {
+            let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+            ExitCode::from(spool::cli::main(text(arguments), &mut out, &mut err))
+        }
         Some("explain") => say(&routeconf::cli::explain(text(arguments))),
         Some("-h" | "--help" | "help") => print(HELP),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
@@ -164,6 +168,7 @@ Commands:
   route    the proxy before many servers
   check    says what is wrong with a proxy's configuration
   explain  shows the way of a key through a proxy's configuration
+  spool    shows the deletes that a proxy keeps for servers that are away
   bench    measures memcached, Redis and Valkey servers
   passwd   makes a line for the file of users (serve -Y)
 

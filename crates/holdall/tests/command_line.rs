@@ -9,7 +9,7 @@ const OURS: &str = concat!("holdall ", env!("CARGO_PKG_VERSION"));
 
 #[test]
 fn help_and_version_go_to_stdout() {
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["--version"], OURS),
         (&["-V"], OURS),
         (&["--help"], OURS),
@@ -27,6 +27,10 @@ fn help_and_version_go_to_stdout() {
         (
             &["explain", "--help"],
             "Shows the way of a key through a router configuration, and its server. Asks nobody.",
+        ),
+        (
+            &["spool", "--help"],
+            "Shows the records of a spool, oldest first for each destination: a folder of holdall's, a folder of mcrouter's (--async-dir),",
         ),
         (&["bench", "--help"], "Measures memcached, Redis and Valkey servers"),
         (

@@ -1,0 +1,381 @@
+//! The records of one destination: segments, and how far they are delivered.
+//!
+//! ```text
+//!     numbers:   acknowledged | begin .. given by read (ahead) .. written | staged .. next
+//! ```
+//!
+//! Segments are deleted from the oldest on. A run of the program writes to segments of its own; what an earlier run left is only
+//! read, after the torn end of its last segment was cut off.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::record;
+use crate::scan::{Item, Record, Scanner};
+use crate::segment::Segment;
+
+/// Bytes of the position's file: the number of the oldest record that is not acknowledged, and its checksum.
+const POSITION_BYTES: usize = 12;
+
+/// Where the next record is looked for: behind `offset` bytes of the segment that begins with record `first`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Place {
+    first: u64,
+    offset: u64,
+}
+
+/// What reading found that is not a record.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Gaps {
+    /// Records that are damaged.
+    pub(crate) lost: u64,
+    /// Records that were too old.
+    pub(crate) expired: u64,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Log {
+    folder: PathBuf,
+    segments: VecDeque<Segment>,
+    /// The last segment, if this run writes to it.
+    tail: Option<File>,
+    reader: Option<(u64, File)>,
+    position: Option<File>,
+    position_written: u64,
+    staged: Vec<(u64, Vec<u8>)>,
+    staged_bytes: u64,
+    next: u64,
+    begin: u64,
+    at: Place,
+    ahead: VecDeque<(u64, Place)>,
+    is_unsynced: bool,
+}
+
+impl Log {
+    /// The log in `folder`, which need not exist, and the bytes that were cut from its end.
+    pub(crate) fn open(folder: PathBuf) -> io::Result<(Self, u64)> {
+        let mut segments: VecDeque<Segment> = match Segment::list(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => VecDeque::new(),
+            other => other?.into(),
+        };
+        let acknowledged = position(&folder);
+        let mut next = acknowledged;
+        let mut cut = 0;
+        if let Some(last) = segments.back_mut() {
+            let (len, behind) = end_of(&folder, last)?;
+            cut = last.len - len;
+            if cut > 0 {
+                OpenOptions::new().write(true).open(last.path(&folder))?.set_len(len)?;
+            }
+            last.len = len;
+            next = next.max(behind);
+            if len == 0 {
+                fs::remove_file(last.path(&folder))?;
+                segments.pop_back();
+            }
+        }
+        let oldest = segments.front().map_or(next, |segment| segment.first);
+        let begin = acknowledged.max(oldest).min(next);
+        let mut log = Self {
+            folder,
+            segments,
+            tail: None,
+            reader: None,
+            position: None,
+            position_written: acknowledged,
+            staged: Vec::new(),
+            staged_bytes: 0,
+            next,
+            begin,
+            at: Place { first: oldest, offset: 0 },
+            ahead: VecDeque::new(),
+            is_unsynced: false,
+        };
+        log.clean();
+        Ok((log, cut))
+    }
+
+    /// Records that are not acknowledged.
+    pub(crate) fn pending(&self) -> u64 {
+        self.next - self.begin
+    }
+
+    /// Bytes on disk, and those that will be.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.len).sum::<u64>() + self.staged_bytes
+    }
+
+    /// Something is written that a failure of the machine could take.
+    pub(crate) fn is_unsynced(&self) -> bool {
+        self.is_unsynced
+    }
+
+    /// Adds a record, which [`Self::write`] writes; its number.
+    pub(crate) fn stage(&mut self, secs: u64, body: &[u8]) -> u64 {
+        self.staged_bytes += (record::HEAD_BYTES + body.len()) as u64;
+        self.staged.push((secs, body.to_vec()));
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Writes what was staged, by one write; with `sync` it is on the disk then. After a failure nothing of it is kept.
+    pub(crate) fn write(&mut self, segment_bytes: u64, sync: bool) -> io::Result<()> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        let staged = std::mem::take(&mut self.staged);
+        self.staged_bytes = 0;
+        let first = self.next - staged.len() as u64;
+        let written = self.write_records(first, &staged, segment_bytes, sync);
+        if written.is_err() {
+            self.next = first;
+            // Whatever stands there now, nothing is written behind it.
+            self.tail = None;
+        }
+        written
+    }
+
+    fn write_records(
+        &mut self,
+        first: u64,
+        staged: &[(u64, Vec<u8>)],
+        segment_bytes: u64,
+        sync: bool,
+    ) -> io::Result<()> {
+        let secs = staged.last().map_or(0, |(secs, _)| *secs);
+        let is_full = self.segments.back().is_none_or(|last| last.len >= segment_bytes);
+        if self.tail.is_none() || is_full {
+            self.sync()?;
+            fs::create_dir_all(&self.folder)?;
+            let (segment, file) = Segment::create(&self.folder, first, secs)?;
+            if sync {
+                File::open(&self.folder)?.sync_all()?;
+            }
+            self.segments.push_back(segment);
+            self.tail = Some(file);
+        }
+        let (Some(last), Some(file)) = (self.segments.back_mut(), &self.tail) else {
+            return Ok(());
+        };
+        let mut bytes = Vec::new();
+        for (number, (secs, body)) in (first..).zip(staged) {
+            record::write(&mut bytes, last.salt, number, *secs, body);
+        }
+        let mut written = file.write_all_at(&bytes, last.len);
+        if written.is_ok() && sync {
+            written = file.sync_data();
+        }
+        match &written {
+            Ok(()) => {
+                last.len += bytes.len() as u64;
+                last.newest_secs = secs;
+                self.is_unsynced = !sync;
+            }
+            Err(_) => {
+                // What cannot be cut off either is found to be torn, or given although it was refused: no harm.
+                let _ = file.set_len(last.len);
+                if last.len == 0 {
+                    let _ = fs::remove_file(last.path(&self.folder));
+                    self.segments.pop_back();
+                }
+            }
+        }
+        written
+    }
+
+    /// Brings to the disk what was written.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        if let Some(file) = self.tail.as_ref().filter(|_| self.is_unsynced) {
+            file.sync_data()?;
+        }
+        self.is_unsynced = false;
+        Ok(())
+    }
+
+    /// The oldest records that are not acknowledged, `records_max` and about `bytes_max` at the most, and what was missing
+    /// before them. Those appended before `oldest_secs` are too old.
+    pub(crate) fn read(
+        &mut self,
+        records_max: usize,
+        bytes_max: usize,
+        oldest_secs: u64,
+    ) -> io::Result<(Vec<Record>, Gaps)> {
+        self.ahead.clear();
+        let (mut records, mut gaps, mut bytes): (Vec<Record>, _, _) =
+            (Vec::new(), Gaps::default(), 0);
+        let written = self.next - self.staged.len() as u64;
+        let mut index =
+            self.segments.iter().position(|one| one.first >= self.at.first).unwrap_or(0);
+        'segments: while let Some(segment) = self.segments.get(index).cloned() {
+            let from = if segment.first == self.at.first { self.at.offset } else { 0 };
+            index += 1;
+            match self.open_reader(&segment) {
+                Err(error) if is_gone(&error) => continue,
+                other => other?,
+            }
+            let Some((_, file)) = &self.reader else { break };
+            let mut scanner = Scanner::new(file, segment.salt, from, segment.len);
+            loop {
+                let item = match scanner.next() {
+                    Err(error) if is_gone(&error) => break,
+                    other => other?,
+                };
+                let Some(item) = item else { break };
+                let Item::Record { record, end } = item else { continue };
+                let place = Place { first: segment.first, offset: end };
+                // Delivered, or written a second time after a write that failed.
+                let Some(missing) = record.number.checked_sub(self.begin + records.len() as u64)
+                else {
+                    continue;
+                };
+                let is_old = record.secs < oldest_secs;
+                if missing > 0 || is_old {
+                    if !records.is_empty() {
+                        break 'segments;
+                    }
+                    gaps.lost += missing;
+                    gaps.expired += u64::from(is_old);
+                    self.begin = record.number + u64::from(is_old);
+                }
+                if !is_old {
+                    bytes += record.body.len();
+                    self.ahead.push_back((record.number, place));
+                    records.push(record);
+                }
+                if records.len() >= records_max || bytes >= bytes_max {
+                    break 'segments;
+                }
+            }
+        }
+        if records.is_empty() {
+            // Whatever was written and is not here is gone.
+            gaps.lost += written - self.begin;
+            self.begin = written;
+            self.clean();
+        }
+        Ok((records, gaps))
+    }
+
+    fn open_reader(&mut self, segment: &Segment) -> io::Result<()> {
+        if self.reader.as_ref().is_none_or(|(first, _)| *first != segment.first) {
+            self.reader = Some((segment.first, File::open(segment.path(&self.folder))?));
+        }
+        Ok(())
+    }
+
+    /// All records that [`Self::read`] gave last, up to `number`, are delivered.
+    pub(crate) fn acknowledge(&mut self, number: u64) {
+        while let Some((oldest, place)) = self.ahead.front().copied()
+            && oldest <= number
+        {
+            self.ahead.pop_front();
+            self.begin = oldest + 1;
+            self.at = place;
+        }
+        self.clean();
+    }
+
+    /// Deletes the segments in which everything was appended before `oldest_secs`; the records that are lost by it.
+    pub(crate) fn expire(&mut self, oldest_secs: u64) -> u64 {
+        let before = self.begin;
+        let written = self.next - self.staged.len() as u64;
+        let mut kept = 0;
+        for (index, segment) in self.segments.iter().enumerate() {
+            if segment.newest_secs >= oldest_secs {
+                break;
+            }
+            kept = index + 1;
+        }
+        if kept > 0 {
+            let first = self.segments.get(kept).map_or(written, |segment| segment.first);
+            self.begin = self.begin.max(first);
+            self.ahead.clear();
+            self.clean();
+        }
+        self.begin - before
+    }
+
+    /// Deletes the segments in which nothing is pending.
+    fn clean(&mut self) {
+        let written = self.next - self.staged.len() as u64;
+        while let Some(oldest) = self.segments.front() {
+            let end = self.segments.get(1).map_or(written, |segment| segment.first);
+            if end > self.begin {
+                break;
+            }
+            // One that stays is found to be delivered at the next start.
+            let _ = fs::remove_file(oldest.path(&self.folder));
+            if self.reader.as_ref().is_some_and(|(first, _)| *first == oldest.first) {
+                self.reader = None;
+            }
+            self.segments.pop_front();
+        }
+        if self.segments.is_empty() {
+            (self.tail, self.is_unsynced) = (None, false);
+        }
+    }
+
+    /// Writes down how far everything is acknowledged.
+    pub(crate) fn write_position(&mut self) -> io::Result<()> {
+        if self.position_written == self.begin {
+            return Ok(());
+        }
+        if self.position.is_none() {
+            fs::create_dir_all(&self.folder)?;
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false);
+            self.position = Some(options.open(self.folder.join("position"))?);
+        }
+        let number = self.begin.to_le_bytes();
+        let sum = crc32fast::hash(&number).to_le_bytes();
+        if let Some(file) = &self.position {
+            file.write_all_at(&[&number[..], &sum[..]].concat(), 0)?;
+        }
+        self.position_written = self.begin;
+        Ok(())
+    }
+
+    /// Removes the folder of a destination with nothing pending. The position goes last: without it, numbers begin anew.
+    pub(crate) fn remove(mut self) {
+        self.clean();
+        if self.pending() == 0 && self.segments.is_empty() {
+            let _ = fs::remove_file(self.folder.join("position"));
+            let _ = fs::remove_dir(&self.folder);
+        }
+    }
+}
+
+/// The disk does not have it any more; another failure (too many open files) may pass.
+fn is_gone(error: &io::Error) -> bool {
+    /// The device fails to read.
+    const EIO: i32 = 5;
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(EIO)
+}
+
+/// How far the records of `folder` are acknowledged; one that is damaged says nothing.
+fn position(folder: &Path) -> u64 {
+    let bytes = fs::read(folder.join("position")).unwrap_or_default();
+    let (Some(number), Some(sum), POSITION_BYTES) =
+        (bytes.first_chunk::<8>(), bytes.last_chunk::<4>(), bytes.len())
+    else {
+        return 0;
+    };
+    if crc32fast::hash(number).to_le_bytes() == *sum { u64::from_le_bytes(*number) } else { 0 }
+}
+
+/// Where the last whole record of a segment ends, and the number after it.
+fn end_of(folder: &Path, segment: &Segment) -> io::Result<(u64, u64)> {
+    let file = File::open(segment.path(folder))?;
+    let mut scanner = Scanner::new(&file, segment.salt, 0, segment.len);
+    let (mut len, mut next) = (0, segment.first);
+    while let Some(item) = scanner.next()? {
+        if let Item::Record { record, end } = item {
+            (len, next) = (end, record.number + 1);
+        }
+    }
+    Ok((len, next))
+}

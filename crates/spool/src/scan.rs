@@ -1,0 +1,121 @@
+//! Reads a segment from a place on: records, and where there are none.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::record::{self, Found, MARKER};
+
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// One record, read back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Record {
+    /// Its number; those of a destination rise by one.
+    pub number: u64,
+    /// When it was appended, in seconds since 1970.
+    pub secs: u64,
+    /// The bytes that were appended.
+    pub body: Vec<u8>,
+}
+
+/// What stands in a segment.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Item {
+    /// A whole record, which ends at `end`.
+    Record { record: Record, end: u64 },
+    /// No record until `end`, where one begins.
+    Damage { end: u64 },
+    /// No record from `begin` to the end of the segment.
+    Torn { begin: u64 },
+}
+
+/// Goes through a segment.
+#[derive(Debug)]
+pub(crate) struct Scanner<'a> {
+    file: &'a File,
+    salt: u32,
+    /// Where the segment ends.
+    len: u64,
+    /// Read and not used: the bytes from `at` on.
+    held: Vec<u8>,
+    used: usize,
+    at: u64,
+}
+
+impl<'a> Scanner<'a> {
+    /// Begins at `at`, and ends at `len`.
+    pub(crate) fn new(file: &'a File, salt: u32, at: u64, len: u64) -> Self {
+        Self { file, salt, len, held: Vec::new(), used: 0, at }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.held.get(self.used..).unwrap_or_default()
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.used += count;
+        self.at += count as u64;
+    }
+
+    /// Reads `count` bytes more, if there are as many. False at the end.
+    fn fill(&mut self, count: usize) -> io::Result<bool> {
+        self.held.drain(..self.used);
+        self.used = 0;
+        let have = self.held.len();
+        let rest = self.len.saturating_sub(self.at + have as u64);
+        let count = usize::try_from(rest).unwrap_or(usize::MAX).min(count);
+        if count == 0 {
+            return Ok(false);
+        }
+        self.held.resize(have + count, 0);
+        let place = self.held.get_mut(have..).unwrap_or_default();
+        if let Err(error) = self.file.read_exact_at(place, self.at + have as u64) {
+            self.held.truncate(have);
+            // The file is shorter than it was: what is missing is damage, not a failure to read.
+            if error.kind() != io::ErrorKind::UnexpectedEof {
+                return Err(error);
+            }
+            self.len = self.at + have as u64;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// What comes next; `None` at the end.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Item>> {
+        loop {
+            match record::read(self.bytes(), self.salt) {
+                Found::Whole { number, secs, body, len } => {
+                    let record = Record { number, secs, body: body.to_vec() };
+                    self.skip(len);
+                    return Ok(Some(Item::Record { record, end: self.at }));
+                }
+                Found::Short => {
+                    if !self.fill(CHUNK_BYTES.max(self.bytes().len()))? {
+                        return if self.bytes().is_empty() { Ok(None) } else { self.search() };
+                    }
+                }
+                Found::Bad => return self.search(),
+            }
+        }
+    }
+
+    /// What stands here is no record: looks for the next one.
+    fn search(&mut self) -> io::Result<Option<Item>> {
+        while self.fill(CHUNK_BYTES.max(self.bytes().len()))? {}
+        let (begin, bytes) = (self.at, self.bytes());
+        let next = (1..bytes.len()).find(|at| {
+            let rest = bytes.get(*at..).unwrap_or_default();
+            rest.starts_with(&MARKER)
+                && matches!(record::read(rest, self.salt), Found::Whole { .. })
+        });
+        let Some(next) = next else {
+            self.skip(bytes.len());
+            return Ok(Some(Item::Torn { begin }));
+        };
+        self.skip(next);
+        Ok(Some(Item::Damage { end: self.at }))
+    }
+}

@@ -1,0 +1,347 @@
+//! A folder of logs, one for each destination: see the head of the crate.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::log::{Gaps, Log};
+use crate::record::{BODY_BYTES_MAX, HEAD_BYTES};
+use crate::scan::Record;
+use crate::segment::{destination_of, folder_name};
+
+/// When written records are brought to the disk. Whatever it is, they survive the end of the process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fsync {
+    /// When the kernel does.
+    Never,
+    /// So long after they were written at the latest; a failure of the machine may take that much.
+    Every(Duration),
+    /// Before [`Spool::commit`] returns: a failure of the machine takes nothing that was committed.
+    Always,
+}
+
+/// How a spool keeps its records.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Settings {
+    /// Bytes on disk, at the most.
+    pub bytes_max: u64,
+    /// Older records are dropped; [`Duration::MAX`] keeps them.
+    pub age_max: Duration,
+    /// Bytes after which a segment is followed by another.
+    pub segment_bytes: u64,
+    /// When records are brought to the disk.
+    pub fsync: Fsync,
+}
+
+impl Default for Settings {
+    /// A GiB, a week, segments of a MiB, fsync every second.
+    fn default() -> Self {
+        Self {
+            bytes_max: 1 << 30,
+            age_max: Duration::from_secs(7 * 24 * 3600),
+            segment_bytes: 1 << 20,
+            fsync: Fsync::Every(Duration::from_secs(1)),
+        }
+    }
+}
+
+/// Why a record is not taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AppendError {
+    /// The spool has as many bytes as it may.
+    Full,
+    /// The record is longer than [`BODY_BYTES_MAX`].
+    TooLong,
+    /// The destination's name is empty, or too long for a folder's.
+    Unnamable,
+}
+
+/// A destination whose staged records could not be written: all since the last commit.
+#[derive(Debug)]
+pub struct Failed {
+    /// Whose.
+    pub destination: String,
+    /// Why.
+    pub error: io::Error,
+}
+
+/// What is missing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Damage {
+    /// Records that were written and cannot be read.
+    Lost {
+        /// Whose.
+        destination: String,
+        /// How many.
+        records: u64,
+    },
+    /// Records that were older than [`Settings::age_max`].
+    Expired {
+        /// Whose.
+        destination: String,
+        /// How many.
+        records: u64,
+    },
+    /// The end of a segment was no whole record, and is cut off. Nothing that was committed, unless the machine failed.
+    Torn {
+        /// Whose.
+        destination: String,
+        /// How many.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost { destination, records } => {
+                write!(f, "{destination}: {records} records are damaged and skipped")
+            }
+            Self::Expired { destination, records } => {
+                write!(f, "{destination}: {records} records were too old and are dropped")
+            }
+            Self::Torn { destination, bytes } => {
+                write!(f, "{destination}: {bytes} bytes at the end were no record and are cut off")
+            }
+        }
+    }
+}
+
+/// How much there is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// Records that are not acknowledged.
+    pub pending: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Records that could not be read, since the start.
+    pub lost: u64,
+    /// Records that became too old, since the start.
+    pub expired: u64,
+}
+
+/// See the head of the crate. Dropping it brings everything to the disk.
+#[derive(Debug)]
+pub struct Spool {
+    folder: PathBuf,
+    settings: Settings,
+    logs: BTreeMap<String, Log>,
+    /// Of all logs.
+    bytes: u64,
+    lost: u64,
+    expired: u64,
+    damage: Vec<Damage>,
+    synced: Option<Instant>,
+    /// Locked for as long as this lives.
+    _lock: File,
+}
+
+impl Spool {
+    /// The spool in `folder`, which is made if it does not exist. One program at a time has it.
+    ///
+    /// # Errors
+    ///
+    /// When the folder cannot be made, read or written, or another program has it.
+    pub fn open(folder: &Path, settings: Settings) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let lock =
+            File::options().write(true).create(true).truncate(false).open(folder.join("lock"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another program has it"));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let mut spool = Self {
+            folder: folder.to_owned(),
+            settings,
+            logs: BTreeMap::new(),
+            bytes: 0,
+            lost: 0,
+            expired: 0,
+            damage: Vec::new(),
+            synced: None,
+            _lock: lock,
+        };
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(destination) = name.to_str().and_then(destination_of) else { continue };
+            if !entry.file_type()?.is_dir() {
+                continue;
+            }
+            let (log, cut) = Log::open(entry.path())?;
+            if cut > 0 {
+                spool.damage.push(Damage::Torn { destination: destination.clone(), bytes: cut });
+            }
+            if log.pending() == 0 {
+                log.remove();
+            } else {
+                spool.bytes += log.bytes();
+                spool.logs.insert(destination, log);
+            }
+        }
+        Ok(spool)
+    }
+
+    /// Stages a record for `destination`, appended at `secs` since 1970; its number. [`Self::commit`] keeps it.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not taken.
+    pub fn append(
+        &mut self,
+        destination: &str,
+        record: &[u8],
+        secs: u64,
+    ) -> Result<u64, AppendError> {
+        let folder = folder_name(destination);
+        if folder.is_empty() || folder.len() > 255 {
+            return Err(AppendError::Unnamable);
+        }
+        if record.len() > BODY_BYTES_MAX {
+            return Err(AppendError::TooLong);
+        }
+        let len = (HEAD_BYTES + record.len()) as u64;
+        if self.bytes + len > self.settings.bytes_max {
+            return Err(AppendError::Full);
+        }
+        if !self.logs.contains_key(destination) {
+            // A new log has nothing to read, or what a folder without pending records left.
+            let (log, _) =
+                Log::open(self.folder.join(folder)).map_err(|_| AppendError::Unnamable)?;
+            self.logs.insert(destination.to_owned(), log);
+        }
+        let Some(log) = self.logs.get_mut(destination) else { return Err(AppendError::Unnamable) };
+        self.bytes += len;
+        Ok(log.stage(secs, record))
+    }
+
+    /// Writes what was staged and how far everything is acknowledged, and brings it to the disk when [`Fsync`] says so. Of
+    /// destinations that fail, nothing that was staged is kept.
+    pub fn commit(&mut self, now: Instant) -> Vec<Failed> {
+        let is_due = match self.settings.fsync {
+            Fsync::Never | Fsync::Always => false,
+            Fsync::Every(_) => self.sync_due().is_some_and(|due| due <= now),
+        };
+        let always = self.settings.fsync == Fsync::Always;
+        let mut failed = Vec::new();
+        let mut bytes = 0;
+        for (destination, log) in &mut self.logs {
+            let mut done = log.write(self.settings.segment_bytes, always);
+            if done.is_ok() && is_due {
+                done = log.sync();
+            }
+            if let Err(error) = done {
+                failed.push(Failed { destination: destination.clone(), error });
+            }
+            // A position that is not written repeats what was delivered, and is written with the next one.
+            let _ = log.write_position();
+            bytes += log.bytes();
+        }
+        self.bytes = bytes;
+        if is_due || self.synced.is_none() {
+            self.synced = Some(now);
+        }
+        failed
+    }
+
+    /// When [`Self::commit`] is to be called, for what it has to bring to the disk.
+    #[must_use]
+    pub fn sync_due(&self) -> Option<Instant> {
+        let Fsync::Every(interval) = self.settings.fsync else { return None };
+        let synced = self.synced.filter(|_| self.logs.values().any(Log::is_unsynced))?;
+        synced.checked_add(interval)
+    }
+
+    /// The oldest records of `destination` that are not acknowledged, in order, `records_max` and about `bytes_max` at the most.
+    /// They are given again until [`Self::acknowledge`] is called. It is `secs` since 1970.
+    ///
+    /// # Errors
+    ///
+    /// When a segment cannot be read.
+    pub fn read(
+        &mut self,
+        destination: &str,
+        records_max: usize,
+        bytes_max: usize,
+        secs: u64,
+    ) -> io::Result<Vec<Record>> {
+        let Some(log) = self.logs.get_mut(destination) else { return Ok(Vec::new()) };
+        let oldest_secs = secs.saturating_sub(self.settings.age_max.as_secs());
+        let (records, gaps) = log.read(records_max, bytes_max, oldest_secs)?;
+        let destination = destination.to_owned();
+        self.note(destination, gaps);
+        Ok(records)
+    }
+
+    /// The records of `destination` up to `number`, which [`Self::read`] gave last, are delivered.
+    pub fn acknowledge(&mut self, destination: &str, number: u64) {
+        let Some(log) = self.logs.get_mut(destination) else { return };
+        let before = log.bytes();
+        log.acknowledge(number);
+        self.bytes = self.bytes.saturating_sub(before - log.bytes());
+    }
+
+    /// Drops what is too old at `secs` since 1970.
+    pub fn expire(&mut self, secs: u64) {
+        let oldest_secs = secs.saturating_sub(self.settings.age_max.as_secs());
+        let mut dropped = Vec::new();
+        for (destination, log) in &mut self.logs {
+            let expired = log.expire(oldest_secs);
+            if expired > 0 {
+                dropped.push((destination.clone(), Gaps { lost: 0, expired }));
+            }
+        }
+        for (destination, gaps) in dropped {
+            self.note(destination, gaps);
+        }
+        self.bytes = self.logs.values().map(Log::bytes).sum();
+    }
+
+    fn note(&mut self, destination: String, gaps: Gaps) {
+        let Gaps { lost, expired } = gaps;
+        self.lost += lost;
+        self.expired += expired;
+        if lost > 0 {
+            self.damage.push(Damage::Lost { destination: destination.clone(), records: lost });
+        }
+        if expired > 0 {
+            self.damage.push(Damage::Expired { destination, records: expired });
+        }
+    }
+
+    /// What was found to be missing since the last call.
+    pub fn take_damage(&mut self) -> Vec<Damage> {
+        std::mem::take(&mut self.damage)
+    }
+
+    /// The destinations that have records, and how many.
+    pub fn destinations(&self) -> impl Iterator<Item = (&str, u64)> {
+        let all = self.logs.iter().map(|(destination, log)| (&**destination, log.pending()));
+        all.filter(|(_, pending)| *pending > 0)
+    }
+
+    /// How much there is.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let pending = self.logs.values().map(Log::pending).sum();
+        Counts { pending, bytes: self.bytes, lost: self.lost, expired: self.expired }
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        for log in self.logs.values_mut() {
+            // What fails now is as it would be after a kill.
+            let _ = log.write_position();
+            if self.settings.fsync != Fsync::Never {
+                let _ = log.sync();
+            }
+        }
+    }
+}

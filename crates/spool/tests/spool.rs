@@ -1,0 +1,364 @@
+//! What a spool promises: order, nothing lost that was committed, nothing trusted that is damaged, bounds.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use spool::{AppendError, Damage, Fsync, Settings, Spool, asynclog, cli};
+
+/// A folder of this test's own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("spool-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn open(&self, settings: Settings) -> Spool {
+        Spool::open(&self.0, settings).unwrap()
+    }
+
+    /// The segments of destination `d`, the oldest first.
+    fn segments(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.0.join("d")).unwrap().map(|file| file.unwrap().path());
+        let mut files: Vec<_> = files.filter(|path| path.extension().is_some()).collect();
+        files.sort();
+        files
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn small() -> Settings {
+    Settings { segment_bytes: 300, fsync: Fsync::Never, ..Settings::default() }
+}
+
+fn fill(spool: &mut Spool, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        spool.append("d", format!("record {number}").as_bytes(), 1000).unwrap();
+        assert!(spool.commit(Instant::now()).is_empty());
+    }
+}
+
+/// Everything of `d` that is pending, in order.
+fn bodies(spool: &mut Spool) -> Vec<String> {
+    let mut found = Vec::new();
+    loop {
+        let records = spool.read("d", 7, usize::MAX, 1000).unwrap();
+        let Some(last) = records.last().map(|record| record.number) else { return found };
+        found.extend(records.into_iter().map(|record| String::from_utf8(record.body).unwrap()));
+        spool.acknowledge("d", last);
+    }
+}
+
+fn numbered(numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
+    numbers.into_iter().map(|number| format!("record {number}")).collect()
+}
+
+#[test]
+fn records_come_back_in_order_after_a_restart_and_until_they_are_acknowledged() {
+    let folder = Folder::new("order");
+    let mut spool = folder.open(small());
+    fill(&mut spool, 0..50);
+    assert!(folder.segments().len() > 3);
+    let first = spool.read("d", 10, usize::MAX, 1000).unwrap();
+    assert_eq!(spool.read("d", 10, usize::MAX, 1000).unwrap(), first);
+    spool.acknowledge("d", first[6].number);
+    spool.commit(Instant::now());
+    drop(spool);
+    let mut spool = folder.open(small());
+    assert_eq!(spool.counts().pending, 43);
+    fill(&mut spool, 50..60);
+    assert_eq!(bodies(&mut spool), numbered(7..60));
+    assert_eq!((spool.counts().pending, spool.counts().bytes, spool.counts().lost), (0, 0, 0));
+    assert!(folder.segments().is_empty());
+    fill(&mut spool, 60..61);
+    assert_eq!(bodies(&mut spool), numbered([60]));
+}
+
+#[test]
+fn a_torn_end_is_cut_at_the_last_whole_record() {
+    let folder = Folder::new("torn");
+    fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..5);
+    let segment = folder.segments().remove(0);
+    let whole = fs::read(&segment).unwrap();
+    let len = whole.len() / 5;
+    for cut in 0..whole.len() {
+        fs::write(&segment, &whole[..cut]).unwrap();
+        let mut spool = folder.open(small());
+        let kept = u32::try_from(cut / len).unwrap();
+        let torn = spool.take_damage();
+        assert_eq!(torn.is_empty(), cut % len == 0, "{cut}: {torn:?}");
+        assert_eq!(spool.counts().pending, u64::from(kept));
+        // What is appended then stands behind the last whole one.
+        fill(&mut spool, kept..kept + 1);
+        assert_eq!(bodies(&mut spool), numbered(0..=kept), "{cut}");
+        assert_eq!(spool.take_damage(), []);
+        drop(spool);
+        let _ = fs::remove_dir_all(folder.0.join("d"));
+        fs::create_dir_all(folder.0.join("d")).unwrap();
+    }
+}
+
+#[test]
+fn damage_in_the_middle_is_told_and_skipped() {
+    let folder = Folder::new("middle");
+    fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..9);
+    let segment = folder.segments().remove(0);
+    let whole = fs::read(&segment).unwrap();
+    let len = whole.len() / 9;
+    for at in 0..whole.len() - len {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        fs::write(&segment, &damaged).unwrap();
+        fs::remove_file(folder.0.join("d/position")).ok();
+        let mut spool = folder.open(small());
+        let hit = u32::try_from(at / len).unwrap();
+        let records = spool.read("d", 100, usize::MAX, 1000).unwrap();
+        // A gap in the middle ends what is read at once; what is behind it comes next.
+        assert_eq!(records.len(), if hit == 0 { 8 } else { hit as usize }, "{at}");
+        assert_eq!(bodies(&mut spool), numbered((0..9).filter(|number| *number != hit)), "{at}");
+        let lost = Damage::Lost { destination: "d".into(), records: 1 };
+        assert_eq!(spool.take_damage(), [lost]);
+    }
+}
+
+#[test]
+fn a_record_inside_of_a_record_is_never_taken_for_one() {
+    let folder = Folder::new("inside");
+    let mut spool = folder.open(Settings { segment_bytes: 1 << 20, ..small() });
+    fill(&mut spool, 0..1);
+    let segment = folder.segments().remove(0);
+    // A client that could write a whole record into its key still does not know the salt of the segment.
+    let inner = fs::read(&segment).unwrap();
+    drop(spool);
+    let other = Folder::new("inside-other");
+    let mut spool = other.open(Settings { segment_bytes: 1 << 20, ..small() });
+    spool.append("d", &inner, 1000).unwrap();
+    spool.commit(Instant::now());
+    fill(&mut spool, 1..2);
+    let segment = other.segments().remove(0);
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[0] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    assert_eq!(bodies(&mut spool), numbered([1]));
+    assert_eq!(spool.counts().lost, 1);
+}
+
+#[test]
+fn a_spool_is_bounded_in_bytes_and_in_age() {
+    let folder = Folder::new("bounds");
+    let settings = Settings { bytes_max: 1000, age_max: Duration::from_secs(100), ..small() };
+    let mut spool = folder.open(settings);
+    let mut count = 0;
+    while spool.append("d", &[b'x'; 72], 1000).is_ok() {
+        spool.commit(Instant::now());
+        count += 1;
+    }
+    assert_eq!((count, spool.append("e", &[b'x'; 72], 1000)), (10, Err(AppendError::Full)));
+    assert_eq!(spool.append("", b"x", 1000), Err(AppendError::Unnamable));
+    assert_eq!(spool.append("d", &vec![0; (1 << 20) + 1], 1000), Err(AppendError::TooLong));
+    let records = spool.read("d", 4, usize::MAX, 1000).unwrap();
+    spool.acknowledge("d", records[3].number);
+    spool.append("d", &[b'y'; 72], 1050).unwrap();
+    spool.commit(Instant::now());
+    // What is too old is dropped when it is read, and before that to make room.
+    let fresh = spool.read("d", 9, usize::MAX, 1101).unwrap();
+    assert_eq!((fresh.len(), fresh[0].body[0]), (1, b'y'));
+    assert_eq!(spool.take_damage(), [Damage::Expired { destination: "d".into(), records: 6 }]);
+    spool.expire(1151);
+    assert_eq!((spool.counts().pending, spool.counts().bytes, spool.counts().expired), (0, 0, 7));
+}
+
+#[test]
+fn one_program_at_a_time_has_a_spool() {
+    let folder = Folder::new("lock");
+    let spool = folder.open(small());
+    assert!(Spool::open(&folder.0, small()).unwrap_err().to_string().contains("another program"));
+    drop(spool);
+    folder.open(small());
+}
+
+#[test]
+fn with_fsync_now_and_then_it_says_when() {
+    let folder = Folder::new("fsync");
+    let second = Duration::from_secs(1);
+    let mut spool = folder.open(Settings { fsync: Fsync::Every(second), ..small() });
+    let start = Instant::now();
+    assert_eq!(spool.sync_due(), None);
+    fill(&mut spool, 0..1);
+    let due = spool.sync_due().unwrap();
+    assert!(due >= start + second);
+    spool.commit(due);
+    assert_eq!(spool.sync_due(), None);
+    drop(spool);
+    let mut spool = folder.open(Settings { fsync: Fsync::Always, ..small() });
+    fill(&mut spool, 1..2);
+    assert_eq!((spool.sync_due(), bodies(&mut spool)), (None, numbered([0, 1])));
+}
+
+/// A file system of half a MiB, mounted by this test, which is root's.
+#[test]
+fn a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_else() {
+    let folder = Folder::new("full");
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=512k", "spool-test"])
+        .arg(&folder.0)
+        .status()
+        .unwrap();
+    assert!(mounted.success(), "mounting takes root");
+    let end = scopeguard(&folder.0);
+    let mut spool = folder.open(Settings { segment_bytes: 64 << 10, ..small() });
+    let (mut kept, mut refused) = (Vec::new(), 0);
+    for number in 0..2000_u32 {
+        spool.append("d", format!("{number} {}", "x".repeat(400)).as_bytes(), 1000).unwrap();
+        match &spool.commit(Instant::now())[..] {
+            [] => kept.push(number),
+            [failed] => {
+                assert_eq!(failed.error.kind(), std::io::ErrorKind::StorageFull);
+                refused += 1;
+            }
+            more => panic!("{more:?}"),
+        }
+    }
+    assert!(kept.len() > 900 && refused > 500, "{} kept, {refused} refused", kept.len());
+    let number = |body: &String| body.split(' ').next().unwrap().parse::<u32>().unwrap();
+    let first = spool.read("d", 500, usize::MAX, 1000).unwrap();
+    spool.acknowledge("d", first[499].number);
+    // There is room again.
+    fill(&mut spool, 0..1);
+    drop(spool);
+    let mut spool = folder.open(small());
+    let found = bodies(&mut spool);
+    assert_eq!(found.last().unwrap(), "record 0");
+    let found: Vec<u32> = found[..found.len() - 1].iter().map(number).collect();
+    assert_eq!(found, kept[500..]);
+    assert_eq!(spool.take_damage(), []);
+    drop(spool);
+    drop(end);
+}
+
+fn scopeguard(path: &Path) -> impl Drop {
+    struct Unmount(PathBuf);
+    impl Drop for Unmount {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+    Unmount(path.to_owned())
+}
+
+#[test]
+fn the_tool_shows_both_kinds_of_spool() {
+    let folder = Folder::new("tool");
+    let mut spool = folder.open(small());
+    spool.append("10.0.0.1:11211", b"A\ndelete k1\r\n", 1000).unwrap();
+    spool.append("10.0.0.1:11211", b"A\nmd k2 I T30\r\n", 1001).unwrap();
+    spool.commit(Instant::now());
+    let show = |arguments: &[&str], path: &Path| {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let arguments = arguments.iter().copied().chain([path.to_str().unwrap()]);
+        let status = cli::main(arguments.map(str::to_owned), &mut out, &mut err);
+        (status, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    };
+    let text =
+        "10.0.0.1:11211 0 1000 A\\ndelete k1\\r\\n\n10.0.0.1:11211 1 1001 A\\nmd k2 I T30\\r\\n\n";
+    assert_eq!(show(&[], &folder.0), (0, text.to_owned(), String::new()));
+    let (status, lines, _) = show(&["--format", "as2"], &folder.0);
+    assert_eq!((status, lines.lines().count()), (0, 2));
+    assert_eq!(asynclog::parse(lines.lines().next().unwrap()).unwrap().pool, "A");
+    // mcrouter's folder.
+    let hour = folder.0.join("20261121T13-1795266000");
+    fs::create_dir_all(&hour).unwrap();
+    let file = hour.join("20261121T134500-1795268700-libmcrouter-5000-t1-0x7f");
+    let (_, lines, _) = show(&["--format=as1"], &folder.0.join("10.0.0.1:11211"));
+    fs::write(&file, format!("{lines}broken\n")).unwrap();
+    assert_eq!(asynclog::files(&folder.0, 1_795_268_700).unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(asynclog::files(&folder.0, 1_795_268_701).unwrap(), [file.as_path()]);
+    let (status, shown, complaints) = show(&["--format", "as1"], &file);
+    assert_eq!((status, shown), (1, lines));
+    assert!(complaints.contains("t1-0x7f:3: "), "{complaints}");
+    assert_eq!(show(&["--format", "xml"], &file).0, 64);
+    assert_eq!(show(&["--help"], &file).0, 0);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(u8, usize),
+    Commit,
+    Read(u8, usize),
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..3_u8, 0..200_usize).prop_map(|(name, len)| Step::Append(name, len)),
+        3 => Just(Step::Commit),
+        3 => (0..3_u8, 1..9_usize).prop_map(|(name, max)| Step::Read(name, max)),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is done in whatever order: each destination is a queue.
+    #[test]
+    fn a_spool_is_a_queue_for_each_destination(steps in proptest::collection::vec(step(), 1..200)) {
+        let folder = Folder::new("model");
+        let mut spool = folder.open(small());
+        let mut model: [VecDeque<Vec<u8>>; 3] = Default::default();
+        let mut staged: Vec<(u8, Vec<u8>)> = Vec::new();
+        let mut count = 0_u32;
+        let name = |number: u8| format!("server:{number}");
+        for step in steps {
+            match step {
+                Step::Append(to, len) => {
+                    let body = format!("{count} {}", "x".repeat(len)).into_bytes();
+                    count += 1;
+                    spool.append(&name(to), &body, 1000).unwrap();
+                    staged.push((to, body));
+                }
+                Step::Commit => {
+                    assert!(spool.commit(Instant::now()).is_empty());
+                    for (to, body) in staged.drain(..) {
+                        model[usize::from(to)].push_back(body);
+                    }
+                }
+                Step::Read(from, max) => {
+                    let queue = &mut model[usize::from(from)];
+                    let records = spool.read(&name(from), max, usize::MAX, 1000).unwrap();
+                    prop_assert_eq!(records.len(), queue.len().min(max));
+                    for record in &records {
+                        prop_assert_eq!(Some(record.body.clone()), queue.pop_front());
+                    }
+                    if let Some(last) = records.last() {
+                        spool.acknowledge(&name(from), last.number);
+                    }
+                }
+                Step::Reopen => {
+                    assert!(spool.commit(Instant::now()).is_empty());
+                    for (to, body) in staged.drain(..) {
+                        model[usize::from(to)].push_back(body);
+                    }
+                    drop(spool);
+                    spool = folder.open(small());
+                }
+            }
+            let pending = model.iter().map(VecDeque::len).sum::<usize>() + staged.len();
+            prop_assert_eq!(spool.counts().pending, pending as u64);
+        }
+        prop_assert_eq!(spool.take_damage(), vec![]);
+    }
+}
