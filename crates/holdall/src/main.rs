@@ -4,6 +4,7 @@
 //! A fatal error is printed once, here, and becomes the exit status.
 #![forbid(unsafe_code)]
 
+use std::alloc::System;
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -13,6 +14,10 @@ use std::thread;
 
 use router::options::Parser;
 use server::options::{self, EXIT_USAGE, Invocation, Style, Surroundings};
+
+/// What clients cause to be allocated must not end the server when the system refuses it.
+#[global_allocator]
+static ALLOCATOR: reserve::Allocator<System> = reserve::Allocator::new(System);
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();

@@ -86,11 +86,12 @@ impl Store {
         seed: u64,
     ) -> Result<Self, StoreError> {
         let arena = Arena::new(memory.arena, layout.page_bytes, layout.unit);
-        if config.huge_pages {
-            arena.prefer_huge_pages();
-        }
         let slabs = Slabs::new(config, layout, memory.page_class);
         let table = Table::over(layout.table, memory.table)?;
+        if config.huge_pages {
+            arena.prefer_huge_pages();
+            table.prefer_huge_pages();
+        }
         let budget = Budget::new(config.memory_bytes);
         budget.charge(table.bytes() as u64);
         memory.control[0].begin();

@@ -195,6 +195,8 @@ impl Worker {
         ] {
             number(sink, name, value);
         }
+        number(sink, "malloc_fails", reserve::grants());
+        number(sink, "reserve_bytes", reserve::used() as u64);
         if let Some(tls) = &self.shared.tls {
             number(sink, "ssl_new_sessions", net.tls_sessions);
             number(sink, "ssl_handshake_errors", net.tls_handshake_errors);
@@ -294,7 +296,6 @@ const ALWAYS_ZERO: &[&str] = &[
     "read_buf_bytes",
     "read_buf_bytes_free",
     "read_buf_oom",
-    "malloc_fails",
     "slab_reassign_rescues",
     "slab_reassign_chunk_rescues",
     "slab_reassign_inline_reclaim",

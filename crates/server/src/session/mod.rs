@@ -65,6 +65,8 @@ pub struct Worker {
     now: Instant,
     /// Commands are printed (`-vv`).
     is_talkative: bool,
+    /// Connections are let go of, for want of memory.
+    is_short: bool,
     sessions: u64,
     /// When the batch that is being served began, if it is one of those whose times are taken.
     sampled_since: Option<Instant>,
@@ -95,6 +97,7 @@ impl Worker {
             inflight: Inflight::new(shared.inflight_bytes_max),
             now: Instant::now(),
             is_talkative: false,
+            is_short: false,
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
             sampled_since: None,
@@ -171,6 +174,17 @@ impl Worker {
         }
     }
 
+    /// The system gives no memory, and what is held back for that runs low: the connection that has something to say ends, so
+    /// that its memory serves the others.
+    #[cold]
+    fn let_go(session: &Session, output: &mut Output<'_>) -> Flow {
+        let is_between = matches!(session.state, State::Commands);
+        if is_between && session.wire != Some(Wire::Binary) {
+            output.buf().extend_from_slice(proto::reply::OUT_OF_MEMORY);
+        }
+        Flow::Close
+    }
+
     /// A TLS client at a listener that speaks none: no command begins so. It is told in its own words.
     #[cold]
     fn turn_tls_away(&self, session: &Session, output: &mut Output<'_>) -> Flow {
@@ -220,6 +234,7 @@ impl Service for Worker {
     fn turn(&mut self, now: Instant) {
         self.now = now;
         self.is_talkative = self.is_talkative();
+        self.is_short = reserve::is_low();
         self.engine.begin_turn(self.shared.clock.secs_at(now));
         self.engine.begin_samples(self.shared.clock.ms_at(now));
         self.reporter.turn(self.engine.participant());
@@ -258,6 +273,9 @@ impl Service for Worker {
             && !self.renew_login(session, &Arc::clone(doors))
         {
             return Flow::CloseNow;
+        }
+        if self.is_short {
+            return Self::let_go(session, output);
         }
         self.batch.clear();
         if self.engine.begin_batch() {

@@ -269,6 +269,11 @@ impl Table {
         prefetch(&self.buckets[self.directory(Ordering::Relaxed).bucket_of(hash)]);
     }
 
+    /// Asks for huge pages under the buckets.
+    pub(crate) fn prefer_huge_pages(&self) {
+        self.buckets.prefer_huge_pages();
+    }
+
     /// The first slot at which a lookup of this hash would look, if that is in the hash's own bucket. Whether the item there
     /// has the key is not known.
     #[inline]

@@ -1,0 +1,196 @@
+//! The allocator that has a reserve.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use spinning_top::RawSpinlock;
+use talc::TalcLock;
+use talc::source::Claim;
+
+/// Bytes held back. They are zero pages of the program until they are needed.
+const RESERVE_BYTES: usize = 1 << 20;
+
+static mut MEMORY: [u8; RESERVE_BYTES] = [0; RESERVE_BYTES];
+
+/// A spin lock, because a lock that lets threads sleep may allocate.
+static RESERVE: TalcLock<RawSpinlock, Claim> = {
+    let memory = &raw mut MEMORY;
+    // SAFETY: nobody else uses the array, which lives as long as the program.
+    TalcLock::new(unsafe { Claim::array(memory) })
+};
+
+/// Bytes of the reserve that are in use, and how often it was asked with success.
+static USED: AtomicUsize = AtomicUsize::new(0);
+static GRANTS: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of the reserve that are in use.
+#[must_use]
+pub fn used() -> usize {
+    USED.load(Ordering::Relaxed)
+}
+
+/// Allocations so far that the system refused and the reserve granted.
+#[must_use]
+pub fn grants() -> u64 {
+    GRANTS.load(Ordering::Relaxed)
+}
+
+/// Whether a quarter of the reserve is in use: time to let go of what can be let go of.
+#[inline]
+#[must_use]
+pub fn is_low() -> bool {
+    used() > RESERVE_BYTES / 4
+}
+
+/// An allocator that turns to the reserve where `inner` gives nothing. One a program, as its global allocator.
+#[derive(Debug)]
+pub struct Allocator<A> {
+    inner: A,
+}
+
+impl<A> Allocator<A> {
+    /// Over `inner`.
+    #[must_use]
+    pub const fn new(inner: A) -> Self {
+        Self { inner }
+    }
+}
+
+fn is_of_reserve(block: *mut u8) -> bool {
+    let begin = (&raw const MEMORY).addr();
+    (begin..begin + RESERVE_BYTES).contains(&block.addr())
+}
+
+/// A block of the reserve, or null.
+#[cold]
+fn take(layout: Layout) -> *mut u8 {
+    // SAFETY: the caller's layout has a size, by the contract of `GlobalAlloc`, of which all callers are methods.
+    let block = unsafe { RESERVE.alloc(layout) };
+    if !block.is_null() {
+        USED.fetch_add(layout.size(), Ordering::Relaxed);
+        GRANTS.fetch_add(1, Ordering::Relaxed);
+    }
+    block
+}
+
+/// # Safety
+///
+/// `block` is one of [`take`]'s, with this layout, and not used any more.
+#[cold]
+unsafe fn give_back(block: *mut u8, layout: Layout) {
+    // SAFETY: by the caller.
+    unsafe { RESERVE.dealloc(block, layout) };
+    USED.fetch_sub(layout.size(), Ordering::Relaxed);
+}
+
+// SAFETY: every block comes from one of two allocators and goes back to the one whose it is, which its address tells.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's contract is the same.
+        let block = unsafe { self.inner.alloc(layout) };
+        if block.is_null() { take(layout) } else { block }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's contract is the same.
+        let block = unsafe { self.inner.alloc_zeroed(layout) };
+        if !block.is_null() {
+            return block;
+        }
+        let block = take(layout);
+        if !block.is_null() {
+            // SAFETY: a block of this size, just taken.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_of_reserve(block) {
+            // SAFETY: the caller gives up a block of this layout, whose address says that it is the reserve's.
+            unsafe { give_back(block, layout) }
+        } else {
+            // SAFETY: the caller's contract is the same, and the block is not the reserve's.
+            unsafe { self.inner.dealloc(block, layout) }
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if !is_of_reserve(block) {
+            // SAFETY: the caller's contract is the same, and the block is not the reserve's.
+            let grown = unsafe { self.inner.realloc(block, layout, new_size) };
+            if !grown.is_null() {
+                return grown;
+            }
+        }
+        // SAFETY: the caller's alignment, and a size that does not overflow with it.
+        let wanted = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        // SAFETY: the size is not zero, by the caller.
+        let moved = unsafe { self.alloc(wanted) };
+        if moved.is_null() {
+            return moved;
+        }
+        // SAFETY: two blocks of at least so many bytes; the new one is no one else's.
+        unsafe { block.copy_to_nonoverlapping(moved, layout.size().min(new_size)) };
+        // SAFETY: the caller gives up the old block, which has this layout.
+        unsafe { self.dealloc(block, layout) };
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Failing, failing_from};
+
+    #[global_allocator]
+    static ALLOCATOR: Allocator<Failing> = Allocator::new(Failing);
+
+    /// Everything in one test: the allocator is the whole program's.
+    #[test]
+    fn what_the_system_refuses_comes_from_the_reserve_and_goes_back_there() {
+        let mut kept = vec![1_u8; 100];
+        let (grown, outcome) = failing_from(1, true, || {
+            let fresh = vec![2_u8; 1000];
+            let zeroed = vec![0_u8; 4096];
+            assert!(fresh.iter().all(|byte| *byte == 2) && zeroed.iter().all(|byte| *byte == 0));
+            kept.resize(5000, 3);
+            kept.extend_from_slice(&fresh);
+            kept.len()
+        });
+        assert_eq!(grown, 6000);
+        assert!(outcome.refused >= 3 && used() >= 6000 && grants() >= 3, "{outcome:?}");
+        assert!(kept[..100].iter().all(|byte| *byte == 1));
+        assert!(kept[100..5000].iter().all(|byte| *byte == 3));
+        // It grows out of the reserve when the system gives again.
+        kept.resize(100_000, 4);
+        assert_eq!(used(), 0);
+        assert!(!is_low());
+        // What is too large for the reserve is refused, and that can be handled.
+        let (refused, _) =
+            failing_from(1, true, || Vec::<u8>::new().try_reserve(RESERVE_BYTES * 2).is_err());
+        assert!(refused);
+        let (low, _) = failing_from(1, true, || {
+            let large = vec![5_u8; RESERVE_BYTES / 2];
+            (is_low(), large.len())
+        });
+        assert_eq!(low, (true, RESERVE_BYTES / 2));
+        // Many threads at once, each with blocks of both kinds.
+        let (_, outcome) = failing_from(1, true, || {
+            std::thread::scope(|scope| {
+                for mark in 0..4_u8 {
+                    scope.spawn(move || {
+                        for round in 0..2000_usize {
+                            let block = vec![mark; round % 700 + 1];
+                            assert!(block.iter().all(|byte| *byte == mark));
+                        }
+                    });
+                }
+            });
+        });
+        assert!(outcome.refused > 8000, "{outcome:?}");
+        // The threads' own traces may last; eight thousand blocks would not fit.
+        assert!(used() < 4096, "{} bytes", used());
+    }
+}
