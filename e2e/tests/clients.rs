@@ -1,75 +1,50 @@
 //! Client libraries that people use, unchanged, each doing its whole command set against the
 //! server.
 //!
-//! The scripts are in e2e/clients; `cargo xtask install` puts what they need below `E2E_TOOLS`
-//! (`target/e2e`). A library that is missing fails its test.
+//! [`Client`] says where they are.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use e2e::clients::Client;
 use testkit::Server;
 
-fn clients() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
-}
-
-fn tool(name: &str) -> PathBuf {
-    let tools = std::env::var_os("E2E_TOOLS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/e2e"), PathBuf::from);
-    let path = tools.join(name);
-    assert!(path.exists(), "{} is missing: run `cargo xtask install`", path.display());
-    path
-}
-
-/// Runs one client against a fresh server; its last line must say how many checks passed.
-fn run(program: &Path, script: Option<&str>) {
+/// Runs one client against a fresh server.
+fn check(client: Client) {
     let mut server = Server::under_test(&[]);
-    let address = server.addr().to_string();
-    let mut command = Command::new(program);
-    command.args(script.map(|name| clients().join(name))).arg(&address);
-    let text = output(&mut command);
-    assert!(text.trim_end().ends_with("checks passed"), "{text}");
+    client.check(server.addr(), false);
     server.assert_alive("the client");
-}
-
-#[track_caller]
-fn output(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    assert!(output.status.success(), "{:?} {}:\n{text}", command.get_program(), output.status);
-    text
 }
 
 #[test]
 fn pymemcache() {
-    run(&tool("venv/bin/python"), Some("python/check_pymemcache.py"));
+    check(Client::Pymemcache);
 }
 
 #[test]
 fn pylibmc_and_with_it_libmemcached() {
-    run(&tool("venv/bin/python"), Some("python/check_pylibmc.py"));
+    check(Client::Pylibmc);
 }
 
 #[test]
 fn python_binary_memcached() {
-    run(&tool("venv/bin/python"), Some("python/check_bmemcached.py"));
+    check(Client::Bmemcached);
 }
 
 #[test]
 fn gomemcache() {
-    run(&tool("go-client"), None);
+    check(Client::Gomemcache);
 }
 
 #[test]
 fn memjs() {
-    run(Path::new("node"), Some("node/check_memjs.js"));
+    check(Client::Memjs);
 }
 
 #[test]
 fn memcached_for_node() {
-    run(Path::new("node"), Some("node/check_memcached.js"));
+    check(Client::NodeMemcached);
 }
 
 /// libmemcached's own check of a server (Debian's name for memcapable), text and binary: 54 tests,

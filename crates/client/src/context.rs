@@ -1,15 +1,17 @@
 //! What routes use while they run: servers to ask, tasks beside their own, the clock.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::alarm::{Alarms, Sleep};
+use crate::deletes::{Deletes, Mailbox};
 use crate::pipeline::{Sink, Ticket};
-use crate::reply::{OwnedReply, Reply};
+use crate::reply::{Failure, Outcome, OwnedReply, Reply};
 use crate::request::Request;
 use crate::task::Tasks;
 use crate::upstream::{DestinationId, Upstream};
@@ -22,6 +24,8 @@ pub struct Context {
     pub(crate) upstream: RefCell<Upstream>,
     pub(crate) tasks: Tasks,
     waits: RefCell<Waits>,
+    /// Where failed deletes go, and where it is told what became of them.
+    deletes: OnceCell<(Deletes, Arc<Mailbox>)>,
     /// Root tasks that have ended.
     pub(crate) finished: RefCell<Vec<(Ticket, OwnedReply)>>,
     random: Cell<u64>,
@@ -66,6 +70,7 @@ impl Context {
             upstream: RefCell::new(upstream),
             tasks: Tasks::default(),
             waits: RefCell::default(),
+            deletes: OnceCell::new(),
             finished: RefCell::default(),
             random: Cell::new(seed | 1),
             unix_secs: Cell::new(0),
@@ -78,7 +83,46 @@ impl Context {
 
     /// Asks a server when the future is first polled.
     pub fn ask<'a>(&'a self, id: DestinationId, request: Request<'a>) -> Asking<'a> {
-        Asking { cx: self, id, request, wait: None }
+        Asking { cx: self, id, request, waiting: None }
+    }
+
+    /// From here on failed deletes are kept.
+    pub(crate) fn set_deletes(&self, deletes: Deletes, mailbox: Arc<Mailbox>) {
+        // The first that is given stays.
+        let _ = self.deletes.set((deletes, mailbox));
+    }
+
+    /// Whether failed deletes are kept.
+    #[inline]
+    pub(crate) fn keeps_deletes(&self) -> bool {
+        self.deletes.get().is_some()
+    }
+
+    /// Keeps a delete that failed, of the server that is called `destination`. True when it is on the disk.
+    pub(crate) async fn keep(
+        &self,
+        destination: &Arc<str>,
+        pool: &str,
+        request: &Request<'_>,
+    ) -> bool {
+        let Some((deletes, mailbox)) = self.deletes.get() else { return false };
+        let number = self.waits.borrow_mut().add();
+        let ticket = TASK_TICKET | u64::from(number);
+        if !deletes.keep(destination, pool, request, mailbox, ticket) {
+            self.waits.borrow_mut().remove(number);
+            return false;
+        }
+        Waiting { cx: self, number: Some(number) }.await.outcome == Outcome::Ok
+    }
+
+    /// Wakes the tasks whose deletes are kept by now, or are not.
+    pub(crate) fn take_kept(self: &Rc<Self>, sink: &mut dyn Sink) {
+        let Some((_, mailbox)) = self.deletes.get() else { return };
+        let mut split = Split { cx: self, other: sink };
+        for (ticket, is_kept) in mailbox.take() {
+            let outcome = if is_kept { Outcome::Ok } else { Outcome::Failed(Failure::LocalError) };
+            split.answer(ticket, &Reply::of(outcome));
+        }
     }
 
     /// Runs `task` beside the one that calls.
@@ -182,32 +226,50 @@ pub struct Asking<'a> {
     cx: &'a Context,
     id: DestinationId,
     request: Request<'a>,
-    wait: Option<u32>,
+    waiting: Option<Waiting<'a>>,
 }
 
 impl Future for Asking<'_> {
     type Output = OwnedReply;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<OwnedReply> {
-        let mut waits = self.cx.waits.borrow_mut();
-        let Some(number) = self.wait else {
-            let number = waits.add();
+        if self.waiting.is_none() {
+            let cx = self.cx;
+            let number = cx.waits.borrow_mut().add();
             let ticket = TASK_TICKET | u64::from(number);
-            let asked = self.cx.upstream.borrow_mut().ask(self.id, &self.request, ticket);
+            let asked = cx.upstream.borrow_mut().ask(self.id, &self.request, ticket);
             if let Err(failure) = asked {
-                waits.remove(number);
+                cx.waits.borrow_mut().remove(number);
                 return Poll::Ready(failure.into());
             }
-            waits.waits[number as usize] = Wait::Asked(Some(task.waker().clone()));
-            drop(waits);
-            self.wait = Some(number);
-            return Poll::Pending;
-        };
+            self.waiting = Some(Waiting { cx, number: Some(number) });
+        }
+        match &mut self.waiting {
+            Some(waiting) => Pin::new(waiting).poll(task),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// What a task has asked for, and is told by its ticket.
+#[derive(Debug)]
+struct Waiting<'a> {
+    cx: &'a Context,
+    /// `None` once it is answered.
+    number: Option<u32>,
+}
+
+impl Future for Waiting<'_> {
+    type Output = OwnedReply;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<OwnedReply> {
+        let Some(number) = self.number else { return Poll::Pending };
+        let mut waits = self.cx.waits.borrow_mut();
         match &mut waits.waits[number as usize] {
             Wait::Answered(_) => {
                 let answered = waits.remove(number);
                 drop(waits);
-                self.wait = None;
+                self.number = None;
                 match answered {
                     Wait::Answered(reply) => Poll::Ready(reply),
                     Wait::Abandoned | Wait::Asked(_) | Wait::Free => Poll::Pending,
@@ -221,9 +283,9 @@ impl Future for Asking<'_> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let Some(number) = self.wait else { return };
+        let Some(number) = self.number else { return };
         let mut waits = self.cx.waits.borrow_mut();
         match waits.waits[number as usize] {
             Wait::Answered(_) => drop(waits.remove(number)),

@@ -3,9 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::context::{Context, Split, TASK_TICKET};
+use crate::deletes::{Deletes, Mailbox};
 use crate::join;
 use crate::pipeline::{Sink, Ticket};
 use crate::reply::{Outcome, OwnedReply};
@@ -58,6 +60,18 @@ impl Core {
         let tree = Rc::new(build(&mut upstream));
         let cx = Rc::new(Context::new(upstream, host_id, seed));
         Ok(Self { cx, tree, retired: Vec::new(), poller })
+    }
+
+    /// From here on, deletes that fail are handed to a spooler, and answered as if they had found nothing.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor.
+    pub fn keep_deletes(&self, deletes: Deletes) -> io::Result<()> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        self.cx.upstream.borrow().watch_wake(mailbox.fd())?;
+        self.cx.set_deletes(deletes, mailbox);
+        Ok(())
     }
 
     /// Takes a new tree; requests that run in the old one end there.
@@ -127,8 +141,11 @@ impl Core {
 
     /// Takes what servers have sent; what belongs to [`Self::submit`]ted requests goes to `sink`.
     pub fn on_events(&mut self, sink: &mut dyn Sink) {
-        let mut split = Split { cx: &self.cx, other: sink };
-        self.cx.upstream.borrow_mut().on_events(&mut split);
+        let mut split = Split { cx: &self.cx, other: &mut *sink };
+        let is_woken = self.cx.upstream.borrow_mut().on_events(&mut split);
+        if is_woken {
+            self.cx.take_kept(sink);
+        }
     }
 
     /// Runs tasks, keeps the time, and sends what was asked; once a turn, when everything has been submitted.

@@ -9,6 +9,8 @@
 //! loop of its own: whoever owns it polls [`Core::poller`], and calls [`Core::on_events`] and, once a turn,
 //! [`Core::settle`]. What was asked in a turn goes to each server in one write.
 //!
+//! Deletes that fail can be kept and replayed: [`Spooler`].
+//!
 //! [`Plan`] makes trees from a configuration; [`route`] has the routes.
 #![forbid(unsafe_code)]
 
@@ -17,6 +19,7 @@ mod alarm;
 mod context;
 mod core;
 mod counters;
+mod deletes;
 mod destination;
 mod health;
 mod join;
@@ -28,6 +31,7 @@ mod request;
 pub mod route;
 mod task;
 mod upstream;
+mod wake;
 mod wire;
 
 pub use address::Address;
@@ -35,6 +39,7 @@ pub use alarm::Sleep;
 pub use context::{Asking, Context};
 pub use core::{Core, Submitted, Tree};
 pub use counters::{Counters, Totals};
+pub use deletes::{DeleteCounts, Deletes, Spooler, Target};
 pub use destination::Settings;
 pub use health::{Health, State};
 pub use pipeline::{Sink, Ticket};

@@ -14,6 +14,7 @@ use routeconf::ast::{self, Config, Entry, Member, Protocol, RouteId, Security, S
 
 use crate::address::Address;
 use crate::core::Tree;
+use crate::deletes::Target;
 use crate::destination::Settings;
 use crate::reply::Failure;
 use crate::request::Class;
@@ -87,6 +88,36 @@ impl Plan {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The servers to which deletes that were kept may be replayed.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Target> {
+        let mut targets = BTreeMap::new();
+        for pool in &self.config.pools {
+            for member in &pool.members {
+                let Member::Server(server) = member else { continue };
+                let name = server.address.to_string();
+                if let Some(address) = self.addresses.get(&name) {
+                    let target = (name.clone(), address.clone(), self.settings_of(pool));
+                    targets.insert(name, target);
+                }
+            }
+        }
+        targets.into_values().collect()
+    }
+
+    /// How the servers of a pool are used.
+    fn settings_of(&self, pool: &ast::Pool) -> Settings {
+        let mut settings = self.settings.clone();
+        if let Some(ms) = pool.server_timeout_ms {
+            settings.timeout = Duration::from_millis(ms);
+            settings.connect_timeout = settings.timeout;
+        }
+        if let Some(ms) = pool.connect_timeout_ms {
+            settings.connect_timeout = Duration::from_millis(ms);
+        }
+        settings
     }
 
     /// Builds the tree with the servers of `upstream`.
@@ -171,18 +202,6 @@ impl Builder<'_> {
         }
     }
 
-    fn settings(&self, pool: &ast::Pool) -> Settings {
-        let mut settings = self.plan.settings.clone();
-        if let Some(ms) = pool.server_timeout_ms {
-            settings.timeout = Duration::from_millis(ms);
-            settings.connect_timeout = settings.timeout;
-        }
-        if let Some(ms) = pool.connect_timeout_ms {
-            settings.connect_timeout = Duration::from_millis(ms);
-        }
-        settings
-    }
-
     /// The route of a handle, all of whose children are built.
     fn route(&mut self, route: &ast::Route) -> RouteRef {
         use ast::Route as R;
@@ -192,7 +211,7 @@ impl Builder<'_> {
             R::AllInitial(ids) => Rc::new(AllInitialRoute { children: self.all(ids) }),
             R::AllMajority(ids) => Rc::new(AllMajorityRoute { children: self.all(ids) }),
             R::AllSync(ids) => Rc::new(AllSyncRoute { children: self.all(ids) }),
-            R::Destination { pool, index } => self.destination(*pool, *index as usize),
+            R::Destination { pool, index } => self.destination(*pool, *index as usize, None),
             R::Error { result, message } => Rc::new(ErrorRoute {
                 failure: failover::failure_named(result).unwrap_or(Failure::LocalError),
                 message: message.clone(),

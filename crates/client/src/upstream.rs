@@ -25,6 +25,9 @@ const EVENTS: usize = 128;
 /// Bytes read from a server at once.
 const READ_BYTES: usize = 128 * 1024;
 
+/// What the poller says of [`Upstream::watch_wake`]: no server has this number.
+const WAKE: u64 = u64::MAX;
+
 /// Which server, of one worker's.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct DestinationId(u32);
@@ -76,6 +79,16 @@ impl Upstream {
     #[must_use]
     pub fn poller(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
+    }
+
+    /// [`Self::poller`] is readable when this is, too.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no memory for it.
+    pub(crate) fn watch_wake(&self, wake: BorrowedFd<'_>) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(WAKE);
+        Ok(epoll::add(&self.poller, wake, data, epoll::EventFlags::IN)?)
     }
 
     /// The time is `now`: once a turn.
@@ -176,14 +189,16 @@ impl Upstream {
         }
     }
 
-    /// Takes what the servers have sent.
-    pub fn on_events(&mut self, sink: &mut dyn Sink) {
+    /// Takes what the servers have sent. True when another thread has something to say ([`Self::watch_wake`]).
+    pub fn on_events(&mut self, sink: &mut dyn Sink) -> bool {
+        let mut is_woken = false;
         let mut events = std::mem::take(&mut self.events);
         let spare = rustix::buffer::spare_capacity(&mut events);
         // An interrupted wait is a wait that found nothing.
         let _ = epoll::wait(&self.poller, spare, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         for event in events.drain(..) {
             let bits = event.data.u64();
+            is_woken |= bits == WAKE;
             let (id, generation) = ((bits & 0xffff_ffff) as u32, (bits >> 32) as u32);
             let Some(destination) = self.destinations.get_mut(id as usize) else { continue };
             if destination.generation != generation || destination.socket().is_none() {
@@ -197,6 +212,7 @@ impl Upstream {
             self.arm(id);
         }
         self.events = events;
+        is_woken
     }
 
     /// What is due is done, and what was asked since the last call is sent.

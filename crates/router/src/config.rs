@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use client::Plan;
+use client::{Plan, Target};
 use routeconf::{FileSources, Params, load};
 
 use crate::options::{Options, Source};
@@ -22,6 +22,8 @@ pub(crate) fn read(source: &Source) -> Result<Arc<str>, String> {
 /// A configuration that can be used.
 pub(crate) struct Configuration {
     pub(crate) build: Build,
+    /// Its servers, as deletes that were kept name them.
+    pub(crate) targets: Vec<Target>,
     /// What its author should know, a sentence each.
     pub(crate) warnings: Vec<String>,
     /// The files that it was read from.
@@ -47,7 +49,9 @@ pub(crate) fn understand(
     let invalid_to_default = options.send_invalid_route_to_default;
     let plan = Plan::new(loaded.config, options.settings(), invalid_to_default)
         .map_err(|flaws| flaws.join("\n"))?;
-    Ok(Configuration { build: Arc::new(move |upstream| plan.tree(upstream)), warnings, files })
+    let targets = plan.targets();
+    let build: Build = Arc::new(move |upstream| plan.tree(upstream));
+    Ok(Configuration { build, targets, warnings, files })
 }
 
 fn params(options: &Options) -> Params {

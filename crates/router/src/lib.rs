@@ -4,6 +4,7 @@
 mod admin;
 mod config;
 mod front;
+mod keeping;
 pub mod options;
 pub mod run;
 mod shared;

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use clap::Parser;
+use spool::Fsync;
+
+use crate::keeping::fsync;
 
 /// A proxy that takes memcached requests and sends each to the servers that a configuration names.
 #[derive(Clone, Debug, Parser)]
@@ -92,6 +95,32 @@ pub struct Options {
     /// Keys with an unknown routing prefix go where those without one go
     #[arg(long)]
     pub send_invalid_route_to_default: bool,
+
+    /// Answer failed deletes with their error, and keep none
+    #[arg(long)]
+    pub asynclog_disable: bool,
+
+    /// Folder in which failed deletes are kept until their servers are back; mcrouter's old files in it are taken over
+    /// [default: /var/spool/mcrouter, if it exists]
+    #[arg(short = 'a', long, value_name = "FOLDER")]
+    pub async_dir: Option<PathBuf>,
+
+    /// mcrouter's, without effect here: `holdall spool --format as2` writes those lines
+    #[arg(long)]
+    pub use_asynclog_version2: bool,
+
+    /// Bytes of failed deletes, at the most; more are answered with their error
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    pub asynclog_max_bytes: u64,
+
+    /// Seconds after which a failed delete is dropped
+    #[arg(long, value_name = "SECS", default_value_t = 604_800)]
+    pub asynclog_max_age: u64,
+
+    /// When failed deletes are brought to the disk: never (by the kernel), always (before the client has its answer), or
+    /// every so many milliseconds. Whatever it is, they survive a kill of the proxy
+    #[arg(long, value_name = "never|always|MS", default_value = "1000", value_parser = fsync)]
+    pub asynclog_fsync: Fsync,
 
     /// Read the configuration, say whether it is good, and end
     #[arg(long)]
@@ -185,6 +214,9 @@ impl Options {
             ("file_observer_poll_period_ms", self.file_observer_poll_period_ms),
             ("enable_flush_cmd", u64::from(self.enable_flush_cmd)),
             ("send_invalid_route_to_default", u64::from(self.send_invalid_route_to_default)),
+            ("asynclog_disable", u64::from(self.asynclog_disable)),
+            ("asynclog_max_bytes", self.asynclog_max_bytes),
+            ("asynclog_max_age", self.asynclog_max_age),
         ];
         // Writing into a string does not fail.
         let _ = write!(lines, "config {config}\r\ndefault_route {}\r\n", self.route_prefix);

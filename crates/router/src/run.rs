@@ -16,6 +16,7 @@ use signal_hook::iterator::Signals;
 
 use crate::config;
 use crate::front::Front;
+use crate::keeping;
 use crate::options::{Options, Source};
 use crate::shared::{Shared, host_id, unix_secs};
 
@@ -77,6 +78,17 @@ pub fn run(
     };
     let shared = Arc::new(Shared::new(options, configuration.build, text));
     let log = Arc::new(log);
+    let spooler = {
+        let log = Arc::clone(&log);
+        let spooler =
+            keeping::start(&shared.options, shared.registry.clone(), move |line: &str| log(line));
+        spooler.map_err(|error| Failure { status: EXIT_TRANSIENT, message: error })?
+    };
+    if let Some(spooler) = &spooler {
+        spooler.deletes().set_targets(configuration.targets);
+        // Nobody else sets it.
+        let _ = shared.deletes.set(spooler.deletes().clone());
+    }
     let handle = {
         let (shared, log) = (Arc::clone(&shared), Arc::clone(&log));
         net::start(sockets, &config, Arc::new(net::Unbudgeted), move |index, _| {
@@ -97,6 +109,8 @@ pub fn run(
         .map_err(|error| Failure::transient("cannot start a thread", &error))?;
     handle.join();
     watcher.close();
+    // Everything that was answered is written.
+    drop(spooler);
     Ok(())
 }
 
@@ -123,6 +137,9 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
     let seed = RandomState::new().build_hasher().finish();
     let core = Core::new(upstream, host_id(), seed, |upstream| (current.build)(upstream));
     let core = core.expect("a descriptor for the worker's poller");
+    if let Some(deletes) = shared.deletes.get() {
+        core.keep_deletes(deletes.clone()).expect("a descriptor for the worker's mailbox");
+    }
     Front::new(core, Arc::clone(shared), current.generation)
 }
 
@@ -198,6 +215,9 @@ fn reload(
                 files = configuration.files;
                 seen = stamps(&files);
                 shared.replace(configuration.build, text);
+                if let Some(deletes) = shared.deletes.get() {
+                    deletes.set_targets(configuration.targets);
+                }
                 log("the configuration has been replaced");
             }
             Err(error) => {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use client::{Registry, Tree, Upstream};
+use client::{Deletes, Registry, Tree, Upstream};
 
 use crate::options::Options;
 
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) version: &'static str,
     pub(crate) registry: Registry,
     pub(crate) control: OnceLock<net::Control>,
+    /// Where failed deletes go, if they are kept.
+    pub(crate) deletes: OnceLock<Deletes>,
     pub(crate) started: Instant,
     pub(crate) config: ConfigState,
     generation: AtomicU64,
@@ -64,6 +66,7 @@ impl Shared {
             version: env!("CARGO_PKG_VERSION"),
             registry: Registry::default(),
             control: OnceLock::new(),
+            deletes: OnceLock::new(),
             started: now,
             config,
             generation: AtomicU64::new(1),

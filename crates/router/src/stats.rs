@@ -80,6 +80,25 @@ impl Shared {
         for (name, number) in numbers {
             write_stat_u64(out, name.as_bytes(), number);
         }
+        self.asynclog(out);
+    }
+
+    /// What became of failed deletes; `asynclog_requests` is mcrouter's name.
+    fn asynclog(&self, out: &mut Vec<u8>) {
+        let counts = self.deletes.get().map(client::Deletes::counts).unwrap_or_default();
+        let numbers = [
+            ("asynclog_requests", counts.kept),
+            ("asynclog_failures", counts.failed),
+            ("asynclog_replayed", counts.replayed),
+            ("asynclog_refused", counts.refused),
+            ("asynclog_expired", counts.expired),
+            ("asynclog_lost", counts.lost),
+            ("asynclog_pending", counts.pending),
+            ("asynclog_bytes", counts.bytes),
+        ];
+        for (name, number) in numbers {
+            write_stat_u64(out, name.as_bytes(), number);
+        }
     }
 
     /// One line a server.

@@ -34,7 +34,8 @@ impl Proxy {
         let file = path.display().to_string();
         let fixed =
             ["holdall route", "-f", &file, "-p", "0", "--file-observer-poll-period-ms", "5"];
-        let options = Options::try_parse_from(fixed.iter().chain(arguments)).unwrap();
+        let arguments = fixed.iter().chain(arguments).chain(&["--asynclog-disable"]);
+        let options = Options::try_parse_from(arguments).unwrap();
         let (tell, hear) = mpsc::channel();
         thread::spawn(move || {
             let log = |line: &str| println!("{line}");

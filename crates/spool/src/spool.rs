@@ -326,6 +326,12 @@ impl Spool {
         all.filter(|(_, pending)| *pending > 0)
     }
 
+    /// Bytes that it may still grow by.
+    #[must_use]
+    pub fn bytes_free(&self) -> u64 {
+        self.settings.bytes_max.saturating_sub(self.bytes)
+    }
+
     /// How much there is.
     #[must_use]
     pub fn counts(&self) -> Counts {

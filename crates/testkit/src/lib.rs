@@ -12,12 +12,16 @@
     reason = "a test stops where it fails"
 )]
 
+pub mod gate;
 pub mod history;
 pub mod process;
 pub mod rng;
+pub mod router;
 pub mod server;
 pub mod wire;
 
+pub use gate::{Gate, Mode};
 pub use rng::Rng;
+pub use router::Router;
 pub use server::{Kind, Launch, Server};
 pub use wire::Wire;

@@ -36,8 +36,13 @@ pub(super) fn missing_of_shadows(shadows: &[ast::Shadow]) -> Option<String> {
 }
 
 impl Builder<'_> {
-    /// One place of a pool.
-    pub(super) fn destination(&mut self, id: PoolId, index: usize) -> RouteRef {
+    /// One place of a pool. Deletes that fail are kept under the name of `asynclog`.
+    pub(super) fn destination(
+        &mut self,
+        id: PoolId,
+        index: usize,
+        asynclog: Option<&str>,
+    ) -> RouteRef {
         let pool = self.plan.config.pool(id);
         let server = match pool.members.get(index) {
             Some(Member::Server(server)) => server,
@@ -47,19 +52,20 @@ impl Builder<'_> {
         let label = server.address.to_string();
         // Every address was looked up when the plan was made.
         let Some(address) = self.plan.addresses.get(&label) else { return Rc::new(NullRoute) };
-        let id = self.upstream.destination(address, &self.settings(pool));
+        let id = self.upstream.destination(address, &self.plan.settings_of(pool));
         self.destinations.push(id);
-        Rc::new(DestinationRoute { id, label })
+        let asynclog = asynclog.map(str::to_owned);
+        Rc::new(DestinationRoute { id, label: label.into(), asynclog })
     }
 
-    /// From the inside out: each server, its limit, its slow warm-up, its shadows, the hash, the rates, split shards. Bucket numbers and the spool of failed deletes
+    /// From the inside out: each server, its limit, its slow warm-up, its shadows, the hash, the rates, split shards. Bucket numbers
     /// change nothing on the way to a server.
     pub(super) fn pool(&mut self, route: &ast::PoolRoute) -> RouteRef {
         let config = &self.plan.config;
         let pool = config.pool(route.pool);
         let mut children = Vec::new();
         for index in 0..pool.members.len() {
-            let mut child = self.destination(route.pool, index);
+            let mut child = self.destination(route.pool, index, route.asynclog.as_deref());
             let place = u32::try_from(index).unwrap_or(u32::MAX);
             if route.max_outstanding > 0 {
                 child = outstanding_limit(child, route.max_outstanding);

@@ -1,10 +1,12 @@
-//! `DestinationRoute`: the leaf of every tree, one server.
+//! `DestinationRoute`: the leaf of every tree, one server; and mcrouter's `AsynclogRoute`, which keeps deletes that it does not take.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use super::{Answer, Pick, Route, RouteRef};
+use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
-use crate::request::Request;
+use crate::reply::{Failure, OwnedReply};
+use crate::request::{Class, Request};
 use crate::upstream::DestinationId;
 
 /// Asks one server.
@@ -12,8 +14,21 @@ use crate::upstream::DestinationId;
 pub struct DestinationRoute {
     /// Which.
     pub id: DestinationId,
-    /// Its address, for people.
-    pub label: String,
+    /// Its address, for people and in the spool.
+    pub label: Arc<str>,
+    /// Deletes that fail are kept, as those of this pool.
+    pub asynclog: Option<String>,
+}
+
+impl DestinationRoute {
+    /// The pool's name, if the request is kept should it fail.
+    #[inline]
+    fn kept_as(&self, cx: &Context, request: &Request<'_>) -> Option<&str> {
+        if request.op.class() != Class::Delete || !cx.keeps_deletes() {
+            return None;
+        }
+        self.asynclog.as_deref()
+    }
 }
 
 impl Route for DestinationRoute {
@@ -22,12 +37,23 @@ impl Route for DestinationRoute {
     }
 
     #[inline]
-    fn pick(&self, _cx: &Context, _request: &mut Request<'_>) -> Pick {
-        Pick::Ask(self.id)
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        if self.kept_as(cx, request).is_some() { Pick::Run } else { Pick::Ask(self.id) }
     }
 
     fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
-        Box::pin(cx.ask(self.id, request))
+        let Some(pool) = self.kept_as(cx, &request) else {
+            return Box::pin(cx.ask(self.id, request));
+        };
+        Box::pin(async move {
+            let reply = cx.ask(self.id, request).await;
+            let is_undone = reply.outcome.failure().is_some_and(Failure::fails_over);
+            if is_undone && cx.keep(&self.label, pool, &request).await {
+                // It will be done: the same as if there had been nothing to do.
+                return OwnedReply::of(default_outcome(request.op));
+            }
+            reply
+        })
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {

@@ -47,7 +47,8 @@ impl Servers<'_> {
     pub fn at(&mut self, address: SocketAddr) -> RouteRef {
         let id = self.upstream.destination(&address.into(), &self.settings);
         self.destinations.push(id);
-        Rc::new(DestinationRoute { id, label: address.to_string() })
+        let label = address.to_string().into();
+        Rc::new(DestinationRoute { id, label, asynclog: Some("pool".to_owned()) })
     }
 }
 

@@ -1,0 +1,65 @@
+//! mcrouter's files of failed deletes, which nothing of mcrouter's own replays: moved into the spool.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use spool::{Spool, asynclog};
+
+use crate::request::{Op, Request};
+
+/// A file that was begun so long ago is not written any more: mcrouter begins another after 15 minutes.
+const CLOSED_AFTER_SECS: u64 = 30 * 60;
+
+/// Moves what is in closed files below `folder` into `spool`; what to tell people of it.
+pub(super) fn all(folder: &Path, spool: &mut Spool, bytes_free: u64, secs: u64) -> Vec<String> {
+    let files = match asynclog::files(folder, secs.saturating_sub(CLOSED_AFTER_SECS)) {
+        Ok(files) => files,
+        Err(error) => return vec![format!("{}: {error}", folder.display())],
+    };
+    let mut told = Vec::new();
+    let mut left = bytes_free;
+    for path in files {
+        // A record is shorter than a line and 28 bytes. What has no room waits, whole.
+        let needed = fs::metadata(&path).map_or(0, |data| data.len().saturating_mul(2));
+        if needed > left {
+            break;
+        }
+        left -= needed;
+        match file(&path, spool) {
+            Ok((taken, bad)) => told.push(format!(
+                "{}: {taken} deletes are taken over, {bad} lines were none",
+                path.display()
+            )),
+            Err(error) => told.push(format!("{}: {error}", path.display())),
+        }
+    }
+    told
+}
+
+/// One file; it is removed when all of it is in the spool.
+fn file(path: &Path, spool: &mut Spool) -> io::Result<(u64, u64)> {
+    let (mut taken, mut bad) = (0, 0);
+    for line in BufReader::new(fs::File::open(path)?).split(b'\n') {
+        let line = line?;
+        let Ok(entry) = asynclog::parse(&String::from_utf8_lossy(&line)) else {
+            bad += 1;
+            continue;
+        };
+        let record = super::record(&entry.pool, &Request::new(Op::Delete, entry.key.as_bytes()));
+        let destination: Arc<str> = entry.destination.into();
+        match spool.append(&destination, &record, entry.secs) {
+            Ok(_) => taken += 1,
+            Err(error) => return Err(io::Error::other(format!("{error:?}"))),
+        }
+    }
+    if let Some(failed) = spool.commit(Instant::now()).pop() {
+        return Err(failed.error);
+    }
+    fs::remove_file(path)?;
+    // The folder of the hour goes with its last file.
+    let _ = path.parent().map(fs::remove_dir);
+    Ok((taken, bad))
+}

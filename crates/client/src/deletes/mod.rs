@@ -1,0 +1,270 @@
+//! Deletes that failed: kept in a spool on disk, and asked again in order when their server is back.
+//!
+//! ```text
+//!     DestinationRoute --failed delete--> inbox -> spooler's thread -> Spool (disk)
+//!     task, NOT_FOUND  <---- mailbox <-----------+        | oldest first, a window at a time
+//!                                                         v
+//!                                     the spooler's own Upstream -> server -> acknowledge
+//! ```
+//!
+//! One thread owns the spool and the connections on which it replays, so that a slow disk or a long backlog holds up nobody but the
+//! deletes that wait for it. What came while it wrote is written together: the group is committed by one write a server,
+//! and by one fsync where that is asked for.
+//!
+//! # Why a newer delete may overtake
+//!
+//! While old deletes are replayed, new ones of the same server are sent directly. Deletes only remove: for any two of them, of
+//! one key or of two, both orders leave the same keys absent. What must hold is that after each acknowledged delete, the
+//! server executes it at least once, not before it was issued; and that the record of it stays until then. Overtaking touches
+//! neither. Nor does a repetition: it removes what was stored meanwhile, a miss. (A fill that overtakes a
+//! delete is another matter: that is what leases are for; a replay comes later than the delete that it repeats, so it removes such fills rather than
+//! letting them pass.)
+
+mod import;
+mod replay;
+mod spooler;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+
+use spool::Spool;
+
+use crate::address::Address;
+use crate::destination::Settings;
+use crate::pipeline::Ticket;
+use crate::registry::Registry;
+use crate::request::Request;
+use crate::wake::Wake;
+use crate::wire;
+
+/// Bytes of deletes that wait to be written, at the most; more are not taken.
+const INBOX_BYTES_MAX: usize = 16 << 20;
+
+/// A server that deletes may be replayed to: its name in the spool, where it is, how it is used.
+pub type Target = (String, Address, Settings);
+
+/// What became of failed deletes, since the start but for the first two.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DeleteCounts {
+    /// Deletes that wait for their servers.
+    pub pending: u64,
+    /// Bytes that they take on disk.
+    pub bytes: u64,
+    /// Deletes that were kept.
+    pub kept: u64,
+    /// Deletes that could not be kept; their clients read an error.
+    pub failed: u64,
+    /// Deletes that servers have executed later.
+    pub replayed: u64,
+    /// Deletes that servers refused for good (`CLIENT_ERROR`).
+    pub refused: u64,
+    /// Deletes that were too old, and are dropped.
+    pub expired: u64,
+    /// Deletes that could not be read from the disk any more.
+    pub lost: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    pending: AtomicU64,
+    bytes: AtomicU64,
+    kept: AtomicU64,
+    failed: AtomicU64,
+    replayed: AtomicU64,
+    refused: AtomicU64,
+    expired: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// A delete on its way to the spool.
+#[derive(Debug)]
+struct Kept {
+    destination: Arc<str>,
+    record: Vec<u8>,
+    mailbox: Arc<Mailbox>,
+    ticket: Ticket,
+}
+
+/// One worker's answers from the spooler.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    done: Mutex<Vec<(Ticket, bool)>>,
+    wake: Wake,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    kept: Vec<Kept>,
+    bytes: usize,
+    /// The servers of a new configuration.
+    targets: Option<Vec<Target>>,
+    is_ending: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inbox: Mutex<Inbox>,
+    wake: Wake,
+    counters: Counters,
+}
+
+/// What workers hold of the spooler.
+#[derive(Clone, Debug)]
+pub struct Deletes {
+    shared: Arc<Shared>,
+}
+
+/// The spooler's thread; dropping it ends it, when everything that was handed to it is written.
+#[derive(Debug)]
+pub struct Spooler {
+    deletes: Deletes,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Spooler {
+    /// Starts the thread. `worker` is a number that no other worker of `registry` has; `log` takes lines for people.
+    /// mcrouter's files of failed deletes below `import` are taken over.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor or no thread.
+    pub fn start(
+        spool: Spool,
+        import: Option<PathBuf>,
+        registry: Registry,
+        worker: u32,
+        log: impl Fn(&str) + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            inbox: Mutex::default(),
+            wake: Wake::new()?,
+            counters: Counters::default(),
+        });
+        let (started, start) = mpsc::sync_channel(1);
+        let theirs = Arc::clone(&shared);
+        let work = move || match spooler::Work::new(spool, import, registry, worker, theirs, log) {
+            Ok(work) => {
+                // The other end waits.
+                let _ = started.send(Ok(()));
+                work.run();
+            }
+            Err(error) => drop(started.send(Err(error))),
+        };
+        let thread = thread::Builder::new().name("spooler".to_owned()).spawn(work)?;
+        start.recv().unwrap_or_else(|_| Err(io::Error::other("the thread has ended")))?;
+        Ok(Self { deletes: Deletes { shared }, thread: Some(thread) })
+    }
+
+    /// What workers hold of it.
+    #[must_use]
+    pub fn deletes(&self) -> &Deletes {
+        &self.deletes
+    }
+}
+
+impl Drop for Spooler {
+    fn drop(&mut self) {
+        self.deletes.shared.inbox().is_ending = true;
+        self.deletes.shared.wake.wake();
+        if let Some(thread) = self.thread.take() {
+            // Its panic was told by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Deletes {
+    /// These servers are in use: what is pending for them is replayed, what is pending for others waits.
+    pub fn set_targets(&self, targets: Vec<Target>) {
+        self.shared.inbox().targets = Some(targets);
+        self.shared.wake.wake();
+    }
+
+    /// What became of failed deletes.
+    #[must_use]
+    pub fn counts(&self) -> DeleteCounts {
+        let counters = &self.shared.counters;
+        // Relaxed: each number is as it was a moment ago.
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DeleteCounts {
+            pending: read(&counters.pending),
+            bytes: read(&counters.bytes),
+            kept: read(&counters.kept),
+            failed: read(&counters.failed),
+            replayed: read(&counters.replayed),
+            refused: read(&counters.refused),
+            expired: read(&counters.expired),
+            lost: read(&counters.lost),
+        }
+    }
+
+    /// Hands a delete over; `mailbox` hears of `ticket` what became of it. False when too much waits already.
+    pub(crate) fn keep(
+        &self,
+        destination: &Arc<str>,
+        pool: &str,
+        request: &Request<'_>,
+        mailbox: &Arc<Mailbox>,
+        ticket: Ticket,
+    ) -> bool {
+        let record = record(pool, request);
+        let mut inbox = self.shared.inbox();
+        if inbox.bytes + record.len() > INBOX_BYTES_MAX {
+            self.shared.counters.failed.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        inbox.bytes += record.len();
+        let (destination, mailbox) = (Arc::clone(destination), Arc::clone(mailbox));
+        inbox.kept.push(Kept { destination, record, mailbox, ticket });
+        let is_first = inbox.kept.len() == 1;
+        drop(inbox);
+        if is_first {
+            self.shared.wake.wake();
+        }
+        true
+    }
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { done: Mutex::default(), wake: Wake::new()? })
+    }
+
+    /// Readable when [`Self::take`] has something.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.wake.fd()
+    }
+
+    /// What has been kept (true) or not, by tickets.
+    pub(crate) fn take(&self) -> Vec<(Ticket, bool)> {
+        self.wake.clear();
+        std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, ticket: Ticket, is_kept: bool) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.push((ticket, is_kept));
+        if done.len() == 1 {
+            self.wake.wake();
+        }
+    }
+}
+
+/// A record in the spool: the pool's name, a line end, and the command as a server reads it.
+fn record(pool: &str, request: &Request<'_>) -> Vec<u8> {
+    let mut record = Vec::with_capacity(pool.len() + request.key.len() + 16);
+    record.extend(pool.bytes().filter(|byte| *byte != b'\n'));
+    record.push(b'\n');
+    wire::write(&mut record, request);
+    record
+}

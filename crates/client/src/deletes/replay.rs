@@ -1,0 +1,184 @@
+//! The deletes of one server on their way back: a window of the oldest is asked, and what of it was executed is acknowledged.
+
+use std::time::{Duration, Instant};
+
+use proto::base64;
+use spool::{Record, Spool};
+
+use super::Target;
+use crate::reply::{Failure, Outcome};
+use crate::request::{Op, OwnedRequest, Request};
+use crate::upstream::{DestinationId, Upstream};
+
+/// Deletes that a server is asked before it has answered: a server that just came back has others to serve.
+const WINDOW: usize = 64;
+
+/// Bytes of such deletes.
+const WINDOW_BYTES: usize = 64 * 1024;
+
+/// How long to wait after a failure, at first and at the most. A server that is knocked out refuses without a packet.
+const WAIT_MIN: Duration = Duration::from_millis(20);
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// What became of one delete.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Done {
+    Asked,
+    Executed,
+    Refused,
+    Failed,
+}
+
+/// One server's.
+#[derive(Debug)]
+pub(super) struct Replay {
+    pub(super) target: Target,
+    pub(super) id: DestinationId,
+    records: Vec<Record>,
+    done: Vec<Done>,
+    retry_at: Instant,
+    wait: Duration,
+}
+
+/// What a window came to.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Settled {
+    pub(super) executed: u64,
+    pub(super) refused: u64,
+}
+
+impl Replay {
+    pub(super) fn new(target: Target, id: DestinationId, now: Instant) -> Self {
+        Self { target, id, records: Vec::new(), done: Vec::new(), retry_at: now, wait: WAIT_MIN }
+    }
+
+    /// Nothing is asked.
+    pub(super) fn is_idle(&self) -> bool {
+        self.done.is_empty()
+    }
+
+    /// When to ask next, if nothing is.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.is_idle().then_some(self.retry_at)
+    }
+
+    /// Asks the oldest deletes. False when there are none.
+    pub(super) fn ask(
+        &mut self,
+        spool: &mut Spool,
+        upstream: &mut Upstream,
+        number: u32,
+        secs: u64,
+    ) -> std::io::Result<bool> {
+        self.records = spool.read(&self.target.0, WINDOW, WINDOW_BYTES, secs)?;
+        for (index, record) in (0_u64..).zip(&self.records) {
+            let done = match parse(&record.body) {
+                None => Done::Refused,
+                Some(request) => {
+                    let ticket = u64::from(number) << 32 | index;
+                    match upstream.ask(self.id, &request.get(), ticket) {
+                        Ok(()) => Done::Asked,
+                        Err(_) => Done::Failed,
+                    }
+                }
+            };
+            self.done.push(done);
+            if done == Done::Failed {
+                break;
+            }
+        }
+        Ok(!self.records.is_empty())
+    }
+
+    /// The answer to one of them.
+    pub(super) fn answered(&mut self, index: usize, outcome: Outcome) {
+        if let Some(done) = self.done.get_mut(index) {
+            *done = match outcome.failure() {
+                None => Done::Executed,
+                Some(Failure::ClientError) => Done::Refused,
+                Some(_) => Done::Failed,
+            };
+        }
+    }
+
+    /// When every answer has come: acknowledges what went well from the first on. The rest is asked again.
+    pub(super) fn settle(&mut self, spool: &mut Spool, now: Instant) -> Option<Settled> {
+        if self.done.is_empty() || self.done.contains(&Done::Asked) {
+            return None;
+        }
+        let mut settled = Settled::default();
+        let good = self.done.iter().take_while(|done| **done != Done::Failed).count();
+        for done in self.done.iter().take(good) {
+            settled.executed += u64::from(*done == Done::Executed);
+            settled.refused += u64::from(*done == Done::Refused);
+        }
+        if let Some(last) = good.checked_sub(1).and_then(|last| self.records.get(last)) {
+            spool.acknowledge(&self.target.0, last.number);
+            self.wait = WAIT_MIN;
+        }
+        if good < self.done.len() {
+            self.put_off(now);
+        }
+        self.done.clear();
+        self.records.clear();
+        Some(settled)
+    }
+
+    /// Not now.
+    pub(super) fn put_off(&mut self, now: Instant) {
+        self.retry_at = now + self.wait;
+        self.wait = (self.wait * 2).min(WAIT_MAX);
+    }
+}
+
+/// The delete of a record.
+fn parse(record: &[u8]) -> Option<OwnedRequest> {
+    let line = record.get(record.iter().position(|byte| *byte == b'\n')? + 1..)?;
+    let line = line.strip_suffix(b"\r\n")?;
+    let (word, rest) = line.split_at(line.iter().position(|byte| *byte == b' ')?);
+    let rest = rest.trim_ascii_start();
+    let (key, words) =
+        rest.split_at(rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len()));
+    let words = words.trim_ascii_start();
+    if key.is_empty() {
+        return None;
+    }
+    match word {
+        b"delete" => {
+            let exptime =
+                if words.is_empty() { 0 } else { str::from_utf8(words).ok()?.parse().ok()? };
+            Some(Request { exptime, ..Request::new(Op::Delete, key) }.to_owned())
+        }
+        b"md" => {
+            let base64 = words.split(|byte| *byte == b' ').any(|word| word == b"b");
+            let mut buffer = proto::key::KeyBuf::default();
+            let key = if base64 { base64::decode(key, &mut buffer)? } else { key };
+            Some(Request { words, base64, ..Request::new(Op::MetaDelete, key) }.to_owned())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_the_delete_that_was_kept() {
+        let requests = [
+            Request::new(Op::Delete, b"k"),
+            Request { exptime: 10, ..Request::new(Op::Delete, b"k") },
+            Request::new(Op::MetaDelete, b"k"),
+            Request { words: b"I T30 O1", ..Request::new(Op::MetaDelete, b"k") },
+            Request { words: b"b q", base64: true, ..Request::new(Op::MetaDelete, b"k\n \0") },
+        ];
+        for request in requests {
+            let record = super::super::record("a\npool", &request);
+            assert_eq!(parse(&record).as_ref().map(OwnedRequest::get), Some(request));
+        }
+        for bad in ["", "A\n", "A\ndelete k", "A\ndelete \r\n", "A\nset k\r\n", "A\ndelete k x\r\n"]
+        {
+            assert_eq!(parse(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The spooler's thread: what it does, turn by turn.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use spool::Spool;
+
+use super::replay::Replay;
+use super::{Kept, Shared, Target, import};
+use crate::pipeline::{Sink, Ticket};
+use crate::registry::Registry;
+use crate::reply::{Outcome, Reply};
+use crate::upstream::Upstream;
+
+/// How often it looks for what became too old, and for files of mcrouter's.
+const LOOK_AROUND: Duration = Duration::from_secs(60);
+
+/// After a failure to read the spool.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the thread owns.
+pub(super) struct Work<L> {
+    spool: Spool,
+    import: Option<PathBuf>,
+    upstream: Upstream,
+    shared: Arc<Shared>,
+    targets: BTreeMap<String, Target>,
+    /// Servers that are asked, by the upper half of their tickets.
+    replays: Vec<Option<Replay>>,
+    look_around_at: Instant,
+    log: L,
+}
+
+#[derive(Default)]
+struct Answers(Vec<(Ticket, Outcome)>);
+
+impl Sink for Answers {
+    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        self.0.push((ticket, reply.outcome));
+    }
+}
+
+impl<L: Fn(&str)> Work<L> {
+    pub(super) fn new(
+        spool: Spool,
+        import: Option<PathBuf>,
+        registry: Registry,
+        worker: u32,
+        shared: Arc<Shared>,
+        log: L,
+    ) -> io::Result<Self> {
+        let now = Instant::now();
+        let upstream = Upstream::new(worker, registry, now)?;
+        let (targets, replays) = (BTreeMap::new(), Vec::new());
+        let mut work =
+            Self { spool, import, upstream, shared, targets, replays, look_around_at: now, log };
+        work.count();
+        Ok(work)
+    }
+
+    /// Until the handle is dropped.
+    pub(super) fn run(mut self) {
+        let mut answers = Answers::default();
+        loop {
+            let now = Instant::now();
+            self.upstream.turn(now);
+            if now >= self.look_around_at {
+                self.look_around(now);
+            }
+            let is_ending = self.take_inbox(now);
+            self.upstream.on_events(&mut answers);
+            self.replay(now, &mut answers);
+            self.upstream.flush(&mut answers);
+            self.take_answers(now, &mut answers);
+            self.count();
+            if is_ending {
+                return;
+            }
+            self.wait();
+        }
+    }
+
+    /// Keeps what has come, all of it together. True when that was the last.
+    fn take_inbox(&mut self, now: Instant) -> bool {
+        self.shared.wake.clear();
+        let (kept, targets, is_ending) = {
+            let mut inbox = self.shared.inbox();
+            inbox.bytes = 0;
+            (std::mem::take(&mut inbox.kept), inbox.targets.take(), inbox.is_ending)
+        };
+        if let Some(targets) = targets {
+            self.targets = targets.into_iter().map(|target| (target.0.clone(), target)).collect();
+        }
+        let secs = unix_secs();
+        let staged: Vec<(Kept, bool)> = kept
+            .into_iter()
+            .map(|kept| {
+                let result = self.spool.append(&kept.destination, &kept.record, secs);
+                (kept, result.is_ok())
+            })
+            .collect();
+        let failed = self.spool.commit(now);
+        for failure in &failed {
+            (self.log)(&format!("the spool for {}: {}", failure.destination, failure.error));
+        }
+        for (kept, is_staged) in staged {
+            let is_kept =
+                is_staged && failed.iter().all(|failure| *failure.destination != *kept.destination);
+            let counters = &self.shared.counters;
+            let counter = if is_kept { &counters.kept } else { &counters.failed };
+            counter.fetch_add(1, Ordering::Relaxed);
+            kept.mailbox.put(kept.ticket, is_kept);
+        }
+        is_ending
+    }
+
+    /// Asks every server whose turn it is.
+    fn replay(&mut self, now: Instant, sink: &mut dyn Sink) {
+        self.begin_replays(now);
+        let secs = unix_secs();
+        for (number, place) in (0_u32..).zip(&mut self.replays) {
+            let Some(replay) = place else { continue };
+            if !replay.is_idle() {
+                continue;
+            }
+            if self.targets.get(&replay.target.0) != Some(&replay.target) {
+                self.upstream.release(replay.id, sink);
+                *place = None;
+            } else if replay.due().is_some_and(|due| due <= now) {
+                match replay.ask(&mut self.spool, &mut self.upstream, number, secs) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.upstream.release(replay.id, sink);
+                        *place = None;
+                    }
+                    Err(error) => {
+                        (self.log)(&format!("the spool for {}: {error}", replay.target.0));
+                        replay.put_off(now + READ_AGAIN);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Servers that have become known, or for which something has been kept.
+    fn begin_replays(&mut self, now: Instant) {
+        for (name, _) in self.spool.destinations() {
+            let Some(target) = self.targets.get(name) else { continue };
+            if self.replays.iter().flatten().any(|replay| replay.target.0 == name) {
+                continue;
+            }
+            let id = self.upstream.destination(&target.1, &target.2);
+            let replay = Some(Replay::new(target.clone(), id, now));
+            match self.replays.iter_mut().find(|place| place.is_none()) {
+                Some(place) => *place = replay,
+                None => self.replays.push(replay),
+            }
+        }
+    }
+
+    fn take_answers(&mut self, now: Instant, answers: &mut Answers) {
+        for (ticket, outcome) in answers.0.drain(..) {
+            let (number, index) = ((ticket >> 32) as usize, (ticket & 0xffff_ffff) as usize);
+            if let Some(Some(replay)) = self.replays.get_mut(number) {
+                replay.answered(index, outcome);
+            }
+        }
+        for replay in self.replays.iter_mut().flatten() {
+            if let Some(settled) = replay.settle(&mut self.spool, now) {
+                let counters = &self.shared.counters;
+                counters.replayed.fetch_add(settled.executed, Ordering::Relaxed);
+                counters.refused.fetch_add(settled.refused, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn look_around(&mut self, now: Instant) {
+        self.look_around_at = now + LOOK_AROUND;
+        let secs = unix_secs();
+        self.spool.expire(secs);
+        if let Some(folder) = &self.import {
+            let free = self.spool.bytes_free();
+            for line in import::all(folder, &mut self.spool, free, secs) {
+                (self.log)(&line);
+            }
+        }
+    }
+
+    /// Makes the numbers known, and tells what is missing.
+    fn count(&mut self) {
+        for damage in self.spool.take_damage() {
+            (self.log)(&format!("the spool: {damage}"));
+        }
+        let (counts, counters) = (self.spool.counts(), &self.shared.counters);
+        let store = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
+        store(&counters.pending, counts.pending);
+        store(&counters.bytes, counts.bytes);
+        store(&counters.expired, counts.expired);
+        store(&counters.lost, counts.lost);
+    }
+
+    /// Waits for something to do.
+    fn wait(&self) {
+        let retries = self.replays.iter().flatten().filter_map(Replay::due);
+        let times = [Some(self.look_around_at), self.upstream.deadline(), self.spool.sync_due()];
+        let due = times.into_iter().flatten().chain(retries).min();
+        let wait = due.map_or(LOOK_AROUND, |due| due.saturating_duration_since(Instant::now()));
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.upstream.poller(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.shared.wake.fd(), PollFlags::IN),
+        ];
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, Timespec::try_from(wait).ok().as_ref());
+    }
+}
+
+fn unix_secs() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

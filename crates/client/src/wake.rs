@@ -1,0 +1,37 @@
+//! Wakes a loop that waits in a poller, from another thread.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// A descriptor that is readable from [`Self::wake`] until [`Self::clear`].
+#[derive(Debug)]
+pub(crate) struct Wake(OwnedFd);
+
+impl Wake {
+    /// Not awake.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Makes it readable.
+    pub(crate) fn wake(&self) {
+        // It cannot fail but by having been written 2^64 - 1 times, and then it is readable.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable.
+    pub(crate) fn clear(&self) {
+        // Nothing to read is as good.
+        let _ = rustix::io::read(&self.0, &mut [0_u8; 8][..]);
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

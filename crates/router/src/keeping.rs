@@ -1,0 +1,72 @@
+//! Where failed deletes are kept: from the options to a running spooler.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::{Registry, Spooler};
+use spool::{Fsync, Settings, Spool};
+
+use crate::options::Options;
+
+/// mcrouter's `--async-dir`.
+const DEFAULT_FOLDER: &str = "/var/spool/mcrouter";
+
+/// The spooler that the options ask for. Without a folder of its own choice, a proxy that cannot use mcrouter's goes on
+/// without one, and says so.
+///
+/// # Errors
+///
+/// Why the folder that was named cannot be used.
+pub(crate) fn start(
+    options: &Options,
+    registry: Registry,
+    log: impl Fn(&str) + Send + 'static,
+) -> Result<Option<Spooler>, String> {
+    if options.asynclog_disable {
+        return Ok(None);
+    }
+    let folder = options.async_dir.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FOLDER));
+    let is_named = options.async_dir.is_some();
+    let spool = if is_named || folder.is_dir() {
+        let port = options.ports.first().copied().unwrap_or(0);
+        open(&folder, port, &settings(options))
+    } else {
+        Err(format!("{}: it does not exist", folder.display()))
+    };
+    let spool = match spool {
+        Ok(spool) => spool,
+        Err(error) if is_named => return Err(error),
+        Err(error) => {
+            log(&format!("warning: deletes that fail are not kept: {error} (-a names another)"));
+            return Ok(None);
+        }
+    };
+    let worker = u32::try_from(options.num_proxies).unwrap_or(u32::MAX);
+    let spooler = Spooler::start(spool, Some(folder), registry, worker, log);
+    spooler.map(Some).map_err(|error| format!("cannot start a thread: {error}"))
+}
+
+/// Each port has a spool of its own, so that proxies may share the folder.
+fn open(folder: &Path, port: u16, settings: &Settings) -> Result<Spool, String> {
+    let own = folder.join(format!("holdall-{port}"));
+    Spool::open(&own, *settings).map_err(|error| format!("{}: {error}", own.display()))
+}
+
+fn settings(options: &Options) -> Settings {
+    Settings {
+        bytes_max: options.asynclog_max_bytes,
+        age_max: Duration::from_secs(options.asynclog_max_age),
+        fsync: options.asynclog_fsync,
+        ..Settings::default()
+    }
+}
+
+/// `never`, `always`, or milliseconds.
+pub(crate) fn fsync(text: &str) -> Result<Fsync, String> {
+    match (text, text.parse()) {
+        ("never", _) => Ok(Fsync::Never),
+        ("always", _) => Ok(Fsync::Always),
+        (_, Ok(ms @ 1..=3_600_000)) => Ok(Fsync::Every(Duration::from_millis(ms))),
+        _ => Err("never, always, or 1 to 3600000 milliseconds".to_owned()),
+    }
+}

@@ -1,0 +1,166 @@
+//! A TCP door before a server, which a test opens and shuts: refused connections, a black hole, resets, slowness.
+//!
+//! It has a port of its own and passes bytes on to the server's. The server itself runs on and keeps what it holds, so that a
+//! test can look, past the door, at what came through.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+/// How often a thread looks at the mode.
+const TICK: Duration = Duration::from_millis(2);
+
+/// What the door does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mode {
+    /// Passes everything on.
+    Open,
+    /// Passes everything on, each piece of a reply so much later.
+    Slow(Duration),
+    /// Takes connections and bytes, and passes nothing on.
+    BlackHole,
+    /// Resets connections when they have been made.
+    Reset,
+    /// Nobody listens, and what was connected is closed.
+    Refuse,
+}
+
+#[derive(Debug)]
+struct State {
+    mode: Mutex<Mode>,
+    /// Connections made before it rose are closed.
+    epoch: AtomicU64,
+    is_ending: AtomicBool,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Gate {
+    addr: SocketAddr,
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Gate {
+    /// An open door before `server`.
+    #[must_use]
+    pub fn before(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let state = Arc::new(State {
+            mode: Mutex::new(Mode::Open),
+            epoch: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+        });
+        let theirs = Arc::clone(&state);
+        let thread = thread::spawn(move || accept(listener, addr, server, &theirs));
+        Self { addr, state, thread: Some(thread) }
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// From here on, and when this returns, it does this. [`Mode::Reset`] and [`Mode::Refuse`] end every connection.
+    pub fn set(&self, mode: Mode) {
+        *self.state.mode.lock().unwrap() = mode;
+        if matches!(mode, Mode::Reset | Mode::Refuse) {
+            self.state.epoch.fetch_add(1, Ordering::SeqCst);
+        }
+        while (TcpStream::connect(self.addr).is_err()) != (mode == Mode::Refuse) {
+            thread::sleep(TICK);
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.state.is_ending.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl State {
+    fn mode(&self) -> Mode {
+        *self.mode.lock().unwrap()
+    }
+
+    fn is_over(&self, epoch: u64) -> bool {
+        self.is_ending.load(Ordering::SeqCst) || self.epoch.load(Ordering::SeqCst) != epoch
+    }
+}
+
+fn accept(first: TcpListener, addr: SocketAddr, server: SocketAddr, state: &Arc<State>) {
+    let mut listener = Some(first);
+    while !state.is_ending.load(Ordering::SeqCst) {
+        let mode = state.mode();
+        if mode == Mode::Refuse {
+            listener = None;
+            thread::sleep(TICK);
+            continue;
+        }
+        let open = listener.get_or_insert_with(|| {
+            TcpListener::bind(addr).expect("the door's own port, which was free a moment ago")
+        });
+        open.set_nonblocking(true).unwrap();
+        let Ok((client, _)) = open.accept() else {
+            thread::sleep(TICK);
+            continue;
+        };
+        if mode == Mode::Reset {
+            // The kernel answers with RST instead of FIN.
+            sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+            continue;
+        }
+        let Ok(upstream) = TcpStream::connect(server) else { continue };
+        let epoch = state.epoch.load(Ordering::SeqCst);
+        for (from, to, is_reply) in [(&client, &upstream, false), (&upstream, &client, true)] {
+            let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            let state = Arc::clone(state);
+            thread::spawn(move || pass(from, to, is_reply, &state, epoch));
+        }
+    }
+}
+
+/// Passes bytes on, one way.
+fn pass(mut from: TcpStream, mut to: TcpStream, is_reply: bool, state: &State, epoch: u64) {
+    from.set_nonblocking(false).unwrap();
+    to.set_nonblocking(false).unwrap();
+    from.set_nodelay(true).unwrap();
+    from.set_read_timeout(Some(TICK)).unwrap();
+    let mut bytes = vec![0; 64 * 1024];
+    while !state.is_over(epoch) {
+        match state.mode() {
+            Mode::BlackHole => {
+                thread::sleep(TICK);
+                continue;
+            }
+            Mode::Slow(delay) if is_reply => thread::sleep(delay),
+            Mode::Open | Mode::Slow(_) | Mode::Reset | Mode::Refuse => {}
+        }
+        match from.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(len) => {
+                if state.is_over(epoch) || to.write_all(&bytes[..len]).is_err() {
+                    break;
+                }
+            }
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock) => {}
+            Err(_) => break,
+        }
+    }
+    if state.is_over(epoch) && state.mode() == Mode::Reset {
+        let _ = sockopt::set_socket_linger(&to, Some(Duration::ZERO));
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}

@@ -1,0 +1,157 @@
+//! The proxy as a child process, on a port and with a configuration of its own.
+
+use std::env;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::server::{free_port, holdall_path};
+use crate::wire::Wire;
+
+/// A running `holdall route`.
+#[derive(Debug)]
+pub struct Router {
+    child: Child,
+    addr: SocketAddr,
+    config: PathBuf,
+    command: Vec<String>,
+}
+
+impl Router {
+    /// Starts it with this configuration and these arguments, and waits until it accepts.
+    #[must_use]
+    pub fn start(config: &str, args: &[&str]) -> Self {
+        Self::under(&[], config, args)
+    }
+
+    /// The same under another program, which must replace itself by it or detach (`strace -D`).
+    #[must_use]
+    pub fn under(program: &[&str], config: &str, args: &[&str]) -> Self {
+        let port = free_port();
+        let path = env::temp_dir().join(format!("router-{}-{port}.json", std::process::id()));
+        fs::write(&path, config).unwrap();
+        let mut command: Vec<String> = program.iter().map(ToString::to_string).collect();
+        command.push(holdall_path().display().to_string());
+        let fixed = ["route", "-p", &port.to_string(), "-f", &path.display().to_string()];
+        command.extend(fixed.iter().chain(args).map(ToString::to_string));
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let child = spawn(&command);
+        let mut router = Self { child, addr, config: path, command };
+        router.wait_until_it_accepts();
+        router
+    }
+
+    /// Over pools of these servers: `all` of all, and `A`, `B`, ... of one each. Failed deletes are not kept.
+    #[must_use]
+    pub fn over(servers: &[SocketAddr], route: &str, args: &[&str]) -> Self {
+        let args: Vec<&str> = args.iter().copied().chain(["--asynclog-disable"]).collect();
+        Self::start(&config(servers, route), &args)
+    }
+
+    fn wait_until_it_accepts(&mut self) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(self.addr).is_err() {
+            assert!(self.is_running(), "the proxy has ended: {:?}", self.command);
+            assert!(Instant::now() < end, "the proxy does not accept");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// A connection.
+    #[must_use]
+    pub fn connect(&self) -> Wire {
+        Wire::connect(self.addr)
+    }
+
+    /// Ends it by SIGKILL and starts it again, on the same port.
+    pub fn kill_and_restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = spawn(&self.command);
+        self.wait_until_it_accepts();
+    }
+
+    /// Puts another configuration in the place of its own, in one piece.
+    pub fn replace_config(&self, text: &str) {
+        replace(&self.config, text);
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A number of its `stats`.
+    #[must_use]
+    pub fn stat(&self, name: &str) -> u64 {
+        let mut wire = self.connect();
+        wire.send(b"stats\r\n");
+        let lines = String::from_utf8(wire.read_until(b"END\r\n")).unwrap();
+        let line = lines.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {lines}")).parse().unwrap()
+    }
+
+    /// Waits until a number of its `stats` is `value`.
+    #[track_caller]
+    pub fn wait_for(&self, name: &str, value: u64) {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let now = self.stat(name);
+            if now == value {
+                return;
+            }
+            assert!(Instant::now() < end, "{name} stays {now}, and does not become {value}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.config);
+    }
+}
+
+fn spawn(command: &[String]) -> Child {
+    Command::new(&command[0])
+        .args(&command[1..])
+        .stdin(Stdio::null())
+        .stderr(if env::var_os("ROUTER_LOG").is_some() { Stdio::inherit() } else { Stdio::null() })
+        .spawn()
+        .unwrap()
+}
+
+/// A configuration with a pool `all` of these servers and pools `A`, `B`, ... of one each.
+#[must_use]
+pub fn config(servers: &[SocketAddr], route: &str) -> String {
+    let pools = servers.iter().zip('A'..);
+    let pools: String =
+        pools.map(|(server, name)| format!(r#", "{name}": {{"servers": ["{server}"]}}"#)).collect();
+    let all: Vec<String> = servers.iter().map(|server| format!(r#""{server}""#)).collect();
+    let all = all.join(", ");
+    format!(r#"{{"pools": {{"all": {{"servers": [{all}]}}{pools}}}, "route": {route}}}"#)
+}
+
+/// Puts a file in another's place in one piece: written in place, it would be seen empty for a moment.
+fn replace(path: &Path, text: &str) {
+    let part = path.with_extension("part");
+    fs::write(&part, text).unwrap();
+    fs::rename(&part, path).unwrap();
+}

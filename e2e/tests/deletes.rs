@@ -1,0 +1,344 @@
+//! Deletes through the proxy while a server is away: what was acknowledged is executed, whatever happens to the proxy.
+//!
+//! `ROUNDS` is the number of rounds of the first test.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use testkit::rng::seed_from_env;
+use testkit::wire::End;
+use testkit::{Gate, Kind, Launch, Mode, Rng, Router, Server, Wire, router};
+
+/// Short times, so that tests are short.
+const QUICK: [&str; 6] = ["-t", "500", "-r", "10", "--probe-timeout-max", "20"];
+
+/// A folder of this test's own, perhaps a file system of its own.
+struct Folder {
+    path: PathBuf,
+    is_mounted: bool,
+}
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("deletes-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self { path, is_mounted: false }
+    }
+
+    /// A file system in memory; mounting takes root.
+    fn small(name: &str, bytes: &str) -> Self {
+        let mut folder = Self::new(name);
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "deletes-test"]);
+        folder.is_mounted = mount.arg(&folder.path).status().unwrap().success();
+        assert!(folder.is_mounted, "mounting takes root");
+        folder
+    }
+
+    fn name(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+        }
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A server behind a door, and a proxy before it that keeps failed deletes.
+struct Rig {
+    server: Server,
+    gate: Gate,
+    proxy: Router,
+    folder: Folder,
+}
+
+impl Rig {
+    fn new(folder: Folder, args: &[&str]) -> Self {
+        let server = Launch::new(Kind::Holdall).start();
+        let gate = Gate::before(server.addr());
+        let config = router::config(&[gate.addr()], r#""PoolRoute|A""#);
+        let args: Vec<&str> =
+            QUICK.iter().chain(&["-a", folder.name()]).chain(args).copied().collect();
+        let proxy = Router::start(&config, &args);
+        Self { server, gate, proxy, folder }
+    }
+
+    fn store(&self, keys: &[String]) {
+        let mut wire = self.server.connect();
+        let sets: String =
+            keys.iter().map(|key| format!("set {key} 0 0 1 noreply\r\nx\r\n")).collect();
+        wire.expect(format!("{sets}mn\r\n").as_bytes(), b"MN\r\n");
+    }
+
+    /// Those of these keys that the server still has.
+    fn left(&self, keys: &[String]) -> Vec<String> {
+        let mut wire = self.server.connect();
+        let gets: String = keys.iter().map(|key| format!("mg {key} k\r\n")).collect();
+        wire.send(format!("{gets}mn\r\n").as_bytes());
+        let answers = String::from_utf8(wire.read_until(b"MN\r\n")).unwrap();
+        answers.lines().filter_map(|line| Some(line.strip_prefix("HD k")?.to_owned())).collect()
+    }
+}
+
+/// Deletes these keys one after the other; those whose delete was acknowledged. A proxy that goes away is connected to again.
+fn delete(addr: std::net::SocketAddr, keys: &[String]) -> Vec<String> {
+    let mut acknowledged = Vec::new();
+    let mut wire = None;
+    for key in keys {
+        let connection = match &mut wire {
+            Some(wire) => wire,
+            None => wire.insert(loop {
+                match Wire::try_connect(addr) {
+                    Ok(wire) => break wire,
+                    Err(_) => thread::sleep(Duration::from_millis(1)),
+                }
+            }),
+        };
+        let sent = connection.try_send(format!("delete {key}\r\n").as_bytes());
+        let (line, end) = match sent {
+            Ok(()) => connection.read_until_or_end(b"\r\n", Duration::from_secs(20)),
+            Err(_) => (Vec::new(), End::Closed),
+        };
+        match (&line[..], end) {
+            (b"DELETED\r\n" | b"NOT_FOUND\r\n", End::Found) => acknowledged.push(key.clone()),
+            (_, End::Closed | End::Reset) => wire = None,
+            (other, end) => panic!("{key}: {} {end:?}", other.escape_ascii()),
+        }
+    }
+    acknowledged
+}
+
+fn keys(round: u64, part: usize, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("round{round}:{part}:{number}")).collect()
+}
+
+#[test]
+fn a_killed_proxy_loses_no_delete_that_was_acknowledged() {
+    let rounds = env::var("ROUNDS").map_or(8, |rounds| rounds.parse::<u64>().unwrap());
+    let mut rng = Rng::new(seed_from_env());
+    let mut rig = Rig::new(Folder::new("killed"), &[]);
+    let (mut acknowledged, mut kills, mut asked) = (0, 0, 0);
+    for round in 0..rounds {
+        let parts: Vec<_> = (0..3).map(|part| keys(round, part, 200)).collect();
+        parts.iter().for_each(|keys| rig.store(keys));
+        rig.gate.set(Mode::Refuse);
+        let addr = rig.proxy.addr();
+        let clients: Vec<_> = parts
+            .into_iter()
+            .map(|keys| thread::spawn(move || (delete(addr, &keys), keys.len())))
+            .collect();
+        thread::sleep(Duration::from_micros(rng.below(30_000) as u64));
+        rig.proxy.kill_and_restart();
+        let mut deleted = Vec::new();
+        for client in clients {
+            let (keys, count) = client.join().unwrap();
+            deleted.extend(keys);
+            asked += count;
+        }
+        rig.gate.set(Mode::Open);
+        kills += 1;
+        if rng.one_in(2) {
+            // In the middle of the replay, or at its end.
+            thread::sleep(Duration::from_micros(rng.below(20_000) as u64));
+            rig.proxy.kill_and_restart();
+            kills += 1;
+        }
+        rig.proxy.wait_for("asynclog_pending", 0);
+        let left = rig.left(&deleted);
+        assert!(left.is_empty(), "round {round} of {rounds}: {left:?} were acknowledged");
+        acknowledged += deleted.len();
+    }
+    assert_eq!(rig.proxy.stat("asynclog_lost"), 0);
+    assert!(acknowledged > asked / 2);
+    println!(
+        "{rounds} rounds, {kills} kills, {asked} deletes, {acknowledged} acknowledged, 0 lost"
+    );
+}
+
+#[test]
+fn deletes_are_kept_told_and_replayed() {
+    let rig = Rig::new(Folder::new("kept"), &[]);
+    let keys = keys(0, 0, 300);
+    rig.store(&keys);
+    rig.gate.set(Mode::Refuse);
+    assert_eq!(delete(rig.proxy.addr(), &keys[..250]).len(), 250);
+    let mut wire = rig.proxy.connect();
+    // Also quiet ones, and the meta protocol's.
+    wire.expect(
+        format!("delete {} noreply\r\nmd {}\r\nmd {} q\r\nmn\r\n", keys[250], keys[251], keys[252])
+            .as_bytes(),
+        b"NF\r\nNF\r\nMN\r\n",
+    );
+    // Nothing but deletes is kept.
+    wire.expect(b"set k 0 0 1\r\nx\r\n", b"SERVER_ERROR Server unavailable. Reason: tko\r\n");
+    assert_eq!(
+        (rig.proxy.stat("asynclog_requests"), rig.proxy.stat("asynclog_pending")),
+        (253, 253)
+    );
+    let shown = Command::new(testkit::server::holdall_path())
+        .args(["spool", "--format", "as1", rig.folder.name()])
+        .output()
+        .unwrap();
+    let lines = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(lines.lines().count(), 253, "{lines}");
+    let addr = rig.gate.addr();
+    assert!(
+        lines.contains(&format!(
+            r#""C",["{}",{},"delete {}\r\n"]]"#,
+            addr.ip(),
+            addr.port(),
+            keys[0]
+        )),
+        "{lines}"
+    );
+    rig.gate.set(Mode::Open);
+    rig.proxy.wait_for("asynclog_pending", 0);
+    assert_eq!(rig.left(&keys), keys[253..]);
+    assert_eq!((rig.proxy.stat("asynclog_replayed"), rig.proxy.stat("asynclog_bytes")), (253, 0));
+}
+
+#[test]
+fn a_black_hole_delays_a_delete_and_does_not_lose_it() {
+    let rig = Rig::new(Folder::new("hole"), &[]);
+    let keys = keys(0, 0, 20);
+    rig.store(&keys);
+    rig.gate.set(Mode::BlackHole);
+    assert_eq!(delete(rig.proxy.addr(), &keys).len(), 20);
+    // What the hole has swallowed is not passed on.
+    rig.gate.set(Mode::Reset);
+    assert_eq!(rig.left(&keys).len(), 20);
+    rig.gate.set(Mode::Open);
+    rig.proxy.wait_for("asynclog_pending", 0);
+    assert_eq!(rig.left(&keys), Vec::<String>::new());
+}
+
+#[test]
+fn a_delete_that_cannot_be_kept_is_an_error() {
+    let rig = Rig::new(Folder::small("full", "256k"), &["--asynclog-fsync", "always"]);
+    let keys = keys(0, 0, 6000);
+    rig.store(&keys);
+    rig.gate.set(Mode::Refuse);
+    let mut wire = rig.proxy.connect();
+    let (mut kept, mut refused) = (Vec::new(), 0);
+    for key in &keys {
+        wire.send(format!("delete {key}\r\n").as_bytes());
+        match &wire.read_until(b"\r\n")[..] {
+            b"NOT_FOUND\r\n" => kept.push(key.clone()),
+            line => {
+                assert!(line.starts_with(b"SERVER_ERROR "), "{}", line.escape_ascii());
+                refused += 1;
+            }
+        }
+    }
+    assert!(kept.len() > 1000 && refused > 500, "{} kept, {refused} refused", kept.len());
+    assert_eq!(rig.proxy.stat("asynclog_failures"), refused);
+    rig.gate.set(Mode::Open);
+    rig.proxy.wait_for("asynclog_pending", 0);
+    assert_eq!(rig.left(&kept), Vec::<String>::new());
+    assert_eq!(rig.left(&keys).len() as u64, refused);
+    // There is room again.
+    rig.gate.set(Mode::Refuse);
+    assert_eq!(delete(rig.proxy.addr(), &keys[..10]).len(), 10);
+}
+
+/// The disk fails to write (the fifth time and every third after it), and then to bring to itself what was written.
+#[test]
+fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
+    for call in ["pwrite64:error=EIO:when=5+3", "fdatasync:error=EIO:when=5+3"] {
+        let server = Launch::new(Kind::Holdall).start();
+        let gate = Gate::before(server.addr());
+        let folder = Folder::new("eio");
+        let config = router::config(&[gate.addr()], r#""PoolRoute|A""#);
+        let inject = format!("inject={call}");
+        let args: Vec<&str> = QUICK
+            .iter()
+            .chain(&["-a", folder.name(), "--asynclog-fsync", "always"])
+            .copied()
+            .collect();
+        let strace = [
+            "strace",
+            "-D",
+            "-f",
+            "-qqq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=pwrite64,fdatasync",
+            "-e",
+            &inject,
+        ];
+        let proxy = Router::under(&strace, &config, &args);
+        let mut rig = Rig { server, gate, proxy, folder };
+        let keys = keys(0, 0, 60);
+        rig.store(&keys);
+        rig.gate.set(Mode::Refuse);
+        let mut wire = rig.proxy.connect();
+        let (mut kept, mut refused) = (Vec::new(), 0);
+        for key in &keys {
+            wire.send(format!("delete {key}\r\n").as_bytes());
+            match &wire.read_until(b"\r\n")[..] {
+                b"NOT_FOUND\r\n" => kept.push(key.clone()),
+                line if line.starts_with(b"SERVER_ERROR ") => refused += 1,
+                line => panic!("{}", line.escape_ascii()),
+            }
+        }
+        assert!(kept.len() > 20 && refused > 10, "{call}: {} kept, {refused} refused", kept.len());
+        rig.proxy.kill_and_restart();
+        rig.gate.set(Mode::Open);
+        rig.proxy.wait_for("asynclog_pending", 0);
+        assert_eq!(rig.left(&kept), Vec::<String>::new(), "{call}");
+    }
+}
+
+/// mcrouter's leftovers are executed, too.
+#[test]
+fn files_of_mcrouter_are_taken_over() {
+    let folder = Folder::new("mcrouter");
+    let server = Launch::new(Kind::Holdall).start();
+    let addr = server.addr();
+    let hour = folder.path.join("20261121T10-1795255200");
+    fs::create_dir_all(&hour).unwrap();
+    let lines = format!(
+        "[\"AS1.0\",1795255200,\"C\",[\"{ip}\",{port},\"delete one\\r\\n\"]]\n\
+         [\"AS2.0\",1795255200.5,\"C\",{{\"f\":\"\",\"h\":\"[{ip}]:{port}\",\"p\":\"A\",\"k\":\"two\",\"r\":\"\",\"s\":\"\"}}]\nno line\n",
+        ip = addr.ip(),
+        port = addr.port(),
+    );
+    fs::write(hour.join("20261121T101500-1795255200-svc-mcrouter-t1-0x1"), lines).unwrap();
+    let gate = Gate::before(addr);
+    let config = router::config(&[addr], r#""PoolRoute|A""#);
+    let never = ["-a", folder.name(), "--asynclog-max-age", "4000000000"];
+    let mut wire = server.connect();
+    wire.expect(
+        b"set one 0 0 1\r\nx\r\nset two 0 0 1\r\nx\r\nset three 0 0 1\r\nx\r\n",
+        b"STORED\r\nSTORED\r\nSTORED\r\n",
+    );
+    let proxy = Router::start(&config, &never);
+    let rig = Rig { server, gate, proxy, folder };
+    let all = ["one", "two", "three"].map(str::to_owned);
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    while rig.left(&all) != ["three"] {
+        assert!(std::time::Instant::now() < end, "{:?}", rig.left(&all));
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!hour.exists());
+}
+
+#[test]
+fn without_a_spool_the_client_reads_the_error() {
+    let mut rig = Rig::new(Folder::new("none"), &["--asynclog-disable"]);
+    rig.gate.set(Mode::Refuse);
+    rig.proxy.connect().expect(b"delete k\r\n", b"SERVER_ERROR Connection error\r\n");
+    assert!(rig.proxy.is_running());
+}
