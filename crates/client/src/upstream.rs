@@ -189,7 +189,7 @@ impl Upstream {
         }
     }
 
-    /// Takes what the servers have sent. True when another thread has something to say ([`Self::watch_wake`]).
+    /// Takes what the servers have sent. True when another thread has something to say.
     pub fn on_events(&mut self, sink: &mut dyn Sink) -> bool {
         let mut is_woken = false;
         let mut events = std::mem::take(&mut self.events);

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 use client::route::{PrefixSelectorRoute, Selecting};
 use client::{Failure, Op, Outcome, Request, Settings, State};
 use common::{Rig, Scripted, quick};
+use testkit::liar::value_of;
+use testkit::rng::seed_from_env;
+use testkit::{Liar, Lie};
 
 /// Keys that begin with `bad` go to the one, the others to the other.
 fn two(settings: Settings, bad: &Scripted, good: &Scripted) -> Rig {
@@ -204,4 +207,33 @@ fn answers_come_in_any_pieces() {
     }
     let totals = rig.registry.report()[0].totals;
     assert!(totals.writes < 20, "1001 requests in {} writes", totals.writes);
+}
+
+/// Ten thousand questions to a server that lies one time in fifty: a value is its own key's, or there is none.
+#[test]
+fn whatever_a_server_tells_no_answer_is_anothers() {
+    let patience = quick().timeout + Duration::from_millis(50);
+    let liar = Liar::start(&Lie::ALL, 50, patience, seed_from_env());
+    let mut rig = Rig::new(quick(), |servers| servers.at(liar.addr()));
+    let (mut found, mut failed) = (0, 0);
+    for round in 0..500 {
+        let keys: Vec<String> = (0..20).map(|number| format!("k{round}-{number}")).collect();
+        let tickets: Vec<_> =
+            keys.iter().map(|key| rig.submit(&Request::new(Op::Get, key.as_bytes()))).collect();
+        for (key, ticket) in keys.iter().zip(tickets) {
+            let reply = rig.reply(ticket);
+            match reply.outcome {
+                Outcome::Found => {
+                    assert_eq!(String::from_utf8_lossy(&reply.value), value_of(key));
+                    found += 1;
+                }
+                Outcome::Failed(_) => failed += 1,
+                other => panic!("{key}: {other:?}"),
+            }
+        }
+        if rig.registry.report()[0].state != State::Up {
+            rig.eventually("it is back", |rig| rig.registry.report()[0].state == State::Up);
+        }
+    }
+    assert!(liar.lied() > 5 && found > 1000 && failed > 0, "{} lies, {found} found", liar.lied());
 }

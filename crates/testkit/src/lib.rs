@@ -14,6 +14,7 @@
 
 pub mod gate;
 pub mod history;
+pub mod liar;
 pub mod process;
 pub mod rng;
 pub mod router;
@@ -21,6 +22,7 @@ pub mod server;
 pub mod wire;
 
 pub use gate::{Gate, Mode};
+pub use liar::{Liar, Lie};
 pub use rng::Rng;
 pub use router::Router;
 pub use server::{Kind, Launch, Server};

@@ -1,0 +1,191 @@
+//! A server whose answers are wrong now and then: another key, another length, too late, twice, too large, with a line too many.
+//!
+//! The true value of a key is [`value_of`] it, so that whoever reads one knows whose it is.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::rng::Rng;
+
+/// How an answer is wrong.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lie {
+    /// The value of another key, under that key's name.
+    WrongKey,
+    /// A length that is shorter than the value.
+    TooShort,
+    /// A length that is longer than the value.
+    TooLong,
+    /// After `patience`, which is longer than anyone waits.
+    Late,
+    /// The answer, and one that nobody asked for.
+    Unsolicited,
+    /// A value of 2 GiB is announced.
+    Oversized,
+    /// The answer, and a line.
+    ExtraLine,
+    /// The answer of another command.
+    WrongKind,
+    /// No word of the protocol.
+    Garbage,
+    /// Half of the answer, and the end.
+    Cut,
+}
+
+impl Lie {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::WrongKey,
+        Self::TooShort,
+        Self::TooLong,
+        Self::Late,
+        Self::Unsolicited,
+        Self::Oversized,
+        Self::ExtraLine,
+        Self::WrongKind,
+        Self::Garbage,
+        Self::Cut,
+    ];
+}
+
+/// The value that every honest server has for `key`.
+#[must_use]
+pub fn value_of(key: &str) -> String {
+    format!("value-of-{key}")
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Liar {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    lies: Vec<Lie>,
+    one_in: usize,
+    patience: Duration,
+    lied: AtomicU64,
+    is_ending: AtomicBool,
+}
+
+impl Liar {
+    /// Answers gets; one in `one_in` of the answers is one of `lies`.
+    #[must_use]
+    pub fn start(lies: &[Lie], one_in: usize, patience: Duration, seed: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            lies: lies.to_vec(),
+            one_in,
+            patience,
+            lied: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+        });
+        let theirs = Arc::clone(&shared);
+        thread::spawn(move || {
+            for (number, stream) in (0..).zip(listener.incoming().map_while(Result::ok)) {
+                if theirs.is_ending.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (shared, rng) = (Arc::clone(&theirs), Rng::new(seed ^ number));
+                thread::spawn(move || serve(stream, &shared, rng));
+            }
+        });
+        Self { addr, shared }
+    }
+
+    /// Answers every get with its value.
+    #[must_use]
+    pub fn honest() -> Self {
+        Self::start(&[], usize::MAX, Duration::ZERO, 1)
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Lies so far.
+    #[must_use]
+    pub fn lied(&self) -> u64 {
+        self.shared.lied.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Liar {
+    fn drop(&mut self) {
+        self.shared.is_ending.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(self.addr));
+    }
+}
+
+/// One connection, until it ends or a lie ends it.
+fn serve(mut stream: TcpStream, shared: &Shared, mut rng: Rng) {
+    let Ok(reader) = stream.try_clone() else { return };
+    let mut lines = BufReader::new(reader);
+    let (mut out, mut line) = (Vec::new(), String::new());
+    loop {
+        if lines.buffer().is_empty() && !out.is_empty() {
+            if stream.write_all(&out).is_err() {
+                return;
+            }
+            out.clear();
+        }
+        line.clear();
+        if !matches!(lines.read_line(&mut line), Ok(1..)) {
+            return;
+        }
+        let line = line.trim_end();
+        let Some(keys) = line.strip_prefix("get ") else {
+            out.extend_from_slice(b"VERSION liar\r\n");
+            continue;
+        };
+        let honest: String = keys.split(' ').map(value).chain(["END\r\n".to_owned()]).collect();
+        if shared.lies.is_empty() || !rng.one_in(shared.one_in) {
+            out.extend_from_slice(honest.as_bytes());
+            continue;
+        }
+        shared.lied.fetch_add(1, Ordering::SeqCst);
+        let key = keys.split(' ').next().unwrap_or_default();
+        let lie = *rng.pick(&shared.lies);
+        if lie == Lie::Late {
+            let _ = stream.write_all(&out);
+            out.clear();
+            thread::sleep(shared.patience);
+        }
+        out.extend_from_slice(told(lie, key, &honest).as_bytes());
+        if lie == Lie::Cut {
+            let _ = stream.write_all(&out);
+            return;
+        }
+    }
+}
+
+/// The answer that goes out.
+fn told(lie: Lie, key: &str, honest: &str) -> String {
+    let len = value_of(key).len();
+    match lie {
+        Lie::WrongKey => format!("{}END\r\n", value(&format!("{key}x"))),
+        Lie::TooShort => format!("VALUE {key} 0 {}\r\n{}\r\nEND\r\n", len - 1, value_of(key)),
+        Lie::TooLong => format!("VALUE {key} 0 {}\r\n{}\r\nEND\r\n", len + 7, value_of(key)),
+        Lie::Late => honest.to_owned(),
+        Lie::Unsolicited => format!("{honest}{}END\r\n", value("stolen")),
+        Lie::Oversized => format!("VALUE {key} 0 2147483647\r\n{}\r\nEND\r\n", value_of(key)),
+        Lie::ExtraLine => format!("{honest}STORED\r\n"),
+        Lie::WrongKind => "STORED\r\n".to_owned(),
+        Lie::Garbage => "\u{1}\u{2}garbage\r\n".to_owned(),
+        Lie::Cut => honest.get(..honest.len() / 2).unwrap_or_default().to_owned(),
+    }
+}
+
+fn value(key: &str) -> String {
+    let value = value_of(key);
+    format!("VALUE {key} 0 {}\r\n{value}\r\n", value.len())
+}
