@@ -4,6 +4,7 @@
 //! Nth step goes on cleaning: dead items are freed, touched ones put in order, sparse bags merged.
 
 use crate::balance::Mover;
+use crate::crawl::Crawl;
 use crate::participant::Participant;
 use crate::slab::ClassId;
 use crate::stats::Count;
@@ -22,7 +23,8 @@ const SPLITS_PER_STEP: usize = 256;
 /// The background work of one store; run by one thread.
 #[derive(Debug)]
 pub struct Cleaner {
-    participant: Participant,
+    pub(crate) participant: Participant,
+    pub(crate) crawl: Option<Crawl>,
     steps: u64,
     class: ClassId,
     purge: Purge,
@@ -66,7 +68,14 @@ impl Cleaner {
     #[must_use]
     pub fn new(store: &Arc<Store>) -> Option<Self> {
         let participant = store.join()?;
-        Some(Self { participant, steps: 0, class: 1, purge: Purge::Idle, mover: Mover::default() })
+        Some(Self {
+            participant,
+            crawl: None,
+            steps: 0,
+            class: 1,
+            purge: Purge::Idle,
+            mover: Mover::default(),
+        })
     }
 
     /// One step at this second since the store's start, looking at about `budget` items when it cleans.

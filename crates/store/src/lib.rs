@@ -28,6 +28,8 @@ mod config;
 #[cfg(not(loom))]
 mod control;
 #[cfg(not(loom))]
+mod crawl;
+#[cfg(not(loom))]
 mod deleted;
 #[cfg(not(loom))]
 mod draft;
@@ -62,6 +64,7 @@ pub use {
     balance::{Automove, ReassignError},
     cleaner::{Cleaner, Step},
     config::{Config, Policy, StoreError},
+    crawl::CrawlError,
     draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem, item_bytes},
     item::{Item, Liveness, Pin},
     participant::{Observer, Participant},

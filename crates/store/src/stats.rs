@@ -248,6 +248,8 @@ pub struct StoreStats {
     pub slabs_free: u64,
     /// A page that was asked for by `Store::reassign` is not moved yet.
     pub is_reassigning: bool,
+    /// A crawl that was asked for by `Store::crawl` is not over yet.
+    pub is_crawling: bool,
     /// Items evicted because their page changed its class; part of `evictions`.
     pub evicted_by_moves: u64,
     /// Stores that had to evict by themselves.

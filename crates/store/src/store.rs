@@ -7,6 +7,7 @@ use crate::blocks::{Blocks, Position};
 use crate::budget::Budget;
 use crate::config::{Config, Layout, Policy, StoreError};
 use crate::control::Control;
+use crate::crawl::Crawls;
 use crate::deleted::Deleted;
 use crate::invalidation::Invalidations;
 use crate::memory::Memory;
@@ -45,6 +46,7 @@ pub struct Store {
     pub(crate) counters: Counters,
     pub(crate) transients: Transients,
     pub(crate) balance: Balance,
+    pub(crate) crawls: Crawls,
     lists: Vec<BagList>,
     control: Region<Control>,
     pub(crate) invalidations: Invalidations,
@@ -101,6 +103,7 @@ impl Store {
             counters: Counters::new(config.participants_max, slabs.count()),
             transients: Transients::new(config.transient_secs),
             balance: Balance::new(config.automove, config.automove_ratio_per_mille),
+            crawls: Crawls::default(),
             slabs,
             blocks: Blocks::new(memory.blocks),
             table,
@@ -284,6 +287,7 @@ impl Store {
             slabs_moved: self.slabs.pages_moved(),
             slabs_free: self.slabs.free_pages(),
             is_reassigning: self.balance.is_requested(),
+            is_crawling: self.is_crawling(),
             evicted_by_moves: total(Count::EvictedByMove),
             direct_reclaims: total(Count::DirectReclaims),
             cleaner_rounds: self.cleaner_rounds.load(Ordering::Relaxed),

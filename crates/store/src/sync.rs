@@ -17,7 +17,9 @@ mod real {
     pub(crate) use std::hint::spin_loop;
     #[cfg(not(holdall_tsan))]
     pub(crate) use std::sync::atomic::fence;
-    pub(crate) use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
+    };
 
     /// The fence, visible to ThreadSanitizer; see the header.
     #[cfg(holdall_tsan)]

@@ -1,4 +1,4 @@
-//! Walks over all linked items, page by page, in steps: dumps and purges.
+//! Walks over all linked items, page by page, in steps: dumps, purges and crawls.
 
 use crate::item::{Item, Liveness};
 use crate::participant::{Local, Participant};
@@ -55,6 +55,15 @@ impl Participant {
         self.flush();
         self.store().control().flush_done();
     }
+}
+
+/// What a part of a reaping walk came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reaped {
+    /// Items looked at.
+    pub checked: u64,
+    /// There are more chunks to look at.
+    pub has_more: bool,
 }
 
 impl Local {
@@ -126,13 +135,32 @@ impl Local {
     /// Frees flushed and expired items, and gives the others the present birth, about `limit` chunks' worth; `false` when all
     /// pages have been seen.
     pub(crate) fn purge(self: &Rc<Self>, cursor: &mut WalkCursor, limit: usize) -> bool {
-        let mut dead = Vec::new();
-        let more = self.walk(cursor, limit.min(4096), |item| {
+        self.reap(cursor, limit.min(4096), |item| item.renew()).has_more
+    }
+
+    /// Frees dead items, and those that `keep` does not want, about `limit` chunks' worth.
+    pub(crate) fn reap(
+        self: &Rc<Self>,
+        cursor: &mut WalkCursor,
+        limit: usize,
+        keep: impl Fn(&Item<'_>) -> bool,
+    ) -> Reaped {
+        let (mut dead, mut checked) = (Vec::new(), 0);
+        // Items come class by class.
+        let (mut class, mut of_class) = (0, 0);
+        let has_more = self.walk(cursor, limit, |item| {
+            if item.class() != class {
+                self.count(class, Count::CleanerChecked, of_class);
+                (class, of_class) = (item.class(), 0);
+            }
+            of_class += 1;
+            checked += 1;
             let is_dead = !matches!(item.liveness(), Liveness::Live | Liveness::Deleted);
-            if is_dead || !item.renew() {
+            if is_dead || !keep(item) {
                 dead.push((item.chunk, item.class()));
             }
         });
+        self.count(class, Count::CleanerChecked, of_class);
         let section = Section::open(self);
         for (chunk, class) in dead {
             let verdict = self.purge_one(&section, chunk);
@@ -143,7 +171,7 @@ impl Local {
         }
         drop(section);
         self.settle();
-        more
+        Reaped { checked, has_more }
     }
 
     fn purge_one(self: &Rc<Self>, section: &Section<'_>, chunk: u32) -> Option<Verdict> {

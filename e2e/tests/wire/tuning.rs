@@ -24,6 +24,78 @@ fn slabs_is_answered_as_by_memcached() {
     check(&Server::under_test(&[]), SLABS);
 }
 
+const CRAWLER: &[Row] = &[
+    row("lru_crawler\r\n", "ERROR\r\n"),
+    row("lru_crawler crawl\r\n", "ERROR\r\n"),
+    row("lru_crawler crawl all x\r\n", "ERROR\r\n"),
+    row("lru_crawler crawl 1,99\r\n", "BADCLASS invalid class id\r\n"),
+    row("lru_crawler crawl 0\r\n", "BADCLASS invalid class id\r\n"),
+    row("lru_crawler sleep 1000001\r\n", "CLIENT_ERROR sleep must be one second or less\r\n"),
+    row("lru_crawler sleep -1\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    row("lru_crawler tocrawl x\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    row("lru_crawler tocrawl 4294967295\r\nlru_crawler tocrawl 0\r\n", "OK\r\nOK\r\n"),
+    row(
+        "lru_crawler disable\r\nlru_crawler crawl all\r\nlru_crawler enable\r\nlru_crawler crawl all\r\n",
+        "OK\r\nCLIENT_ERROR lru crawler disabled\r\nOK\r\nOK\r\n",
+    ),
+];
+
+#[test]
+fn lru_crawler_is_answered_as_by_memcached() {
+    check(&Server::under_test(&[]), CRAWLER);
+}
+
+/// Whether a setting or statistic becomes this within ten seconds.
+fn becomes(server: &Server, name: &str, want: u64) -> bool {
+    let by = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while server.stat(name) != want && std::time::Instant::now() < by {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    server.stat(name) == want
+}
+
+/// Neither the ring (`transient_ttl=0`) nor the bags' passes reach these items at once: a crawl does, and counts them.
+#[test]
+fn a_crawl_frees_what_has_expired() {
+    let server =
+        Server::holdall(&["-o", "transient_ttl=0,lru_crawler_sleep=7,lru_crawler_tocrawl=500"]);
+    let mut wire = server.connect();
+    for number in 0..2000 {
+        wire.expect(format!("set s{number} 0 1 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
+        wire.expect(format!("set l{number} 0 0 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
+    }
+    let settings: std::collections::BTreeMap<_, _> = server.stats("settings").into_iter().collect();
+    assert_eq!(settings["lru_crawler_sleep"], "7");
+    assert_eq!(settings["lru_crawler_tocrawl"], "500");
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    wire.expect(b"lru_crawler tocrawl 0\r\n", b"OK\r\n");
+    wire.expect(b"lru_crawler sleep 0\r\nlru_crawler crawl all\r\n", b"OK\r\nOK\r\n");
+    assert!(becomes(&server, "lru_crawler_running", 0), "the crawl does not end");
+    assert_eq!(server.stat("curr_items"), 2000);
+    assert_eq!(server.stat("lru_crawler_starts"), 1);
+    assert!(server.stat("crawler_items_checked") >= 2000);
+    assert_eq!(server.stat("crawler_reclaimed"), 2000);
+    assert_eq!(server.stat("reclaimed"), 2000);
+}
+
+/// A crawl that pauses for a second after each thousand items is under way for long: another is refused, and `disable` ends it.
+#[test]
+fn a_crawl_pauses_as_told_and_ends_when_told() {
+    let server = Server::holdall(&["-o", "lru_crawler_sleep=1000000"]);
+    let mut wire = server.connect();
+    for number in 0..5000 {
+        wire.expect(format!("set k{number} 0 0 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
+    }
+    wire.expect(b"lru_crawler crawl all\r\n", b"OK\r\n");
+    wire.expect(b"lru_crawler crawl all\r\n", b"BUSY currently processing crawler request\r\n");
+    assert_eq!(server.stat("lru_crawler_running"), 1);
+    wire.expect(b"lru_crawler disable\r\n", b"OK\r\n");
+    assert_eq!(server.stat("lru_crawler_running"), 0);
+    wire.expect(b"lru_crawler enable\r\nlru_crawler sleep 0\r\n", b"OK\r\nOK\r\n");
+    wire.expect(b"lru_crawler crawl all\r\n", b"OK\r\n");
+    assert!(becomes(&server, "lru_crawler_running", 0), "the crawl does not end");
+}
+
 const LRU: &[Row] = &[
     row("lru\r\n", "ERROR\r\n"),
     row("lru nosuch 1\r\n", "ERROR\r\n"),

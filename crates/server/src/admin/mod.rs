@@ -5,6 +5,7 @@
 //!
 //! Commands that tune an engine which is not ours are read, checked for their shape and accepted.
 
+pub mod crawler;
 pub mod dump;
 pub mod prefix;
 pub mod settings;
@@ -21,9 +22,8 @@ use proto::text::{Admin, AdminCommand, Words};
 use proto::{Error, number, reply};
 
 use crate::run::DRAIN_PATIENCE;
-use crate::session::state::{State, Step};
+use crate::session::state::Step;
 use crate::session::{Session, Worker};
-use dump::{Dump, Kind};
 
 /// A plain answer to an administrator's command.
 type Answer = &'static [u8];
@@ -98,39 +98,6 @@ impl Worker {
             }
             Some(_) => Err(b"CLIENT_ERROR invalid shutdown mode\r\n"),
         }
-    }
-
-    /// `None`: a dump has begun and answers for itself.
-    fn lru_crawler(&self, session: &mut Session, mut words: Words<'_>) -> Option<Answer> {
-        let (Some(command), argument) = (words.next(), words.next()) else { return Some(ERROR) };
-        let kind = match (command, argument) {
-            (b"enable" | b"disable", None) => return Some(reply::OK),
-            (b"sleep" | b"tocrawl", Some(number)) => {
-                let is_number = number::parse_u32(number).is_some();
-                return Some(if is_number { reply::OK } else { BAD_FORMAT });
-            }
-            (b"crawl", Some(classes)) => {
-                return Some(match dump::classes(classes) {
-                    Some(_) => reply::OK,
-                    None => b"BADCLASS invalid class id\r\n",
-                });
-            }
-            (b"metadump", Some(_)) => Kind::Metadump,
-            (b"mgdump", Some(_)) => Kind::Mgdump,
-            _ => return Some(ERROR),
-        };
-        if !self.shared.dump_enabled || session.is_datagram() {
-            return Some(match kind {
-                Kind::Mgdump => b"ERROR key dump not allowed\r\n",
-                _ => b"ERROR metadump not allowed\r\n",
-            });
-        }
-        let Some(classes) = dump::classes(argument.unwrap_or_default()) else {
-            return Some(b"BADCLASS invalid class id\r\n");
-        };
-        self.shared.walks.fetch_add(1, Ordering::Relaxed);
-        session.state = State::Dumping(Box::new(Dump::new(kind, classes)));
-        None
     }
 }
 

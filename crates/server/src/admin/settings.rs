@@ -6,7 +6,7 @@ use net::Verify;
 
 use crate::options::{Options, Protocol};
 
-/// Every setting but those that change while the server runs: `maxbytes`, `verbosity`, `detail_enabled`.
+/// Every setting but those that change while the server runs: `maxbytes`, `verbosity`, `detail_enabled`, `lru_crawler`.
 pub(crate) fn of(options: &Options) -> Vec<(&'static str, String)> {
     let mut settings = network(options);
     settings.extend(engine(options));
@@ -109,9 +109,6 @@ fn fixed() -> impl Iterator<Item = (&'static str, String)> {
         ("hashpower_init", "0"),
         ("slab_automove_window", "30"),
         ("slab_chunk_max", "524288"),
-        ("lru_crawler", "yes"),
-        ("lru_crawler_sleep", "100"),
-        ("lru_crawler_tocrawl", "0"),
         ("tail_repair_time", "0"),
         ("hash_algorithm", "rapidhash"),
         ("lru_maintainer_thread", "yes"),

@@ -132,6 +132,9 @@ impl Worker {
         let transient_secs = self.shared.engine.store().transient_secs();
         sink(b"temp_lru", if transient_secs > 0 { b"yes" } else { b"no" });
         number(sink, "temporary_ttl", u64::from(transient_secs));
+        for (name, value) in self.shared.crawler.settings() {
+            sink(name.as_bytes(), value.as_bytes());
+        }
         for (name, value) in &self.shared.settings {
             sink(name.as_bytes(), value.as_bytes());
         }
@@ -257,6 +260,7 @@ impl Worker {
             ("slab_reassign_evictions_nomem", items.evicted_by_moves),
             ("crawler_reclaimed", items.cleaner_reclaimed),
             ("crawler_items_checked", items.cleaner_checked),
+            ("lru_crawler_running", u64::from(items.is_crawling)),
             ("lru_crawler_starts", self.shared.walks.load(Ordering::Relaxed)),
             ("lru_maintainer_juggles", items.cleaner_rounds),
             ("moves_within_lru", items.items_reordered),
@@ -301,7 +305,6 @@ const ALWAYS_ZERO: &[&str] = &[
     "slab_reassign_inline_reclaim",
     "slab_reassign_busy_items",
     "slab_reassign_busy_deletes",
-    "lru_crawler_running",
     "lru_bumps_dropped",
     "lrutail_reflocked",
     "evicted_active",

@@ -9,6 +9,7 @@ use net::Verify;
 use super::draft::Draft;
 use super::table::Meaning;
 use super::{Eviction, affinity, number};
+use crate::admin::crawler::SLEEP_MICROS_MAX;
 use store::Automove;
 
 /// One option of the `-o` list.
@@ -244,6 +245,35 @@ pub(super) const EXTENDED: &[Extended] = &[
             Ok(())
         },
     ),
+    used("lru_crawler", Value::None, "on", "'lru_crawler crawl' is allowed", |draft, _| {
+        draft.options.crawler = true;
+        Ok(())
+    }),
+    used("no_lru_crawler", Value::None, "", "'lru_crawler crawl' is refused", |draft, _| {
+        draft.options.crawler = false;
+        Ok(())
+    }),
+    used(
+        "lru_crawler_sleep",
+        Value::Required("usecs"),
+        "100",
+        "pause of a crawl after each 1000 items",
+        |draft, text| {
+            draft.options.crawler_sleep_micros =
+                number::number(text, 0..=u64::from(SLEEP_MICROS_MAX))?;
+            Ok(())
+        },
+    ),
+    used(
+        "lru_crawler_tocrawl",
+        Value::Required("num"),
+        "0, all",
+        "items of each class that a crawl looks at",
+        |draft, text| {
+            draft.options.crawler_to_crawl = number::number(text, 0..=u64::from(u32::MAX))?;
+            Ok(())
+        },
+    ),
     used(
         "drop_privileges",
         Value::None,
@@ -369,10 +399,6 @@ pub(super) const EXTENDED: &[Extended] = &[
     ),
     no_effect("no_chunked_items", Value::None, "large values are kept in pieces of a fixed size"),
     no_effect("tail_repair_time", Value::Required("secs"), "no item can be stuck at the tail"),
-    no_effect("lru_crawler", Value::None, CLEANER),
-    no_effect("no_lru_crawler", Value::None, CLEANER),
-    no_effect("lru_crawler_sleep", Value::Required("usecs"), CLEANER),
-    no_effect("lru_crawler_tocrawl", Value::Required("num"), CLEANER),
     no_effect("lru_maintainer", Value::None, CLEANER),
     no_effect("no_lru_maintainer", Value::None, CLEANER),
     no_effect("hot_lru_pct", Value::Required("num"), SEGMENTS),

@@ -57,6 +57,12 @@ pub struct Options {
     pub transient_secs: u32,
     /// When pages move between slab classes by themselves.
     pub automove: store::Automove,
+    /// `lru_crawler crawl` is allowed.
+    pub crawler: bool,
+    /// Pause of a crawl after each thousand items, in microseconds.
+    pub crawler_sleep_micros: u32,
+    /// Items of a class that a crawl looks at; 0: all.
+    pub crawler_to_crawl: u32,
     /// Age of a class's next victim, as a part of the others' average, up to which the class gets pages; over 0, at most 1.
     pub automove_ratio: f64,
     /// `slabs reassign` is allowed.

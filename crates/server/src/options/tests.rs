@@ -118,6 +118,7 @@ fn every_extended_option_does_what_its_meaning_says() {
                 "affinity" => "=auto".to_owned(),
                 "slab_automove" => "=2".to_owned(),
                 "slab_automove_ratio" => "=0.7".to_owned(),
+                "lru_crawler_sleep" | "lru_crawler_tocrawl" => "=7".to_owned(),
                 "stripes" => "=64".to_owned(),
                 "ssl_verify_mode" | "ssl_min_version" => "=2".to_owned(),
                 "ssl_ciphers" => "=ECDHE-RSA-AES128-GCM-SHA256".to_owned(),

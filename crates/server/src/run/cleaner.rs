@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use store::{Cleaner, Step, Store};
 
 use super::{Clock, Failure};
+use crate::admin::crawler::{CRAWLED_AT_ONCE, Crawler};
 
 /// The running thread.
 #[derive(Debug)]
@@ -19,15 +20,24 @@ pub(super) struct CleanerThread {
 
 impl CleanerThread {
     /// Starts it.
-    pub(super) fn start(store: &Arc<Store>, clock: Clock) -> Result<Self, Failure> {
-        let store = Arc::clone(store);
+    pub(super) fn start(
+        store: &Arc<Store>,
+        clock: Clock,
+        crawler: &Arc<Crawler>,
+    ) -> Result<Self, Failure> {
+        let (store, crawler) = (Arc::clone(store), Arc::clone(crawler));
         let (stop, stopped) = mpsc::channel();
         let body = move || {
             // There is room for it: the store was made for more threads than the workers.
             let Some(mut cleaner) = Cleaner::new(&store) else { return };
+            let mut crawled_at = None;
             loop {
                 let step = cleaner.step(clock.secs(), BUDGET);
-                if stopped.recv_timeout(pause_after(step)) != Err(RecvTimeoutError::Timeout) {
+                let mut pause = pause_after(step);
+                if store.is_crawling() {
+                    pause = pause.min(crawl(&mut cleaner, clock, &crawler, &mut crawled_at));
+                }
+                if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
@@ -46,6 +56,22 @@ impl CleanerThread {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// A step of a crawl if the pause since the last one is over; answers how long the next has to wait.
+fn crawl(
+    cleaner: &mut Cleaner,
+    clock: Clock,
+    crawler: &Crawler,
+    crawled_at: &mut Option<Instant>,
+) -> Duration {
+    let wait = crawled_at.map_or(Duration::ZERO, |at| crawler.pause().saturating_sub(at.elapsed()));
+    if !wait.is_zero() {
+        return wait;
+    }
+    cleaner.crawl(clock.secs(), CRAWLED_AT_ONCE);
+    *crawled_at = Some(Instant::now());
+    crawler.pause()
 }
 
 /// Goes on at once while there is work, soon after some, and otherwise often enough for new bags.

@@ -146,11 +146,11 @@ impl Server {
             self.is_confined = true;
         }
 
-        let cleaner = CleanerThread::start(store, clock)?;
         let config =
             net::Config { tls: entry.tls.clone(), ..net_config(options, self.cores.clone()) };
         let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(store)));
         let service = crate::session::Shared::new(options, store, clock, &entry);
+        let cleaner = CleanerThread::start(store, clock, &service.crawler)?;
         let sampler = sampler::SamplerThread::start(&service, options)?;
         let clerk = Arc::clone(&service.clerk);
         let clerk_thread = clerk

@@ -8,6 +8,7 @@ use engine::{LeaseSettings, Sampling, Settings};
 use net::TlsDoor;
 use store::Store;
 
+use crate::admin::crawler::Crawler;
 use crate::admin::prefix::Prefixes;
 use crate::admin::settings;
 use crate::admin::watch::Watchers;
@@ -25,8 +26,9 @@ pub struct Shared {
     /// `stats settings`, but for what changes while the server runs.
     pub(crate) settings: Vec<(&'static str, String)>,
     pub(crate) verbosity: AtomicU8,
-    /// Key dumps and walks begun (`lru_crawler_starts`).
+    /// Key dumps and crawls begun (`lru_crawler_starts`).
     pub(crate) walks: AtomicU64,
+    pub(crate) crawler: Arc<Crawler>,
     pub(crate) protocol: Protocol,
     /// Who may log in; `None` when nobody needs to.
     pub(crate) doors: Option<Arc<Doors>>,
@@ -77,6 +79,7 @@ impl Shared {
             settings: settings::of(options),
             verbosity: AtomicU8::new(options.verbosity),
             walks: AtomicU64::new(0),
+            crawler: Arc::new(Crawler::new(options)),
             protocol: options.protocol,
             can_reload: entry.doors.is_some() || entry.tls.is_some(),
             doors: entry.doors.clone(),

@@ -332,7 +332,7 @@ fn administrators_are_answered() {
     check(
         &[],
         b"verbosity 1\r\nverbosity\r\ncache_memlimit 1\r\ncache_memlimit x\r\nslabs automove 1\r\n\
-          lru mode flat\r\nlru_crawler crawl all\r\nstats nonsense\r\nstats r\r\nstats reset\r\n\
+          lru mode flat\r\nlru_crawler tocrawl 5\r\nstats nonsense\r\nstats r\r\nstats reset\r\n\
           stats detail\r\nstats cachedump 1\r\nstats cachedump 0 0\r\nwatch f\r\nstats proxy\r\n",
         b"OK\r\nCLIENT_ERROR bad command line format\r\n\
           MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\nERROR\r\nOK\r\nOK\r\nOK\r\nERROR\r\n\

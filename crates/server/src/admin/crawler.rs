@@ -1,0 +1,135 @@
+//! `lru_crawler`: crawls for dead items, as memcached has them, and the beginning of key dumps.
+//!
+//! The cleaner's own passes free dead items all the time; a crawl is one pass more, over all items of some classes at once, by
+//! the same thread. What `enable`, `sleep` and `tocrawl` set is for crawls alone.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use proto::number;
+use proto::reply;
+use proto::text::Words;
+use store::CrawlError;
+
+use super::dump::{self, Dump, Kind};
+use super::{Answer, BAD_FORMAT, ERROR};
+use crate::options::Options;
+use crate::session::Worker;
+use crate::session::state::{Session, State};
+
+/// How crawls go; read by the cleaner's thread.
+#[derive(Debug)]
+pub struct Crawler {
+    is_enabled: AtomicBool,
+    sleep_micros: AtomicU32,
+    to_crawl: AtomicU32,
+}
+
+impl Crawler {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            is_enabled: AtomicBool::new(options.crawler),
+            sleep_micros: AtomicU32::new(options.crawler_sleep_micros),
+            to_crawl: AtomicU32::new(options.crawler_to_crawl),
+        }
+    }
+
+    /// Between two steps of [`CRAWLED_AT_ONCE`] items.
+    pub(crate) fn pause(&self) -> Duration {
+        Duration::from_micros(u64::from(self.sleep_micros.load(Ordering::Relaxed)))
+    }
+
+    /// The settings under memcached's names.
+    pub(super) fn settings(&self) -> [(&'static str, String); 3] {
+        let yes_no = if self.is_enabled.load(Ordering::Relaxed) { "yes" } else { "no" };
+        [
+            ("lru_crawler", yes_no.to_owned()),
+            ("lru_crawler_sleep", self.sleep_micros.load(Ordering::Relaxed).to_string()),
+            ("lru_crawler_tocrawl", self.to_crawl.load(Ordering::Relaxed).to_string()),
+        ]
+    }
+}
+
+/// Items that a crawl looks at before it pauses, as in memcached.
+pub(crate) const CRAWLED_AT_ONCE: usize = 1000;
+
+/// Longest pause, in microseconds, as in memcached.
+pub(crate) const SLEEP_MICROS_MAX: u32 = 1_000_000;
+
+/// memcached's own answer where a class does not exist.
+const BAD_CLASS: Answer = b"BADCLASS invalid class id\r\n";
+
+impl Worker {
+    /// `None`: a dump has begun and answers for itself.
+    pub(super) fn lru_crawler(
+        &self,
+        session: &mut Session,
+        mut words: Words<'_>,
+    ) -> Option<Answer> {
+        Some(match (words.next(), words.next(), words.next()) {
+            (Some(b"enable"), None, None) => self.enable_crawls(true),
+            (Some(b"disable"), None, None) => self.enable_crawls(false),
+            (Some(b"sleep"), Some(micros), None) => match number::parse_u32(micros) {
+                None => BAD_FORMAT,
+                Some(micros @ 0..=SLEEP_MICROS_MAX) => {
+                    self.shared.crawler.sleep_micros.store(micros, Ordering::Relaxed);
+                    reply::OK
+                }
+                Some(_) => b"CLIENT_ERROR sleep must be one second or less\r\n",
+            },
+            (Some(b"tocrawl"), Some(items), None) => match number::parse_u32(items) {
+                None => BAD_FORMAT,
+                Some(items) => {
+                    self.shared.crawler.to_crawl.store(items, Ordering::Relaxed);
+                    reply::OK
+                }
+            },
+            (Some(b"crawl"), Some(classes), None) => self.crawl(classes),
+            (Some(b"metadump"), Some(classes), None) => {
+                return self.dump(session, Kind::Metadump, classes);
+            }
+            (Some(b"mgdump"), Some(classes), None) => {
+                return self.dump(session, Kind::Mgdump, classes);
+            }
+            _ => ERROR,
+        })
+    }
+
+    fn enable_crawls(&self, is_enabled: bool) -> Answer {
+        self.shared.crawler.is_enabled.store(is_enabled, Ordering::Relaxed);
+        if !is_enabled {
+            self.shared.engine.store().stop_crawl();
+        }
+        reply::OK
+    }
+
+    fn crawl(&self, classes: &[u8]) -> Answer {
+        let crawler = &self.shared.crawler;
+        if !crawler.is_enabled.load(Ordering::Relaxed) {
+            return b"CLIENT_ERROR lru crawler disabled\r\n";
+        }
+        let Some(classes) = dump::classes(classes) else { return BAD_CLASS };
+        let most = u64::from(crawler.to_crawl.load(Ordering::Relaxed));
+        match self.shared.engine.store().crawl(&classes, most) {
+            Ok(()) => {
+                self.shared.walks.fetch_add(1, Ordering::Relaxed);
+                reply::OK
+            }
+            Err(CrawlError::BadClass) => BAD_CLASS,
+            Err(CrawlError::Busy) => b"BUSY currently processing crawler request\r\n",
+        }
+    }
+
+    fn dump(&self, session: &mut Session, kind: Kind, classes: &[u8]) -> Option<Answer> {
+        if !self.shared.dump_enabled || session.is_datagram() {
+            return Some(match kind {
+                Kind::Mgdump => b"ERROR key dump not allowed\r\n",
+                _ => b"ERROR metadump not allowed\r\n",
+            });
+        }
+        let Some(classes) = dump::classes(classes) else { return Some(BAD_CLASS) };
+        self.shared.walks.fetch_add(1, Ordering::Relaxed);
+        session.state = State::Dumping(Box::new(Dump::new(kind, classes)));
+        None
+    }
+}
