@@ -18,16 +18,33 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
   keys     one key against a million; target/bench/keys.md
   router   throughput and CPU of the proxy beside twemproxy; target/bench/router.md
   udp      UDP gets beside TCP gets of the same server; target/bench/udp.md
+  transient
+           share of memory that short-lived keys hold, with and without the ring of transient
+           items, beside memcached; target/bench/transient.md
+  shift    hit ratio after value sizes have shifted, beside servers that never saw the old size and
+           memcached; target/bench/shift.md
+  expiry   latency of gets while a million items expire in one second; target/bench/expiry.md
 
   Each takes --help; --quick is the short form of `server` that CI runs.
 ";
 
+const MEASUREMENTS: [&str; 11] = [
+    "expiry",
+    "herd",
+    "instructions",
+    "keys",
+    "memory",
+    "restart",
+    "router",
+    "server",
+    "shift",
+    "transient",
+    "udp",
+];
+
 /// Runs the measurement that `args` names.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    if !matches!(
-        args.first().map(String::as_str),
-        Some("herd" | "instructions" | "keys" | "memory" | "restart" | "router" | "server" | "udp")
-    ) {
+    if !args.first().is_some_and(|name| MEASUREMENTS.contains(&&**name)) {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;
     }

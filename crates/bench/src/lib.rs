@@ -11,6 +11,7 @@
 
 pub mod cli;
 pub mod compare;
+pub mod expiry;
 pub mod figures;
 pub mod generator;
 pub mod herd;
@@ -19,6 +20,7 @@ pub mod host;
 pub mod instructions;
 pub mod key_space;
 pub mod load;
+pub mod lookaside;
 pub mod memory;
 pub mod power;
 pub mod process;
@@ -29,9 +31,11 @@ pub mod rng;
 pub mod routed;
 pub mod score;
 pub mod search;
+pub mod shift;
 pub mod sla;
 pub mod sweep;
 pub mod terminal;
+pub mod transient;
 pub mod udp;
 pub mod udp_compare;
 pub mod workload;

@@ -91,6 +91,16 @@ impl Server {
         }
     }
 
+    /// The same with more words at the end of its command, under another name.
+    #[must_use]
+    pub fn with(&self, name: &str, words: &[&str]) -> Self {
+        let mut launch = self.launch.clone();
+        if let Launch::Command(all) = &mut launch {
+            all.extend(words.iter().map(|&word| word.to_owned()));
+        }
+        Self { name: name.to_owned(), launch }
+    }
+
     /// Starts it with `memory_mb` MB on `core` and waits until it accepts.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use bench::compare::{self, Plan};
+use bench::expiry::{self, ExpiryPlan};
 use bench::herd::{self, HerdPlan};
 use bench::instructions;
 use bench::key_space::{self, KeySpacePlan};
@@ -18,6 +19,8 @@ use bench::memory;
 use bench::process::{self, DO_NOTHING, MEMCACHED, Server};
 use bench::report;
 use bench::routed;
+use bench::shift::{self, ShiftPlan};
+use bench::transient::{self, TransientPlan, Way};
 use bench::udp_compare::{self, UdpPlan};
 
 /// Compares holdall with memcached and with a server that looks nothing up, on loopback, taking turns.
@@ -45,6 +48,21 @@ enum What {
     Restart(RestartArgs),
     /// UDP gets beside TCP gets of the same server.
     Udp(UdpArgs),
+    /// Share of memory that short-lived keys hold.
+    Transient(CacheArgs<TransientPlan>),
+    /// Hit ratio after value sizes have shifted.
+    Shift(CacheArgs<ShiftPlan>),
+    /// Latency of gets while a million items expire in one second.
+    Expiry(CacheArgs<ExpiryPlan>),
+}
+
+/// Options of a measurement that needs no others than its plan's.
+#[derive(Debug, Args)]
+struct CacheArgs<P: Args> {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    plan: P,
 }
 
 #[derive(Debug, Args)]
@@ -129,7 +147,7 @@ struct HerdArgs {
     /// Keys that they read.
     #[arg(long, default_value_t = 20)]
     keys: u32,
-    /// Seconds for each of the three ways; more than ten, so that leases are given a second time.
+    /// Seconds for each of the four ways; more than ten, so that leases are given a second time.
     #[arg(long, default_value_t = 12)]
     seconds: u64,
 }
@@ -212,6 +230,15 @@ fn main() -> ExitCode {
         What::Keys(args) => keys(&args),
         What::Restart(args) => restart(&args),
         What::Herd(args) => herd(&args),
+        What::Transient(args) => args.measure("transient.md", |plan, servers| {
+            transient::run(plan, &Way::all(servers), |what| eprintln!("{what}"))
+        }),
+        What::Shift(args) => args.measure("shift.md", |plan, servers| {
+            shift::run(plan, servers, |what| eprintln!("{what}"))
+        }),
+        What::Expiry(args) => args.measure("expiry.md", |plan, servers| {
+            expiry::run(plan, servers, pin_generator()?, |what| eprintln!("{what}"))
+        }),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -401,6 +428,18 @@ fn memory(args: &MemoryArgs) -> Result<()> {
     args.common.save("memory.md", &table)?;
     print!("{table}");
     Ok(())
+}
+
+impl<P: Args> CacheArgs<P> {
+    /// Saves and prints the table that `run` makes of the servers that look something up.
+    fn measure(&self, name: &str, run: impl FnOnce(&P, &[Server]) -> Result<String>) -> Result<()> {
+        let mut servers = self.common.servers(false)?;
+        servers.retain(|server| server.name != DO_NOTHING);
+        let table = run(&self.plan, &servers)?;
+        self.common.save(name, &table)?;
+        print!("{table}");
+        Ok(())
+    }
 }
 
 impl Common {

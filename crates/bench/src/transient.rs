@@ -1,0 +1,208 @@
+//! How much memory a family of short-lived keys holds, with and without the cache of transient items.
+//!
+//! *Scaling Memcache at Facebook*, section 6.3: keys that see a single burst of activity were given a short time to live, and their
+//! share of a pool fell from 6 % to 0.3 % at the same hit ratio. Here a full cache serves two families with values of one size, so
+//! that they share a slab class and its LRU: one whose keys last, read by a Zipf distribution, and one of which each key is stored
+//! once, read three times within a second and never again. The second has two seconds to live, or none to begin with.
+//! Each server gets the same requests at the same time:
+//!
+//! | server | what becomes of an expired item |
+//! | --- | --- |
+//! | memcached without its crawler | it lies until the LRU's end reaches it |
+//! | memcached | as Debian ships it: a crawler looks for it now and then |
+//! | holdall, `transient_ttl=0` | the cleaner's passes meet it some time |
+//! | holdall | it is freed in the second in which it expires |
+//!
+//! What the family holds is told at the end: the server's count of items, less the lasting ones that are found.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::lookaside::{Client, Hits, Item, ZipfFamily, paced};
+use crate::process::{MEMCACHED, Running, Server};
+
+/// How to measure.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TransientPlan {
+    /// Seconds of the load, the second half of which is measured.
+    #[arg(long, default_value_t = 180)]
+    pub seconds: u64,
+    /// Memory limit of the servers.
+    #[arg(long, default_value_t = 64)]
+    pub megabytes: u32,
+    /// Reads of lasting keys in a second.
+    #[arg(long, default_value_t = 6000)]
+    pub reads: u32,
+    /// Short-lived keys in a second.
+    #[arg(long, default_value_t = 160)]
+    pub short: u32,
+}
+
+const LASTING: Item = Item { family: 'l', number: 0, value_bytes: 500, exptime: 0 };
+const SHORT: Item = Item { family: 's', number: 0, value_bytes: 500, exptime: 2 };
+/// Four times what fits into 64 MB.
+const LASTING_KEYS: u32 = 500_000;
+const EXPONENT: f64 = 0.9;
+/// Turns of every client in a second.
+const TURNS: u32 = 20;
+/// Turns after which a short-lived key is read again.
+const READ_AFTER: [u64; 3] = [4, 8, 14];
+
+/// A server, and whether the short-lived keys have a time to live there.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// As the table calls it.
+    pub server: Server,
+    /// Otherwise they are stored for ever, as before the paper's change: what is measured after it is compared with this.
+    pub expires: bool,
+}
+
+impl Way {
+    /// Every way that the table has, of the servers that take part.
+    #[must_use]
+    pub fn all(servers: &[Server]) -> Vec<Self> {
+        let mut ways = Vec::new();
+        for server in servers {
+            let lazy = match server.name == MEMCACHED {
+                true => server.with("memcached without its crawler", &["-o", "no_lru_crawler"]),
+                false => server.with(
+                    &format!("{}, `transient_ttl=0`", server.name),
+                    &["-o", "transient_ttl=0"],
+                ),
+            };
+            let for_ever = server.with(&format!("{}, stored for ever", server.name), &[]);
+            ways.push(Self { server: for_ever, expires: false });
+            ways.extend([lazy, server.clone()].map(|server| Self { server, expires: true }));
+        }
+        ways
+    }
+}
+
+/// One server under the load.
+struct Subject {
+    name: String,
+    expires: bool,
+    _running: Running,
+    client: Client,
+    lasting: ZipfFamily,
+    short: Item,
+    lasting_hits: Hits,
+    short_hits: Hits,
+}
+
+/// Measures every way at the same time; a table.
+///
+/// # Errors
+///
+/// When a server does not start, or fails.
+pub fn run(plan: &TransientPlan, ways: &[Way], mut progress: impl FnMut(&str)) -> Result<String> {
+    progress("filling");
+    let mut subjects = Vec::new();
+    for way in ways {
+        subjects.push(Subject::start(plan, way)?);
+    }
+    progress(&format!("{} s of load", plan.seconds));
+    let turns = plan.seconds * u64::from(TURNS);
+    let took = paced(TURNS, turns, |turn| {
+        let measured = turn >= turns / 2;
+        for subject in &mut subjects {
+            subject.turn(plan, turn, measured)?;
+        }
+        Ok(())
+    })?;
+    let late = took.as_secs_f64() / plan.seconds as f64;
+    ensure!(late < 1.1, "the load took {late:.2} times as long as it should: ask for less");
+    table(plan, &mut subjects)
+}
+
+impl Subject {
+    fn start(plan: &TransientPlan, way: &Way) -> Result<Self> {
+        let (server, name) = (&way.server, &way.server.name);
+        let running = server.start(plan.megabytes, None)?;
+        let mut client = Client::connect(running.address)?;
+        let short = Item { exptime: if way.expires { SHORT.exptime } else { 0 }, ..SHORT };
+        let mut lasting = ZipfFamily::new(LASTING, LASTING_KEYS, EXPONENT, 3)?;
+        // Until memory is full.
+        while client.stats("")?.iter().any(|(name, value)| name == "evictions" && value == "0") {
+            client.ask(&lasting.next(4800))?;
+        }
+        Ok(Self {
+            name: name.clone(),
+            expires: way.expires,
+            _running: running,
+            client,
+            lasting,
+            short,
+            lasting_hits: Hits::default(),
+            short_hits: Hits::default(),
+        })
+    }
+
+    fn turn(&mut self, plan: &TransientPlan, turn: u64, measured: bool) -> Result<()> {
+        let lasting = self.lasting.next((plan.reads / TURNS) as usize);
+        let mut of_lasting = self.client.ask(&lasting)?;
+        let per_turn = u64::from(plan.short / TURNS);
+        let made_at = |turn: u64| {
+            let short = self.short;
+            (turn * per_turn..(turn + 1) * per_turn).map(move |number| Item { number, ..short })
+        };
+        let new: Vec<_> = made_at(turn + 1).collect();
+        let again = READ_AFTER.into_iter().filter_map(|after| turn.checked_sub(after));
+        let again: Vec<_> = again.flat_map(|turn| made_at(turn + 1)).collect();
+        // A new one is missed, and stored.
+        self.client.ask(&new)?;
+        let mut of_short = self.client.ask(&again)?;
+        if !measured {
+            (of_lasting, of_short) = Default::default();
+        }
+        self.lasting_hits.add(of_lasting);
+        self.short_hits.add(of_short);
+        Ok(())
+    }
+
+    /// All items, dead ones included.
+    fn items(&mut self) -> Result<u64> {
+        let all = self.client.stats("")?;
+        let items = all.iter().find(|(name, _)| name == "curr_items").context("no curr_items")?;
+        Ok(items.1.parse()?)
+    }
+
+    /// Items that last.
+    fn lasting(&mut self) -> Result<u64> {
+        let every: Vec<_> =
+            (1..=u64::from(LASTING_KEYS)).map(|number| Item { number, ..LASTING }).collect();
+        Ok((every.len() - self.client.missing_of(&every)?) as u64)
+    }
+}
+
+fn table(plan: &TransientPlan, subjects: &mut [Subject]) -> Result<String> {
+    let mut text = format!(
+        "`-m {}`, {} reads of lasting keys a second, {} short-lived keys a second, {} s.\n\n\
+         | server | items | short-lived | their share, % | times less than stored for ever | hits, lasting | hits, short-lived |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        plan.megabytes, plan.reads, plan.short, plan.seconds
+    );
+    let mut for_ever = 0.0;
+    // All at once, before anything more expires.
+    let items: Vec<_> = subjects.iter_mut().map(Subject::items).collect::<Result<_>>()?;
+    for (subject, items) in subjects.iter_mut().zip(items) {
+        let short = items.saturating_sub(subject.lasting()?);
+        let share = Hits { hits: short, reads: items };
+        if !subject.expires {
+            for_ever = share.ratio();
+        }
+        writeln!(
+            text,
+            "| {} | {} | {} | {:.3} | {:.1} | {:.4} | {:.4} |",
+            subject.name,
+            share.reads,
+            share.hits,
+            100.0 * share.ratio(),
+            for_ever / share.ratio(),
+            subject.lasting_hits.ratio(),
+            subject.short_hits.ratio(),
+        )?;
+    }
+    Ok(text)
+}
