@@ -208,7 +208,10 @@ fn low(count: u64) -> u32 {
     (count & (GENERATIONS - 1)) as u32
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
