@@ -10,18 +10,22 @@
 //! [`Core::settle`]. What was asked in a turn goes to each server in one write.
 //!
 //! Deletes that fail can be kept and replayed: [`Spooler`].
+//! Applications need none of that: a `Client` has threads that do it.
 //!
 //! [`Plan`] makes trees from a configuration; [`route`] has the routes.
 #![forbid(unsafe_code)]
 
 mod address;
 mod alarm;
+#[cfg(feature = "application")]
+mod app;
 mod context;
 mod core;
 mod counters;
 mod deletes;
 mod destination;
 mod health;
+mod host;
 mod join;
 mod pipeline;
 mod plan;
@@ -36,12 +40,19 @@ mod wire;
 
 pub use address::Address;
 pub use alarm::Sleep;
+#[cfg(feature = "application")]
+pub use app::{
+    BlockingClient, BuildError, Builder, CasOutcome, Client, Compression, Decode, Encode, Error,
+    FLAG_INTEGER, FLAG_LZ4, FLAG_TEXT, FLAG_ZSTD, Lease, LoadError, LookAside, LookAsideTotals,
+    Markers, Source, Together, Value, Written, block_on, together,
+};
 pub use context::{Asking, Context};
 pub use core::{Core, Submitted, Tree};
 pub use counters::{Counters, Totals};
 pub use deletes::{DeleteCounts, Deletes, Spooler, Target};
 pub use destination::Settings;
 pub use health::{Health, State};
+pub use host::host_id;
 pub use pipeline::{Sink, Ticket};
 pub use plan::Plan;
 pub use registry::{Registry, Report};

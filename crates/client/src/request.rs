@@ -247,6 +247,12 @@ pub struct OwnedRequest {
 }
 
 impl OwnedRequest {
+    /// Bytes of key, words and value together.
+    #[cfg(feature = "application")]
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The request.
     #[must_use]
     pub fn get(&self) -> Request<'_> {

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use client::{Plan, Target};
+use client::{Plan, Target, host_id};
 use routeconf::{FileSources, Params, load};
 
 use crate::options::{Options, Source};
-use crate::shared::{Build, host_id};
+use crate::shared::Build;
 
 /// The text of the configuration.
 pub(crate) fn read(source: &Source) -> Result<Arc<str>, String> {

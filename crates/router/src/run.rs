@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use client::{Core, Upstream};
+use client::{Core, Upstream, host_id};
 use net::{Control, Listen};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -18,7 +18,7 @@ use crate::config;
 use crate::front::Front;
 use crate::keeping;
 use crate::options::{Options, Source};
-use crate::shared::{Shared, host_id, unix_secs};
+use crate::shared::{Shared, unix_secs};
 
 /// How long clients have, at the end, for the replies to what was read from them.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);

@@ -95,12 +95,6 @@ impl Shared {
     }
 }
 
-/// A number that tells this host from others: mcrouter takes the first address; this takes the machine's name.
-pub(crate) fn host_id() -> u32 {
-    let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
-    hashing::spooky_hash32(name.trim_ascii(), 0)
-}
-
 /// Seconds since 1970.
 pub(crate) fn unix_secs() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -1,0 +1,185 @@
+//! The blocking form: the same calls for threads without an executor.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use super::client::{CasOutcome, Client, Lease};
+use super::error::Error;
+use super::look_aside::{LoadError, LookAside};
+use super::value::{Decode, Encode, Value};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}
+
+/// Waits for a future on this thread, which sleeps meanwhile.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let waker = WAKER.with(Waker::clone);
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            // Whoever wakes has stored first; a wake that came already ends the sleep at once.
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// A [`Client`] whose calls wait. See there for what they do; for a call that is not here, [`block_on`] waits for the client's.
+///
+/// ```no_run
+/// use client::{BlockingClient, Client};
+///
+/// # fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = BlockingClient::from(Client::builder().servers(["127.0.0.1:11211"]).build()?);
+/// client.set("counter", 1, 0)?;
+/// assert_eq!(client.incr("counter", 2)?, Some(3));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct BlockingClient(Client);
+
+impl From<Client> for BlockingClient {
+    fn from(client: Client) -> Self {
+        Self(client)
+    }
+}
+
+/// The calls, word for word.
+macro_rules! blocking {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $output:ty;)*) => {
+        impl BlockingClient {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                ///
+                /// As there.
+                pub fn $name(&self, $($argument: $kind),*) -> Result<$output, Error> {
+                    block_on(self.0.$name($($argument),*))
+                }
+            )*
+        }
+    };
+}
+
+blocking! {
+    /// See [`Client::get`].
+    get(key: impl AsRef<[u8]>) -> Option<Value>;
+    /// See [`Client::gets`].
+    gets(key: impl AsRef<[u8]>) -> Option<Value>;
+    /// See [`Client::gat`].
+    gat(key: impl AsRef<[u8]>, exptime: i64) -> Option<Value>;
+    /// See [`Client::gats`].
+    gats(key: impl AsRef<[u8]>, exptime: i64) -> Option<Value>;
+    /// See [`Client::set`].
+    set(key: impl AsRef<[u8]>, value: impl Encode, exptime: i64) -> ();
+    /// See [`Client::add`].
+    add(key: impl AsRef<[u8]>, value: impl Encode, exptime: i64) -> bool;
+    /// See [`Client::replace`].
+    replace(key: impl AsRef<[u8]>, value: impl Encode, exptime: i64) -> bool;
+    /// See [`Client::append`].
+    append(key: impl AsRef<[u8]>, bytes: &[u8]) -> bool;
+    /// See [`Client::prepend`].
+    prepend(key: impl AsRef<[u8]>, bytes: &[u8]) -> bool;
+    /// See [`Client::cas`].
+    cas(key: impl AsRef<[u8]>, value: impl Encode, exptime: i64, cas: u64) -> CasOutcome;
+    /// See [`Client::delete`].
+    delete(key: impl AsRef<[u8]>) -> bool;
+    /// See [`Client::delete_held_off`].
+    delete_held_off(key: impl AsRef<[u8]>, secs: u32) -> bool;
+    /// See [`Client::incr`].
+    incr(key: impl AsRef<[u8]>, by: u64) -> Option<u64>;
+    /// See [`Client::decr`].
+    decr(key: impl AsRef<[u8]>, by: u64) -> Option<u64>;
+    /// See [`Client::touch`].
+    touch(key: impl AsRef<[u8]>, exptime: i64) -> bool;
+    /// See [`Client::lease_get`].
+    lease_get(key: impl AsRef<[u8]>) -> Lease;
+    /// See [`Client::lease_set`].
+    lease_set(key: impl AsRef<[u8]>, value: impl Encode, exptime: i64, token: u64) -> bool;
+    /// See [`Client::flush_all`].
+    flush_all(delay_secs: u32) -> ();
+    /// See [`Client::version`].
+    version() -> String;
+}
+
+impl BlockingClient {
+    /// The client whose calls are awaited.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
+        &self.0
+    }
+
+    /// See [`Client::get_many`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Result<Option<Value>, Error>>, Error> {
+        block_on(self.0.get_many(keys))
+    }
+
+    /// See [`Client::gets_many`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn gets_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Result<Option<Value>, Error>>, Error> {
+        block_on(self.0.gets_many(keys))
+    }
+
+    /// See [`Client::set_many`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn set_many<K: AsRef<[u8]>, V: Encode>(
+        &self,
+        values: impl IntoIterator<Item = (K, V)>,
+        exptime: i64,
+    ) -> Result<Vec<Result<(), Error>>, Error> {
+        block_on(self.0.set_many(values, exptime))
+    }
+
+    /// See [`LookAside::get_or_load`]; `load` is called on this thread.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_or_load<T: Encode + Decode, E>(
+        &self,
+        look_aside: &LookAside,
+        key: impl AsRef<[u8]>,
+        load: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, LoadError<E>> {
+        block_on(look_aside.get_or_load(key, || async { load() }))
+    }
+
+    /// See [`Client::close`].
+    pub fn close(&self) {
+        block_on(self.0.close());
+    }
+}

@@ -1,0 +1,247 @@
+//! From servers or a configuration to a running client.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use routeconf::{FileSources, Params, load, load_file};
+
+use super::client::{Client, Inner};
+use super::codec::Codec;
+pub use super::codec::Compression;
+use super::driver;
+use super::lane::{Lane, Limits};
+use crate::core::Core;
+use crate::destination::Settings;
+use crate::host::host_id;
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::upstream::Upstream;
+
+/// Why there is no client; for people.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BuildError(pub(crate) String);
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+#[derive(Clone, Debug)]
+enum Routes {
+    File(PathBuf),
+    Servers(Vec<String>),
+    Text(String),
+}
+
+/// How a [`Client`] is to be; made by [`Client::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    routes: Routes,
+    hash: String,
+    default_route: String,
+    settings: Settings,
+    threads: usize,
+    deadline: Option<Duration>,
+    codec: Codec,
+    limits: Limits,
+}
+
+impl Default for Builder {
+    /// One thread, no servers, no compression; times as in [`Settings`].
+    fn default() -> Self {
+        Self {
+            routes: Routes::Servers(Vec::new()),
+            hash: "Ch3".to_owned(),
+            default_route: "/././".to_owned(),
+            settings: Settings::default(),
+            threads: 1,
+            deadline: None,
+            codec: Codec {
+                compression: Compression::Off,
+                threshold_bytes: 1024,
+                value_bytes_max: 64 << 20,
+            },
+            limits: Limits { pending_max: 100_000, inbox_bytes_max: 64 << 20 },
+        }
+    }
+}
+
+impl Builder {
+    /// One pool of these servers: `host:port`, `[v6]:port` or `unix:/path`.
+    #[must_use]
+    pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
+        self.routes = Routes::Servers(servers.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// How keys are spread over [`Self::servers`]: a hash of docs/routing.md, `Ch3` (mcrouter's) by default.
+    #[must_use]
+    pub fn hash(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.hash);
+        self
+    }
+
+    /// Routes by the configuration of mcrouter or twemproxy in this file.
+    #[must_use]
+    pub fn config_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.routes = Routes::File(path.as_ref().to_path_buf());
+        self
+    }
+
+    /// Routes by this text of a configuration of mcrouter.
+    #[must_use]
+    pub fn config_text(mut self, text: &str) -> Self {
+        self.routes = Routes::Text(text.to_owned());
+        self
+    }
+
+    /// Where keys without a routing prefix go: `/region/cluster/`.
+    #[must_use]
+    pub fn default_route(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.default_route);
+        self
+    }
+
+    /// How long a server may take for an answer; 1 s by default. A connection on which one takes longer is closed.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
+    /// How long a connection may take to be made; 1 s by default.
+    #[must_use]
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
+        self
+    }
+
+    /// Timeouts in a row that knock a server out; 3 by default, 0 is never.
+    #[must_use]
+    pub const fn timeouts_until_tko(mut self, count: u32) -> Self {
+        self.settings.timeouts_until_tko = count;
+        self
+    }
+
+    /// How long a call may take in all, failover included; by default as long as its servers may.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Driver threads, each with a connection to each server; 1 by default, 64 at the most.
+    #[must_use]
+    pub const fn threads(mut self, count: usize) -> Self {
+        self.threads = count;
+        self
+    }
+
+    /// Compresses values of `threshold_bytes` and more. Values of either compression are read in any case.
+    #[must_use]
+    pub const fn compression(mut self, compression: Compression, threshold_bytes: usize) -> Self {
+        self.codec.compression = compression;
+        self.codec.threshold_bytes = threshold_bytes;
+        self
+    }
+
+    /// The longest value that is sent or read, decompressed; 64 MiB by default.
+    #[must_use]
+    pub const fn value_bytes_max(mut self, bytes: usize) -> Self {
+        self.codec.value_bytes_max = bytes;
+        self
+    }
+
+    /// Requests without an answer, of all callers of a thread together; more are refused as busy. 100,000 by default.
+    #[must_use]
+    pub const fn pending_max(mut self, count: usize) -> Self {
+        self.limits.pending_max = count;
+        self.settings.pending_max = count;
+        self
+    }
+
+    /// Starts the client's threads. Connections are made when they are needed.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the configuration, with its places; or that there is no thread or descriptor.
+    pub fn build(mut self) -> Result<Client, BuildError> {
+        // What a server sends may be compressed, and is then shorter.
+        let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
+        self.settings.value_bytes_max = value_bytes_max.min(proto::VALUE_BYTES_MAX);
+        let plan = Arc::new(self.plan()?);
+        let registry = Registry::default();
+        let mut lanes = Vec::new();
+        let mut threads = Vec::new();
+        for worker in 0..u32::try_from(self.threads.clamp(1, 64)).unwrap_or(1) {
+            let lane = Lane::new(self.limits).map_err(|error| start_failed(&error))?;
+            let (plan, registry) = (Arc::clone(&plan), registry.clone());
+            let core = move || {
+                let upstream = Upstream::new(worker, registry, Instant::now())?;
+                let seed = RandomState::new().build_hasher().finish();
+                Core::new(upstream, host_id(), seed, |upstream| plan.tree(upstream))
+            };
+            let started = driver::start(Arc::clone(&lane), core);
+            lanes.push(lane);
+            match started {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    lanes.iter().for_each(|lane| lane.close(None));
+                    return Err(start_failed(&error));
+                }
+            }
+        }
+        Ok(Client::of(Inner::new(lanes, threads, registry, self.codec), self.deadline))
+    }
+
+    /// The configuration, understood.
+    pub(crate) fn plan(&self) -> Result<Plan, BuildError> {
+        let mut params = Params::new(&self.default_route);
+        params.set_number("hostid", i64::from(host_id()));
+        let loaded = match &self.routes {
+            Routes::File(path) => load_file(path, &params),
+            Routes::Text(text) => text_of(text, &params),
+            Routes::Servers(servers) => text_of(&pool_of(servers, &self.hash)?, &params),
+        };
+        let loaded = loaded.map_err(|rejected| BuildError(rejected.render()))?;
+        Plan::new(loaded.config, self.settings.clone(), false)
+            .map_err(|flaws| BuildError(flaws.join("\n")))
+    }
+}
+
+fn start_failed(error: &std::io::Error) -> BuildError {
+    BuildError(format!("the client cannot start: {error}"))
+}
+
+fn text_of(text: &str, params: &Params) -> Result<routeconf::Loaded, routeconf::Rejected> {
+    load("<text>", text, params, &mut FileSources::beside(Path::new("")))
+}
+
+/// A configuration with one pool.
+fn pool_of(servers: &[String], hash: &str) -> Result<String, BuildError> {
+    if servers.is_empty() {
+        return Err(BuildError("there are no servers".to_owned()));
+    }
+    let mut names = String::new();
+    for server in servers {
+        if server.contains(|c: char| c.is_control() || matches!(c, '"' | '\\' | '@' | '%')) {
+            return Err(BuildError(format!("{server:?} is not the address of a server")));
+        }
+        // Writing into a string does not fail.
+        let _ = write!(names, "{}\"{server}\"", if names.is_empty() { "" } else { ", " });
+    }
+    if !hash.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(BuildError(format!("{hash:?} is not the name of a hash")));
+    }
+    Ok(format!(
+        r#"{{"pools": {{"servers": {{"servers": [{names}]}}}},
+            "route": {{"type": "PoolRoute", "pool": "servers", "hash": "{hash}"}}}}"#
+    ))
+}

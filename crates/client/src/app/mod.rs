@@ -1,0 +1,35 @@
+//! The library for applications: a handle that any thread and any executor can ask, over trees of routes that threads of its
+//! own drive.
+//!
+//! ```text
+//!     caller -> Client (typed calls) -> Lane (inbox) -> driver thread: Core -> servers
+//!     caller <- Pending (waker)      <- Slot         <- driver thread: Core <- servers
+//! ```
+//!
+//! Everything that callers ask while the driver works, or that one caller asks together ([`together()`]), leaves in one write for
+//! each server. A caller that goes away, or whose deadline passes, leaves its slot behind: the answer is dropped there, and no
+//! other caller can be given it.
+
+mod block;
+mod builder;
+mod client;
+mod codec;
+mod commands;
+mod driver;
+mod error;
+mod lane;
+mod look_aside;
+mod markers;
+mod slot;
+mod together;
+mod value;
+
+pub use block::{BlockingClient, block_on};
+pub use builder::{BuildError, Builder, Compression};
+pub use client::{CasOutcome, Client, Lease};
+pub use codec::{FLAG_LZ4, FLAG_ZSTD};
+pub use error::Error;
+pub use look_aside::{LoadError, LookAside, LookAsideTotals};
+pub use markers::{Markers, Source, Written};
+pub use together::{Together, together};
+pub use value::{Decode, Encode, FLAG_INTEGER, FLAG_TEXT, Value};

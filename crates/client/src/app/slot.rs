@@ -1,0 +1,124 @@
+//! Where answers meet the caller that waits for them.
+//!
+//! # Laws
+//!
+//! 1. A slot belongs to one call. Who holds it can write the answers of this call only, each once.
+//! 2. What comes after the last answer, or after the deadline, is dropped.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::reply::{Failure, OwnedReply};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Slot(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// One for each request of the call.
+    replies: Vec<Option<OwnedReply>>,
+    /// Replies that are missing.
+    left: usize,
+    waker: Option<Waker>,
+}
+
+impl Slot {
+    /// For a call of so many requests.
+    pub(crate) fn new(requests: usize) -> Arc<Self> {
+        let replies = (0..requests).map(|_| None).collect();
+        Arc::new(Self(Mutex::new(State { replies, left: requests, waker: None })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to one of the requests.
+    pub(crate) fn answer(&self, index: usize, reply: OwnedReply) {
+        let mut state = self.lock();
+        let Some(place @ None) = state.replies.get_mut(index) else { return };
+        *place = Some(reply);
+        state.left -= 1;
+        let waker = if state.left == 0 { state.waker.take() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whatever is missing is answered with this failure.
+    pub(crate) fn fail(&self, failure: Failure) {
+        let mut state = self.lock();
+        if state.left == 0 {
+            return;
+        }
+        for place in state.replies.iter_mut().filter(|place| place.is_none()) {
+            *place = Some(failure.into());
+        }
+        state.left = 0;
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The replies of a call, in the order of its requests. Dropping it gives the call up.
+#[derive(Debug)]
+#[must_use = "the replies come by awaiting it"]
+pub(crate) struct Pending(pub(crate) Arc<Slot>);
+
+impl Future for Pending {
+    type Output = Vec<OwnedReply>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<OwnedReply>> {
+        let mut state = self.0.lock();
+        if state.left > 0 {
+            // The same task asks again: its waker need not be cloned.
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                state.waker = Some(context.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        Poll::Ready(std::mem::take(&mut state.replies).into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::Outcome;
+
+    fn poll(pending: &mut Pending) -> Poll<Vec<OwnedReply>> {
+        Pin::new(pending).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn replies_come_in_the_order_of_the_requests() {
+        let mut pending = Pending(Slot::new(2));
+        pending.0.answer(1, OwnedReply::of(Outcome::Stored));
+        assert_eq!(poll(&mut pending), Poll::Pending);
+        pending.0.answer(0, OwnedReply::of(Outcome::Deleted));
+        let Poll::Ready(replies) = poll(&mut pending) else { panic!("pending") };
+        assert_eq!(replies[0].outcome, Outcome::Deleted);
+        assert_eq!(replies[1].outcome, Outcome::Stored);
+    }
+
+    #[test]
+    fn what_comes_after_the_deadline_is_dropped() {
+        let mut pending = Pending(Slot::new(2));
+        pending.0.answer(0, OwnedReply::of(Outcome::Stored));
+        pending.0.fail(Failure::DeadlineExceeded);
+        pending.0.answer(1, OwnedReply::of(Outcome::Found));
+        pending.0.answer(7, OwnedReply::of(Outcome::Found));
+        let Poll::Ready(replies) = poll(&mut pending) else { panic!("pending") };
+        assert_eq!(replies[0].outcome, Outcome::Stored);
+        assert_eq!(replies[1].outcome, Outcome::Failed(Failure::DeadlineExceeded));
+        pending.0.answer(0, OwnedReply::of(Outcome::Found));
+        pending.0.fail(Failure::Busy);
+    }
+}

@@ -1,0 +1,103 @@
+//! A server that answers each get with a value made of the key, in time or late, and notes what it was asked.
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// See the head of this file.
+pub struct Echo {
+    pub address: SocketAddr,
+    pub seen: Arc<Seen>,
+    stop: Arc<AtomicBool>,
+}
+
+/// What it has been asked.
+#[derive(Default)]
+pub struct Seen {
+    pub lines: AtomicU64,
+    pub sets: AtomicU64,
+    /// Connections that clients have ended.
+    pub ended: AtomicU64,
+}
+
+/// The value of a key.
+pub fn value_of(key: &str) -> String {
+    format!("value of {key}")
+}
+
+impl Echo {
+    /// `delay` is told the number of a line, and says how long its answer takes.
+    pub fn new(delay: impl Fn(u64) -> Duration + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let (ends, seen) = (Arc::clone(&stop), Arc::new(Seen::default()));
+        let (notes, delay) = (Arc::clone(&seen), Arc::new(delay));
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if ends.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (seen, delay) = (Arc::clone(&notes), Arc::clone(&delay));
+                thread::spawn(move || {
+                    // A client that goes away is no error of this server's.
+                    let _ = serve(&stream, &seen, &*delay);
+                    seen.ended.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { address, seen, stop }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+fn serve(stream: &TcpStream, seen: &Seen, delay: &dyn Fn(u64) -> Duration) -> std::io::Result<()> {
+    let mut input = BufReader::with_capacity(1 << 16, stream);
+    let (mut output, mut line) = (Vec::new(), Vec::new());
+    loop {
+        if input.buffer().is_empty() && !output.is_empty() {
+            let mut stream = stream;
+            stream.write_all(&output)?;
+            output.clear();
+        }
+        line.clear();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let wait = delay(seen.lines.fetch_add(1, Ordering::SeqCst));
+        if !wait.is_zero() {
+            thread::sleep(wait);
+        }
+        let mut words = line.trim_ascii().split(|byte| *byte == b' ');
+        match words.next() {
+            Some(b"get") => {
+                for key in words {
+                    let value = [b"value of ", key].concat();
+                    output.extend_from_slice(&[b"VALUE ", key].concat());
+                    write!(output, " 0 {}\r\n", value.len())?;
+                    output.extend_from_slice(&[&value[..], b"\r\n"].concat());
+                }
+                output.extend_from_slice(b"END\r\n");
+            }
+            Some(b"set") => {
+                let len = String::from_utf8_lossy(words.nth(3).unwrap());
+                let len: usize = len.parse().unwrap();
+                input.read_exact(&mut vec![0; len + 2])?;
+                seen.sets.fetch_add(1, Ordering::SeqCst);
+                output.extend_from_slice(b"STORED\r\n");
+            }
+            Some(b"version") => output.extend_from_slice(b"VERSION 1\r\n"),
+            _ => output.extend_from_slice(b"ERROR\r\n"),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The library for applications: nobody is given another's answer, whoever gives up, and in whatever way.
+//!
+//! `OPS=n` sets how many calls race; by default enough for every way of giving up to happen often.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
+
+mod echo;
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use client::{BlockingClient, Client, Error, Failure, Op, Request, block_on, together};
+use echo::{Echo, value_of};
+
+fn prompt() -> Echo {
+    Echo::new(|_| Duration::ZERO)
+}
+
+fn client(servers: &[&Echo]) -> Client {
+    let names = servers.iter().map(|server| server.address.to_string());
+    Client::builder().servers(names).build().unwrap()
+}
+
+/// What became of many calls.
+#[derive(Debug, Default)]
+struct Outcomes {
+    answered: AtomicU64,
+    /// Calls whose deadline had passed.
+    late: AtomicU64,
+    /// Calls that were dropped.
+    dropped: AtomicU64,
+    /// Calls that failed with their connection.
+    failed: AtomicU64,
+}
+
+/// One in a hundred calls has no time, and one is dropped while it waits; servers stall now and then, for longer than the client
+/// waits. Every answer must be that of the key that was asked.
+#[test]
+fn answers_are_nobody_elses_whoever_gives_up() {
+    const CALLERS: u64 = 64;
+    let ops: u64 = std::env::var("OPS").map_or(40_000, |ops| ops.parse().unwrap());
+    let servers: Vec<_> = (0..4)
+        .map(|server| {
+            Echo::new(move |line| {
+                let stalls = line % 5000 == 1000 + server;
+                if stalls { Duration::from_millis(60) } else { Duration::ZERO }
+            })
+        })
+        .collect();
+    let names = servers.iter().map(|server| server.address.to_string());
+    let builder = Client::builder().servers(names).timeout(Duration::from_millis(30));
+    let client = builder.timeouts_until_tko(0).threads(2).build().unwrap();
+    let outcomes = Arc::new(Outcomes::default());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let callers = (0..CALLERS).map(|caller| {
+            let (client, outcomes) = (client.clone(), Arc::clone(&outcomes));
+            tokio::spawn(async move {
+                for turn in 0..ops / CALLERS {
+                    call(&client, caller, turn, &outcomes).await;
+                }
+            })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.unwrap();
+        }
+    });
+    eprintln!("{ops} calls: {outcomes:?}");
+    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    assert!(of(&outcomes.answered) > ops * 9 / 10);
+    assert!(of(&outcomes.late) > ops / 200 && of(&outcomes.dropped) > ops / 500);
+    assert!(of(&outcomes.failed) > 0, "no server has stalled");
+}
+
+async fn call(client: &Client, caller: u64, turn: u64, outcomes: &Outcomes) {
+    let key = format!("{caller}.{turn}");
+    // Different callers' odd calls fall on different turns.
+    let got = match (turn + caller * 37) % 100 {
+        0 => client.with_deadline(Some(Duration::ZERO)).get(&key).await,
+        1 => {
+            // Polled, so that it is asked; then dropped.
+            let mut call = Box::pin(client.get(&key));
+            let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+            match polled {
+                Poll::Ready(got) => got,
+                Poll::Pending => {
+                    outcomes.dropped.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+        2 => {
+            let pair = [key.clone(), format!("{key}.b")];
+            let mut got = client.get_many(&pair).await.unwrap();
+            if let Ok(Some(value)) = got.pop().unwrap() {
+                assert_eq!(value.decode::<String>().unwrap(), value_of(&pair[1]));
+            }
+            got.pop().unwrap()
+        }
+        _ => client.get(&key).await,
+    };
+    let counter = match got {
+        Ok(Some(value)) => {
+            assert_eq!(value.decode::<String>().unwrap(), value_of(&key));
+            &outcomes.answered
+        }
+        Ok(None) => panic!("{key}: a miss"),
+        Err(Error::Cache(Failure::DeadlineExceeded, _)) => &outcomes.late,
+        Err(_) => &outcomes.failed,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Three rounds of fifty gets, each of which needs the one before, are three writes.
+#[test]
+fn a_page_takes_as_many_rounds_as_its_graph_is_deep() {
+    let server = prompt();
+    let client = client(&[&server]);
+    block_on(client.get("connect")).unwrap();
+    let writes = || client.servers()[0].totals.writes;
+    let before = writes();
+    let branches = (0..50).map(|branch| {
+        let client = &client;
+        async move {
+            for level in 0..3 {
+                let key = format!("{branch}.{level}");
+                let value = client.get(&key).await.unwrap().unwrap();
+                assert_eq!(value.decode::<String>().unwrap(), value_of(&key));
+            }
+            branch
+        }
+    });
+    assert_eq!(block_on(together(branches)), (0..50).collect::<Vec<_>>());
+    // The rounds of some branches may begin while others still wait for theirs: answers come in more than one read.
+    let rounds = writes() - before;
+    assert!((3..=9).contains(&rounds), "{rounds} writes for 150 gets");
+}
+
+#[test]
+fn what_was_not_waited_for_is_asked_before_the_client_closes() {
+    let server = prompt();
+    let client = client(&[&server]);
+    for number in 0..1000 {
+        client.store_untold(Op::Set, format!("k{number}"), "value", 0).unwrap();
+    }
+    block_on(client.close());
+    assert_eq!(server.seen.sets.load(Ordering::SeqCst), 1000);
+    assert_eq!(block_on(client.get("k")), Err(Error::Closed));
+    block_on(client.close());
+}
+
+#[test]
+fn a_client_that_is_dropped_leaves_no_connection() {
+    let server = prompt();
+    let client = client(&[&server]);
+    block_on(client.get("k")).unwrap();
+    drop(client.clone());
+    block_on(client.get("k")).unwrap();
+    drop(client);
+    let end = Instant::now() + Duration::from_secs(10);
+    while server.seen.ended.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < end, "the connection stands");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A call that is too late fails alone: the connection and those behind it go on.
+#[test]
+fn a_deadline_is_the_callers_own() {
+    let server = Echo::new(|line| Duration::from_millis(if line == 1 { 300 } else { 0 }));
+    let client = client(&[&server]);
+    block_on(client.get("first")).unwrap();
+    let hasty = client.with_deadline(Some(Duration::from_millis(20)));
+    let (late, patient) = block_on(async {
+        let late = hasty.get("late").await;
+        (late, client.get("patient").await)
+    });
+    assert!(late.unwrap_err().is_timeout());
+    assert_eq!(patient.unwrap().unwrap().bytes, value_of("patient").into_bytes());
+    assert_eq!(client.servers()[0].totals.connects, 1);
+}
+
+#[test]
+fn keys_cannot_be_read_as_commands() {
+    let server = prompt();
+    let client = BlockingClient::from(client(&[&server]));
+    for byte in 0..=255u8 {
+        let key = [b'a', byte, b'b'];
+        let is_good = byte > b' ' && byte != 0x7f;
+        assert_eq!(client.get(key) == Err(Error::BadKey), !is_good, "{byte:#x}");
+    }
+    let long = "k".repeat(251);
+    for key in ["", "k\r\nflush_all", "k 0 0 1\r\nx\r\nset y", &long] {
+        assert_eq!(client.get(key), Err(Error::BadKey), "{key:?}");
+        assert_eq!(client.set(key, "value", 0), Err(Error::BadKey), "{key:?}");
+        assert!(client.get_many(["good", key]).is_err());
+    }
+    let words = Request { words: b"v\r\nflush_all", ..Request::new(Op::MetaGet, b"k") };
+    assert_eq!(block_on(client.client().ask(words)), Err(Error::BadKey));
+    assert_eq!(
+        block_on(client.client().ask(Request::new(Op::Get, b"end"))).unwrap().value,
+        b"value of end"
+    );
+    assert_eq!(client.client().servers()[0].totals.broken, 0);
+}
+
+/// A server that says nothing, and more callers than may wait.
+#[test]
+fn what_waits_is_bounded() {
+    let server = Echo::new(|_| Duration::from_secs(1));
+    let builder = Client::builder().servers([server.address.to_string()]);
+    let client = builder.pending_max(10).timeout(Duration::from_millis(100)).build().unwrap();
+    for number in 0..10 {
+        client.store_untold(Op::Set, format!("k{number}"), "v", 0).unwrap();
+    }
+    let refused = block_on(client.get("k"));
+    assert_eq!(refused, Err(Error::Cache(Failure::Busy, String::new())));
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_told_with_its_place() {
+    let broken = Client::builder().config_text("{\n \"route\": \"PoolRoute|A\"\n}").build();
+    let error = broken.unwrap_err().to_string();
+    assert!(error.starts_with("<text>:2:"), "{error}");
+    for servers in [&[][..], &["a\"b:1"], &["host:99999"]] {
+        assert!(Client::builder().servers(servers.iter().copied()).build().is_err(), "{servers:?}");
+    }
+}
+
+#[test]
+fn routes_can_be_replaced_while_they_are_used() {
+    let (old, new) = (prompt(), prompt());
+    let client = BlockingClient::from(client(&[&old]));
+    client.set("k", "v", 0).unwrap();
+    let builder = Client::builder().servers([new.address.to_string()]);
+    client.client().replace_routes(&builder).unwrap();
+    client.set("k", "v", 0).unwrap();
+    let sets = |server: &Echo| server.seen.sets.load(Ordering::SeqCst);
+    assert_eq!((sets(&old), sets(&new)), (1, 1));
+}
