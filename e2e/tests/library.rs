@@ -1,0 +1,318 @@
+//! The library for applications against live servers: ours, and Debian's memcached, which has no leases.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use client::{
+    BlockingClient, CasOutcome, Client, Compression, FLAG_ZSTD, Lease, LoadError, Markers, Op,
+    Request, Source, Value, block_on,
+};
+use testkit::server::free_port;
+use testkit::{Kind, Launch, Rng, Server, rng};
+
+fn client(servers: &[&Server]) -> BlockingClient {
+    let names = servers.iter().map(|server| server.addr().to_string());
+    Client::builder().servers(names).build().unwrap().into()
+}
+
+fn text(value: Option<Value>) -> Option<String> {
+    value.map(|value| value.decode().unwrap())
+}
+
+#[test]
+fn every_command_means_what_the_server_says() {
+    for kind in [Kind::Holdall, Kind::Memcached] {
+        let servers = [Launch::new(kind).start(), Launch::new(kind).start()];
+        let client = client(&[&servers[0], &servers[1]]);
+        assert_eq!(client.get("k").unwrap(), None);
+        client.set("k", "one", 0).unwrap();
+        assert_eq!(text(client.get("k").unwrap()), Some("one".into()));
+        assert!(!client.add("k", "two", 0).unwrap() && client.add("new", "two", 0).unwrap());
+        assert!(client.replace("k", "two", 0).unwrap() && !client.replace("no", "two", 0).unwrap());
+        assert!(client.append("k", b"!").unwrap() && client.prepend("k", b">").unwrap());
+        assert!(!client.append("no", b"!").unwrap());
+        let found = client.gets("k").unwrap().unwrap();
+        assert_eq!((&found.bytes[..], found.cas > 0), (&b">two!"[..], true));
+        assert_eq!(client.cas("k", "four", 0, found.cas), Ok(CasOutcome::Stored));
+        assert_eq!(client.cas("k", "five", 0, found.cas), Ok(CasOutcome::Exists));
+        assert_eq!(client.cas("no", "five", 0, found.cas), Ok(CasOutcome::NotFound));
+        client.set("n", 10, 0).unwrap();
+        assert_eq!((client.incr("n", 5), client.decr("n", 20)), (Ok(Some(15)), Ok(Some(0))));
+        assert_eq!(client.get("n").unwrap().unwrap().decode::<i64>(), Ok(0));
+        assert_eq!(client.incr("no", 1), Ok(None));
+        assert!(client.incr("k", 1).is_err());
+        assert!(client.touch("k", 100).unwrap() && !client.touch("no", 100).unwrap());
+        assert_eq!(text(client.gat("k", 100).unwrap()), Some("four".into()));
+        assert!(client.gats("k", 100).unwrap().unwrap().cas > 0);
+        assert!(client.delete("k").unwrap() && !client.delete("k").unwrap());
+        client.set("gone", "soon", -1).unwrap();
+        assert_eq!(client.get("gone").unwrap(), None);
+        let many: Vec<_> = (0..500).map(|n| (format!("many{n}"), n)).collect();
+        assert!(client.set_many(many, 0).unwrap().iter().all(Result::is_ok));
+        let got = client.get_many((0..501).map(|n| format!("many{n}"))).unwrap();
+        for (number, value) in got.into_iter().enumerate() {
+            let value = value.unwrap().map(|value| value.decode::<i64>().unwrap());
+            assert_eq!(value, (number < 500).then_some(i64::try_from(number).unwrap()));
+        }
+        let uniques = client.gets_many(["many1", "no"]).unwrap();
+        assert!(uniques[0].as_ref().unwrap().as_ref().unwrap().cas > 0);
+        assert!(client.version().is_ok());
+        client.flush_all(0).unwrap();
+        assert_eq!(client.get("many1").unwrap(), None);
+        // Both servers were used, by one connection each.
+        let reports = client.client().servers();
+        assert!(reports.iter().all(|one| one.totals.connects == 1 && one.totals.asked > 100));
+    }
+}
+
+#[test]
+fn values_are_packed_on_the_wire_and_whole_for_whoever_reads() {
+    let server = Launch::new(Kind::Holdall).start();
+    let plain = client(&[&server]);
+    let builder = Client::builder().servers([server.addr().to_string()]);
+    let packing: BlockingClient =
+        builder.compression(Compression::Zstd, 100).build().unwrap().into();
+    let long = "the same words ".repeat(1000);
+    packing.set("long", long.as_str(), 0).unwrap();
+    assert_eq!(text(plain.get("long").unwrap()), Some(long));
+    let raw = block_on(plain.client().ask(Request::new(Op::Get, b"long"))).unwrap();
+    assert!(raw.value.len() < 500 && raw.flags & FLAG_ZSTD != 0);
+}
+
+#[test]
+fn a_delete_can_hold_adds_off() {
+    let server = Launch::new(Kind::Holdall).start();
+    let client = client(&[&server]);
+    client.delete_held_off("k", 100).unwrap();
+    assert!(!client.add("k", "old", 0).unwrap());
+    client.set("k", "new", 0).unwrap();
+    assert_eq!(text(client.get("k").unwrap()), Some("new".into()));
+}
+
+/// A database that takes five milliseconds.
+#[derive(Default)]
+struct Database {
+    queries: AtomicU64,
+    running: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Database {
+    fn query(&self) -> Result<String, String> {
+        self.queries.fetch_add(1, Ordering::SeqCst);
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.peak.fetch_max(running, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(5));
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        Ok("row".to_owned())
+    }
+}
+
+/// 200 callers want a key that is missing, all at once.
+fn herd(server: &Server) -> (u64, u64) {
+    let (client, database) = (client(&[server]), Database::default());
+    let barrier = std::sync::Barrier::new(200);
+    thread::scope(|scope| {
+        for _ in 0..200 {
+            scope.spawn(|| {
+                let rows = client.client().look_aside().exptime(60);
+                barrier.wait();
+                let row = client.get_or_load(&rows, "hot", || database.query());
+                assert_eq!(row, Ok("row".to_owned()));
+            });
+        }
+    });
+    assert_eq!(text(client.get("hot").unwrap()), Some("row".into()));
+    (database.queries.into_inner(), database.peak.into_inner())
+}
+
+#[test]
+fn one_of_a_herd_asks_the_database() {
+    let (queries, peak) = herd(&Launch::new(Kind::Holdall).start());
+    eprintln!("200 callers, with leases: {queries} queries, {peak} at a time");
+    assert_eq!((queries, peak), (1, 1));
+    let (queries, peak) = herd(&Launch::new(Kind::Memcached).start());
+    eprintln!("200 callers, without leases: {queries} queries, {peak} at a time");
+    assert!(queries >= 1);
+}
+
+#[test]
+fn a_delete_overtakes_a_slow_reader() {
+    let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=0"]).start();
+    let client = client(&[&server]);
+    let rows = client.client().look_aside();
+    let slow = client.get_or_load(&rows, "k", || {
+        // The row changes behind the query.
+        client.delete("k").map_err(|error| error.to_string())?;
+        Ok::<_, String>("old".to_owned())
+    });
+    assert_eq!(slow, Ok("old".to_owned()));
+    assert_eq!(client.get("k").unwrap(), None);
+    assert_eq!(client.client().look_aside_totals().refused, 1);
+}
+
+#[test]
+fn while_one_fills_the_others_have_the_stale_value() {
+    let server = Launch::new(Kind::Holdall).start();
+    let client = client(&[&server]);
+    let rows = client.client().look_aside();
+    // The server keeps deleted values from the first use of leases on.
+    let first = client.get_or_load(&rows, "other", || Ok::<_, String>("x".to_owned()));
+    assert!(first.is_ok());
+    client.set("k", "stale", 0).unwrap();
+    client.delete("k").unwrap();
+    let fresh = client.get_or_load(&rows, "k", || {
+        let other = client.get_or_load(&rows, "k", || Err("asked twice".to_owned()));
+        assert_eq!(other, Ok("stale".to_owned()));
+        Ok::<_, String>("fresh".to_owned())
+    });
+    assert_eq!(fresh, Ok("fresh".to_owned()));
+    assert_eq!(text(client.get("k").unwrap()), Some("fresh".into()));
+    assert_eq!(client.client().look_aside_totals().stale, 1);
+}
+
+#[test]
+fn nothing_is_filled_after_a_failure() {
+    let server = Launch::new(Kind::Holdall).start();
+    let client = client(&[&server]);
+    let rows = client.client().look_aside();
+    let failed = client.get_or_load(&rows, "k", || Err::<String, _>("the database is down"));
+    assert_eq!(failed, Err(LoadError::Loader("the database is down")));
+    assert_eq!(client.get("k").unwrap(), None);
+    // Nobody listens there.
+    let nobody = Client::builder().servers([format!("127.0.0.1:{}", free_port())]);
+    let nobody = BlockingClient::from(nobody.build().unwrap());
+    let rows = nobody.client().look_aside();
+    for _ in 0..3 {
+        let row = nobody.get_or_load(&rows, "k", || Ok::<_, String>("row".to_owned()));
+        assert_eq!(row, Ok("row".to_owned()));
+    }
+    let totals = nobody.client().look_aside_totals();
+    assert_eq!((totals.loads, totals.unfilled, totals.fills), (3, 3, 0));
+}
+
+/// The server of the key is dead: the gutter gives the lease, and takes the fill.
+#[test]
+fn the_gutter_fills_for_a_dead_server() {
+    let gutter = Launch::new(Kind::Holdall).start();
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["127.0.0.1:{}"]}}, "gutter": {{"servers": ["{}"]}}}},
+            "route": {{"type": "FailoverWithExptimeRoute", "normal": "PoolRoute|A",
+                       "failover": "PoolRoute|gutter", "failover_exptime": 10}}}}"#,
+        free_port(),
+        gutter.addr()
+    );
+    let client = BlockingClient::from(Client::builder().config_text(&config).build().unwrap());
+    let rows = client.client().look_aside();
+    for _ in 0..5 {
+        let row = client.get_or_load(&rows, "k", || Ok::<_, String>("row".to_owned()));
+        assert_eq!(row, Ok("row".to_owned()));
+    }
+    let totals = client.client().look_aside_totals();
+    assert_eq!((totals.loads, totals.fills, totals.hits), (1, 1, 4));
+}
+
+/// What is stored in a way that cannot be read is loaded, deleted, and filled by the next reader.
+#[test]
+fn an_unreadable_value_heals() {
+    let server = Launch::new(Kind::Holdall).start();
+    let client = client(&[&server]);
+    let damaged = Value { bytes: b"no frame".to_vec(), flags: FLAG_ZSTD, cas: 0 };
+    client.set("k", damaged, 0).unwrap();
+    assert!(client.get("k").is_err());
+    let rows = client.client().look_aside();
+    for _ in 0..3 {
+        let row = client.get_or_load(&rows, "k", || Ok::<_, String>("row".to_owned()));
+        assert_eq!(row, Ok("row".to_owned()));
+    }
+    let totals = client.client().look_aside_totals();
+    assert_eq!((totals.loads, totals.fills, totals.hits), (2, 1, 1));
+}
+
+#[test]
+fn leases_can_be_used_by_hand() {
+    let server = Launch::new(Kind::Holdall).start();
+    let client = client(&[&server]);
+    let Lease::Fill { token, stale: None } = client.lease_get("k").unwrap() else { panic!() };
+    assert_eq!(client.lease_get("k"), Ok(Lease::Wait { stale: None }));
+    assert!(!client.lease_set("k", "forged", 0, token ^ 2).unwrap());
+    assert!(client.lease_set("k", "mine", 0, token).unwrap());
+    let Lease::Hit(value) = client.lease_get("k").unwrap() else { panic!() };
+    assert_eq!(value.decode::<String>(), Ok("mine".to_owned()));
+    let memcached = Launch::new(Kind::Memcached).start();
+    assert!(self::client(&[&memcached]).lease_get("k").is_err());
+}
+
+/// Time goes in steps of 100 ms. A row written in the master reaches the region's replica 3 s later; what follows its log then deletes
+/// the key and the marker. In every step one of 1,000 rows is written from the region, and ten of those written in the last
+/// 5 s are read there. Returns reads, and how many were shown an older row than had been written.
+fn stale_reads(with_markers: bool, seed: u64) -> (u64, u64) {
+    const LAG_STEPS: usize = 30;
+    let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=0"]).start();
+    let client = client(&[&server]);
+    let rows = client.client().look_aside().takes_stale(false);
+    let markers = Markers::new(client.client().clone(), "remote:", 300);
+    let mut rng = Rng::new(seed);
+    let (master, replica) = (RefCell::new(vec![0i64; 1000]), RefCell::new(vec![0i64; 1000]));
+    let mut log: VecDeque<(usize, usize, i64)> = VecDeque::new();
+    let mut recent: VecDeque<usize> = VecDeque::new();
+    let (mut reads, mut stale) = (0, 0);
+    for step in 0..1000 {
+        while log.front().is_some_and(|(due, ..)| *due <= step) {
+            let (_, row, version) = log.pop_front().unwrap();
+            replica.borrow_mut()[row] = version;
+            client.delete(format!("row:{row}")).unwrap();
+            client.delete(markers.marker(format!("row:{row}"))).unwrap();
+        }
+        let row = rng.below(1000);
+        let key = format!("row:{row}");
+        let version = master.borrow()[row] + 1;
+        if with_markers {
+            let write = async |_| -> Result<(), String> {
+                master.borrow_mut()[row] = version;
+                Ok(())
+            };
+            let written = block_on(markers.write(&key, write)).unwrap();
+            assert_eq!((written.unmarked, written.undeleted), (None, None));
+        } else {
+            master.borrow_mut()[row] = version;
+            client.delete(&key).unwrap();
+        }
+        log.push_back((step + LAG_STEPS, row, version));
+        recent.push_back(row);
+        if recent.len() > 50 {
+            recent.pop_front();
+        }
+        for _ in 0..10 {
+            let row = recent[rng.below(recent.len())];
+            let key = format!("row:{row}");
+            let load = async |source| -> Result<i64, String> {
+                let is_master = source == Source::Master;
+                Ok(if is_master { master.borrow()[row] } else { replica.borrow()[row] })
+            };
+            let shown = if with_markers {
+                block_on(rows.get_or_load_from(&markers, &key, load)).unwrap()
+            } else {
+                block_on(rows.get_or_load(&key, || load(Source::Local))).unwrap()
+            };
+            reads += 1;
+            stale += u64::from(shown < master.borrow()[row]);
+        }
+    }
+    (reads, stale)
+}
+
+#[test]
+fn remote_markers_send_readers_to_the_master_until_the_replica_has_caught_up() {
+    let seed = rng::seed_from_env();
+    let (reads, without) = stale_reads(false, seed);
+    let (_, with) = stale_reads(true, seed);
+    eprintln!("replica 3 s behind, {reads} reads: {without} stale without markers, {with} with");
+    assert!(without > reads / 4);
+    // What is left are rows written twice within the lag: the first write to arrive takes the marker of both.
+    assert!(with * 20 < without);
+}
