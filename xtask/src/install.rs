@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 11] = [
+const PACKAGES: [(&str, &str); 13] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -23,6 +23,8 @@ const PACKAGES: [(&str, &str); 11] = [
     ("openssl", "certificates, and a TLS client"),
     ("python3-pylibmc", "a client with SASL"),
     ("libsasl2-modules", "its mechanisms"),
+    ("redis-server", "the other server that the bench measures"),
+    ("chromium", "opens the bench's report"),
 ];
 
 /// Programs that may also come from elsewhere; the Debian package is the fallback.
@@ -117,16 +119,21 @@ fn go(steps: &mut Steps) -> Result<(), String> {
 }
 
 fn node(steps: &mut Steps) -> Result<(), String> {
-    let folder = "e2e/clients/node";
-    let done = Path::new(folder).join("node_modules/.done");
-    if is_newer(&done, &format!("{folder}/package-lock.json")) {
-        return Ok(());
+    for (folder, what) in [
+        ("e2e/clients/node", "Node clients (memjs, memcached)"),
+        ("e2e/clients/browser", "what drives the browser (playwright-core)"),
+    ] {
+        let done = Path::new(folder).join("node_modules/.done");
+        if is_newer(&done, &format!("{folder}/package-lock.json")) {
+            continue;
+        }
+        println!("{what}: {folder}/node_modules");
+        let mut command = program("npm", ["ci", "--no-audit", "--no-fund", "--ignore-scripts"]);
+        command.current_dir(folder);
+        steps.run("node clients", command)?;
+        mark(&done)?;
     }
-    println!("Node clients (memjs, memcached): {folder}/node_modules");
-    let mut command = program("npm", ["ci", "--no-audit", "--no-fund", "--ignore-scripts"]);
-    command.current_dir(folder);
-    steps.run("node clients", command)?;
-    mark(&done)
+    Ok(())
 }
 
 fn mark(path: &Path) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! The machine of a measurement, and where its processors' time went.
 
 use std::fs;
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 
 use serde::{Deserialize, Serialize};
 
@@ -79,14 +79,29 @@ impl CpuTimes {
     }
 
     /// Reads the text of `/proc/stat` (proc(5)).
-    fn parse(stat: &str) -> Option<Self> {
+    pub(crate) fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let switches = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
+        let switches = switches.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
+        Some(Self { switches, ..Self::of_fields(line)? })
+    }
+
+    /// Each processor's, in their order; their switches are not told apart.
+    pub(crate) fn parse_each(stat: &str) -> Vec<Self> {
+        let of_line = |line: &str| {
+            let (number, fields) = line.strip_prefix("cpu")?.split_once(' ')?;
+            number.parse::<u32>().ok()?;
+            Self::of_fields(fields)
+        };
+        stat.lines().filter_map(of_line).collect()
+    }
+
+    fn of_fields(line: &str) -> Option<Self> {
         let fields: Vec<u64> =
             line.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
         let [user, nice, system, idle, iowait, irq, softirq, steal, guest, ..] = fields[..] else {
             return None;
         };
-        let switches = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
         Some(Self {
             user: user + nice,
             system,
@@ -96,7 +111,7 @@ impl CpuTimes {
             guest,
             iowait,
             idle,
-            switches: switches.and_then(|count| count.trim().parse().ok()).unwrap_or(0),
+            switches: 0,
         })
     }
 
@@ -119,6 +134,24 @@ impl CpuTimes {
             ("steal", share(self.steal)),
             ("idle", share(self.idle + self.iowait)),
         ]
+    }
+}
+
+impl Add for CpuTimes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+            irq: self.irq + other.irq,
+            softirq: self.softirq + other.softirq,
+            steal: self.steal + other.steal,
+            guest: self.guest + other.guest,
+            iowait: self.iowait + other.iowait,
+            idle: self.idle + other.idle,
+            switches: self.switches + other.switches,
+        }
     }
 }
 
@@ -153,6 +186,8 @@ mod tests {
         assert_eq!((times.steal, times.switches, times.total()), (4, 99, 105));
         let sum: f64 = times.shares().iter().map(|(_, share)| share).sum();
         assert!((sum - 100.0).abs() < 1e-9, "{sum}");
+        let each = CpuTimes::parse_each(stat);
+        assert_eq!((each.len(), each[0].user, each[0].softirq), (1, 2, 1));
         assert_eq!(CpuTimes::parse("nothing"), None);
     }
 

@@ -9,6 +9,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod cli;
 pub mod compare;
 pub mod expiry;
@@ -19,6 +20,7 @@ pub mod hitrate;
 pub mod host;
 pub mod instructions;
 pub mod key_space;
+pub mod listeners;
 pub mod load;
 pub mod lookaside;
 pub mod memory;
@@ -29,13 +31,16 @@ pub mod restart;
 pub mod result;
 pub mod rng;
 pub mod routed;
+pub mod sampler;
 pub mod score;
 pub mod search;
 pub mod shift;
+pub mod significance;
 pub mod sla;
 pub mod sweep;
 pub mod terminal;
 pub mod transient;
 pub mod udp;
 pub mod udp_compare;
+pub mod versus;
 pub mod workload;

@@ -3,19 +3,16 @@
 //!
 //! Histograms are HdrHistogram's V2 format with deflate in base64, which other tools read.
 
-use std::io::Cursor;
-
-use anyhow::{Context, Result, ensure};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-use crate::generator::Outcome;
+use crate::agents::AgentResult;
 use crate::generator::record::OpRecord;
 use crate::generator::spec::{Pace, Spec};
+use crate::generator::{Outcome, packed};
 use crate::host::{CpuTimes, Host};
+use crate::sampler::CpuSeries;
 
 /// What the file calls its schema.
 pub const SCHEMA: &str = "holdall-bench-run";
@@ -58,8 +55,14 @@ pub struct RunResult {
     pub series: Vec<SecondResult>,
     /// Time of the generator's machine while the run went on, in clock ticks.
     pub cpu: Option<CpuTimes>,
+    /// Where the time went second by second, by processor and by thread.
+    #[serde(default)]
+    pub cpu_series: Option<CpuSeries>,
     /// How the generator did.
     pub generator: GeneratorResult,
+    /// The generator hosts, where there were several.
+    #[serde(default)]
+    pub agents: Vec<AgentResult>,
 }
 
 /// Requests of one kind.
@@ -136,7 +139,7 @@ impl RunResult {
     pub fn new(
         spec: &Spec,
         outcome: &Outcome,
-        cpu: Option<CpuTimes>,
+        cpu: (Option<CpuTimes>, Option<CpuSeries>),
         started: u64,
     ) -> Result<Self> {
         let record = &outcome.record;
@@ -165,11 +168,13 @@ impl RunResult {
             unanswered: record.unanswered,
             wrong: record.wrong,
             series: record.seconds.iter().map(second).collect(),
-            cpu,
+            cpu: cpu.0,
+            cpu_series: cpu.1,
             generator: GeneratorResult {
                 busiest_thread: outcome.busiest,
                 lag_p99: micros(record.lag.value_at_percentile(99.0)),
             },
+            agents: Vec::new(),
         })
     }
 
@@ -244,8 +249,6 @@ impl OpResult {
 
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Result<Self> {
-        let mut bytes = Vec::new();
-        V2DeflateSerializer::new().serialize(histogram, &mut bytes)?;
         let at =
             |percentile: &f64| (*percentile, micros(histogram.value_at_percentile(*percentile)));
         Ok(Self {
@@ -253,7 +256,7 @@ impl Latency {
             min: micros(histogram.min()),
             max: micros(histogram.max()),
             percentiles: PERCENTILES.iter().map(at).collect(),
-            histogram: BASE64_STANDARD.encode(bytes),
+            histogram: packed::encode(histogram).map_err(Error::msg)?,
         })
     }
 
@@ -270,10 +273,7 @@ impl Latency {
     ///
     /// When the file was damaged.
     pub fn histogram(&self) -> Result<Histogram<u64>> {
-        let bytes = BASE64_STANDARD.decode(&self.histogram).context("a histogram is damaged")?;
-        Deserializer::new()
-            .deserialize(&mut Cursor::new(bytes))
-            .map_err(|error| anyhow::anyhow!("a histogram is damaged: {error}"))
+        packed::decode(&self.histogram).map_err(|error| anyhow!("a histogram is damaged: {error}"))
     }
 }
 

@@ -83,6 +83,17 @@ pub struct ThreadUse {
     pub system: u64,
     /// Context switches, its own will and others'.
     pub switches: u64,
+    /// Microseconds in which it could have run and no processor was free.
+    #[serde(default)]
+    pub waited_us: u64,
+}
+
+impl ThreadUse {
+    /// Ticks on a processor.
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        self.user + self.system
+    }
 }
 
 impl Over {
@@ -197,14 +208,15 @@ pub fn thread_use(pid: u32) -> Result<Vec<ThreadUse>> {
         // A thread may end between the listing and the reading.
         let Ok(stat) = fs::read_to_string(folder.join("stat")) else { continue };
         let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
-        threads.extend(parse_thread(&stat, &status));
+        let schedule = fs::read_to_string(folder.join("schedstat")).unwrap_or_default();
+        threads.extend(parse_thread(&stat, &status, &schedule));
     }
     threads.sort_by_key(|thread| thread.tid);
     Ok(threads)
 }
 
-/// Reads `stat` and `status` of a thread (proc(5)).
-fn parse_thread(stat: &str, status: &str) -> Option<ThreadUse> {
+/// Reads `stat`, `status` and `schedstat` of a thread (proc(5)).
+fn parse_thread(stat: &str, status: &str, schedule: &str) -> Option<ThreadUse> {
     let (head, tail) = stat.rsplit_once(") ")?;
     let (tid, name) = head.split_once(" (")?;
     let mut fields = tail.split_whitespace().skip(11);
@@ -214,7 +226,15 @@ fn parse_thread(stat: &str, status: &str) -> Option<ThreadUse> {
         name.ends_with("ctxt_switches").then(|| number.trim().parse::<u64>().ok())?
     };
     let switches = status.lines().filter_map(count).sum();
-    Some(ThreadUse { name: name.to_owned(), tid: tid.parse().ok()?, user, system, switches })
+    let waited = schedule.split_whitespace().nth(1).and_then(|nanos| nanos.parse::<u64>().ok());
+    Some(ThreadUse {
+        name: name.to_owned(),
+        tid: tid.parse().ok()?,
+        user,
+        system,
+        switches,
+        waited_us: waited.unwrap_or(0) / 1000,
+    })
 }
 
 /// What was used between two readings; threads that are in both.
@@ -226,6 +246,7 @@ pub fn used(before: &[ThreadUse], after: &[ThreadUse]) -> Vec<ThreadUse> {
             user: now.user.saturating_sub(then.user),
             system: now.system.saturating_sub(then.system),
             switches: now.switches.saturating_sub(then.switches),
+            waited_us: now.waited_us.saturating_sub(then.waited_us),
             ..now.clone()
         })
     };
@@ -275,10 +296,11 @@ mod tests {
     fn a_thread_is_read_as_the_manual_says() {
         let stat = "77 (a (b) c) S 1 1 1 0 -1 0 5 0 0 0 120 30 0 0 20 0 4 0 100";
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n";
-        let thread = parse_thread(stat, status).unwrap();
+        let thread = parse_thread(stat, status, "5000 7654321 9\n").unwrap();
         assert_eq!((thread.tid, thread.name.as_str()), (77, "a (b) c"));
         assert_eq!((thread.user, thread.system, thread.switches), (120, 30, 12));
-        assert_eq!(parse_thread("", ""), None);
+        assert_eq!(thread.waited_us, 7654);
+        assert_eq!(parse_thread("", "", ""), None);
     }
 
     #[test]

@@ -3,12 +3,17 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
+use crate::figures::cpu;
 use crate::generator::spec::{Pace, Spec};
 use crate::hitrate::HitrateResult;
 use crate::result::{OpResult, RunResult};
+use crate::sampler::ThreadSeries;
 
 /// Columns of the longest bar.
 const BAR: usize = 40;
+
+/// Threads that are listed.
+const THREADS: usize = 8;
 
 /// Prints to the standard output; a reader that went away is no failure.
 pub(crate) fn print(text: &str) {
@@ -59,11 +64,22 @@ pub fn summary(result: &RunResult) -> String {
             shares.join(", ")
         );
     }
+    threads(&mut text, result);
     let _ = writeln!(
         text,
         "generator: busiest thread {:.0} % of a processor",
         result.generator.busiest_thread * 100.0
     );
+    for agent in &result.agents {
+        let _ = writeln!(
+            text,
+            "  agent {}: {} requests, busiest thread {:.0} %, {}",
+            agent.address,
+            agent.requests,
+            agent.busiest_thread * 100.0,
+            agent.host.cpu
+        );
+    }
     for doubt in result.doubts() {
         let _ = writeln!(text, "doubt: {doubt}");
     }
@@ -142,6 +158,29 @@ fn row(text: &mut String, name: &str, op: &OpResult) {
         latency.percentile(99.99),
         latency.max
     );
+}
+
+/// What the busiest threads used.
+fn threads(text: &mut String, result: &RunResult) {
+    let Some(series) = &result.cpu_series else { return };
+    let seconds = series.seconds();
+    let mut busiest: Vec<&ThreadSeries> = series.threads.iter().collect();
+    busiest.sort_by_key(|thread| std::cmp::Reverse(thread.whole.ticks()));
+    for thread in busiest.into_iter().take(THREADS) {
+        let whole = &thread.whole;
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        let (waiting, switches) = (
+            whole.waited_us as f64 / 1e4 / seconds.max(1e-9),
+            whole.switches as f64 / seconds.max(1e-9),
+        );
+        let _ = writeln!(
+            text,
+            "  {:32} user {:>5.1} %, system {:>5.1} %, waiting for a processor {waiting:>4.1} %, {switches:.0} switches a second",
+            cpu::name(thread),
+            cpu::percent(whole.user, seconds),
+            cpu::percent(whole.system, seconds),
+        );
+    }
 }
 
 /// How many requests took how long: a line for each doubling.

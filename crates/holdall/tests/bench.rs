@@ -116,3 +116,53 @@ fn a_trace_cut_short_is_replayed_to_the_cut_and_marked() {
         assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
     }
 }
+
+#[test]
+fn processors_and_threads_are_shown_beside_latency() {
+    let (server, scratch) = (Running::serve(&[]), Scratch::new());
+    let address = format!("127.0.0.1:{}", server.port("TCP INET"));
+    let (json, page) = (scratch.text("run.json"), scratch.text("page.html"));
+    let time = ["--time", "2.3", "--warm-up", "0"];
+    let output = bench(&[&["run", "-s", &address, "--json", &json][..], &time].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stdout(&output);
+    // The server was found by its port, and its worker by its thread.
+    assert!(said.contains("server: ") && said.contains("generator: "), "{said}");
+    assert!(said.contains("switches a second") && said.contains("softirq"), "{said}");
+    let output = bench(&["report", &json, "--out", &page]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let html = fs::read_to_string(&page).unwrap();
+    for words in ["Processor time over time", "Threads over time", "<td>server: ", "steal %"] {
+        assert!(html.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn two_results_are_compared_with_their_chance() {
+    let (server, scratch) = (Running::serve(&[]), Scratch::new());
+    let address = format!("127.0.0.1:{}", server.port("TCP INET"));
+    let run = |name: &str, pipeline: &str| {
+        let json = scratch.text(name);
+        let load = ["run", "-s", &address, "--time", "0.15", "--warm-up", "0", "--json", &json];
+        let output = bench(&[&load[..], &["--pipeline", pipeline]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        json
+    };
+    let side = |letter: &str, pipeline: &str| -> String {
+        (0..5).map(|n| run(&format!("{letter}{n}.json"), pipeline)).collect::<Vec<_>>().join(",")
+    };
+    // Pipelining is better by far, whatever the machine does meanwhile.
+    let (single, piped) = (side("a", "1"), side("b", "32"));
+    let page = scratch.text("compare.html");
+    let output = bench(&["compare", &single, &piped, "--html", &page]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stdout(&output);
+    let line = said.lines().find(|line| line.contains("requests a second")).unwrap();
+    assert!(line.ends_with("better"), "{said}");
+    assert!(said.contains("5 and 5 runs were compared"), "{said}");
+    assert!(fs::read_to_string(&page).unwrap().contains("Mann and Whitney"));
+    let output = bench(&["compare", &single, &single]);
+    assert!(!stdout(&output).contains("better") && !stdout(&output).contains("worse"));
+    let output = bench(&["compare", "/nowhere/a.json", &single]);
+    assert!(!output.status.success() && stderr(&output).contains("/nowhere/a.json"));
+}

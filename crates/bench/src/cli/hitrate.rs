@@ -190,7 +190,7 @@ impl HitrateArgs {
         progress: &Progress,
     ) -> Result<(Curve, Footprint, Option<String>)> {
         let bar = ProgressBar::new(0);
-        run::watched(progress, &bar, "reading the trace", 0, || {
+        run::watched(progress, &bar, &|| "reading the trace".to_owned(), 0, || {
             let (mut spool, mut failure) = (Spool::new()?, None);
             for request in workload.requests()? {
                 match request {
@@ -238,7 +238,7 @@ impl HitrateArgs {
             let running = contender.server.start(*memory_mb, None)?;
             progress.answered.store(0, Ordering::Relaxed);
             let bar = ProgressBar::new(requests);
-            let what = format!("{} {memory_mb} MB", curve.name);
+            let what = || format!("{} {memory_mb} MB", curve.name);
             let point = run::watched(progress, &bar, &what, requests, || {
                 let address = running.address;
                 Ok(replay(address, contender.protocol, *memory_mb, workload, progress))

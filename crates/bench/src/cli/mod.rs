@@ -1,5 +1,7 @@
 //! `holdall bench`: command lines, and what is printed.
 
+mod agent;
+mod compare;
 mod hitrate;
 mod report;
 mod run;
@@ -24,9 +26,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    Agent(agent::AgentArgs),
     Run(Box<run::RunArgs>),
     Search(Box<search::SearchArgs>),
     Sweep(Box<sweep::SweepArgs>),
+    Compare(compare::CompareArgs),
     Hitrate(Box<hitrate::HitrateArgs>),
     Report(report::ReportArgs),
     Score(Box<score::ScoreArgs>),
@@ -49,9 +53,11 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let outcome = match cli.what {
+        What::Agent(args) => agent::run(&args),
         What::Run(args) => run::run(&args),
         What::Search(args) => search::run(&args),
         What::Sweep(args) => sweep::run(&args),
+        What::Compare(args) => compare::run(&args),
         What::Hitrate(args) => hitrate::run(&args),
         What::Report(args) => report::run(&args),
         What::Score(args) => score::run(&args),

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
@@ -14,12 +15,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::EXIT_PARTIAL;
+use crate::agents::{self, Gathered};
 use crate::generator::keys::Pattern;
 use crate::generator::sizes::{KeySize, ValueSize};
 use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target};
-use crate::generator::{self, Outcome, Progress};
+use crate::generator::{self, Progress};
 use crate::host::CpuTimes;
+use crate::listeners;
 use crate::result::RunResult;
+use crate::sampler::Sampler;
 use crate::terminal;
 
 /// Sends one load and reports throughput and latency.
@@ -41,6 +45,9 @@ pub(super) struct RunArgs {
     /// Seconds to run before measuring.
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
     warm_up: f64,
+    /// Hosts that run `holdall bench agent`, with commas: each has the threads and connections, all together the rate.
+    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
+    agents: Vec<String>,
     /// Keep the result, with whole histograms, in this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -112,6 +119,7 @@ Examples:
   holdall bench run --preload --rate 50000 --json r.json   50,000 requests a second, the result kept
   holdall bench run -s 127.0.0.1:6379 -p resp --preload    a Redis or Valkey server
   holdall bench run --preload --ratio 0:1 --multiget 100   gets of 100 keys
+  holdall bench run -s cache1 --agents gen1:11999,gen2:11999   by two generator hosts, added up
 
 Exit status: 0 measured; 1 no server could be reached; 2 the run ended early and what it saw is printed; 64 wrong usage.";
 
@@ -165,10 +173,10 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         spec.pace = Pace::Open { rate, arrival: args.load.arrival() };
     }
     let mut file = created(args.json.as_deref())?;
-    if spec.preload {
+    if spec.preload && args.agents.is_empty() {
         preload(&spec)?;
     }
-    let result = measure(&spec)?;
+    let result = measure_by(&spec, &args.agents)?;
     terminal::print(&terminal::summary(&result));
     keep(file.as_mut(), &result)?;
     let is_partial = result.failure.is_some() || result.wrong > 0;
@@ -195,22 +203,59 @@ pub(super) fn preload(spec: &Spec) -> Result<()> {
     let progress = Progress::default();
     let _stop = on_interrupt(&progress);
     let bar = ProgressBar::new(spec.keys);
-    watched(&progress, &bar, "storing", spec.keys, || generator::fill(spec, &progress))?;
+    watched(&progress, &bar, &|| "storing".to_owned(), spec.keys, || {
+        generator::fill(spec, &progress)
+    })?;
     ensure!(!progress.stop.load(Ordering::Relaxed), "interrupted while storing the keys");
     Ok(())
 }
 
-/// Runs, showing progress on a terminal.
+/// Runs, showing progress on a terminal, and watching the processors and the threads of servers that are on this machine.
 pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
+    measure_by(spec, &[])
+}
+
+/// The same, by agents if any are named.
+fn measure_by(spec: &Spec, agents: &[String]) -> Result<RunResult> {
     let progress = Progress::default();
     let _stop = on_interrupt(&progress);
     let started = now();
     let before = CpuTimes::now();
     let bar = ProgressBar::new(0);
-    let outcome: Outcome =
-        watched(&progress, &bar, "measuring", 0, || generator::run(spec, &progress))?;
+    let shares = Arc::new(Mutex::new(String::new()));
+    let told = Arc::clone(&shares);
+    let tell = move |times: CpuTimes| {
+        let used = times.shares().into_iter().filter(|(_, share)| *share >= 0.5);
+        let words: Vec<String> = used.map(|(name, share)| format!("{name} {share:.0} %")).collect();
+        if let Ok(mut told) = told.lock() {
+            *told = words.join(" ");
+        }
+    };
+    let live = || {
+        let latency = progress.latest.lock().ok().and_then(|latest| latest.percentiles());
+        let latency = latency.map(|(p50, p99)| format!(" p50 {p50} us, p99 {p99} us;"));
+        let shares = shares.lock().map(|shares| shares.clone()).unwrap_or_default();
+        format!("measuring{} {shares}", latency.unwrap_or_default())
+    };
+    let (gathered, series) = watched(&progress, &bar, &live, 0, || {
+        let warm_up = Duration::from_secs_f64(spec.warm_up);
+        let begin = || {
+            let servers = listeners::pids_of(&spec.targets);
+            Sampler::begin(servers, warm_up, Duration::from_secs(1), tell)
+        };
+        if agents.is_empty() {
+            let sampler = begin();
+            let outcome = generator::run(spec, &progress)?;
+            return Ok((Gathered { outcome, parts: Vec::new() }, sampler.end()));
+        }
+        let mut sampler = None;
+        let gathered = agents::run(spec, agents, &progress, || sampler = Some(begin()))?;
+        Ok((gathered, sampler.and_then(Sampler::end)))
+    })?;
     let cpu = before.zip(CpuTimes::now()).map(|(before, after)| after - before);
-    RunResult::new(spec, &outcome, cpu, started)
+    let mut result = RunResult::new(spec, &gathered.outcome, (cpu, series), started)?;
+    result.agents = gathered.parts.into_iter().map(|(agent, _)| agent).collect();
+    Ok(result)
 }
 
 /// Seconds since 1970.
@@ -222,7 +267,7 @@ pub(super) fn now() -> u64 {
 pub(super) fn watched<T: Send>(
     progress: &Progress,
     bar: &ProgressBar,
-    what: &str,
+    what: &(dyn Fn() -> String + Sync),
     goal: u64,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
@@ -235,13 +280,13 @@ pub(super) fn watched<T: Send>(
     let template = if goal > 0 {
         "{msg} {bar:30} {pos}/{len} {per_sec}"
     } else {
-        "{msg} {spinner} {elapsed} {pos} requests {per_sec}"
+        "{spinner} {elapsed} {pos} requests {per_sec} {msg}"
     };
     bar.set_style(ProgressStyle::with_template(template)?);
-    bar.set_message(what.to_owned());
     thread::scope(|scope| {
         let work = scope.spawn(work);
         while !work.is_finished() {
+            bar.set_message(what());
             bar.set_position(progress.answered.load(Ordering::Relaxed));
             thread::sleep(Duration::from_millis(50));
         }

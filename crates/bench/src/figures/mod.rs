@@ -3,13 +3,15 @@
 //! Source of the figures: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to 7.
 
 mod chart;
+pub(crate) mod cpu;
 mod page;
+pub mod versus;
 
 use anyhow::{Context, Result, bail};
 
 use crate::hitrate::HitrateResult;
 use crate::result::RunResult;
-use crate::sweep::{Over, SweepResult};
+use crate::sweep::SweepResult;
 
 pub use page::page;
 
@@ -69,16 +71,9 @@ impl Drawable {
 
 fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    let curve = |histogram: &hdrhistogram::Histogram<u64>| -> Vec<(f64, f64)> {
-        // Nines on the axis: 1 is the 90th percentile, 2 the 99th.
-        let steps = (0..=500).map(|step| f64::from(step) / 100.0);
-        #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
-        let at = |nines: f64| histogram.value_at_quantile(1.0 - 10f64.powf(-nines)) as f64 / 1000.0;
-        steps.map(|nines| (nines, at(nines))).collect()
-    };
-    let mut lines = vec![("from the intended sending", curve(&run.total.latency.histogram()?))];
+    let mut lines = vec![("from the intended sending", by_nines(&run.total.latency.histogram()?))];
     if run.spec.pace != crate::generator::spec::Pace::Closed {
-        lines.push(("from the actual sending", curve(&run.total.service.histogram()?)));
+        lines.push(("from the actual sending", by_nines(&run.total.service.histogram()?)));
     }
     figures.push(Figure {
         title: "Latency by percentile".into(),
@@ -120,6 +115,7 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
             )?,
         });
     }
+    figures.extend(cpu::over_time(run)?);
     Ok(figures)
 }
 
@@ -170,8 +166,8 @@ fn of_sweep(sweep: &SweepResult) -> Result<Vec<Figure>> {
             None,
         )?,
     });
-    figures.extend(machine(sweep)?);
-    figures.extend(server_threads(sweep)?);
+    figures.extend(cpu::machine(sweep)?);
+    figures.extend(cpu::server_threads(sweep)?);
     Ok(figures)
 }
 
@@ -206,52 +202,12 @@ fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
     }])
 }
 
-/// Where the machine's processors spent their time, stacked.
-fn machine(sweep: &SweepResult) -> Result<Option<Figure>> {
-    let shares = |point: &crate::sweep::Point| point.result.cpu.map(|cpu| (point.at, cpu.shares()));
-    let points: Vec<_> = sweep.points.iter().filter_map(shares).collect();
-    if points.is_empty() {
-        return Ok(None);
-    }
-    let bars: Vec<chart::Bar> = points
-        .iter()
-        .map(|(at, shares)| {
-            (at.to_string(), shares.iter().filter(|(name, _)| *name != "idle").copied().collect())
-        })
-        .collect();
-    Ok(Some(Figure {
-        title: format!("Processor time by {}", sweep.over.label()),
-        caption: "Of the generator's machine, by what it was used for; the rest is idle.".into(),
-        svg: chart::bars(sweep.over.label(), "percent", &bars)?,
-    }))
-}
-
-/// What the server's threads used, where it was started by the sweep.
-fn server_threads(sweep: &SweepResult) -> Result<Option<Figure>> {
-    if sweep.points.iter().all(|point| point.threads.is_empty()) || sweep.over == Over::Rate {
-        return Ok(None);
-    }
-    let bars: Vec<chart::Bar> = sweep
-        .points
-        .iter()
-        .map(|point| {
-            let measured = point.result.seconds + point.result.spec.warm_up;
-            #[allow(clippy::cast_precision_loss, reason = "ticks of one measurement")]
-            let percent = |ticks: u64| {
-                ticks as f64 * 100.0 / rustix::param::clock_ticks_per_second() as f64 / measured
-            };
-            let sum =
-                |pick: fn(&crate::sweep::ThreadUse) -> u64| point.threads.iter().map(pick).sum();
-            let parts =
-                vec![("user", percent(sum(|t| t.user))), ("system", percent(sum(|t| t.system)))];
-            (point.at.to_string(), parts)
-        })
-        .collect();
-    Ok(Some(Figure {
-        title: format!("Server processor time by {}", sweep.over.label()),
-        caption: "All threads of the server together; 100 is one processor.".into(),
-        svg: chart::bars(sweep.over.label(), "percent of a processor", &bars)?,
-    }))
+/// A distribution of nanoseconds by nines: 1 is the 90th percentile, 2 the 99th. In microseconds.
+fn by_nines(histogram: &hdrhistogram::Histogram<u64>) -> Vec<(f64, f64)> {
+    let steps = (0..=500).map(|step| f64::from(step) / 100.0);
+    #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
+    let at = |nines: f64| histogram.value_at_quantile(1.0 - 10f64.powf(-nines)) as f64 / 1000.0;
+    steps.map(|nines| (nines, at(nines))).collect()
 }
 
 /// Whether values spread so far that a logarithmic axis shows them better.

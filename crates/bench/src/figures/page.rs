@@ -4,19 +4,19 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::Drawable;
+use super::{Drawable, Figure, cpu};
 use crate::hitrate::HitrateResult;
-use crate::host::Host;
+use crate::host::{CpuTimes, Host};
 use crate::result::RunResult;
 use crate::sweep::SweepResult;
 
-const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de}\
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--paper:#0d1117;--line:#3d444d}\
 figure svg{filter:invert(.92) hue-rotate(180deg)}}\
 body{margin:0 auto;max-width:60rem;padding:1rem;font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)}\
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.5rem;border-top:1px solid var(--line);padding-top:1rem}\
-figure{margin:1.5rem 0}figure svg{width:100%;height:auto;display:block}\
+figure{margin:1.5rem 0}figure svg{width:100%;max-width:40rem;height:auto;display:block}\
 figcaption{color:var(--soft);font-size:.9rem}figcaption b{color:var(--ink)}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}\
 th,td{padding:.25rem .75rem .25rem 0;text-align:right;white-space:nowrap}th:first-child,td:first-child{text-align:left}\
@@ -44,19 +44,24 @@ pub fn page(results: &[(String, Drawable)]) -> Result<String> {
             Drawable::Sweep(sweep) => of_sweep(&mut html, sweep),
             Drawable::Hitrate(hitrate) => of_hitrate(&mut html, hitrate),
         }
-        for figure in result.figures()? {
-            let _ = writeln!(
-                html,
-                "<figure role=\"img\" aria-label=\"{0}\">{1}<figcaption><b>{0}.</b> {2}</figcaption></figure>",
-                escaped(&figure.title),
-                figure.svg,
-                escaped(&figure.caption)
-            );
-        }
+        figures(&mut html, &result.figures()?);
         let _ = writeln!(html, "</section>");
     }
     let _ = writeln!(html, "</body></html>");
     Ok(html)
+}
+
+/// Figures with their captions.
+pub(super) fn figures(html: &mut String, figures: &[Figure]) {
+    for figure in figures {
+        let _ = writeln!(
+            html,
+            "<figure role=\"img\" aria-label=\"{0}\">{1}<figcaption><b>{0}.</b> {2}</figcaption></figure>",
+            escaped(&figure.title),
+            figure.svg,
+            escaped(&figure.caption)
+        );
+    }
 }
 
 fn of_run(html: &mut String, run: &RunResult) {
@@ -74,6 +79,56 @@ fn of_run(html: &mut String, run: &RunResult) {
             (op.requests > 0).then(|| (name.to_owned(), op))
         }),
     );
+    for agent in &run.agents {
+        let _ = writeln!(
+            html,
+            "<p>Agent {}: {} requests, its busiest thread {:.0} % of a processor; {}, {} processors.</p>",
+            escaped(&agent.address),
+            agent.requests,
+            agent.busiest_thread * 100.0,
+            escaped(&agent.host.cpu),
+            agent.host.cpus
+        );
+    }
+    threads(html, run);
+}
+
+/// What each thread used.
+fn threads(html: &mut String, run: &RunResult) {
+    let Some(series) = run.cpu_series.as_ref().filter(|series| !series.threads.is_empty()) else {
+        return;
+    };
+    let seconds = series.seconds();
+    let _ = writeln!(
+        html,
+        "<div class=\"wide\"><table><tr><th>thread</th><th>user %</th><th>system %</th><th>waiting for a processor %</th>\
+         <th>switches a second</th></tr>"
+    );
+    for thread in &series.threads {
+        let whole = &thread.whole;
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        let _ = writeln!(
+            html,
+            "<tr><td>{}</td><td>{:.1}</td><td>{:.1}</td><td>{:.1}</td><td>{:.0}</td></tr>",
+            escaped(&cpu::name(thread)),
+            cpu::percent(whole.user, seconds),
+            cpu::percent(whole.system, seconds),
+            whole.waited_us as f64 / 1e4 / seconds.max(1e-9),
+            whole.switches as f64 / seconds.max(1e-9)
+        );
+    }
+    let _ = writeln!(html, "</table></div>");
+    let _ = write!(html, "<div class=\"wide\"><table><tr><th>processor</th>");
+    for (name, _) in CpuTimes::default().shares() {
+        let _ = write!(html, "<th>{name} %</th>");
+    }
+    for (number, times) in series.processors.iter().enumerate() {
+        let _ = write!(html, "</tr>\n<tr><td>{number}</td>");
+        for (_, share) in times.shares() {
+            let _ = write!(html, "<td>{share:.1}</td>");
+        }
+    }
+    let _ = writeln!(html, "</tr></table></div>");
 }
 
 fn of_sweep(html: &mut String, sweep: &SweepResult) {
@@ -142,7 +197,7 @@ fn doubts(html: &mut String, run: &RunResult) {
     list(html, run.doubts());
 }
 
-fn list(html: &mut String, doubts: Vec<String>) {
+pub(super) fn list(html: &mut String, doubts: Vec<String>) {
     for doubt in doubts {
         let _ = writeln!(html, "<p class=\"doubt\">{}</p>", escaped(&doubt));
     }
@@ -179,7 +234,7 @@ fn table<'a>(
 }
 
 /// Text that a browser shows as it is.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

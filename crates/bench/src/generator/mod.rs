@@ -7,6 +7,7 @@
 
 mod conn;
 pub mod keys;
+pub mod packed;
 pub mod record;
 mod run;
 pub mod sizes;
@@ -14,4 +15,4 @@ pub mod spec;
 pub mod wire;
 mod worker;
 
-pub use run::{Outcome, Progress, fill, run};
+pub use run::{Latest, Outcome, Progress, Ready, connect, fill, run};

@@ -1,6 +1,7 @@
 //! What a thread saw: counts and histograms, which add up exactly over threads and hosts.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use super::conn::Waiting;
 use super::wire::Op;
@@ -9,7 +10,7 @@ use super::wire::Op;
 const NANOS: (u64, u64) = (100, 600_000_000_000);
 
 /// Everything that was seen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// Of gets.
     pub gets: OpRecord,
@@ -18,6 +19,7 @@ pub struct Record {
     /// The same, cut into seconds.
     pub seconds: Vec<Second>,
     /// Open loop: how late a request left though its connection was free, in nanoseconds.
+    #[serde(with = "super::packed")]
     pub lag: Histogram<u64>,
     /// Requests that had no reply when the run ended; in the open loop their waiting counts as latency.
     pub unanswered: u64,
@@ -37,7 +39,7 @@ pub(super) struct Moment {
 }
 
 /// What was seen of one kind of request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpRecord {
     /// Requests answered.
     pub requests: u64,
@@ -52,17 +54,20 @@ pub struct OpRecord {
     /// Bytes received.
     pub received_bytes: u64,
     /// From the intended sending time to the last byte of the reply, in nanoseconds.
+    #[serde(with = "super::packed")]
     pub latency: Histogram<u64>,
     /// From the actual sending time, in nanoseconds. In the closed loop the two are one.
+    #[serde(with = "super::packed")]
     pub service: Histogram<u64>,
 }
 
 /// One second of the run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Second {
     /// Requests answered in it.
     pub requests: u64,
     /// Their latency, in nanoseconds, to two digits.
+    #[serde(with = "super::packed")]
     pub latency: Histogram<u32>,
 }
 
@@ -217,10 +222,15 @@ mod tests {
                     record.second(nanos).latency.saturating_record(nanos);
                 }
             }
-            merged.merge(&part);
+            // As it travels from an agent.
+            let text = serde_json::to_string(&part).unwrap();
+            merged.merge(&serde_json::from_str(&text).unwrap());
         }
         assert_eq!(merged.gets.latency, whole.gets.latency);
         assert_eq!(merged.gets.requests, whole.gets.requests);
+        for (merged, whole) in merged.seconds.iter().zip(&whole.seconds) {
+            assert_eq!(merged.latency, whole.latency);
+        }
         let requests = |record: &Record| -> Vec<u64> {
             record.seconds.iter().map(|second| second.requests).collect()
         };

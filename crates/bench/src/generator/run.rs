@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::conn::Conn;
 use super::record::Record;
@@ -12,10 +13,10 @@ use super::spec::{Pace, Spec};
 use super::wire::Wire;
 use super::worker::{Brought, Run, Worker};
 
-pub use super::worker::Progress;
+pub use super::worker::{Latest, Progress};
 
 /// What a run brought.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// What all threads saw.
     pub record: Record,
@@ -36,7 +37,7 @@ pub struct Outcome {
 /// When a server cannot be reached, breaks off, or refuses more than one store in a hundred.
 pub fn fill(spec: &Spec, progress: &Progress) -> Result<u64> {
     let spec = Spec { pace: Pace::Closed, ..spec.clone() };
-    let conns = connect(&spec)?;
+    let conns = connections(&spec)?;
     let wire = Wire::new(&spec);
     let run =
         Run { spec: &spec, wire: &wire, started: Instant::now(), measure: (0, u64::MAX), progress };
@@ -57,43 +58,79 @@ pub fn fill(spec: &Spec, progress: &Progress) -> Result<u64> {
     Ok(refused)
 }
 
+/// A run whose connections are open.
+#[derive(Debug)]
+pub struct Ready {
+    spec: Spec,
+    conns: Vec<Vec<Conn>>,
+}
+
+/// Connects for what `spec` says.
+///
+/// # Errors
+///
+/// When a server cannot be reached.
+pub fn connect(spec: &Spec) -> Result<Ready> {
+    Ok(Ready { spec: spec.clone(), conns: connections(spec)? })
+}
+
 /// Measures what `spec` says.
 ///
 /// # Errors
 ///
 /// When a server cannot be reached. A failure after that is in the outcome, beside what was seen until then.
 pub fn run(spec: &Spec, progress: &Progress) -> Result<Outcome> {
-    let conns = connect(spec)?;
-    let wire = Wire::new(spec);
-    let nanos = |seconds: f64| {
-        u64::try_from(Duration::from_secs_f64(seconds.max(0.0)).as_nanos()).unwrap_or(u64::MAX)
-    };
-    let begin = nanos(spec.warm_up);
-    let measure = (begin, begin + nanos(spec.seconds));
-    let run = Run { spec, wire: &wire, started: Instant::now(), measure, progress };
-    let mut outcome = Outcome {
-        record: Record::default(),
-        seconds: 0.0,
-        busiest: 0.0,
-        is_overloaded: false,
-        failure: None,
-    };
-    for part in spread(&run, conns, false)? {
-        outcome.record.merge(&part.record);
-        outcome.is_overloaded |= part.is_overloaded;
-        let share = part.cpu.as_secs_f64() / part.elapsed.as_secs_f64().max(1e-9);
-        outcome.busiest = outcome.busiest.max(share);
-        if let Some(failure) = part.failure {
-            outcome.failure = Some(format!("{failure:#}"));
+    connect(spec)?.run(progress)
+}
+
+impl Ready {
+    /// Measures.
+    ///
+    /// # Errors
+    ///
+    /// When the threads cannot be started. A failure after that is in the outcome.
+    pub fn run(self, progress: &Progress) -> Result<Outcome> {
+        let spec = &self.spec;
+        let wire = Wire::new(spec);
+        let nanos = |seconds: f64| {
+            u64::try_from(Duration::from_secs_f64(seconds.max(0.0)).as_nanos()).unwrap_or(u64::MAX)
+        };
+        let begin = nanos(spec.warm_up);
+        let measure = (begin, begin + nanos(spec.seconds));
+        let run = Run { spec, wire: &wire, started: Instant::now(), measure, progress };
+        let mut outcome = Outcome::default();
+        for part in spread(&run, self.conns, false)? {
+            outcome.record.merge(&part.record);
+            outcome.is_overloaded |= part.is_overloaded;
+            let share = part.cpu.as_secs_f64() / part.elapsed.as_secs_f64().max(1e-9);
+            outcome.busiest = outcome.busiest.max(share);
+            if let Some(failure) = part.failure {
+                outcome.failure = Some(format!("{failure:#}"));
+            }
+            let measured =
+                part.elapsed.as_secs_f64().min(spec.warm_up + spec.seconds) - spec.warm_up;
+            outcome.seconds = outcome.seconds.max(measured.max(0.0));
         }
-        let measured = part.elapsed.as_secs_f64().min(spec.warm_up + spec.seconds) - spec.warm_up;
-        outcome.seconds = outcome.seconds.max(measured.max(0.0));
+        Ok(outcome)
     }
-    Ok(outcome)
+}
+
+impl Outcome {
+    /// Adds what another host saw in the same run; its failure is named by `who`.
+    pub fn merge(&mut self, other: &Self, who: &str) {
+        self.record.merge(&other.record);
+        self.seconds = self.seconds.max(other.seconds);
+        self.busiest = self.busiest.max(other.busiest);
+        self.is_overloaded |= other.is_overloaded;
+        if let Some(failure) = &other.failure {
+            let known = self.failure.take().map(|known| known + "; ").unwrap_or_default();
+            self.failure = Some(format!("{known}{who}{failure}"));
+        }
+    }
 }
 
 /// The connections of every thread.
-fn connect(spec: &Spec) -> Result<Vec<Vec<Conn>>> {
+fn connections(spec: &Spec) -> Result<Vec<Vec<Conn>>> {
     let conns = |_| {
         let targets = spec.targets.iter().enumerate();
         targets

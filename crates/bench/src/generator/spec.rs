@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -159,6 +159,26 @@ impl FromStr for Target {
             .map_err(|error| format!("{text:?} is not HOST[:PORT] or unix:PATH: {error}"))?;
         let address = found.next().ok_or_else(|| format!("{text:?} has no address"))?;
         Ok(Self::Tcp(with_port, address))
+    }
+}
+
+impl Target {
+    /// Its network address, if it has one.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(_, address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Its path, if it is a unix socket.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Tcp(..) => None,
+            Self::Unix(path) => Some(path),
+        }
     }
 }
 

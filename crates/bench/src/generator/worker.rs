@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use hdrhistogram::Histogram;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1};
@@ -41,8 +42,39 @@ pub(super) struct Run<'a> {
 pub struct Progress {
     /// Requests answered so far.
     pub answered: AtomicU64,
+    /// The last second that any thread has finished.
+    pub latest: Mutex<Latest>,
     /// Set to end the run early.
     pub stop: Arc<AtomicBool>,
+}
+
+/// What is known so far of the last second.
+#[derive(Debug, Default)]
+pub struct Latest {
+    /// Which second of the measurement.
+    at: usize,
+    /// Latencies of the threads that have told them.
+    latency: Option<Histogram<u32>>,
+}
+
+impl Latest {
+    /// Adds what a thread saw of second `at`; an older second than the last is of no interest any more.
+    fn add(&mut self, at: usize, latency: &Histogram<u32>) {
+        match &mut self.latency {
+            // Histograms of one shape always add up.
+            Some(sum) if self.at == at => sum.add(latency).unwrap_or_default(),
+            Some(_) if self.at > at => {}
+            _ => (self.at, self.latency) = (at, Some(latency.clone())),
+        }
+    }
+
+    /// Median and 99th percentile, in microseconds.
+    #[must_use]
+    pub fn percentiles(&self) -> Option<(u64, u64)> {
+        let latency = self.latency.as_ref()?;
+        let at = |percentile| latency.value_at_percentile(percentile) / 1000;
+        Some((at(50.0), at(99.0)))
+    }
 }
 
 /// What a thread brought home.
@@ -84,6 +116,7 @@ pub(super) struct Worker<'a> {
     fill: Option<Vec<u64>>,
     last_heard: u64,
     told: u64,
+    told_second: usize,
 }
 
 /// A request that should have been sent.
@@ -113,6 +146,7 @@ impl<'a> Worker<'a> {
             fill: None,
             last_heard: 0,
             told: 0,
+            told_second: 0,
         })
     }
 
@@ -175,7 +209,7 @@ impl<'a> Worker<'a> {
                     self.refill(at, now)?;
                 }
             }
-            self.tell();
+            self.tell(now);
             let is_over = is_over || self.fill.is_some();
             if is_over && self.conns.iter().all(|conn| conn.waiting.is_empty()) {
                 return Ok(());
@@ -267,7 +301,7 @@ impl<'a> Worker<'a> {
             for event in &events {
                 self.serve(usize::try_from(event.data.u64())?, event.flags, now)?;
             }
-            self.tell();
+            self.tell(now);
             self.check_silence(now, !events.is_empty() || !is_waiting)?;
         }
     }
@@ -404,11 +438,22 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn tell(&mut self) {
+    fn tell(&mut self, now: u64) {
         let new = self.record.answered - self.told;
         if new > 0 {
             self.told = self.record.answered;
             self.run.progress.answered.fetch_add(new, Ordering::Relaxed);
+        }
+        let second = now.saturating_sub(self.run.measure.0) / 1_000_000_000;
+        let second = usize::try_from(second).unwrap_or(usize::MAX);
+        if second > self.told_second && self.fill.is_none() {
+            let last = second - 1;
+            self.told_second = second;
+            if let (Some(seen), Ok(mut latest)) =
+                (self.record.seconds.get(last), self.run.progress.latest.lock())
+            {
+                latest.add(last, &seen.latency);
+            }
         }
     }
 }

@@ -1,0 +1,164 @@
+//! The coordinator: several agents told, started together and added up.
+
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use super::{AgentResult, Ask, Line, Say, VERSION};
+use crate::generator::spec::{Pace, Spec};
+use crate::generator::{Outcome, Progress};
+use crate::host::Host;
+
+/// What all agents saw.
+#[derive(Debug)]
+pub struct Gathered {
+    /// Added up.
+    pub outcome: Outcome,
+    /// Each agent's part, in the order in which they were named.
+    pub parts: Vec<(AgentResult, Outcome)>,
+}
+
+/// An agent that is slower than the run by this much is gone.
+const GRACE: Duration = Duration::from_secs(30);
+
+struct Agent {
+    name: String,
+    line: Line,
+    host: Host,
+}
+
+/// Has `agents` (HOST:PORT each) do the load of `spec`: its rate is divided among them, its threads and connections are each agent's
+/// own. Preloads first if `spec` says so; calls `begun` when all have been told to go.
+///
+/// # Errors
+///
+/// When an agent cannot be reached, or cannot reach the servers. One that is lost later is a failure in the outcome, beside what the
+/// others saw.
+pub fn run(
+    spec: &Spec,
+    agents: &[String],
+    progress: &Progress,
+    begun: impl FnOnce(),
+) -> Result<Gathered> {
+    ensure!(!agents.is_empty(), "no agents were named");
+    let mut all = Vec::new();
+    for (index, name) in agents.iter().enumerate() {
+        let share = share(spec, index, agents.len());
+        all.push(prepared(name, share).with_context(|| format!("agent {name}"))?);
+    }
+    if let (true, Some(first)) = (spec.preload, all.first_mut()) {
+        first.ask(&Ask::Fill, true).with_context(|| format!("agent {}", first.name))?;
+    }
+    for agent in &mut all {
+        agent.ask(&Ask::Connect, true).with_context(|| format!("agent {}", agent.name))?;
+    }
+    for agent in &all {
+        agent.line.say(&Ask::Go).with_context(|| format!("agent {}", agent.name))?;
+    }
+    begun();
+    let patience = Duration::from_secs_f64(spec.warm_up + spec.seconds) + GRACE;
+    let mut heard = Vec::new();
+    thread::scope(|scope| -> Result<()> {
+        let waiting: Vec<_> = all
+            .iter_mut()
+            .map(|agent| scope.spawn(move || agent.outcome(patience, progress)))
+            .collect();
+        for agent in waiting {
+            heard.push(agent.join().map_err(|_| anyhow!("a thread panicked"))?);
+        }
+        Ok(())
+    })?;
+    Ok(gathered(all, heard))
+}
+
+/// What one of `count` agents sends.
+fn share(spec: &Spec, index: usize, count: usize) -> Spec {
+    let mut share = spec.clone();
+    if let Pace::Open { rate, .. } = &mut share.pace {
+        #[allow(clippy::cast_precision_loss, reason = "few agents")]
+        let agents = count as f64;
+        *rate /= agents;
+    }
+    share.seed = spec.seed.wrapping_add((index as u64).wrapping_mul(0x5851_f42d_4c95_7f2d));
+    share
+}
+
+fn prepared(name: &str, spec: Spec) -> Result<Agent> {
+    let mut line = Line::new(TcpStream::connect(name).context("no connection")?)?;
+    line.reader.get_ref().set_read_timeout(Some(GRACE))?;
+    line.say(&Ask::Prepare { version: VERSION, spec: Box::new(spec) })?;
+    match line.hear()? {
+        Some(Say::Ready { host }) => Ok(Agent { name: name.to_owned(), line, host }),
+        Some(Say::Failed { why }) => bail!(why),
+        Some(_) => bail!("it answered out of order"),
+        None => bail!("it closed the connection"),
+    }
+}
+
+impl Agent {
+    /// Asks, and waits until it is done; `is_long` for what may take its time.
+    fn ask(&mut self, ask: &Ask, is_long: bool) -> Result<()> {
+        let patience = if is_long { Duration::from_secs(3600) } else { GRACE };
+        self.line.reader.get_ref().set_read_timeout(Some(patience))?;
+        self.line.say(ask)?;
+        match self.line.hear()? {
+            Some(Say::Filled | Say::Connected) => Ok(()),
+            Some(Say::Failed { why }) => bail!(why),
+            Some(_) => bail!("it answered out of order"),
+            None => bail!("it closed the connection"),
+        }
+    }
+
+    /// Waits for what it saw; an interrupt is passed on, and its answer still awaited.
+    fn outcome(&mut self, patience: Duration, progress: &Progress) -> Result<Outcome> {
+        let begun = Instant::now();
+        let mut has_told = false;
+        // A message that has begun is read whole, so the wait for its first byte is apart.
+        loop {
+            self.line.reader.get_ref().set_read_timeout(Some(Duration::from_millis(100)))?;
+            match std::io::BufRead::fill_buf(&mut self.line.reader) {
+                Ok(_) => break,
+                Err(error) if is_silence(&error) => {}
+                Err(error) => return Err(error).context("receiving"),
+            }
+            if progress.stop.load(Ordering::Relaxed) && !std::mem::replace(&mut has_told, true) {
+                self.line.say(&Ask::Stop)?;
+            }
+            ensure!(begun.elapsed() < patience, "it says nothing");
+        }
+        self.line.reader.get_ref().set_read_timeout(Some(GRACE))?;
+        match self.line.hear()? {
+            Some(Say::Done { outcome }) => Ok(*outcome),
+            Some(Say::Failed { why }) => bail!(why),
+            Some(_) => bail!("it answered out of order"),
+            None => bail!("it closed the connection"),
+        }
+    }
+}
+
+fn is_silence(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+fn gathered(agents: Vec<Agent>, heard: Vec<Result<Outcome>>) -> Gathered {
+    let (mut sum, mut parts) = (Outcome::default(), Vec::new());
+    for (agent, outcome) in agents.into_iter().zip(heard) {
+        let outcome = outcome.unwrap_or_else(|error| Outcome {
+            failure: Some(format!("{error:#}")),
+            ..Outcome::default()
+        });
+        sum.merge(&outcome, &format!("agent {}: ", agent.name));
+        let part = AgentResult {
+            address: agent.name,
+            host: agent.host,
+            requests: outcome.record.gets.requests + outcome.record.sets.requests,
+            busiest_thread: outcome.busiest,
+        };
+        parts.push((part, outcome));
+    }
+    Gathered { outcome: sum, parts }
+}

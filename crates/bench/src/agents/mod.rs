@@ -1,0 +1,111 @@
+//! Several generator hosts as one: a coordinator tells each agent what to send, starts them together, and adds up what
+//! they saw. Histograms travel whole, so the sum is what one generator would have seen.
+//!
+//! ```text
+//!     coordinator            agent           one JSON object a line, each answered by one
+//!        prepare {spec} ->
+//!                       <- ready {host}
+//!        fill           ->                   the first agent alone: stores every key
+//!                       <- filled
+//!        connect        ->
+//!                       <- connected         all agents are connected before one begins
+//!        go             ->                   to all, as near to each other as the network lets them
+//!        (stop)         ->                   the run ends early
+//!                       <- done {outcome}
+//! ```
+//!
+//! An agent does what whoever reaches it says: it belongs on a network that one trusts, and listens on loopback unless told otherwise.
+
+mod coordinator;
+mod serve;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::generator::Outcome;
+use crate::generator::spec::Spec;
+use crate::host::Host;
+
+pub use coordinator::{Gathered, run};
+pub use serve::serve;
+
+/// Rises when a message changes its meaning.
+const VERSION: u32 = 1;
+
+/// The longest message: an outcome has two histograms, and one for each second.
+const MESSAGE_BYTES_MAX: u64 = 256 << 20;
+
+/// What a coordinator says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Ask {
+    Prepare { version: u32, spec: Box<Spec> },
+    Fill,
+    Connect,
+    Go,
+    Stop,
+}
+
+/// What an agent says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Say {
+    Ready { host: Host },
+    Filled,
+    Connected,
+    Done { outcome: Box<Outcome> },
+    Failed { why: String },
+}
+
+/// One agent's part of a result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentResult {
+    /// Where it listens.
+    pub address: String,
+    /// Its machine.
+    pub host: Host,
+    /// Requests that it had answered in the measurement.
+    pub requests: u64,
+    /// Share of its time that its busiest thread was on a processor.
+    pub busiest_thread: f64,
+}
+
+/// A connection of messages.
+#[derive(Debug)]
+struct Line {
+    reader: BufReader<TcpStream>,
+}
+
+impl Line {
+    fn new(stream: TcpStream) -> Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self { reader: BufReader::new(stream) })
+    }
+
+    fn say(&self, message: &impl Serialize) -> Result<()> {
+        let mut bytes = serde_json::to_vec(message)?;
+        bytes.push(b'\n');
+        self.reader.get_ref().write_all(&bytes).context("sending")
+    }
+
+    /// The next message; `None` when the other side closed.
+    fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let mut line = Vec::new();
+        self.reader.by_ref().take(MESSAGE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        ensure!(line.ends_with(b"\n"), "a message was cut short");
+        match serde_json::from_slice(&line) {
+            Ok(message) => Ok(Some(message)),
+            Err(error) => {
+                let shown = line[..line.len().min(60)].escape_ascii();
+                bail!("this is no message of ours: {shown}: {error}")
+            }
+        }
+    }
+}

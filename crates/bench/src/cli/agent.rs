@@ -1,0 +1,33 @@
+//! `holdall bench agent`: a generator host that a coordinator uses.
+
+use std::net::TcpListener;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::agents;
+use crate::terminal;
+
+/// Waits for `holdall bench run --agents`, and sends what it says.
+///
+/// Whoever reaches the address can have this host send load anywhere: listen on a network that you trust.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct AgentArgs {
+    /// Where to wait for coordinators, one after the other.
+    #[arg(short, long, default_value = "127.0.0.1:11999", value_name = "ADDRESS:PORT")]
+    listen: String,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall bench agent --listen 10.0.0.7:11999                                on each generator host
+  holdall bench run -s 10.0.0.1 --agents 10.0.0.7:11999,10.0.0.8:11999       on one of them, or elsewhere";
+
+pub(super) fn run(args: &AgentArgs) -> Result<ExitCode> {
+    let listener = TcpListener::bind(&args.listen).with_context(|| args.listen.clone())?;
+    terminal::complain(&format!("listening on {}", listener.local_addr()?));
+    agents::serve(&listener, terminal::complain)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,113 @@
+//! `holdall bench compare`: two results, and whether they differ by more than chance.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::figures::{Drawable, versus};
+use crate::result::RunResult;
+use crate::significance::Verdict;
+use crate::terminal;
+use crate::versus::{Line, Side, lines};
+
+/// Compares two results: medians, their ratio with a 95 % interval, and the probability of such a difference by chance.
+///
+/// Each side is one run or several, with commas. Of five runs and more on both sides the runs are compared, otherwise the seconds
+/// of the runs, which know less of each other's weather: two runs of one server may differ by more than their seconds do. Of
+/// sweeps, points of one place are compared.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct CompareArgs {
+    /// What is compared with: a file that `run --json` or `sweep --json` wrote, or several with commas.
+    #[arg(value_delimiter = ',', num_args = 1, required = true, value_name = "BASE")]
+    base: Vec<PathBuf>,
+    /// What is compared.
+    #[arg(value_delimiter = ',', num_args = 1, required = true, value_name = "OTHER")]
+    other: Vec<PathBuf>,
+    /// Write the comparison as an HTML page, too.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall bench compare before.json after.json
+  holdall bench compare a1.json,a2.json,a3.json,a4.json,a5.json b1.json,b2.json,b3.json,b4.json,b5.json --html compare.html";
+
+pub(super) fn run(args: &CompareArgs) -> Result<ExitCode> {
+    let (base, other) = (side(&args.base)?, side(&args.other)?);
+    let found = lines(&base, &other);
+    ensure!(!found.is_empty(), "the two have nothing in common that can be compared");
+    terminal::print(&table(&base, &other, &found));
+    if let Some(path) = &args.html {
+        let html = versus::page(&base, &other, &found)?;
+        fs::write(path, html).with_context(|| path.display().to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn side(files: &[PathBuf]) -> Result<Side> {
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    let mut points: Vec<(Option<f64>, Vec<RunResult>)> = Vec::new();
+    for file in files {
+        for (at, run) in runs(file)? {
+            match points.iter_mut().find(|(place, _)| *place == at) {
+                Some((_, runs)) => runs.push(run),
+                None => points.push((at, vec![run])),
+            }
+        }
+    }
+    Ok(Side { name: names.join(", "), points })
+}
+
+fn runs(file: &Path) -> Result<Vec<(Option<f64>, RunResult)>> {
+    let named = || file.display().to_string();
+    let json = fs::read_to_string(file).with_context(named)?;
+    match Drawable::read(&json).with_context(named)? {
+        Drawable::Run(run) => Ok(vec![(None, *run)]),
+        Drawable::Sweep(sweep) => {
+            Ok(sweep.points.into_iter().map(|point| (Some(point.at), point.result)).collect())
+        }
+        Drawable::Hitrate(_) => bail!("{}: runs and sweeps can be compared", named()),
+    }
+}
+
+fn table(base: &Side, other: &Side, found: &[Line]) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "base   {}\nother  {}\n", base.name, other.name);
+    let _ = writeln!(
+        text,
+        "{:>10}  {:20} {:>12} {:>12} {:>7}  {:>15} {:>8}",
+        "", "", "base", "other", "ratio", "95 %", "p"
+    );
+    for line in found {
+        let at = line.at.map(|at| at.to_string()).unwrap_or_default();
+        let _ = match &line.verdict {
+            Some(verdict) => writeln!(
+                text,
+                "{at:>10}  {:20} {:>12.1} {:>12.1} {:>7.3}  {:>7.3}..{:<7.3} {:>7.4}  {}",
+                line.what,
+                verdict.base,
+                verdict.other,
+                verdict.ratio,
+                verdict.interval.0,
+                verdict.interval.1,
+                verdict.p,
+                line.words()
+            ),
+            None => writeln!(text, "{at:>10}  {:20} {}", line.what, line.words()),
+        };
+    }
+    let values = found.iter().find_map(|line| line.verdict.map(|verdict: Verdict| verdict.values));
+    if let (Some((first, second)), Some(line)) = (values, found.first()) {
+        let _ = writeln!(text, "\n{first} and {second} {} were compared", line.unit());
+    }
+    for doubt in base.doubts().into_iter().chain(other.doubts()) {
+        let _ = writeln!(text, "doubt: {doubt}");
+    }
+    text
+}

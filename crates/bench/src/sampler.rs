@@ -1,0 +1,227 @@
+//! Where processors' time goes while a run goes on: once a second, of the whole machine, each processor, and each thread of
+//! the generator and of the servers that run here.
+//!
+//! The kernel keeps interrupts and stolen time by processor and not by thread: what a thread has of its own is
+//! time in the program, time in the kernel, time it waited for a processor, and context switches.
+
+use std::fs;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::CpuTimes;
+use crate::sweep::{ThreadUse, thread_use, used};
+
+/// Where the time went, second by second.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CpuSeries {
+    /// Of the machine; times of all processors together.
+    pub machine: Vec<Slice>,
+    /// Of each processor over the whole measurement.
+    pub processors: Vec<CpuTimes>,
+    /// Of each thread.
+    pub threads: Vec<ThreadSeries>,
+}
+
+/// The machine in one interval.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Slice {
+    /// When it ended, in seconds since the measurement began.
+    pub end: f64,
+    /// What it was used for.
+    pub times: CpuTimes,
+}
+
+/// One thread.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadSeries {
+    /// Whose it is.
+    pub side: Side,
+    /// Over the whole measurement.
+    pub whole: ThreadUse,
+    /// In each interval of `machine`: ticks in the program, ticks in the kernel, microseconds of waiting, switches.
+    pub slices: Vec<(u64, u64, u64, u64)>,
+}
+
+/// Whose a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// This program's.
+    Generator,
+    /// A server's.
+    Server,
+}
+
+/// A thread that samples, until it is ended.
+#[derive(Debug)]
+pub struct Sampler {
+    end: Sender<()>,
+    thread: JoinHandle<Option<CpuSeries>>,
+}
+
+/// Threads that are kept, at most; those that used least go.
+const THREADS_MAX: usize = 64;
+
+impl Sampler {
+    /// Samples the machine, this process and `servers`, from `warm_up` on; after each second `tell` is given what the machine
+    /// did in it.
+    #[must_use]
+    pub fn begin(
+        servers: Vec<u32>,
+        warm_up: Duration,
+        interval: Duration,
+        tell: impl Fn(CpuTimes) + Send + 'static,
+    ) -> Self {
+        let (end, ended) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            // A run that ends within its warm-up has nothing to show.
+            if ended.recv_timeout(warm_up) != Err(RecvTimeoutError::Timeout) {
+                return None;
+            }
+            let begun = Instant::now();
+            let first = Reading::take(&servers)?;
+            let (mut last, mut series) = (first.clone(), CpuSeries::default());
+            loop {
+                let is_over = ended.recv_timeout(interval) != Err(RecvTimeoutError::Timeout);
+                let now = Reading::take(&servers)?;
+                // The rest of a second says little.
+                if !is_over || series.machine.is_empty() {
+                    series.add(&last, &now, begun.elapsed().as_secs_f64());
+                    tell(now.machine - last.machine);
+                    last = now.clone();
+                }
+                if is_over {
+                    series.finish(&first, &now);
+                    return Some(series);
+                }
+            }
+        });
+        Self { end, thread }
+    }
+
+    /// Ends it; `None` where the kernel does not tell, or the run ended before it was measured.
+    #[must_use]
+    pub fn end(self) -> Option<CpuSeries> {
+        // A sampler that has ended by itself hears nothing.
+        let _ = self.end.send(());
+        self.thread.join().ok()?
+    }
+}
+
+#[derive(Clone)]
+struct Reading {
+    machine: CpuTimes,
+    processors: Vec<CpuTimes>,
+    threads: Vec<(Side, ThreadUse)>,
+}
+
+impl Reading {
+    fn take(servers: &[u32]) -> Option<Self> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let mut threads = Vec::new();
+        let sides = [(Side::Generator, std::process::id())];
+        let servers = servers.iter().map(|pid| (Side::Server, *pid));
+        for (side, pid) in sides.into_iter().chain(servers) {
+            // A server may be gone: the run tells so itself.
+            let uses = thread_use(pid).unwrap_or_default();
+            threads.extend(uses.into_iter().map(|thread| (side, thread)));
+        }
+        Some(Self {
+            machine: CpuTimes::parse(&stat)?,
+            processors: CpuTimes::parse_each(&stat),
+            threads,
+        })
+    }
+
+    fn of(&self, side: Side) -> Vec<ThreadUse> {
+        let own = self.threads.iter().filter(|(of, _)| *of == side);
+        own.map(|(_, thread)| thread.clone()).collect()
+    }
+}
+
+impl CpuSeries {
+    fn add(&mut self, last: &Reading, now: &Reading, end: f64) {
+        let before = self.machine.len();
+        self.machine.push(Slice { end, times: now.machine - last.machine });
+        for side in [Side::Generator, Side::Server] {
+            for thread in used(&last.of(side), &now.of(side)) {
+                let slice = (thread.user, thread.system, thread.waited_us, thread.switches);
+                let known = self.threads.iter_mut().find(|series| series.whole.tid == thread.tid);
+                if let Some(series) = known {
+                    series.slices.resize(before, (0, 0, 0, 0));
+                    series.slices.push(slice);
+                } else {
+                    let mut slices = vec![(0, 0, 0, 0); before];
+                    slices.push(slice);
+                    self.threads.push(ThreadSeries { side, whole: thread, slices });
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, first: &Reading, last: &Reading) {
+        let pairs = first.processors.iter().zip(&last.processors);
+        self.processors = pairs.map(|(before, after)| *after - *before).collect();
+        for series in &mut self.threads {
+            series.slices.resize(self.machine.len(), (0, 0, 0, 0));
+            let whole = series.slices.iter().fold((0, 0, 0, 0), |sum, slice| {
+                (sum.0 + slice.0, sum.1 + slice.1, sum.2 + slice.2, sum.3 + slice.3)
+            });
+            let (user, system, waited_us, switches) = whole;
+            series.whole = ThreadUse { user, system, waited_us, switches, ..series.whole.clone() };
+        }
+        self.threads.sort_by_key(|series| std::cmp::Reverse(series.whole.ticks()));
+        self.threads.truncate(THREADS_MAX);
+        self.threads.sort_by_key(|series| (series.side == Side::Generator, series.whole.tid));
+        // Threads that slept all the time are noise.
+        self.threads.retain(|series| series.whole.ticks() > 0 || series.whole.switches > 0);
+    }
+
+    /// Seconds that the slices cover.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.machine.last().map_or(0.0, |slice| slice.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_thread_and_the_machine_are_seen() {
+        let (told, hears) = mpsc::channel();
+        let sampler = Sampler::begin(
+            vec![u32::MAX],
+            Duration::from_millis(1),
+            Duration::from_millis(50),
+            move |times| told.send(times).unwrap_or_default(),
+        );
+        // So much work, however long it takes.
+        let clock = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let begun = clock();
+        while clock() - begun < (rustix::time::Timespec { tv_sec: 0, tv_nsec: 300_000_000 }) {
+            std::hint::black_box(0);
+        }
+        let series = sampler.end().unwrap();
+        assert!(series.machine.len() >= 2, "{}", series.machine.len());
+        assert!(series.machine.iter().any(|slice| slice.times.user > 0));
+        assert!(hears.try_recv().is_ok());
+        assert_eq!(
+            series.processors.len(),
+            CpuTimes::parse_each(&fs::read_to_string("/proc/stat").unwrap()).len()
+        );
+        let busy = series.threads.iter().map(|thread| thread.whole.user).max();
+        assert!(busy > Some(4), "{:?}", series.threads);
+        assert!(series.threads.iter().all(|thread| thread.slices.len() == series.machine.len()));
+    }
+
+    #[test]
+    fn a_run_that_ends_in_its_warm_up_shows_nothing() {
+        let day = Duration::from_secs(86_400);
+        assert!(Sampler::begin(Vec::new(), day, day, |_| {}).end().is_none());
+    }
+}

@@ -1,0 +1,157 @@
+//! Agents: what eight of them saw adds up exactly, and one that is lost is told beside what the others saw.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench::agents::{run, serve};
+use bench::generator::spec::{Arrival, Pace, Ratio, Spec, Target};
+use bench::generator::{Outcome, Progress};
+
+/// A server of misses that counts what it was asked.
+fn server() -> (SocketAddr, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
+    let counter = Arc::clone(&asked);
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || {
+                for _ in BufReader::new(&stream).lines().map_while(Result::ok) {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                    if (&stream).write_all(b"END\r\n").is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, asked)
+}
+
+fn agents(count: usize) -> Vec<String> {
+    let one = |_| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || serve(&listener, |_| {}));
+        address
+    };
+    (0..count).map(one).collect()
+}
+
+fn spec(address: SocketAddr, pace: Pace, seconds: f64) -> Spec {
+    Spec {
+        targets: vec![Target::Tcp(address.to_string(), address)],
+        connections: 2,
+        ratio: Ratio { sets: 0, gets: 1 },
+        pace,
+        seconds,
+        warm_up: 0.0,
+        ..Spec::default()
+    }
+}
+
+#[test]
+fn eight_agents_add_up_exactly() {
+    let (address, asked) = server();
+    let pace = Pace::Open { rate: 4_000.0, arrival: Arrival::Fixed };
+    let gathered = run(&spec(address, pace, 1.0), &agents(8), &Progress::default(), || {}).unwrap();
+    let sum = &gathered.outcome;
+    assert_eq!((sum.failure.as_deref(), gathered.parts.len()), (None, 8));
+    // Every agent had its eighth of the rate, all had the same second, and the server saw what was counted.
+    for (agent, _) in &gathered.parts {
+        assert!((400..=510).contains(&agent.requests), "{agent:?}");
+        assert!(agent.host.cpus > 0);
+    }
+    assert_eq!(sum.record.answered, asked.load(Ordering::Relaxed));
+    let mut by_hand = Outcome::default();
+    for (_, part) in &gathered.parts {
+        by_hand.merge(part, "");
+    }
+    assert_eq!(sum.record.gets.latency, by_hand.record.gets.latency);
+    let lengths: u64 = gathered.parts.iter().map(|(_, part)| part.record.gets.latency.len()).sum();
+    assert_eq!(sum.record.gets.latency.len(), lengths);
+    for value in sum.record.gets.latency.iter_recorded() {
+        let at = value.value_iterated_to();
+        let counts = gathered.parts.iter().map(|(_, part)| part.record.gets.latency.count_at(at));
+        assert_eq!(value.count_at_value(), counts.sum::<u64>(), "{at} ns");
+    }
+}
+
+#[test]
+fn an_agent_that_is_lost_is_told_beside_the_others() {
+    let (address, _) = server();
+    // One that agrees to everything and goes away in the run.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let lost = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+        let host = r#"{"cpu":"","cpus":1,"memory_mb":1,"kernel":"","version":""}"#;
+        lines.next().unwrap();
+        writeln!(&stream, "{{\"ready\":{{\"host\":{host}}}}}").unwrap();
+        lines.next().unwrap();
+        writeln!(&stream, "\"connected\"").unwrap();
+        lines.next().unwrap();
+    });
+    let mut names = agents(1);
+    names.push(lost.clone());
+    let gathered =
+        run(&spec(address, Pace::Closed, 0.3), &names, &Progress::default(), || {}).unwrap();
+    let failure = gathered.outcome.failure.unwrap();
+    assert!(failure.contains(&lost) && failure.contains("closed"), "{failure}");
+    assert!(gathered.outcome.record.gets.requests > 10, "what the other saw is kept");
+}
+
+#[test]
+fn what_cannot_begin_is_an_error_with_a_name() {
+    let (address, _) = server();
+    let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let see = |spec: &Spec, names: &[String]| {
+        format!("{:#}", run(spec, names, &Progress::default(), || {}).unwrap_err())
+    };
+    let fine = spec(address, Pace::Closed, 0.1);
+    let error = see(&fine, &[absent.to_string()]);
+    assert!(error.contains(&absent.to_string()) && error.contains("no connection"), "{error}");
+    // The agent is there, its servers are not.
+    let names = agents(1);
+    let error = see(&spec(absent, Pace::Closed, 0.1), &names);
+    assert!(error.contains(&names[0]) && error.contains("refused"), "{error}");
+    // What is no agent.
+    let error = see(&fine, &[address.to_string()]);
+    assert!(error.contains("no message of ours: END"), "{error}");
+}
+
+#[test]
+fn an_agent_stops_when_its_coordinator_does_and_serves_the_next() {
+    let (address, asked) = server();
+    let names = agents(1);
+    let mut stream = TcpStream::connect(&names[0]).unwrap();
+    let spec_json = serde_json::to_string(&spec(address, Pace::Closed, 600.0)).unwrap();
+    for message in [
+        &format!("{{\"prepare\":{{\"version\":1,\"spec\":{spec_json}}}}}"),
+        "\"connect\"",
+        "\"go\"",
+    ] {
+        writeln!(stream, "{message}").unwrap();
+    }
+    let begun = Instant::now();
+    while asked.load(Ordering::Relaxed) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the agent does not begin");
+        thread::yield_now();
+    }
+    drop(stream);
+    let fine = spec(address, Pace::Closed, 0.1);
+    let gathered = run(&fine, &names, &Progress::default(), || {}).unwrap();
+    assert_eq!(gathered.outcome.failure, None);
+    // An interrupt is passed on, and what was seen until then comes back.
+    let progress = Progress::default();
+    progress.stop.store(true, Ordering::Relaxed);
+    let long = spec(address, Pace::Closed, 600.0);
+    let gathered = run(&long, &names, &progress, || {}).unwrap();
+    assert!(gathered.outcome.seconds < 60.0);
+}

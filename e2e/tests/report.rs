@@ -1,0 +1,47 @@
+//! The report in a real browser: every chart is drawn, the console is silent, a phone shows it without scrolling sideways, light and dark.
+//!
+//! `SHOTS=FOLDER` keeps screenshots.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use testkit::Server;
+use testkit::server::holdall_path;
+
+/// Runs `holdall bench` with these words, in `folder`.
+#[track_caller]
+fn bench(folder: &Path, words: &str) {
+    let mut command = Command::new(holdall_path());
+    command.arg("bench").args(words.split(' ')).current_dir(folder);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}: {text}");
+}
+
+#[test]
+fn the_report_is_readable_in_a_browser() {
+    let mut server = Server::under_test(&[]);
+    let address = server.addr().to_string();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report");
+    fs::create_dir_all(&folder).unwrap();
+    let load = format!("-s {address} --keys 1000 --warm-up 0.1");
+    bench(&folder, &format!("run {load} --preload --time 3.2 --json a.json"));
+    bench(&folder, &format!("run {load} --rate 5000 --time 3.2 --json b.json"));
+    let sweep = format!("-s {address} --keys 1000 --time 0.2 --json c.json");
+    bench(&folder, &format!("sweep connections 1,2,4,8,16,32 {sweep}"));
+    bench(&folder, "hitrate -n 50000 -m 4,8,16 -s holdall,memcached --json h.json");
+    bench(&folder, "report a.json b.json c.json h.json --out report.html");
+    bench(&folder, "compare a.json b.json --html compare.html");
+    server.assert_alive("the bench");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/browser/check_report.mjs");
+    let mut command = Command::new("node");
+    command.arg(script).args(["report.html", "compare.html"]).current_dir(&folder);
+    if let Some(shots) = std::env::var_os("SHOTS") {
+        command.arg("--shots").arg(shots);
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.trim_end().ends_with("checks passed"), "{text}");
+}
