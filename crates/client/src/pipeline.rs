@@ -294,32 +294,45 @@ impl Pipeline {
 
     /// A value: a hit of the oldest question with this key on the oldest line, and a miss of those before it.
     fn take_value(&mut self, found: &Value<'_>, sink: &mut dyn Sink) -> Result<(), Broken> {
-        loop {
-            let Some(oldest) = self.asked.front() else { return Err(Broken::Mismatch) };
-            let wants_cas = matches!(oldest.op, Op::Gets | Op::Gats);
-            if wants_cas != found.cas.is_some() {
-                return Err(Broken::Mismatch);
-            }
-            let is_it = self.oldest_key() == found.key;
-            if !is_it && oldest.ends_line {
-                return Err(Broken::Mismatch);
-            }
-            let Some(asked) = self.pop() else { return Err(Broken::Mismatch) };
-            if !is_it {
-                sink.answer(asked.ticket, &Reply::of(Outcome::NotFound));
-                continue;
-            }
-            let reply = Reply {
-                key: found.key,
-                flags: found.flags,
-                number: found.cas.unwrap_or(0),
-                value: found.value,
-                ..Reply::of(Outcome::Found)
-            };
-            sink.answer(asked.ticket, &reply);
-            self.awaits_end = asked.ends_line;
-            return Ok(());
+        // Nothing is a miss before it is known whose value this is.
+        let Some(misses) = self.misses_before(found.key) else { return Err(Broken::Mismatch) };
+        let wants_cas =
+            self.asked.front().is_some_and(|oldest| matches!(oldest.op, Op::Gets | Op::Gats));
+        if wants_cas != found.cas.is_some() {
+            return Err(Broken::Mismatch);
         }
+        for _ in 0..misses {
+            let Some(asked) = self.pop() else { return Err(Broken::Mismatch) };
+            sink.answer(asked.ticket, &Reply::of(Outcome::NotFound));
+        }
+        let Some(asked) = self.pop() else { return Err(Broken::Mismatch) };
+        let reply = Reply {
+            key: found.key,
+            flags: found.flags,
+            number: found.cas.unwrap_or(0),
+            value: found.value,
+            ..Reply::of(Outcome::Found)
+        };
+        sink.answer(asked.ticket, &reply);
+        self.awaits_end = asked.ends_line;
+        Ok(())
+    }
+
+    /// How many questions of the oldest line stand before the first with this key; `None` if there is none on it.
+    #[inline]
+    fn misses_before(&self, key: &[u8]) -> Option<usize> {
+        let mut start = self.keys_start;
+        for (index, asked) in self.asked.iter().enumerate() {
+            let end = start + usize::from(asked.key_len);
+            if self.keys.get(start..end) == Some(key) {
+                return Some(index);
+            }
+            if asked.ends_line {
+                return None;
+            }
+            start = end;
+        }
+        None
     }
 
     /// The same answer for all that is left of the oldest line.

@@ -17,7 +17,6 @@ use crate::core::Tree;
 use crate::deletes::Target;
 use crate::destination::Settings;
 use crate::reply::Failure;
-use crate::request::Class;
 use crate::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
     Change, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, MigrateRoute, MissFailoverRoute,
@@ -266,7 +265,7 @@ impl Builder<'_> {
         use ast::Route as R;
         match route {
             R::OperationSelector { default, policies } => {
-                let policies = policies.iter().map(|(op, id)| (op.name(), self.get(*id)));
+                let policies = policies.iter().map(|(op, id)| (*op, self.get(*id)));
                 let policies = policies.collect();
                 let default = self.or_null(*default);
                 Rc::new(Selecting(OperationSelectorRoute { policies, default }))
@@ -279,7 +278,7 @@ impl Builder<'_> {
                 Rc::new(Selecting(PrefixSelectorRoute::new(policies.collect(), wildcard)))
             }
             R::RoutingGroup { default, policies } => {
-                let policies = policies.iter().map(|(class, id)| (class_of(*class), self.get(*id)));
+                let policies = policies.iter().map(|(class, id)| (*class, self.get(*id)));
                 let policies = policies.collect();
                 let default = self.or_null(*default);
                 Rc::new(Selecting(RoutingGroupRoute { policies, default }))
@@ -318,14 +317,4 @@ fn rate_limit(target: RouteRef, rates: &ast::Rates, fallback: Option<RouteRef>) 
         deletes: bucket(rates.deletes),
         fallback,
     })
-}
-
-const fn class_of(class: ast::OperationClass) -> Class {
-    match class {
-        ast::OperationClass::Arithmetic => Class::Arithmetic,
-        ast::OperationClass::Delete => Class::Delete,
-        ast::OperationClass::Get => Class::Get,
-        ast::OperationClass::Other => Class::Other,
-        ast::OperationClass::Update => Class::Update,
-    }
 }

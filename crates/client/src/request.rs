@@ -1,6 +1,8 @@
 //! A request on its way to a server: borrowed while it can be, owned when it has to wait.
 
 use memchr::memmem;
+use routeconf::ast::Operation;
+pub use routeconf::ast::OperationClass as Class;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -56,73 +58,47 @@ pub enum Op {
     Version,
 }
 
-/// mcrouter's classes of commands.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Class {
-    /// `arithmetic_like`: incr, decr.
-    Arithmetic,
-    /// `delete_like`: delete.
-    Delete,
-    /// `get_like`: whatever returns a value.
-    Get,
-    /// None of the others: `flush_all`, version.
-    Other,
-    /// `update_like`: whatever stores, and touch.
-    Update,
-}
-
 impl Op {
+    /// The command by which routes choose: of a meta command, the classic one that it is like.
+    #[must_use]
+    pub const fn operation(self) -> Option<Operation> {
+        Some(match self {
+            Self::Add => Operation::Add,
+            Self::Append => Operation::Append,
+            Self::Cas => Operation::Cas,
+            Self::Decr => Operation::Decr,
+            Self::Delete | Self::MetaDelete => Operation::Delete,
+            Self::FlushAll => Operation::FlushAll,
+            Self::Gat => Operation::Gat,
+            Self::Gats => Operation::Gats,
+            Self::Get | Self::MetaGet => Operation::Get,
+            Self::Gets => Operation::Gets,
+            Self::Incr | Self::MetaArithmetic => Operation::Incr,
+            Self::LeaseGet => Operation::LeaseGet,
+            Self::LeaseSet => Operation::LeaseSet,
+            Self::MetaDebug | Self::MetaInfo => Operation::Metaget,
+            Self::Prepend => Operation::Prepend,
+            Self::Replace => Operation::Replace,
+            Self::Set | Self::MetaSet => Operation::Set,
+            Self::Touch => Operation::Touch,
+            Self::Version => return None,
+        })
+    }
+
     /// Which class of commands it belongs to.
+    #[inline]
     #[must_use]
     pub const fn class(self) -> Class {
-        match self {
-            Self::Gat
-            | Self::Gats
-            | Self::Get
-            | Self::Gets
-            | Self::LeaseGet
-            | Self::MetaDebug
-            | Self::MetaInfo
-            | Self::MetaGet => Class::Get,
-            Self::Add
-            | Self::Append
-            | Self::Cas
-            | Self::LeaseSet
-            | Self::MetaSet
-            | Self::Prepend
-            | Self::Replace
-            | Self::Set
-            | Self::Touch => Class::Update,
-            Self::Delete | Self::MetaDelete => Class::Delete,
-            Self::Decr | Self::Incr | Self::MetaArithmetic => Class::Arithmetic,
-            Self::FlushAll | Self::Version => Class::Other,
+        match self.operation() {
+            Some(operation) => operation.class(),
+            None => Class::Other,
         }
     }
 
-    /// mcrouter's name of the command, as in `operation_policies`; of a meta command, that of the classic one it is like.
+    /// mcrouter's name of the command.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Add => "add",
-            Self::Append => "append",
-            Self::Cas => "cas",
-            Self::Decr => "decr",
-            Self::Delete | Self::MetaDelete => "delete",
-            Self::FlushAll => "flushall",
-            Self::Gat => "gat",
-            Self::Gats => "gats",
-            Self::Get | Self::MetaGet => "get",
-            Self::Gets => "gets",
-            Self::Incr | Self::MetaArithmetic => "incr",
-            Self::LeaseGet => "lease-get",
-            Self::LeaseSet => "lease-set",
-            Self::MetaDebug | Self::MetaInfo => "metaget",
-            Self::Prepend => "prepend",
-            Self::Replace => "replace",
-            Self::Set | Self::MetaSet => "set",
-            Self::Touch => "touch",
-            Self::Version => "version",
-        }
+    pub fn name(self) -> &'static str {
+        self.operation().map_or("version", Operation::name)
     }
 
     /// Whether a data block follows the line.
@@ -152,6 +128,32 @@ impl Op {
                 | Self::MetaGet
                 | Self::MetaSet
         )
+    }
+}
+
+impl From<Operation> for Op {
+    /// The classic command.
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Add => Self::Add,
+            Operation::Append => Self::Append,
+            Operation::Cas => Self::Cas,
+            Operation::Decr => Self::Decr,
+            Operation::Delete => Self::Delete,
+            Operation::FlushAll => Self::FlushAll,
+            Operation::Gat => Self::Gat,
+            Operation::Gats => Self::Gats,
+            Operation::Get => Self::Get,
+            Operation::Gets => Self::Gets,
+            Operation::Incr => Self::Incr,
+            Operation::LeaseGet => Self::LeaseGet,
+            Operation::LeaseSet => Self::LeaseSet,
+            Operation::Metaget => Self::MetaInfo,
+            Operation::Prepend => Self::Prepend,
+            Operation::Replace => Self::Replace,
+            Operation::Set => Self::Set,
+            Operation::Touch => Self::Touch,
+        }
     }
 }
 
@@ -275,6 +277,17 @@ mod tests {
         assert_eq!(routed(b"a|#|b|#|c"), b"a");
         assert_eq!(routed(b"a|#b"), b"a|#b");
         assert_eq!(routed(b"|#|b"), b"");
+    }
+
+    #[test]
+    fn every_command_of_a_configuration_is_one() {
+        for (name, operation) in Operation::ALL {
+            let op = Op::from(operation);
+            assert_eq!(
+                (op.operation(), op.name(), op.class()),
+                (Some(operation), name, operation.class())
+            );
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use client::route::{
 };
 use client::{Failure, Op, Outcome, Request, Settings};
 use common::Rig;
+use routeconf::ast::Operation;
 use testkit::Server;
 
 /// Some memcacheds, and a tree over them. Keys `0/k`, `1/k`, ... reach one of them by itself.
@@ -212,7 +213,7 @@ fn routing_prefixes_choose_clusters() {
 #[test]
 fn operations_and_prefixes_choose() {
     let mut cluster = Cluster::new(2, |all| {
-        let policies = vec![("get", Rc::clone(&all[1]))];
+        let policies = vec![(Operation::Get, Rc::clone(&all[1]))];
         let default = Rc::clone(&all[0]);
         let by_operation: RouteRef =
             Rc::new(Selecting(OperationSelectorRoute { policies, default }));
@@ -257,7 +258,7 @@ fn warm_up_fills_the_cold_and_believes_it_first() {
 #[test]
 fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
     let mut cluster = Cluster::new(1, |all| {
-        let policies = vec![("add", Rc::new(NullRoute) as RouteRef)];
+        let policies = vec![(Operation::Add, Rc::new(NullRoute) as RouteRef)];
         let default: RouteRef = Rc::new(NullRoute);
         let cold = Rc::new(Selecting(OperationSelectorRoute { policies, default }));
         Rc::new(WarmUpRoute { warm: Rc::clone(&all[0]), cold, exptime: 0, keeps_ttl: false })

@@ -54,6 +54,22 @@ fn the_settings_of_a_pool() {
 }
 
 #[test]
+fn settings_that_change_nothing_are_warned_of() {
+    assert_eq!(read(WHOLE).unwrap().warnings, []);
+    let unused = "backlog: 512\n  client_connections: 9\n  mbuf_size: 512\n  reuseport: true\n  tcpkeepalive: true";
+    let text = format!("a:\n  listen: 127.0.0.1:1\n  {unused}\n  servers: [ \"h:1:1\" ]\n");
+    let loaded = read(&text).unwrap();
+    let files = &loaded.config.files;
+    let told: Vec<_> = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
+    assert_eq!(told.len(), 5, "{told:?}");
+    assert!(
+        told[0].starts_with("n.yml:3:") && told[0].contains("'backlog' changes nothing"),
+        "{}",
+        told[0]
+    );
+}
+
+#[test]
 fn errors_say_where() {
     for (text, error) in [
         ("", "n.yml:1:1: error: the file is empty"),

@@ -2,6 +2,7 @@
 
 use client::route::RouteRef;
 use client::{Core, Op, Request};
+use routeconf::ast::Operation;
 
 use crate::shared::Shared;
 
@@ -39,25 +40,7 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
 }
 
 fn op_of(name: &str) -> Result<Op, String> {
-    const OPS: [Op; 16] = [
-        Op::Add,
-        Op::Append,
-        Op::Cas,
-        Op::Decr,
-        Op::Delete,
-        Op::Gat,
-        Op::Gats,
-        Op::Get,
-        Op::Gets,
-        Op::Incr,
-        Op::LeaseGet,
-        Op::LeaseSet,
-        Op::Prepend,
-        Op::Replace,
-        Op::Set,
-        Op::Touch,
-    ];
-    OPS.into_iter().find(|op| op.name() == name).ok_or_else(|| format!("unknown op {name}"))
+    Operation::by_name(name).map(Op::from).ok_or_else(|| format!("unknown op {name}"))
 }
 
 /// Depth of a tree that is shown. Configurations are trees, so this only ends what is absurd.

@@ -1,5 +1,6 @@
 //! From options to a running proxy, and to its end.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -61,6 +62,7 @@ pub fn run(
     let Some(source) = options.source() else {
         return Err(Failure::fatal("a configuration is missing: --config or -f"));
     };
+    let before = seen_before(&source);
     let text = config::read(&source).map_err(Failure::fatal)?;
     let configuration = config::understand(&text, &source, &options).map_err(Failure::fatal)?;
     configuration.warnings.iter().for_each(|warning| log(warning));
@@ -101,7 +103,7 @@ pub fn run(
     // Nobody else sets it.
     let _ = shared.control.set(handle.control().clone());
     started(handle.control());
-    let files = configuration.files;
+    let files = (configuration.files, before);
     let watcher =
         watch(&shared, source, files, signals, handle.control().clone(), move |line: &str| {
             log(line)
@@ -147,7 +149,7 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
 fn watch(
     shared: &Arc<Shared>,
     source: Source,
-    files: Vec<String>,
+    files: (Vec<String>, Seen),
     mut signals: Signals,
     control: Control,
     log: impl Fn(&str) + Send + Sync + 'static,
@@ -180,28 +182,41 @@ fn watch(
 /// What tells one content of a file from another.
 type Stamp = (SystemTime, u64, u64);
 
-fn stamp(file: &String) -> Option<Stamp> {
-    let data = std::fs::metadata(file).ok()?;
-    Some((data.modified().ok()?, data.len(), data.ino()))
+/// Files as they were before they were read: what changes while they are read is a change.
+type Seen = BTreeMap<String, Option<Stamp>>;
+
+fn look_at(files: &[String]) -> Seen {
+    let stamp = |file: &String| {
+        let data = std::fs::metadata(file).ok()?;
+        Some((data.modified().ok()?, data.len(), data.ino()))
+    };
+    files.iter().map(|file| (file.clone(), stamp(file))).collect()
+}
+
+/// The configuration's file before it is read for the first time. Those that it imports are not known yet.
+fn seen_before(source: &Source) -> Seen {
+    match source {
+        Source::File(path) => look_at(&[path.display().to_string()]),
+        Source::Text(_) => Seen::new(),
+    }
 }
 
 /// Takes the file's configuration whenever the file has changed; one that is wrong is told of, and the old one stays.
+/// A file of which is not known how it was before it was read counts as changed.
 fn reload(
     shared: &Shared,
     source: &Source,
-    mut files: Vec<String>,
+    (mut files, mut seen): (Vec<String>, Seen),
     end: &signal_hook::iterator::Handle,
     log: &(impl Fn(&str) + ?Sized),
 ) {
     if let Source::Text(_) = source {
         return;
     }
-    let stamps = |files: &[String]| -> Vec<Option<Stamp>> { files.iter().map(stamp).collect() };
     let period = Duration::from_millis(shared.options.file_observer_poll_period_ms);
-    let mut seen = stamps(&files);
     while !end.is_closed() {
         thread::sleep(period);
-        let now = stamps(&files);
+        let now = look_at(&files);
         if now == seen {
             continue;
         }
@@ -213,7 +228,7 @@ fn reload(
             Ok((configuration, text)) => {
                 configuration.warnings.iter().for_each(|warning| log(warning));
                 files = configuration.files;
-                seen = stamps(&files);
+                seen.retain(|file, _| files.contains(file));
                 shared.replace(configuration.build, text);
                 if let Some(deletes) = shared.deletes.get() {
                     deletes.set_targets(configuration.targets);

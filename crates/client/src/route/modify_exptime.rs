@@ -46,7 +46,7 @@ pub struct ModifyExptimeRoute {
 /// Whether the request has an expiry time of what it stores or touches.
 fn has_exptime(op: Op) -> bool {
     op.class() == Class::Update && !matches!(op, Op::Append | Op::Prepend)
-        || matches!(op, Op::Gat | Op::Gats | Op::MetaGet | Op::MetaArithmetic)
+        || matches!(op, Op::Touch | Op::Gat | Op::Gats | Op::MetaGet | Op::MetaArithmetic)
 }
 
 /// The words of a meta command with another `T`; one that has none gets it where it stores.

@@ -1,5 +1,7 @@
 //! `OperationSelectorRoute` and `RoutingGroupRoute`: by the command, or its class.
 
+use routeconf::ast::Operation;
+
 use super::{RouteRef, Select};
 use crate::context::Context;
 use crate::request::{Class, Request};
@@ -7,8 +9,8 @@ use crate::request::{Class, Request};
 /// Chooses by the command. Meta commands count as the classic ones that they are like.
 #[derive(Debug)]
 pub struct OperationSelectorRoute {
-    /// mcrouter's names of commands.
-    pub policies: Vec<(&'static str, RouteRef)>,
+    /// By command.
+    pub policies: Vec<(Operation, RouteRef)>,
     /// For the others.
     pub default: RouteRef,
 }
@@ -19,8 +21,8 @@ impl Select for OperationSelectorRoute {
     }
 
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        let name = request.op.name();
-        let found = self.policies.iter().find(|(policy, _)| *policy == name);
+        let operation = request.op.operation();
+        let found = self.policies.iter().find(|(policy, _)| Some(*policy) == operation);
         found.map_or(&self.default, |(_, route)| route)
     }
 }

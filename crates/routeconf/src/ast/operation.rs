@@ -75,8 +75,9 @@ impl Operation {
     }
 
     /// Its class.
+    #[inline]
     #[must_use]
-    pub fn class(self) -> OperationClass {
+    pub const fn class(self) -> OperationClass {
         match self {
             Self::Incr | Self::Decr => OperationClass::Arithmetic,
             Self::Delete => OperationClass::Delete,

@@ -38,6 +38,15 @@ const KEYS: [&str; 19] = [
     "mbuf_size",
 ];
 
+/// Settings that are taken and change nothing, with what to do instead.
+const UNUSED: [(&str, &str); 5] = [
+    ("backlog", "the length of the queue is the kernel's limit or 1024"),
+    ("client_connections", "--max-conns limits them over all pools"),
+    ("mbuf_size", "buffers grow as they need to"),
+    ("reuseport", "one process serves with several threads: --num-proxies"),
+    ("tcpkeepalive", "connections to servers have it always"),
+];
+
 /// Reads a configuration; with an error among the findings it is not whole.
 pub(crate) fn read(text: &str, file: u16, default_route: &str) -> (Config, Vec<Diagnostic>) {
     let mut config = Config {
@@ -84,6 +93,7 @@ fn pool(
     };
     let settings = Settings { map, at: node.at, name };
     settings.unknown()?;
+    findings.extend(settings.unused());
     if settings.truth("redis")? || map.get("redis_auth").is_some() {
         return fail(
             node.at,
@@ -185,6 +195,15 @@ impl Settings<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A warning for each setting that changes nothing.
+    fn unused(&self) -> impl Iterator<Item = Diagnostic> {
+        UNUSED.iter().filter_map(|(key, instead)| {
+            let node = self.map.get(key)?;
+            let message = format!("the pool '{}': '{key}' changes nothing", self.name);
+            Some(Diagnostic::warning(node.at, message).hint(*instead))
+        })
     }
 
     fn need(&self, key: &str) -> Fallible<&Node> {

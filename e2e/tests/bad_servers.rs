@@ -1,0 +1,149 @@
+//! Servers that lie, are silent, slow, reset or come and go, behind the proxy: only their own keys suffer, and nobody is ever given
+//! what is another's.
+//!
+//! `OPS` is the number of questions of each test. The longest waits are printed, not judged: they depend upon the machine.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
+
+use std::env;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use testkit::liar::value_of;
+use testkit::rng::seed_from_env;
+use testkit::{Gate, Liar, Lie, Mode, Rng, Router, Wire};
+
+/// What a server has for an answer.
+const TIMEOUT: Duration = Duration::from_millis(150);
+
+/// Keys that begin with `bad` go to the server that is bad.
+const ROUTE: &str = r#"{"type": "PrefixSelectorRoute", "policies": {"bad": "PoolRoute|A"}, "wildcard": "PoolRoute|B"}"#;
+
+fn ops() -> u64 {
+    env::var("OPS").map_or(20_000, |ops| ops.parse().unwrap())
+}
+
+fn proxy(bad: SocketAddr, good: SocketAddr) -> Router {
+    let timeout = TIMEOUT.as_millis().to_string();
+    let args = ["--num-proxies", "2", "-t", &timeout, "-r", "5", "--probe-timeout-max", "20"];
+    Router::over(&[bad, good], ROUTE, &args)
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    found: u64,
+    failed: u64,
+    longest: Duration,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.found += other.found;
+        self.failed += other.failed;
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+/// Asks for lines of one to four keys that nobody else asks for, until `holds` says no; every answer must be theirs.
+fn ask(addr: SocketAddr, prefix: &str, seed: u64, mut holds: impl FnMut(u64) -> bool) -> Tally {
+    let mut rng = Rng::new(seed);
+    let (mut wire, mut tally, mut number) = (Wire::connect(addr), Tally::default(), 0);
+    while holds(number) {
+        let keys: Vec<String> = (0..1 + rng.below(4))
+            .map(|_| {
+                number += 1;
+                format!("{prefix}-{seed}-{number}")
+            })
+            .collect();
+        let begun = Instant::now();
+        wire.send(format!("get {}\r\n", keys.join(" ")).as_bytes());
+        let mut wanted = keys.iter();
+        loop {
+            let line = wire.line();
+            if line == "END" || line.starts_with("SERVER_ERROR ") {
+                let is_error = line != "END";
+                tally.failed += u64::from(is_error);
+                // An honest server has every key; what is missing is told by an error.
+                assert!(is_error || wanted.next().is_none(), "{keys:?}: a miss");
+                break;
+            }
+            let key = line.strip_prefix("VALUE ").unwrap_or_else(|| panic!("{keys:?}: {line}"));
+            let key = key.split(' ').next().unwrap();
+            assert!(wanted.any(|one| one == key), "{keys:?} were asked, {line} came");
+            assert_eq!(wire.line(), value_of(key));
+            tally.found += 1;
+        }
+        tally.longest = tally.longest.max(begun.elapsed());
+    }
+    tally
+}
+
+fn asking(
+    addr: SocketAddr,
+    prefix: &'static str,
+    seed: u64,
+    holds: impl FnMut(u64) -> bool + Send + 'static,
+) -> JoinHandle<Tally> {
+    thread::spawn(move || ask(addr, prefix, seed, holds))
+}
+
+fn sum(clients: Vec<JoinHandle<Tally>>) -> Tally {
+    let mut sum = Tally::default();
+    clients.into_iter().for_each(|client| sum.add(client.join().unwrap()));
+    sum
+}
+
+#[test]
+fn lies_reach_no_client_and_hurt_no_other_server() {
+    let patience = TIMEOUT + Duration::from_millis(50);
+    let (liar, honest) = (Liar::start(&Lie::ALL, 100, patience, seed_from_env()), Liar::honest());
+    let proxy = proxy(liar.addr(), honest.addr());
+    let (addr, each) = (proxy.addr(), ops() / 6);
+    let bad = (0..4).map(|seed| asking(addr, "bad", seed, move |asked| asked < each)).collect();
+    let good = (4..6).map(|seed| asking(addr, "good", seed, move |asked| asked < each)).collect();
+    let (bad, good) = (sum(bad), sum(good));
+    println!("{} lies; of the liar: {bad:?}; of the other: {good:?}", liar.lied());
+    assert_eq!(good.failed, 0);
+    assert!(liar.lied() > 10 && bad.found > 100 && bad.failed > 10, "{bad:?}");
+}
+
+#[test]
+fn a_server_behind_a_bad_network_hurts_its_own_keys_and_comes_back() {
+    let injections = ops() / 1000;
+    let (far, near) = (Liar::honest(), Liar::honest());
+    let gate = Gate::before(far.addr());
+    let proxy = proxy(gate.addr(), near.addr());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let client = |prefix, seed| {
+        let is_over = Arc::clone(&is_over);
+        asking(proxy.addr(), prefix, seed, move |_| !is_over.load(Ordering::SeqCst))
+    };
+    let bad: Vec<_> = (0..3).map(|seed| client("bad", seed)).collect();
+    let good: Vec<_> = (3..5).map(|seed| client("good", seed)).collect();
+    let mut rng = Rng::new(seed_from_env());
+    for _ in 0..injections {
+        let slow = Mode::Slow(Duration::from_millis(1 + rng.below(20) as u64));
+        let late = Mode::Slow(TIMEOUT + Duration::from_millis(50));
+        gate.set(*rng.pick(&[Mode::Refuse, Mode::BlackHole, Mode::Reset, slow, late]));
+        thread::sleep(Duration::from_millis(rng.below(100) as u64));
+        gate.set(Mode::Open);
+        // Now and then it flaps.
+        if rng.one_in(2) {
+            thread::sleep(Duration::from_millis(rng.below(100) as u64));
+        }
+    }
+    gate.set(Mode::Refuse);
+    gate.set(Mode::Open);
+    is_over.store(true, Ordering::SeqCst);
+    let (bad, good) = (sum(bad), sum(good));
+    println!("{injections} injections; behind the gate: {bad:?}; beside it: {good:?}");
+    assert_eq!(good.failed, 0);
+    assert!(bad.found > 100 && bad.failed > injections / 4, "{bad:?}");
+    // And it is well again.
+    let end = Instant::now() + Duration::from_secs(20);
+    while ask(proxy.addr(), "bad", 99, |asked| asked < 50).failed > 0 {
+        assert!(Instant::now() < end, "the server does not come back");
+    }
+}
