@@ -1,6 +1,4 @@
 //! Client libraries that people use, unchanged, through `holdall route` before two servers.
-//!
-//! What only the binary protocol can do is not here: the proxy's clients speak text and meta.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use e2e::clients::Client;
@@ -37,4 +35,28 @@ fn gomemcache() {
 #[test]
 fn memcached_for_node() {
     check(Client::NodeMemcached);
+}
+
+#[test]
+fn python_binary_memcached() {
+    run(&tool("venv/bin/python"), Some("python/check_bmemcached.py"));
+}
+
+#[test]
+fn memjs() {
+    run(Path::new("node"), Some("node/check_memjs.js"));
+}
+
+/// libmemcached's own check of a server, the part in the binary protocol. What a proxy cannot pass: `stat` of a server.
+#[test]
+fn memccapable_in_binary() {
+    for kind in [Kind::Holdall, Kind::Memcached] {
+        let routed = Routed::start(kind);
+        let (host, port) = (routed.address.ip().to_string(), routed.address.port().to_string());
+        let words = ["-b", "-t", "20", "-h", &host, "-p", &port];
+        let output = Command::new("memccapable").args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        let failed = text.lines().filter(|line| line.contains("FAIL")).collect::<Vec<_>>();
+        assert!(failed.is_empty() && text.contains("[pass]"), "{kind:?}:\n{text}");
+    }
 }

@@ -333,3 +333,115 @@ fn admin_requests_explain_where_keys_go() {
     assert!(lines.contains(&tree), "{lines}");
     assert!(lines.ends_with("CLIENT_ERROR unknown admin request nothing\r\n"), "{lines}");
 }
+
+/// A packet of the binary protocol.
+fn packet(opcode: u8, key: &[u8], extras: &[u8], value: &[u8], cas: u64) -> Vec<u8> {
+    let mut packet = vec![0x80, opcode];
+    packet.extend_from_slice(&u16::try_from(key.len()).unwrap().to_be_bytes());
+    packet.extend_from_slice(&[u8::try_from(extras.len()).unwrap(), 0, 0, 0]);
+    let body = u32::try_from(key.len() + extras.len() + value.len()).unwrap();
+    packet.extend_from_slice(&body.to_be_bytes());
+    packet.extend_from_slice(b"opaq");
+    packet.extend_from_slice(&cas.to_be_bytes());
+    [&packet[..], extras, key, value].concat()
+}
+
+/// Reads one reply: opcode, status, cas unique, and the body.
+fn answer(stream: &mut TcpStream) -> (u8, u16, u64, Vec<u8>) {
+    let mut head = [0; 24];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!((head[0], &head[12..16]), (0x81, &b"opaq"[..]));
+    let number = |range: std::ops::Range<usize>| {
+        head[range].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    };
+    let mut body = vec![0; usize::try_from(number(8..12)).unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    (head[1], u16::try_from(number(6..8)).unwrap(), number(16..24), body)
+}
+
+const GET: u8 = 0x00;
+const SET: u8 = 0x01;
+const ADD: u8 = 0x02;
+const DELETE: u8 = 0x04;
+const INCREMENT: u8 = 0x05;
+const GETKQ: u8 = 0x0d;
+const NOOP: u8 = 0x0a;
+const APPEND: u8 = 0x0e;
+const SETQ: u8 = 0x11;
+const TOUCH: u8 = 0x1c;
+const GAT: u8 = 0x1d;
+
+/// Flags and expiry time.
+const STORED: &[u8] = &[0, 0, 0, 5, 0, 0, 0, 0];
+
+#[test]
+fn packets_are_translated_and_their_answers_too() {
+    let servers = [Server::memcached(&[]), Server::memcached(&[])];
+    let proxy = Proxy::over(&servers.each_ref().map(Server::addr), r#""PoolRoute|all""#, &[]);
+    let mut stream = proxy.connect();
+    // Keys that no line of text can carry, one that would be a command of its own among them.
+    for key in [&b"plain"[..], b"with space", b"x\r\nflush_all\r\n", b"\x00\x7f"] {
+        let mut ask = |packet: Vec<u8>| {
+            stream.write_all(&packet).unwrap();
+            answer(&mut stream)
+        };
+        let (_, status, set_cas, _) = ask(packet(SET, key, STORED, b"value", 0));
+        assert_eq!(status, 0, "{key:?}");
+        let got = ask(packet(GET, key, b"", b"", 0));
+        assert_eq!(got, (GET, 0, set_cas, b"\0\0\0\x05value".to_vec()));
+        assert_eq!(ask(packet(ADD, key, STORED, b"other", 0)).1, 2, "it is there");
+        assert_eq!(ask(packet(SET, key, STORED, b"lost", set_cas + 1000)).1, 2, "another unique");
+        let (_, status, newer, _) = ask(packet(SET, key, STORED, b"12", set_cas));
+        assert!(status == 0 && newer != set_cas);
+        let delta = [&5_u64.to_be_bytes()[..], &[0; 8], &[0; 4]].concat();
+        assert_eq!(ask(packet(INCREMENT, key, &delta, b"", 0)).3, 17_u64.to_be_bytes());
+        assert_eq!(ask(packet(APPEND, key, b"", b"x", 0)).1, 0);
+        assert_eq!(ask(packet(INCREMENT, key, &delta, b"", 0)).1, 6, "not a number");
+        assert_eq!(ask(packet(TOUCH, key, &[0, 0, 1, 0], b"", 0)).1, 0);
+        assert_eq!(ask(packet(GAT, key, &[0, 0, 1, 0], b"", 0)).3, b"\0\0\0\x0517x");
+        assert_eq!(ask(packet(DELETE, key, b"", b"", 1)).1, 2, "another unique");
+        assert_eq!(ask(packet(DELETE, key, b"", b"", 0)).1, 0);
+        assert_eq!(ask(packet(GET, key, b"", b"", 0)).1, 1);
+        let born = [&5_u64.to_be_bytes()[..], &7_u64.to_be_bytes(), &[0; 4]].concat();
+        assert_eq!(ask(packet(INCREMENT, key, &born, b"", 0)).3, 7_u64.to_be_bytes());
+    }
+}
+
+#[test]
+fn quiet_packets_keep_their_silence_and_their_order() {
+    let servers = [Server::memcached(&[]), Server::memcached(&[])];
+    let proxy = Proxy::over(&servers.each_ref().map(Server::addr), r#""PoolRoute|all""#, &[]);
+    let mut stream = proxy.connect();
+    let large = vec![b'v'; 300_000];
+    let mut all = Vec::new();
+    for number in 0..50 {
+        let key = format!("k{number}");
+        all.extend(packet(SETQ, key.as_bytes(), STORED, &large[..number * 100], 0));
+    }
+    all.extend(packet(SETQ, b"large", STORED, &large, 0));
+    all.extend(packet(NOOP, b"", b"", b"", 0));
+    for number in 0..100 {
+        all.extend(packet(GETKQ, format!("k{number}").as_bytes(), b"", b"", 0));
+    }
+    all.extend(packet(GETKQ, b"large", b"", b"", 0));
+    all.extend(packet(NOOP, b"", b"", b"", 0));
+    let mut writer = stream.try_clone().unwrap();
+    thread::spawn(move || writer.write_all(&all).unwrap());
+    assert_eq!(answer(&mut stream).0, NOOP);
+    for number in 0..50 {
+        let (opcode, status, _, body) = answer(&mut stream);
+        let want =
+            [b"\0\0\0\x05", format!("k{number}").as_bytes(), &large[..number * 100]].concat();
+        assert_eq!((opcode, status), (GETKQ, 0));
+        assert!(body == want, "k{number}");
+    }
+    assert_eq!(answer(&mut stream).3.len(), 4 + 5 + large.len());
+    assert_eq!(answer(&mut stream).0, NOOP);
+    // What is refused is told with the packet's own opaque, and the connection goes on.
+    stream.write_all(&packet(0x99, b"", b"", b"", 0)).unwrap();
+    assert_eq!(answer(&mut stream).1, 0x81);
+    stream.write_all(&packet(0x08, b"", b"", b"", 0)).unwrap();
+    assert_eq!(answer(&mut stream).1, 0x24, "flush without --enable-flush-cmd");
+    stream.write_all(b"get k\r\n").unwrap();
+    assert_eq!(stream.read(&mut [0; 10]).unwrap_or(0), 0, "text on a binary connection ends it");
+}

@@ -34,8 +34,10 @@ run('memjs', async () => {
   same(many.every((stored) => stored), true, '300 sets at once')
   const got = await Promise.all(Array.from({ length: 300 }, (_, i) => text(`m${i}`)))
   same(got.every((value, i) => value === `v${i}`), true, '300 gets at once')
-  const stats = await new Promise((resolve, reject) =>
-    c.stats((error, server, found) => (error ? reject(error) : resolve(found))))
-  same(Number(stats.curr_items) > 300, true, 'stats')
+  if (!('E2E_ROUTED' in process.env)) { // A proxy has no items to tell of.
+    const stats = await new Promise((resolve, reject) =>
+      c.stats((error, server, found) => (error ? reject(error) : resolve(found))))
+    same(Number(stats.curr_items) > 300, true, 'stats')
+  }
   c.close()
 })

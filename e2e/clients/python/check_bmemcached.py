@@ -2,7 +2,7 @@
 
 import bmemcached
 
-from common import HOST, PORT, done, same
+from common import HOST, PORT, ROUTED, done, same
 
 c = bmemcached.Client((f"{HOST}:{PORT}",))
 
@@ -33,7 +33,8 @@ same(c.set("large", large, compress_level=0), True, "a large value")
 same(c.get("large") == large, True, "the large value again")
 same(c.set("o", {"x": [1, 2]}), True, "an object")
 same(c.get("o"), {"x": [1, 2]}, "the object again")
-same(any(b"curr_items" in key.encode() if isinstance(key, str) else b"curr_items" in key
-         for stats in c.stats().values() for key in stats), True, "stats")
+if not ROUTED:  # A proxy has no items to tell of.
+    same(any(b"curr_items" in key.encode() if isinstance(key, str) else b"curr_items" in key
+             for stats in c.stats().values() for key in stats), True, "stats")
 c.disconnect_all()
 done("python-binary-memcached")

@@ -52,7 +52,9 @@ impl StagingRoute {
             }
             Op::Get | Op::LeaseGet => {}
             op if op.class() == Class::Get && reply.outcome.is_hit() => {
-                let used = Request { words: b"t", ..Request::new(Op::MetaGet, request.key) };
+                let base64 = request.base64;
+                let words: &[u8] = if base64 { b"t b" } else { b"t" };
+                let used = Request { words, base64, ..Request::new(Op::MetaGet, request.key) };
                 ask_aside(staging, cx, &used);
             }
             op if op.class() == Class::Get => {}

@@ -213,4 +213,8 @@ pub enum Status {
     UnknownCommand,
     /// 0x82
     OutOfMemory,
+    /// 0x85
+    Busy,
+    /// 0x86
+    TemporaryFailure,
 }

@@ -19,6 +19,8 @@ impl Status {
             Self::AccessDenied => 0x24,
             Self::UnknownCommand => 0x81,
             Self::OutOfMemory => 0x82,
+            Self::Busy => 0x85,
+            Self::TemporaryFailure => 0x86,
         }
     }
 
@@ -37,6 +39,8 @@ impl Status {
             Self::AccessDenied => "Permission denied",
             Self::UnknownCommand => "Unknown command",
             Self::OutOfMemory => "Out of memory",
+            Self::Busy => "Busy",
+            Self::TemporaryFailure => "Temporary failure",
         }
     }
 }

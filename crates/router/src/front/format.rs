@@ -19,6 +19,12 @@ pub(crate) fn reply(
     if slot.is_mute {
         return false;
     }
+    if let Some(packet) = slot.packet {
+        let key = heap.get(client_key.0..client_key.0 + client_key.1).unwrap_or_default().to_vec();
+        let key = if key.is_empty() { reply.key } else { &key };
+        super::packet::write(heap, slot, packet, key, reply);
+        return false;
+    }
     match reply.outcome {
         Outcome::Found => value(heap, slot, client_key, reply),
         Outcome::NotFound if matches!(slot.kind, Kind::Key) => {}

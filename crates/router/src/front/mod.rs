@@ -1,13 +1,15 @@
 //! The memcached front: requests of clients to the tree of routes, and the answers back.
 //!
 //! ```text
-//!     net -> Front::serve -> proto::text -> queue slot + ticket -> client::Core -> servers
+//!     net -> Front::serve -> proto       -> queue slot + ticket -> client::Core -> servers
 //!     net <- Front::serve <- queue <------- format <---- answer <- client::Core <- servers
 //! ```
 //!
 //! One [`Front`] lives in each worker. Requests of one turn, of all connections, go to each server in one write.
 
+mod binary;
 mod format;
+mod packet;
 mod queue;
 mod store;
 mod text;
@@ -37,6 +39,8 @@ pub(crate) struct Front {
     generation: u64,
     /// Bytes of values that are being received.
     receiving_bytes: usize,
+    /// The words of the meta command that is being made; kept for its memory.
+    words: Vec<u8>,
 }
 
 /// One client connection.
@@ -52,6 +56,15 @@ pub(crate) struct Session {
     swallow: u64,
     /// Close when everything owed has left.
     closes: bool,
+    /// What it speaks, by its first byte.
+    dialect: Option<Dialect>,
+}
+
+/// The protocols that clients speak.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Dialect {
+    Binary,
+    Text,
 }
 
 /// What to do after a step.
@@ -66,7 +79,8 @@ impl Front {
     /// A worker's front, with the configuration of this number.
     pub(crate) fn new(core: Core, shared: Arc<Shared>, generation: u64) -> Self {
         let queues = Queues::default();
-        Self { core, shared, queues, generation, receiving_bytes: 0 }
+        let words = Vec::new();
+        Self { core, shared, queues, generation, receiving_bytes: 0, words }
     }
 
     /// Sends what is ready. False when the output is full.
@@ -100,14 +114,26 @@ impl Front {
         if let Some(line) = session.line {
             return self.keys(session, line, input);
         }
-        self.command(session, input)
+        self.read(session, input)
+    }
+
+    /// Reads one request.
+    #[inline]
+    fn read(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
+        let is_packet = input.bytes().first() == Some(&proto::binary::REQUEST_MAGIC);
+        let first = if is_packet { Dialect::Binary } else { Dialect::Text };
+        match session.dialect.get_or_insert(first) {
+            Dialect::Text => self.command(session, input),
+            Dialect::Binary => self.packet(session, input),
+        }
     }
 
     /// Asks, and answers at once if that can be.
     #[inline]
     fn submit(&mut self, queue: u32, slot: Slot, request: &Request<'_>) {
         // Servers see the key without its routing prefix, unless their pool keeps it.
-        let client_key = if request.key.first() == Some(&b'/') { request.key } else { b"" };
+        let is_kept = request.key.first() == Some(&b'/') || slot.wants_key();
+        let client_key = if is_kept { request.key } else { b"" };
         let ticket = self.queues.push(queue, slot, client_key);
         if let Submitted::Done(reply) = self.core.submit(request, ticket) {
             client::Sink::answer(&mut self.queues, ticket, &reply.get());
@@ -140,7 +166,15 @@ impl Service for Front {
         let queue = self.queues.open();
         let address = peer.remote.map(|remote| remote.ip().to_string());
         let client = address.map_or(0, |address| hashing::spooky_hash32(address.as_bytes(), 0));
-        Session { queue, client, line: None, receiving: None, swallow: 0, closes: false }
+        Session {
+            queue,
+            client,
+            line: None,
+            receiving: None,
+            swallow: 0,
+            closes: false,
+            dialect: None,
+        }
     }
 
     fn serve(

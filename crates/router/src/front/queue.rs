@@ -61,9 +61,56 @@ pub(crate) struct Slot {
     /// Once ready, the reply in the heap; before that, the key as the client wrote it, if that is not what servers see.
     start: u32,
     len: u32,
+    /// The reply is a packet of the binary protocol.
+    pub(crate) packet: Option<Packet>,
+}
+
+/// What a packet's reply repeats, and which reply it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Packet {
+    pub(crate) opcode: u8,
+    pub(crate) opaque: u32,
+    pub(crate) want: Want,
+}
+
+/// Kinds of replies of the binary protocol.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Want {
+    /// add: what is there already is an error of its own.
+    Add,
+    /// append, prepend
+    Concat,
+    /// A value.
+    Get,
+    /// A value, with its key.
+    GetWithKey,
+    /// increment, decrement
+    Number,
+    /// Done, or not.
+    Other,
+    /// set, replace
+    Store,
+    /// touch
+    Touch,
+}
+
+impl Want {
+    pub(crate) const fn is_get(self) -> bool {
+        matches!(self, Self::Get | Self::GetWithKey)
+    }
 }
 
 impl Slot {
+    /// The reply is a packet.
+    pub(crate) const fn packet(self, packet: Packet) -> Self {
+        Self { packet: Some(packet), ..self }
+    }
+
+    /// The reply repeats the key, even if nothing was found.
+    pub(crate) const fn wants_key(&self) -> bool {
+        matches!(self.packet, Some(Packet { want: Want::GetWithKey, .. }))
+    }
+
     /// The client wrote noreply, if `is_mute`.
     pub(crate) const fn mute(self, is_mute: bool) -> Self {
         Self { is_mute, ..self }
@@ -77,7 +124,8 @@ impl Slot {
     /// Owed the reply to `op`.
     pub(crate) const fn new(op: Op, kind: Kind) -> Self {
         let (is_mute, is_quiet, is_ready, is_error) = (false, false, false, false);
-        Self { op, kind, is_mute, is_quiet, is_ready, is_error, start: 0, len: 0 }
+        let (start, len, packet) = (0, 0, None);
+        Self { op, kind, is_mute, is_quiet, is_ready, is_error, start, len, packet }
     }
 }
 
@@ -202,7 +250,15 @@ impl Queue {
         });
     }
 
-    /// Adds a reply that `write` writes.
+    /// Adds a reply that is known already and that `write` writes.
+    pub(crate) fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.push_written(Slot::new(Op::Get, Kind::Whole), |heap| {
+            write(heap);
+            false
+        });
+    }
+
+    /// Adds the reply to `slot`, which `write` writes; it says whether that is an error.
     pub(crate) fn push_written(&mut self, slot: Slot, write: impl FnOnce(&mut Vec<u8>) -> bool) {
         let start = self.heap.len();
         let is_error = write(&mut self.heap);

@@ -3,6 +3,7 @@
 
 use client::{Op, Request};
 use net::{Flow, Input};
+use proto::reply::CRLF;
 use proto::text::Store;
 use proto::{StoreMode, reply};
 
@@ -52,54 +53,77 @@ pub(crate) fn request<'a>(store: &Store<'a>, value: &'a [u8]) -> Request<'a> {
     }
 }
 
+/// What there is of a data block.
+pub(super) enum Block<'i> {
+    /// It is not to be had; the client is to be told.
+    Refused(Refused),
+    /// More is to come.
+    Wait,
+    /// All of it.
+    Whole(&'i [u8]),
+}
+
+/// Why a data block is not taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refused {
+    /// It does not end as it should.
+    BadEnd,
+    /// Clients are sending too much at once.
+    OutOfMemory,
+    /// It is longer than anything here.
+    TooLarge,
+}
+
+impl Refused {
+    /// For clients that speak text.
+    pub(super) const fn line(self) -> &'static [u8] {
+        match self {
+            Self::BadEnd => reply::BAD_DATA_CHUNK,
+            Self::OutOfMemory => reply::OUT_OF_MEMORY_STORING,
+            Self::TooLarge => reply::TOO_LARGE,
+        }
+    }
+}
+
 impl Front {
-    /// The data block of `len` bytes behind a line of `consumed`, if it is whole. Otherwise what comes next is arranged.
+    /// The data block of `len` bytes, and `end`, behind a head of `consumed`. What comes next is arranged.
     pub(super) fn block<'i>(
         &mut self,
         session: &mut Session,
         input: &mut Input<'i>,
         consumed: usize,
         len: u32,
-        is_mute: bool,
-    ) -> Result<&'i [u8], Step> {
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        end: &[u8],
+    ) -> Block<'i> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX).saturating_add(end.len());
         let bytes = input.bytes();
-        let queue = self.queues.get(session.queue);
-        let mut refuse = |line: &[u8]| {
-            if !is_mute {
-                queue.push_ready(line);
-            }
-        };
         if len > VALUE_BYTES_MAX {
-            refuse(reply::TOO_LARGE);
             input.consume(consumed);
-            session.swallow = len as u64 + 2;
-            return Err(Step::Next);
+            session.swallow = len as u64;
+            return Block::Refused(Refused::TooLarge);
         }
-        let total = consumed + len + 2;
+        let total = consumed + len;
         if let Some(block) = bytes.get(consumed..total) {
             input.consume(total);
-            let Some(value) = block.strip_suffix(b"\r\n") else {
-                refuse(reply::BAD_DATA_CHUNK);
+            let Some(value) = block.strip_suffix(end) else {
                 // Where the next request begins is not known.
                 session.closes = true;
-                return Err(Step::Next);
+                return Block::Refused(Refused::BadEnd);
             };
-            return Ok(value);
+            return Block::Whole(value);
         }
         if total <= SMALL_BYTES {
-            return Err(Step::Stop(Flow::NeedInput));
+            return Block::Wait;
         }
         if self.receiving_bytes + total > RECEIVING_BYTES_MAX {
-            refuse(reply::OUT_OF_MEMORY_STORING);
             input.consume(consumed);
-            session.swallow = len as u64 + 2;
-            return Err(Step::Next);
+            session.swallow = len as u64;
+            return Block::Refused(Refused::OutOfMemory);
         }
         self.receiving_bytes += total;
         session.receiving = Some(Box::new(Receiving { bytes: bytes.to_vec(), total }));
         input.consume(bytes.len());
-        Err(Step::Stop(Flow::NeedInput))
+        Block::Wait
     }
 
     /// Takes what has come of a data block; when it is whole, the request is read from the beginning.
@@ -115,7 +139,7 @@ impl Front {
         }
         self.receiving_bytes -= receiving.total;
         let mut whole = Input::new(&receiving.bytes);
-        self.command(session, &mut whole)
+        self.read(session, &mut whole)
     }
 
     /// set and its kin.
@@ -126,14 +150,18 @@ impl Front {
         consumed: usize,
         store: &Store<'_>,
     ) -> Step {
-        match self.block(session, input, consumed, store.len, store.noreply) {
-            Ok(value) => {
+        match self.block(session, input, consumed, store.len, CRLF) {
+            Block::Whole(value) => {
                 let request = Request { client: session.client, ..request(store, value) };
                 let slot = Slot::new(request.op, Kind::Whole).mute(store.noreply);
                 self.submit(session.queue, slot, &request);
                 Step::Next
             }
-            Err(step) => step,
+            Block::Refused(why) => {
+                self.tell(session.queue, store.noreply, why.line());
+                Step::Next
+            }
+            Block::Wait => Step::Stop(Flow::NeedInput),
         }
     }
 }

@@ -6,6 +6,7 @@ use proto::text::{self, AdminCommand, BadRequest, GetLine, KeyToken, Parsed, Wor
 use proto::{Error, KeyBuf, meta, reply};
 
 use super::queue::{Kind, Slot};
+use super::store::Block;
 use super::{Front, Session, Step, format};
 
 /// What keys that ask this program, and no server, begin with.
@@ -99,7 +100,7 @@ impl Front {
     }
 
     /// A reply that needs no server.
-    fn tell(&mut self, queue: u32, is_mute: bool, bytes: &[u8]) {
+    pub(super) fn tell(&mut self, queue: u32, is_mute: bool, bytes: &[u8]) {
         if !is_mute {
             self.queues.get(queue).push_ready(bytes);
         }
@@ -163,7 +164,7 @@ impl Front {
     }
 
     /// `get __mcrouter__.what`
-    fn admin_key(&mut self, queue: u32, slot: Slot, key: &[u8]) {
+    pub(super) fn admin_key(&mut self, queue: u32, slot: Slot, key: &[u8]) {
         let what = key.strip_prefix(ADMIN_PREFIX).unwrap_or_default();
         let answer = crate::admin::answer(&self.shared, &self.core, what);
         self.queues.get(queue).push_written(slot, |heap| match answer {
@@ -198,9 +199,13 @@ impl Front {
                 return Step::Next;
             }
             meta::Command::Set { len, .. } => {
-                match self.block(session, input, consumed, len, false) {
-                    Ok(block) => value = block,
-                    Err(step) => return step,
+                match self.block(session, input, consumed, len, reply::CRLF) {
+                    Block::Whole(block) => value = block,
+                    Block::Refused(why) => {
+                        self.tell(session.queue, false, why.line());
+                        return Step::Next;
+                    }
+                    Block::Wait => return Step::Stop(Flow::NeedInput),
                 }
                 Op::MetaSet
             }
@@ -209,25 +214,28 @@ impl Front {
             input.consume(consumed);
         }
         let is_quiet = meta.options.quiet;
-        let words = if is_quiet { without_quiet(meta.flags) } else { Vec::new() };
+        let mut words = std::mem::take(&mut self.words);
+        if is_quiet {
+            without_quiet(meta.flags, &mut words);
+        }
         let line = if is_quiet { &words[..] } else { meta.flags.line().trim_ascii_start() };
         let base64 = meta.options.base64;
         let client = session.client;
         let request = Request { value, words: line, base64, client, ..Request::new(op, meta.key) };
         let slot = Slot::new(op, Kind::Whole).quiet(is_quiet);
         self.submit(session.queue, slot, &request);
+        self.words = words;
         Step::Next
     }
 }
 
 /// The words but for `q`.
-fn without_quiet(flags: Words<'_>) -> Vec<u8> {
-    let mut words = Vec::new();
+fn without_quiet(flags: Words<'_>, words: &mut Vec<u8>) {
+    words.clear();
     for word in flags.filter(|word| word.first() != Some(&b'q')) {
         if !words.is_empty() {
             words.push(b' ');
         }
         words.extend_from_slice(word);
     }
-    words
 }

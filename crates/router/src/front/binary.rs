@@ -1,0 +1,245 @@
+//! Packets of the binary protocol, translated into what servers speak.
+//!
+//! A get becomes `gets`, since a packet tells the cas unique, and so shares lines with others; what stores and counts becomes a
+//! meta command, which alone returns one. A key with spaces or control characters, which no line of text can carry, goes as
+//! base64, in meta commands.
+
+use std::io::Write;
+
+use client::{Op, Request};
+use net::{Flow, Input};
+use proto::binary::{self, Command, Header, Parsed, Status, Then, reply};
+use proto::{KEY_BYTES_MAX, StoreMode};
+
+use super::queue::{Kind, Packet, Slot, Want};
+use super::store::{Block, Refused};
+use super::text::ADMIN_PREFIX;
+use super::{Front, Session, Step};
+
+/// Bytes of a key that base64 writes within the length of a key.
+const ENCODED_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
+
+impl Front {
+    /// Reads one packet.
+    pub(super) fn packet(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
+        let bytes = input.bytes();
+        let (request, consumed) = match binary::parse(bytes) {
+            Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
+            Parsed::BadMagic => {
+                session.closes = true;
+                return Step::Next;
+            }
+            Parsed::Bad(bad) => {
+                input.consume(bad.consumed);
+                match bad.then {
+                    Then::Close => session.closes = true,
+                    Then::Swallow(count) => session.swallow = u64::from(count),
+                }
+                self.queues.get(session.queue).push_with(|heap| {
+                    reply::write_error(heap, &bad.header, bad.status);
+                });
+                return Step::Next;
+            }
+            Parsed::Request { request, consumed } => (request, consumed),
+        };
+        let mut value: &[u8] = b"";
+        match request.command {
+            Command::Store { value_len, .. } | Command::Concat { value_len, .. } => {
+                match self.block(session, input, consumed, value_len, b"") {
+                    Block::Whole(block) => value = block,
+                    Block::Wait => return Step::Stop(Flow::NeedInput),
+                    Block::Refused(why) => {
+                        let status = match why {
+                            Refused::TooLarge => Status::TooLarge,
+                            Refused::BadEnd | Refused::OutOfMemory => Status::OutOfMemory,
+                        };
+                        self.queues.get(session.queue).push_with(|heap| {
+                            reply::write_error(heap, &request.header, status);
+                        });
+                        return Step::Next;
+                    }
+                }
+            }
+            _ => input.consume(consumed),
+        }
+        self.translate(session, &request, value);
+        Step::Next
+    }
+
+    fn translate(&mut self, session: &mut Session, packet: &binary::Request<'_>, value: &[u8]) {
+        match packet.command {
+            Command::Get { key, .. }
+            | Command::Arithmetic { key, .. }
+            | Command::Concat { key, .. }
+            | Command::Delete { key }
+            | Command::Store { key, .. }
+            | Command::Touch { key, .. } => self.keyed(session, packet, key, value),
+            Command::Flush { exptime } if self.shared.options.enable_flush_cmd => {
+                let slot = slot(Op::FlushAll, packet, Want::Other);
+                let ticket = self.queues.push(session.queue, slot, b"");
+                let exptime = exptime.map_or(0, i64::from);
+                let request = Request { exptime, ..Request::new(Op::FlushAll, b"") };
+                self.core.submit_to_all(&request, ticket);
+            }
+            _ => self.without_server(session, packet),
+        }
+    }
+
+    /// What this program answers itself.
+    fn without_server(&mut self, session: &mut Session, packet: &binary::Request<'_>) {
+        let header = &packet.header;
+        let (version, shared) = (self.shared.version, &self.shared);
+        let queue = self.queues.get(session.queue);
+        match packet.command {
+            Command::NoOp => queue.push_with(|heap| reply::write_done(heap, header, 0)),
+            Command::Version => queue.push_with(|heap| {
+                reply::write_value(heap, header, Status::Ok, 0, b"", version.as_bytes());
+            }),
+            Command::Stat { key } => {
+                let lines = shared.stats(key);
+                queue.push_with(|heap| stats(heap, header, &lines));
+            }
+            Command::Quit => {
+                session.closes = true;
+                if !packet.quiet {
+                    queue.push_with(|heap| reply::write_done(heap, header, 0));
+                }
+            }
+            Command::Flush { .. } => {
+                queue.push_with(|heap| reply::write_error(heap, header, Status::AccessDenied));
+            }
+            _ => queue.push_with(|heap| reply::write_error(heap, header, Status::UnknownCommand)),
+        }
+    }
+
+    fn keyed(&mut self, session: &Session, packet: &binary::Request<'_>, key: &[u8], value: &[u8]) {
+        let base64 = key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f);
+        if base64 && key.len() > ENCODED_KEY_BYTES_MAX {
+            let header = &packet.header;
+            self.queues.get(session.queue).push_with(|heap| {
+                reply::write_error(heap, header, Status::InvalidArguments);
+            });
+            return;
+        }
+        let mut words = std::mem::take(&mut self.words);
+        words.clear();
+        let (op, want, exptime) = match packet.command {
+            Command::Get { exptime, with_key, .. } => {
+                let want = if with_key { Want::GetWithKey } else { Want::Get };
+                (get_op(&mut words, base64, exptime, b"v f c"), want, exptime)
+            }
+            Command::Touch { exptime, .. } if base64 => {
+                (get_op(&mut words, base64, Some(exptime), b"f c"), Want::Touch, None)
+            }
+            Command::Touch { exptime, .. } => (Op::Touch, Want::Touch, Some(exptime)),
+            Command::Delete { .. } if packet.header.cas == 0 && !base64 => {
+                (Op::Delete, Want::Other, None)
+            }
+            Command::Delete { .. } => (Op::MetaDelete, Want::Other, None),
+            Command::Arithmetic { .. } => (Op::MetaArithmetic, Want::Number, None),
+            Command::Store { mode, .. } | Command::Concat { mode, .. } => {
+                (Op::MetaSet, want_of(mode, packet.header.cas), None)
+            }
+            // There are no others with a key.
+            _ => (Op::MetaDebug, Want::Other, None),
+        };
+        write_words(&mut words, packet, base64);
+        let request = Request {
+            value,
+            exptime: exptime.map_or(0, i64::from),
+            words: &words,
+            base64,
+            client: session.client,
+            ..Request::new(op, key)
+        };
+        let slot = slot(op, packet, want);
+        if want.is_get() && key.starts_with(ADMIN_PREFIX) {
+            self.admin_key(session.queue, slot, key);
+        } else {
+            self.submit(session.queue, slot, &request);
+        }
+        self.words = words;
+    }
+}
+
+/// The slot of a reply to `packet`.
+fn slot(op: Op, packet: &binary::Request<'_>, want: Want) -> Slot {
+    let Header { opcode, opaque, .. } = packet.header;
+    Slot::new(op, Kind::Whole).quiet(packet.quiet).packet(Packet { opcode, opaque, want })
+}
+
+/// What a set is answered with when its condition does not hold.
+const fn want_of(mode: StoreMode, cas: u64) -> Want {
+    match mode {
+        StoreMode::Add if cas == 0 => Want::Add,
+        StoreMode::Append | StoreMode::Prepend => Want::Concat,
+        StoreMode::Add | StoreMode::Replace | StoreMode::Set => Want::Store,
+    }
+}
+
+/// gets or gats, or `mg` for a key that only base64 can write.
+fn get_op(words: &mut Vec<u8>, base64: bool, exptime: Option<u32>, flags: &[u8]) -> Op {
+    if !base64 {
+        return if exptime.is_some() { Op::Gats } else { Op::Gets };
+    }
+    words.extend_from_slice(flags);
+    if let Some(exptime) = exptime {
+        word(words, format_args!("T{exptime}"));
+    }
+    Op::MetaGet
+}
+
+/// The words of a meta command for what the packet asks.
+fn write_words(words: &mut Vec<u8>, packet: &binary::Request<'_>, base64: bool) {
+    let cas = packet.header.cas;
+    match packet.command {
+        Command::Store { mode, flags, exptime, .. } => {
+            word(words, format_args!("c F{flags} T{exptime}"));
+            let letter = match mode {
+                // With a cas unique, set, add and replace are one command.
+                StoreMode::Add if cas == 0 => 'E',
+                StoreMode::Replace if cas == 0 => 'R',
+                _ => 'S',
+            };
+            word(words, format_args!("M{letter}"));
+        }
+        Command::Concat { mode, .. } => {
+            let letter = if mode == StoreMode::Append { 'A' } else { 'P' };
+            word(words, format_args!("c M{letter}"));
+        }
+        Command::Arithmetic { decrement, delta, initial, exptime, .. } => {
+            let letter = if decrement { 'D' } else { 'I' };
+            word(words, format_args!("v c D{delta} M{letter}"));
+            if let Some(exptime) = exptime {
+                word(words, format_args!("N{exptime} J{initial}"));
+            }
+        }
+        _ => {}
+    }
+    if cas != 0 && !matches!(packet.command, Command::Get { .. } | Command::Touch { .. }) {
+        word(words, format_args!("C{cas}"));
+    }
+    if base64 {
+        word(words, format_args!("b"));
+    }
+}
+
+fn word(words: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    if !words.is_empty() {
+        words.push(b' ');
+    }
+    // Writing into a vector does not fail.
+    let _ = words.write_fmt(text);
+}
+
+/// `STAT name value` lines as packets, with an empty one behind them.
+fn stats(heap: &mut Vec<u8>, header: &Header, lines: &[u8]) {
+    for line in lines.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(rest) = line.strip_prefix(b"STAT ") else { continue };
+        let end = memchr::memchr(b' ', rest).unwrap_or(rest.len());
+        let (name, value) = rest.split_at(end);
+        reply::write_stat(heap, header, name, value.trim_ascii_start());
+    }
+    reply::write_stat(heap, header, b"", b"");
+}
