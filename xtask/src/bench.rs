@@ -1,5 +1,8 @@
 //! Measurements: builds what is measured, with the release profile, and runs `server-bench`.
 
+mod latency;
+mod window;
+
 use std::process::ExitCode;
 
 use crate::steps::{cargo, target};
@@ -17,6 +20,9 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
            target/bench/restart.md
   keys     one key against a million; target/bench/keys.md
   router   throughput and CPU of the proxy beside twemproxy; target/bench/router.md
+  latency  one get at a time by UDP, by TCP, and by TCP through the router; prints a table
+  window   multigets through a shallow queue with windows of several widths, in network
+           namespaces (as root); prints a table
   udp      UDP gets beside TCP gets of the same server; target/bench/udp.md
   transient
            share of memory that short-lived keys hold, with and without the ring of transient
@@ -44,6 +50,11 @@ const MEASUREMENTS: [&str; 11] = [
 
 /// Runs the measurement that `args` names.
 pub(crate) fn run(args: &[String]) -> ExitCode {
+    match args.split_first() {
+        Some((name, rest)) if name == "latency" => return latency::run(rest),
+        Some((name, rest)) if name == "window" => return window::run(rest),
+        _ => {}
+    }
     if !args.first().is_some_and(|name| MEASUREMENTS.contains(&&**name)) {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;

@@ -59,6 +59,20 @@ impl Address {
             }
         }
     }
+
+    /// A socket for datagrams to and from there alone.
+    ///
+    /// # Errors
+    ///
+    /// For a socket in the file system, and when there is no descriptor.
+    pub(crate) fn connect_udp(&self) -> Result<OwnedFd, Errno> {
+        let Self::Tcp(address) = self else { return Err(Errno::OPNOTSUPP) };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+        connect(&socket, address)?;
+        Ok(socket)
+    }
 }
 
 /// "In progress" is no failure.

@@ -169,6 +169,12 @@ impl Context {
         self.upstream.borrow().worker()
     }
 
+    /// See [`Upstream::window`].
+    #[must_use]
+    pub fn window(&self) -> Option<(f64, u32, usize)> {
+        self.upstream.borrow().window()
+    }
+
     /// Tells people.
     pub fn log(&self, line: &str) {
         let log = self.log.borrow().clone();

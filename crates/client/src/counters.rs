@@ -29,6 +29,14 @@ pub struct Counters {
     pub broken: AtomicU64,
     /// Writes, so that `asked / writes` is the size of a batch.
     pub writes: AtomicU64,
+    /// Gets by UDP.
+    pub udp_asked: AtomicU64,
+    /// Of them, those without an answer in time.
+    pub udp_lost: AtomicU64,
+    /// Those whose answer came out of order.
+    pub udp_reordered: AtomicU64,
+    /// Datagrams that nobody waited for: late, twice, or nobody's.
+    pub udp_late: AtomicU64,
     /// Mean time of an answer in nanoseconds, the last ones counting most.
     pub latency_ns: AtomicU64,
 }
@@ -66,6 +74,14 @@ pub struct Totals {
     pub broken: u64,
     /// See [`Counters`].
     pub writes: u64,
+    /// See [`Counters`].
+    pub udp_asked: u64,
+    /// See [`Counters`].
+    pub udp_lost: u64,
+    /// See [`Counters`].
+    pub udp_reordered: u64,
+    /// See [`Counters`].
+    pub udp_late: u64,
     /// Mean of the workers that have asked, in microseconds.
     pub latency_us: f64,
 }
@@ -85,6 +101,10 @@ impl Totals {
         self.tko += read(&counters.tko);
         self.broken += read(&counters.broken);
         self.writes += read(&counters.writes);
+        self.udp_asked += read(&counters.udp_asked);
+        self.udp_lost += read(&counters.udp_lost);
+        self.udp_reordered += read(&counters.udp_reordered);
+        self.udp_late += read(&counters.udp_late);
         let answered = read(&counters.answered);
         self.answered += answered;
         if answered > 0 {

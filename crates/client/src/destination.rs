@@ -17,6 +17,7 @@ use rustix::net::{SendFlags, send, sockopt};
 
 use crate::address::Address;
 use crate::counters::{Counters, add};
+use crate::datagrams::Datagrams;
 use crate::health::Health;
 use crate::pipeline::{Pipeline, Sink, Ticket};
 use crate::reply::{Failure, Reply};
@@ -41,6 +42,8 @@ pub struct Settings {
     pub unsent_bytes_max: usize,
     /// The longest value that is taken from it, in bytes.
     pub value_bytes_max: u32,
+    /// Gets go by UDP, and one that has no answer after this time is lost.
+    pub udp_gets: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -54,6 +57,7 @@ impl Default for Settings {
             pending_max: 100_000,
             unsent_bytes_max: 64 << 20,
             value_bytes_max: 128 << 20,
+            udp_gets: None,
         }
     }
 }
@@ -78,6 +82,8 @@ pub(crate) struct Destination {
     pub(crate) generation: u32,
     connect_began_us: u64,
     pipeline: Pipeline,
+    /// Gets by UDP, once there were any.
+    pub(crate) datagrams: Option<Datagrams>,
     /// Received and not used: the begin of a reply.
     input: Vec<u8>,
     /// The poller tells of room to write.
@@ -119,6 +125,7 @@ impl Destination {
             generation: 0,
             connect_began_us: 0,
             pipeline: Pipeline::default(),
+            datagrams: None,
             input: Vec::new(),
             polls_output: false,
             probe: None,
@@ -157,11 +164,45 @@ impl Destination {
             add(&self.counters.failed, 1);
             return Err(Failure::Busy);
         }
+        if self.settings.udp_gets.is_some() && self.ask_by_udp(request, ticket, now_us) {
+            return Ok(());
+        }
         self.connect(now_us)?;
         add(&self.counters.asked, 1);
         self.pipeline.ask(request, ticket, now_us);
         self.counters.pending.store(self.pipeline.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Asks a get by UDP, if that is to be had now.
+    fn ask_by_udp(&mut self, request: &Request<'_>, ticket: Ticket, now_us: u64) -> bool {
+        if !matches!(request.op, Op::Get | Op::Gets) {
+            return false;
+        }
+        if self.datagrams.is_none() {
+            self.datagrams = Datagrams::new(&self.address);
+        }
+        let Some(datagrams) = self.datagrams.as_mut().filter(|udp| udp.takes(now_us)) else {
+            return false;
+        };
+        add(&self.counters.asked, 1);
+        add(&self.counters.udp_asked, 1);
+        datagrams.ask(request, ticket, now_us);
+        true
+    }
+
+    /// Datagrams have come.
+    pub(crate) fn on_datagrams(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
+        let Some(mut datagrams) = self.datagrams.take() else { return };
+        let limit = self.settings.value_bytes_max;
+        let (health, counters) = (&self.health, &self.counters);
+        let mut tally = Tally { sink, health, counters, probe_answered: false };
+        let (counters, tcp) = (&self.counters, &mut self.pipeline);
+        let goes_on = datagrams.receive(buffer, limit, counters, tcp, now_us, &mut tally);
+        self.datagrams = Some(datagrams);
+        if goes_on && self.connect(now_us).is_err() {
+            self.close(End::Connect(Failure::ConnectError), now_us, sink);
+        }
     }
 
     fn connect(&mut self, now_us: u64) -> Result<(), Failure> {
@@ -269,6 +310,9 @@ impl Destination {
     /// Sends what there is. True when the socket took less.
     pub(crate) fn flush(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
         self.is_dirty = false;
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.flush(&self.counters, now_us, sink);
+        }
         let Link::Up(socket) = &self.link else { return false };
         loop {
             let bytes = self.pipeline.outgoing();
@@ -305,11 +349,21 @@ impl Destination {
                 self.pipeline.oldest_us().map(|at_us| timeout(at_us, self.settings.timeout))
             }
         };
-        link.into_iter().chain(self.probe.map(|(at_us, _)| at_us)).min()
+        let probe = self.probe.map(|(at_us, _)| at_us);
+        let datagrams = self.datagrams.as_ref().and_then(|udp| udp.due_us(self.udp_timeout_us()));
+        link.into_iter().chain(probe).chain(datagrams).min()
+    }
+
+    fn udp_timeout_us(&self) -> u64 {
+        self.settings.udp_gets.map_or(0, micros)
     }
 
     /// Something is due.
     pub(crate) fn on_due(&mut self, now_us: u64, sink: &mut dyn Sink) {
+        let udp_timeout_us = self.udp_timeout_us();
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.on_due(udp_timeout_us, &self.counters, now_us, sink);
+        }
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit)) <= now_us;
         if self.is_connecting() {
             if timeout(self.connect_began_us, self.settings.connect_timeout) {
@@ -388,6 +442,9 @@ impl Destination {
     /// Nobody uses it any more.
     pub(crate) fn end(&mut self, now_us: u64, sink: &mut dyn Sink) {
         self.close(End::Gone, now_us, sink);
+        if let Some(mut datagrams) = self.datagrams.take() {
+            datagrams.end(sink);
+        }
         self.health.leave_probing(self.worker);
         self.probe = None;
     }

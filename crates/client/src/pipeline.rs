@@ -129,6 +129,20 @@ impl Pipeline {
         });
     }
 
+    /// The command that was asked last.
+    pub(crate) fn last_op(&self) -> Option<Op> {
+        self.asked.back().map(|asked| asked.op)
+    }
+
+    /// Asks all questions of `other` instead, and forgets them here.
+    pub(crate) fn ask_again(&mut self, other: &mut Self, now_us: u64) {
+        while let Some(asked) = self.asked.front() {
+            let (op, ticket) = (asked.op, asked.ticket);
+            other.ask(&Request::new(op, self.oldest_key()), ticket, now_us);
+            self.pop();
+        }
+    }
+
     fn end_line(&mut self) {
         if self.open_op.take().is_some() {
             self.open_keys = 0;

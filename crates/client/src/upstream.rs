@@ -16,8 +16,9 @@ use crate::address::Address;
 use crate::destination::{Destination, Settings};
 use crate::pipeline::{Sink, Ticket};
 use crate::registry::Registry;
-use crate::reply::Failure;
+use crate::reply::{Failure, Reply};
 use crate::request::Request;
+use crate::window::{Sliding, Through, Window};
 
 /// Events taken from the poller at once.
 const EVENTS: usize = 128;
@@ -29,7 +30,7 @@ const READ_BYTES: usize = 128 * 1024;
 const WAKE: u64 = u64::MAX;
 
 /// Which server, of one worker's.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct DestinationId(u32);
 
 /// See the head of this file.
@@ -45,6 +46,7 @@ pub struct Upstream {
     now_us: u64,
     buffer: Vec<u8>,
     events: Vec<epoll::Event>,
+    window: Option<Sliding>,
 }
 
 impl std::fmt::Debug for Upstream {
@@ -72,7 +74,19 @@ impl Upstream {
             now_us: 0,
             buffer: vec![0; READ_BYTES],
             events: Vec::with_capacity(EVENTS),
+            window: None,
         })
+    }
+
+    /// No more than `window` says may be outstanding, over all servers.
+    pub fn set_window(&mut self, window: Window) {
+        self.window = Some(Sliding::new(window));
+    }
+
+    /// Requests that may be outstanding, are, and wait for that; without a window `None`.
+    #[must_use]
+    pub fn window(&self) -> Option<(f64, u32, usize)> {
+        self.window.as_ref().map(Sliding::report)
     }
 
     /// Readable when [`Self::on_events`] is to be called.
@@ -128,7 +142,10 @@ impl Upstream {
         let Some(destination) = self.destinations.get_mut(id.0 as usize) else { return };
         destination.users = destination.users.saturating_sub(1);
         if destination.users == 0 {
-            destination.end(self.now_us, sink);
+            match &mut self.window {
+                Some(window) => destination.end(self.now_us, &mut Through { window, sink }),
+                None => destination.end(self.now_us, sink),
+            }
             let (address, timeout) = (destination.address.clone(), destination.settings.timeout);
             self.registry.forget(&address, timeout, &destination.counters);
             // Its place stays, empty: tickets and timers name places.
@@ -151,6 +168,33 @@ impl Upstream {
         request: &Request<'_>,
         ticket: Ticket,
     ) -> Result<(), Failure> {
+        let Some(window) = &mut self.window else { return self.ask_now(id, request, ticket) };
+        if !window.is_open() {
+            return window.wait(id, request, ticket);
+        }
+        self.ask_in_window(id, request, ticket)
+    }
+
+    fn ask_in_window(
+        &mut self,
+        id: DestinationId,
+        request: &Request<'_>,
+        ticket: Ticket,
+    ) -> Result<(), Failure> {
+        self.ask_now(id, request, ticket)?;
+        if let Some(window) = &mut self.window {
+            window.asked();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn ask_now(
+        &mut self,
+        id: DestinationId,
+        request: &Request<'_>,
+        ticket: Ticket,
+    ) -> Result<(), Failure> {
         let Some(destination) = self.destinations.get_mut(id.0 as usize) else {
             return Err(Failure::LocalError);
         };
@@ -160,11 +204,24 @@ impl Upstream {
             destination.is_dirty = true;
             self.dirty.push(id.0);
         }
+        let has_socket = destination.datagrams.as_ref().is_some_and(|udp| !udp.is_watched);
         if was != destination.generation {
             self.watch(id.0);
         }
+        if has_socket {
+            self.watch_datagrams(id.0);
+        }
         self.arm(id.0);
         asked
+    }
+
+    fn watch_datagrams(&mut self, id: u32) {
+        let destination = &mut self.destinations[id as usize];
+        let Some(datagrams) = &mut destination.datagrams else { return };
+        datagrams.is_watched = true;
+        let data = epoll::EventData::new_u64(DATAGRAMS | u64::from(id));
+        // Without memory in the kernel nothing is told of, and all datagrams are lost.
+        let _ = epoll::add(&self.poller, datagrams.socket(), data, epoll::EventFlags::IN);
     }
 
     /// A connection was begun: the poller tells when it is made.
@@ -191,6 +248,26 @@ impl Upstream {
 
     /// Takes what the servers have sent. True when another thread has something to say.
     pub fn on_events(&mut self, sink: &mut dyn Sink) -> bool {
+        self.within_window(sink, Self::take_events)
+    }
+
+    /// Does `work` with a sink that the window sees.
+    fn within_window<T>(
+        &mut self,
+        sink: &mut dyn Sink,
+        work: fn(&mut Self, &mut dyn Sink) -> T,
+    ) -> T {
+        match self.window.take() {
+            None => work(self, sink),
+            Some(mut window) => {
+                let result = work(self, &mut Through { window: &mut window, sink });
+                self.window = Some(window);
+                result
+            }
+        }
+    }
+
+    fn take_events(&mut self, sink: &mut dyn Sink) -> bool {
         let mut is_woken = false;
         let mut events = std::mem::take(&mut self.events);
         let spare = rustix::buffer::spare_capacity(&mut events);
@@ -201,11 +278,18 @@ impl Upstream {
             is_woken |= bits == WAKE;
             let (id, generation) = ((bits & 0xffff_ffff) as u32, (bits >> 32) as u32);
             let Some(destination) = self.destinations.get_mut(id as usize) else { continue };
-            if destination.generation != generation || destination.socket().is_none() {
+            let was = destination.generation;
+            if bits & DATAGRAMS != 0 {
+                destination.on_datagrams(&mut self.buffer, self.now_us, sink);
+            } else if was & GENERATIONS != generation || destination.socket().is_none() {
                 continue;
+            } else {
+                destination.on_event(&mut self.buffer, self.now_us, sink);
             }
-            destination.on_event(&mut self.buffer, self.now_us, sink);
             let was_dirty = std::mem::replace(&mut destination.is_dirty, true);
+            if was != destination.generation {
+                self.watch(id);
+            }
             if !was_dirty {
                 self.dirty.push(id);
             }
@@ -217,6 +301,27 @@ impl Upstream {
 
     /// What is due is done, and what was asked since the last call is sent.
     pub fn flush(&mut self, sink: &mut dyn Sink) {
+        self.within_window(sink, Self::do_due);
+        loop {
+            self.ask_waiting(sink);
+            self.within_window(sink, Self::send);
+            // Failures make room as well.
+            if !self.window.as_ref().is_some_and(Sliding::has_next) {
+                return;
+            }
+        }
+    }
+
+    /// What has waited for room in the window is asked, as far as there is room.
+    fn ask_waiting(&mut self, sink: &mut dyn Sink) {
+        while let Some((id, request, ticket)) = self.window.as_mut().and_then(Sliding::next) {
+            if let Err(failure) = self.ask_in_window(id, &request.get(), ticket) {
+                sink.answer(ticket, &Reply::failed(failure, b""));
+            }
+        }
+    }
+
+    fn do_due(&mut self, sink: &mut dyn Sink) {
         while let Some(Reverse((at_us, id))) = self.timers.peek().copied()
             && at_us <= self.now_us
         {
@@ -235,6 +340,9 @@ impl Upstream {
                 self.arm(id);
             }
         }
+    }
+
+    fn send(&mut self, sink: &mut dyn Sink) {
         while let Some(id) = self.dirty.pop() {
             let destination = &mut self.destinations[id as usize];
             let wants_output = destination.flush(self.now_us, sink) || destination.is_connecting();
@@ -280,6 +388,12 @@ impl Upstream {
     }
 }
 
+/// In an event's data: it is of the socket for datagrams.
+const DATAGRAMS: u64 = 1 << 63;
+
+/// What an event's data keeps of a generation.
+const GENERATIONS: u32 = 0x7fff_ffff;
+
 fn event_data(id: u32, generation: u32) -> epoll::EventData {
-    epoll::EventData::new_u64(u64::from(generation) << 32 | u64::from(id))
+    epoll::EventData::new_u64(u64::from(generation & GENERATIONS) << 32 | u64::from(id))
 }

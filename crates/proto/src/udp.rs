@@ -23,13 +23,19 @@ pub struct Frame {
 /// datagrams, which this server (as memcached) does not assemble.
 #[must_use]
 pub fn parse(datagram: &[u8]) -> Option<(Frame, &[u8])> {
+    split(datagram).filter(|(frame, _)| frame.sequence == 0 && frame.count == 1)
+}
+
+/// Splits any datagram, a part of a reply for instance. `None` if it is shorter than a frame.
+#[must_use]
+pub fn split(datagram: &[u8]) -> Option<(Frame, &[u8])> {
     let ([id0, id1, seq0, seq1, count0, count1, _, _], payload) = datagram.split_first_chunk()?;
     let frame = Frame {
         request_id: u16::from_be_bytes([*id0, *id1]),
         sequence: u16::from_be_bytes([*seq0, *seq1]),
         count: u16::from_be_bytes([*count0, *count1]),
     };
-    (frame.sequence == 0 && frame.count == 1).then_some((frame, payload))
+    Some((frame, payload))
 }
 
 /// The bytes of `frame`.

@@ -76,6 +76,18 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub target_max_pending_requests: usize,
 
+    /// Gets go to servers by UDP; everything else by TCP
+    #[arg(long)]
+    pub udp_gets: bool,
+
+    /// Milliseconds after which a get by UDP is lost
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = millis)]
+    pub udp_timeout: u64,
+
+    /// Requests outstanding over all servers, for each worker: a number, or "adaptive" (grows on answers, shrinks on silence)
+    #[arg(long, value_name = "N|adaptive", value_parser = window)]
+    pub window: Option<client::Window>,
+
     /// Client connections, over all workers
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     pub max_conns: usize,
@@ -141,6 +153,14 @@ fn workers(text: &str) -> Result<usize, String> {
     }
 }
 
+fn window(text: &str) -> Result<client::Window, String> {
+    match text.parse() {
+        Ok(width @ 1..) => Ok(client::Window::Fixed(width)),
+        _ if text == "adaptive" => Ok(client::Window::Adaptive),
+        _ => Err("a number of at least 1, or adaptive".to_owned()),
+    }
+}
+
 /// An hour at the most.
 fn millis(text: &str) -> Result<u64, String> {
     match text.parse() {
@@ -194,6 +214,7 @@ impl Options {
             probe_initial: Duration::from_millis(self.probe_timeout_initial),
             probe_max: Duration::from_millis(self.probe_timeout_max),
             pending_max: self.target_max_pending_requests,
+            udp_gets: self.udp_gets.then(|| Duration::from_millis(self.udp_timeout)),
             ..client::Settings::default()
         }
     }
@@ -209,6 +230,8 @@ impl Options {
             ("probe_timeout_initial_ms", self.probe_timeout_initial),
             ("probe_timeout_max_ms", self.probe_timeout_max),
             ("target_max_pending_requests", self.target_max_pending_requests as u64),
+            ("udp_gets", u64::from(self.udp_gets)),
+            ("udp_timeout_ms", self.udp_timeout),
             ("max_conns", self.max_conns as u64),
             ("disable_reload_configs", u64::from(self.disable_reload_configs)),
             ("file_observer_poll_period_ms", self.file_observer_poll_period_ms),

@@ -135,7 +135,10 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
     let current = shared.current();
     let worker = u32::try_from(index).unwrap_or(0);
     let upstream = Upstream::new(worker, shared.registry.clone(), Instant::now());
-    let upstream = upstream.expect("a descriptor for the worker's poller");
+    let mut upstream = upstream.expect("a descriptor for the worker's poller");
+    if let Some(window) = shared.options.window {
+        upstream.set_window(window);
+    }
     let seed = RandomState::new().build_hasher().finish();
     let core = Core::new(upstream, host_id(), seed, |upstream| (current.build)(upstream));
     let core = core.expect("a descriptor for the worker's poller");

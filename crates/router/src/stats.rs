@@ -38,7 +38,7 @@ impl Shared {
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         write_stat(out, b"version", self.version.as_bytes());
         let stats = self.control.get().map(net::Control::stats).unwrap_or_default();
-        let numbers: [(&str, u64); 29] = [
+        let numbers: [(&str, u64); 32] = [
             ("pid", u64::from(process::id())),
             ("uptime", self.started.elapsed().as_secs()),
             ("time", unix_secs()),
@@ -70,6 +70,9 @@ impl Shared {
             ("destination_inflight_reqs", sum(|report| report.totals.pending)),
             ("destination_writes", sum(|report| report.totals.writes)),
             ("broken_replies", sum(|report| report.totals.broken)),
+            ("udp_gets_lost", sum(|report| report.totals.udp_lost)),
+            ("udp_gets_reordered", sum(|report| report.totals.udp_reordered)),
+            ("udp_datagrams_late", sum(|report| report.totals.udp_late)),
             ("config_age", current.since.elapsed().as_secs()),
             ("config_last_attempt", load(&self.config.last_attempt)),
             ("config_last_success", load(&self.config.last_success)),
@@ -124,6 +127,9 @@ impl Shared {
                 ("timeout", totals.timeouts),
                 ("tko", totals.tko),
                 ("error", totals.failed),
+                ("udp", totals.udp_asked),
+                ("udp_lost", totals.udp_lost),
+                ("udp_reordered", totals.udp_reordered),
             ];
             for (result, count) in results.iter().filter(|(_, count)| *count > 0) {
                 let _ = write!(line, " {result}:{count}");

@@ -1,0 +1,208 @@
+//! How many requests may be outstanding at once, whatever servers they are for: a sliding window against incast (section 3.1 of
+//! the paper). It "grows slowly upon a successful request and shrinks when a request goes unanswered".
+//!
+//! At first each answer lets the window grow by one request, until one goes unanswered. From then on it grows by one in
+//! [`WINDOWS_TO_GROW`] windows of answers, and an unanswered request takes a quarter of it away, once a window. TCP's steps, one a
+//! window and a half, would lose something in every large multiget, and who waits for the whole of it waits for that.
+//! What does not fit waits in the order in which it came.
+
+use std::collections::VecDeque;
+
+use crate::pipeline::{Sink, Ticket};
+use crate::reply::{Failure, Reply};
+use crate::request::{OwnedRequest, Request};
+use crate::upstream::DestinationId;
+
+/// How wide the window is, in requests.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Window {
+    /// Between 2 and 65,536, by what happens.
+    Adaptive,
+    /// So many, always.
+    Fixed(u32),
+}
+
+/// Windows of answers that let the window grow by one.
+const WINDOWS_TO_GROW: f64 = 32.0;
+
+/// The width at first, the least and the greatest.
+const WIDTH_FIRST: f64 = 16.0;
+const WIDTH_MIN: f64 = 2.0;
+const WIDTH_MAX: f64 = 65_536.0;
+
+/// What is left of the width when a request goes unanswered.
+const SHRINKS_TO: f64 = 0.75;
+
+/// Requests that wait at the most; more are [`Failure::Busy`].
+const WAITING_MAX: usize = 100_000;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Sliding {
+    adapts: bool,
+    /// Nothing has been lost so far.
+    begins: bool,
+    width: f64,
+    outstanding: u32,
+    /// Answers until the next loss counts: what is outstanding at one was asked before it.
+    recovering: u32,
+    waiting: VecDeque<(DestinationId, OwnedRequest, Ticket)>,
+}
+
+impl Sliding {
+    pub(crate) fn new(window: Window) -> Self {
+        let (adapts, width) = match window {
+            Window::Adaptive => (true, WIDTH_FIRST),
+            Window::Fixed(width) => (false, f64::from(width.max(1))),
+        };
+        Self {
+            adapts,
+            begins: true,
+            width,
+            outstanding: 0,
+            recovering: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Whether a request may be asked now; who waits goes first.
+    pub(crate) fn is_open(&self) -> bool {
+        self.waiting.is_empty() && f64::from(self.outstanding) < self.width
+    }
+
+    /// A request was asked.
+    pub(crate) fn asked(&mut self) {
+        self.outstanding += 1;
+    }
+
+    /// Keeps a request until there is room.
+    pub(crate) fn wait(
+        &mut self,
+        id: DestinationId,
+        request: &Request<'_>,
+        ticket: Ticket,
+    ) -> Result<(), Failure> {
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(Failure::Busy);
+        }
+        self.waiting.push_back((id, request.to_owned(), ticket));
+        Ok(())
+    }
+
+    /// Somebody waits, and there is room.
+    pub(crate) fn has_next(&self) -> bool {
+        !self.waiting.is_empty() && f64::from(self.outstanding) < self.width
+    }
+
+    /// The next that has waited, if there is room.
+    pub(crate) fn next(&mut self) -> Option<(DestinationId, OwnedRequest, Ticket)> {
+        if self.has_next() { self.waiting.pop_front() } else { None }
+    }
+
+    /// A request has ended.
+    fn ended(&mut self, failure: Option<Failure>) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.recovering = self.recovering.saturating_sub(1);
+        if !self.adapts {
+            return;
+        }
+        match failure {
+            Some(Failure::Timeout) if self.recovering == 0 => {
+                self.begins = false;
+                self.width = (self.width * SHRINKS_TO).max(WIDTH_MIN);
+                self.recovering = self.outstanding + 1;
+            }
+            Some(_) => {}
+            // A window that is not full says nothing of what it could be.
+            None if self.waiting.is_empty() => {}
+            None => {
+                let step = if self.begins { 1.0 } else { 1.0 / (self.width * WINDOWS_TO_GROW) };
+                self.width = (self.width + step).min(WIDTH_MAX);
+            }
+        }
+    }
+
+    /// Requests that may be outstanding, are, and wait.
+    pub(crate) fn report(&self) -> (f64, u32, usize) {
+        (self.width, self.outstanding, self.waiting.len())
+    }
+}
+
+/// Tells the window of every answer on its way.
+pub(crate) struct Through<'a> {
+    pub(crate) window: &'a mut Sliding,
+    pub(crate) sink: &'a mut dyn Sink,
+}
+
+impl Sink for Through<'_> {
+    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        self.window.ended(reply.outcome.failure());
+        self.sink.answer(ticket, reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that has somebody waiting.
+    fn busy(window: Window) -> Sliding {
+        let mut window = Sliding::new(window);
+        let get = Request::new(crate::request::Op::Get, b"k");
+        window.wait(DestinationId::default(), &get, 1).unwrap();
+        window
+    }
+
+    #[test]
+    fn it_grows_slowly_and_shrinks_once_a_window() {
+        let mut window = busy(Window::Adaptive);
+        for _ in 0..84 {
+            window.asked();
+            window.ended(None);
+        }
+        assert!((window.width - 100.0).abs() < 1e-9, "{}", window.width);
+        for _ in 0..100 {
+            window.asked();
+        }
+        for _ in 0..100 {
+            window.ended(Some(Failure::Timeout));
+        }
+        assert!(
+            (window.width - 75.0).abs() < 1e-9,
+            "{}: losses of one window count once",
+            window.width
+        );
+        for _ in 0..75 * 32 {
+            window.asked();
+            window.ended(None);
+        }
+        assert!((75.9..76.1).contains(&window.width), "{}", window.width);
+        for _ in 0..100 {
+            window.asked();
+            window.ended(Some(Failure::Timeout));
+        }
+        assert!((window.width - WIDTH_MIN).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_that_is_not_full_does_not_grow() {
+        let mut window = Sliding::new(Window::Adaptive);
+        for _ in 0..100 {
+            window.asked();
+            window.ended(None);
+        }
+        assert!((window.width - WIDTH_FIRST).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_fixed_one_stays() {
+        let mut window = Sliding::new(Window::Fixed(2));
+        window.asked();
+        assert!(window.is_open());
+        window.asked();
+        assert!(!window.is_open());
+        window.ended(Some(Failure::Timeout));
+        window.ended(None);
+        assert!((window.width - 2.0).abs() < 1e-9 && window.is_open());
+    }
+}
