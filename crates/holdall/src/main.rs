@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     }
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
         Some("serve") => serve(Style::Holdall, arguments),
+        Some("plan") => plan::cli::main(arguments),
         Some("bench") => bench::cli::main(arguments),
         Some("passwd") => passwd(arguments),
         Some("route") => route(arguments),
@@ -175,6 +176,7 @@ Commands:
   explain  shows the way of a key through a proxy's configuration
   spool    shows the deletes that a proxy keeps for servers that are away
   bench    measures memcached, Redis and Valkey servers
+  plan     makes units, manifests and configurations from one topology file
   passwd   makes a line for the file of users (serve -Y)
 
 Each has --help. Under the name memcached, holdall takes memcached's command line.

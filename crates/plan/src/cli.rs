@@ -1,0 +1,107 @@
+//! `holdall plan`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+use crate::{Files, Topology, kubernetes, systemd};
+
+/// Makes the files that every host needs from one topology file.
+#[derive(Debug, Parser)]
+#[command(name = "holdall plan", version, about, after_help = EXAMPLES)]
+struct Arguments {
+    /// The topology
+    file: PathBuf,
+    /// For what
+    #[arg(long, value_enum)]
+    emit: Emit,
+    /// The folder to write to; without it the files are printed
+    #[arg(short, long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Emit {
+    /// A folder for each host: units, the routers' and the invalidators' configuration
+    Systemd,
+    /// A file of manifests for each region
+    Kubernetes,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall plan topology.toml --emit systemd -o plan
+      then copy plan/ADDRESS/ to / of each host, and enable its units
+  holdall plan topology.toml --emit kubernetes | kubectl apply -f -
+
+docs/deployment.md has the topology file.";
+
+/// A topology that is wrong.
+const EXIT_TOPOLOGY: u8 = 2;
+/// The command line is wrong.
+const EXIT_USAGE: u8 = 64;
+
+/// Runs the command; the arguments come after `plan`.
+#[must_use]
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let line = std::iter::once(OsString::from("holdall plan")).chain(arguments);
+    let arguments = match Arguments::try_parse_from(line) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Nobody is left to tell when the stream is closed.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
+        }
+    };
+    match made(&arguments) {
+        Err(why) => {
+            let _ = writeln!(io::stderr(), "holdall plan: {why}");
+            ExitCode::from(EXIT_TOPOLOGY)
+        }
+        Ok(files) => match put(&files, arguments.out.as_deref()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "holdall plan: {error}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn made(arguments: &Arguments) -> Result<Files, String> {
+    let topology = Topology::read(&arguments.file).map_err(|error| error.to_string())?;
+    let files = match arguments.emit {
+        Emit::Systemd => systemd(&topology),
+        Emit::Kubernetes => kubernetes(&topology),
+    };
+    files.map_err(|why| format!("{}: {why}", arguments.file.display()))
+}
+
+fn put(files: &Files, folder: Option<&Path>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let Some(folder) = folder else {
+        // One YAML stream may be all of it; elsewhere the name says where a file begins.
+        let is_stream = files.keys().all(|name| name.ends_with(".yaml"));
+        for (name, text) in files {
+            if !is_stream {
+                writeln!(out, "# {name}")?;
+            }
+            out.write_all(text.as_bytes())?;
+        }
+        return Ok(());
+    };
+    for (name, text) in files {
+        let path = folder.join(name);
+        let in_folder =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(in_folder)?;
+        }
+        fs::write(&path, text).map_err(in_folder)?;
+    }
+    writeln!(out, "{} files in {}", files.len(), folder.display())
+}

@@ -1,0 +1,72 @@
+//! The invalidators' configuration: one for each region that has a database.
+
+use toml::{Table, Value};
+
+use crate::topology::{Database, Region, Templates, Topology};
+
+/// The port on which an invalidator tells its numbers.
+pub(crate) const STATUS_PORT: u16 = 5180;
+
+/// What depends upon the kind of host.
+pub(crate) struct Places<'p> {
+    /// Where the password of the database is to be found.
+    pub password_file: &'p str,
+    /// Where the checkpoint is kept.
+    pub folder: &'p str,
+    /// Where the numbers are told.
+    pub status_host: &'p str,
+}
+
+/// The configuration of `region`'s invalidator. `routers` gives the `host:port` of a cluster's routers.
+pub(crate) fn invalidator(
+    topology: &Topology,
+    region: &Region,
+    database: &Database,
+    routers: impl Fn(&str) -> Vec<String>,
+    places: &Places<'_>,
+) -> String {
+    let mut source = Table::new();
+    source.insert("name".into(), region.name.clone().into());
+    source.insert("kind".into(), database.kind.name().into());
+    source.insert("servers".into(), strings(&database.servers));
+    source.insert("user".into(), database.user.clone().into());
+    source.insert("password_file".into(), places.password_file.into());
+    if let Some(name) = &database.database {
+        source.insert("database".into(), name.clone().into());
+    }
+    let tables: Table = topology
+        .keys
+        .iter()
+        .map(|(table, templates)| {
+            let templates = match templates {
+                Templates::One(template) => template.clone().into(),
+                Templates::Several(templates) => strings(templates),
+            };
+            (table.clone(), templates)
+        })
+        .collect();
+    let clusters: Vec<Value> = region
+        .clusters
+        .iter()
+        .map(|cluster| {
+            let mut table = Table::new();
+            table.insert("name".into(), cluster.name.clone().into());
+            table.insert("routers".into(), strings(&routers(&cluster.name)));
+            Value::Table(table)
+        })
+        .collect();
+    let mut config = Table::new();
+    config.insert(
+        "checkpoint".into(),
+        format!("{}/{}.checkpoint", places.folder, region.name).into(),
+    );
+    config.insert("status".into(), format!("{}:{STATUS_PORT}", places.status_host).into());
+    config.insert("source".into(), source.into());
+    config.insert("keys".into(), Table::from_iter([("tables".to_owned(), tables.into())]).into());
+    config.insert("cluster".into(), clusters.into());
+    toml::to_string_pretty(&config).unwrap_or_default()
+}
+
+fn strings(texts: &[String]) -> Value {
+    texts.iter().cloned().map(Value::from).collect::<Vec<_>>().into()
+}

@@ -1,0 +1,277 @@
+//! Manifests for Kubernetes: a file for each region.
+//!
+//! Servers are StatefulSets, because a key's server must keep its name; routers are Deployments behind a Service; the invalidator is a
+//! StatefulSet of one pod, whose checkpoint lies on a volume. Nothing is more than the core kinds of the API.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::Files;
+use crate::invalidator::{Places, STATUS_PORT, invalidator};
+use crate::routes::{prefix, routes};
+use crate::topology::{Cluster, Database, Hosts, Region, Topology};
+
+/// Pods of a cluster's router, where the topology says nothing.
+const ROUTERS: u32 = 2;
+
+/// MiB of a server's pod beyond `-m`: 3 percent, and what the program needs.
+const fn pod_mb(memory_mb: u32) -> u32 {
+    memory_mb + memory_mb.div_ceil(33) + 64
+}
+
+/// One file of manifests for each region.
+///
+/// # Errors
+///
+/// Where the topology gives addresses in place of a number of pods.
+pub fn kubernetes(topology: &Topology) -> Result<Files, String> {
+    let mut files = Files::new();
+    for region in &topology.regions {
+        let made = manifests(topology, region)?;
+        let texts: Vec<String> = made
+            .iter()
+            .map(|manifest| serde_saphyr::to_string(manifest).map_err(|error| error.to_string()))
+            .collect::<Result<_, _>>()?;
+        files.insert(format!("{}.yaml", region.name), format!("---\n{}", texts.join("---\n")));
+    }
+    Ok(files)
+}
+
+fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, String> {
+    let mut made = Vec::new();
+    for (group, hosts) in region.servers() {
+        let name = named(topology, region, &group);
+        made.push(service(topology, &name, topology.cache.port, true));
+        made.push(servers(topology, &name, count(hosts, &group)?));
+        made.push(disruption_budget(topology, &name));
+    }
+    let config = routes(topology, region, |group| addresses(topology, region, group));
+    let routes_name = named(topology, region, "routes");
+    made.push(config_map(topology, &routes_name, "routes.json", &config));
+    for cluster in &region.clusters {
+        let name = router_name(topology, region, cluster);
+        made.push(service(topology, &name, topology.router.port, false));
+        let pods =
+            cluster.routers.as_ref().map_or(Ok(ROUTERS), |hosts| count(hosts, &cluster.name))?;
+        made.push(router(topology, (&name, &routes_name), &prefix(region, cluster), pods));
+        made.push(disruption_budget(topology, &name));
+    }
+    if let Some(database) = &region.database {
+        let name = named(topology, region, "invalidator");
+        let of_cluster = |cluster: &str| {
+            let found = region.clusters.iter().find(|other| other.name == cluster);
+            let names = found.map(|cluster| router_name(topology, region, cluster));
+            names.iter().map(|name| format!("{name}:{}", topology.router.port)).collect()
+        };
+        let places = Places {
+            password_file: "/etc/holdall/secret/password",
+            folder: "/var/lib/holdall",
+            status_host: "0.0.0.0",
+        };
+        let config = invalidator(topology, region, database, of_cluster, &places);
+        made.push(config_map(topology, &name, "invalidate.toml", &config));
+        made.push(service(topology, &name, STATUS_PORT, true));
+        made.push(invalidation(topology, &name, database));
+    }
+    Ok(made)
+}
+
+fn count(hosts: &Hosts, group: &str) -> Result<u32, String> {
+    match hosts {
+        Hosts::Count(count) => Ok(*count),
+        Hosts::Named(_) => Err(format!(
+            "{group}: addresses are for systemd; Kubernetes needs a number of pods: servers = 3"
+        )),
+    }
+}
+
+fn named(topology: &Topology, region: &Region, group: &str) -> String {
+    format!("{}-{}-{group}", topology.name, region.name)
+}
+
+fn router_name(topology: &Topology, region: &Region, cluster: &Cluster) -> String {
+    named(topology, region, &format!("{}-router", cluster.name))
+}
+
+/// The servers of a group, by the names that their headless Service gives them.
+fn addresses(topology: &Topology, region: &Region, group: &str) -> Vec<String> {
+    let found = region.servers().find(|(name, _)| name == group);
+    let pods = found.map_or(0, |(_, hosts)| hosts.len());
+    let name = named(topology, region, group);
+    let namespace = &topology.kubernetes.namespace;
+    let port = topology.cache.port;
+    (0..pods)
+        .map(|pod| format!("{name}-{pod}.{name}.{namespace}.svc.cluster.local:{port}"))
+        .collect()
+}
+
+fn metadata(topology: &Topology, name: &str) -> Value {
+    json!({ "name": name, "namespace": topology.kubernetes.namespace, "labels": labels(name) })
+}
+
+fn labels(name: &str) -> Value {
+    json!({ "app.kubernetes.io/name": "holdall", "app.kubernetes.io/instance": name })
+}
+
+fn service(topology: &Topology, name: &str, port: u16, is_headless: bool) -> Value {
+    let mut spec = BTreeMap::from([
+        ("selector", labels(name)),
+        ("ports", json!([{ "name": "main", "port": port, "targetPort": port }])),
+    ]);
+    if is_headless {
+        spec.insert("clusterIP", json!("None"));
+    }
+    json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata(topology, name), "spec": spec })
+}
+
+fn config_map(topology: &Topology, name: &str, file: &str, text: &str) -> Value {
+    let data = BTreeMap::from([(file, text)]);
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(topology, name), "data": data })
+}
+
+fn disruption_budget(topology: &Topology, name: &str) -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(topology, name),
+        "spec": { "maxUnavailable": 1, "selector": { "matchLabels": labels(name) } },
+    })
+}
+
+/// A container that may do nothing but serve: no root, no capability, nothing to write to but its volumes.
+fn container(topology: &Topology, arguments: &[String], port: u16, memory_mb: u32) -> Value {
+    let memory = format!("{memory_mb}Mi");
+    json!({
+        "name": "holdall",
+        "image": topology.kubernetes.image,
+        "args": arguments,
+        "ports": [{ "name": "main", "containerPort": port }],
+        "readinessProbe": { "tcpSocket": { "port": port }, "periodSeconds": 2 },
+        "resources": { "requests": { "memory": memory }, "limits": { "memory": memory } },
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"] },
+            "readOnlyRootFilesystem": true,
+            "runAsNonRoot": true,
+            "runAsUser": 65532,
+        },
+    })
+}
+
+fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
+    let cache = &topology.cache;
+    let arguments = [
+        "serve".to_owned(),
+        "--listen=0.0.0.0".to_owned(),
+        format!("--port={}", cache.port),
+        format!("--memory-limit={}", cache.memory_mb),
+        format!("--threads={}", cache.threads),
+        format!("--conn-limit={}", cache.connections),
+        "--extended=drop_privileges".to_owned(),
+    ];
+    let container = container(topology, &arguments, cache.port, pod_mb(cache.memory_mb));
+    // Two servers on one machine would be lost together.
+    let spread = json!([{
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": { "matchLabels": labels(name) },
+    }]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(topology, name),
+        "spec": {
+            "serviceName": name,
+            "replicas": pods,
+            "podManagementPolicy": "Parallel",
+            "selector": { "matchLabels": labels(name) },
+            "template": {
+                "metadata": { "labels": labels(name) },
+                "spec": {
+                    "terminationGracePeriodSeconds": 10,
+                    "topologySpreadConstraints": spread,
+                    "containers": [container],
+                },
+            },
+        },
+    })
+}
+
+fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str, pods: u32) -> Value {
+    let router = &topology.router;
+    let arguments = [
+        "route".to_owned(),
+        "--config-file=/etc/holdall/routes.json".to_owned(),
+        "--listen-addresses=0.0.0.0".to_owned(),
+        format!("--port={}", router.port),
+        format!("--num-proxies={}", router.threads),
+        format!("--route-prefix={prefix}"),
+        "--async-dir=/var/lib/holdall".to_owned(),
+    ];
+    let mut container = container(topology, &arguments, router.port, 256);
+    container["volumeMounts"] = json!([
+        { "name": "routes", "mountPath": "/etc/holdall", "readOnly": true },
+        { "name": "spool", "mountPath": "/var/lib/holdall" },
+    ]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(topology, name),
+        "spec": {
+            "replicas": pods,
+            "selector": { "matchLabels": labels(name) },
+            "template": {
+                "metadata": { "labels": labels(name) },
+                "spec": {
+                    "securityContext": { "fsGroup": 65532 },
+                    "containers": [container],
+                    "volumes": [
+                        { "name": "routes", "configMap": { "name": routes } },
+                        { "name": "spool", "emptyDir": { "sizeLimit": "2Gi" } },
+                    ],
+                },
+            },
+        },
+    })
+}
+
+fn invalidation(topology: &Topology, name: &str, database: &Database) -> Value {
+    let arguments =
+        ["invalidate", "run", "--config=/etc/holdall/invalidate.toml"].map(str::to_owned);
+    let mut container = container(topology, &arguments, STATUS_PORT, 512);
+    container["volumeMounts"] = json!([
+        { "name": "config", "mountPath": "/etc/holdall/invalidate.toml", "subPath": "invalidate.toml" },
+        { "name": "secret", "mountPath": "/etc/holdall/secret", "readOnly": true },
+        { "name": "state", "mountPath": "/var/lib/holdall" },
+    ]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(topology, name),
+        "spec": {
+            "serviceName": name,
+            "replicas": 1,
+            "selector": { "matchLabels": labels(name) },
+            "template": {
+                "metadata": { "labels": labels(name) },
+                "spec": {
+                    "securityContext": { "fsGroup": 65532 },
+                    "containers": [container],
+                    "volumes": [
+                        { "name": "config", "configMap": { "name": name } },
+                        { "name": "secret", "secret": { "secretName": database.password } },
+                    ],
+                },
+            },
+            "volumeClaimTemplates": [{
+                "metadata": { "name": "state" },
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": { "requests": { "storage": "1Gi" } },
+                },
+            }],
+        },
+    })
+}

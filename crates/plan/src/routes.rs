@@ -1,0 +1,67 @@
+//! The routers' configuration, in mcrouter's language: one for each region.
+//!
+//! A key without a routing prefix goes to its router's own cluster (`--route-prefix`); `/region/*/key`, as invalidators write it, to all of the
+//! region. A failed server's keys go to the gutter, with a short life; keys of regional prefixes to the regional pool,
+//! whichever cluster asks.
+
+use serde_json::{Map, Value, json};
+
+use crate::topology::{Cluster, Region, Topology};
+
+/// The configuration of `region`'s routers. `addresses` gives the servers of a group (a cluster, `<cluster>-gutter`, `regional`).
+pub(crate) fn routes(
+    topology: &Topology,
+    region: &Region,
+    addresses: impl Fn(&str) -> Vec<String>,
+) -> String {
+    let pools: Map<String, Value> = region
+        .servers()
+        .map(|(group, _)| {
+            let servers = addresses(&group);
+            (group, json!({ "servers": servers }))
+        })
+        .collect();
+    let routes: Vec<Value> = region
+        .clusters
+        .iter()
+        .map(|cluster| {
+            json!({
+                "aliases": [prefix(region, cluster)],
+                "route": with_regional(region, of_cluster(topology, cluster)),
+            })
+        })
+        .collect();
+    let config = json!({ "pools": pools, "routes": routes });
+    // Values made of strings and numbers can always be written.
+    let mut text = serde_json::to_string_pretty(&config).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// The routing prefix of a cluster.
+pub(crate) fn prefix(region: &Region, cluster: &Cluster) -> String {
+    format!("/{}/{}/", region.name, cluster.name)
+}
+
+fn of_cluster(topology: &Topology, cluster: &Cluster) -> Value {
+    let normal = format!("PoolRoute|{}", cluster.name);
+    if cluster.gutter.is_none() {
+        return json!(normal);
+    }
+    json!({
+        "type": "FailoverWithExptimeRoute",
+        "normal": normal,
+        "failover": format!("PoolRoute|{}-gutter", cluster.name),
+        "failover_exptime": topology.router.gutter_ttl,
+    })
+}
+
+fn with_regional(region: &Region, wildcard: Value) -> Value {
+    let Some(regional) = &region.regional else { return wildcard };
+    let policies: Map<String, Value> = regional
+        .prefixes
+        .iter()
+        .map(|prefix| (prefix.clone(), json!("PoolRoute|regional")))
+        .collect();
+    json!({ "type": "PrefixSelectorRoute", "policies": policies, "wildcard": wildcard })
+}

@@ -1,0 +1,341 @@
+//! The topology file: what there is to be, and where.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// A deployment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// Begins the names of all that is made.
+    pub name: String,
+    /// Settings of every cache server.
+    #[serde(default)]
+    pub cache: Cache,
+    /// Settings of every router.
+    #[serde(default)]
+    pub router: Router,
+    /// Settings that only Kubernetes needs.
+    #[serde(default)]
+    pub kubernetes: Kubernetes,
+    /// Which rows mean which keys: templates by `database.table`, as in the invalidator's configuration.
+    #[serde(default)]
+    pub keys: BTreeMap<String, Templates>,
+    /// The regions, one of which is the master.
+    #[serde(rename = "region")]
+    pub regions: Vec<Region>,
+}
+
+/// One template, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Templates {
+    /// `"user:{id}"`
+    One(String),
+    /// `["user:{id}", "name:{name}"]`
+    Several(Vec<String>),
+}
+
+/// Settings of a cache server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cache {
+    /// MiB of memory (`-m`).
+    pub memory_mb: u32,
+    /// Workers (`-t`).
+    pub threads: u32,
+    /// Connections (`-c`).
+    pub connections: u32,
+    /// TCP port.
+    pub port: u16,
+    /// Where the items are kept over a restart (`-e`); systemd only.
+    pub memory_file: Option<PathBuf>,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { memory_mb: 1024, threads: 4, connections: 4096, port: 11211, memory_file: None }
+    }
+}
+
+/// Settings of a router.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Router {
+    /// TCP port.
+    pub port: u16,
+    /// Workers (`--num-proxies`).
+    pub threads: u32,
+    /// Seconds that an item lives in the gutter.
+    pub gutter_ttl: u32,
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Self { port: 5000, threads: 2, gutter_ttl: 10 }
+    }
+}
+
+/// Settings of Kubernetes' manifests.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kubernetes {
+    /// The image, which has `holdall` as its entry point.
+    pub image: String,
+    /// The namespace.
+    pub namespace: String,
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Self { image: "holdall:latest".to_owned(), namespace: "default".to_owned() }
+    }
+}
+
+/// A region: a database and the clusters that cache it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Region {
+    /// Part of routing prefixes: `/region/cluster/`.
+    pub name: String,
+    /// Whether writes go to its database.
+    #[serde(default)]
+    pub master: bool,
+    /// The database whose log invalidates the region's caches.
+    pub database: Option<Database>,
+    /// Where the invalidator runs: a host. By default beside the first router.
+    pub invalidator: Option<String>,
+    /// Servers that all clusters of the region share.
+    pub regional: Option<Regional>,
+    /// The frontend clusters.
+    #[serde(rename = "cluster")]
+    pub clusters: Vec<Cluster>,
+}
+
+/// A region's database.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Database {
+    /// `mariadb`, `mysql` or `postgresql`.
+    pub kind: DatabaseKind,
+    /// `host:port` of the server, and of others with the same log.
+    pub servers: Vec<String>,
+    /// Who reads the log.
+    pub user: String,
+    /// The file of the password: a path on the host; on Kubernetes the name of a Secret with a key `password`.
+    pub password: String,
+    /// PostgreSQL: the database.
+    pub database: Option<String>,
+}
+
+/// Whose log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DatabaseKind {
+    /// MariaDB.
+    MariaDb,
+    /// MySQL.
+    MySql,
+    /// PostgreSQL.
+    Postgresql,
+}
+
+impl DatabaseKind {
+    /// The name in configurations.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadb",
+            Self::MySql => "mysql",
+            Self::Postgresql => "postgresql",
+        }
+    }
+}
+
+/// A regional pool (section 4.2 of the paper).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Regional {
+    /// Its servers.
+    pub servers: Hosts,
+    /// Begins of the keys that are kept there.
+    pub prefixes: Vec<String>,
+}
+
+/// A frontend cluster.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// Part of routing prefixes.
+    pub name: String,
+    /// Its servers.
+    pub servers: Hosts,
+    /// Servers that stand in for failed ones (section 3.3).
+    pub gutter: Option<Hosts>,
+    /// Where routers run; by default on every server's host, on Kubernetes two.
+    pub routers: Option<Hosts>,
+}
+
+/// Hosts by address, or how many pods.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Hosts {
+    /// Addresses.
+    Named(Vec<String>),
+    /// A number of pods.
+    Count(u32),
+}
+
+impl Hosts {
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Named(addresses) => addresses.len(),
+            Self::Count(count) => *count as usize,
+        }
+    }
+}
+
+/// Why a file is no topology.
+#[derive(Debug, thiserror::Error)]
+pub enum TopologyError {
+    /// It cannot be read.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It is not of the form.
+    #[error("{}: {error}", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        error: Box<toml::de::Error>,
+    },
+    /// It contradicts itself.
+    #[error("{}: {why}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+}
+
+impl Topology {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, is not of the form, or contradicts itself.
+    pub fn read(path: &Path) -> Result<Self, TopologyError> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| TopologyError::Io { path: path.to_owned(), error })?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads `text`, which errors call `path`.
+    ///
+    /// # Errors
+    ///
+    /// When it is not of the form, or contradicts itself.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, TopologyError> {
+        let topology: Self = toml::from_str(text).map_err(|error| TopologyError::Form {
+            path: path.to_owned(),
+            error: Box::new(error),
+        })?;
+        match topology.contradiction() {
+            None => Ok(topology),
+            Some(why) => Err(TopologyError::Value { path: path.to_owned(), why }),
+        }
+    }
+
+    fn contradiction(&self) -> Option<String> {
+        if let Some(why) = bad_label("name", &self.name) {
+            return Some(why);
+        }
+        let masters = self.regions.iter().filter(|region| region.master).count();
+        if masters != 1 {
+            return Some(format!("{masters} regions have master = true: one must"));
+        }
+        if let Some(twice) = repeated(self.regions.iter().map(|region| region.name.as_str())) {
+            return Some(format!("region '{twice}' is there twice"));
+        }
+        self.regions.iter().find_map(|region| self.contradiction_in(region))
+    }
+
+    fn contradiction_in(&self, region: &Region) -> Option<String> {
+        if let Some(why) = bad_label("a region's name", &region.name) {
+            return Some(why);
+        }
+        let at = |why: String| Some(format!("region '{}': {why}", region.name));
+        if region.clusters.is_empty() {
+            return at("it has no [[region.cluster]]".to_owned());
+        }
+        if let Some(twice) = repeated(region.clusters.iter().map(|cluster| cluster.name.as_str())) {
+            return at(format!("cluster '{twice}' is there twice"));
+        }
+        if let Some(why) =
+            region.clusters.iter().find_map(|cluster| bad_label("a cluster's name", &cluster.name))
+        {
+            return at(why);
+        }
+        if region.clusters.iter().any(|cluster| cluster.servers.len() == 0) {
+            return at("a cluster has no servers".to_owned());
+        }
+        if region.database.is_some() && self.keys.is_empty() {
+            return at(
+                "it has a database, but [keys] names no table: no delete would ever be sent"
+                    .to_owned(),
+            );
+        }
+        let regional = region.regional.as_ref();
+        if regional.is_some_and(|regional| regional.prefixes.is_empty()) {
+            return at("regional.prefixes is empty: no key would go there".to_owned());
+        }
+        let servers = region.servers().filter_map(|(_, hosts)| match hosts {
+            Hosts::Named(addresses) => Some(addresses.iter().map(String::as_str)),
+            Hosts::Count(_) => None,
+        });
+        let twice = repeated(servers.flatten())?;
+        at(format!("{twice} is a cache server twice; two on one host need two addresses"))
+    }
+}
+
+impl Region {
+    /// All groups of cache servers, with their names.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = (String, &Hosts)> {
+        let of_cluster = |cluster: &Cluster| cluster.name.clone();
+        let of_gutter = |cluster: &Cluster| format!("{}-gutter", cluster.name);
+        let clusters = self.clusters.iter().flat_map(move |cluster| {
+            let gutter = cluster.gutter.as_ref().map(|hosts| (of_gutter(cluster), hosts));
+            std::iter::once((of_cluster(cluster), &cluster.servers)).chain(gutter)
+        });
+        let regional = self.regional.as_ref();
+        clusters.chain(regional.map(|regional| ("regional".to_owned(), &regional.servers)))
+    }
+}
+
+/// Names become parts of routing prefixes, of unit files and of DNS names: the last are the narrowest.
+fn bad_label(what: &str, name: &str) -> Option<String> {
+    let is_good = !name.is_empty()
+        && name.len() <= 30
+        && name.starts_with(|letter: char| letter.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    (!is_good).then(|| {
+        format!(
+            "{what}: '{name}' is not 1 to 30 letters a to z, digits and '-', beginning with a letter"
+        )
+    })
+}
+
+fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let mut seen = std::collections::BTreeSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
+}

@@ -1,0 +1,149 @@
+//! What is emitted is read by the programs for which it is.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use plan::{Files, Topology, kubernetes, systemd};
+use routeconf::{MemorySources, Params};
+use serde_json::Value;
+use server::options::{self, Invocation, Style, Surroundings};
+
+const EXAMPLE: &str = include_str!("../../../packaging/topology.toml");
+
+const PODS: &str = r#"
+name = "shop"
+[keys]
+"public.users" = "user:{id}"
+[[region]]
+name = "east"
+master = true
+database = { kind = "postgresql", servers = ["db:5432"], user = "holdall", password = "db-login", database = "shop" }
+regional = { servers = 2, prefixes = ["r:"] }
+[[region.cluster]]
+name = "a"
+servers = 3
+gutter = 1
+[[region.cluster]]
+name = "b"
+servers = 2
+routers = 4
+"#;
+
+fn topology(text: &str) -> Topology {
+    Topology::parse(Path::new("topology.toml"), text).unwrap()
+}
+
+fn assert_serves(arguments: impl Iterator<Item = String>) {
+    let surroundings = Surroundings { cpus: 4, port_file: None, sasl_users: None };
+    let parsed = options::parse(Style::Holdall, arguments.map(OsString::from), &surroundings);
+    match parsed {
+        Ok(Invocation::Run { warnings, .. }) => assert!(warnings.is_empty(), "{warnings:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn assert_routes(text: &str, own_prefix: &str) {
+    let mut sources = MemorySources::default();
+    let loaded = routeconf::load("routes.json", text, &Params::new(own_prefix), &mut sources);
+    let loaded = loaded.unwrap_or_else(|rejected| panic!("{:?}", rejected.findings));
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let found = routeconf::lint::lint(&loaded.config);
+    assert!(found.is_empty(), "{found:?}");
+}
+
+fn start_line<'f>(files: &'f Files, name: &str) -> &'f str {
+    let unit = &files[name];
+    unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/holdall ")).unwrap()
+}
+
+#[test]
+fn hosts_get_units_and_configurations_that_their_programs_take() {
+    let files = systemd(&topology(EXAMPLE)).unwrap();
+    let line = start_line(&files, "10.1.1.1/etc/systemd/system/holdall-cache.service");
+    assert_serves(line.split(' ').skip(1).map(str::to_owned));
+    assert!(line.contains("-l 10.1.1.1 ") && line.contains(" -e /dev/shm/holdall"), "{line}");
+    let line = start_line(&files, "10.1.2.20/etc/systemd/system/holdall-route.service");
+    assert!(line.contains("--route-prefix /east/b/"), "{line}");
+    // A region without routers of its own has one on each server's host.
+    assert!(files.contains_key("10.2.1.2/etc/holdall/routes.json"));
+    let routes: Vec<_> = files.iter().filter(|(name, _)| name.ends_with("routes.json")).collect();
+    assert_eq!(routes.len(), 4);
+    for (name, text) in &routes {
+        assert_routes(text, if name.starts_with("10.1.") { "/east/b/" } else { "/west/a/" });
+    }
+    assert!(routes[0].1.contains("PoolRoute|a-gutter") && routes[0].1.contains("archive:"));
+    let config: toml::Table = files["10.1.1.20/etc/holdall/invalidate.toml"].parse().unwrap();
+    assert_eq!(config["source"]["kind"].as_str(), Some("mariadb"));
+    assert_eq!(config["cluster"][1]["routers"][0].as_str(), Some("10.1.2.20:5000"));
+    assert_eq!(config["keys"]["tables"]["shop.items"][1].as_str(), Some("items:{category}"));
+}
+
+#[test]
+fn pods_find_what_they_need() {
+    let files = kubernetes(&topology(PODS)).unwrap();
+    let manifests: Vec<Value> = serde_saphyr::from_multiple(&files["east.yaml"]).unwrap();
+    let of_kind = |kind: &str| {
+        let kind = kind.to_owned();
+        manifests.iter().filter(move |manifest| manifest["kind"] == kind.as_str())
+    };
+    let name = |manifest: &Value| manifest["metadata"]["name"].as_str().unwrap().to_owned();
+    let services: Vec<String> = of_kind("Service").map(name).collect();
+    for set in of_kind("StatefulSet").chain(of_kind("Deployment")) {
+        let labels = &set["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(&set["spec"]["selector"]["matchLabels"], labels);
+        assert!(services.contains(&name(set)), "{}", name(set));
+        let container = &set["spec"]["template"]["spec"]["containers"][0];
+        let arguments = container["args"].as_array().unwrap().iter();
+        let mut arguments = arguments.map(|argument| argument.as_str().unwrap().to_owned());
+        if arguments.next().unwrap() == "serve" {
+            assert_serves(arguments);
+        }
+        let mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
+        for mount in mounts {
+            let spec = &set["spec"];
+            let volumes = [&spec["template"]["spec"]["volumes"], &spec["volumeClaimTemplates"]];
+            let named = |volume: &Value| {
+                volume["name"] == mount["name"] || volume["metadata"]["name"] == mount["name"]
+            };
+            let found = volumes.iter().filter_map(|list| list.as_array()).flatten().any(named);
+            assert!(found, "{}: no volume {}", name(set), mount["name"]);
+        }
+    }
+    let maps: Vec<&Value> = of_kind("ConfigMap").collect();
+    let routes = maps.iter().find_map(|map| map["data"]["routes.json"].as_str()).unwrap();
+    assert_routes(routes, "/east/a/");
+    assert!(routes.contains("shop-east-a-2.shop-east-a.default.svc.cluster.local:11211"));
+    let config = maps.iter().find_map(|map| map["data"]["invalidate.toml"].as_str()).unwrap();
+    let config: toml::Table = config.parse().unwrap();
+    let router = config["cluster"][1]["routers"][0].as_str().unwrap();
+    assert!(services.contains(&router.strip_suffix(":5000").unwrap().to_owned()), "{router}");
+    let replicas = of_kind("Deployment").map(|set| set["spec"]["replicas"].as_u64().unwrap());
+    assert_eq!(replicas.collect::<Vec<_>>(), [2, 4]);
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_with_what_to_do() {
+    let refused = |from: &str, to: &str| {
+        assert!(EXAMPLE.contains(from), "{from}");
+        let text = EXAMPLE.replacen(from, to, 1);
+        Topology::parse(Path::new("t.toml"), &text).unwrap_err().to_string()
+    };
+    for (from, to, why) in [
+        ("master = true", "master = false", "0 regions have master"),
+        ("name = \"west\"", "name = \"east\"", "region 'east' is there twice"),
+        ("name = \"b\"", "name = \"a\"", "cluster 'a' is there twice"),
+        ("name = \"shop\"", "name = \"My Shop\"", "'My Shop' is not"),
+        ("\"10.1.1.9\"", "\"10.1.1.1\"", "10.1.1.1 is a cache server twice"),
+        ("[\"archive:\"]", "[]", "regional.prefixes is empty"),
+        ("memory_mb", "memory", "unknown field `memory`"),
+        ("\"mariadb\"", "\"oracle\"", "unknown variant `oracle`"),
+    ] {
+        let message = refused(from, to);
+        assert!(message.contains(why), "{message}");
+    }
+    let pods = topology(PODS);
+    assert!(systemd(&pods).unwrap_err().contains("systemd needs addresses"));
+    assert!(kubernetes(&topology(EXAMPLE)).unwrap_err().contains("a number of pods"));
+}
