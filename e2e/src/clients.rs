@@ -61,7 +61,13 @@ impl Client {
     }
 }
 
-fn tool(name: &str) -> PathBuf {
+/// What `cargo xtask install` has put there under this name.
+///
+/// # Panics
+///
+/// When it is missing.
+#[must_use]
+pub fn tool(name: &str) -> PathBuf {
     let tools = env::var_os("E2E_TOOLS")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/e2e"), PathBuf::from);
     let path = tools.join(name);

@@ -45,7 +45,8 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
     debian(steps)?;
     python(steps)?;
     go(steps)?;
-    node(steps)
+    node(steps)?;
+    python_library(steps)
 }
 
 fn debian(steps: &mut Steps) -> Result<(), String> {
@@ -134,6 +135,42 @@ fn node(steps: &mut Steps) -> Result<(), String> {
         mark(&done)?;
     }
     Ok(())
+}
+
+/// Our own library for Python: its wheel, built and installed, and Django with its tests, which only its source has.
+fn python_library(steps: &mut Steps) -> Result<(), String> {
+    let wanted = "python/tests/requirements.txt";
+    let home = tools().join("python-library");
+    let (venv, wheels) = (home.join("venv"), home.join("wheels"));
+    let pip = |words: &[&str]| {
+        let mut command = program(venv.join("bin/pip"), words);
+        command.args(["--quiet", "--disable-pip-version-check"]);
+        command
+    };
+    if !is_newer(&home.join("done"), wanted) {
+        println!("Our library for Python, with maturin and Django: {}", home.display());
+        let fresh = ["-m".as_ref(), "venv".as_ref(), "--clear".as_ref(), venv.as_os_str()];
+        steps.run("python library, venv", program("python3", fresh))?;
+        steps.run("maturin and Django", pip(&["install", "-r", wanted]))?;
+        let mut source = pip(&["download", "--no-deps", "--no-binary", "django", "django==5.2.19"]);
+        source.arg("-d").arg(&home);
+        steps.run("Django's source", source)?;
+        let mut unpack = program("tar", ["xzf", "django-5.2.19.tar.gz", "django-5.2.19/tests"]);
+        unpack.current_dir(&home);
+        steps.run("Django's tests", unpack)?;
+        mark(&home.join("done"))?;
+    }
+    // What was built before may have another name.
+    if wheels.exists() {
+        std::fs::remove_dir_all(&wheels).map_err(|error| error.to_string())?;
+    }
+    let words = ["build", "--profile", "dev", "-m", "python/Cargo.toml", "-o"];
+    let mut build = program(venv.join("bin/maturin"), words);
+    build.arg(&wheels).env("CARGO_TARGET_DIR", target().join("python"));
+    steps.run("python library, wheel", build)?;
+    let mut install = pip(&["install", "--force-reinstall", "--no-deps", "--no-index", "holdall"]);
+    install.arg("--find-links").arg(&wheels);
+    steps.run("python library, install", install)
 }
 
 fn mark(path: &Path) -> Result<(), String> {

@@ -65,6 +65,8 @@ fn main() -> ExitCode {
 /// The gate: cheapest first, the tests last.
 fn ci(steps: &mut Steps) -> Result<(), String> {
     steps.run("fmt", cargo(["fmt", "--all", "--check"]))?;
+    let python = ["fmt", "--check", "--manifest-path", "python/Cargo.toml"];
+    steps.run("fmt, library for Python", cargo(python))?;
     steps.check("tidy", tidy::run)?;
     let mut clippy = cargo(["clippy", "--workspace", "--all-targets", "--locked", "--"]);
     clippy.args(["-D", "warnings"]);

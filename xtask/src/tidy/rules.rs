@@ -73,7 +73,7 @@ pub(super) fn dependencies(name: &str, text: &str, may_use: &[(&str, &[&str])]) 
 
 /// Paths in backticks that are gone.
 pub(super) fn paths_named(map: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
-    let roots = ["crates/", "e2e/", "docs/", "xtask/", "fuzz/", ".ci/", "shared/"];
+    let roots = ["crates/", "e2e/", "docs/", "xtask/", "fuzz/", "python/", ".ci/", "shared/"];
     map.split('`')
         .skip(1)
         .step_by(2)

@@ -1,0 +1,61 @@
+"""How values become bytes and client flags, and back. The flags are pymemcache's, which the Rust library uses, too."""
+
+import pickle
+
+FLAG_PICKLE = 1 << 0
+FLAG_INTEGER = 1 << 1
+FLAG_LONG = 1 << 2
+FLAG_TEXT = 1 << 4
+
+
+class RawSerde:
+    """Bytes as they are, text in ASCII, anything else as its text; what is read is bytes. pymemcache's way without a serde."""
+
+    def serialize(self, key, value):
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value), 0
+        return str(value).encode("ascii"), 0
+
+    def deserialize(self, key, value, flags):
+        return value
+
+
+class TypedSerde:
+    """Bytes, text and integers come back as what they were. Nothing that is read runs code."""
+
+    def serialize(self, key, value):
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value), 0
+        if isinstance(value, str):
+            return value.encode("utf-8"), FLAG_TEXT
+        if type(value) is int:
+            return b"%d" % value, FLAG_INTEGER
+        return self.other(value)
+
+    def other(self, value):
+        raise TypeError(f"bytes, str and int can be stored, not {type(value).__name__}")
+
+    def deserialize(self, key, value, flags):
+        if flags & FLAG_TEXT:
+            return value.decode("utf-8")
+        if flags & (FLAG_INTEGER | FLAG_LONG):
+            return int(value)
+        if flags & FLAG_PICKLE:
+            return self.pickled(value)
+        return value
+
+    def pickled(self, value):
+        raise ValueError("the value is pickled; PickleSerde reads it, and runs what it says")
+
+
+class PickleSerde(TypedSerde):
+    """As TypedSerde, and anything else pickled. Only for caches that nobody else can write to: a pickle runs code."""
+
+    def __init__(self, pickle_version=pickle.HIGHEST_PROTOCOL):
+        self.pickle_version = pickle_version
+
+    def other(self, value):
+        return pickle.dumps(value, self.pickle_version), FLAG_PICKLE
+
+    def pickled(self, value):
+        return pickle.loads(value)

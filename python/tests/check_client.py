@@ -1,0 +1,219 @@
+"""Every call of the Python client against a live server: `check_client.py ADDRESS [leases]`."""
+
+import os
+import sys
+import threading
+import time
+
+from holdall import CacheError, Client, IllegalInputError, Markers, PickleSerde, TypedSerde
+
+ADDRESS = sys.argv[1]
+LEASES = "leases" in sys.argv
+CHECKS = 0
+
+
+def same(got, want, what):
+    """Fails with both sides unless they are equal."""
+    global CHECKS
+    CHECKS += 1
+    if got != want:
+        raise SystemExit(f"{what}: got {got!r}, want {want!r}")
+
+
+def refused(error, what, call, *arguments, **named):
+    """Fails unless the call raises this."""
+    try:
+        call(*arguments, **named)
+    except error:
+        same(True, True, what)
+    else:
+        raise SystemExit(f"{what} was accepted")
+
+
+def commands():
+    c = Client(ADDRESS, timeout=10)
+    same(c.flush_all(), True, "flush_all")
+    same(c.get("a"), None, "get of nothing")
+    same(c.get("a", "default"), "default", "get with a default")
+    same(c.set("a", b"one", noreply=False), True, "set")
+    same(c.get("a"), b"one", "get")
+    same(c.set("text", "words"), True, "set without waiting")
+    same(c.get("text"), b"words", "text is bytes without a serde")
+    same(c.set("number", 17), True, "set of a number")
+    same(c.get("number"), b"17", "a number is bytes without a serde")
+    same(c.add("a", b"two", noreply=False), False, "add over a value")
+    same(c.add("b", b"two", noreply=False), True, "add")
+    same(c.replace("a", b"1", noreply=False), True, "replace")
+    same(c.replace("none", b"1", noreply=False), False, "replace of nothing")
+    same(c.append("a", b"2", noreply=False), True, "append")
+    same(c.prepend("a", b"0", noreply=False), True, "prepend")
+    same(c.append("none", b"2", noreply=False), False, "append to nothing")
+    same(c.get_many(["a", "b", "none"]), {"a": b"012", "b": b"two"}, "get_many")
+    value, unique = c.gets("a")
+    same(value, b"012", "gets")
+    same(c.gets("none", "no", 0), ("no", 0), "gets of nothing")
+    same(c.cas("a", b"new", unique), True, "cas")
+    same(c.cas("a", b"newer", str(unique).encode()), False, "cas with an old unique")
+    same(c.cas("none", b"x", unique), None, "cas of nothing")
+    same(sorted(c.gets_many(["a", "b"])), ["a", "b"], "gets_many")
+    same(c.set("n", b"10", noreply=False), True, "set a number")
+    same(c.incr("n", 5), 15, "incr")
+    same(c.decr("n", 100), 0, "decr stops at zero")
+    same(c.incr("none", 1), None, "incr of nothing")
+    refused(CacheError, "incr of text", c.incr, "b", 1)
+    same(c.touch("a", 100, noreply=False), True, "touch")
+    same(c.touch("none", 100, noreply=False), False, "touch of nothing")
+    same(c.gat("a", 100), b"new", "gat")
+    same(c.gats("a", 100)[0], b"new", "gats")
+    same(c.gat("none", 100, "no"), "no", "gat of nothing")
+    same(c.delete("a", noreply=False), True, "delete")
+    same(c.delete("a", noreply=False), False, "delete of nothing")
+    many = {f"m{i}": str(i).encode() for i in range(500)}
+    same(c.set_many(many, noreply=False), [], "set_many")
+    same(c.get_many(many), many, "get_many of 500")
+    same(c.delete_many(many), True, "delete_many")
+    same(c.get_many(many), {}, "nothing is left")
+    for key in ("s1", "s2", "s3"):
+        c.set(key, b"quiet", noreply=True)
+    c.delete("s1", noreply=True)
+    same(c.get_many(["s1", "s2", "s3"]), {"s2": b"quiet", "s3": b"quiet"}, "calls stay in order")
+    c["item"] = b"value"
+    same(c["item"], b"value", "an item")
+    del c["item"]
+    refused(KeyError, "a missing item", c.__getitem__, "item")
+    large = bytes(range(256)) * 2000
+    same(c.set("large", large, noreply=False), True, "a large value")
+    same(c.get("large") == large, True, "the large value again")
+    refused(CacheError, "a value of 2 MB", c.set, "large", b"x" * (2 << 20), noreply=False)
+    same(c.version().count(b"."), 2, "version")
+    for key in ("k" * 251, "", "a b", "a\r\nflush_all", "\x7f", "ä"):
+        refused(IllegalInputError, f"the key {key!r}", c.get, key)
+    same(Client(ADDRESS, allow_unicode_keys=True).get("ä"), None, "a key in UTF-8")
+    c.close()
+    same(c.get("s2"), b"quiet", "a closed client begins anew")
+
+
+def values():
+    typed = Client(ADDRESS, serde=TypedSerde(), key_prefix="p:", default_noreply=False)
+    for value in (b"\x00\xff", "äöü", -5, 1 << 70):
+        typed.set("v", value)
+        same(typed.get("v"), value, f"{value!r}")
+    same(Client(ADDRESS).get("p:v"), str(1 << 70).encode(), "the prefix is a part of the key")
+    refused(TypeError, "a list without pickles", typed.set, "v", [])
+    pickled = Client(ADDRESS, serde=PickleSerde(), default_noreply=False)
+    pickled.set("object", {"a": [1, 2.5, None]})
+    same(pickled.get("object"), {"a": [1, 2.5, None]}, "a pickle")
+    plain = Client(ADDRESS, serde=TypedSerde())
+    refused(ValueError, "a pickle that is not wanted", plain.get, "object")
+    for kind in ("zstd", "lz4"):
+        packing = Client(ADDRESS, serde=TypedSerde(), compress=kind, compress_threshold=100)
+        packing.set("packed", "the same words " * 1000, noreply=False)
+        same(plain.get("packed"), "the same words " * 1000, kind)
+
+
+def look_aside():
+    c = Client(ADDRESS, serde=PickleSerde())
+    c.delete("row", noreply=False)
+    loads = []
+
+    def load():
+        loads.append(1)
+        time.sleep(0.05)
+        return {"row": 17}
+
+    def read():
+        same(c.get_or_load("row", load, expire=60), {"row": 17}, "get_or_load")
+
+    readers = [threading.Thread(target=read) for _ in range(30)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    if LEASES:
+        same(len(loads), 1, "loads of 30 readers")
+    same(c.get_or_load("row", None), {"row": 17}, "a hit loads nothing")
+
+    def failing():
+        raise KeyError("the database is down")
+
+    refused(KeyError, "a failing load", c.get_or_load, "failing", failing)
+    same(c.get("failing"), None, "nothing is stored after a failure")
+    same(c.look_aside_totals()["fills"] >= 1, True, "fills are counted")
+
+
+def markers():
+    c = Client(ADDRESS, serde=TypedSerde())
+    region = Markers("remote:", 60)
+    same(c.get_or_load("unmarked", str.upper, markers=region), "LOCAL", "no marker")
+    asked = []
+    written = c.write_marked("m", lambda marker: asked.append(bytes(marker)) or "done", region)
+    same((written, asked), (("done", True, True), [b"remote:m"]), "a marked write")
+    same(c.get_or_load("m", str.upper, markers=region), "MASTER", "a marker stands")
+
+
+def failures():
+    dead = Client("127.0.0.1:1", timeout=0.2, connect_timeout=0.2)
+    refused(CacheError, "a get of a dead server", dead.get, "k")
+    same(dead.get_or_load("k", lambda: b"row"), b"row", "get_or_load beside a dead cache")
+    same(dead.look_aside_totals()["unfilled"], 1, "nothing is filled then")
+    lenient = Client("127.0.0.1:1", ignore_exc=True, default_noreply=False)
+    same(lenient.get("k", "default"), "default", "a failure is a miss")
+    same(lenient.get_many(["k", "l"]), {}, "failures are misses")
+    same(lenient.set("k", b"v"), False, "a failed set")
+    same(lenient.set_many({"k": b"v"}), ["k"], "a failed set_many")
+    refused(IllegalInputError, "no servers", Client, [])
+    refused(IllegalInputError, "a broken configuration", Client, config="{")
+    refused(TypeError, "an unknown setting", Client, ADDRESS, colour="red")
+
+
+def routes():
+    config = """{"pools": {"A": {"servers": ["%s"]}}, "route": {"type": "ModifyKeyRoute",
+        "ensure_key_prefix": "routed:", "target": "PoolRoute|A"}}""" % ADDRESS
+    c = Client(config=config, default_noreply=False)
+    c.set("k", b"v")
+    same(Client(ADDRESS).get("routed:k"), b"v", "a route of the configuration")
+    c.replace_routes(servers=[ADDRESS])
+    same((c.get("k"), c.get("routed:k")), (None, b"v"), "routes replaced")
+    same(c.servers()[-1][:2], (ADDRESS, "up"), "the state of the server")
+
+
+def forks():
+    c = Client(ADDRESS, default_noreply=False)
+    c.set("fork", b"parent")
+    child = os.fork()
+    if child == 0:
+        ok = c.get("fork") == b"parent" and c.set("fork", b"child")
+        os._exit(0 if ok else 1)
+    same(os.waitpid(child, 0)[1], 0, "the client in a forked process")
+    same(c.get("fork"), b"child", "the client in the parent")
+
+
+def threads():
+    c = Client(ADDRESS, default_noreply=False)
+    wrong = []
+
+    def work(number):
+        for turn in range(200):
+            key = f"t{number}.{turn}"
+            c.set(key, key)
+            if c.get(key) != key.encode():
+                wrong.append(key)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    same(wrong, [], "values of other threads")
+    same(c.servers()[0][6], 1, "connections of 8 threads")
+
+
+commands()
+values()
+look_aside()
+markers()
+failures()
+routes()
+forks()
+threads()
+print(f"holdall for Python: {CHECKS} checks passed")
