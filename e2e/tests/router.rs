@@ -4,13 +4,19 @@
 use e2e::clients::Client;
 use testkit::{Kind, Launch, Router, Server};
 
+/// Two servers, and a proxy before them.
+fn routed(kind: Kind) -> (Vec<Server>, Router) {
+    let servers: Vec<_> = (0..2).map(|_| Launch::new(kind).start()).collect();
+    let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
+    let args = ["--num-proxies", "2", "--enable-flush-cmd"];
+    let proxy = Router::over(&addrs, r#""PoolRoute|all""#, &args);
+    (servers, proxy)
+}
+
 /// Runs one client before servers of both kinds.
 fn check(client: Client) {
     for kind in [Kind::Holdall, Kind::Memcached] {
-        let mut servers: Vec<_> = (0..2).map(|_| Launch::new(kind).start()).collect();
-        let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
-        let args = ["--num-proxies", "2", "--enable-flush-cmd"];
-        let mut proxy = Router::over(&addrs, r#""PoolRoute|all""#, &args);
+        let (mut servers, mut proxy) = routed(kind);
         client.check(proxy.addr(), true);
         servers.iter_mut().for_each(|server| server.assert_alive("the client"));
         assert!(proxy.is_running(), "the proxy has ended");
@@ -39,22 +45,22 @@ fn memcached_for_node() {
 
 #[test]
 fn python_binary_memcached() {
-    run(&tool("venv/bin/python"), Some("python/check_bmemcached.py"));
+    check(Client::Bmemcached);
 }
 
 #[test]
 fn memjs() {
-    run(Path::new("node"), Some("node/check_memjs.js"));
+    check(Client::Memjs);
 }
 
 /// libmemcached's own check of a server, the part in the binary protocol. What a proxy cannot pass: `stat` of a server.
 #[test]
 fn memccapable_in_binary() {
     for kind in [Kind::Holdall, Kind::Memcached] {
-        let routed = Routed::start(kind);
-        let (host, port) = (routed.address.ip().to_string(), routed.address.port().to_string());
+        let (_servers, proxy) = routed(kind);
+        let (host, port) = (proxy.addr().ip().to_string(), proxy.addr().port().to_string());
         let words = ["-b", "-t", "20", "-h", &host, "-p", &port];
-        let output = Command::new("memccapable").args(words).output().unwrap();
+        let output = std::process::Command::new("memccapable").args(words).output().unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         let failed = text.lines().filter(|line| line.contains("FAIL")).collect::<Vec<_>>();
         assert!(failed.is_empty() && text.contains("[pass]"), "{kind:?}:\n{text}");
