@@ -1,11 +1,13 @@
 //! From the configuration's text to what builds trees.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use client::{Plan, Target, host_id};
 use routeconf::{FileSources, Params, load};
 
+use crate::discovery::{Discovered, Discovery, is_source};
 use crate::options::{Options, Source};
 use crate::shared::Build;
 
@@ -28,6 +30,10 @@ pub(crate) struct Configuration {
     pub(crate) warnings: Vec<String>,
     /// The files that it was read from.
     pub(crate) files: Vec<String>,
+    /// Its servers come from elsewhere, or have names whose addresses may change.
+    pub(crate) is_dynamic: bool,
+    /// Its servers with their addresses: tells one membership from another.
+    pub(crate) membership: String,
 }
 
 /// Understands `text`. What is wrong is told with file, line and column.
@@ -35,23 +41,33 @@ pub(crate) fn understand(
     text: &str,
     source: &Source,
     options: &Options,
+    discovery: &Discovery,
 ) -> Result<Configuration, String> {
     let (name, path) = match source {
         Source::File(path) => (path.display().to_string(), path.as_path()),
         Source::Text(_) => ("<text>".to_owned(), Path::new("")),
     };
-    let mut sources = FileSources::beside(path);
+    let mut sources = Discovered { files: FileSources::beside(path), discovery };
     let loaded =
         load(&name, text, &params(options), &mut sources).map_err(|rejected| rejected.render())?;
     let files = &loaded.config.files;
     let warnings = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
-    let files = files.names().map(str::to_owned).collect();
+    let (sources, files): (Vec<String>, Vec<String>) =
+        files.names().map(str::to_owned).partition(|name| is_source(name));
     let invalid_to_default = options.send_invalid_route_to_default;
     let plan = Plan::new(loaded.config, options.settings(), invalid_to_default)
         .map_err(|flaws| flaws.join("\n"))?;
     let targets = plan.targets();
+    let has_names = targets.iter().any(|target| has_name(&target.0));
+    let is_dynamic = has_names || !sources.is_empty();
+    let membership = format!("{targets:?}");
     let build: Build = Arc::new(move |upstream| plan.tree(upstream));
-    Ok(Configuration { build, targets, warnings, files })
+    Ok(Configuration { build, targets, warnings, files, is_dynamic, membership })
+}
+
+/// Whether a server is written with a name, not an address.
+fn has_name(server: &str) -> bool {
+    !server.starts_with("unix:") && server.parse::<SocketAddr>().is_err()
 }
 
 fn params(options: &Options) -> Params {

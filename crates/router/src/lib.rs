@@ -3,6 +3,7 @@
 
 mod admin;
 mod config;
+mod discovery;
 mod front;
 mod keeping;
 pub mod options;

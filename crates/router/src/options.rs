@@ -100,6 +100,14 @@ pub struct Options {
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = millis)]
     pub file_observer_poll_period_ms: u64,
 
+    /// Milliseconds between two questions for the members of discovered pools, and for the addresses of names
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = millis)]
+    pub discovery_period_ms: u64,
+
+    /// Keep what was discovered last in this folder, for a start at which nobody answers
+    #[arg(long, value_name = "FOLDER")]
+    pub discovery_dir: Option<PathBuf>,
+
     /// Pass `flush_all` on, to every server
     #[arg(long)]
     pub enable_flush_cmd: bool,
@@ -235,6 +243,7 @@ impl Options {
             ("max_conns", self.max_conns as u64),
             ("disable_reload_configs", u64::from(self.disable_reload_configs)),
             ("file_observer_poll_period_ms", self.file_observer_poll_period_ms),
+            ("discovery_period_ms", self.discovery_period_ms),
             ("enable_flush_cmd", u64::from(self.enable_flush_cmd)),
             ("send_invalid_route_to_default", u64::from(self.send_invalid_route_to_default)),
             ("asynclog_disable", u64::from(self.asynclog_disable)),

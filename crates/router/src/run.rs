@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config;
+use crate::discovery::Discovery;
 use crate::front::Front;
 use crate::keeping;
 use crate::options::{Options, Source};
@@ -64,7 +65,9 @@ pub fn run(
     };
     let before = seen_before(&source);
     let text = config::read(&source).map_err(Failure::fatal)?;
-    let configuration = config::understand(&text, &source, &options).map_err(Failure::fatal)?;
+    let discovery = Discovery::new(options.discovery_dir.clone());
+    let configuration =
+        config::understand(&text, &source, &options, &discovery).map_err(Failure::fatal)?;
     configuration.warnings.iter().for_each(|warning| log(warning));
     if options.validate_config {
         return Ok(());
@@ -103,12 +106,17 @@ pub fn run(
     // Nobody else sets it.
     let _ = shared.control.set(handle.control().clone());
     started(handle.control());
-    let files = (configuration.files, before);
+    let watched = Watched {
+        source,
+        discovery,
+        files: configuration.files,
+        seen: before,
+        is_dynamic: configuration.is_dynamic,
+        membership: configuration.membership,
+    };
     let watcher =
-        watch(&shared, source, files, signals, handle.control().clone(), move |line: &str| {
-            log(line)
-        })
-        .map_err(|error| Failure::transient("cannot start a thread", &error))?;
+        watch(&shared, watched, signals, handle.control().clone(), move |line: &str| log(line))
+            .map_err(|error| Failure::transient("cannot start a thread", &error))?;
     handle.join();
     watcher.close();
     // Everything that was answered is written.
@@ -151,8 +159,7 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
 /// Waits for signals, and looks for changes of the configuration's file in between.
 fn watch(
     shared: &Arc<Shared>,
-    source: Source,
-    files: (Vec<String>, Seen),
+    watched: Watched,
     mut signals: Signals,
     control: Control,
     log: impl Fn(&str) + Send + Sync + 'static,
@@ -161,7 +168,7 @@ fn watch(
     let log = Arc::new(log);
     let reload = {
         let (shared, handle, log) = (Arc::clone(shared), handle.clone(), Arc::clone(&log));
-        move || reload(&shared, &source, files, &handle, &*log)
+        move || reload(&shared, watched, &handle, &*log)
     };
     if !shared.options.disable_reload_configs {
         thread::Builder::new().name("config".to_owned()).spawn(reload)?;
@@ -204,44 +211,76 @@ fn seen_before(source: &Source) -> Seen {
     }
 }
 
-/// Takes the file's configuration whenever the file has changed; one that is wrong is told of, and the old one stays.
-/// A file of which is not known how it was before it was read counts as changed.
+/// What may change while the proxy runs.
+struct Watched {
+    source: Source,
+    discovery: Discovery,
+    files: Vec<String>,
+    seen: Seen,
+    is_dynamic: bool,
+    membership: String,
+}
+
+/// Takes the file's configuration whenever the file has changed, and whenever its servers are others; one that is wrong is told of, and the
+/// old one stays. A file of which is not known how it was before it was read counts as changed.
 fn reload(
     shared: &Shared,
-    source: &Source,
-    (mut files, mut seen): (Vec<String>, Seen),
+    mut watched: Watched,
     end: &signal_hook::iterator::Handle,
     log: &(impl Fn(&str) + ?Sized),
 ) {
-    if let Source::Text(_) = source {
+    if matches!(watched.source, Source::Text(_)) && !watched.is_dynamic {
         return;
     }
     let period = Duration::from_millis(shared.options.file_observer_poll_period_ms);
+    let asks_every = Duration::from_millis(shared.options.discovery_period_ms);
+    let (mut asked, mut told) = (Instant::now(), String::new());
     while !end.is_closed() {
         thread::sleep(period);
-        let now = look_at(&files);
-        if now == seen {
+        let now = look_at(&watched.files);
+        let is_changed = now != watched.seen;
+        let is_due = watched.is_dynamic && asked.elapsed() >= asks_every;
+        if !is_changed && !is_due {
             continue;
         }
-        seen = now;
-        shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
-        let read = config::read(source)
-            .and_then(|text| Ok((config::understand(&text, source, &shared.options)?, text)));
-        match read {
-            Ok((configuration, text)) => {
-                configuration.warnings.iter().for_each(|warning| log(warning));
-                files = configuration.files;
-                seen.retain(|file, _| files.contains(file));
-                shared.replace(configuration.build, text);
-                if let Some(deletes) = shared.deletes.get() {
-                    deletes.set_targets(configuration.targets);
-                }
+        watched.seen = now;
+        asked = Instant::now();
+        match take(shared, &mut watched, is_changed) {
+            Ok(None) => told.clear(),
+            Ok(Some(warnings)) => {
+                told.clear();
+                warnings.iter().for_each(|warning| log(warning));
                 log("the configuration has been replaced");
             }
+            // A source that stays away is told of once.
+            Err(error) if !is_changed && error == told => {}
             Err(error) => {
                 shared.config.failures.fetch_add(1, Ordering::Relaxed);
                 log(&format!("the configuration stays as it was: {error}"));
+                told = error;
             }
         }
     }
+}
+
+/// Reads the configuration again, and takes it if it is another. Returns what its author should know then.
+fn take(
+    shared: &Shared,
+    watched: &mut Watched,
+    is_changed: bool,
+) -> Result<Option<Vec<String>>, String> {
+    shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
+    let text = config::read(&watched.source)?;
+    let read = config::understand(&text, &watched.source, &shared.options, &watched.discovery)?;
+    if !is_changed && read.membership == watched.membership {
+        return Ok(None);
+    }
+    watched.files = read.files;
+    watched.seen.retain(|file, _| watched.files.contains(file));
+    (watched.is_dynamic, watched.membership) = (read.is_dynamic, read.membership);
+    shared.replace(read.build, text);
+    if let Some(deletes) = shared.deletes.get() {
+        deletes.set_targets(read.targets);
+    }
+    Ok(Some(read.warnings))
 }

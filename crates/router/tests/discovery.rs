@@ -1,0 +1,161 @@
+//! Membership that comes from elsewhere: it changes, goes away and lies, and keys stay with servers that are there.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops where it fails and tells of the proxy"
+)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use router::options::{Options, Parser};
+use testkit::Server;
+
+/// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get cluster` with this.
+struct Endpoint {
+    address: SocketAddr,
+    answer: Arc<Mutex<String>>,
+}
+
+impl Endpoint {
+    fn new(answer: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, answer) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(answer)));
+        let told = Arc::clone(&answer);
+        thread::spawn(move || {
+            for mut client in listener.incoming().map_while(Result::ok) {
+                let mut asked = [0; 64];
+                let len = client.read(&mut asked).unwrap_or(0);
+                assert_eq!(&asked[..len], b"config get cluster\r\n");
+                let _ = client.write_all(told.lock().unwrap().as_bytes());
+            }
+        });
+        Self { address, answer }
+    }
+
+    fn tell(&self, answer: String) {
+        *self.answer.lock().unwrap() = answer;
+    }
+}
+
+/// As ElastiCache writes it.
+fn cluster(servers: &[SocketAddr]) -> String {
+    let members = servers.iter().map(|one| format!("name|{}|{}", one.ip(), one.port()));
+    let text = format!("7\n{}\n", members.collect::<Vec<_>>().join(" "));
+    format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len())
+}
+
+/// A proxy in a thread of this test, which ends with the test's process; an error, if it does not start.
+fn proxy(config: &str, folder: &Path) -> Result<SocketAddr, String> {
+    let folder = folder.display().to_string();
+    let words = [
+        "holdall route",
+        "--config-str",
+        config,
+        "-p",
+        "0",
+        "--file-observer-poll-period-ms",
+        "5",
+        "--discovery-period-ms",
+        "20",
+        "--discovery-dir",
+        &folder,
+        "--asynclog-disable",
+    ];
+    let options = Options::try_parse_from(words).unwrap();
+    let (tell, hear) = mpsc::channel();
+    let told = tell.clone();
+    thread::spawn(move || {
+        let started = move |control: &net::Control| {
+            tell.send(Ok(control.tcp_addresses().next().unwrap())).unwrap();
+        };
+        if let Err(failure) = router::run::run(options, |line| println!("{line}"), started) {
+            let _ = told.send(Err(failure.message));
+        }
+    });
+    hear.recv_timeout(Duration::from_secs(20)).unwrap()
+}
+
+/// One request, and what comes within its reply's first read.
+fn ask(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = [0; 4096];
+    let len = stream.read(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply[..len]).into_owned()
+}
+
+/// The servers that the proxy knows, by the lines of `stats servers`.
+fn servers(address: SocketAddr) -> Vec<String> {
+    let lines = ask(address, "stats servers\r\n");
+    let names = lines.lines().filter_map(|line| line.strip_prefix("STAT "));
+    names.filter_map(|line| line.split(":ascii").next()).map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
+    let folder = std::env::temp_dir().join(format!("router-discovery-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(Server::addr);
+    let endpoint = Endpoint::new(cluster(&[one]));
+    let config = format!(
+        r#"{{"pools": {{"A": "elasticache:{}"}}, "route": "PoolRoute|A"}}"#,
+        endpoint.address
+    );
+    let address = proxy(&config, &folder).unwrap();
+    assert_eq!(ask(address, "set k 0 0 1\r\nv\r\n"), "STORED\r\n");
+    assert_eq!(servers(address), [one.to_string()]);
+    endpoint.tell(cluster(&[two, one]));
+    let mut both = [one.to_string(), two.to_string()];
+    both.sort();
+    let sorted = || {
+        let mut known = servers(address);
+        known.sort();
+        known
+    };
+    eventually("the second joins", || sorted() == both);
+    // Nothing, nonsense, half an answer, silence: all stay, and answer.
+    let half = cluster(&[one])[..30].to_owned();
+    for wrong in [cluster(&[]), "ERROR\r\n".to_owned(), half, String::new()] {
+        endpoint.tell(wrong);
+        thread::sleep(Duration::from_millis(60));
+        assert_eq!(sorted(), both);
+    }
+    endpoint.tell(cluster(&[two]));
+    eventually("the first leaves", || servers(address) == [two.to_string()]);
+    // A start at which nobody answers: what was known last.
+    endpoint.tell("ERROR\r\n".to_owned());
+    let again = proxy(&config, &folder).unwrap();
+    assert_eq!(ask(again, "get absent\r\n"), "END\r\n");
+    assert_eq!(servers(again), [two.to_string()]);
+    let unknown = config.replace("elasticache:", "elasticache:localhost.invalid:1,");
+    assert!(proxy(&unknown, &folder).unwrap_err().contains("elasticache:"));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_name_is_all_of_its_addresses() {
+    let folder = std::env::temp_dir();
+    let server = Server::memcached(&[]);
+    let port = server.addr().port();
+    let config = format!(r#"{{"pools": {{"A": "dns:localhost:{port}"}}, "route": "PoolRoute|A"}}"#);
+    let address = proxy(&config, &folder).unwrap();
+    assert!(servers(address).contains(&format!("127.0.0.1:{port}")), "{:?}", servers(address));
+}
