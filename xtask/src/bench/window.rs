@@ -18,7 +18,7 @@ const ROUNDS: &str = "60";
 const SHAPE: &str = "tbf rate 1gbit burst 16kb limit 64kb";
 
 const WINDOWS: &str =
-    "4 8 12 16 24 32 40 48 64 96 128 256 512 1024 2000 adaptive adaptive adaptive";
+    "4 8 16 32 64 96 128 192 256 320 384 512 1024 2000 adaptive adaptive adaptive";
 
 /// Namespaces and servers, which go when this does.
 struct Rig {
