@@ -128,6 +128,8 @@ impl Drop for Liar {
 
 /// One connection, until it ends or a lie ends it.
 fn serve(mut stream: TcpStream, shared: &Shared, mut rng: Rng) {
+    // Answers of one turn leave at once, as a server sends them.
+    stream.set_nodelay(true).unwrap();
     let Ok(reader) = stream.try_clone() else { return };
     let mut lines = BufReader::new(reader);
     let (mut out, mut line) = (Vec::new(), String::new());

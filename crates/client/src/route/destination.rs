@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
 use crate::reply::{Failure, OwnedReply};
-use crate::request::{Class, Request};
+use crate::request::{Op, Request};
 use crate::upstream::DestinationId;
 
 /// Asks one server.
@@ -24,7 +24,7 @@ impl DestinationRoute {
     /// The pool's name, if the request is kept should it fail.
     #[inline]
     fn kept_as(&self, cx: &Context, request: &Request<'_>) -> Option<&str> {
-        if request.op.class() != Class::Delete || !cx.keeps_deletes() {
+        if !matches!(request.op, Op::Delete | Op::MetaDelete) || !cx.keeps_deletes() {
             return None;
         }
         self.asynclog.as_deref()
