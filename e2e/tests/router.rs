@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use e2e::clients::Client;
-use testkit::{Kind, Launch, Router, Server};
+use testkit::{Kind, Launch, Router, Server, Wire};
 
 /// Two servers, and a proxy before them.
 fn routed(kind: Kind) -> (Vec<Server>, Router) {
@@ -65,4 +65,29 @@ fn memccapable_in_binary() {
         let failed = text.lines().filter(|line| line.contains("FAIL")).collect::<Vec<_>>();
         assert!(failed.is_empty() && text.contains("[pass]"), "{kind:?}:\n{text}");
     }
+}
+
+/// `enable_lease_pairing`: a lease of the second child is redeemed there, though the first would take the set by then.
+#[test]
+fn a_lease_goes_back_to_who_gave_it() {
+    let [first, second] = [(); 2].map(|()| Launch::new(Kind::Holdall).start());
+    let route = r#"{"type": "FailoverRoute", "name": "pair", "enable_lease_pairing": true, "children": [
+        {"type": "OperationSelectorRoute", "default_policy": "PoolRoute|A",
+         "operation_policies": {"lease-get": "ErrorRoute|away"}}, "PoolRoute|B"]}"#;
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{}"]}}, "B": {{"servers": ["{}"]}}}}, "route": {route}}}"#,
+        first.addr(),
+        second.addr()
+    );
+    let proxy = Router::start(&config, &[]);
+    let mut client = Wire::connect(proxy.addr());
+    client.send(b"lease-get k\r\n");
+    let reply = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    let token: u64 = reply.split(' ').nth(2).unwrap().parse().unwrap();
+    assert_eq!(token >> 32, 0x7ace_b00c, "{reply}");
+    let set = |token: u64| format!("lease-set k {token} 0 0 1\r\nv\r\n");
+    client.expect(set(token).as_bytes(), b"STORED\r\n");
+    second.connect().expect(b"get k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
+    first.connect().expect(b"get k\r\n", b"END\r\n");
+    client.expect(set(token).as_bytes(), b"NOT_STORED\r\n");
 }
