@@ -58,12 +58,13 @@ impl Inherited {
         self.sockets.is_empty()
     }
 
-    pub(crate) fn take_tcp(&mut self, wanted: SocketAddr) -> Option<OwnedFd> {
-        self.take(|kind| matches!(kind, Kind::Tcp(bound) if serves(*bound, wanted)))
+    /// The socket for this address, which is one of `all` that are wanted.
+    pub(crate) fn take_tcp(&mut self, wanted: SocketAddr, all: &[SocketAddr]) -> Option<OwnedFd> {
+        self.take(|kind| matches!(kind, Kind::Tcp(bound) if serves(*bound, wanted, all)))
     }
 
-    pub(crate) fn take_udp(&mut self, wanted: SocketAddr) -> Option<OwnedFd> {
-        self.take(|kind| matches!(kind, Kind::Udp(bound) if serves(*bound, wanted)))
+    pub(crate) fn take_udp(&mut self, wanted: SocketAddr, all: &[SocketAddr]) -> Option<OwnedFd> {
+        self.take(|kind| matches!(kind, Kind::Udp(bound) if serves(*bound, wanted, all)))
     }
 
     pub(crate) fn take_unix(&mut self, wanted: &Path) -> Option<OwnedFd> {
@@ -76,9 +77,11 @@ impl Inherited {
     }
 }
 
-/// Whether a bound address is the wanted one; any port will do where any was wanted.
-fn serves(bound: SocketAddr, wanted: SocketAddr) -> bool {
-    bound == wanted || wanted.port() == 0 && bound.ip() == wanted.ip()
+/// Whether a bound address is the wanted one. Where any port was wanted any will do, but for those that are wanted by number: these
+/// may speak otherwise.
+fn serves(bound: SocketAddr, wanted: SocketAddr, all: &[SocketAddr]) -> bool {
+    let is_any = wanted.port() == 0 && bound.ip() == wanted.ip();
+    bound == wanted || is_any && !all.contains(&bound)
 }
 
 impl Sockets {
@@ -143,6 +146,26 @@ mod tests {
             backlog: 16,
             udp_sockets: 2,
         }
+    }
+
+    /// A port that is named keeps its place in the list, which says how it speaks, whatever stands before it.
+    #[test]
+    fn a_port_that_is_named_is_not_taken_for_any() {
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let old = Listen { tcp: vec![any, any], backlog: 16, ..Listen::default() };
+        let old = old.bind().unwrap();
+        let ports = |sockets: &Sockets| -> Vec<u16> {
+            let address = |address: &Arc<ListenAddress>| match **address {
+                ListenAddress::Tcp(address, _) => address.port(),
+                _ => unreachable!("TCP alone"),
+            };
+            sockets.addresses().map(address).collect()
+        };
+        let [first, second] = ports(&old)[..] else { unreachable!("two were bound") };
+        let named = SocketAddr::from(([127, 0, 0, 1], first));
+        let new = Listen { tcp: vec![any, named], backlog: 16, ..Listen::default() };
+        let new = new.bind_or_inherit(&mut inherit(&old)).unwrap();
+        assert_eq!(ports(&new), [second, first]);
     }
 
     fn inherit(sockets: &Sockets) -> Inherited {

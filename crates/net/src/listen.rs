@@ -77,7 +77,7 @@ impl Listen {
     pub fn bind_or_inherit(&self, inherited: &mut Inherited) -> io::Result<Sockets> {
         let mut sockets = Sockets::default();
         for (index, &address) in self.tcp.iter().enumerate() {
-            let listener = match inherited.take_tcp(address) {
+            let listener = match inherited.take_tcp(address, &self.tcp) {
                 Some(socket) => self.inherit_tcp(socket.into(), address, index),
                 None => self.bind_tcp(address, index),
             };
@@ -154,7 +154,7 @@ impl Listen {
         let mut bound = address;
         let mut group = Vec::new();
         // All of them, even more than there are workers: the kernel spreads the senders over every one.
-        while let Some(socket) = inherited.take_udp(bound) {
+        while let Some(socket) = inherited.take_udp(bound, &self.udp) {
             bound = local_address(&SockRef::from(&socket), bound)?;
             group.push(socket.into());
         }

@@ -131,7 +131,7 @@ impl Launch {
     pub fn succeed(self, running: &Server) -> Result<Server, String> {
         let is_serving =
             |log: &Path| fs::read_to_string(log).is_ok_and(|text| text.contains("listening on"));
-        self.args(&["--takeover"]).start_until(running.addr.port(), is_serving)
+        self.args(&["--takeover"]).start_until(running.port, is_serving)
     }
 
     fn start_until(&self, port: u16, is_up: impl Fn(&Path) -> bool) -> Result<Server, String> {
@@ -152,7 +152,7 @@ impl Launch {
         loop {
             let ended = child.try_wait().map_err(|error| error.to_string())?;
             if ended.is_none() && is_up(&log_path) {
-                return Ok(Server { child: Some(child), addr, log_path, kind: self.kind });
+                return Ok(Server { child: Some(child), addr, port, log_path, kind: self.kind });
             }
             if ended.is_some() || Instant::now() > deadline {
                 let _ = child.kill();
@@ -191,6 +191,8 @@ pub struct Server {
     /// None when the server was there before the test.
     child: Option<Child>,
     addr: SocketAddr,
+    /// What `-p` said.
+    port: u16,
     log_path: PathBuf,
     kind: Kind,
 }
@@ -200,9 +202,9 @@ impl Server {
     #[must_use]
     pub fn under_test(args: &[&str]) -> Self {
         if let Ok(text) = env::var("MEMCACHED_ADDR") {
-            let addr = text.parse().expect("MEMCACHED_ADDR is an address and a port");
-            let kind = Kind::under_test();
-            return Self { child: None, addr, log_path: PathBuf::new(), kind };
+            let addr: SocketAddr = text.parse().expect("MEMCACHED_ADDR is an address and a port");
+            let (kind, port) = (Kind::under_test(), addr.port());
+            return Self { child: None, addr, port, log_path: PathBuf::new(), kind };
         }
         Launch::under_test().args(args).start()
     }

@@ -11,7 +11,7 @@ use crate::certificates::Certificates;
 use crate::output;
 
 /// The number of filters on each thread, by its name.
-fn filters(pid: u32) -> Vec<(String, u32)> {
+pub(crate) fn filters(pid: u32) -> Vec<(String, u32)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
     let filters = tasks.map(|task| {
         let status = fs::read_to_string(task.join("status")).unwrap();

@@ -3,6 +3,7 @@
 
 mod certificates;
 mod confined;
+mod handover;
 mod login;
 mod tls;
 

@@ -65,10 +65,14 @@ impl Both {
     }
 }
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// A client that trusts one authority, and has a certificate or none.
-fn client(certificates: &Certificates, trusts: &str, own: Option<&str>) -> Arc<ClientConfig> {
+pub(crate) fn client(
+    certificates: &Certificates,
+    trusts: &str,
+    own: Option<&str>,
+) -> Arc<ClientConfig> {
     let cert = |name: &str| {
         CertificateDer::from_pem_file(certificates.path(&format!("{name}.crt"))).unwrap()
     };
@@ -88,7 +92,7 @@ fn client(certificates: &Certificates, trusts: &str, own: Option<&str>) -> Arc<C
 }
 
 /// Connects, and completes the handshake: the server has accepted what it was shown when it answers.
-fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<Stream> {
+pub(crate) fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<Stream> {
     let name = ServerName::try_from("localhost").unwrap();
     let session = ClientConnection::new(Arc::clone(config), name).unwrap();
     let socket = TcpStream::connect(addr)?;
@@ -101,7 +105,7 @@ fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<Stre
     Ok(stream)
 }
 
-fn read(stream: &mut impl Read, len: usize) -> Vec<u8> {
+pub(crate) fn read(stream: &mut impl Read, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes).unwrap();
     bytes
