@@ -22,7 +22,7 @@ pub(super) const HEADER_BYTES: usize = 4096;
 pub(super) const MAGIC: [u8; 8] = *b"holdall\x01";
 
 /// Rises with every change of what the bytes in a memory file mean.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// What the owner of a file knows of time; the store only keeps it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -67,21 +67,27 @@ impl Slabs {
             return;
         }
         let class = self.class(id);
-        let mut state = class.state.lock();
-        state.pages.push(page);
-        self.pages_charged.fetch_add(1, Ordering::Relaxed);
-        self.page_cut[page].store(u32::try_from(per_page).unwrap_or(0), Ordering::Relaxed);
+        let chunk = |index: usize| arena.chunk(page, index * class.chunk_bytes);
+        let (mut used, mut free) = (0, Vec::new());
         for index in 0..per_page {
-            let chunk = arena.chunk(page, index * class.chunk_bytes);
             if !chunks.held.is_set(first + index) {
-                arena.header(chunk).pos.store(0, Ordering::Relaxed);
-                state.link_free(arena, chunk);
+                free.push(chunk(index));
                 continue;
             }
-            state.used += 1;
-            if arena.header(chunk).shape() != Shape(Shape::PIECE) {
-                item(id, chunk);
+            used += 1;
+            if arena.header(chunk(index)).shape() != Shape(Shape::PIECE) {
+                item(id, chunk(index));
             }
+        }
+        self.pages_charged.fetch_add(1, Ordering::Relaxed);
+        self.page_cut[page].store(u32::try_from(per_page).unwrap_or(0), Ordering::Relaxed);
+        // Only now: where most items are of one class, all processors are at work in it.
+        let mut state = class.state.lock();
+        state.pages.push(page);
+        state.used += used;
+        for chunk in free {
+            arena.header(chunk).pos.store(0, Ordering::Relaxed);
+            state.link_free(arena, chunk);
         }
         class.used.store(state.used, Ordering::Relaxed);
     }

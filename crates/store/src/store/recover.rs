@@ -150,6 +150,7 @@ impl Store {
         homeless.into_inner() == 0
     }
 
+    /// No pass is under way, so the order of the bags need not be locked for this.
     fn put_into_bag(&self, id: ClassId, bag: u8, chunk: ChunkRef) -> bool {
         let position = self.list(id).append(&self.blocks, &self.budget, bag, chunk);
         self.arena.header(chunk).pos.store(position.unwrap_or(0), Ordering::Relaxed);
@@ -226,7 +227,11 @@ impl<'s> Finder<'s> {
             self.found.expired += 1;
             return false;
         }
-        header.shape.store(shape.with_generation(generation).0, Ordering::Relaxed);
+        let renewed = shape.with_generation(generation);
+        // A page that is only read is mapped together with its neighbours.
+        if renewed != shape {
+            header.shape.store(renewed.0, Ordering::Relaxed);
+        }
         true
     }
 }

@@ -44,6 +44,9 @@ pub enum CloseError {
     Io(#[from] io::Error),
 }
 
+/// Regions begin at multiples of this, and it is as fine as a file has holes.
+const FILE_PAGE_BYTES: u64 = 4096;
+
 impl Store {
     /// A store over a memory file, with what is in it if that can be had. `now` is the present moment; its `secs` is the
     /// second that the clock of this store's participants shows from now on.
@@ -215,11 +218,12 @@ impl Store {
         Some(())
     }
 
-    /// The parts of the file that are in use, but for the header.
+    /// The parts of the file that are in use, but for the header: whole pages, since what lies behind the last thing in a page comes into
+    /// use as it is.
     fn ranges(&self, layout: &Layout) -> [Range<u64>; 6] {
         let at = Offsets::of(layout);
         let (buckets, overflow) = self.table.touched_bytes();
-        let range = |start: u64, bytes: u64| start..start + bytes;
+        let range = |start: u64, bytes: u64| start..start + bytes.next_multiple_of(FILE_PAGE_BYTES);
         [
             at.control..at.page_class,
             range(at.page_class, layout.pages_max as u64 * 4),
