@@ -58,6 +58,8 @@ fn classic(request: &Request, key: &str, out: &mut Vec<u8>) {
         Op::Delete => format!("delete {key}\r\n"),
         Op::Get => format!("gets {key}\r\n"),
         Op::Incr(by) => format!("incr {key} {by}\r\n"),
+        Op::LeaseGet => format!("lease-get {key}\r\n"),
+        Op::LeaseSet(_, token) => format!("lease-set {key} {token} 0 0 {len}\r\n"),
         Op::Prepend(_) => format!("prepend {key} 0 0 {len}\r\n"),
         Op::Replace(_) => format!("replace {key} 0 0 {len}\r\n"),
         Op::Set(_) => format!("set {key} 0 0 {len}\r\n"),
@@ -75,6 +77,13 @@ fn read_classic(op: Op, wire: &mut Wire) -> Out {
         assert_eq!(wire.line(), "END");
         let val = Val::of(&data[..data.len() - 2]);
         return Out::Hit { val, cas: words.get(3).and_then(|word| word.parse().ok()) };
+    }
+    if let Some(rest) = line.strip_prefix("LVALUE ") {
+        let words: Vec<&str> = rest.split(' ').collect();
+        // The value as it was before a delete, perhaps.
+        wire.read_exact(words[3].parse::<usize>().unwrap() + 2);
+        assert_eq!(wire.line(), "END");
+        return Out::Token(words[1].parse().unwrap());
     }
     match line.as_str() {
         "DELETED" => Out::Deleted,
@@ -98,6 +107,8 @@ fn meta(request: &Request, key: &str, out: &mut Vec<u8>) {
         Op::Delete => format!("md {key}\r\n"),
         Op::Get => format!("mg {key} v c\r\n"),
         Op::Incr(by) => format!("ma {key} v D{by}\r\n"),
+        Op::LeaseGet => format!("mg {key} v c G\r\n"),
+        Op::LeaseSet(_, token) => format!("ms {key} {len} G{token}\r\n"),
         Op::Prepend(_) => format!("ms {key} {len} MP\r\n"),
         Op::Replace(_) => format!("ms {key} {len} MR\r\n"),
         Op::Set(_) => format!("ms {key} {len}\r\n"),
@@ -115,6 +126,10 @@ fn read_meta(op: Op, wire: &mut Wire) -> Out {
         let val = Val::of(&data[..data.len() - 2]);
         return match (op, val) {
             (Op::Incr(_) | Op::Decr(_), Val::Number(number)) => Out::Number(number),
+            (Op::LeaseGet, _) if words.contains(&"W") => {
+                let token = words.iter().find_map(|word| word.strip_prefix('G')?.parse().ok());
+                Out::Token(token.unwrap_or_else(|| panic!("W without a token: {line:?}")))
+            }
             _ => {
                 let cas = words.iter().find_map(|word| word.strip_prefix('c')?.parse().ok());
                 Out::Hit { val, cas }
@@ -141,7 +156,7 @@ fn data_block(request: &Request, out: &mut Vec<u8>) {
 }
 
 const fn carries_data(op: Op) -> bool {
-    !matches!(op, Op::Decr(_) | Op::Delete | Op::Get | Op::Incr(_) | Op::Touch)
+    !matches!(op, Op::Decr(_) | Op::Delete | Op::Get | Op::Incr(_) | Op::LeaseGet | Op::Touch)
 }
 
 fn binary(request: &Request, key: &[u8]) -> Vec<u8> {
@@ -158,6 +173,7 @@ fn binary(request: &Request, key: &[u8]) -> Vec<u8> {
         Op::Delete => Packet { opcode: 0x04, ..base },
         Op::Get => Packet { opcode: 0x00, ..base },
         Op::Incr(by) => return Packet { opcode: 0x05, extras: &number_extras(by), ..base }.bytes(),
+        Op::LeaseGet | Op::LeaseSet(..) => unreachable!("the binary protocol has no leases"),
         Op::Prepend(_) => Packet { opcode: 0x0f, value, ..base },
         Op::Replace(_) => Packet { opcode: 0x03, ..store },
         Op::Set(_) => Packet { opcode: 0x01, ..store },

@@ -24,6 +24,8 @@ pub struct Load {
     pub cut_one_in: usize,
     /// Bytes added to every stored text, so that items move between slab classes.
     pub padding: usize,
+    /// Clients of text and meta read by leases, and fill with their tokens. For a server that gives every miss one.
+    pub leases: bool,
     /// Makes another run of the same sort.
     pub seed: u64,
 }
@@ -84,6 +86,8 @@ struct Client {
     stored: u64,
     /// The last cas unique seen of each key.
     uniques: Vec<u64>,
+    /// The last lease token seen of each key.
+    tokens: Vec<u64>,
 }
 
 impl Client {
@@ -102,6 +106,7 @@ impl Client {
             rng,
             stored: 0,
             uniques,
+            tokens: vec![u64::MAX; load.keys],
         }
     }
 
@@ -130,6 +135,9 @@ impl Client {
                 let out = self.dialect.read(request.op, &mut self.wire);
                 if let Out::Hit { cas: Some(unique), .. } = out {
                     self.uniques[request.key] = unique;
+                }
+                if let Out::Token(token) = out {
+                    self.tokens[request.key] = token;
                 }
                 events.push((request.key, Event { call, ret: self.now(), op: request.op, out }));
             }
@@ -177,7 +185,10 @@ impl Client {
     fn on_text(&mut self, key: usize) -> Request {
         let data = self.text();
         let val = Val::of(&data);
+        let has_leases = self.load.leases && self.dialect != Dialect::Binary;
         let op = match self.rng.below(100) {
+            0..=24 if has_leases => Op::LeaseGet,
+            40..=54 if has_leases => Op::LeaseSet(val, self.tokens[key]),
             0..=39 => Op::Get,
             40..=59 => Op::Set(val),
             60..=65 => Op::Add(val),

@@ -23,6 +23,7 @@ fn load() -> Load {
         pipelined: 6,
         cut_one_in: 1000,
         padding: 0,
+        leases: false,
         seed: rng::seed_from_env(),
     }
 }
@@ -107,6 +108,15 @@ fn histories_of_two_hot_keys_are_linearizable() {
         1000,
         Mode::Strict,
     );
+}
+
+/// A token stores its value only if nothing has happened to the key since it was given: no store, no delete, no later token.
+#[test]
+fn histories_with_leases_are_linearizable() {
+    let server = Server::holdall(&["-t", "4", "-o", "lease_interval=0"]);
+    run(&server, Load { ops: ops(30), leases: true, ..load() }, 20, 1000, Mode::Strict);
+    let (stored, refused) = (server.stat("lease_sets"), server.stat("lease_set_rejected"));
+    assert!(stored > 100 && refused > 100, "{stored} stored, {refused} refused: it shows nothing");
 }
 
 /// The checker and its clients must be able to see a broken server. memcached 1.6.18 drops a

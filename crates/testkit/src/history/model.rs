@@ -74,6 +74,10 @@ pub enum Op {
     Get,
     /// `incr`
     Incr(u64),
+    /// `lease-get` of a server that gives every miss a token
+    LeaseGet,
+    /// `lease-set` with the token of an earlier `lease-get`
+    LeaseSet(Val, u64),
     /// `prepend`
     Prepend(Val),
     /// `replace`
@@ -108,6 +112,8 @@ pub enum Out {
     Number(u64),
     /// `STORED`
     Stored,
+    /// `LVALUE`: a miss, and the token to fill it with
+    Token(u64),
     /// `TOUCHED`
     Touched,
     /// the connection was cut before the answer: it happened, or it did not
@@ -118,7 +124,12 @@ pub enum Out {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct State {
     item: Option<(Val, Option<u64>)>,
+    /// Of an absent key: the lease token given last, if nothing has voided it.
+    token: Option<u64>,
 }
+
+/// A token that was given on a connection that was cut: nobody has it.
+const TOKEN_LOST: u64 = 0;
 
 impl State {
     /// The states that `op` may leave behind when it answers `out`; none when it cannot have.
@@ -157,6 +168,8 @@ impl State {
         let from = |state: Self| ANSWERS.iter().chain(&number).find_map(|out| state.step(op, out));
         let stays = match op {
             Op::Get => Some(self),
+            Op::LeaseGet if self.item.is_some() => Some(self),
+            Op::LeaseGet => self.step(op, &Out::Token(TOKEN_LOST)),
             _ => from(self),
         };
         let vanishes = if mode == Mode::Evicting { from(Self::default()) } else { None };
@@ -165,21 +178,24 @@ impl State {
 
     /// The rules of the commands, for an item that does not vanish by itself.
     fn step(self, op: &Op, out: &Out) -> Option<Self> {
-        let fresh = |val: Val| Some(Self { item: Some((val, None)) });
+        let fresh = |val: Val| Some(Self { item: Some((val, None)), token: None });
         match (*op, *out, self.item) {
             (Op::Get, Out::Miss, None)
             | (Op::Add(_), Out::NotStored, Some(_))
             | (Op::Append(_) | Op::Prepend(_) | Op::Replace(_), Out::NotStored, None)
-            | (
-                Op::Cas(..) | Op::Decr(_) | Op::Delete | Op::Incr(_) | Op::Touch,
-                Out::NotFound,
-                None,
-            )
+            | (Op::Cas(..) | Op::Decr(_) | Op::Incr(_) | Op::Touch, Out::NotFound, None)
             | (Op::Touch, Out::Touched, Some(_)) => Some(self),
-            (Op::Get, Out::Hit { val, cas }, Some((now, known))) => {
+            (Op::Get | Op::LeaseGet, Out::Hit { val, cas }, Some((now, known))) => {
                 let agree = val == now && (cas.is_none() || known.is_none() || cas == known);
-                agree.then_some(Self { item: Some((now, known.or(cas))) })
+                agree.then_some(Self { item: Some((now, known.or(cas))), token: None })
             }
+            (Op::LeaseGet, Out::Token(token), None) => {
+                Some(Self { item: None, token: Some(token) })
+            }
+            (Op::LeaseSet(val, token), Out::Stored, None) if self.token == Some(token) => {
+                fresh(val)
+            }
+            (Op::LeaseSet(_, token), Out::NotStored, _) if self.token != Some(token) => Some(self),
             (Op::Set(val), Out::Stored, _)
             | (Op::Add(val), Out::Stored, None)
             | (Op::Replace(val), Out::Stored, Some(_)) => fresh(val),
@@ -193,7 +209,10 @@ impl State {
             (Op::Cas(_, unique), Out::Exists, Some((_, known))) if known != Some(unique) => {
                 Some(self)
             }
-            (Op::Delete, Out::Deleted, Some(_)) => Some(Self::default()),
+            // A delete of nothing has changed the database, too: whoever has a token has read the older value.
+            (Op::Delete, Out::Deleted, Some(_)) | (Op::Delete, Out::NotFound, None) => {
+                Some(Self::default())
+            }
             (Op::Incr(by), Out::Number(answer), Some((Val::Number(now), _)))
                 if answer == now.wrapping_add(by) =>
             {

@@ -61,6 +61,36 @@ fn commands_in_turn_are_explained() {
 }
 
 #[test]
+fn a_token_is_good_once_and_until_anything_happens() {
+    let ask = |at_ns, token| at(at_ns, at_ns + 1, Op::LeaseGet, Out::Token(token));
+    let fill = |at_ns, token, out| at(at_ns, at_ns + 1, Op::LeaseSet(val("v"), token), out);
+    accepted(
+        Mode::Strict,
+        &[
+            ask(0, 5),
+            ask(2, 6),
+            fill(4, 5, Out::NotStored),
+            at(6, 7, Op::Touch, Out::NotFound),
+            fill(8, 6, Out::Stored),
+            at(10, 11, Op::LeaseGet, hit("v")),
+            fill(12, 6, Out::NotStored),
+        ],
+    );
+    // A delete of nothing, a store, and a later token come between.
+    for between in
+        [at(2, 3, Op::Delete, Out::NotFound), at(2, 3, Op::Set(val("w")), Out::Stored), ask(2, 6)]
+    {
+        refused(Mode::Strict, &[ask(0, 5), between, fill(4, 5, Out::Stored)]);
+    }
+    refused(Mode::Strict, &[ask(0, 5), fill(2, 5, Out::NotStored)]);
+    refused(Mode::Strict, &[fill(0, 5, Out::Stored)]);
+    // One that nobody was told of makes the former void, or was never given.
+    for out in [Out::Stored, Out::NotStored] {
+        accepted(Mode::Strict, &[ask(0, 5), at(2, 9, Op::LeaseGet, Out::Unknown), fill(4, 5, out)]);
+    }
+}
+
+#[test]
 fn concurrent_commands_may_take_either_order() {
     for seen in ["a", "b"] {
         accepted(
