@@ -30,9 +30,14 @@ impl CleanerThread {
         let body = move || {
             // There is room for it: the store was made for more threads than the workers.
             let Some(mut cleaner) = Cleaner::new(&store) else { return };
-            let mut crawled_at = None;
+            let (mut crawled_at, mut is_busy) = (None, false);
             loop {
-                let step = cleaner.step(clock.secs(), BUDGET);
+                let step = cleaner.step(clock.secs(), if is_busy { BUSY_BUDGET } else { BUDGET });
+                is_busy = step.busy;
+                if is_busy {
+                    // A worker on the same core has its turn.
+                    thread::yield_now();
+                }
                 let mut pause = pause_after(step);
                 if store.is_crawling() {
                     pause = pause.min(crawl(&mut cleaner, clock, &crawler, &mut crawled_at));
@@ -85,6 +90,9 @@ fn pause_after(step: Step) -> Duration {
 
 /// Items looked at in one step: well under a millisecond of work.
 const BUDGET: usize = 2000;
+
+/// The same while steps follow each other at once: so long does a worker on the same core wait.
+const BUSY_BUDGET: usize = 1000;
 
 const PAUSE_ACTIVE: Duration = Duration::from_millis(2);
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Worker;
-use super::tests::{Client, worker};
+use super::tests::{Client, check, worker};
 use crate::run::Log;
 
 /// A file of this text, removed at the end.
@@ -37,20 +37,6 @@ impl Drop for File {
 fn expect(worker: &mut Worker, client: &mut Client, sent: &[u8], want: &[u8]) {
     let got = client.send(worker, sent);
     assert_eq!(got.escape_ascii().to_string(), want.escape_ascii().to_string());
-}
-
-/// Sends it cut at every place, and asserts the whole reply.
-#[track_caller]
-fn check(flags: &[&str], sent: &[u8], want: &[u8]) {
-    let mut worker = worker(flags);
-    for cut in 0..=sent.len() {
-        let mut client = Client::new(&mut worker);
-        let (first, second) = sent.split_at(cut);
-        let mut got = client.send(&mut worker, first);
-        got.append(&mut client.send(&mut worker, second));
-        assert_eq!(got.escape_ascii().to_string(), want.escape_ascii().to_string(), "cut at {cut}");
-        worker.engine.flush_all(0).ok();
-    }
 }
 
 const DENIED: &str = "CLIENT_ERROR permission denied\r\n";

@@ -96,7 +96,7 @@ impl Client {
 /// Sends `sent` to fresh connections, whole and for every way of cutting it into two reads, each over a fresh engine
 /// state (keys are flushed), and asserts the exact reply.
 #[track_caller]
-fn check(flags: &[&str], sent: &[u8], want: &[u8]) {
+pub(super) fn check(flags: &[&str], sent: &[u8], want: &[u8]) {
     let mut worker = worker(flags);
     for cut in 0..=sent.len() {
         let mut client = Client::new(&mut worker);
