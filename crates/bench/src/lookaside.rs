@@ -38,6 +38,8 @@ impl Item {
 const KEY_BYTES: usize = 16;
 /// Keys in one get: some 800 bytes of a line.
 const KEYS_AT_ONCE: usize = 48;
+/// Stores whose answers are awaited together.
+const STORES_AT_ONCE: usize = 256;
 
 /// Hits of so many reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,7 +157,7 @@ impl Client {
     ///
     /// When the connection fails.
     pub fn store(&mut self, items: &[Item]) -> Result<()> {
-        for some in items.chunks(KEYS_AT_ONCE) {
+        for some in items.chunks(STORES_AT_ONCE) {
             self.request.clear();
             for item in some {
                 self.request.push_str("set ");
