@@ -28,6 +28,12 @@ pub(crate) fn complain(line: &str) {
 /// The result of a run.
 #[must_use]
 pub fn summary(result: &RunResult) -> String {
+    summary_of(result, true)
+}
+
+/// The result of a run, with or without the distribution of its latencies.
+#[must_use]
+pub fn summary_of(result: &RunResult, with_distribution: bool) -> String {
     let mut text = String::new();
     let spec = &result.spec;
     let _ = writeln!(text, "{}", load(spec));
@@ -53,7 +59,9 @@ pub fn summary(result: &RunResult) -> String {
             service.percentile(99.9)
         );
     }
-    distribution(&mut text, result);
+    if with_distribution {
+        distribution(&mut text, result);
+    }
     if let Some(cpu) = &result.cpu {
         let shares = cpu.shares().map(|(name, share)| format!("{name} {share:.0} %"));
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]

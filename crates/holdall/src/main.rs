@@ -22,8 +22,13 @@ static ALLOCATOR: reserve::Allocator<System> = reserve::Allocator::new(System);
 fn main() -> ExitCode {
     let mut arguments = env::args_os();
     let program = arguments.next().unwrap_or_default();
-    if is_memcached(&program) {
+    if is_named(&program, "memcached") {
         return serve(Style::Memcached, arguments);
+    }
+    for (name, command) in [("memtier_benchmark", "memtier"), ("mcblaster", "mcblaster")] {
+        if is_named(&program, name) {
+            return bench::cli::main(std::iter::once(OsString::from(command)).chain(arguments));
+        }
     }
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
         Some("serve") => serve(Style::Holdall, arguments),
@@ -70,8 +75,8 @@ fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn is_memcached(program: &OsString) -> bool {
-    Path::new(program).file_name().is_some_and(|name| name == "memcached")
+fn is_named(program: &OsString, wanted: &str) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == wanted)
 }
 
 fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -179,7 +184,7 @@ Commands:
   plan     makes units, manifests and configurations from one topology file
   passwd   makes a line for the file of users (serve -Y)
 
-Each has --help. Under the name memcached, holdall takes memcached's command line.
+Each has --help. Under the name memcached, memtier_benchmark or mcblaster, holdall takes that program's command line.
 
 Examples:
   holdall serve                                 64 MB on 127.0.0.1:11211

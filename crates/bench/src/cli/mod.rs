@@ -3,16 +3,18 @@
 mod agent;
 mod compare;
 mod hitrate;
+mod memtier;
 mod report;
 mod run;
 mod score;
 mod search;
+mod study;
 mod sweep;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::terminal;
 
@@ -32,8 +34,23 @@ enum What {
     Sweep(Box<sweep::SweepArgs>),
     Compare(compare::CompareArgs),
     Hitrate(Box<hitrate::HitrateArgs>),
+    /// memtier_benchmark's command line.
+    #[command(disable_help_flag = true)]
+    Memtier(Foreign),
+    /// mcblaster's command line.
+    #[command(disable_help_flag = true)]
+    Mcblaster(Foreign),
     Report(report::ReportArgs),
+    Study(study::StudyArgs),
     Score(Box<score::ScoreArgs>),
+}
+
+/// A command line of another program's.
+#[derive(Debug, Args)]
+struct Foreign {
+    /// Its flags.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
 }
 
 /// The run was interrupted or a server failed in it; what was seen until then is printed and marked.
@@ -59,6 +76,11 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         What::Sweep(args) => sweep::run(&args),
         What::Compare(args) => compare::run(&args),
         What::Hitrate(args) => hitrate::run(&args),
+        What::Memtier(args) => memtier::run(crate::memtier::parse(args.words.into_iter())),
+        What::Mcblaster(args) => {
+            memtier::run(crate::memtier::parse_mcblaster(args.words.into_iter()))
+        }
+        What::Study(args) => study::run(&args),
         What::Report(args) => report::run(&args),
         What::Score(args) => score::run(&args),
     };

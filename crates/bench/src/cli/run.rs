@@ -48,6 +48,9 @@ pub(super) struct RunArgs {
     /// Hosts that run `holdall bench agent`, with commas: each has the threads and connections, all together the rate.
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
     agents: Vec<String>,
+    /// Write the result as memtier_benchmark's JSON into this file.
+    #[arg(long, value_name = "FILE")]
+    memtier_json: Option<PathBuf>,
     /// Keep the result, with whole histograms, in this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -83,7 +86,7 @@ pub(super) struct LoadArgs {
     /// What keys begin with.
     #[arg(long, default_value = "key:", value_parser = key_prefix)]
     key_prefix: String,
-    /// Bytes of keys: shortest, a number, or etc (the distribution of Facebook's ETC pool).
+    /// Bytes of keys: shortest (12 digits), plain, a number, or etc (the distribution of Facebook's ETC pool).
     #[arg(long, default_value = "shortest", value_name = "BYTES")]
     key_size: KeySize,
     /// Which keys: uniform, sequential, gaussian, zipf or hot; the last three with a parameter, as in zipf:0.99.
@@ -173,6 +176,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         spec.pace = Pace::Open { rate, arrival: args.load.arrival() };
     }
     let mut file = created(args.json.as_deref())?;
+    let mut memtier = created(args.memtier_json.as_deref())?;
     if spec.preload && args.agents.is_empty() {
         preload(&spec)?;
     }
@@ -180,6 +184,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     terminal::print(&terminal::summary(&result));
     keep(file.as_mut(), &result)?;
     let is_partial = result.failure.is_some() || result.wrong > 0;
+    keep(memtier.as_mut(), &crate::memtier::json::of(&[result], None)?)?;
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 

@@ -4,6 +4,7 @@
 
 mod chart;
 pub(crate) mod cpu;
+pub mod maxima;
 mod page;
 pub mod versus;
 
@@ -13,7 +14,7 @@ use crate::hitrate::HitrateResult;
 use crate::result::RunResult;
 use crate::sweep::SweepResult;
 
-pub use page::page;
+pub use page::{page, page_of};
 
 /// A picture and what is said below it.
 #[derive(Clone, Debug)]
@@ -35,6 +36,10 @@ pub enum Drawable {
     Sweep(Box<SweepResult>),
     /// Of `holdall bench hitrate`.
     Hitrate(Box<HitrateResult>),
+    /// Of `holdall bench search`.
+    Search(Box<maxima::SearchFile>),
+    /// Of `holdall bench score`.
+    Score(Box<maxima::ScoreFile>),
 }
 
 impl Drawable {
@@ -42,7 +47,7 @@ impl Drawable {
     ///
     /// # Errors
     ///
-    /// When it is no result of a run, a sweep or a hitrate.
+    /// When it is no result that can be drawn.
     pub fn read(json: &str) -> Result<Self> {
         let value: serde_json::Value =
             serde_json::from_str(json).context("this is no JSON, or it was cut short")?;
@@ -50,7 +55,13 @@ impl Drawable {
             Some(crate::result::SCHEMA) => Ok(Self::Run(Box::new(RunResult::read(json)?))),
             Some(crate::sweep::SCHEMA) => Ok(Self::Sweep(Box::new(SweepResult::read(json)?))),
             Some(crate::hitrate::SCHEMA) => Ok(Self::Hitrate(Box::new(HitrateResult::read(json)?))),
-            Some(other) => bail!("a {other} cannot be drawn; a run, a sweep or a hitrate can"),
+            Some("holdall-bench-search") => {
+                Ok(Self::Search(Box::new(serde_json::from_value(value)?)))
+            }
+            Some("holdall-bench-score") => {
+                Ok(Self::Score(Box::new(serde_json::from_value(value)?)))
+            }
+            Some(other) => bail!("a {other} cannot be drawn"),
             None => bail!("this is no result of holdall bench"),
         }
     }
@@ -65,6 +76,8 @@ impl Drawable {
             Self::Run(run) => of_run(run),
             Self::Sweep(sweep) => of_sweep(sweep),
             Self::Hitrate(hitrate) => of_hitrate(hitrate),
+            Self::Search(search) => maxima::of_search(search),
+            Self::Score(_) => Ok(Vec::new()),
         }
     }
 }

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
+use super::maxima::ScoreFile;
 use super::{Drawable, Figure, cpu};
 use crate::hitrate::HitrateResult;
 use crate::host::{CpuTimes, Host};
 use crate::result::RunResult;
+use crate::search::Found;
 use crate::sweep::SweepResult;
 
 pub(super) const STYLE: &str = "\
@@ -30,19 +32,43 @@ code{display:block;overflow-x:auto;white-space:pre;font-size:.85rem;padding:.5re
 ///
 /// When a figure cannot be drawn.
 pub fn page(results: &[(String, Drawable)]) -> Result<String> {
+    page_of("holdall bench", "", &[], &[], results)
+}
+
+/// The page of a study: its title, what is said of it, what failed, figures of the whole, and the results.
+///
+/// # Errors
+///
+/// When a figure cannot be drawn.
+pub fn page_of(
+    title: &str,
+    words: &str,
+    failures: &[String],
+    summary: &[Figure],
+    results: &[(String, Drawable)],
+) -> Result<String> {
     let mut html = String::new();
     let _ = write!(
         html,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>holdall bench</title><style>{STYLE}</style></head><body>\n<h1>holdall bench</h1>\n"
+         <title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n<p>{1}</p>\n",
+        escaped(title),
+        escaped(words)
     );
+    list(&mut html, failures.to_vec());
+    figures(&mut html, summary);
     for (name, result) in results {
         let _ = writeln!(html, "<section><h2>{}</h2>", escaped(name));
         match result {
             Drawable::Run(run) => of_run(&mut html, run),
             Drawable::Sweep(sweep) => of_sweep(&mut html, sweep),
             Drawable::Hitrate(hitrate) => of_hitrate(&mut html, hitrate),
+            Drawable::Search(search) => {
+                head(&mut html, &search.command, &search.host, 0);
+                of_search(&mut html, &search.sla, &search.found);
+            }
+            Drawable::Score(score) => of_score(&mut html, score),
         }
         figures(&mut html, &result.figures()?);
         let _ = writeln!(html, "</section>");
@@ -179,6 +205,30 @@ fn of_hitrate(html: &mut String, hitrate: &HitrateResult) {
     let _ = writeln!(html, "</tr></table></div>");
 }
 
+fn of_search(html: &mut String, sla: &str, found: &Found) {
+    let words = match (found.holds, found.throughput) {
+        (Some(holds), Some((median, least, most))) => format!(
+            "{sla} holds at {holds:.0}: {median:.0} requests a second ({least:.0} to {most:.0})."
+        ),
+        _ => format!("{sla} holds nowhere."),
+    };
+    let _ = writeln!(html, "<p>{}</p>", escaped(&words));
+}
+
+fn of_score(html: &mut String, file: &ScoreFile) {
+    head(html, &file.command, &file.host, 0);
+    let watts = file.score.per_watt.map_or("not measured".to_owned(), |each| format!("{each:.0}"));
+    let _ = writeln!(
+        html,
+        "<div class=\"wide\"><table><tr><th>under {}</th><th>random keys</th><th>hot key</th><th>overall</th><th>per watt</th></tr>\
+         <tr><td>gets a second</td><td>{:.0}</td><td>{:.0}</td><td>{:.0}</td><td>{watts}</td></tr></table></div>",
+        escaped(&file.sla),
+        file.maxima.random,
+        file.maxima.hot,
+        file.score.overall
+    );
+}
+
 fn head(html: &mut String, command: &[String], host: &Host, started: u64) {
     let _ = writeln!(
         html,
@@ -240,8 +290,10 @@ pub(super) fn escaped(text: &str) -> String {
 
 /// The day of a time in seconds since 1970, in UTC.
 fn day(seconds: u64) -> String {
-    let time =
-        i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    let time = i64::try_from(seconds)
+        .ok()
+        .filter(|seconds| *seconds > 0)
+        .and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
     time.map(|time| time.strftime("%Y-%m-%d").to_string()).unwrap_or_default()
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Conn {
     pub(super) target: usize,
     /// Requests that were sent or are being sent, in order.
     pub(super) waiting: VecDeque<Waiting>,
+    /// Requests that it was asked for so far.
+    pub(super) asked: u64,
     /// Whether the poller was asked to tell when the socket takes more.
     pub(super) polls_for_room: bool,
     /// Keys of the requests in `waiting`, in order.
@@ -78,6 +80,7 @@ impl Conn {
             socket,
             target: index,
             waiting: VecDeque::new(),
+            asked: 0,
             polls_for_room: false,
             keys: VecDeque::new(),
             out: Vec::new(),
@@ -97,6 +100,7 @@ impl Conn {
                 1
             }
         };
+        self.asked += 1;
         self.keys.extend(keys);
         self.waiting.push_back(Waiting {
             op,

@@ -133,6 +133,7 @@ pub struct KeyNames {
     prefix: Vec<u8>,
     digits: usize,
     size: KeySize,
+    first: u64,
 }
 
 impl KeyNames {
@@ -142,9 +143,16 @@ impl KeyNames {
         let digits = count.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1;
         let digits = match size {
             KeySize::Shortest => digits.max(12),
+            KeySize::Plain => 1,
             _ => digits,
         };
-        Self { prefix: prefix.as_bytes().to_vec(), digits, size }
+        Self { prefix: prefix.as_bytes().to_vec(), digits, size, first: 0 }
+    }
+
+    /// The same, with this number in the first key's name.
+    #[must_use]
+    pub fn beginning_at(self, first: u64) -> Self {
+        Self { first, ..self }
     }
 
     /// Bytes of the shortest key.
@@ -159,10 +167,10 @@ impl KeyNames {
         let from = out.len();
         out.extend_from_slice(&self.prefix);
         let mut digits = itoa::Buffer::new();
-        let digits = digits.format(number).as_bytes();
+        let digits = digits.format(number + self.first).as_bytes();
         out.resize(out.len() + self.digits.saturating_sub(digits.len()), b'0');
         out.extend_from_slice(digits);
-        if self.size != KeySize::Shortest {
+        if !matches!(self.size, KeySize::Shortest | KeySize::Plain) {
             let want = self.size.of(uniform_of(number)).clamp(self.least_bytes(), 250);
             out.resize(from + want, b'x');
         }
@@ -269,5 +277,8 @@ mod tests {
         name.clear();
         KeyNames::new("k", 1000, KeySize::Fixed(10)).write(42, &mut name);
         assert_eq!(name, b"k042xxxxxx");
+        name.clear();
+        KeyNames::new("memtier-", 9901, KeySize::Plain).beginning_at(100).write(5, &mut name);
+        assert_eq!(name, b"memtier-105");
     }
 }

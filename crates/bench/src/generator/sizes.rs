@@ -17,6 +17,8 @@ use super::keys::scatter;
 pub enum KeySize {
     /// Prefix and number, the number with 12 digits or as many as are needed.
     Shortest,
+    /// Prefix and number, as long as they are.
+    Plain,
     /// All alike.
     Fixed(usize),
     /// Facebook's ETC pool.
@@ -59,7 +61,7 @@ impl KeySize {
     #[must_use]
     pub fn of(self, u: f64) -> usize {
         match self {
-            Self::Shortest => 0,
+            Self::Shortest | Self::Plain => 0,
             Self::Fixed(bytes) => bytes,
             Self::Etc => {
                 let (location, scale, shape) = (30.7984, 8.20449, 0.078_688);
@@ -142,9 +144,10 @@ impl FromStr for KeySize {
     fn from_str(text: &str) -> Result<Self, String> {
         match (text, text.parse()) {
             ("shortest", _) => Ok(Self::Shortest),
+            ("plain", _) => Ok(Self::Plain),
             ("etc", _) => Ok(Self::Etc),
             (_, Ok(bytes @ 1..=250)) => Ok(Self::Fixed(bytes)),
-            _ => Err(format!("{text:?} is none of shortest, etc, 1 to 250")),
+            _ => Err(format!("{text:?} is none of shortest, plain, etc, 1 to 250")),
         }
     }
 }
@@ -186,6 +189,7 @@ impl fmt::Display for KeySize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shortest => f.write_str("shortest"),
+            Self::Plain => f.write_str("plain"),
             Self::Fixed(bytes) => write!(f, "{bytes}"),
             Self::Etc => f.write_str("etc"),
         }

@@ -29,6 +29,9 @@ pub struct Spec {
     pub ratio: Ratio,
     /// Number of keys.
     pub keys: u64,
+    /// The number in the first key's name.
+    #[serde(default)]
+    pub first_key: u64,
     /// What a key begins with.
     pub key_prefix: String,
     /// How long keys are.
@@ -49,6 +52,10 @@ pub struct Spec {
     pub seconds: f64,
     /// Seconds that are run and thrown away before.
     pub warm_up: f64,
+    /// Requests of each connection (in an open loop, of a thread's connections on average) after which the run ends; 0 for as
+    /// many as there is time for.
+    #[serde(default)]
+    pub requests: u64,
     /// Decides the keys' order and the arrivals.
     pub seed: u64,
 }
@@ -127,6 +134,7 @@ impl Default for Spec {
             multiget: 1,
             ratio: Ratio { sets: 1, gets: 10 },
             keys: 100_000,
+            first_key: 0,
             key_prefix: "key:".to_owned(),
             key_size: KeySize::Shortest,
             pattern: Pattern::Uniform,
@@ -137,6 +145,7 @@ impl Default for Spec {
             pace: Pace::Closed,
             seconds: 10.0,
             warm_up: 1.0,
+            requests: 0,
             seed: 1,
         }
     }

@@ -79,7 +79,8 @@ impl Wire {
         let pool = (0..words).flat_map(|word| scatter(word).to_le_bytes()).collect();
         Self {
             protocol: spec.protocol,
-            names: KeyNames::new(&spec.key_prefix, spec.keys, spec.key_size),
+            names: KeyNames::new(&spec.key_prefix, spec.keys, spec.key_size)
+                .beginning_at(spec.first_key),
             sizes: spec.value_size.clone(),
             ttl: spec.ttl,
             pool,

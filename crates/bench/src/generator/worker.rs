@@ -190,6 +190,13 @@ impl<'a> Worker<'a> {
         now >= self.run.measure.1 || self.run.progress.stop.load(Ordering::Relaxed)
     }
 
+    /// Whether a connection, or all of a thread in an open loop, has had the requests that it was to have.
+    fn is_enough(&self, asked: u64) -> bool {
+        let limit = self.run.spec.requests;
+        let of = if self.run.spec.pace == Pace::Closed { 1 } else { self.conns.len() as u64 };
+        limit > 0 && asked >= limit.saturating_mul(of)
+    }
+
     fn closed(&mut self) -> Result<()> {
         let now = self.now();
         self.last_heard = now;
@@ -210,7 +217,7 @@ impl<'a> Worker<'a> {
                 }
             }
             self.tell(now);
-            let is_over = is_over || self.fill.is_some();
+            let is_over = is_over || self.fill.is_some() || self.run.spec.requests > 0;
             if is_over && self.conns.iter().all(|conn| conn.waiting.is_empty()) {
                 return Ok(());
             }
@@ -226,6 +233,9 @@ impl<'a> Worker<'a> {
         }
         let depth = if self.fill.is_some() { FILL_DEPTH } else { self.run.spec.pipeline };
         for _ in 0..depth {
+            if self.fill.is_none() && self.is_enough(self.conns[at].asked) {
+                break;
+            }
             let target = self.conns[at].target;
             let op = match &mut self.fill {
                 None => {
@@ -252,17 +262,18 @@ impl<'a> Worker<'a> {
         // Threads with even arrivals take turns.
         #[allow(clippy::cast_precision_loss, reason = "few threads")]
         let turn = index as f64 / self.run.spec.threads as f64;
-        let mut next = mean * turn;
+        let (mut next, mut drawn) = (mean * turn, 0);
         let (mut backlog, mut round) = (VecDeque::<Due>::new(), 0);
         let mut events = Vec::with_capacity(self.conns.len().clamp(1, 1024));
         let mut dirty = vec![false; self.conns.len()];
         self.last_heard = self.now();
         loop {
             let now = self.now();
-            let is_over = self.is_over(now);
+            let is_over = self.is_over(now) || self.is_enough(drawn);
             #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
             let clock = now as f64;
-            while next <= clock && !is_over {
+            while next <= clock && !is_over && !self.is_enough(drawn) {
+                drawn += 1;
                 let op = self.draw_op();
                 #[allow(
                     clippy::cast_possible_truncation,
@@ -284,7 +295,7 @@ impl<'a> Worker<'a> {
             }
             self.dispatch(&mut backlog, &mut round, &mut dirty, now)?;
             let is_waiting = self.conns.iter().any(|conn| !conn.waiting.is_empty());
-            if is_over && !is_waiting {
+            if is_over && !is_waiting && (backlog.is_empty() || self.is_over(now)) {
                 return Ok(false);
             }
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time")]

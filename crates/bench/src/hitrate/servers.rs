@@ -19,13 +19,11 @@ pub struct Contender {
 /// Names of the servers that are known, in the order of reports.
 pub const KNOWN: [&str; 5] = ["holdall", "holdall-lru", "memcached", "redis", "valkey"];
 
-/// The server of this name with `threads` workers, where it is installed; `own` is this program. In its command, `{port}` and
-/// `{memory}` are replaced.
-#[must_use]
-pub fn known(name: &str, own: &Path, threads: usize) -> Option<Contender> {
+/// The server of this name, where it is installed; `own` is this program. In its command, `{port}`, `{memory}`, `{threads}` and, where
+/// it knows the like, `{group}` are to be replaced.
+fn known(name: &str, own: &Path) -> Option<Contender> {
     let own = own.display().to_string();
     let holdall = [&own, "serve", "-l", "127.0.0.1", "-p", "{port}", "-U", "0", "-m", "{memory}"];
-    let threads = threads.to_string();
     let with = |base: &[&str], more: &[&str]| -> Vec<String> {
         base.iter().chain(more).map(|word| (*word).to_owned()).collect()
     };
@@ -34,15 +32,16 @@ pub fn known(name: &str, own: &Path, threads: usize) -> Option<Contender> {
     let redis = |program: &str| {
         let listen = [program, "--bind", "127.0.0.1", "--port", "{port}", "--save", ""];
         let keep = ["--maxmemory", "{memory}mb", "--maxmemory-policy", "allkeys-lru"];
-        with(&listen, &[&keep[..], &["--io-threads", &threads]].concat())
+        with(&listen, &[&keep[..], &["--io-threads", "{threads}"]].concat())
     };
+    let workers = ["-t", "{threads}", "-R", "{group}", "-u", "root"];
     let (words, protocol) = match name {
-        "holdall" => (with(&holdall, &["-t", &threads, "-u", "root"]), Protocol::Text),
+        "holdall" => (with(&holdall, &workers), Protocol::Text),
         "holdall-lru" => {
-            let strict = ["-t", &threads, "-u", "root", "-o", "eviction=lru"];
-            (with(&holdall, &strict), Protocol::Text)
+            let strict = ["-o", "eviction=lru"];
+            (with(&holdall, &[&workers[..], &strict].concat()), Protocol::Text)
         }
-        "memcached" => (with(&memcached, &["-t", &threads, "-u", "root"]), Protocol::Text),
+        "memcached" => (with(&memcached, &workers), Protocol::Text),
         "redis" => (redis("redis-server"), Protocol::Resp),
         "valkey" => (redis("valkey-server"), Protocol::Resp),
         _ => return None,
@@ -58,12 +57,25 @@ pub fn known(name: &str, own: &Path, threads: usize) -> Option<Contender> {
 ///
 /// When one that was asked for is unknown or not installed, or none is.
 pub fn find(names: Option<&[String]>, own: &Path, threads: usize) -> Result<Vec<Contender>> {
+    let ready = |contender: Contender| Contender {
+        server: with_threads(&contender.server, threads, GROUP),
+        ..contender
+    };
+    Ok(templates(names, own)?.into_iter().map(ready).collect())
+}
+
+/// The same, with `{threads}` and `{group}` still in their commands.
+///
+/// # Errors
+///
+/// As [`find`].
+pub fn templates(names: Option<&[String]>, own: &Path) -> Result<Vec<Contender>> {
     let Some(names) = names else {
-        return Ok(KNOWN.iter().filter_map(|name| known(name, own, threads)).collect());
+        return Ok(KNOWN.iter().filter_map(|name| known(name, own)).collect());
     };
     let mut found = Vec::new();
     for name in names {
-        match known(name, own, threads) {
+        match known(name, own) {
             Some(contender) => found.push(contender),
             None if KNOWN.contains(&name.as_str()) => bail!("{name} is not installed"),
             None => bail!("{name:?} is none of {}", KNOWN.join(", ")),
@@ -71,6 +83,25 @@ pub fn find(names: Option<&[String]>, own: &Path, threads: usize) -> Result<Vec<
     }
     Ok(found)
 }
+
+/// The server with so many threads, and requests of a connection before it turns to the next.
+#[must_use]
+pub fn with_threads(server: &Server, threads: usize, group: usize) -> Server {
+    let (threads, group) = (threads.to_string(), group.to_string());
+    let launch = match &server.launch {
+        Launch::Address(address) => Launch::Address(*address),
+        Launch::Command(words) => Launch::Command(
+            words
+                .iter()
+                .map(|word| word.replace("{threads}", &threads).replace("{group}", &group))
+                .collect(),
+        ),
+    };
+    Server { name: server.name.clone(), launch }
+}
+
+/// memcached's own `-R`.
+pub const GROUP: usize = 20;
 
 fn is_installed(program: &str) -> bool {
     if program.contains('/') {

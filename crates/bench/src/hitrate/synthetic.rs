@@ -69,7 +69,7 @@ impl Synthetic {
 
     fn request(&self, id: u64) -> Request {
         let key_bytes = match self.key_size {
-            KeySize::Shortest => KEY_BYTES,
+            KeySize::Shortest | KeySize::Plain => KEY_BYTES,
             size => u16::try_from(size.of(uniform_of(id))).unwrap_or(KEY_BYTES),
         };
         let value_bytes = u32::try_from(self.value_size.of_key(id)).unwrap_or(u32::MAX);

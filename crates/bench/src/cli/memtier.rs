@@ -1,0 +1,48 @@
+//! `holdall bench memtier` and `mcblaster`: their command lines, our generator.
+
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::{Context, Error, Result};
+
+use super::{EXIT_PARTIAL, run};
+use crate::memtier::{Invocation, Parsed, json};
+use crate::terminal;
+
+/// Does what a parsed command line asks for.
+pub(super) fn run(parsed: Result<Parsed, String>) -> Result<ExitCode> {
+    match parsed.map_err(Error::msg)? {
+        Parsed::Print(text) => {
+            terminal::print(&text);
+            Ok(ExitCode::SUCCESS)
+        }
+        Parsed::Run(invocation) => measured(&invocation),
+    }
+}
+
+fn measured(invocation: &Invocation) -> Result<ExitCode> {
+    for warning in &invocation.warnings {
+        terminal::complain(&format!("warning: {warning}"));
+    }
+    let mut json_file = run::created(invocation.json.as_deref())?;
+    let (mut results, mut text) = (Vec::new(), String::new());
+    for number in 1..=invocation.runs {
+        let result = run::measure(&invocation.spec)?;
+        if invocation.runs > 1 {
+            text += &format!("\nrun {number} of {}\n", invocation.runs);
+        }
+        text += &terminal::summary_of(&result, !invocation.hides_histogram);
+        let is_over = result.failure.is_some();
+        results.push(result);
+        if is_over {
+            break;
+        }
+    }
+    match &invocation.out {
+        Some(path) => fs::write(path, &text).with_context(|| path.display().to_string())?,
+        None => terminal::print(&text),
+    }
+    run::keep(json_file.as_mut(), &json::of(&results, invocation.requests)?)?;
+    let is_partial = results.iter().any(|result| result.failure.is_some() || result.wrong > 0);
+    Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,123 @@
+//! `holdall bench study`: a whole experiment, from starting the servers to the report.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use super::EXIT_PARTIAL;
+use crate::figures::{self, Drawable, maxima};
+use crate::hitrate::servers::{self, Contender};
+use crate::study::{Size, Step, Study};
+use crate::terminal;
+
+/// Runs the experiment of a paper on this machine, against the servers that are installed, and writes its report.
+///
+/// The steps are commands of `holdall bench`, which are printed and kept: any of them can be repeated alone. A step that fails is told in the
+/// report, and the others are done.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct StudyArgs {
+    /// Which experiment.
+    #[arg(value_enum)]
+    study: Study,
+    /// Servers by name, with commas: holdall, holdall-lru (strict), memcached, redis, valkey. Without it, all that are installed.
+    #[arg(short, long, value_delimiter = ',', value_name = "NAMES")]
+    servers: Option<Vec<String>>,
+    /// Everything once, and short: shows that it works, and nothing of the servers.
+    #[arg(long)]
+    quick: bool,
+    /// Where the watts of intel-guide come from, as for score --power.
+    #[arg(long, value_name = "SOURCE")]
+    power: Option<String>,
+    /// Results and report.html come into this folder.
+    #[arg(short, long, default_value = "study", value_name = "FOLDER")]
+    out: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall bench study pavlik --out pavlik             connections, threads, pinning, -R: takes most of an hour
+  holdall bench study intel-guide --power 60          the guide's score of each server, by a machine of 60 watts
+  holdall bench study baglru --quick                  a minute: does it work here?";
+
+/// Memory of the servers, in MB: the study's 6 GB would hold its 9,901 keys as well as these do.
+const MEMORY_MB: u32 = 1024;
+
+pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
+    let own = std::env::current_exe().context("this program's own file")?;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let size = if args.quick { Size::quick(cpus) } else { Size::whole(cpus) };
+    let templates = servers::templates(args.servers.as_deref(), &own)?;
+    ensure!(!templates.is_empty(), "no server is installed");
+    fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
+    let steps = args.study.steps(&templates, &size);
+    let (mut results, mut failures) = (Vec::new(), Vec::new());
+    for (number, step) in steps.iter().enumerate() {
+        terminal::print(&format!("\n[{}/{}] {}\n", number + 1, steps.len(), step.name));
+        let file = args.out.join(format!("{}.json", step.name));
+        let done = args.step(step, &file, &own, &templates);
+        match done.and_then(|()| read(&file)) {
+            Ok(result) => results.push((step.name.clone(), result)),
+            Err(error) => {
+                terminal::complain(&format!("{}: {error:#}", step.name));
+                failures.push(format!("{}: {error:#}", step.name));
+            }
+        }
+    }
+    ensure!(!results.is_empty(), "no step brought a result");
+    let words = format!("The experiment of: {}.", args.study.source());
+    let kind = if args.quick { " A quick run, which shows nothing of the servers." } else { "" };
+    let title = format!("holdall bench study {}", args.study);
+    let summary = maxima::summary(&results)?;
+    let html = figures::page_of(&title, &format!("{words}{kind}"), &failures, &summary, &results)?;
+    let report = args.out.join("report.html");
+    fs::write(&report, html).with_context(|| report.display().to_string())?;
+    terminal::print(&format!("\n{}\n", report.display()));
+    let is_whole = failures.is_empty();
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
+}
+
+impl StudyArgs {
+    /// Runs one step as a command of its own.
+    fn step(&self, step: &Step, file: &Path, own: &Path, servers: &[Contender]) -> Result<()> {
+        let running = match step.server {
+            Some((index, threads)) => {
+                let server = servers::with_threads(&servers[index].server, threads, servers::GROUP);
+                Some(server.start(MEMORY_MB, None)?)
+            }
+            None => None,
+        };
+        let address = running.as_ref().map(|running| running.address.to_string());
+        let mut words: Vec<String> = step
+            .words
+            .iter()
+            .map(|word| word.replace("{server}", address.as_deref().unwrap_or_default()))
+            .collect();
+        if let (Some(power), Some("score")) = (&self.power, words.first().map(String::as_str)) {
+            words.extend(["--power".to_owned(), power.clone()]);
+        }
+        words.extend(["--json".to_owned(), file.display().to_string()]);
+        terminal::print(&format!("holdall bench {}\n", shown(&words)));
+        let status = Command::new(own).arg("bench").args(&words).status()?;
+        // A partial result is drawn, with its mark.
+        let is_kept = status.success() || status.code() == Some(i32::from(EXIT_PARTIAL));
+        ensure!(is_kept, "the command ended with {status}");
+        Ok(())
+    }
+}
+
+fn read(file: &Path) -> Result<Drawable> {
+    let json = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    Drawable::read(&json).with_context(|| file.display().to_string())
+}
+
+/// Words as a shell takes them.
+fn shown(words: &[String]) -> String {
+    let quoted = words.iter().map(|word| {
+        if word.contains([' ', '<', '>', '&']) { format!("'{word}'") } else { word.clone() }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}

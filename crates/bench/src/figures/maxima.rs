@@ -1,0 +1,130 @@
+//! Searches and scores as pictures: the most that each server serves within a bound.
+
+use anyhow::Result;
+use serde::Deserialize;
+
+use super::{Drawable, Figure, chart};
+use crate::host::Host;
+use crate::score::{Maxima, Score, Weights};
+use crate::search::Found;
+
+/// A result of `holdall bench search`, as far as it is drawn.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SearchFile {
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// Where it ran.
+    pub host: Host,
+    /// The bound.
+    pub sla: String,
+    /// What was found.
+    pub found: Found,
+}
+
+/// A result of `holdall bench score`, as far as it is drawn.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ScoreFile {
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// Where it ran.
+    pub host: Host,
+    /// The bound.
+    pub sla: String,
+    /// How the maxima are weighed.
+    pub weights: Weights,
+    /// What was measured.
+    pub maxima: Maxima,
+    /// What comes of it.
+    pub score: Score,
+}
+
+/// The points of a search: what was answered, and how late.
+pub(super) fn of_search(search: &SearchFile) -> Result<Vec<Figure>> {
+    let mut points: Vec<(f64, f64, f64)> = search
+        .found
+        .probes
+        .iter()
+        .flat_map(|probe| probe.repeats.iter().map(|one| (probe.at, one.mean, one.p99)))
+        .collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let line = |pick: fn(&(f64, f64, f64)) -> f64| -> Vec<(f64, f64)> {
+        points.iter().map(|point| (point.0, pick(point))).collect()
+    };
+    let lines = [("mean", line(|point| point.1)), ("p99", line(|point| point.2))];
+    Ok(vec![Figure {
+        title: "Latency by point".into(),
+        caption: format!(
+            "Every measurement of the search; the dashed line marks the last at which {} held.",
+            search.sla
+        ),
+        svg: chart::lines(
+            "requests due a second, or connections",
+            "microseconds",
+            &lines,
+            chart::Axes { log_x: true, log_y: true },
+            search.found.holds,
+        )?,
+    }])
+}
+
+/// All maxima of a study side by side: searches by server threads, scores by server.
+///
+/// # Errors
+///
+/// When a figure cannot be drawn.
+pub fn summary(results: &[(String, Drawable)]) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let mut searches: Vec<chart::Bar> = Vec::new();
+    let mut scores: Vec<chart::Bar> = Vec::new();
+    let mut per_watt: Vec<chart::Bar> = Vec::new();
+    for (name, result) in results {
+        match result {
+            Drawable::Search(search) => {
+                let most = search.found.throughput.map_or(0.0, |(median, ..)| median);
+                let label = name.trim_end_matches("-threads").to_owned();
+                searches.push((label, vec![("gets under the bound", most)]));
+            }
+            Drawable::Score(score) => {
+                let weights = &score.weights;
+                let parts = vec![
+                    ("random keys, weighed", score.maxima.random * weights.random),
+                    ("hot key, weighed", score.maxima.hot * weights.hot),
+                ];
+                scores.push((name.clone(), parts));
+                if let Some(each) = score.score.per_watt {
+                    per_watt.push((name.clone(), vec![("per watt", each)]));
+                }
+            }
+            Drawable::Run(_) | Drawable::Sweep(_) | Drawable::Hitrate(_) => {}
+        }
+    }
+    for (title, caption, y, bars) in [
+        (
+            "Most gets under the bound",
+            "By server and, behind its name, its threads.",
+            "gets a second",
+            searches,
+        ),
+        (
+            "Overall performance",
+            "The guide's: 0.8 of the random-key maximum and 0.2 of the hot-key maximum under the bound, unless said otherwise.",
+            "weighed gets a second",
+            scores,
+        ),
+        (
+            "Performance per watt",
+            "Overall, by the power drawn meanwhile.",
+            "gets a joule",
+            per_watt,
+        ),
+    ] {
+        if !bars.is_empty() {
+            figures.push(Figure {
+                title: title.into(),
+                caption: caption.into(),
+                svg: chart::bars("", y, &bars)?,
+            });
+        }
+    }
+    Ok(figures)
+}

@@ -1,0 +1,185 @@
+//! A result in memtier_benchmark's JSON (format version 2), for dashboards that read it.
+//!
+//! Latencies are in milliseconds, histograms HdrHistogram's V2 of microseconds, booleans strings: as there.
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use crate::generator::packed;
+use crate::generator::spec::{Pace, Protocol, Target};
+use crate::result::{OpResult, RunResult};
+
+/// Longest latency of memtier's histograms, in microseconds.
+const MICROS_MAX: u64 = 60_000_000;
+
+/// Runs as memtier writes them: one under `ALL STATS`, several under `RUN #n RESULTS`.
+///
+/// # Errors
+///
+/// When a histogram of a result is damaged.
+pub fn of(results: &[RunResult], requests: Option<u64>) -> Result<Value> {
+    let mut all = Map::new();
+    if let Some(first) = results.first() {
+        all.insert("configuration".into(), configuration(first));
+        let mut information = json!({
+            "Threads": first.spec.threads,
+            "Connections per thread": first.spec.connections,
+            "Format version": 2,
+        });
+        let (name, much) = match requests {
+            Some(requests) => ("Requests per client", json!(requests)),
+            None => ("Seconds", json!(first.spec.seconds)),
+        };
+        information[name] = much;
+        all.insert("run information".into(), information);
+    }
+    for (index, result) in results.iter().enumerate() {
+        let name = match results.len() {
+            1 => "ALL STATS".to_owned(),
+            _ => format!("RUN #{} RESULTS", index + 1),
+        };
+        all.insert(name, stats(result)?);
+    }
+    Ok(Value::Object(all))
+}
+
+fn configuration(result: &RunResult) -> Value {
+    let spec = &result.spec;
+    let (mut server, mut port, mut socket) = (String::new(), 0, String::new());
+    match spec.targets.first() {
+        Some(Target::Unix(path)) => socket = path.display().to_string(),
+        Some(target) => {
+            server = target.to_string();
+            port = target.address().map_or(0, |address| address.port());
+        }
+        None => {}
+    }
+    let protocol = match spec.protocol {
+        Protocol::Resp => "redis",
+        Protocol::Binary => "memcache_binary",
+        Protocol::Text | Protocol::Meta => "memcache_text",
+    };
+    let rate = match spec.pace {
+        Pace::Closed => 0.0,
+        Pace::Open { rate, .. } => rate,
+    };
+    json!({
+        "server": server,
+        "port": port,
+        "unix socket": socket,
+        "protocol": protocol,
+        "tls": "false",
+        "run_count": 1,
+        "clients": spec.connections,
+        "threads": spec.threads,
+        "test_time": spec.seconds,
+        "ratio": spec.ratio.to_string(),
+        "pipeline": spec.pipeline,
+        "data_size": spec.value_size.to_string(),
+        "random_data": "true",
+        "expiry_range": format!("{0}-{0}", spec.ttl),
+        "data_verify": spec.verify.to_string(),
+        "key_prefix": spec.key_prefix,
+        "key_minimum": spec.first_key,
+        "key_maximum": spec.first_key + spec.keys - 1,
+        "key_pattern": spec.pattern.to_string(),
+        "multi_key_get": spec.multiget,
+        "rate-limiting": rate,
+    })
+}
+
+fn stats(result: &RunResult) -> Result<Value> {
+    let total = seconds_ms(result.seconds);
+    let start = result.started * 1000;
+    let series: Map<String, Value> = result
+        .series
+        .iter()
+        .enumerate()
+        .map(|(second, one)| {
+            let slice = json!({
+                "Count": one.requests,
+                "Max Latency": one.max / 1000.0,
+                "p50.00": one.p50 / 1000.0,
+                "p99.00": one.p99 / 1000.0,
+            });
+            (second.to_string(), slice)
+        })
+        .collect();
+    let mut totals = operation(&result.total, result.seconds)?;
+    totals["Time-Serie"] = Value::Object(series);
+    Ok(json!({
+        "Runtime": {
+            "Start time": start,
+            "Finish time": start + total,
+            "Total duration": total,
+            "Time unit": "MILLISECONDS",
+            "Interrupted": result.failure.is_some().to_string(),
+        },
+        "Sets": operation(&result.sets, result.seconds)?,
+        "Gets": operation(&result.gets, result.seconds)?,
+        "Waits": { "Count": 0, "Ops/sec": 0.0 },
+        "Totals": totals,
+        "SET": distribution(&result.sets)?,
+        "GET": distribution(&result.gets)?,
+        "WAIT": [],
+    }))
+}
+
+fn seconds_ms(seconds: f64) -> u64 {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a run's time")]
+    let ms = (seconds * 1000.0) as u64;
+    ms
+}
+
+fn operation(op: &OpResult, seconds: f64) -> Result<Value> {
+    let latency = &op.latency;
+    #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+    let each = |count: u64| count as f64 / seconds.max(1e-9);
+    #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+    let accumulated = latency.mean / 1000.0 * op.requests as f64;
+    let mut micros = Histogram::<u64>::new_with_bounds(1, MICROS_MAX, 3)?;
+    for value in latency.histogram()?.iter_recorded() {
+        micros.saturating_record_n(value.value_iterated_to() / 1000, value.count_at_value());
+    }
+    Ok(json!({
+        "Count": op.requests,
+        "Ops/sec": op.rate,
+        "Hits/sec": each(op.hits),
+        "Misses/sec": each(op.misses),
+        "Connection Errors": 0,
+        "Connection Errors/sec": 0.0,
+        "Latency": latency.mean / 1000.0,
+        "Average Latency": latency.mean / 1000.0,
+        "Accumulated Latency": accumulated,
+        "Min Latency": latency.min / 1000.0,
+        "Max Latency": latency.max / 1000.0,
+        "KB/sec": each(op.sent_bytes + op.received_bytes) / 1024.0,
+        "KB/sec RX/TX": each(op.sent_bytes + op.received_bytes) / 1024.0,
+        "KB/sec RX": each(op.received_bytes) / 1024.0,
+        "KB/sec TX": each(op.sent_bytes) / 1024.0,
+        "Time-Serie": {},
+        "Percentile Latencies": {
+            "p50.00": latency.percentile(50.0) / 1000.0,
+            "p99.00": latency.percentile(99.0) / 1000.0,
+            "p99.90": latency.percentile(99.9) / 1000.0,
+            "Histogram log format": {
+                "Compressed Histogram": packed::encode(&micros).map_err(anyhow::Error::msg)?,
+            },
+        },
+    }))
+}
+
+/// How many percent were answered within so many milliseconds.
+fn distribution(op: &OpResult) -> Result<Value> {
+    let (histogram, mut seen) = (op.latency.histogram()?, 0);
+    let mut rows = Vec::new();
+    for value in histogram.iter_recorded() {
+        seen += value.count_at_value();
+        #[allow(clippy::cast_precision_loss, reason = "counts and times of one run")]
+        let (ms, percent) =
+            (value.value_iterated_to() as f64 / 1e6, seen as f64 * 100.0 / histogram.len() as f64);
+        rows.push(json!({ "<=msec": ms, "percent": percent }));
+    }
+    Ok(Value::Array(rows))
+}

@@ -1,0 +1,44 @@
+//! memtier_benchmark's command line and its JSON, and mcblaster's command line, so that scripts and dashboards written for them go on
+//! working under `holdall bench memtier`, `holdall bench mcblaster`, or a link of their name.
+//!
+//! A flag means what it means there as far as this generator can do it. What changes nothing here is warned about; what would change what is
+//! measured and cannot be done is refused, as is what is unknown.
+
+pub mod json;
+mod mcblaster;
+mod options;
+
+pub use mcblaster::parse as parse_mcblaster;
+pub use options::parse;
+
+use std::path::PathBuf;
+
+use crate::generator::spec::Spec;
+
+/// What a command line asks for.
+#[derive(Clone, Debug)]
+pub struct Invocation {
+    /// The load.
+    pub spec: Spec,
+    /// Requests of each connection, as they were asked for; `None` where a time was.
+    pub requests: Option<u64>,
+    /// How often.
+    pub runs: usize,
+    /// Where memtier's JSON goes.
+    pub json: Option<PathBuf>,
+    /// Where the text goes, instead of the standard output.
+    pub out: Option<PathBuf>,
+    /// Leave the distribution out of the text.
+    pub hides_histogram: bool,
+    /// What was accepted and changes nothing.
+    pub warnings: Vec<String>,
+}
+
+/// What comes of a command line.
+#[derive(Clone, Debug)]
+pub enum Parsed {
+    /// A run.
+    Run(Box<Invocation>),
+    /// Help or a version, to be printed.
+    Print(String),
+}

@@ -1,0 +1,292 @@
+//! The seeds' experiments as lists of command lines, so that a reader sees what was done and can repeat any of it.
+//!
+//! | study | source | what it does |
+//! | --- | --- | --- |
+//! | `pavlik` | "Memcached vs Redis: Benchmarking In-memory Object Caches" | connections, server threads, pinning, `-R`: figures 1 to 7 |
+//! | `intel-guide` | Intel's *Configuration and Deployment Guide For Memcached*, section 5 | random-key and hot-key maxima under p99.5 <= 1 ms, 0.8/0.2, per watt |
+//! | `baglru` | Wiggins and Langston, *Enhancing the Scalability of Memcached*, sections 4 and 5 | most gets under a mean of 1 ms by threads; round trips by rate |
+//!
+//! What is unlike the sources: generator and servers share this machine, so there is no network between them and they
+//! take processors from each other; and where the papers have several generator hosts, `run --agents` must be used by hand.
+
+use std::fmt;
+
+use clap::ValueEnum;
+
+use crate::generator::spec::Protocol;
+use crate::hitrate::servers::Contender;
+
+/// Which experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Study {
+    /// Throughput and latency by connections, threads, pinning and group size.
+    Pavlik,
+    /// The deployment guide's score.
+    IntelGuide,
+    /// The most gets under a mean of 1 ms, by server threads.
+    Baglru,
+}
+
+/// One command line of a study.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What comes after `holdall bench`; `{server}` is the address of a server that runs meanwhile.
+    pub words: Vec<String>,
+    /// Which of the servers is started before, and with how many threads; `None` where the step starts its own.
+    pub server: Option<(usize, usize)>,
+    /// Name of the result's file, without its ending.
+    pub name: String,
+}
+
+/// How large a study is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Size {
+    /// Seconds of each measurement.
+    pub seconds: f64,
+    /// Repeats of a search's points.
+    pub repeats: usize,
+    /// Width of a search's answer, in percent.
+    pub precision: f64,
+    /// Connections of each generator thread.
+    pub connections: Vec<usize>,
+    /// Server threads.
+    pub threads: Vec<usize>,
+    /// Group sizes (`-R`).
+    pub groups: Vec<usize>,
+    /// Requests a second of an open loop.
+    pub rates: Vec<usize>,
+    /// Keys of the baglru study, which has a million.
+    pub keys: u64,
+    /// The guide's bound and the paper's.
+    pub bounds: (&'static str, &'static str),
+    /// The greatest rate of a search, in requests a second.
+    pub limit: f64,
+    /// Server threads where they are not changed.
+    pub usual_threads: usize,
+}
+
+impl Size {
+    /// As large as the sources, for a machine of so many processors.
+    #[must_use]
+    pub fn whole(cpus: usize) -> Self {
+        let threads = (1..=cpus).chain([cpus * 2, cpus * 4]);
+        Self {
+            seconds: 10.0,
+            repeats: 3,
+            precision: 3.0,
+            connections: vec![1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256],
+            threads: threads.collect(),
+            groups: vec![1, 2, 5, 10, 20, 50, 100, 200],
+            rates: (1..=12).map(|step| step * 10_000 * cpus).collect(),
+            keys: 1_000_000,
+            bounds: ("p99.5<=1ms", "mean<=1ms"),
+            limit: 1e8,
+            usual_threads: cpus,
+        }
+    }
+
+    /// For CI: everything once, and short.
+    #[must_use]
+    pub fn quick(cpus: usize) -> Self {
+        Self {
+            seconds: 0.2,
+            repeats: 1,
+            precision: 60.0,
+            connections: vec![1, 4, 16, 64],
+            threads: vec![1, 2],
+            groups: vec![1, 20],
+            rates: vec![1_000, 4_000],
+            keys: 1_000,
+            // Whatever else the machine does, something holds.
+            bounds: ("p99.5<=30s", "mean<=30s"),
+            limit: 8_000.0,
+            usual_threads: cpus.min(2),
+        }
+    }
+}
+
+impl Study {
+    /// Its command lines for these servers.
+    #[must_use]
+    pub fn steps(self, servers: &[Contender], size: &Size) -> Vec<Step> {
+        let each = servers.iter().enumerate();
+        match self {
+            Self::Pavlik => each.flat_map(|(_, server)| pavlik(server, size)).collect(),
+            Self::IntelGuide => {
+                each.map(|(index, server)| intel_guide(index, server, size)).collect()
+            }
+            Self::Baglru => each.flat_map(|(index, server)| baglru(index, server, size)).collect(),
+        }
+    }
+
+    /// Its source, as a report names it.
+    #[must_use]
+    pub fn source(self) -> &'static str {
+        match self {
+            Self::Pavlik => {
+                "Memcached vs Redis: Benchmarking In-memory Object Caches, figures 1 to 7"
+            }
+            Self::IntelGuide => {
+                "Intel, Configuration and Deployment Guide For Memcached, section 5 and appendix B"
+            }
+            Self::Baglru => {
+                "Wiggins and Langston, Enhancing the Scalability of Memcached, sections 4 and 5"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Study {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pavlik => "pavlik",
+            Self::IntelGuide => "intel-guide",
+            Self::Baglru => "baglru",
+        })
+    }
+}
+
+fn list(numbers: &[usize]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn words(parts: &[&str]) -> Vec<String> {
+    parts.iter().map(|part| (*part).to_owned()).collect()
+}
+
+/// A sweep that starts its own servers: 9,901 keys as the study has, a tenth of the requests sets.
+fn sweep(server: &Contender, size: &Size, over: &str, points: &str, more: &[&str]) -> Step {
+    let protocol = server.protocol.to_string();
+    let (seconds, threads) = (size.seconds.to_string(), size.usual_threads.to_string());
+    let common = ["sweep", over, points, "-p", &protocol, "--time", &seconds, "--preload"];
+    let load = ["--keys", "9901", "--value-size", "32", "--server-threads", &threads];
+    let mut all = words(&[&common[..], &load, more].concat());
+    all.push("--start".to_owned());
+    all.push(command(server));
+    Step { words: all, server: None, name: format!("{}-{over}", server.server.name) }
+}
+
+/// The server's command for `--start`, in which words are parted by spaces.
+fn command(server: &Contender) -> String {
+    let words = server.server.words().iter();
+    // No word may be empty there: a rule that never applies stands for none.
+    words
+        .map(|word| if word.is_empty() { "999999999 999999999" } else { word.as_str() })
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn pavlik(server: &Contender, size: &Size) -> Vec<Step> {
+    let mut steps = vec![
+        sweep(server, size, "connections", &list(&size.connections), &[]),
+        sweep(server, size, "threads", &list(&size.threads), &["-c", "42"]),
+        sweep(server, size, "pinned", "0,1", &["-c", "42"]),
+    ];
+    if server.server.words().iter().any(|word| word == "{group}") {
+        let more = ["-c", "42", "--pipeline", "64"];
+        steps.push(sweep(server, size, "group", &list(&size.groups), &more));
+    }
+    steps
+}
+
+fn search(server: &Contender, size: &Size, what: &str, sla: &str, keys: u64) -> Vec<String> {
+    let (seconds, repeats) = (size.seconds.to_string(), size.repeats.to_string());
+    let (precision, keys) = (size.precision.to_string(), keys.to_string());
+    let limit = size.limit.to_string();
+    words(&[
+        what,
+        "-s",
+        "{server}",
+        "-p",
+        &server.protocol.to_string(),
+        "--preload",
+        "--keys",
+        &keys,
+        "--value-size",
+        "64",
+        "--ratio",
+        "0:1",
+        "--sla",
+        sla,
+        "--time",
+        &seconds,
+        "--repeats",
+        &repeats,
+        "--precision",
+        &precision,
+        "--from",
+        "4000",
+        "--to",
+        &limit,
+    ])
+}
+
+fn intel_guide(index: usize, server: &Contender, size: &Size) -> Step {
+    Step {
+        words: search(server, size, "score", size.bounds.0, size.keys.min(100_000)),
+        server: Some((index, size.usual_threads)),
+        name: server.server.name.clone(),
+    }
+}
+
+fn baglru(index: usize, server: &Contender, size: &Size) -> Vec<Step> {
+    let mut steps: Vec<Step> = size
+        .threads
+        .iter()
+        .map(|threads| Step {
+            words: search(server, size, "search", size.bounds.1, size.keys),
+            server: Some((index, *threads)),
+            name: format!("{}-{threads}-threads", server.server.name),
+        })
+        .collect();
+    // Figure 13: round trips as the rate is raised.
+    let (seconds, keys) = (size.seconds.to_string(), size.keys.to_string());
+    steps.push(Step {
+        words: words(&[
+            "sweep",
+            "rate",
+            &list(&size.rates),
+            "-s",
+            "{server}",
+            "-p",
+            &Protocol::to_string(&server.protocol),
+            "--preload",
+            "--ratio",
+            "0:1",
+            "--value-size",
+            "64",
+            "--keys",
+            &keys,
+            "--time",
+            &seconds,
+        ]),
+        server: Some((index, size.usual_threads)),
+        name: format!("{}-rate", server.server.name),
+    });
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hitrate::servers;
+
+    #[test]
+    fn every_study_has_steps_for_every_server_and_files_of_their_own() {
+        let servers = servers::find(None, "/nowhere/holdall".as_ref(), 2).unwrap();
+        for study in [Study::Pavlik, Study::IntelGuide, Study::Baglru] {
+            for size in [Size::quick(2), Size::whole(12)] {
+                let steps = study.steps(&servers, &size);
+                for server in &servers {
+                    let own =
+                        steps.iter().filter(|step| step.name.starts_with(&server.server.name));
+                    assert!(own.count() > 0, "{study}: {}", server.server.name);
+                }
+                let mut names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+                names.sort_unstable();
+                names.dedup();
+                assert_eq!(names.len(), steps.len(), "{study}");
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Whole studies, and other programs' command lines, as a user runs them.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use common::{Running, Scratch, holdall, output, stderr, stdout};
+
+/// Runs a study and returns its report.
+fn study(name: &str, servers: &str, words: &[&str]) -> String {
+    let scratch = Scratch::new();
+    let folder = scratch.text("study");
+    let common = ["bench", "study", name, "--quick", "--servers", servers, "--out", &folder];
+    let output = output(&mut holdall(&[&common[..], words].concat()));
+    assert!(output.status.success(), "{name}: {}\n{}", stdout(&output), stderr(&output));
+    assert!(stdout(&output).contains("holdall bench s"), "each step is shown as a command");
+    fs::read_to_string(format!("{folder}/report.html")).unwrap()
+}
+
+#[test]
+fn pavliks_study_has_its_figures() {
+    let html = study("pavlik", "holdall,redis", &[]);
+    for words in [
+        "Latency against throughput",
+        "Throughput by connections of each generator thread",
+        "Processor time by connections",
+        "Throughput by server threads",
+        "Server processor time by server threads",
+        "Throughput by threads pinned",
+        "Throughput by requests per turn (-R)",
+        "redis-connections",
+    ] {
+        assert!(html.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn the_guides_study_scores_by_its_weights_and_watts() {
+    let html = study("intel-guide", "holdall", &["--power", "60"]);
+    for words in ["Overall performance", "Performance per watt", "<th>under p99.5"] {
+        assert!(html.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn baglrus_study_finds_the_most_gets_by_threads() {
+    let html = study("baglru", "holdall", &[]);
+    for words in ["Most gets under the bound", "holdall-2-threads", "holdall-rate"] {
+        assert!(html.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn a_step_that_fails_is_told_and_the_others_are_done() {
+    let scratch = Scratch::new();
+    let folder = scratch.text("study");
+    let words = ["bench", "study", "intel-guide", "--quick", "--servers", "memcached"];
+    let run =
+        |more: &[&str]| output(&mut holdall(&[&words[..], &["--out", &folder], more].concat()));
+    let output = run(&["--power", "csv:/nowhere.csv"]);
+    assert!(!output.status.success(), "{}", stdout(&output));
+    assert!(stderr(&output).contains("memcached:"), "{}", stderr(&output));
+}
+
+#[test]
+fn memtiers_command_line_and_json_are_known() {
+    let (server, scratch) = (Running::serve(&[]), Scratch::new());
+    let port = server.port("TCP INET").to_string();
+    let (link, json) = (scratch.text("memtier_benchmark"), scratch.text("m.json"));
+    symlink(env!("CARGO_BIN_EXE_holdall"), &link).unwrap();
+    let words = ["-s", "127.0.0.1", "-p", &port, "-P", "memcache_text", "-n", "100", "-c", "3"];
+    let more = ["-t", "2", "--random-data", "--key-maximum=99", "--json-out-file", &json];
+    let output = output(Command::new(&link).args(words).args(more));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--random-data changes nothing"));
+    let text = fs::read_to_string(&json).unwrap();
+    // As a dashboard would look for it: 100 requests of each of 6 clients.
+    assert!(
+        text.contains("\"Format version\": 2") && text.contains("\"Requests per client\": 100")
+    );
+    let totals = text.split("\"Totals\"").nth(1).unwrap();
+    assert!(totals.contains("\"Count\": 600"), "{totals}");
+    assert!(text.contains("\"Compressed Histogram\": \"HISTFAAA"));
+    for name in ["ALL STATS", "Runtime", "Sets", "Gets", "Waits", "Hits/sec", "p99.90", "<=msec"] {
+        assert!(text.contains(&format!("\"{name}\"")), "{name}");
+    }
+    let refused = common::output(&mut holdall(&["bench", "memtier", "--cluster-mode"]));
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("cannot be done here"), "{}", stderr(&refused));
+    let help = common::output(&mut holdall(&["bench", "memtier", "--help"]));
+    assert!(stdout(&help).contains("memtier_benchmark's command line"));
+}
+
+#[test]
+fn mcblasters_command_line_is_known() {
+    let (server, scratch) = (Running::serve(&[]), Scratch::new());
+    let port = server.port("TCP INET").to_string();
+    let link = scratch.text("mcblaster");
+    symlink(env!("CARGO_BIN_EXE_holdall"), &link).unwrap();
+    let words = ["-p", &port, "-t", "1", "-z", "64", "-k", "1000", "-r", "500", "-W", "1500"];
+    let output = output(Command::new(&link).args(words).args(["-d", "0.5", "127.0.0.1"]));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(said.contains("open loop, 2000 requests a second"), "{said}");
+    assert!(said.contains("sets:gets 1500:500"), "{said}");
+}
