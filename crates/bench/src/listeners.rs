@@ -27,8 +27,13 @@ fn inodes_of(target: &Target) -> Vec<u64> {
     let read = |name: &str| fs::read_to_string(name).unwrap_or_default();
     match target.address() {
         Some(address) if is_here(address.ip()) => {
-            let files = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter();
-            files.flat_map(|file| tcp_inodes(&read(file), address.port())).collect()
+            let (files, state) = if target.is_udp() {
+                (["/proc/net/udp", "/proc/net/udp6"], "07")
+            } else {
+                (["/proc/net/tcp", "/proc/net/tcp6"], "0A")
+            };
+            let inodes = |file| inet_inodes(&read(file), address.port(), state);
+            files.into_iter().flat_map(inodes).collect()
         }
         Some(_) => Vec::new(),
         None => {
@@ -42,12 +47,12 @@ fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }
 
-/// Inodes of sockets that listen on a port, in the text of `/proc/net/tcp` (state `0A`).
-fn tcp_inodes(table: &str, port: u16) -> Vec<u64> {
+/// Inodes of sockets that listen on a port, in the text of `/proc/net/tcp` (state `0A`) or `/proc/net/udp` (`07`).
+fn inet_inodes(table: &str, port: u16, state: &str) -> Vec<u64> {
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (_, local) = fields.get(1)?.rsplit_once(':')?;
-        let is_it = *fields.get(3)? == "0A" && u16::from_str_radix(local, 16) == Ok(port);
+        let is_it = *fields.get(3)? == state && u16::from_str_radix(local, 16) == Ok(port);
         is_it.then(|| fields.get(9)?.parse().ok())?
     };
     table.lines().skip(1).filter_map(of_line).collect()
@@ -83,8 +88,8 @@ mod tests {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
             0: 0100007F:2BCB 00000000:0000 0A 00000000:00000000 00:00000000 00000000   0        0 4242 1 0\n   \
             1: 0100007F:2BCB 0100007F:9999 01 00000000:00000000 00:00000000 00000000   0        0 4243 1 0\n";
-        assert_eq!(tcp_inodes(table, 11211), [4242]);
-        assert_eq!(tcp_inodes(table, 11212), [] as [u64; 0]);
+        assert_eq!(inet_inodes(table, 11211, "0A"), [4242]);
+        assert_eq!(inet_inodes(table, 11212, "0A"), [] as [u64; 0]);
         let table = "Num RefCount Protocol Flags Type St Inode Path\n0: 2 0 10000 1 01 77 /run/a\n";
         assert_eq!(unix_inodes(table, Path::new("/run/a")), [77]);
         assert!(unix_inodes(table, Path::new("/run/b")).is_empty());

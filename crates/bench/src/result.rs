@@ -51,6 +51,12 @@ pub struct RunResult {
     pub unanswered: u64,
     /// Values that were not what had been stored (`--verify`).
     pub wrong: u64,
+    /// UDP requests whose reply did not come within a quarter of a second.
+    #[serde(default)]
+    pub lost: u64,
+    /// Connections that were made anew (`--reconnect`).
+    #[serde(default)]
+    pub connects: u64,
     /// The measurement, second by second.
     pub series: Vec<SecondResult>,
     /// Time of the generator's machine while the run went on, in clock ticks.
@@ -167,6 +173,8 @@ impl RunResult {
             sets: op(&record.sets, 0)?,
             unanswered: record.unanswered,
             wrong: record.wrong,
+            lost: record.lost,
+            connects: record.connects,
             series: record.seconds.iter().map(second).collect(),
             cpu: cpu.0,
             cpu_series: cpu.1,
@@ -203,6 +211,9 @@ impl RunResult {
         }
         if self.wrong > 0 {
             doubts.push(format!("{} values were not what had been stored", self.wrong));
+        }
+        if self.lost > 0 {
+            doubts.push(format!("{} UDP requests were lost; they are in no latency", self.lost));
         }
         if self.overloaded {
             doubts.push("the servers did not take this rate; the generator gave up".to_owned());

@@ -111,7 +111,7 @@ impl Study {
     pub fn steps(self, servers: &[Contender], size: &Size) -> Vec<Step> {
         let each = servers.iter().enumerate();
         match self {
-            Self::Pavlik => each.flat_map(|(_, server)| pavlik(server, size)).collect(),
+            Self::Pavlik => servers.iter().flat_map(|server| pavlik(server, size)).collect(),
             Self::IntelGuide => {
                 each.map(|(index, server)| intel_guide(index, server, size)).collect()
             }

@@ -78,6 +78,11 @@ pub fn summary_of(result: &RunResult, with_distribution: bool) -> String {
         "generator: busiest thread {:.0} % of a processor",
         result.generator.busiest_thread * 100.0
     );
+    if result.connects > 0 {
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        let rate = result.connects as f64 / (result.seconds + spec.warm_up).max(1e-9);
+        let _ = writeln!(text, "connections made anew: {rate:.0} a second");
+    }
     for agent in &result.agents {
         let _ = writeln!(
             text,

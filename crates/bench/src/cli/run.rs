@@ -18,7 +18,7 @@ use super::EXIT_PARTIAL;
 use crate::agents::{self, Gathered};
 use crate::generator::keys::Pattern;
 use crate::generator::sizes::{KeySize, ValueSize};
-use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target};
+use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target, Tls};
 use crate::generator::{self, Progress};
 use crate::host::CpuTimes;
 use crate::listeners;
@@ -59,7 +59,7 @@ pub(super) struct RunArgs {
 /// What is asked, apart from how fast and how long.
 #[derive(Debug, Args)]
 pub(super) struct LoadArgs {
-    /// HOST, HOST:PORT or unix:PATH; may be given several times, and the keys are divided among them.
+    /// HOST, HOST:PORT, udp:HOST:PORT (gets only) or unix:PATH; may be given several times, and the keys are divided among them.
     #[arg(short, long = "server", value_name = "WHERE", default_value = "127.0.0.1:11211")]
     servers: Vec<Target>,
     /// The servers' language.
@@ -107,6 +107,15 @@ pub(super) struct LoadArgs {
     /// Compare every value with what was stored. Only where nothing else writes these keys.
     #[arg(long)]
     verify: bool,
+    /// End a connection after so many requests and make it anew; the time that takes is the next request's.
+    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
+    reconnect: Option<u64>,
+    /// Speak TLS, with servers that have a certificate of an authority in this file (PEM).
+    #[arg(long, value_name = "FILE", conflicts_with = "tls_insecure")]
+    tls_ca: Option<PathBuf>,
+    /// Speak TLS, and believe any certificate.
+    #[arg(long)]
+    tls_insecure: bool,
     /// When the requests of an open loop are due.
     #[arg(long, value_enum, default_value_t)]
     arrival: Arrival,
@@ -122,6 +131,9 @@ Examples:
   holdall bench run --preload --rate 50000 --json r.json   50,000 requests a second, the result kept
   holdall bench run -s 127.0.0.1:6379 -p resp --preload    a Redis or Valkey server
   holdall bench run --preload --ratio 0:1 --multiget 100   gets of 100 keys
+  holdall bench run --preload --tls-ca ca.pem -s cache1    over TLS
+  holdall bench run -s udp:cache1 --ratio 0:1              gets by UDP
+  holdall bench run --preload --reconnect 1                a connection for each request
   holdall bench run -s cache1 --agents gen1:11999,gen2:11999   by two generator hosts, added up
 
 Exit status: 0 measured; 1 no server could be reached; 2 the run ended early and what it saw is printed; 64 wrong usage.";
@@ -151,6 +163,11 @@ impl LoadArgs {
             preload: self.preload,
             verify: self.verify,
             seed: self.seed,
+            reconnect: self.reconnect.unwrap_or(0),
+            tls: match &self.tls_ca {
+                Some(file) => Some(Tls::Verified(file.clone())),
+                None => self.tls_insecure.then_some(Tls::Unverified),
+            },
             ..Spec::default()
         };
         if self.etc {
@@ -159,6 +176,14 @@ impl LoadArgs {
             spec.pattern = Pattern::Zipf { exponent: 0.99 };
             spec.ratio = Ratio { sets: 1, gets: 30 };
         }
+        ensure!(
+            !spec.targets.iter().any(Target::is_udp)
+                || (spec.ratio.sets == 0
+                    && spec.pipeline == 1
+                    && spec.protocol == Protocol::Text
+                    && !spec.preload),
+            "UDP is for gets in text, one at a time: --ratio 0:1 -p text, without --pipeline and --preload (which TCP does)"
+        );
         ensure!(
             spec.keys >= spec.targets.len() as u64,
             "{} keys are too few for {} servers",

@@ -217,7 +217,8 @@ fn of_search(html: &mut String, sla: &str, found: &Found) {
 
 fn of_score(html: &mut String, file: &ScoreFile) {
     head(html, &file.command, &file.host, 0);
-    let watts = file.score.per_watt.map_or("not measured".to_owned(), |each| format!("{each:.0}"));
+    let watts =
+        file.score.per_watt.map_or_else(|| "not measured".to_owned(), |each| format!("{each:.0}"));
     let _ = writeln!(
         html,
         "<div class=\"wide\"><table><tr><th>under {}</th><th>random keys</th><th>hot key</th><th>overall</th><th>per watt</th></tr>\

@@ -2,27 +2,26 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::io::Errno;
 
 use super::record::{Moment, Record};
 use super::spec::{Protocol, Target};
-use super::wire::{Op, Piece, Read, Wire};
+use super::transport::{Security, Transport};
+use super::wire::{ExpectedHit, Op, Piece, Read, Wire};
 
 /// A connection to one server.
 #[derive(Debug)]
 pub(super) struct Conn {
-    pub(super) socket: OwnedFd,
+    pub(super) transport: Transport,
     /// Which of the servers.
     pub(super) target: usize,
     /// Requests that were sent or are being sent, in order.
     pub(super) waiting: VecDeque<Waiting>,
     /// Requests that it was asked for so far.
     pub(super) asked: u64,
+    /// The same, since it was last made anew.
+    pub(super) asked_here: u64,
     /// Whether the poller was asked to tell when the socket takes more.
     pub(super) polls_for_room: bool,
     /// Keys of the requests in `waiting`, in order.
@@ -60,27 +59,14 @@ pub(super) struct Judge<'a> {
 const REPLY_BYTES_MAX: usize = 8 << 20;
 
 impl Conn {
-    pub(super) fn open(target: &Target, index: usize) -> Result<Self> {
-        let socket = match target {
-            Target::Tcp(name, address) => {
-                let stream = TcpStream::connect(address)
-                    .with_context(|| format!("{name}: no connection"))?;
-                stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)?;
-                OwnedFd::from(stream)
-            }
-            Target::Unix(path) => {
-                let stream = UnixStream::connect(path)
-                    .with_context(|| format!("{}: no connection", path.display()))?;
-                stream.set_nonblocking(true)?;
-                OwnedFd::from(stream)
-            }
-        };
+    pub(super) fn open(target: &Target, index: usize, security: &Security) -> Result<Self> {
+        let transport = Transport::open(target, security, true)?;
         Ok(Self {
-            socket,
+            transport,
             target: index,
             waiting: VecDeque::new(),
             asked: 0,
+            asked_here: 0,
             polls_for_room: false,
             keys: VecDeque::new(),
             out: Vec::new(),
@@ -101,6 +87,7 @@ impl Conn {
             }
         };
         self.asked += 1;
+        self.asked_here += 1;
         self.keys.extend(keys);
         self.waiting.push_back(Waiting {
             op,
@@ -115,6 +102,27 @@ impl Conn {
         });
     }
 
+    /// Ends the connection, on which nothing is waited for, and begins another to the same server.
+    pub(super) fn renew(&mut self, target: &Target, security: &Security) -> Result<()> {
+        self.transport = Transport::open(target, security, false)?;
+        self.partial.clear();
+        (self.asked_here, self.polls_for_room) = (0, false);
+        Ok(())
+    }
+
+    /// Gives up the request that a lost datagram has left without a reply, if it is older than `patience` nanoseconds.
+    pub(super) fn give_up(&mut self, now: u64, patience: u64) -> Option<Waiting> {
+        let waiting = self.waiting.front().copied()?;
+        if !self.transport.is_udp() || now.saturating_sub(waiting.sent) <= patience {
+            return None;
+        }
+        self.transport.forget();
+        self.waiting.clear();
+        self.keys.clear();
+        self.partial.clear();
+        Some(waiting)
+    }
+
     /// Gives the socket what it takes. True when nothing is left.
     ///
     /// # Errors
@@ -122,16 +130,16 @@ impl Conn {
     /// When the connection is broken.
     pub(super) fn flush(&mut self) -> Result<bool> {
         while self.out_at < self.out.len() {
-            match rustix::io::write(&self.socket, &self.out[self.out_at..]) {
+            match self.transport.write(&self.out[self.out_at..]) {
                 Ok(taken) => self.out_at += taken,
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error)).context("sending"),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("sending"),
             }
         }
         self.out.clear();
         self.out_at = 0;
-        Ok(true)
+        self.transport.is_flushed().context("sending")
     }
 
     /// Reads once and takes the replies that are whole into the record.
@@ -146,11 +154,10 @@ impl Conn {
         record: &mut Record,
         moment: Moment,
     ) -> Result<()> {
-        let len = match rustix::io::read(&self.socket, &mut *buffer) {
-            Ok(0) => bail!("the server closed a connection"),
-            Ok(len) => len,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            Err(error) => return Err(io::Error::from(error)).context("receiving"),
+        let len = match self.transport.read(buffer).context("receiving")? {
+            Some(0) => bail!("the server closed a connection"),
+            Some(len) => len,
+            None => return Ok(()),
         };
         if self.partial.is_empty() {
             let taken = self.take(judge, &buffer[..len], record, moment)?;
@@ -174,6 +181,12 @@ impl Conn {
     ) -> Result<usize> {
         let mut at = 0;
         while at < bytes.len() {
+            if let Some(hit) = &judge.wire.expected_hit {
+                at += self.take_hits(hit, &bytes[at..], record, moment);
+                if at == bytes.len() {
+                    break;
+                }
+            }
             let Some(request) = self.waiting.front_mut() else {
                 bail!("the server sent more than was asked for: {}", shown(&bytes[at..]));
             };
@@ -213,10 +226,53 @@ impl Conn {
                 let request = *request;
                 self.waiting.pop_front();
                 self.keys.drain(..request.keys as usize);
-                record.keep(&request, moment);
+                record.keep(&request, 1, moment);
             }
         }
         Ok(at)
+    }
+
+    /// Takes hits of the expected shape from the front. Requests that were due and left together took the same time, so they are
+    /// recorded together.
+    fn take_hits(
+        &mut self,
+        hit: &ExpectedHit,
+        bytes: &[u8],
+        record: &mut Record,
+        moment: Moment,
+    ) -> usize {
+        let mut at = 0;
+        let mut alike: Option<(Waiting, u64)> = None;
+        while let Some(request) = self.waiting.front()
+            && request.op == Op::Get
+            && request.received_bytes == 0
+            && hit.is_first_of(&bytes[at..])
+        {
+            at += hit.total;
+            match &mut alike {
+                Some((sum, count))
+                    if sum.intended == request.intended && sum.sent == request.sent =>
+                {
+                    sum.keys += 1;
+                    sum.hits += 1;
+                    sum.sent_bytes += request.sent_bytes;
+                    sum.received_bytes += hit.total as u64;
+                    *count += 1;
+                }
+                _ => {
+                    let first = Waiting { hits: 1, received_bytes: hit.total as u64, ..*request };
+                    if let Some((sum, count)) = alike.replace((first, 1)) {
+                        record.keep(&sum, count, moment);
+                    }
+                }
+            }
+            self.waiting.pop_front();
+            self.keys.pop_front();
+        }
+        if let Some((sum, count)) = alike {
+            record.keep(&sum, count, moment);
+        }
+        at
     }
 }
 

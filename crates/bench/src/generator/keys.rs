@@ -155,6 +155,16 @@ impl KeyNames {
         Self { first, ..self }
     }
 
+    /// Bytes of every key, where all are alike.
+    #[must_use]
+    pub fn one_length(&self) -> Option<usize> {
+        match self.size {
+            KeySize::Shortest => Some(self.least_bytes()),
+            KeySize::Fixed(bytes) => Some(bytes.max(self.least_bytes())),
+            KeySize::Plain | KeySize::Etc => None,
+        }
+    }
+
     /// Bytes of the shortest key.
     #[must_use]
     pub fn least_bytes(&self) -> usize {

@@ -12,6 +12,7 @@ pub mod record;
 mod run;
 pub mod sizes;
 pub mod spec;
+mod transport;
 pub mod wire;
 mod worker;
 

@@ -25,6 +25,12 @@ pub struct Record {
     pub unanswered: u64,
     /// Values that were not what had been stored.
     pub wrong: u64,
+    /// UDP requests whose reply did not come.
+    #[serde(default)]
+    pub lost: u64,
+    /// Connections that were made anew.
+    #[serde(default)]
+    pub connects: u64,
     /// Requests answered in all, those before and after the measurement included.
     pub answered: u64,
 }
@@ -96,6 +102,8 @@ impl Default for Record {
             lag: nanoseconds(),
             unanswered: 0,
             wrong: 0,
+            lost: 0,
+            connects: 0,
             answered: 0,
         }
     }
@@ -125,11 +133,11 @@ impl Record {
         }
     }
 
-    /// Keeps an answered request if it belongs to the measurement: in the closed loop by the time of its reply, in the open
+    /// Keeps answered requests, `count` that took the same time with their sums, if they belong to the measurement: in the closed loop by the time of its reply, in the open
     /// loop by the time at which it was due, whenever it was answered.
     #[inline]
-    pub(super) fn keep(&mut self, request: &Waiting, moment: Moment) {
-        self.answered += 1;
+    pub(super) fn keep(&mut self, request: &Waiting, count: u64, moment: Moment) {
+        self.answered += count;
         let at = if moment.is_open { request.intended } else { moment.now };
         let (begin, end) = moment.measure;
         if !(begin..end).contains(&at) {
@@ -137,18 +145,19 @@ impl Record {
         }
         let latency = moment.now.saturating_sub(request.intended);
         let second = self.second(at - begin);
-        second.requests += 1;
-        second.latency.saturating_record(latency);
+        second.requests += count;
+        second.latency.saturating_record_n(latency, u32::try_from(count).unwrap_or(u32::MAX));
         let op = self.of(request.op);
-        op.requests += 1;
+        op.requests += count;
         op.keys += u64::from(request.keys);
         op.hits += u64::from(request.hits);
         op.refused += u64::from(request.is_refused);
         op.sent_bytes += u64::from(request.sent_bytes);
         op.received_bytes += request.received_bytes;
-        op.latency.saturating_record(latency);
+        op.latency.saturating_record_n(latency, count);
         if moment.is_open {
-            op.service.saturating_record(moment.now.saturating_sub(request.sent));
+            let service = moment.now.saturating_sub(request.sent);
+            op.service.saturating_record_n(service, count);
         }
     }
 
@@ -174,6 +183,8 @@ impl Record {
         add(&mut self.lag, &other.lag);
         self.unanswered += other.unanswered;
         self.wrong += other.wrong;
+        self.lost += other.lost;
+        self.connects += other.connects;
         self.answered += other.answered;
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::conn::Conn;
 use super::record::Record;
 use super::spec::{Pace, Spec};
+use super::transport::Security;
 use super::wire::Wire;
 use super::worker::{Brought, Run, Worker};
 
@@ -36,11 +37,18 @@ pub struct Outcome {
 ///
 /// When a server cannot be reached, breaks off, or refuses more than one store in a hundred.
 pub fn fill(spec: &Spec, progress: &Progress) -> Result<u64> {
-    let spec = Spec { pace: Pace::Closed, ..spec.clone() };
-    let conns = connections(&spec)?;
+    let spec = Spec { pace: Pace::Closed, reconnect: 0, ..spec.clone() };
+    let security = Security::of(&spec)?;
+    let conns = connections(&spec, &security)?;
     let wire = Wire::new(&spec);
-    let run =
-        Run { spec: &spec, wire: &wire, started: Instant::now(), measure: (0, u64::MAX), progress };
+    let run = Run {
+        spec: &spec,
+        wire: &wire,
+        security: &security,
+        started: Instant::now(),
+        measure: (0, u64::MAX),
+        progress,
+    };
     let brought = spread(&run, conns, true)?;
     let mut record = Record::default();
     for part in brought {
@@ -63,6 +71,7 @@ pub fn fill(spec: &Spec, progress: &Progress) -> Result<u64> {
 pub struct Ready {
     spec: Spec,
     conns: Vec<Vec<Conn>>,
+    security: Security,
 }
 
 /// Connects for what `spec` says.
@@ -71,7 +80,8 @@ pub struct Ready {
 ///
 /// When a server cannot be reached.
 pub fn connect(spec: &Spec) -> Result<Ready> {
-    Ok(Ready { spec: spec.clone(), conns: connections(spec)? })
+    let security = Security::of(spec)?;
+    Ok(Ready { spec: spec.clone(), conns: connections(spec, &security)?, security })
 }
 
 /// Measures what `spec` says.
@@ -97,7 +107,8 @@ impl Ready {
         };
         let begin = nanos(spec.warm_up);
         let measure = (begin, begin + nanos(spec.seconds));
-        let run = Run { spec, wire: &wire, started: Instant::now(), measure, progress };
+        let security = &self.security;
+        let run = Run { spec, wire: &wire, security, started: Instant::now(), measure, progress };
         let mut outcome = Outcome::default();
         for part in spread(&run, self.conns, false)? {
             outcome.record.merge(&part.record);
@@ -130,12 +141,12 @@ impl Outcome {
 }
 
 /// The connections of every thread.
-fn connections(spec: &Spec) -> Result<Vec<Vec<Conn>>> {
+fn connections(spec: &Spec, security: &Security) -> Result<Vec<Vec<Conn>>> {
     let conns = |_| {
         let targets = spec.targets.iter().enumerate();
         targets
             .flat_map(|(index, target)| {
-                (0..spec.connections).map(move |_| Conn::open(target, index))
+                (0..spec.connections).map(move |_| Conn::open(target, index, security))
             })
             .collect()
     };

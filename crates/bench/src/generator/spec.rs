@@ -56,6 +56,12 @@ pub struct Spec {
     /// many as there is time for.
     #[serde(default)]
     pub requests: u64,
+    /// Requests after which a connection is ended and made anew; 0 for never.
+    #[serde(default)]
+    pub reconnect: u64,
+    /// TLS over TCP.
+    #[serde(default)]
+    pub tls: Option<Tls>,
     /// Decides the keys' order and the arrivals.
     pub seed: u64,
 }
@@ -107,8 +113,20 @@ pub enum Protocol {
 pub enum Target {
     /// Over TCP; the name as it was given, and what it resolved to.
     Tcp(String, SocketAddr),
+    /// Over UDP, gets only; the name as it was given, and what it resolved to.
+    Udp(String, SocketAddr),
     /// A unix socket.
     Unix(PathBuf),
+}
+
+/// Whom a TLS connection believes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tls {
+    /// Servers with a certificate of the authorities in this file.
+    Verified(PathBuf),
+    /// Anybody.
+    Unverified,
 }
 
 /// Sets to gets, as in `1:10`.
@@ -146,6 +164,8 @@ impl Default for Spec {
             seconds: 10.0,
             warm_up: 1.0,
             requests: 0,
+            reconnect: 0,
+            tls: None,
             seed: 1,
         }
     }
@@ -161,11 +181,17 @@ impl FromStr for Target {
         if text.starts_with('/') {
             return Ok(Self::Unix(PathBuf::from(text)));
         }
+        if let Some(rest) = text.strip_prefix("udp:") {
+            return match rest.parse()? {
+                Self::Tcp(name, address) => Ok(Self::Udp(name, address)),
+                Self::Udp(..) | Self::Unix(_) => Err(format!("{text:?} is not udp:HOST[:PORT]")),
+            };
+        }
         let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let with_port = if has_port { text.to_owned() } else { format!("{text}:11211") };
-        let mut found = with_port
-            .to_socket_addrs()
-            .map_err(|error| format!("{text:?} is not HOST[:PORT] or unix:PATH: {error}"))?;
+        let mut found = with_port.to_socket_addrs().map_err(|error| {
+            format!("{text:?} is not HOST[:PORT], udp:HOST[:PORT] or unix:PATH: {error}")
+        })?;
         let address = found.next().ok_or_else(|| format!("{text:?} has no address"))?;
         Ok(Self::Tcp(with_port, address))
     }
@@ -176,7 +202,7 @@ impl Target {
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(_, address) => Some(*address),
+            Self::Tcp(_, address) | Self::Udp(_, address) => Some(*address),
             Self::Unix(_) => None,
         }
     }
@@ -185,9 +211,15 @@ impl Target {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Tcp(..) => None,
+            Self::Tcp(..) | Self::Udp(..) => None,
             Self::Unix(path) => Some(path),
         }
+    }
+
+    /// Whether it is spoken to in datagrams.
+    #[must_use]
+    pub fn is_udp(&self) -> bool {
+        matches!(self, Self::Udp(..))
     }
 }
 
@@ -195,6 +227,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(name, _) => f.write_str(name),
+            Self::Udp(name, _) => write!(f, "udp:{name}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -271,6 +304,9 @@ mod tests {
         assert_eq!("127.0.0.1".parse::<Target>().unwrap().to_string(), "127.0.0.1:11211");
         assert_eq!("[::1]:5".parse::<Target>().unwrap().to_string(), "[::1]:5");
         assert_eq!("/run/a".parse::<Target>().unwrap().to_string(), "unix:/run/a");
+        let udp: Target = "udp:127.0.0.1".parse().unwrap();
+        assert!(udp.is_udp() && udp.to_string() == "udp:127.0.0.1:11211");
+        assert!("udp:/run/a".parse::<Target>().is_err());
         assert!("127.0.0.1:99999".parse::<Target>().is_err());
     }
 

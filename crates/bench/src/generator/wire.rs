@@ -61,6 +61,41 @@ pub struct Wire {
     sizes: ValueSize,
     ttl: u32,
     pool: Vec<u8>,
+    pub(super) expected_hit: Option<ExpectedHit>,
+}
+
+/// The reply to a get of one key that is there, where it has one shape whichever key it is: then its bytes need only be compared.
+#[derive(Clone, Debug)]
+pub(super) struct ExpectedHit {
+    key_bytes: usize,
+    /// Between the key and the value.
+    middle: Vec<u8>,
+    /// Bytes of the whole reply.
+    pub(super) total: usize,
+}
+
+const HEAD: &[u8] = b"VALUE ";
+const TAIL: &[u8] = b"\r\nEND\r\n";
+
+impl ExpectedHit {
+    /// Of this load, if its replies have one shape.
+    fn of(spec: &Spec, names: &KeyNames) -> Option<Self> {
+        let ValueSize::Fixed(bytes) = spec.value_size else { return None };
+        let is_plain = spec.protocol == Protocol::Text && spec.multiget == 1 && !spec.verify;
+        let key_bytes = names.one_length()?;
+        let middle = format!(" 0 {bytes}\r\n").into_bytes();
+        let total = HEAD.len() + key_bytes + middle.len() + bytes + TAIL.len();
+        is_plain.then_some(Self { key_bytes, middle, total })
+    }
+
+    /// Whether the first bytes are such a reply. What is not is parsed.
+    #[inline]
+    pub(super) fn is_first_of(&self, bytes: &[u8]) -> bool {
+        bytes.get(..self.total).is_some_and(|reply| {
+            let rest = &reply[HEAD.len() + self.key_bytes..];
+            reply.starts_with(HEAD) && rest.starts_with(&self.middle) && reply.ends_with(TAIL)
+        })
+    }
 }
 
 /// Different values begin at as many different places of the pool.
@@ -77,10 +112,12 @@ impl Wire {
         };
         let words = (POOL_PLACES + longest).div_ceil(8) as u64;
         let pool = (0..words).flat_map(|word| scatter(word).to_le_bytes()).collect();
+        let names =
+            KeyNames::new(&spec.key_prefix, spec.keys, spec.key_size).beginning_at(spec.first_key);
         Self {
             protocol: spec.protocol,
-            names: KeyNames::new(&spec.key_prefix, spec.keys, spec.key_size)
-                .beginning_at(spec.first_key),
+            expected_hit: ExpectedHit::of(spec, &names),
+            names,
             sizes: spec.value_size.clone(),
             ttl: spec.ttl,
             pool,
@@ -235,6 +272,33 @@ mod tests {
                 let read = wire.read(op, &bytes[..cut]);
                 assert!(matches!(read, Read::More(_)), "{protocol} {cut}: {read:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_reply_of_the_expected_shape_is_known_by_its_bytes() {
+        let spec = Spec { value_size: ValueSize::Fixed(3), ..Spec::default() };
+        let hit = Wire::new(&spec).expected_hit.unwrap();
+        let reply = b"VALUE key:000000000001 0 3\r\nabc\r\nEND\r\n";
+        assert_eq!(hit.total, reply.len());
+        assert!(hit.is_first_of(reply) && hit.is_first_of(&[&reply[..], b"more"].concat()));
+        assert!(!hit.is_first_of(&reply[..reply.len() - 1]));
+        for wrong in [
+            &b"VALUE key:000000000001 1 3\r\nabc\r\nEND\r\n"[..],
+            b"VALUE key:000000000001 0 4\r\nabcd\r\nEND\r\n",
+            b"VALUE key:000000000001 0 3\r\nabc\r\nEXD\r\n",
+            b"END\r\nEND\r\nEND\r\nEND\r\nEND\r\nEND\r\nEND\r\nEND\r\n",
+        ] {
+            assert!(!hit.is_first_of(wrong), "{}", wrong.escape_ascii());
+        }
+        for spec in [
+            Spec { verify: true, ..spec.clone() },
+            Spec { multiget: 2, ..spec.clone() },
+            Spec { value_size: ValueSize::Etc, ..spec.clone() },
+            Spec { key_size: crate::generator::sizes::KeySize::Etc, ..spec.clone() },
+            Spec { protocol: Protocol::Meta, ..spec },
+        ] {
+            assert!(Wire::new(&spec).expected_hit.is_none());
         }
     }
 

@@ -23,7 +23,8 @@ use rustix::time::Timespec;
 use super::conn::{Conn, Judge};
 use super::keys::Keys;
 use super::record::{Moment, Record};
-use super::spec::{Arrival, Pace, Spec};
+use super::spec::{Arrival, Pace, Spec, Target};
+use super::transport::Security;
 use super::wire::{Op, Wire};
 
 /// What all threads of a run share.
@@ -31,6 +32,7 @@ use super::wire::{Op, Wire};
 pub(super) struct Run<'a> {
     pub(super) spec: &'a Spec,
     pub(super) wire: &'a Wire,
+    pub(super) security: &'a Security,
     pub(super) started: Instant,
     /// When measuring begins and ends, in nanoseconds since the start.
     pub(super) measure: (u64, u64),
@@ -92,6 +94,9 @@ pub(super) struct Brought {
 /// A server that says nothing for so long is dead.
 const PATIENCE_NANOS: u64 = 5_000_000_000;
 
+/// A UDP request without a reply for so long has lost a datagram.
+const LOSS_NANOS: u64 = 250_000_000;
+
 /// Requests of one thread that wait for a free connection: beyond this the server does not take the rate.
 const BACKLOG_MAX: usize = 2_000_000;
 
@@ -131,7 +136,12 @@ impl<'a> Worker<'a> {
         let spec = run.spec;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (at, conn) in conns.iter().enumerate() {
-            epoll::add(&poller, &conn.socket, EventData::new_u64(at as u64), EventFlags::IN)?;
+            epoll::add(
+                &poller,
+                conn.transport.fd(),
+                EventData::new_u64(at as u64),
+                EventFlags::IN,
+            )?;
         }
         let first = spec.keys / spec.threads.max(1) as u64 * index as u64;
         Ok(Self {
@@ -190,6 +200,44 @@ impl<'a> Worker<'a> {
         now >= self.run.measure.1 || self.run.progress.stop.load(Ordering::Relaxed)
     }
 
+    fn has_udp(&self) -> bool {
+        self.conns.iter().any(|conn| conn.transport.is_udp())
+    }
+
+    /// Gives up requests whose datagrams were lost, and tells on which connections.
+    fn lost(&mut self, now: u64) -> Vec<usize> {
+        let mut freed = Vec::new();
+        if !self.run.spec.targets.iter().any(Target::is_udp) {
+            return freed;
+        }
+        for (at, conn) in self.conns.iter_mut().enumerate() {
+            if conn.give_up(now, LOSS_NANOS).is_some() {
+                self.record.lost += 1;
+                freed.push(at);
+            }
+        }
+        freed
+    }
+
+    /// Whether a connection has had as many requests as it is to have before it is made anew.
+    fn is_spent(&self, conn: &Conn) -> bool {
+        let limit = self.run.spec.reconnect;
+        limit > 0 && conn.asked_here >= limit && !conn.transport.is_udp()
+    }
+
+    /// Makes a connection anew that is spent and on which nothing is waited for.
+    fn renew(&mut self, at: usize) -> Result<()> {
+        if !self.is_spent(&self.conns[at]) {
+            return Ok(());
+        }
+        let conn = &mut self.conns[at];
+        conn.renew(&self.run.spec.targets[conn.target], self.run.security)?;
+        let data = EventData::new_u64(at as u64);
+        epoll::add(&self.poller, conn.transport.fd(), data, EventFlags::IN)?;
+        self.record.connects += 1;
+        Ok(())
+    }
+
     /// Whether a connection, or all of a thread in an open loop, has had the requests that it was to have.
     fn is_enough(&self, asked: u64) -> bool {
         let limit = self.run.spec.requests;
@@ -204,11 +252,19 @@ impl<'a> Worker<'a> {
             self.refill(at, now)?;
         }
         let mut events = Vec::with_capacity(self.conns.len().clamp(1, 1024));
-        let quiet = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let quiet = match self.has_udp() {
+            true => Timespec { tv_sec: 0, tv_nsec: 50_000_000 },
+            false => Timespec { tv_sec: 1, tv_nsec: 0 },
+        };
         loop {
             self.wait(&mut events, &quiet)?;
             let now = self.now();
             let is_over = self.is_over(now);
+            for at in self.lost(now) {
+                if !is_over {
+                    self.refill(at, now)?;
+                }
+            }
             for event in &events {
                 let at = usize::try_from(event.data.u64())?;
                 self.serve(at, event.flags, now)?;
@@ -231,9 +287,12 @@ impl<'a> Worker<'a> {
         if !self.conns[at].waiting.is_empty() {
             return Ok(());
         }
+        self.renew(at)?;
         let depth = if self.fill.is_some() { FILL_DEPTH } else { self.run.spec.pipeline };
         for _ in 0..depth {
-            if self.fill.is_none() && self.is_enough(self.conns[at].asked) {
+            let conn = &self.conns[at];
+            let is_spent = self.is_spent(conn) || self.is_enough(conn.asked);
+            if self.fill.is_none() && is_spent {
                 break;
             }
             let target = self.conns[at].target;
@@ -294,6 +353,7 @@ impl<'a> Worker<'a> {
                 return Ok(true);
             }
             self.dispatch(&mut backlog, &mut round, &mut dirty, now)?;
+            self.lost(now);
             let is_waiting = self.conns.iter().any(|conn| !conn.waiting.is_empty());
             if is_over && !is_waiting && (backlog.is_empty() || self.is_over(now)) {
                 return Ok(false);
@@ -301,6 +361,7 @@ impl<'a> Worker<'a> {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time")]
             let sleep =
                 if is_over { 100_000_000 } else { (next as u64).saturating_sub(self.now()) };
+            let sleep = if self.has_udp() { sleep.min(50_000_000) } else { sleep };
             let sleep =
                 if sleep < SPIN_NANOS { 0 } else { (sleep - SPIN_NANOS / 2).min(1_000_000_000) };
             let timeout = Timespec {
@@ -328,10 +389,12 @@ impl<'a> Worker<'a> {
         let limit = self.run.spec.pipeline;
         while let Some(due) = backlog.front().copied() {
             let conns = self.conns.len();
-            let free = (0..conns)
-                .map(|step| (*round + step) % conns)
-                .find(|at| self.conns[*at].waiting.len() < limit);
+            let free = (0..conns).map(|step| (*round + step) % conns).find(|at| {
+                let conn = &self.conns[*at];
+                conn.waiting.is_empty() || (conn.waiting.len() < limit && !self.is_spent(conn))
+            });
             let Some(at) = free else { break };
+            self.renew(at)?;
             *round = at + 1;
             backlog.pop_front();
             self.draw_keys(due.op, self.conns[at].target);
@@ -413,7 +476,7 @@ impl<'a> Worker<'a> {
             conn.polls_for_room = wants_room;
             let room = if wants_room { EventFlags::OUT } else { EventFlags::empty() };
             let data = EventData::new_u64(at as u64);
-            epoll::modify(&self.poller, &conn.socket, data, EventFlags::IN | room)?;
+            epoll::modify(&self.poller, conn.transport.fd(), data, EventFlags::IN | room)?;
         }
         Ok(())
     }

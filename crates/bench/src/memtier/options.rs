@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::{Invocation, Parsed};
 use crate::generator::keys::Pattern;
 use crate::generator::sizes::{KeySize, ValueSize};
-use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target};
+use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target, Tls};
 
 /// What a flag does here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +32,11 @@ const FLAGS: [(&str, Option<char>, bool, Use); 69] = [
     ("ipv6", Some('6'), false, Warned),
     ("protocol", Some('P'), true, Done),
     ("authenticate", Some('a'), true, Refused),
-    ("tls", None, false, Refused),
+    ("tls", None, false, Done),
     ("cert", None, true, Refused),
     ("key", None, true, Refused),
-    ("cacert", None, true, Refused),
-    ("tls-skip-verify", None, false, Refused),
+    ("cacert", None, true, Done),
+    ("tls-skip-verify", None, false, Done),
     ("tls-protocols", None, true, Refused),
     ("sni", None, true, Refused),
     ("run-count", Some('x'), true, Done),
@@ -56,7 +56,7 @@ const FLAGS: [(&str, Option<char>, bool, Use); 69] = [
     ("test-time", None, true, Done),
     ("ratio", None, true, Done),
     ("pipeline", None, true, Done),
-    ("reconnect-interval", None, true, Refused),
+    ("reconnect-interval", None, true, Done),
     ("multi-key-get", None, true, Done),
     ("select-db", None, true, Refused),
     ("distinct-client-seed", None, false, Warned),
@@ -207,6 +207,8 @@ impl Given {
             pace: self.pace(threads * clients)?,
             seconds: seconds.unwrap_or(1e6),
             requests: requests.unwrap_or(0),
+            reconnect: self.number("reconnect-interval", 0)?,
+            tls: self.tls()?,
             warm_up: 0.0,
             seed: if self.given.contains_key("randomize") {
                 u64::from(std::process::id())
@@ -282,6 +284,15 @@ impl Given {
             self.warnings.push(format!("--expiry-range {text}: everything expires after {most} s"));
         }
         Ok(most)
+    }
+
+    fn tls(&self) -> Result<Option<Tls>, String> {
+        match (self.given.contains_key("tls"), self.text("cacert")) {
+            (false, _) => Ok(None),
+            (true, Some(file)) => Ok(Some(Tls::Verified(PathBuf::from(file)))),
+            (true, None) if self.given.contains_key("tls-skip-verify") => Ok(Some(Tls::Unverified)),
+            (true, None) => Err("--tls needs --cacert or --tls-skip-verify".to_owned()),
+        }
     }
 
     fn pace(&self, connections: usize) -> Result<Pace, String> {

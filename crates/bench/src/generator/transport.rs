@@ -1,0 +1,332 @@
+//! What bytes of a connection go through: a TCP or unix socket, TLS over TCP, or UDP datagrams with memcached's frame.
+//!
+//! A TCP connection is made without waiting: until it is there its socket takes nothing, as if it were full, so that connecting anew
+//! stalls no other connection of the thread. A TLS handshake is waited for.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with, sockopt};
+use rustix::time::Timespec;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+
+use super::spec::{Spec, Target, Tls};
+
+/// One of the ways.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Plain(OwnedFd),
+    Tls(TcpStream, Box<ClientConnection>),
+    Udp(UdpSocket, Box<Datagrams>),
+}
+
+/// The reply that is being put together.
+#[derive(Debug, Default)]
+pub(super) struct Datagrams {
+    request_id: u16,
+    parts: Vec<Option<Vec<u8>>>,
+}
+
+/// How connections are secured, read once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Security(Option<Arc<ClientConfig>>);
+
+/// Bytes of memcached's frame: request id, sequence number, number of datagrams, reserved.
+const FRAME_BYTES: usize = 8;
+
+/// A handshake that takes longer has failed.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection that is not there after so long will not be.
+const CONNECT_PATIENCE_SECS: i64 = 5;
+
+/// Datagrams of a reply, at most: a megabyte in pieces of 1400 bytes.
+const PARTS_MAX: u16 = 1024;
+
+impl Security {
+    /// What `spec` asks for.
+    ///
+    /// # Errors
+    ///
+    /// When the file of certificates cannot be used.
+    pub(super) fn of(spec: &Spec) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
+        let config = match &spec.tls {
+            None => return Ok(Self(None)),
+            Some(Tls::Verified(path)) => {
+                builder.with_root_certificates(roots(path)?).with_no_client_auth()
+            }
+            Some(Tls::Unverified) => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Trusting(provider)))
+                .with_no_client_auth(),
+        };
+        Ok(Self(Some(Arc::new(config))))
+    }
+}
+
+fn roots(path: &Path) -> Result<RootCertStore> {
+    let named = || path.display().to_string();
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).with_context(named)? {
+        roots.add(certificate.with_context(named)?).with_context(named)?;
+    }
+    ensure!(!roots.is_empty(), "{}: no certificate in it", named());
+    Ok(roots)
+}
+
+impl Transport {
+    /// Connects; `waits` until a TCP connection is there.
+    pub(super) fn open(target: &Target, security: &Security, waits: bool) -> Result<Self> {
+        match (target, &security.0) {
+            (Target::Tcp(name, address), None) => plain(*address, waits)
+                .map(Self::Plain)
+                .with_context(|| format!("{name}: no connection")),
+            (Target::Tcp(name, address), Some(config)) => {
+                tls(name, *address, config).with_context(|| format!("{name}: no connection"))
+            }
+            (Target::Udp(name, address), _) => {
+                udp(*address).with_context(|| format!("{name}: no socket"))
+            }
+            (Target::Unix(path), _) => {
+                let stream = UnixStream::connect(path)
+                    .with_context(|| format!("{}: no connection", path.display()))?;
+                stream.set_nonblocking(true)?;
+                Ok(Self::Plain(OwnedFd::from(stream)))
+            }
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Plain(socket) => socket.as_fd(),
+            Self::Tls(stream, _) => stream.as_fd(),
+            Self::Udp(socket, _) => socket.as_fd(),
+        }
+    }
+
+    pub(super) fn is_udp(&self) -> bool {
+        matches!(self, Self::Udp(..))
+    }
+
+    /// Over UDP, whatever still comes of the present request is nothing any more.
+    pub(super) fn forget(&mut self) {
+        if let Self::Udp(_, datagrams) = self {
+            datagrams.request_id = datagrams.request_id.wrapping_add(1);
+            datagrams.parts.clear();
+        }
+    }
+
+    /// Gives what is taken of `bytes`; a request over UDP is taken whole.
+    #[inline]
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => Ok(rustix::io::write(socket, bytes)?),
+            Self::Tls(stream, session) => {
+                let taken = session.writer().write(bytes)?;
+                send(stream, session)?;
+                if taken == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+            }
+            Self::Udp(socket, datagrams) => {
+                datagrams.request_id = datagrams.request_id.wrapping_add(1);
+                datagrams.parts.clear();
+                let mut datagram = Vec::with_capacity(FRAME_BYTES + bytes.len());
+                datagram.extend_from_slice(&datagrams.request_id.to_be_bytes());
+                datagram.extend_from_slice(&[0, 0, 0, 1, 0, 0]);
+                datagram.extend_from_slice(bytes);
+                socket.send(&datagram)?;
+                Ok(bytes.len())
+            }
+        }
+    }
+
+    /// Whether everything that was taken has left.
+    pub(super) fn is_flushed(&mut self) -> io::Result<bool> {
+        match self {
+            Self::Plain(_) | Self::Udp(..) => Ok(true),
+            Self::Tls(stream, session) => {
+                send(stream, session)?;
+                Ok(!session.wants_write())
+            }
+        }
+    }
+
+    /// Reads once. `None` when there is nothing yet; 0 at the end.
+    #[inline]
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let read = match self {
+            Self::Plain(socket) => rustix::io::read(socket, buffer).map_err(io::Error::from),
+            Self::Tls(stream, session) => opened(stream, session, buffer),
+            Self::Udp(socket, datagrams) => datagrams.receive(socket, buffer),
+        };
+        match read {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+impl Datagrams {
+    /// A datagram of the present request; others, late or foreign, are nothing. A whole reply is put into `buffer`.
+    fn receive(&mut self, socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = socket.recv(buffer)?;
+        let nothing = || Err(io::ErrorKind::WouldBlock.into());
+        let Some(([id0, id1, seq0, seq1, count0, count1, _, _], payload)) =
+            buffer[..bytes].split_first_chunk::<FRAME_BYTES>()
+        else {
+            return nothing();
+        };
+        let [id, sequence, count] =
+            [[*id0, *id1], [*seq0, *seq1], [*count0, *count1]].map(u16::from_be_bytes);
+        if id != self.request_id || sequence >= count || count > PARTS_MAX {
+            return nothing();
+        }
+        let payload = payload.to_vec();
+        self.parts.resize(usize::from(count), None);
+        self.parts[usize::from(sequence)] = Some(payload);
+        let whole: Option<Vec<&Vec<u8>>> = self.parts.iter().map(Option::as_ref).collect();
+        let Some(reply) =
+            whole.map(|parts| parts.into_iter().flatten().copied().collect::<Vec<u8>>())
+        else {
+            return nothing();
+        };
+        if reply.len() > buffer.len() {
+            return Err(io::Error::other("a reply is longer than any that is asked for"));
+        }
+        // What comes again of it belongs to nothing.
+        self.request_id = self.request_id.wrapping_add(1);
+        self.parts.clear();
+        buffer[..reply.len()].copy_from_slice(&reply);
+        Ok(reply.len())
+    }
+}
+
+fn plain(address: SocketAddr, waits: bool) -> Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    // Ended by a reset where it is ended on purpose: thousands of connections a second would run out of ports.
+    sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+    match connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) if waits => {
+            let patience = Timespec { tv_sec: CONNECT_PATIENCE_SECS, tv_nsec: 0 };
+            let ready = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&patience))?;
+            ensure!(ready > 0, "no answer for {CONNECT_PATIENCE_SECS} seconds");
+            sockopt::socket_error(&socket)??;
+        }
+        Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(socket)
+}
+
+fn tls(name: &str, address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Transport> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(HANDSHAKE_PATIENCE))?;
+    stream.set_write_timeout(Some(HANDSHAKE_PATIENCE))?;
+    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+    let host = host.trim_matches(['[', ']']).to_owned();
+    let mut session = ClientConnection::new(Arc::clone(config), ServerName::try_from(host)?)?;
+    while session.is_handshaking() {
+        session.complete_io(&mut stream).context("the TLS handshake failed")?;
+    }
+    stream.set_nonblocking(true)?;
+    Ok(Transport::Tls(stream, Box::new(session)))
+}
+
+fn udp(address: SocketAddr) -> Result<Transport> {
+    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    socket.set_nonblocking(true)?;
+    Ok(Transport::Udp(socket, Box::default()))
+}
+
+/// Sends what the session has sealed, as far as the socket takes it.
+fn send(mut stream: &TcpStream, session: &mut ClientConnection) -> io::Result<()> {
+    while session.wants_write() {
+        match session.write_tls(&mut stream) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads once from the socket, and all that it brought: the poller does not see what the session keeps.
+fn opened(
+    mut stream: &TcpStream,
+    session: &mut ClientConnection,
+    buffer: &mut [u8],
+) -> io::Result<usize> {
+    if session.read_tls(&mut stream)? == 0 {
+        return Ok(0);
+    }
+    session.process_new_packets().map_err(io::Error::other)?;
+    session.reader().read(buffer)
+}
+
+/// Believes whatever the server shows: for measuring, where the one who asks said so.
+#[derive(Debug)]
+struct Trusting(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
