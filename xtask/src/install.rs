@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 13] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -25,6 +25,8 @@ const PACKAGES: [(&str, &str); 13] = [
     ("libsasl2-modules", "its mechanisms"),
     ("redis-server", "the other server that the bench measures"),
     ("chromium", "opens the bench's report"),
+    ("mariadb-server", "a database whose log the invalidator follows"),
+    ("postgresql", "another"),
 ];
 
 /// Programs that may also come from elsewhere; the Debian package is the fallback.

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::cli::main(arguments),
         Some("passwd") => passwd(arguments),
         Some("route") => route(arguments),
+        Some("invalidate") => invalidator::cli::main(arguments),
         Some("check") => say(&routeconf::cli::check(text(arguments))),
         Some("spool") => {
             let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
@@ -179,6 +180,7 @@ Commands:
   route    the proxy before many servers
   check    says what is wrong with a proxy's configuration
   explain  shows the way of a key through a proxy's configuration
+  invalidate  deletes cached keys as the database's log tells
   spool    shows the deletes that a proxy keeps for servers that are away
   bench    measures memcached, Redis and Valkey servers
   plan     makes units, manifests and configurations from one topology file

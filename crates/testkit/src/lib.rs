@@ -1,4 +1,4 @@
-//! For tests only: real servers as child processes, raw connections, process readings, a seeded
+//! For tests only: real servers and databases as child processes, raw connections, process readings, a seeded
 //! generator of random numbers, and a checker of concurrent histories.
 //!
 //! Nothing here is a stand-in: a [`Server`] is the real program on a loopback port, a [`Wire`] is a
@@ -12,6 +12,7 @@
     reason = "a test stops where it fails"
 )]
 
+pub mod database;
 pub mod gate;
 pub mod history;
 pub mod liar;
@@ -19,6 +20,7 @@ pub mod process;
 pub mod rng;
 pub mod router;
 pub mod server;
+pub mod staleness;
 pub mod wire;
 
 pub use gate::{Gate, Mode};

@@ -1,0 +1,296 @@
+//! Transactions out of events: keys are held back until their transaction is committed, each once.
+//!
+//! ```text
+//!     change.. commit            -> keys, position
+//!     change.. rollback          -> nothing
+//!     change.. prepare .. finish -> keys, when the finish says committed
+//! ```
+//!
+//! While a prepared transaction waits for its end, positions that are given out stay before it, so that a restart reads its
+//! changes again.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+
+use crate::change::Event;
+use crate::keys::{KEY_BYTES_MAX, Keyer};
+use crate::position::Position;
+
+/// What comes out of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// These keys are stale (none, often), and everything until the position is said.
+    Commit {
+        /// Each once, in the order of the changes.
+        keys: Vec<Bytes>,
+        /// Where a restart may go on once they are delivered.
+        position: Position,
+        /// When the database committed, in microseconds since 1970; 0 when nothing was.
+        committed_us: u64,
+    },
+    /// What changed is not known.
+    Gap(String),
+}
+
+/// Holds the keys of transactions that are not committed yet.
+#[derive(Debug)]
+pub struct Assembler {
+    keyer: Keyer,
+    open: Keys,
+    prepared: HashMap<String, Prepared>,
+    /// The end of the last transaction that was read whole.
+    last: Position,
+    /// Bytes of keys that one transaction may hold.
+    bytes_max: usize,
+    /// Keys longer than any server takes, which no cache can hold.
+    pub too_long: u64,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    keys: Keys,
+    /// The end of the last transaction before it.
+    before: Position,
+    /// In the order of preparing.
+    turn: u64,
+}
+
+#[derive(Debug, Default)]
+struct Keys {
+    order: Vec<Bytes>,
+    seen: HashSet<Bytes>,
+    bytes: usize,
+    /// Why not all keys are known.
+    gap: Option<String>,
+}
+
+impl Assembler {
+    /// Begins after `start`; a transaction may have `bytes_max` bytes of keys.
+    #[must_use]
+    pub fn new(keyer: Keyer, start: Position, bytes_max: usize) -> Self {
+        let (open, prepared) = (Keys::default(), HashMap::new());
+        Self { keyer, open, prepared, last: start, bytes_max, too_long: 0 }
+    }
+
+    /// Forgets what was read of unfinished transactions, and answers where the source has to begin again.
+    pub fn restart(&mut self) -> Position {
+        let from = self.safe();
+        self.open = Keys::default();
+        self.prepared.clear();
+        self.last = from.clone();
+        from
+    }
+
+    /// Goes on at another place, because what lies between is given up.
+    pub fn jump(&mut self, position: Position) {
+        self.open = Keys::default();
+        self.prepared.clear();
+        self.last = position;
+    }
+
+    /// How many transactions are prepared and neither committed nor undone.
+    #[must_use]
+    pub fn prepared(&self) -> usize {
+        self.prepared.len()
+    }
+
+    /// Takes an event; answers what is known by it.
+    pub fn push(&mut self, event: Event) -> Vec<Output> {
+        match event {
+            Event::Change(change) => {
+                self.change(&change);
+                Vec::new()
+            }
+            Event::Commit { position, committed_us } => {
+                let keys = std::mem::take(&mut self.open);
+                self.committed(keys, position, committed_us)
+            }
+            Event::Rollback => {
+                self.open = Keys::default();
+                Vec::new()
+            }
+            Event::Prepare { xid, position } => {
+                let turn = self.prepared.values().map(|one| one.turn + 1).max().unwrap_or(0);
+                let keys = std::mem::take(&mut self.open);
+                let before = self.last.clone();
+                self.prepared.insert(xid, Prepared { keys, before, turn });
+                self.last = position;
+                Vec::new()
+            }
+            Event::Finish { xid, is_committed, position, committed_us } => {
+                self.open = Keys::default();
+                let keys = match self.prepared.remove(&xid) {
+                    Some(prepared) if is_committed => prepared.keys,
+                    Some(_) => Keys::default(),
+                    None if is_committed => Keys {
+                        gap: Some(format!(
+                            "the prepared transaction {xid} was committed, and what it changed lies before the place where reading began"
+                        )),
+                        ..Keys::default()
+                    },
+                    None => Keys::default(),
+                };
+                self.committed(keys, position, committed_us)
+            }
+            Event::Idle { position } => self.committed(Keys::default(), position, 0),
+            Event::Gap { why } => {
+                self.open = Keys::default();
+                vec![Output::Gap(why)]
+            }
+        }
+    }
+
+    fn change(&mut self, change: &crate::change::Change) {
+        let (open, bytes_max, too_long) = (&mut self.open, self.bytes_max, &mut self.too_long);
+        let found = |key: Bytes| {
+            if key.len() > KEY_BYTES_MAX || key.is_empty() {
+                *too_long += 1;
+            } else if open.gap.is_none() && !open.seen.contains(&key) {
+                open.bytes += key.len() + 100;
+                open.seen.insert(key.clone());
+                open.order.push(key);
+            }
+        };
+        let unknown = self.keyer.keys(change, found).err();
+        if let Some(unknown) = unknown {
+            self.open.fail(unknown.0);
+        } else if self.open.bytes > bytes_max {
+            self.open.fail(format!("one transaction has more than {bytes_max} bytes of keys"));
+        }
+    }
+
+    fn committed(&mut self, keys: Keys, position: Position, committed_us: u64) -> Vec<Output> {
+        self.last = position;
+        let mut outputs: Vec<Output> = keys.gap.map(Output::Gap).into_iter().collect();
+        outputs.push(Output::Commit { keys: keys.order, position: self.safe(), committed_us });
+        outputs
+    }
+
+    /// The place from which a restart loses nothing.
+    fn safe(&self) -> Position {
+        let first = self.prepared.values().min_by_key(|one| one.turn);
+        first.map_or(&self.last, |one| &one.before).clone()
+    }
+}
+
+impl Keys {
+    fn fail(&mut self, why: String) {
+        *self = Self { gap: Some(self.gap.take().unwrap_or(why)), ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Change;
+    use crate::keys::Rules;
+
+    fn assembler() -> Assembler {
+        let rules = Rules { messages: Some("mc".to_owned()), ..Rules::default() };
+        Assembler::new(Keyer::new(rules), Position::Lsn(0), 10_000)
+    }
+
+    fn message(keys: &str) -> Event {
+        let content = Bytes::copy_from_slice(keys.as_bytes());
+        Event::Change(Change::Message { prefix: "mc".to_owned(), content })
+    }
+
+    fn commit(at: u64) -> Event {
+        Event::Commit { position: Position::Lsn(at), committed_us: at }
+    }
+
+    fn said(keys: &[&'static str], at: u64, committed_us: u64) -> Vec<Output> {
+        let keys = keys.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
+        vec![Output::Commit { keys, position: Position::Lsn(at), committed_us }]
+    }
+
+    fn finish(xid: &str, is_committed: bool, at: u64) -> Event {
+        Event::Finish {
+            xid: xid.to_owned(),
+            is_committed,
+            position: Position::Lsn(at),
+            committed_us: at,
+        }
+    }
+
+    #[test]
+    fn keys_come_with_the_commit_and_once() {
+        let mut assembler = assembler();
+        assert_eq!(assembler.push(message("b a")), []);
+        assert_eq!(assembler.push(message("a c")), []);
+        assert_eq!(assembler.push(commit(5)), said(&["b", "a", "c"], 5, 5));
+        assert_eq!(assembler.push(commit(6)), said(&[], 6, 6));
+    }
+
+    #[test]
+    fn what_is_undone_deletes_nothing() {
+        let mut assembler = assembler();
+        assembler.push(message("a"));
+        assert_eq!(assembler.push(Event::Rollback), []);
+        assert_eq!(assembler.push(commit(5)), said(&[], 5, 5));
+    }
+
+    #[test]
+    fn a_prepared_transaction_waits_and_holds_the_position() {
+        let mut assembler = assembler();
+        assembler.push(commit(1));
+        assembler.push(message("x"));
+        assert_eq!(
+            assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::Lsn(2) }),
+            []
+        );
+        assembler.push(message("a"));
+        assert_eq!(assembler.push(commit(3)), said(&["a"], 1, 3));
+        assert_eq!(assembler.prepared(), 1);
+        assert_eq!(assembler.push(finish("t", true, 4)), said(&["x"], 4, 4));
+    }
+
+    #[test]
+    fn a_prepared_transaction_undone_deletes_nothing() {
+        let mut assembler = assembler();
+        assembler.push(message("x"));
+        assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::Lsn(2) });
+        assert_eq!(assembler.push(finish("t", false, 4)), said(&[], 4, 4));
+    }
+
+    #[test]
+    fn a_restart_goes_back_before_what_was_prepared() {
+        let mut assembler = assembler();
+        assembler.push(commit(1));
+        assembler.push(message("x"));
+        assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::Lsn(2) });
+        assembler.push(commit(3));
+        assembler.push(message("lost with the connection"));
+        assert_eq!(assembler.restart(), Position::Lsn(1));
+        assert_eq!(assembler.push(commit(9)), said(&[], 9, 9));
+    }
+
+    #[test]
+    fn a_commit_of_something_never_seen_is_a_gap() {
+        let outputs = assembler().push(finish("t", true, 4));
+        assert!(matches!(&outputs[..], [Output::Gap(_), Output::Commit { .. }]), "{outputs:?}");
+    }
+
+    #[test]
+    fn a_transaction_with_too_many_keys_is_a_gap_at_its_commit() {
+        let mut assembler = assembler();
+        for number in 0..200 {
+            assembler.push(message(&format!("key-{number}")));
+        }
+        let outputs = assembler.push(commit(5));
+        assert!(
+            matches!(&outputs[..], [Output::Gap(_), Output::Commit { keys, .. }] if keys.is_empty())
+        );
+        assembler.push(message("a"));
+        assert_eq!(assembler.push(commit(6)), said(&["a"], 6, 6));
+    }
+
+    #[test]
+    fn keys_that_no_server_takes_are_counted() {
+        let mut assembler = assembler();
+        assembler.push(message(&"k".repeat(251)));
+        assert_eq!(assembler.push(commit(1)), said(&[], 1, 1));
+        assert_eq!(assembler.too_long, 1);
+    }
+}

@@ -1,0 +1,230 @@
+//! A batch of deletes as bytes, and its answer: `md KEY q` for every key, then `mn`.
+//!
+//! Deletes are quiet, so a batch of any size is answered by `MN` alone; whatever stands before it is an error. Which key it
+//! belongs to cannot be told then, so the batch is sent again aloud, one answer a key. Sampled keys are read before they are
+//! deleted, in the same packet: `mg KEY c` tells the cas unique of the value that must be gone afterwards.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream};
+
+/// The longest line that a server may answer, in bytes.
+const LINE_BYTES_MAX: u64 = 2048;
+
+/// A connection to a router or server, with its read buffer.
+pub type Wire<S> = BufStream<S>;
+
+/// Why a batch is not known to be delivered.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// The connection failed.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The other side said something that is no answer to this.
+    #[error("unexpected answer '{0}'")]
+    Unexpected(String),
+    /// Some keys were refused; a batch aloud tells which.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What was cached under sampled keys before the delete: the cas unique, or none.
+pub type Before = Vec<Option<u64>>;
+
+/// Deletes keys, quietly, after looking at those of `sampled`.
+///
+/// # Errors
+///
+/// When the connection fails or any key is refused; any of the keys may have been deleted then.
+pub async fn quiet<S>(
+    wire: &mut Wire<S>,
+    keys: &[&Bytes],
+    sampled: &[&Bytes],
+) -> Result<Before, BatchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut text = Vec::with_capacity(keys.iter().map(|key| key.len() + 12).sum());
+    for key in sampled {
+        command(&mut text, b"mg ", key, b" c");
+    }
+    for key in keys {
+        command(&mut text, b"md ", key, b" q");
+    }
+    text.extend_from_slice(b"mn\r\n");
+    wire.write_all(&text).await?;
+    wire.flush().await?;
+    let mut before = Before::with_capacity(sampled.len());
+    let mut refused = None;
+    loop {
+        let line = line(wire).await?;
+        if line == "MN" {
+            break;
+        }
+        match peeked(&line) {
+            Some(cas) if before.len() < sampled.len() => before.push(cas),
+            _ => refused = refused.or(Some(line)),
+        }
+    }
+    match refused {
+        Some(line) => Err(BatchError::Refused(line)),
+        None if before.len() == sampled.len() => Ok(before),
+        None => Err(BatchError::Unexpected("MN".to_owned())),
+    }
+}
+
+/// Deletes keys, each with an answer; answers what each refused key was told.
+///
+/// # Errors
+///
+/// When the connection fails or answers do not fit.
+pub async fn aloud<S>(
+    wire: &mut Wire<S>,
+    keys: &[&Bytes],
+) -> Result<Vec<Option<String>>, BatchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut text = Vec::with_capacity(keys.iter().map(|key| key.len() + 10).sum());
+    for key in keys {
+        command(&mut text, b"md ", key, b"");
+    }
+    text.extend_from_slice(b"mn\r\n");
+    wire.write_all(&text).await?;
+    wire.flush().await?;
+    let mut answers = Vec::with_capacity(keys.len());
+    for _ in keys {
+        let line = line(wire).await?;
+        if line == "MN" {
+            return Err(BatchError::Unexpected(line));
+        }
+        answers.push((line != "HD" && line != "NF").then_some(line));
+    }
+    match line(wire).await? {
+        end if end == "MN" => Ok(answers),
+        other => Err(BatchError::Unexpected(other)),
+    }
+}
+
+/// Looks at keys: the cas unique of each, or none where nothing is cached.
+///
+/// # Errors
+///
+/// When the connection fails or answers do not fit.
+pub async fn peek<S>(wire: &mut Wire<S>, keys: &[&Bytes]) -> Result<Before, BatchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    quiet(wire, &[], keys).await
+}
+
+/// Empties every server of the cluster.
+///
+/// # Errors
+///
+/// When it is refused.
+pub async fn flush<S>(wire: &mut Wire<S>) -> Result<(), BatchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    wire.write_all(b"flush_all\r\n").await?;
+    wire.flush().await?;
+    match line(wire).await? {
+        ok if ok == "OK" => Ok(()),
+        other => Err(BatchError::Refused(format!("flush_all: {other}"))),
+    }
+}
+
+/// The answer to `mg KEY c`; none when the line is something else.
+fn peeked(line: &str) -> Option<Option<u64>> {
+    if line == "EN" {
+        return Some(None);
+    }
+    let cas = line.strip_prefix("HD c")?;
+    cas.parse().ok().map(Some)
+}
+
+/// One command. A key with bytes that text cannot carry goes as base64.
+fn command(text: &mut Vec<u8>, name: &[u8], key: &Bytes, flags: &[u8]) {
+    text.extend_from_slice(name);
+    if key.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
+        text.extend_from_slice(key);
+        text.extend_from_slice(flags);
+    } else {
+        text.extend_from_slice(STANDARD.encode(key).as_bytes());
+        text.extend_from_slice(flags);
+        text.extend_from_slice(b" b");
+    }
+    text.extend_from_slice(b"\r\n");
+}
+
+async fn line<S>(wire: &mut Wire<S>) -> Result<String, BatchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut line = Vec::new();
+    let _ = (&mut *wire).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await?;
+    let Some(text) = line.strip_suffix(b"\r\n") else {
+        if line.len() as u64 >= LINE_BYTES_MAX {
+            return Err(BatchError::Unexpected("a line without an end".to_owned()));
+        }
+        return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+    };
+    Ok(String::from_utf8_lossy(text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::duplex;
+
+    /// Sends a batch to a peer that says `answer`; what it was sent, and what became of it.
+    async fn batch(
+        keys: &[&str],
+        sampled: &[&str],
+        answer: &str,
+    ) -> (String, Result<Before, BatchError>) {
+        let (ours, mut theirs) = duplex(1 << 16);
+        theirs.write_all(answer.as_bytes()).await.unwrap();
+        theirs.shutdown().await.unwrap();
+        let bytes = |keys: &[&str]| -> Vec<Bytes> {
+            keys.iter().map(|key| Bytes::copy_from_slice(key.as_bytes())).collect()
+        };
+        let (keys, sampled) = (bytes(keys), bytes(sampled));
+        let mut wire = BufStream::new(ours);
+        let result =
+            quiet(&mut wire, &keys.iter().collect::<Vec<_>>(), &sampled.iter().collect::<Vec<_>>())
+                .await;
+        drop(wire);
+        let mut sent = String::new();
+        theirs.read_to_string(&mut sent).await.unwrap();
+        (sent, result)
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_one_line_a_key_and_one_answer() {
+        let (sent, result) = batch(&["a", "b c"], &["a"], "HD c7\r\nMN\r\n").await;
+        assert_eq!(sent, "mg a c\r\nmd a q\r\nmd YiBj q b\r\nmn\r\n");
+        assert_eq!(result.unwrap(), [Some(7)]);
+        let (_, result) = batch(&["a"], &["a"], "EN\r\nMN\r\n").await;
+        assert_eq!(result.unwrap(), [None]);
+    }
+
+    #[tokio::test]
+    async fn anything_but_the_answer_is_no_delivery() {
+        for answer in [
+            "",
+            "MN",
+            "SERVER_ERROR x\r\nMN\r\n",
+            "EN\r\nMN\r\n",
+            "ERROR\r\n",
+            &"x".repeat(5000),
+            "OK\r\n",
+        ] {
+            let (_, result) = batch(&["a"], &[], answer).await;
+            assert!(result.is_err(), "{answer}");
+        }
+        assert!(batch(&["a"], &["a"], "MN\r\n").await.1.is_err(), "a peek without an answer");
+    }
+}

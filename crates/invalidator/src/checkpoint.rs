@@ -1,0 +1,202 @@
+//! The file that remembers how far deletes were delivered.
+//!
+//! ```text
+//! holdall-invalidate 1
+//! source shop
+//! position mariadb-gtid:0-1-4711
+//! crc32 0f3a9c11
+//! ```
+//!
+//! It is replaced as a whole (written beside, flushed, renamed), so a crash leaves the old one or the new one. The checksum
+//! covers every byte before its line. A file that is not exactly this is an error and never a beginning from elsewhere.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use crate::position::Position;
+
+const FIRST_LINE: &str = "holdall-invalidate 1";
+
+/// Why a checkpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The file cannot be read or written.
+    #[error("checkpoint {}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The file is not what was written.
+    #[error(
+        "checkpoint {}: {why}; where deletes ended is not known: flush the caches and remove the file, or start with --since POSITION",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The file belongs to another configuration.
+    #[error("checkpoint {} is of source '{found}', not of '{wanted}': give each source a file of its own", path.display())]
+    OtherSource {
+        /// The file.
+        path: PathBuf,
+        /// The name in the file.
+        found: String,
+        /// The name in the configuration.
+        wanted: String,
+    },
+}
+
+/// The file's text for this source and position.
+#[must_use]
+pub fn text(source: &str, position: &Position) -> String {
+    let body = format!("{FIRST_LINE}\nsource {source}\nposition {position}\n");
+    let sum = crc32fast::hash(body.as_bytes());
+    format!("{body}crc32 {sum:08x}\n")
+}
+
+/// The position in a file's text.
+fn parse(path: &Path, source: &str, text: &[u8]) -> Result<Position, CheckpointError> {
+    let damaged = |why| CheckpointError::Damaged { path: path.to_owned(), why };
+    if text.is_empty() {
+        return Err(damaged("it is empty"));
+    }
+    let text = std::str::from_utf8(text).map_err(|_| damaged("it is no text"))?;
+    if !text.starts_with(FIRST_LINE) {
+        return Err(damaged("it does not begin as a checkpoint does"));
+    }
+    let at = text.rfind("crc32 ").ok_or_else(|| damaged("it is cut short"))?;
+    let (body, sum) = text.split_at(at);
+    if sum != format!("crc32 {:08x}\n", crc32fast::hash(body.as_bytes())) {
+        return Err(damaged("its checksum is wrong"));
+    }
+    let mut lines = body.lines().skip(1);
+    let found = lines.next().and_then(|line| line.strip_prefix("source "));
+    let position = lines.next().and_then(|line| line.strip_prefix("position "));
+    let (Some(found), Some(position)) = (found, position) else {
+        return Err(damaged("it lacks a line"));
+    };
+    if found != source {
+        return Err(CheckpointError::OtherSource {
+            path: path.to_owned(),
+            found: found.to_owned(),
+            wanted: source.to_owned(),
+        });
+    }
+    position.parse().map_err(|_| damaged("its position is none"))
+}
+
+/// Where checkpoints are kept: a disk, or a test's idea of one.
+pub trait Keep: Send + Sync + 'static {
+    /// The bytes last kept; none when there are none.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    fn read(&self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Replaces them; when this returns well, they outlive a crash.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be written; the old ones are still there.
+    fn replace(&self, bytes: &[u8]) -> io::Result<()>;
+
+    /// What errors call it.
+    fn path(&self) -> &Path;
+}
+
+/// A file.
+#[derive(Debug, Clone)]
+pub struct KeptFile(
+    /// Where.
+    pub PathBuf,
+);
+
+impl Keep for KeptFile {
+    fn read(&self) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(&self.0) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut beside = self.0.clone().into_os_string();
+        beside.push(".new");
+        let mut file = File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, &self.0)?;
+        let folder = self.0.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// Reads the position that was kept for this source; none when there is no file.
+///
+/// # Errors
+///
+/// When the file cannot be read, is damaged, or is another source's.
+pub fn read(keep: &impl Keep, source: &str) -> Result<Option<Position>, CheckpointError> {
+    let path = keep.path().to_owned();
+    let bytes = keep.read().map_err(|error| CheckpointError::Io { path: path.clone(), error })?;
+    bytes.map(|bytes| parse(&path, source, &bytes)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn position() -> Position {
+        "mariadb-gtid:0-1-4711".parse().unwrap()
+    }
+
+    fn parsed(text: &[u8]) -> Result<Position, CheckpointError> {
+        parse(Path::new("cp"), "shop", text)
+    }
+
+    #[test]
+    fn every_cut_and_every_flipped_bit_is_noticed() {
+        let whole = text("shop", &position()).into_bytes();
+        assert_eq!(parsed(&whole).unwrap(), position());
+        for length in 0..whole.len() {
+            assert!(parsed(&whole[..length]).is_err(), "cut to {length}");
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(parsed(&flipped).is_err(), "bit {bit}");
+        }
+        assert!(parsed(&[whole.as_slice(), b"x"].concat()).is_err(), "one byte more");
+    }
+
+    #[test]
+    fn another_sources_file_is_refused() {
+        let other = text("users", &position());
+        assert!(matches!(parsed(other.as_bytes()), Err(CheckpointError::OtherSource { .. })));
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
+        let folder = std::env::temp_dir().join(format!("checkpoint-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let keep = KeptFile(folder.join("cp"));
+        assert_eq!(read(&keep, "shop").unwrap(), None);
+        keep.replace(text("shop", &position()).as_bytes()).unwrap();
+        assert_eq!(read(&keep, "shop").unwrap(), Some(position()));
+        keep.replace(text("shop", &Position::Lsn(7)).as_bytes()).unwrap();
+        assert_eq!(read(&keep, "shop").unwrap(), Some(Position::Lsn(7)));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

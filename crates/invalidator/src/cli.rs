@@ -1,0 +1,199 @@
+//! `holdall invalidate run|check|status`.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::change::ChangeSource;
+use crate::checkpoint::KeptFile;
+use crate::config::{Config, Kind};
+use crate::deliver::Tcp;
+use crate::pipeline::{self, Since, World, system_now_us};
+use crate::position::Position;
+use crate::source::mysql::MysqlSource;
+use crate::source::postgres::PostgresSource;
+use crate::stats::Stats;
+use crate::status;
+
+/// Deletes cached keys as the log of the database tells.
+#[derive(Debug, Parser)]
+#[command(name = "holdall invalidate", version, about, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdall invalidate check -c invalidate.toml     says what is missing in the database's settings
+  holdall invalidate run -c invalidate.toml       follows the log until it is told to end
+  holdall invalidate run -c invalidate.toml --since mariadb-gtid:0-1-4711
+                                                  deletes again what changed since then
+  holdall invalidate status -c invalidate.toml    lag, batches and errors of the running one
+
+docs/invalidation.md has the configuration file.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Follows the log and deletes.
+    Run {
+        /// The configuration file.
+        #[arg(short, long)]
+        config: PathBuf,
+        /// Where to begin: a position, or `now`; without it where the checkpoint says, or now if there is none.
+        #[arg(long)]
+        since: Option<String>,
+    },
+    /// Asks every database server whether its log carries what the rules need; ends with 1 if not.
+    Check {
+        /// The configuration file.
+        #[arg(short, long)]
+        config: PathBuf,
+    },
+    /// Prints the numbers of the running invalidator.
+    Status {
+        /// The configuration file, whose status port is asked.
+        #[arg(short, long)]
+        config: PathBuf,
+    },
+}
+
+/// Runs the command; the arguments come after `invalidate`.
+#[must_use]
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let line = std::iter::once(OsString::from("holdall invalidate")).chain(arguments);
+    let parsed = match Arguments::try_parse_from(line) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Nobody is left to tell when the stream is closed.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let done = match runtime {
+        Ok(runtime) => {
+            let done = runtime.block_on(command(parsed.command));
+            // A lookup of a name may still be under way; nobody waits for it.
+            runtime.shutdown_background();
+            done
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    match done {
+        Ok(text) => {
+            let _ = io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            log(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn log(line: &str) {
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(io::stderr(), "holdall invalidate: {line}");
+}
+
+async fn command(command: Command) -> Result<String, String> {
+    match command {
+        Command::Run { config, since } => {
+            let config = Config::read(&config).map_err(|error| error.to_string())?;
+            let since = match since.as_deref() {
+                None => Since::Checkpoint,
+                Some("now") => Since::Now,
+                Some(text) => {
+                    Since::Position(text.parse::<Position>().map_err(|error| error.to_string())?)
+                }
+            };
+            run(&config, since).await.map(|()| String::new())
+        }
+        Command::Check { config } => {
+            check(&Config::read(&config).map_err(|error| error.to_string())?).await
+        }
+        Command::Status { config } => {
+            let config = Config::read(&config).map_err(|error| error.to_string())?;
+            let address = config
+                .status
+                .ok_or("the configuration names no status port: status = \"127.0.0.1:11290\"")?;
+            status::ask(&address).await.map_err(|error| format!("{address}: {error}"))
+        }
+    }
+}
+
+async fn run(config: &Config, since: Since) -> Result<(), String> {
+    let plan = config.plan()?;
+    match config.source.kind {
+        Kind::MariaDb | Kind::MySql => {
+            let settings = config.mysql().map_err(|error| error.to_string())?;
+            follow(config, MysqlSource::new(settings, plan.rules), since).await
+        }
+        Kind::Postgresql => {
+            let settings = config.postgres().map_err(|error| error.to_string())?;
+            follow(config, PostgresSource::new(settings, plan.rules), since).await
+        }
+    }
+}
+
+async fn follow(
+    config: &Config,
+    source: impl ChangeSource + 'static,
+    since: Since,
+) -> Result<(), String> {
+    let plan = config.plan()?;
+    let stats = Arc::new(Stats::new(plan.clusters.iter().map(|cluster| cluster.name.clone())));
+    if let Some(address) = &config.status {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| format!("status port {address}: {error}"))?;
+        tokio::spawn(status::serve(listener, Arc::clone(&stats), system_now_us));
+    }
+    let keep = Arc::new(KeptFile(config.checkpoint.clone()));
+    let world = World { network: Arc::new(Tcp), keep, log };
+    let (ask, asked) = watch::channel(false);
+    let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    tokio::spawn(async move {
+        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        // The pipeline may have ended by itself.
+        let _ = ask.send(true);
+        std::future::pending::<()>().await;
+    });
+    pipeline::run(source, plan, since, world, stats, asked).await.map_err(|error| error.to_string())
+}
+
+async fn check(config: &Config) -> Result<String, String> {
+    let plan = config.plan()?;
+    let findings = match config.source.kind {
+        Kind::MariaDb | Kind::MySql => {
+            let settings = config.mysql().map_err(|error| error.to_string())?;
+            MysqlSource::new(settings, plan.rules).check().await
+        }
+        Kind::Postgresql => {
+            let settings = config.postgres().map_err(|error| error.to_string())?;
+            let source = PostgresSource::new(settings, plan.rules);
+            tokio::task::block_in_place(|| source.check())
+        }
+    };
+    let findings = findings.map_err(|error| error.to_string())?;
+    let text = findings.iter().fold(String::new(), |mut text, finding| {
+        let _ = writeln!(text, "{}{}", if finding.is_fatal { "" } else { "note: " }, finding.text);
+        text
+    });
+    if findings.iter().any(|finding| finding.is_fatal) {
+        Err(text.trim_end().to_owned())
+    } else {
+        Ok(text + "ok\n")
+    }
+}

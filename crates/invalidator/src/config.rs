@@ -1,0 +1,440 @@
+//! The configuration file: one source, the rules, the clusters.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::deliver::Limits;
+use crate::keys::{Outbox, Rules};
+use crate::pipeline::{Cluster, OnGap, Plan};
+use crate::source::{mysql, postgres};
+use crate::template::Template;
+
+/// A file as written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The file that remembers how far deletes were delivered.
+    pub checkpoint: PathBuf,
+    /// `address:port` of the status port; none without it.
+    #[serde(default)]
+    pub status: Option<String>,
+    /// Which database.
+    pub source: Source,
+    /// Which keys.
+    #[serde(default)]
+    keys: Keys,
+    /// Where to.
+    #[serde(rename = "cluster")]
+    clusters: Vec<ClusterTable>,
+    /// How.
+    #[serde(default)]
+    delivery: Delivery,
+    /// Which deletes are looked at again.
+    #[serde(default)]
+    monitor: Monitor,
+}
+
+/// Which database.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// What the checkpoint is of.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// Whose log it is.
+    pub kind: Kind,
+    servers: Vec<String>,
+    user: String,
+    #[serde(default)]
+    password: Option<String>,
+    #[serde(default)]
+    password_file: Option<PathBuf>,
+    #[serde(default)]
+    database: Option<String>,
+    #[serde(default)]
+    slot: Option<String>,
+    #[serde(default)]
+    publication: Option<String>,
+    #[serde(default)]
+    sslmode: Option<String>,
+    #[serde(default)]
+    server_id: Option<u32>,
+    #[serde(default)]
+    position: mysql::By,
+}
+
+fn default_name() -> String {
+    "default".to_owned()
+}
+
+/// Whose log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// MariaDB's binary log.
+    MariaDb,
+    /// MySQL's binary log.
+    MySql,
+    /// PostgreSQL's logical replication.
+    Postgresql,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    #[serde(default)]
+    comments: bool,
+    #[serde(default)]
+    messages: Option<String>,
+    #[serde(default)]
+    outbox: Option<OutboxTable>,
+    #[serde(default)]
+    tables: BTreeMap<String, Templates>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutboxTable {
+    table: String,
+    column: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Templates {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClusterTable {
+    name: String,
+    routers: Vec<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Delivery {
+    batch_keys: usize,
+    batch_bytes: usize,
+    batch_wait_us: u64,
+    repeat_after_ms: u64,
+    answer_within_ms: u64,
+    window_keys: usize,
+    checkpoint_every_ms: u64,
+    transaction_bytes_max: usize,
+    on_gap: OnGap,
+}
+
+impl Default for Delivery {
+    fn default() -> Self {
+        Self {
+            batch_keys: 1000,
+            batch_bytes: 1 << 16,
+            batch_wait_us: 1000,
+            repeat_after_ms: 100,
+            answer_within_ms: 1000,
+            window_keys: 500_000,
+            checkpoint_every_ms: 200,
+            transaction_bytes_max: 256 << 20,
+            on_gap: OnGap::Stop,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Monitor {
+    #[serde(default)]
+    one_in: u32,
+}
+
+/// Why a file is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It is not of the form.
+    #[error("{}: {error}", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        error: Box<toml::de::Error>,
+    },
+    /// A value makes no sense.
+    #[error("{}: {why}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// Which, and why.
+        why: String,
+    },
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or is wrong: with line and column.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| ConfigError::Io { path: path.to_owned(), error })?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text)
+            .map_err(|error| ConfigError::Form { path: path.to_owned(), error: Box::new(error) })?;
+        config.values().map_err(|why| ConfigError::Value { path: path.to_owned(), why })?;
+        Ok(config)
+    }
+
+    fn values(&self) -> Result<(), String> {
+        let rules = self.rules()?;
+        if !rules.comments && rules.messages.is_none() && !rules.need_rows() {
+            return Err(
+                "keys: name at least one of comments, outbox, tables or messages".to_owned()
+            );
+        }
+        if self.clusters.is_empty() {
+            return Err("name at least one [[cluster]]".to_owned());
+        }
+        for (at, cluster) in self.clusters.iter().enumerate() {
+            if cluster.routers.is_empty() {
+                return Err(format!("cluster '{}': it has no routers", cluster.name));
+            }
+            let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+            if cluster.name.is_empty() || !cluster.name.chars().all(is_plain) {
+                return Err(format!(
+                    "cluster '{}': a name has letters, digits, '-', '_' and '.'",
+                    cluster.name
+                ));
+            }
+            if self.clusters[..at].iter().any(|other| other.name == cluster.name) {
+                return Err(format!("cluster '{}' is named twice", cluster.name));
+            }
+        }
+        if self.source.servers.is_empty() {
+            return Err("source.servers: name at least one".to_owned());
+        }
+        self.source.values(&rules)?;
+        let delivery = &self.delivery;
+        for (name, value) in [
+            ("batch_keys", delivery.batch_keys),
+            ("batch_bytes", delivery.batch_bytes),
+            ("window_keys", delivery.window_keys),
+            ("transaction_bytes_max", delivery.transaction_bytes_max),
+        ] {
+            if !(1..=u32::MAX as usize / 2).contains(&value) {
+                return Err(format!("delivery.{name}: from 1 to {}", u32::MAX / 2));
+            }
+        }
+        Ok(())
+    }
+
+    fn rules(&self) -> Result<Rules, String> {
+        let mut tables = BTreeMap::new();
+        for (table, templates) in &self.keys.tables {
+            if !table.contains('.') {
+                return Err(format!("keys.tables: write '{table}' as \"database.table\""));
+            }
+            let templates = match templates {
+                Templates::One(one) => std::slice::from_ref(one),
+                Templates::Several(several) => several,
+            };
+            let parsed = templates
+                .iter()
+                .map(|text| Template::parse(text).map_err(|error| error.to_string()));
+            tables.insert(table.clone(), parsed.collect::<Result<Vec<_>, _>>()?);
+        }
+        let outbox = self.keys.outbox.as_ref();
+        let outbox = outbox
+            .map(|outbox| Outbox { table: outbox.table.clone(), column: outbox.column.clone() });
+        Ok(Rules {
+            comments: self.keys.comments,
+            messages: self.keys.messages.clone(),
+            outbox,
+            tables,
+        })
+    }
+
+    /// The pipeline that is declared.
+    ///
+    /// # Errors
+    ///
+    /// What [`Config::read`] refuses.
+    pub fn plan(&self) -> Result<Plan, String> {
+        let ms = Duration::from_millis;
+        let delivery = &self.delivery;
+        let cluster = |table: &ClusterTable| Cluster {
+            name: table.name.clone(),
+            routers: table.routers.clone(),
+        };
+        Ok(Plan {
+            name: self.source.name.clone(),
+            rules: self.rules()?,
+            clusters: self.clusters.iter().map(cluster).collect(),
+            limits: Limits {
+                batch_keys: delivery.batch_keys,
+                batch_bytes: delivery.batch_bytes,
+                batch_wait: Duration::from_micros(delivery.batch_wait_us),
+                repeat_after: ms(delivery.repeat_after_ms),
+                answer_within: ms(delivery.answer_within_ms),
+                retry_first: ms(50),
+                retry_max: ms(2000),
+                window_keys: delivery.window_keys,
+            },
+            on_gap: delivery.on_gap,
+            monitor_one_in: self.monitor.one_in,
+            transaction_bytes_max: delivery.transaction_bytes_max,
+            checkpoint_every: ms(delivery.checkpoint_every_ms),
+        })
+    }
+
+    /// The database, with its password.
+    ///
+    /// # Errors
+    ///
+    /// When the password's file cannot be read.
+    pub fn mysql(&self) -> Result<mysql::Settings, ConfigError> {
+        let source = &self.source;
+        Ok(mysql::Settings {
+            servers: source.servers.clone(),
+            user: source.user.clone(),
+            password: source.password()?,
+            server_id: source.server_id.unwrap_or_default(),
+            by: source.position,
+        })
+    }
+
+    /// The same for PostgreSQL.
+    ///
+    /// # Errors
+    ///
+    /// When the password's file cannot be read.
+    pub fn postgres(&self) -> Result<postgres::Settings, ConfigError> {
+        let source = &self.source;
+        Ok(postgres::Settings {
+            servers: source.servers.clone(),
+            user: source.user.clone(),
+            password: source.password()?,
+            database: source.database.clone().unwrap_or_default(),
+            slot: source.slot.clone().unwrap_or_default(),
+            publication: source.publication.clone().unwrap_or_default(),
+            sslmode: source.sslmode.clone().unwrap_or_else(|| "prefer".to_owned()),
+        })
+    }
+}
+
+impl Source {
+    /// What each kind of database needs.
+    fn values(&self, rules: &Rules) -> Result<(), String> {
+        if self.kind == Kind::Postgresql {
+            for (name, value) in [
+                ("database", &self.database),
+                ("slot", &self.slot),
+                ("publication", &self.publication),
+            ] {
+                if value.as_deref().unwrap_or_default().is_empty() {
+                    return Err(format!("source.{name}: PostgreSQL needs it"));
+                }
+            }
+            if rules.comments {
+                return Err(
+                    "keys.comments: PostgreSQL's log has no statements; use messages".to_owned()
+                );
+            }
+            return Ok(());
+        }
+        if rules.messages.is_some() {
+            return Err("keys.messages: only PostgreSQL has messages in its log".to_owned());
+        }
+        if self.server_id.is_none_or(|id| id == 0) {
+            return Err("source.server_id: give it a number above 0 that no replica and no other invalidator has".to_owned());
+        }
+        if self.position == mysql::By::File && self.servers.len() > 1 {
+            return Err(
+                "source.position = \"file\": offsets mean something on one server only, so name one, or use \"gtid\"".to_owned()
+            );
+        }
+        Ok(())
+    }
+
+    fn password(&self) -> Result<String, ConfigError> {
+        match (&self.password, &self.password_file) {
+            (Some(password), _) => Ok(password.clone()),
+            (None, Some(path)) => {
+                let text = fs::read_to_string(path)
+                    .map_err(|error| ConfigError::Io { path: path.clone(), error })?;
+                Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+            }
+            (None, None) => Ok(String::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+checkpoint = "/tmp/cp"
+[source]
+kind = "mariadb"
+servers = ["127.0.0.1:3306"]
+user = "holdall"
+server_id = 4001
+[keys.tables]
+"shop.users" = ["user:{id}", "mail:{mail}"]
+"shop.items" = "item:{id}"
+[[cluster]]
+name = "east"
+routers = ["127.0.0.1:5000"]
+"#;
+
+    fn refusal(text: &str) -> String {
+        Config::parse(Path::new("f"), text)
+            .map(|_| String::new())
+            .unwrap_or_else(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_whole_file_becomes_a_plan() {
+        let config = Config::parse(Path::new("f"), GOOD).unwrap();
+        let plan = config.plan().unwrap();
+        assert_eq!(plan.rules.tables["shop.users"].len(), 2);
+        assert_eq!(plan.clusters[0].routers, ["127.0.0.1:5000"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (from, to, said) in [
+            ("kind = \"mariadb\"", "kind = \"oracle\"", "line 4"),
+            ("server_id = 4001", "", "server_id"),
+            ("server_id = 4001", "server_id = 4001\nserverid = 1", "serverid"),
+            ("user:{id}", "user:{id", "'{' has no '}'"),
+            ("\"shop.items\"", "items", "database.table"),
+            ("routers = [\"127.0.0.1:5000\"]", "routers = []", "no routers"),
+            ("name = \"east\"", "name = \"e t\"", "letters"),
+            ("[[cluster]]", "[[clusters]]", "cluster"),
+            ("servers = [\"127.0.0.1:3306\"]", "servers = []", "servers"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let refusal = refusal(&GOOD.replace(from, to));
+            assert!(refusal.contains(said), "{to}: {refusal}");
+        }
+    }
+}

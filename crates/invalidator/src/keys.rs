@@ -1,0 +1,334 @@
+//! Which keys a change makes stale: the declared rules, applied to what the log says.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::change::{Cell, Change, Row, Table};
+use crate::comment;
+use crate::template::{Bound, Expanded, Template};
+
+/// The longest key that a server takes, in bytes.
+pub const KEY_BYTES_MAX: usize = 250;
+
+/// A table into which the application inserts keys inside its transactions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outbox {
+    /// `schema.name`.
+    pub table: String,
+    /// The column with the key.
+    pub column: String,
+}
+
+/// Where keys come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Read the comments of statements.
+    pub comments: bool,
+    /// Read messages with this prefix.
+    pub messages: Option<String>,
+    /// Read inserts into this table.
+    pub outbox: Option<Outbox>,
+    /// Templates by table, `schema.name`.
+    pub tables: BTreeMap<String, Vec<Template>>,
+}
+
+impl Rules {
+    /// True when rows are looked at, so the log must carry rows.
+    #[must_use]
+    pub fn need_rows(&self) -> bool {
+        self.outbox.is_some() || !self.tables.is_empty()
+    }
+
+    /// Every table that is looked at, with the columns that its rules use.
+    #[must_use]
+    pub fn columns(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (table, templates) in &self.tables {
+            let columns = all.entry(table).or_default();
+            columns.extend(templates.iter().flat_map(Template::columns));
+        }
+        if let Some(outbox) = &self.outbox {
+            all.entry(&outbox.table).or_default().push(&outbox.column);
+        }
+        for columns in all.values_mut() {
+            columns.sort_unstable();
+            columns.dedup();
+        }
+        all
+    }
+}
+
+/// A change whose keys are not known: why, and what can be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unknown(pub String);
+
+/// The rules, bound to tables as the log describes them.
+#[derive(Debug)]
+pub struct Keyer {
+    rules: Rules,
+    /// By the address of the table's description, which the entry keeps alive.
+    bound: HashMap<usize, (Arc<Table>, Arc<TableRules>)>,
+}
+
+#[derive(Debug, Default)]
+struct TableRules {
+    templates: Vec<(String, Bound)>,
+    outbox: Option<usize>,
+}
+
+/// Descriptions remembered at once; a log has a new one for each table after each rotation.
+const BOUND_MAX: usize = 1024;
+
+impl Keyer {
+    /// A keyer for these rules.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self { rules, bound: HashMap::new() }
+    }
+
+    /// Calls `found` with each key that the change makes stale.
+    ///
+    /// # Errors
+    ///
+    /// When rules concern the change and its keys cannot be told.
+    pub fn keys(&mut self, change: &Change, mut found: impl FnMut(Bytes)) -> Result<(), Unknown> {
+        match change {
+            Change::Row { table, before, after } => {
+                let rules = self.bind(table)?;
+                row_keys(table, &rules, before.as_ref(), after.as_ref(), found)
+            }
+            Change::Message { prefix, content } => {
+                if self.rules.messages.as_ref() == Some(prefix) {
+                    for key in content.split(u8::is_ascii_whitespace).filter(|key| !key.is_empty())
+                    {
+                        found(content.slice_ref(key));
+                    }
+                }
+                Ok(())
+            }
+            Change::Statement { text, .. } => self.statement_keys(text, found),
+            Change::Emptied { tables } => self.emptied(tables),
+        }
+    }
+
+    fn statement_keys(&self, text: &str, mut found: impl FnMut(Bytes)) -> Result<(), Unknown> {
+        let keys = if self.rules.comments { comment::keys(text) } else { Vec::new() };
+        if keys.is_empty() && self.rules.need_rows() && changes_rows(text) {
+            let begin: String = text.chars().take(80).collect();
+            return Err(Unknown(format!(
+                "a change is logged as a statement, not as rows, so its keys are not known: '{begin}'; set binlog_format=ROW for \
+                 every session"
+            )));
+        }
+        keys.into_iter().for_each(|key| found(Bytes::copy_from_slice(key.as_bytes())));
+        Ok(())
+    }
+
+    fn emptied(&self, tables: &[String]) -> Result<(), Unknown> {
+        match tables.iter().find(|table| self.rules.tables.contains_key(*table)) {
+            Some(table) => Err(Unknown(format!(
+                "table {table} was emptied at once, and the log does not tell which rows it had"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn bind(&mut self, table: &Arc<Table>) -> Result<Arc<TableRules>, Unknown> {
+        let address = Arc::as_ptr(table) as usize;
+        if let Some((_, rules)) = self.bound.get(&address) {
+            return Ok(Arc::clone(rules));
+        }
+        let lacks = |column: &str| {
+            Unknown(format!(
+                "table {} has no column '{column}' at this place of the log",
+                table.name
+            ))
+        };
+        let mut rules = TableRules::default();
+        for template in self.rules.tables.get(&table.name).into_iter().flatten() {
+            let bound = template.bind(&table.columns).map_err(|column| lacks(&column))?;
+            rules.templates.push((template.to_string(), bound));
+        }
+        if let Some(outbox) = &self.rules.outbox
+            && outbox.table == table.name
+        {
+            let at = table.columns.iter().position(|column| *column == outbox.column);
+            rules.outbox = Some(at.ok_or_else(|| lacks(&outbox.column))?);
+        }
+        if self.bound.len() >= BOUND_MAX {
+            self.bound.clear();
+        }
+        let rules = Arc::new(rules);
+        self.bound.insert(address, (Arc::clone(table), Arc::clone(&rules)));
+        Ok(rules)
+    }
+}
+
+fn row_keys(
+    table: &Table,
+    rules: &TableRules,
+    before: Option<&Row>,
+    after: Option<&Row>,
+    mut found: impl FnMut(Bytes),
+) -> Result<(), Unknown> {
+    const ABSENT: Cell = Cell::Absent;
+    let old = |at: usize| before.and_then(|row| row.get(at)).unwrap_or(&ABSENT);
+    // An image of changed columns alone leaves out what stayed as it was.
+    let new = |at: usize| match after.and_then(|row| row.get(at)).unwrap_or(&ABSENT) {
+        Cell::Absent => old(at),
+        there => there,
+    };
+    let absent = |template: &str, at: usize| {
+        let column = table.columns.get(at).map_or("?", String::as_str);
+        Unknown(format!(
+            "table {}: the log's row image does not carry column '{column}' as text, which '{template}' needs; log full images",
+            table.name
+        ))
+    };
+    for (template, bound) in &rules.templates {
+        if before.is_some() {
+            match bound.expand(old) {
+                Expanded::Key(key) => found(key),
+                Expanded::Null => {}
+                Expanded::Absent(at) => return Err(absent(template, at)),
+            }
+        }
+        if after.is_some() {
+            match bound.expand(new) {
+                Expanded::Key(key) => found(key),
+                Expanded::Null => {}
+                Expanded::Absent(at) => return Err(absent(template, at)),
+            }
+        }
+    }
+    if let (Some(at), None, Some(row)) = (rules.outbox, before, after) {
+        match row.get(at) {
+            Some(Cell::Text(key)) => found(key.clone()),
+            Some(Cell::Null) => {}
+            _ => return Err(absent("outbox", at)),
+        }
+    }
+    Ok(())
+}
+
+/// True for statements that change rows.
+fn changes_rows(statement: &str) -> bool {
+    let mut rest = statement.trim_start();
+    while let Some(comment) = rest.strip_prefix("/*") {
+        rest = comment.split_once("*/").map_or("", |(_, after)| after).trim_start();
+    }
+    let word: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();
+    ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"]
+        .iter()
+        .any(|verb| word.eq_ignore_ascii_case(verb))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> Rules {
+        let parse = |text: &str| Template::parse(text).unwrap();
+        Rules {
+            comments: true,
+            messages: Some("mc".to_owned()),
+            outbox: Some(Outbox { table: "s.outbox".to_owned(), column: "k".to_owned() }),
+            tables: BTreeMap::from([(
+                "s.users".to_owned(),
+                vec![parse("user:{id}"), parse("mail:{mail}")],
+            )]),
+        }
+    }
+
+    fn table(name: &str, columns: &[&str]) -> Arc<Table> {
+        let columns = columns.iter().map(ToString::to_string).collect();
+        Arc::new(Table { name: name.to_owned(), columns })
+    }
+
+    fn row(cells: &[&str]) -> Row {
+        let cell = |text: &&str| match *text {
+            "-" => Cell::Absent,
+            "NULL" => Cell::Null,
+            text => Cell::Text(Bytes::copy_from_slice(text.as_bytes())),
+        };
+        cells.iter().map(cell).collect()
+    }
+
+    fn keys(change: &Change) -> Result<Vec<String>, Unknown> {
+        let mut keys = Vec::new();
+        let found = |key: Bytes| keys.push(String::from_utf8(key.to_vec()).unwrap());
+        Keyer::new(rules()).keys(change, found)?;
+        Ok(keys)
+    }
+
+    fn user_change(before: Option<&[&str]>, after: Option<&[&str]>) -> Change {
+        let table = table("s.users", &["id", "mail"]);
+        Change::Row { table, before: before.map(row), after: after.map(row) }
+    }
+
+    #[test]
+    fn an_update_deletes_the_old_and_the_new_keys() {
+        let change = user_change(Some(&["7", "a@x"]), Some(&["7", "b@x"]));
+        assert_eq!(keys(&change).unwrap(), ["user:7", "user:7", "mail:a@x", "mail:b@x"]);
+        assert_eq!(keys(&user_change(None, Some(&["7", "NULL"]))).unwrap(), ["user:7"]);
+        assert_eq!(keys(&user_change(Some(&["7", "a@x"]), None)).unwrap(), ["user:7", "mail:a@x"]);
+    }
+
+    #[test]
+    fn what_an_update_left_out_is_as_before() {
+        let change = user_change(Some(&["7", "a@x"]), Some(&["-", "b@x"]));
+        assert_eq!(keys(&change).unwrap(), ["user:7", "user:7", "mail:a@x", "mail:b@x"]);
+    }
+
+    #[test]
+    fn an_image_without_the_column_is_an_error() {
+        assert!(keys(&user_change(Some(&["7", "-"]), None)).unwrap_err().0.contains("'mail'"));
+        let change = Change::Row {
+            table: table("s.users", &["id"]),
+            before: None,
+            after: Some(row(&["7"])),
+        };
+        assert!(keys(&change).unwrap_err().0.contains("no column 'mail'"));
+    }
+
+    #[test]
+    fn the_outbox_counts_inserts_alone() {
+        let outbox = || table("s.outbox", &["n", "k"]);
+        let insert =
+            Change::Row { table: outbox(), before: None, after: Some(row(&["1", "user:9"])) };
+        assert_eq!(keys(&insert).unwrap(), ["user:9"]);
+        let cleaned =
+            Change::Row { table: outbox(), before: Some(row(&["1", "user:9"])), after: None };
+        assert_eq!(keys(&cleaned).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn messages_and_comments_carry_keys() {
+        let message =
+            |prefix: &str| Change::Message { prefix: prefix.to_owned(), content: "a b\nc".into() };
+        assert_eq!(keys(&message("mc")).unwrap(), ["a", "b", "c"]);
+        assert_eq!(keys(&message("other")).unwrap(), [""; 0]);
+        let statement =
+            |text: &str| Change::Statement { schema: String::new(), text: text.to_owned() };
+        assert_eq!(keys(&statement("UPDATE t SET a=1 /* mc:del k */")).unwrap(), ["k"]);
+        assert_eq!(keys(&statement("CREATE TABLE t (a INT)")).unwrap(), [""; 0]);
+        assert!(keys(&statement("/* x */ update t SET a=1")).is_err(), "rows are looked at");
+    }
+
+    #[test]
+    fn a_table_emptied_at_once_is_an_error_if_it_has_templates() {
+        let emptied = |table: &str| Change::Emptied { tables: vec![table.to_owned()] };
+        assert!(keys(&emptied("s.users")).is_err());
+        assert_eq!(keys(&emptied("s.outbox")).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn other_tables_are_passed_over() {
+        let change =
+            Change::Row { table: table("s.other", &["a"]), before: None, after: Some(row(&["1"])) };
+        assert_eq!(keys(&change).unwrap(), [""; 0]);
+    }
+}

@@ -1,0 +1,32 @@
+//! Deletes cached keys as the log of the database that holds the truth tells.
+//!
+//! ```text
+//!     ChangeSource -> Assembler -> one queue for each cluster -> Destination -> router
+//!      (the log)     (keys of       (bounded)                    (batches of      |
+//!                     committed                                   quiet deletes)  |
+//!                     transactions)                                               |
+//!     checkpoint <- the oldest position that every cluster has acknowledged  <----+
+//! ```
+//!
+//! Data flows one way. A position is kept after its keys are delivered, so a restart repeats deletes and never skips one.
+//! *Scaling Memcache at Facebook* (2013), 4.1 and 5, calls this daemon mcsqueal.
+#![forbid(unsafe_code)]
+
+pub mod assemble;
+pub mod batch;
+pub mod change;
+pub mod checkpoint;
+pub mod cli;
+pub mod comment;
+pub mod config;
+pub mod deliver;
+pub mod finding;
+pub mod gtid;
+pub mod keys;
+pub mod monitor;
+pub mod pipeline;
+pub mod position;
+pub mod source;
+pub mod stats;
+pub mod status;
+pub mod template;

@@ -1,0 +1,202 @@
+//! How long old values can still be read: sampled deletes are looked at again in every cluster.
+//!
+//! A sampled key is read just before its delete, on the same connection, which tells the cas unique of what was cached. After
+//! the delete it is read again at once, and then ever later: a value with the same cas unique is the old one, anything else is
+//! gone or newer. The time from reading the change to seeing the old value gone goes into a histogram.
+//! *Scaling Memcache at Facebook* (2013), 7.3 and figure 11, does this to one delete in a million.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::BufStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::batch::{self, Wire};
+use crate::deliver::Network;
+use crate::stats::{MonitorStats, Stats, lock};
+
+/// Looks after the first one, by the time since the delete.
+const LOOKS: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+    Duration::from_secs(600),
+];
+
+/// Samples that may wait to be looked at.
+const WAITING_MAX: usize = 4096;
+
+/// Keys looked at by one request.
+const LOOK_KEYS_MAX: usize = 256;
+
+/// A delete that is looked at again.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// The key.
+    pub key: Bytes,
+    /// What was cached before the delete.
+    pub cas: Option<u64>,
+    /// When the change was read from the log.
+    pub read_at: Instant,
+}
+
+/// Chooses samples and hands them to the monitor.
+#[derive(Debug)]
+pub struct Sampler {
+    /// One key in so many; 0 for none.
+    one_in: u32,
+    sender: mpsc::Sender<Sample>,
+}
+
+impl Sampler {
+    /// True for the keys that are sampled: the same ones in every invalidator.
+    #[must_use]
+    pub fn takes(&self, key: &[u8]) -> bool {
+        self.one_in == 1 || self.one_in > 1 && crc32fast::hash(key).is_multiple_of(self.one_in)
+    }
+
+    /// Notes a delivered sample.
+    pub fn take(&self, sample: Sample, stats: &MonitorStats) {
+        stats.sampled.fetch_add(1, Relaxed);
+        if sample.cas.is_none() {
+            return;
+        }
+        stats.cached.fetch_add(1, Relaxed);
+        if self.sender.try_send(sample).is_err() {
+            stats.skipped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// A cluster's monitor.
+#[derive(Debug)]
+pub struct Monitor {
+    receiver: mpsc::Receiver<Sample>,
+    router: String,
+    stats: Arc<Stats>,
+    index: usize,
+    /// Old values still there: when to look again, which look that is, and the sample.
+    stale: Vec<(Instant, usize, Sample)>,
+}
+
+impl Monitor {
+    /// A monitor for the cluster at `index`, which looks through `router`.
+    #[must_use]
+    pub fn new(one_in: u32, router: String, stats: Arc<Stats>, index: usize) -> (Self, Sampler) {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        let monitor = Self { receiver, router, stats, index, stale: Vec::new() };
+        (monitor, Sampler { one_in, sender })
+    }
+
+    /// Looks until the sampler is gone.
+    pub async fn run(mut self, network: Arc<impl Network>) {
+        let mut wire = None;
+        loop {
+            let due = self.stale.iter().map(|(at, ..)| *at).min();
+            let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let mut samples: Vec<(usize, Sample)> = Vec::new();
+            tokio::select! {
+                first = self.receiver.recv() => {
+                    let Some(first) = first else { return };
+                    samples.push((0, first));
+                    while samples.len() < LOOK_KEYS_MAX && let Ok(next) = self.receiver.try_recv() {
+                        samples.push((0, next));
+                    }
+                }
+                () = sleep_until(due) => {}
+            }
+            let now = Instant::now();
+            while samples.len() < LOOK_KEYS_MAX
+                && let Some(at) = self.stale.iter().position(|(at, ..)| *at <= now)
+            {
+                let (_, look, sample) = self.stale.swap_remove(at);
+                samples.push((look, sample));
+            }
+            self.look(network.as_ref(), &mut wire, samples).await;
+        }
+    }
+
+    async fn look<N: Network>(
+        &mut self,
+        network: &N,
+        wire: &mut Option<Wire<N::Stream>>,
+        samples: Vec<(usize, Sample)>,
+    ) {
+        if wire.is_none() {
+            let dialed = timeout(Duration::from_secs(1), network.dial(&self.router)).await;
+            *wire = dialed.ok().and_then(Result::ok).map(BufStream::new);
+        }
+        let keys: Vec<&Bytes> = samples.iter().map(|(_, sample)| &sample.key).collect();
+        let found = match wire {
+            Some(wire) => timeout(Duration::from_secs(1), batch::peek(wire, &keys))
+                .await
+                .ok()
+                .and_then(Result::ok),
+            None => None,
+        };
+        let Some(found) = found else {
+            // Not known this time: the same look comes again.
+            *wire = None;
+            let at = Instant::now() + LOOKS[0];
+            self.stale.extend(samples.into_iter().map(|(look, sample)| (at, look, sample)));
+            self.stale.truncate(WAITING_MAX);
+            return;
+        };
+        for ((look, sample), cas) in samples.into_iter().zip(found) {
+            self.judge(look, sample, cas);
+        }
+    }
+
+    fn judge(&mut self, look: usize, sample: Sample, cas: Option<u64>) {
+        let stats = &self.stats.clusters[self.index].monitor;
+        let now = Instant::now();
+        let is_old = cas.is_some() && cas == sample.cas;
+        if is_old && let Some(pause) = LOOKS.get(look) {
+            if look == 0 {
+                stats.still_stale.fetch_add(1, Relaxed);
+            }
+            self.stale.push((now + *pause, look + 1, sample));
+            return;
+        }
+        if look > 0 && !is_old {
+            stats.still_stale.fetch_sub(1, Relaxed);
+        }
+        let us = u64::try_from(now.duration_since(sample.read_at).as_micros()).unwrap_or(u64::MAX);
+        lock(&stats.stale_us).saturating_record(us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_one_in_so_many_and_always_the_same() {
+        let (sender, _receiver) = mpsc::channel(1);
+        let sampler = Sampler { one_in: 100, sender };
+        let taken = |from: u32| {
+            (from..from + 100_000).filter(|n| sampler.takes(format!("key-{n}").as_bytes())).count()
+        };
+        let count = taken(0);
+        assert!((800..1200).contains(&count), "{count}");
+        assert_eq!(count, taken(0));
+    }
+
+    #[tokio::test]
+    async fn an_old_value_counts_until_it_is_gone() {
+        let stats = Arc::new(Stats::new(["c".to_owned()]));
+        let (mut monitor, _sampler) = Monitor::new(1, "c".to_owned(), Arc::clone(&stats), 0);
+        let sample = Sample { key: "k".into(), cas: Some(7), read_at: Instant::now() };
+        monitor.judge(0, sample.clone(), Some(7));
+        assert_eq!(stats.clusters[0].monitor.still_stale.load(Relaxed), 1);
+        assert_eq!(lock(&stats.clusters[0].monitor.stale_us).len(), 0);
+        monitor.judge(1, sample.clone(), Some(8));
+        assert_eq!(stats.clusters[0].monitor.still_stale.load(Relaxed), 0);
+        monitor.judge(0, sample, None);
+        assert_eq!(lock(&stats.clusters[0].monitor.stale_us).len(), 2);
+    }
+}

@@ -1,0 +1,155 @@
+//! Where a change stands in the log of its database, as text and as a value.
+//!
+//! A position names everything up to and including a committed transaction. Its text is what the checkpoint file, the log
+//! lines and `--since` use:
+//!
+//! ```text
+//! mariadb-gtid:0-1-4711,1-2-9        domain-server-sequence, one for each domain
+//! mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:8
+//! file:mariadb-bin.000012:4711       the next event's place in a binary log
+//! lsn:0/16B3748                      PostgreSQL's log sequence number
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::gtid::GtidSet;
+
+/// A place in a database's log, after a committed transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Position {
+    /// The next event's file and byte in a binary log. Means something on one server only.
+    File {
+        /// The binary log's name.
+        name: String,
+        /// Bytes from its beginning.
+        offset: u64,
+    },
+    /// PostgreSQL's log sequence number, of the end of a commit.
+    Lsn(u64),
+    /// MariaDB: the last server id and sequence number of every domain.
+    MariaGtid(BTreeMap<u32, (u32, u64)>),
+    /// MySQL: the set of transactions seen.
+    MysqlGtid(GtidSet),
+}
+
+/// Text that names no position.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is no position: expected mariadb-gtid:0-1-5, mysql-gtid:UUID:1-5, file:NAME:OFFSET or lsn:0/16B3748"
+)]
+pub struct NotAPosition(pub String);
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { name, offset } => write!(f, "file:{name}:{offset}"),
+            Self::Lsn(lsn) => write!(f, "lsn:{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff),
+            Self::MariaGtid(domains) => write!(f, "mariadb-gtid:{}", maria_text(domains)),
+            Self::MysqlGtid(set) => write!(f, "mysql-gtid:{set}"),
+        }
+    }
+}
+
+/// The form that MariaDB's own variables have: `0-1-5,1-1-3`.
+#[must_use]
+pub fn maria_text(domains: &BTreeMap<u32, (u32, u64)>) -> String {
+    let one =
+        |(domain, (server, sequence)): (&u32, &(u32, u64))| format!("{domain}-{server}-{sequence}");
+    domains.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+/// The reverse of [`maria_text`]; none when it is not of that form. Empty text is the beginning.
+#[must_use]
+pub fn maria_domains(text: &str) -> Option<BTreeMap<u32, (u32, u64)>> {
+    let mut domains = BTreeMap::new();
+    for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
+        let mut numbers = one.split('-');
+        let domain = number(numbers.next()?)?;
+        let server = number(numbers.next()?)?;
+        let sequence = number(numbers.next()?)?;
+        if numbers.next().is_some() || domains.insert(domain, (server, sequence)).is_some() {
+            return None;
+        }
+    }
+    Some(domains)
+}
+
+/// Digits and nothing else: no sign, no blank.
+pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_plain { text.parse().ok() } else { None }
+}
+
+/// The number that PostgreSQL writes as two hexadecimal halves.
+#[must_use]
+pub fn lsn(text: &str) -> Option<u64> {
+    let (high, low) = text.split_once('/')?;
+    let half = |digits: &str| {
+        let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_plain { u32::from_str_radix(digits, 16).ok() } else { None }
+    };
+    Some(u64::from(half(high)?) << 32 | u64::from(half(low)?))
+}
+
+impl FromStr for Position {
+    type Err = NotAPosition;
+
+    fn from_str(text: &str) -> Result<Self, NotAPosition> {
+        let refuse = || NotAPosition(text.to_owned());
+        let (kind, rest) = text.split_once(':').ok_or_else(refuse)?;
+        let found = match kind {
+            "file" => rest.rsplit_once(':').and_then(|(name, offset)| {
+                let offset = number(offset)?;
+                (!name.is_empty()).then(|| Self::File { name: name.to_owned(), offset })
+            }),
+            "lsn" => lsn(rest).map(Self::Lsn),
+            "mariadb-gtid" => maria_domains(rest).map(Self::MariaGtid),
+            "mysql-gtid" => rest.parse().ok().map(Self::MysqlGtid),
+            _ => None,
+        };
+        found.ok_or_else(refuse)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_value_say_the_same() {
+        for text in [
+            "mariadb-gtid:0-1-4711,3-7-18446744073709551615",
+            "mariadb-gtid:",
+            "mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:8",
+            "file:mariadb-bin.000012:4711",
+            "lsn:0/16B3748",
+            "lsn:FF/FFFFFFFF",
+        ] {
+            let position: Position = text.parse().unwrap();
+            assert_eq!(position.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_position_is_refused() {
+        for text in [
+            "",
+            "0-1-5",
+            "mariadb-gtid:0-1",
+            "mariadb-gtid:0-1-+5",
+            "mariadb-gtid:0-1-5,0-1-6",
+            "file::4",
+            "file:a",
+            "file:a:-4",
+            "lsn:0",
+            "lsn:0/100000000",
+            "lsn:+0/1",
+            "mysql-gtid:xyz:1",
+            "oracle:5",
+        ] {
+            assert!(text.parse::<Position>().is_err(), "{text}");
+        }
+    }
+}

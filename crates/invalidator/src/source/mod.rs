@@ -1,0 +1,4 @@
+//! The logs that can be followed.
+
+pub mod mysql;
+pub mod postgres;

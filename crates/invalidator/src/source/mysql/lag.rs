@@ -1,0 +1,65 @@
+//! How many bytes of the log were not read yet: the server is asked for its files now and then, on a connection of its own.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::Settings;
+use super::server::{Server, cell};
+use crate::stats::lock;
+
+/// How often the server is asked.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// The server's files as last seen, and the place that is read.
+#[derive(Debug)]
+pub(super) struct Lag {
+    files: Arc<Mutex<Vec<(String, u64)>>>,
+    place: (String, u64),
+    watcher: JoinHandle<()>,
+}
+
+impl Lag {
+    pub(super) fn watch(settings: &Settings, name: &str) -> Self {
+        let files = Arc::new(Mutex::new(Vec::new()));
+        let (seen, settings, name) = (Arc::clone(&files), settings.clone(), name.to_owned());
+        let watcher = tokio::spawn(async move {
+            loop {
+                if let Ok(mut server) = Server::connect(&settings, &name).await {
+                    while let Ok(rows) = server.rows("SHOW BINARY LOGS").await {
+                        let sizes = rows
+                            .iter()
+                            .map(|row| (cell(row, 0), cell(row, 1).parse().unwrap_or(0)));
+                        *lock(&seen) = sizes.collect();
+                        sleep(EVERY).await;
+                    }
+                }
+                sleep(EVERY).await;
+            }
+        });
+        Self { files, place: (String::new(), 0), watcher }
+    }
+
+    pub(super) fn read_until(&mut self, (file, offset): (&str, u64)) {
+        if self.place.0 != file {
+            self.place.0 = file.to_owned();
+        }
+        self.place.1 = offset;
+    }
+
+    /// None while the file that is read is not known.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        let files = lock(&self.files);
+        let at = files.iter().position(|(name, _)| *name == self.place.0)?;
+        let whole: u64 = files[at..].iter().map(|(_, size)| size).sum();
+        Some(whole.saturating_sub(self.place.1))
+    }
+}
+
+impl Drop for Lag {
+    fn drop(&mut self) {
+        self.watcher.abort();
+    }
+}

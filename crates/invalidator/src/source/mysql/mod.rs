@@ -1,0 +1,213 @@
+//! The binary log of MariaDB and MySQL.
+//!
+//! The wire is `mysql_async`'s; what it leaves to its user is here: MariaDB's transaction identifiers and compressed events,
+//! which it passes over in silence, checksums, which it does not compare, and the checks without which changes would vanish.
+//!
+//! ```text
+//!     Server (connects, checks, asks for the log) -> BinlogStream -> Decoder (events) -> Rows (images)
+//! ```
+
+mod check;
+mod compressed;
+mod decode;
+mod lag;
+mod rows;
+mod server;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_core::Stream as _;
+use mysql_async::{BinlogStream, Error};
+use tokio::time::timeout;
+
+use crate::change::{ChangeSource, Event, SourceError};
+use crate::finding::Finding;
+use crate::keys::Rules;
+use crate::position::Position;
+use decode::Decoder;
+use lag::Lag;
+
+/// How a place in the log is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// By file and offset, which only one server understands.
+    File,
+    /// By transaction identifiers, with which any replica can take over.
+    #[default]
+    Gtid,
+}
+
+/// Which database, and as whom.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `host:port`, in the order in which they are tried.
+    pub servers: Vec<String>,
+    /// The user, who needs REPLICATION SLAVE and BINLOG MONITOR (MySQL: REPLICATION CLIENT), and SELECT on the tables.
+    pub user: String,
+    /// The password.
+    pub password: String,
+    /// A number that no other replica of these servers has.
+    pub server_id: u32,
+    /// How positions are remembered.
+    pub by: By,
+}
+
+/// Silence that means a dead connection: the server says something each second.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// The log of the first server that can be reached.
+#[derive(Debug)]
+pub struct MysqlSource {
+    settings: Settings,
+    rules: Rules,
+    /// The server that is tried next.
+    turn: usize,
+    reading: Option<Reading>,
+}
+
+struct Reading {
+    stream: BinlogStream,
+    decoder: Decoder,
+    lag: Lag,
+    server: String,
+}
+
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reading").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl MysqlSource {
+    /// A source that looks for what the rules need.
+    #[must_use]
+    pub const fn new(settings: Settings, rules: Rules) -> Self {
+        Self { settings, rules, turn: 0, reading: None }
+    }
+
+    /// Connects to each server and says what is wrong with it for these rules.
+    ///
+    /// # Errors
+    ///
+    /// When a server cannot be reached or asked.
+    pub async fn check(&self) -> Result<Vec<Finding>, SourceError> {
+        let mut findings = Vec::new();
+        for name in &self.settings.servers {
+            let mut server = server::Server::connect(&self.settings, name).await?;
+            let found = check::check(&mut server, &self.rules).await?;
+            findings.extend(found.into_iter().map(|finding| finding.of(name)));
+        }
+        Ok(findings)
+    }
+
+    async fn open_at(
+        &self,
+        name: &str,
+        from: Option<&Position>,
+    ) -> Result<(Position, Reading), SourceError> {
+        let mut server = server::Server::connect(&self.settings, name).await?;
+        let findings = check::check(&mut server, &self.rules).await?;
+        if let Some(finding) = findings.into_iter().find(|finding| finding.is_fatal) {
+            return Err(SourceError::Wrong(finding.of(name).text));
+        }
+        let position = match from {
+            Some(position) => position.clone(),
+            None => server.end(self.settings.by).await?,
+        };
+        let lag = Lag::watch(&self.settings, name);
+        let flavour = server.flavour;
+        let decoder = Decoder::new(flavour, self.settings.by, &position, &self.rules);
+        let stream = server.follow(&self.settings, &position).await?;
+        Ok((position, Reading { stream, decoder, lag, server: name.to_owned() }))
+    }
+}
+
+impl ChangeSource for MysqlSource {
+    async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
+        self.reading = None;
+        let mut reasons = Vec::new();
+        for _ in 0..self.settings.servers.len() {
+            let at = self.turn % self.settings.servers.len();
+            let name = self.settings.servers[at].clone();
+            match self.open_at(&name, from).await {
+                Ok((position, reading)) => {
+                    self.reading = Some(reading);
+                    return Ok(position);
+                }
+                Err(SourceError::Lost(why)) => reasons.push(why),
+                Err(error) => return Err(error),
+            }
+            self.turn = at + 1;
+        }
+        Err(SourceError::Lost(reasons.join("; ")))
+    }
+
+    async fn next(&mut self) -> Result<Event, SourceError> {
+        let Some(reading) = &mut self.reading else {
+            return Err(SourceError::Lost("the log is not open".to_owned()));
+        };
+        let failed = loop {
+            if let Some(event) = reading.decoder.pop() {
+                return Ok(event);
+            }
+            let stream = &mut reading.stream;
+            let read = timeout(
+                SILENCE_MAX,
+                std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_next(cx)),
+            );
+            match read.await {
+                Ok(Some(Ok(event))) => {
+                    let tables = |id| reading.stream.get_tme(id);
+                    if let Err(why) = reading.decoder.push(&event, tables) {
+                        break SourceError::Lost(format!("{}: {why}", reading.server));
+                    }
+                    reading.lag.read_until(reading.decoder.place());
+                }
+                Ok(Some(Err(error))) => break refused(&reading.server, &error),
+                Ok(None) => break SourceError::Lost(format!("{}: the log ended", reading.server)),
+                Err(_) => break SourceError::Lost(format!("{}: it is silent", reading.server)),
+            }
+        };
+        self.reading = None;
+        // The next attempt goes to another server, if there is one.
+        self.turn += 1;
+        Err(failed)
+    }
+
+    fn behind_bytes(&self) -> Option<u64> {
+        self.reading.as_ref()?.lag.bytes()
+    }
+
+    fn confirm(&mut self, _position: &Position) {
+        // The server keeps its log by its own rules (binlog_expire_logs_seconds).
+    }
+}
+
+/// What a failure means for us. The texts are MariaDB's and MySQL's, which use one number (1236) for all of them.
+fn refused(server: &str, error: &Error) -> SourceError {
+    let said = format!("{server}: {error}");
+    let Error::Server(answer) = error else { return SourceError::Lost(said) };
+    let text = answer.message.to_ascii_lowercase();
+    let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
+    match answer.code {
+        1044 | 1045 | 1142 | 1143 | 1227 | 1698 => SourceError::Wrong(said),
+        // MariaDB says 4052, MySQL 1236.
+        _ if has(&["same server_uuid", "same server_id", "same server id"]) => SourceError::Wrong(
+            format!("{said}; give each invalidator and replica a server_id of its own"),
+        ),
+        1236 if has(&[
+            "diverged",
+            "purged",
+            "could not find first log",
+            "could not find gtid",
+            "position > file size",
+        ]) =>
+        {
+            SourceError::Purged(said)
+        }
+        // A replica that has not come as far as the one before it: worth waiting.
+        _ => SourceError::Lost(said),
+    }
+}

@@ -1,0 +1,175 @@
+//! A connection to a server: who it is, where its log ends, and the log itself.
+
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable as _;
+use mysql_async::{BinlogStream, BinlogStreamRequest, Conn, GnoInterval, OptsBuilder, Row, Sid};
+use tokio::time::timeout;
+
+use super::{By, Settings, refused};
+use crate::change::SourceError;
+use crate::gtid::GtidSet;
+use crate::position::{Position, maria_domains, maria_text};
+
+/// Whose server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flavour {
+    MariaDb,
+    MySql,
+}
+
+/// A connection on which questions can be asked.
+#[derive(Debug)]
+pub(super) struct Server {
+    conn: Conn,
+    name: String,
+    pub(super) flavour: Flavour,
+}
+
+/// How long connecting may take.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+impl Server {
+    pub(super) async fn connect(settings: &Settings, name: &str) -> Result<Self, SourceError> {
+        let (host, port) = name.rsplit_once(':').unwrap_or((name, "3306"));
+        let port = port.parse().map_err(|_| {
+            SourceError::Wrong(format!("{name}: the port is no number from 1 to 65535"))
+        })?;
+        let options = OptsBuilder::default()
+            .ip_or_hostname(host.trim_matches(['[', ']']))
+            .tcp_port(port)
+            .prefer_socket(false)
+            .user(Some(&settings.user))
+            .pass(Some(&settings.password));
+        let conn = match timeout(CONNECT_MAX, Conn::new(options)).await {
+            Ok(Ok(conn)) => conn,
+            Ok(Err(error)) => return Err(refused(name, &error)),
+            Err(_) => {
+                return Err(SourceError::Lost(format!("{name}: no answer within {CONNECT_MAX:?}")));
+            }
+        };
+        let mut server = Self { conn, name: name.to_owned(), flavour: Flavour::MariaDb };
+        let version = server.text("SELECT VERSION()").await?;
+        if !version.to_ascii_lowercase().contains("mariadb") {
+            server.flavour = Flavour::MySql;
+        }
+        Ok(server)
+    }
+
+    /// Asks for rows.
+    pub(super) async fn rows(&mut self, query: &str) -> Result<Vec<Row>, SourceError> {
+        let rows = self.conn.query::<Row, _>(query).await;
+        rows.map_err(|error| refused(&self.name, &error))
+    }
+
+    /// Asks for one value as text; NULL and no row are empty.
+    pub(super) async fn text(&mut self, query: &str) -> Result<String, SourceError> {
+        let row = self.rows(query).await?.into_iter().next();
+        Ok(row.map(|row| cell(&row, 0)).unwrap_or_default())
+    }
+
+    async fn set(&mut self, statement: &str) -> Result<(), SourceError> {
+        let done = self.conn.query_drop(statement).await;
+        done.map_err(|error| refused(&self.name, &error))
+    }
+
+    /// Where the log ends now.
+    pub(super) async fn end(&mut self, by: By) -> Result<Position, SourceError> {
+        match (by, self.flavour) {
+            (By::Gtid, Flavour::MariaDb) => {
+                let text = self.text("SELECT @@GLOBAL.gtid_binlog_pos").await?;
+                let domains = maria_domains(&text);
+                domains
+                    .map(Position::MariaGtid)
+                    .ok_or_else(|| self.strange("gtid_binlog_pos", &text))
+            }
+            (By::Gtid, Flavour::MySql) => {
+                let text = self.text("SELECT @@GLOBAL.gtid_executed").await?.replace('\n', "");
+                text.parse()
+                    .map(Position::MysqlGtid)
+                    .map_err(|_| self.strange("gtid_executed", &text))
+            }
+            (By::File, _) => {
+                // MySQL 8.4 has the new word alone, MariaDB both.
+                let query = match self.flavour {
+                    Flavour::MariaDb => "SHOW MASTER STATUS",
+                    Flavour::MySql => "SHOW BINARY LOG STATUS",
+                };
+                let mut rows = self.rows(query).await;
+                if rows.is_err() {
+                    rows = self.rows("SHOW MASTER STATUS").await;
+                }
+                let row = rows?.into_iter().next();
+                let row = row.ok_or_else(|| {
+                    SourceError::Wrong(format!("{}: it writes no binary log", self.name))
+                })?;
+                let offset = cell(&row, 1);
+                let offset = offset.parse().map_err(|_| self.strange("position", &offset))?;
+                Ok(Position::File { name: cell(&row, 0), offset })
+            }
+        }
+    }
+
+    fn strange(&self, what: &str, text: &str) -> SourceError {
+        SourceError::Wrong(format!("{}: its {what} '{text}' is not understood", self.name))
+    }
+
+    /// Asks for the log from a position on.
+    pub(super) async fn follow(
+        mut self,
+        settings: &Settings,
+        from: &Position,
+    ) -> Result<BinlogStream, SourceError> {
+        // Nanoseconds. A server that has nothing to say says so each second.
+        self.set("SET @master_heartbeat_period=1000000000, @source_heartbeat_period=1000000000")
+            .await?;
+        if self.flavour == Flavour::MariaDb {
+            // Else it hides transaction identifiers behind BEGIN.
+            self.set("SET @mariadb_slave_capability=4").await?;
+        }
+        let request = BinlogStreamRequest::new(settings.server_id);
+        let name = self.name.clone();
+        let stream = match (from, self.flavour) {
+            (Position::File { name, offset }, _) => {
+                let request = request.with_filename(name.as_bytes()).with_pos(*offset);
+                self.conn.get_binlog_stream(request).await
+            }
+            (Position::MariaGtid(domains), Flavour::MariaDb) => {
+                let state = maria_text(domains);
+                self.set(&format!("SET @slave_connect_state='{state}', @slave_gtid_strict_mode=0, @slave_gtid_ignore_duplicates=0"))
+                    .await?;
+                self.conn.get_binlog_stream(request).await
+            }
+            (Position::MysqlGtid(set), Flavour::MySql) => {
+                let request = request.with_gtid().with_gtid_set(sids(set));
+                self.conn.get_binlog_stream(request).await
+            }
+            (other, flavour) => {
+                return Err(SourceError::Wrong(format!(
+                    "{name}: position {other} means nothing to {flavour:?}"
+                )));
+            }
+        };
+        stream.map_err(|error| refused(&name, &error))
+    }
+}
+
+/// MySQL's wire has intervals without their end.
+fn sids(set: &GtidSet) -> Vec<Sid<'static>> {
+    let one = |(uuid, intervals): (_, &[(u64, u64)])| {
+        intervals.iter().fold(Sid::new(uuid), |sid, (first, last)| {
+            sid.with_interval(GnoInterval::new(*first, last + 1))
+        })
+    };
+    set.iter().map(one).collect()
+}
+
+/// A column of a row as text; NULL is empty.
+pub(super) fn cell(row: &Row, at: usize) -> String {
+    match row.as_ref(at) {
+        Some(mysql_async::Value::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+        Some(mysql_async::Value::Int(number)) => number.to_string(),
+        Some(mysql_async::Value::UInt(number)) => number.to_string(),
+        _ => String::new(),
+    }
+}

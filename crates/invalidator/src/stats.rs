@@ -1,0 +1,261 @@
+//! Counters of a running invalidator, and their two texts: `STAT` lines as memcached has, and Prometheus's.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hdrhistogram::Histogram;
+
+/// Everything that is counted. Each number is written by one task and read by whoever asks, so none orders another: all
+/// accesses are Relaxed, and a reader may see one a moment before the other.
+#[derive(Debug)]
+pub struct Stats {
+    /// The clusters, in the order of the configuration.
+    pub clusters: Vec<ClusterStats>,
+    /// Committed transactions read, those without keys included.
+    pub transactions: AtomicU64,
+    /// Keys read, each once a transaction.
+    pub keys: AtomicU64,
+    /// Keys that no server takes (longer than 250 bytes), so no cache holds them.
+    pub keys_too_long: AtomicU64,
+    /// Parts of the log that could not be understood.
+    pub gaps: AtomicU64,
+    /// How often the database was connected to.
+    pub source_connects: AtomicU64,
+    /// True while the log is followed.
+    pub source_connected: AtomicBool,
+    /// Bytes of log that were not read yet; `u64::MAX` when unknown.
+    pub behind_bytes: AtomicU64,
+    /// Transactions that are prepared and not ended.
+    pub prepared: AtomicU64,
+    /// Checkpoints written.
+    pub checkpoints: AtomicU64,
+    /// Checkpoints that could not be written.
+    pub checkpoint_failures: AtomicU64,
+    /// The last checkpoint's position.
+    pub position: Mutex<String>,
+}
+
+/// What is counted for one cluster.
+#[derive(Debug)]
+pub struct ClusterStats {
+    /// Its name.
+    pub name: String,
+    /// True while a router of it is connected.
+    pub connected: AtomicBool,
+    /// Keys whose delete was acknowledged.
+    pub delivered: AtomicU64,
+    /// Batches acknowledged.
+    pub batches: AtomicU64,
+    /// Batches sent again after an error.
+    pub retried: AtomicU64,
+    /// Keys that wait because the server behind the router refused them.
+    pub parked: AtomicU64,
+    /// Keys read and not yet acknowledged.
+    pub waiting: AtomicU64,
+    /// Flushes delivered.
+    pub flushes: AtomicU64,
+    /// When the last acknowledged transaction was committed, in microseconds since 1970.
+    pub committed_us: AtomicU64,
+    /// When the oldest unacknowledged transaction was committed; 0 when none waits.
+    pub oldest_us: AtomicU64,
+    /// Keys a batch.
+    pub batch_keys: Mutex<Histogram<u64>>,
+    /// Microseconds from reading a transaction to its acknowledgement.
+    pub delivery_us: Mutex<Histogram<u64>>,
+    /// What went wrong last.
+    pub last_error: Mutex<String>,
+    /// What the monitor found.
+    pub monitor: MonitorStats,
+}
+
+/// What re-reading sampled keys showed.
+#[derive(Debug)]
+pub struct MonitorStats {
+    /// Sampled deletes.
+    pub sampled: AtomicU64,
+    /// Those that found a value in the cache.
+    pub cached: AtomicU64,
+    /// Samples given up because too many were waiting.
+    pub skipped: AtomicU64,
+    /// Microseconds for which the old value could still be read after the change was read from the log.
+    pub stale_us: Mutex<Histogram<u64>>,
+    /// Old values that are still there, after the first look.
+    pub still_stale: AtomicU64,
+}
+
+/// The longest time that a histogram keeps apart: an hour, in microseconds.
+pub const STALE_US_MAX: u64 = 3_600_000_000;
+
+/// A histogram from 1 to `max` with a relative error below 1 %.
+#[must_use]
+#[allow(clippy::expect_used, reason = "bounds and digits are constants here, and valid")]
+fn histogram(max: u64) -> Mutex<Histogram<u64>> {
+    Mutex::new(Histogram::new_with_max(max, 2).expect("valid bounds"))
+}
+
+/// A lock whose holder cannot have left half a change behind.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stats {
+    /// All zero, for clusters of these names.
+    #[must_use]
+    pub fn new(clusters: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            clusters: clusters.into_iter().map(ClusterStats::new).collect(),
+            transactions: AtomicU64::new(0),
+            keys: AtomicU64::new(0),
+            keys_too_long: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            source_connects: AtomicU64::new(0),
+            source_connected: AtomicBool::new(false),
+            behind_bytes: AtomicU64::new(u64::MAX),
+            prepared: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            checkpoint_failures: AtomicU64::new(0),
+            position: Mutex::new(String::new()),
+        }
+    }
+
+    /// Every number as name, labels and value; `now_us` is microseconds since 1970.
+    fn numbers(&self, now_us: u64) -> Vec<(&'static str, String, u64)> {
+        let behind = self.behind_bytes.load(Relaxed);
+        let mut all: Vec<(&'static str, String, u64)> = [
+            ("transactions", self.transactions.load(Relaxed)),
+            ("keys", self.keys.load(Relaxed)),
+            ("keys_too_long", self.keys_too_long.load(Relaxed)),
+            ("gaps", self.gaps.load(Relaxed)),
+            ("source_connected", u64::from(self.source_connected.load(Relaxed))),
+            ("source_connects", self.source_connects.load(Relaxed)),
+            ("prepared_transactions", self.prepared.load(Relaxed)),
+            ("checkpoints", self.checkpoints.load(Relaxed)),
+            ("checkpoint_failures", self.checkpoint_failures.load(Relaxed)),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name, String::new(), value))
+        .collect();
+        if behind != u64::MAX {
+            all.push(("behind_bytes", String::new(), behind));
+        }
+        for cluster in &self.clusters {
+            for (name, value) in cluster.numbers(now_us) {
+                all.push((name, cluster.name.clone(), value));
+            }
+        }
+        all
+    }
+
+    /// `STAT name value` lines, clusters' names as `cluster:name:number`.
+    #[must_use]
+    pub fn text(&self, now_us: u64) -> String {
+        let mut text = String::new();
+        let _ = write!(text, "STAT position {}\r\n", lock(&self.position));
+        for (name, cluster, value) in self.numbers(now_us) {
+            let _ = if cluster.is_empty() {
+                write!(text, "STAT {name} {value}\r\n")
+            } else {
+                write!(text, "STAT cluster:{cluster}:{name} {value}\r\n")
+            };
+        }
+        for cluster in &self.clusters {
+            let error = lock(&cluster.last_error);
+            if !error.is_empty() {
+                let _ = write!(text, "STAT cluster:{}:last_error {error}\r\n", cluster.name);
+            }
+        }
+        text + "END\r\n"
+    }
+
+    /// The text that Prometheus reads.
+    #[must_use]
+    pub fn prometheus(&self, now_us: u64) -> String {
+        let mut numbers = self.numbers(now_us);
+        // All lines of one name stand together.
+        numbers.sort_by_key(|(name, ..)| *name);
+        let mut text = String::new();
+        for (name, cluster, value) in numbers {
+            let _ = if cluster.is_empty() {
+                writeln!(text, "holdall_invalidate_{name} {value}")
+            } else {
+                writeln!(text, "holdall_invalidate_{name}{{cluster=\"{cluster}\"}} {value}")
+            };
+        }
+        text
+    }
+}
+
+impl ClusterStats {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            connected: AtomicBool::new(false),
+            delivered: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            retried: AtomicU64::new(0),
+            parked: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+            committed_us: AtomicU64::new(0),
+            oldest_us: AtomicU64::new(0),
+            batch_keys: histogram(10_000_000),
+            delivery_us: histogram(STALE_US_MAX),
+            last_error: Mutex::new(String::new()),
+            monitor: MonitorStats {
+                sampled: AtomicU64::new(0),
+                cached: AtomicU64::new(0),
+                skipped: AtomicU64::new(0),
+                stale_us: histogram(STALE_US_MAX),
+                still_stale: AtomicU64::new(0),
+            },
+        }
+    }
+
+    fn numbers(&self, now_us: u64) -> Vec<(&'static str, u64)> {
+        let oldest = self.oldest_us.load(Relaxed);
+        let lag_ms = if oldest == 0 { 0 } else { now_us.saturating_sub(oldest) / 1000 };
+        let mut all = vec![
+            ("connected", u64::from(self.connected.load(Relaxed))),
+            ("delivered", self.delivered.load(Relaxed)),
+            ("batches", self.batches.load(Relaxed)),
+            ("retried", self.retried.load(Relaxed)),
+            ("parked", self.parked.load(Relaxed)),
+            ("waiting", self.waiting.load(Relaxed)),
+            ("flushes", self.flushes.load(Relaxed)),
+            ("lag_ms", lag_ms),
+        ];
+        {
+            let batch = lock(&self.batch_keys);
+            all.push(("batch_keys_p50", batch.value_at_quantile(0.5)));
+            all.push(("batch_keys_max", batch.max()));
+        }
+        {
+            let delivery = lock(&self.delivery_us);
+            all.push(("delivery_us_p50", delivery.value_at_quantile(0.5)));
+            all.push(("delivery_us_p99", delivery.value_at_quantile(0.99)));
+        }
+        let monitor = &self.monitor;
+        all.push(("monitor_sampled", monitor.sampled.load(Relaxed)));
+        all.push(("monitor_cached", monitor.cached.load(Relaxed)));
+        all.push(("monitor_skipped", monitor.skipped.load(Relaxed)));
+        all.push(("monitor_still_stale", monitor.still_stale.load(Relaxed)));
+        let stale = lock(&monitor.stale_us);
+        for (name, quantile) in [
+            ("monitor_stale_us_p50", 0.5),
+            ("monitor_stale_us_p90", 0.9),
+            ("monitor_stale_us_p99", 0.99),
+            ("monitor_stale_us_p999", 0.999),
+        ] {
+            all.push((name, stale.value_at_quantile(quantile)));
+        }
+        all.push(("monitor_stale_us_max", stale.max()));
+        all.push(("monitor_stale_over_1s", stale.count_between(1_000_001, STALE_US_MAX)));
+        all
+    }
+
+    /// Notes what went wrong; control characters would break the lines of `STAT`.
+    pub fn fail(&self, error: &str) {
+        *lock(&self.last_error) = error.replace(|letter: char| letter.is_control(), " ");
+    }
+}

@@ -1,0 +1,184 @@
+//! Keys made of a row's columns: `user:{id}:{locale}`.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::change::Cell;
+
+/// A template as declared: fixed text and names of columns. `{{` and `}}` are braces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Column(String),
+    Text(String),
+}
+
+/// Why a template is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("template '{text}': {why}")]
+pub struct BadTemplate {
+    text: String,
+    why: &'static str,
+}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    ///
+    /// When braces do not pair, a name is empty, or no column is named.
+    pub fn parse(text: &str) -> Result<Self, BadTemplate> {
+        let refuse = |why| BadTemplate { text: text.to_owned(), why };
+        let mut parts = Vec::new();
+        let mut fixed = String::new();
+        let mut letters = text.chars().peekable();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '{' | '}' if letters.peek() == Some(&letter) => {
+                    letters.next();
+                    fixed.push(letter);
+                }
+                '{' => {
+                    let mut name = String::new();
+                    loop {
+                        match letters.next() {
+                            Some('}') => break,
+                            Some('{') | None => return Err(refuse("a '{' has no '}'")),
+                            Some(letter) => name.push(letter),
+                        }
+                    }
+                    if name.is_empty() {
+                        return Err(refuse("'{}' names no column"));
+                    }
+                    if !fixed.is_empty() {
+                        parts.push(Part::Text(std::mem::take(&mut fixed)));
+                    }
+                    parts.push(Part::Column(name));
+                }
+                '}' => return Err(refuse("a '}' has no '{'")),
+                letter => fixed.push(letter),
+            }
+        }
+        if !fixed.is_empty() {
+            parts.push(Part::Text(fixed));
+        }
+        let template = Self { text: text.to_owned(), parts };
+        if template.columns().next().is_none() {
+            return Err(refuse("it names no column, so every change would delete the same key"));
+        }
+        Ok(template)
+    }
+
+    /// The columns it needs.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Column(name) => Some(name.as_str()),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// Finds the columns in a table, so that rows can be expanded; the first missing one is the error.
+    ///
+    /// # Errors
+    ///
+    /// The name of a column that the table does not have.
+    pub fn bind(&self, columns: &[String]) -> Result<Bound, String> {
+        let bound = |part: &Part| match part {
+            Part::Text(text) => Ok(BoundPart::Text(text.clone())),
+            Part::Column(name) => {
+                let at = columns.iter().position(|column| column == name);
+                at.map(BoundPart::Column).ok_or_else(|| name.clone())
+            }
+        };
+        Ok(Bound { parts: self.parts.iter().map(bound).collect::<Result<_, _>>()? })
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A template whose columns are places in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    parts: Vec<BoundPart>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum BoundPart {
+    Column(usize),
+    Text(String),
+}
+
+/// What a row makes of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expanded {
+    /// A key.
+    Key(Bytes),
+    /// A column is NULL: such a row has no key.
+    Null,
+    /// The image does not carry the column at this place.
+    Absent(usize),
+}
+
+impl Bound {
+    /// The key of a row; `cell` gives the cell at a place.
+    pub fn expand<'c>(&self, cell: impl Fn(usize) -> &'c Cell) -> Expanded {
+        let mut key = Vec::with_capacity(32);
+        for part in &self.parts {
+            match part {
+                BoundPart::Text(text) => key.extend_from_slice(text.as_bytes()),
+                BoundPart::Column(at) => match cell(*at) {
+                    Cell::Text(text) => key.extend_from_slice(text),
+                    Cell::Null => return Expanded::Null,
+                    Cell::Absent | Cell::Unprintable => return Expanded::Absent(*at),
+                },
+            }
+        }
+        Expanded::Key(key.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expand(template: &str, cells: &[Cell]) -> Expanded {
+        let columns = ["id".to_owned(), "lang".to_owned()];
+        Template::parse(template).unwrap().bind(&columns).unwrap().expand(|at| &cells[at])
+    }
+
+    #[test]
+    fn columns_and_braces_are_filled_in() {
+        let row = [Cell::Text("7".into()), Cell::Text("de".into())];
+        assert_eq!(expand("user:{id}:{{{lang}}}", &row), Expanded::Key("user:7:{de}".into()));
+        assert_eq!(expand("{lang}{id}", &row), Expanded::Key("de7".into()));
+    }
+
+    #[test]
+    fn null_has_no_key_and_absent_is_told() {
+        assert_eq!(expand("{id}:{lang}", &[Cell::Text("7".into()), Cell::Null]), Expanded::Null);
+        assert_eq!(expand("{id}:{lang}", &[Cell::Absent, Cell::Null]), Expanded::Absent(0));
+    }
+
+    #[test]
+    fn a_missing_column_is_named() {
+        let template = Template::parse("u:{idd}").unwrap();
+        assert_eq!(template.bind(&["id".to_owned()]), Err("idd".to_owned()));
+    }
+
+    #[test]
+    fn bad_templates_are_refused() {
+        for text in ["user", "", "{", "}", "{}", "{a", "a}", "{{a}}", "{a{b}}"] {
+            assert!(Template::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The whole pipeline in simulated time, between a log, a network and a disk that fail at random: no change is ever lost.
+//!
+//! A run commits transactions, fills caches as readers do, and breaks things: the log's connection, the log itself (a gap),
+//! connections to caches, single answers, the disk; and it kills the invalidator and starts it from its checkpoint. When all is
+//! quiet, no cache holds another value than the database. `RUNS` is how many are made, `SEED` the first one's seed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use invalidator::pipeline::{self, Cluster, OnGap, Plan, Since, World};
+use invalidator::stats::Stats;
+use invalidator::{deliver::Limits, keys::Rules};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use world::{CLUSTERS, Disk, Log, Net, Truth};
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn plan() -> Plan {
+    let ms = Duration::from_millis;
+    Plan {
+        name: "sim".to_owned(),
+        rules: Rules { messages: Some("mc".to_owned()), ..Rules::default() },
+        clusters: (0..CLUSTERS)
+            .map(|at| Cluster {
+                name: format!("c{at}"),
+                routers: vec![format!("{at}:a"), format!("{at}:b")],
+            })
+            .collect(),
+        limits: Limits {
+            batch_keys: 8,
+            batch_bytes: 1000,
+            batch_wait: ms(1),
+            repeat_after: ms(50),
+            answer_within: ms(200),
+            retry_first: ms(5),
+            retry_max: ms(100),
+            window_keys: 40,
+        },
+        on_gap: OnGap::Flush,
+        monitor_one_in: 3,
+        transaction_bytes_max: 100_000,
+        checkpoint_every: ms(20),
+    }
+}
+
+/// One life of an invalidator: until it is killed after `life`, or asked to stop.
+async fn live(truth: &Arc<Truth>, life: Duration) {
+    let stats = Arc::new(Stats::new((0..CLUSTERS).map(|at| format!("c{at}"))));
+    let world = World {
+        network: Arc::new(Net(Arc::clone(truth))),
+        keep: Arc::new(Disk(Arc::clone(truth))),
+        log: |_| {},
+    };
+    let (_ask, asked) = watch::channel(false);
+    let source = Log::new(Arc::clone(truth));
+    let run = pipeline::run(source, plan(), Since::Checkpoint, world, stats, asked);
+    tokio::select! {
+        ended = run => panic!("it ended: {ended:?}"),
+        () = sleep(life) => {}
+    }
+}
+
+async fn run(seed: u64) {
+    let truth = Truth::new(seed);
+    // A first checkpoint, as of an invalidator that ran before anything changed.
+    while !truth.has_checkpoint() {
+        live(&truth, Duration::from_millis(300)).await;
+    }
+    let changes = tokio::spawn(world::change(Arc::clone(&truth)));
+    while !changes.is_finished() {
+        let life = Duration::from_millis(20 + truth.below(400));
+        live(&truth, life).await;
+    }
+    changes.await.unwrap();
+    truth.calm();
+    live(&truth, Duration::from_secs(5)).await;
+    truth.assert_fresh(seed);
+}
+
+#[test]
+fn nothing_is_lost_whatever_fails() {
+    let (first, runs) = (number("SEED", 1), number("RUNS", 300));
+    for seed in first..first + runs {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(run(seed));
+    }
+    println!("{runs} runs from seed {first}");
+}

@@ -1,0 +1,301 @@
+//! A database's log, caches behind a network, and a disk, all of which fail when the dice say so.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use invalidator::change::{Change, ChangeSource, Event, SourceError};
+use invalidator::checkpoint::Keep;
+use invalidator::deliver::Network;
+use invalidator::position::Position;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream, DuplexStream, duplex};
+use tokio::time::sleep;
+
+pub(crate) const CLUSTERS: usize = 2;
+const KEYS: u64 = 12;
+const TRANSACTIONS: usize = 120;
+
+/// Everything that outlives an invalidator.
+pub(crate) struct Truth {
+    dice: Mutex<u64>,
+    is_calm: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The log: each transaction's keys, and whether it is there to be understood.
+    log: Vec<Logged>,
+    /// What other sessions see of the database: they see a commit a moment after the log has it.
+    visible: HashMap<u64, u64>,
+    newest: HashMap<u64, u64>,
+    caches: Vec<HashMap<String, (u64, u64)>>,
+    /// The next cas unique.
+    cas: u64,
+    disk: Option<Vec<u8>>,
+    /// Log positions below this are gone.
+    purged: u64,
+}
+
+struct Logged {
+    keys: Vec<u64>,
+    is_garbled: bool,
+}
+
+impl Truth {
+    pub(crate) fn new(seed: u64) -> Arc<Self> {
+        let state = State { caches: vec![HashMap::new(); CLUSTERS], ..State::default() };
+        let dice = Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        Arc::new(Self { dice, is_calm: AtomicBool::new(false), state: Mutex::new(state) })
+    }
+
+    fn next(&self) -> u64 {
+        let mut dice = self.dice.lock().unwrap();
+        *dice ^= *dice << 13;
+        *dice ^= *dice >> 7;
+        *dice ^= *dice << 17;
+        dice.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// True once in `n` times, and never when it is calm.
+    fn fails(&self, n: u64) -> bool {
+        !self.is_calm.load(Ordering::Relaxed) && self.below(n) == 0
+    }
+
+    /// From now on nothing fails.
+    pub(crate) fn calm(&self) {
+        self.is_calm.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_checkpoint(&self) -> bool {
+        self.state.lock().unwrap().disk.is_some()
+    }
+
+    pub(crate) fn assert_fresh(&self, seed: u64) {
+        let state = self.state.lock().unwrap();
+        for (cluster, cache) in state.caches.iter().enumerate() {
+            for (key, (value, _)) in cache {
+                let number: u64 = key[1..].parse().unwrap();
+                assert_eq!(
+                    Some(value),
+                    state.newest.get(&number),
+                    "SEED={seed}: {key} in cluster {cluster}"
+                );
+            }
+        }
+    }
+}
+
+/// Commits transactions, and fills caches with what readers see.
+pub(crate) async fn change(truth: Arc<Truth>) {
+    for version in 1..=TRANSACTIONS as u64 {
+        let keys: Vec<u64> = (0..=truth.below(3)).map(|_| truth.below(KEYS)).collect();
+        {
+            let mut state = truth.state.lock().unwrap();
+            state.log.push(Logged { keys: keys.clone(), is_garbled: truth.fails(60) });
+            for key in &keys {
+                state.newest.insert(*key, version);
+            }
+            if truth.fails(100) {
+                state.purged = state.log.len() as u64 - truth.below(3).min(state.log.len() as u64);
+            }
+        }
+        let fill = || {
+            let mut state = truth.state.lock().unwrap();
+            for cluster in 0..CLUSTERS {
+                for _ in 0..2 {
+                    let key = truth.below(KEYS);
+                    let Some(value) = state.visible.get(&key).copied() else { continue };
+                    state.cas += 1;
+                    let cas = state.cas;
+                    // As `add`: what is cached stays.
+                    state.caches[cluster].entry(format!("k{key}")).or_insert((value, cas));
+                }
+            }
+        };
+        // A reader may still see the old row.
+        sleep(Duration::from_millis(truth.below(10))).await;
+        fill();
+        {
+            let mut state = truth.state.lock().unwrap();
+            for key in &keys {
+                state.visible.insert(*key, version);
+            }
+        }
+        fill();
+        sleep(Duration::from_millis(truth.below(10))).await;
+    }
+}
+
+/// The log, read from a position that is a count of transactions.
+pub(crate) struct Log {
+    truth: Arc<Truth>,
+    at: Option<u64>,
+    pending: Vec<Event>,
+}
+
+impl Log {
+    pub(crate) const fn new(truth: Arc<Truth>) -> Self {
+        Self { truth, at: None, pending: Vec::new() }
+    }
+}
+
+impl Log {
+    /// Takes the next transaction, if there is one.
+    fn read(&mut self) -> Result<bool, SourceError> {
+        let Some(at) = self.at else { return Err(SourceError::Lost("closed".to_owned())) };
+        let state = self.truth.state.lock().unwrap();
+        let Some(logged) = state.log.get(usize::try_from(at).unwrap()) else { return Ok(false) };
+        self.at = Some(at + 1);
+        self.pending.push(Event::Commit { position: Position::Lsn(at + 1), committed_us: at });
+        if logged.is_garbled {
+            self.pending.push(Event::Gap { why: "garbled".to_owned() });
+        }
+        for key in logged.keys.iter().rev().filter(|_| !logged.is_garbled) {
+            let content = Bytes::from(format!("k{key}"));
+            self.pending.push(Event::Change(Change::Message { prefix: "mc".to_owned(), content }));
+        }
+        Ok(true)
+    }
+}
+
+impl ChangeSource for Log {
+    async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
+        sleep(Duration::from_millis(1)).await;
+        self.pending.clear();
+        if self.truth.fails(4) {
+            return Err(SourceError::Lost("refused".to_owned()));
+        }
+        let state = self.truth.state.lock().unwrap();
+        let at = match from {
+            Some(Position::Lsn(at)) if *at < state.purged => {
+                return Err(SourceError::Purged("purged".to_owned()));
+            }
+            Some(Position::Lsn(at)) => *at,
+            _ => state.log.len() as u64,
+        };
+        self.at = Some(at);
+        Ok(Position::Lsn(at))
+    }
+
+    async fn next(&mut self) -> Result<Event, SourceError> {
+        loop {
+            if self.truth.fails(40) {
+                self.at = None;
+                return Err(SourceError::Lost("lost".to_owned()));
+            }
+            if let Some(event) = self.pending.pop() {
+                return Ok(event);
+            }
+            if !self.read()? {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    fn behind_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn confirm(&mut self, _position: &Position) {}
+}
+
+/// A disk that forgets nothing that it said was written, and sometimes refuses.
+pub(crate) struct Disk(pub(crate) Arc<Truth>);
+
+impl Keep for Disk {
+    fn read(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.state.lock().unwrap().disk.clone())
+    }
+
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        if self.0.fails(10) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.0.state.lock().unwrap().disk = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("simulated")
+    }
+}
+
+/// The network, with a cache at the end of each address.
+pub(crate) struct Net(pub(crate) Arc<Truth>);
+
+impl Network for Net {
+    type Stream = DuplexStream;
+
+    async fn dial(&self, address: &str) -> io::Result<DuplexStream> {
+        sleep(Duration::from_micros(100)).await;
+        if self.0.fails(5) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (ours, theirs) = duplex(4096);
+        let cluster: usize = address.split(':').next().unwrap().parse().unwrap();
+        let truth = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            // A connection that ends is what is being tested.
+            let _ = serve(&truth, cluster, theirs).await;
+        });
+        Ok(ours)
+    }
+}
+
+/// Answers as a cache does: `mg KEY c`, `md KEY [q]`, `mn`, `flush_all`.
+async fn serve(truth: &Truth, cluster: usize, stream: DuplexStream) -> io::Result<()> {
+    let mut stream = BufStream::new(stream);
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).await? == 0 {
+            return Ok(());
+        }
+        if truth.fails(150) {
+            return Ok(());
+        }
+        if truth.fails(400) {
+            sleep(Duration::from_millis(300)).await;
+        }
+        let words: Vec<&str> = line.trim_end().split(' ').collect();
+        let answer = {
+            let mut state = truth.state.lock().unwrap();
+            let cache = &mut state.caches[cluster];
+            match words[..] {
+                ["mn"] => "MN\r\n".to_owned(),
+                ["flush_all"] => {
+                    cache.clear();
+                    "OK\r\n".to_owned()
+                }
+                ["mg", key, "c"] => cache
+                    .get(key)
+                    .map_or_else(|| "EN\r\n".to_owned(), |(_, cas)| format!("HD c{cas}\r\n")),
+                ["md", ..] if truth.fails(30) => "SERVER_ERROR away\r\n".to_owned(),
+                ["md", key, "q"] => {
+                    cache.remove(key);
+                    String::new()
+                }
+                ["md", key] => {
+                    if cache.remove(key).is_some() { "HD\r\n" } else { "NF\r\n" }.to_owned()
+                }
+                _ => panic!("what is this: {line}"),
+            }
+        };
+        stream.write_all(answer.as_bytes()).await?;
+        // Answers leave when the question ends, as in a real server's turn.
+        if words[0] == "mn" || words[0] == "flush_all" {
+            stream.flush().await?;
+            if truth.fails(100) {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! PostgreSQL.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::{Folder, Session, done, until_up};
+use crate::server::free_port;
+
+/// A PostgreSQL server with a logical log, whose user `holdall` has the password `secret` and every right, and a database
+/// `shop`.
+#[derive(Debug)]
+pub struct Postgres {
+    child: Child,
+    folder: Folder,
+    port: u16,
+    flags: Vec<String>,
+}
+
+impl Postgres {
+    /// Starts a server; `flags` are settings (`name=value`) that come last, so they win.
+    #[must_use]
+    pub fn start(flags: &[&str]) -> Self {
+        let folder = Folder::new("postgres");
+        own(&folder.0);
+        let data = folder.0.join("data");
+        let password = folder.0.join("password");
+        fs::write(&password, "secret\n").expect("a file for the password");
+        own(&password);
+        let mut init = Command::new(binary("initdb"));
+        init.args([
+            "-U",
+            "holdall",
+            "-A",
+            "scram-sha-256",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]);
+        init.arg("--pwfile").arg(&password).arg("-D").arg(&data);
+        done(unprivileged(&mut init));
+        let mut all: Vec<String> =
+            ["wal_level=logical", "fsync=off", "shared_buffers=16MB", "max_wal_senders=8"]
+                .map(ToOwned::to_owned)
+                .into();
+        all.extend(flags.iter().map(ToString::to_string));
+        let port = free_port();
+        let child = spawn(&folder.0, port, &all);
+        let mut database = Self { child, folder, port, flags: all };
+        database.wait();
+        database.ask("postgres", "CREATE DATABASE shop");
+        database
+    }
+
+    fn wait(&mut self) {
+        let (port, log) = (self.port.to_string(), self.folder.0.join("log"));
+        let is_up = || {
+            let ready = Command::new(binary("pg_isready"))
+                .args(["-q", "-h", "127.0.0.1", "-p", &port])
+                .status();
+            ready.is_ok_and(|status| status.success())
+        };
+        until_up(&mut self.child, &log, is_up);
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    fn client(&self, database: &str) -> Command {
+        let mut client = Command::new("psql");
+        client.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-h",
+            "127.0.0.1",
+            "-U",
+            "holdall",
+            "-v",
+            "ON_ERROR_STOP=1",
+        ]);
+        client.args(["-p", &self.port.to_string(), "-d", database]).env("PGPASSWORD", "secret");
+        client
+    }
+
+    /// Runs statements in the database `shop`; answers rows without names.
+    #[track_caller]
+    pub fn sql(&self, statements: &str) -> String {
+        self.ask("shop", statements)
+    }
+
+    fn ask(&self, database: &str, statements: &str) -> String {
+        done(self.client(database).args(["-c", statements]))
+    }
+
+    /// A connection of its own.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        Session::start(&mut self.client("shop"))
+    }
+
+    /// Ends the process at once, as a crash does.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // Its children notice by themselves, and hold the folder until then.
+        let pid_file = self.folder.0.join("data/postmaster.pid");
+        let _ = fs::remove_file(pid_file);
+    }
+
+    /// Starts it again after [`Self::kill`].
+    pub fn restart(&mut self) {
+        self.child = spawn(&self.folder.0, self.port, &self.flags);
+        self.wait();
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // In order, so that its children are gone before the folder is.
+        let mut stop = Command::new(binary("pg_ctl"));
+        stop.args(["stop", "-m", "immediate", "-s", "-D"]).arg(self.folder.0.join("data"));
+        let _ = unprivileged(&mut stop).output();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(folder: &Path, port: u16, flags: &[String]) -> Child {
+    let log = File::options().create(true).append(true).open(folder.join("log")).expect("a log");
+    let mut server = Command::new(binary("postgres"));
+    server.arg("-D").arg(folder.join("data")).arg("-k").arg(folder);
+    server.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
+    for flag in flags {
+        server.args(["-c", flag]);
+    }
+    unprivileged(&mut server);
+    server
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("postgres is installed")
+}
+
+/// Debian keeps the programs of each version in a folder of its own; the newest is taken.
+fn binary(name: &str) -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").expect("postgresql is installed");
+    let mut found: Vec<PathBuf> =
+        versions.filter_map(Result::ok).map(|entry| entry.path().join("bin").join(name)).collect();
+    found.retain(|path| path.is_file());
+    found.sort();
+    found.pop().unwrap_or_else(|| panic!("no {name} below /usr/lib/postgresql"))
+}
+
+/// The user and group of the package, if this process may become them: the server refuses to run as root.
+fn owner() -> Option<(u32, u32)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("a list of users");
+    let line =
+        users.lines().find(|line| line.starts_with("postgres:")).expect("the package makes a user");
+    let mut numbers = line.split(':').skip(2).map(|number| number.parse().expect("a number"));
+    Some((numbers.next()?, numbers.next()?))
+}
+
+fn own(path: &Path) {
+    if let Some((user, group)) = owner() {
+        std::os::unix::fs::chown(path, Some(user), Some(group)).expect("one's own folder");
+    }
+}
+
+fn unprivileged(command: &mut Command) -> &mut Command {
+    if let Some((user, group)) = owner() {
+        command.uid(user).gid(group).current_dir("/");
+    }
+    command
+}

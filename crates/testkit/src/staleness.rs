@@ -1,0 +1,190 @@
+//! Judges whether caches agreed with their database: one checker over a recorded history.
+//!
+//! A history has writes with the versions that they committed, and reads of caches with what they showed. Versions of a key
+//! rise by its writes, so of two versions it is known which is newer.
+//!
+//! ```text
+//!     write  v1 |--called------committed|          read |--called--returned| v1
+//!                                     the next version's commit ----> how long v1 is stale
+//! ```
+//!
+//! * A read may show a version only if its write was called before the read returned and was not undone.
+//! * A version is stale from the moment when a newer one's commit was acknowledged. How long after that it was still read is
+//!   kept, for every read.
+//! * From a given moment on (everything delivered) no read may show a stale version at all.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// The database said that it is committed, at this moment.
+    Committed(u64),
+    /// It was undone.
+    Undone,
+    /// The connection was lost before an answer.
+    Unknown,
+}
+
+/// One write of a key. Times are nanoseconds since a moment common to everybody.
+#[derive(Debug, Clone, Copy)]
+pub struct Write {
+    /// Which key.
+    pub key: u64,
+    /// The version that it made; greater than those of all writes of the key before.
+    pub version: u64,
+    /// Just before it was sent.
+    pub called: u64,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// One read of a cache.
+#[derive(Debug, Clone, Copy)]
+pub struct Read {
+    /// Which cluster's cache.
+    pub cluster: u16,
+    /// Which key.
+    pub key: u64,
+    /// Just before it was sent.
+    pub called: u64,
+    /// Just after its answer.
+    pub returned: u64,
+    /// What it showed; none for a miss.
+    pub version: Option<u64>,
+}
+
+/// What a history showed.
+#[derive(Debug, Clone, Default)]
+pub struct Verdict {
+    /// Reads that showed a version that cannot have been there.
+    pub impossible: Vec<String>,
+    /// Reads of stale versions after everything was to be delivered.
+    pub stale_at_the_end: Vec<String>,
+    /// For each read that found something, how long the version had been stale, in nanoseconds; 0 for a fresh one.
+    pub stale_ns: Vec<u64>,
+    /// Reads that found nothing.
+    pub misses: usize,
+}
+
+impl Verdict {
+    /// The share of reads that were not staler than this.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a share to print and to compare")]
+    pub fn fresh_within(&self, ns: u64) -> f64 {
+        let fresh = self.stale_ns.iter().filter(|stale| **stale <= ns).count();
+        if self.stale_ns.is_empty() { 1.0 } else { fresh as f64 / self.stale_ns.len() as f64 }
+    }
+
+    /// Panics, with what was wrong, unless nothing was.
+    #[track_caller]
+    pub fn assert_consistent(&self) {
+        let show = |wrong: &[String]| {
+            wrong.iter().take(10).fold(String::new(), |mut text, line| {
+                let _ = writeln!(text, "  {line}");
+                text
+            })
+        };
+        assert!(
+            self.impossible.is_empty() && self.stale_at_the_end.is_empty(),
+            "{} impossible reads:\n{}{} stale at the end:\n{}",
+            self.impossible.len(),
+            show(&self.impossible),
+            self.stale_at_the_end.len(),
+            show(&self.stale_at_the_end)
+        );
+    }
+}
+
+/// Judges a history. `delivered` is the moment from which no stale version may be read.
+#[must_use]
+pub fn judge(writes: &[Write], reads: &[Read], delivered: u64) -> Verdict {
+    let mut by_key: HashMap<u64, BTreeMap<u64, Write>> = HashMap::new();
+    for write in writes {
+        let before = by_key.entry(write.key).or_default().insert(write.version, *write);
+        assert!(before.is_none(), "two writes of key {} made version {}", write.key, write.version);
+    }
+    // From when on each version is stale: the first commit of a newer one.
+    let mut stale_from: HashMap<(u64, u64), u64> = HashMap::new();
+    for (key, versions) in &by_key {
+        let mut newer = u64::MAX;
+        for (version, write) in versions.iter().rev() {
+            stale_from.insert((*key, *version), newer);
+            if let Fate::Committed(at) = write.fate {
+                newer = newer.min(at);
+            }
+        }
+    }
+    let mut verdict = Verdict::default();
+    for read in reads {
+        let Some(version) = read.version else {
+            verdict.misses += 1;
+            continue;
+        };
+        let write = by_key.get(&read.key).and_then(|versions| versions.get(&version));
+        if write.is_none_or(|write| write.fate == Fate::Undone || write.called > read.returned) {
+            verdict.impossible.push(format!("{read:?} of {write:?}"));
+            continue;
+        }
+        let stale = stale_from.get(&(read.key, version)).copied().unwrap_or(u64::MAX);
+        verdict.stale_ns.push(read.called.saturating_sub(stale));
+        if read.called >= delivered && stale < read.called {
+            verdict.stale_at_the_end.push(format!("{read:?}, stale since {stale}"));
+        }
+    }
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(version: u64, called: u64, fate: Fate) -> Write {
+        Write { key: 1, version, called, fate }
+    }
+
+    fn read(called: u64, returned: u64, version: u64) -> Read {
+        Read { cluster: 0, key: 1, called, returned, version: Some(version) }
+    }
+
+    fn two_writes() -> [Write; 2] {
+        [write(1, 0, Fate::Committed(10)), write(2, 20, Fate::Committed(30))]
+    }
+
+    #[test]
+    fn a_version_is_stale_from_the_next_commit_on() {
+        let verdict = judge(
+            &two_writes(),
+            &[read(25, 26, 1), read(30, 31, 1), read(45, 46, 1), read(45, 46, 2)],
+            100,
+        );
+        assert_eq!(verdict.stale_ns, [0, 0, 15, 0]);
+        verdict.assert_consistent();
+    }
+
+    #[test]
+    fn stale_at_the_end_is_told() {
+        let verdict = judge(&two_writes(), &[read(101, 102, 1)], 100);
+        assert_eq!(verdict.stale_at_the_end.len(), 1);
+    }
+
+    #[test]
+    fn versions_before_their_write_undone_or_unknown_are_impossible() {
+        let writes = [write(1, 50, Fate::Committed(60)), write(2, 70, Fate::Undone)];
+        let reads = [read(10, 20, 1), read(80, 90, 2), read(80, 90, 3)];
+        assert_eq!(judge(&writes, &reads, 100).impossible.len(), 3);
+        assert_eq!(
+            judge(&writes, &[read(40, 55, 1)], 100).impossible.len(),
+            0,
+            "seen before it was acknowledged"
+        );
+    }
+
+    #[test]
+    fn a_write_of_unknown_fate_may_be_seen_and_makes_nothing_stale() {
+        let writes = [write(1, 0, Fate::Committed(10)), write(2, 20, Fate::Unknown)];
+        let verdict = judge(&writes, &[read(200, 201, 1), read(200, 201, 2)], 100);
+        verdict.assert_consistent();
+    }
+}

@@ -1,0 +1,171 @@
+//! A running invalidator, and what tests ask about caches.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::server::{free_port, holdall_path};
+use testkit::{Kind, Launch, Server, Wire};
+
+/// A cache server with everything that leases need.
+pub(crate) fn cache() -> Server {
+    Launch::new(Kind::Holdall).args(&["-o", "lease_interval=0"]).start()
+}
+
+/// An invalidator's files and its process.
+pub(crate) struct Invalidator {
+    folder: PathBuf,
+    child: Option<Child>,
+    pub(crate) status: SocketAddr,
+}
+
+impl Invalidator {
+    /// Writes a configuration: the source's lines, the keys' lines, and clusters of one address each.
+    pub(crate) fn new(source: &str, keys: &str, clusters: &[SocketAddr], more: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder =
+            std::env::temp_dir().join(format!("holdall-invalidate-{}-{turn}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let status = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut text = format!(
+            "checkpoint = \"{}\"\nstatus = \"{status}\"\n",
+            folder.join("checkpoint").display()
+        );
+        text += &format!("[source]\n{source}\n[keys]\n{keys}\n{more}\n");
+        for (at, address) in clusters.iter().enumerate() {
+            text += &format!("[[cluster]]\nname = \"c{at}\"\nrouters = [\"{address}\"]\n");
+        }
+        fs::write(folder.join("invalidate.toml"), text).unwrap();
+        Self { folder, child: None, status }
+    }
+
+    fn command(&self, word: &str) -> Command {
+        let mut command = Command::new(holdall_path());
+        command.args(["invalidate", word, "-c"]).arg(self.folder.join("invalidate.toml"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Starts it; answers when it reads the log.
+    pub(crate) fn start(&mut self, more: &[&str]) {
+        self.spawn(more);
+        self.until("source_connected", |value| value == 1);
+    }
+
+    /// Starts it and does not wait.
+    pub(crate) fn spawn(&mut self, more: &[&str]) {
+        let log = File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
+        self.child = Some(self.command("run").args(more).stderr(log).spawn().unwrap());
+    }
+
+    /// Runs it to its end, which must be a failure; answers what it said.
+    pub(crate) fn refusal(&mut self, word: &str, more: &[&str]) -> String {
+        let output = self.command(word).args(more).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "it did not fail: {said}");
+        said
+    }
+
+    /// Waits for it to end by itself, with a failure.
+    pub(crate) fn ended(&mut self) -> String {
+        let end = Instant::now() + Duration::from_secs(30);
+        let status = loop {
+            if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < end, "it does not end:\n{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        };
+        assert!(!status.success(), "it ended well");
+        self.log()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn checkpoint(&self) -> PathBuf {
+        self.folder.join("checkpoint")
+    }
+
+    /// A number of its stats; none while it does not answer.
+    pub(crate) fn stat(&self, name: &str) -> Option<u64> {
+        let mut wire = Wire::try_connect(self.status).ok()?;
+        wire.try_send(b"stats\r\nquit\r\n").ok()?;
+        let (text, _) = wire.read_to_end(Duration::from_secs(5));
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")))?;
+        line.trim().parse().ok()
+    }
+
+    /// Waits until a number is as wanted.
+    #[track_caller]
+    pub(crate) fn until(&self, name: &str, is_wanted: impl Fn(u64) -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !self.stat(name).is_some_and(&is_wanted) {
+            assert!(Instant::now() < end, "{name} stays {:?}:\n{}", self.stat(name), self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Invalidator {
+    fn drop(&mut self) {
+        self.kill();
+        if !thread::panicking() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Stores a value under each key.
+pub(crate) fn fill(server: &Server, keys: &[&str]) {
+    let mut wire = server.connect();
+    for key in keys {
+        wire.expect(format!("set {key} 0 0 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
+    }
+}
+
+/// The keys that are not there.
+pub(crate) fn absent(server: &Server, keys: &[&str]) -> Vec<String> {
+    let mut wire = server.connect();
+    let is_absent = |key: &&&str| {
+        wire.send(format!("mg {key}\r\n").as_bytes());
+        wire.line() == "EN"
+    };
+    keys.iter().filter(is_absent).map(ToString::to_string).collect()
+}
+
+/// Waits until exactly these of the keys are gone, and are still the ones a moment later.
+#[track_caller]
+pub(crate) fn until_absent(
+    server: &Server,
+    keys: &[&str],
+    gone: &[&str],
+    invalidator: &Invalidator,
+) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while absent(server, keys) != gone {
+        assert!(
+            Instant::now() < end,
+            "gone: {:?}, wanted: {gone:?}\n{}",
+            absent(server, keys),
+            invalidator.log()
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(absent(server, keys), gone, "{}", invalidator.log());
+}

@@ -1,0 +1,7 @@
+//! `holdall invalidate` behind real databases, in front of real servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod harness;
+mod kills;
+mod mariadb;
+mod postgres;

@@ -1,0 +1,303 @@
+//! What MariaDB's binary log says becomes deletes: every form of change, every trap, every refusal.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::database::MariaDb;
+
+use crate::harness::{Invalidator, cache, fill, until_absent};
+
+/// The source's lines.
+pub(crate) fn source(databases: &[&MariaDb], more: &str) -> String {
+    let servers: Vec<_> =
+        databases.iter().map(|database| format!("\"{}\"", database.addr())).collect();
+    let servers = servers.join(", ");
+    format!(
+        "kind = \"mariadb\"\nservers = [{servers}]\nuser = \"holdall\"\npassword = \"secret\"\nserver_id = 4001\n{more}"
+    )
+}
+
+const USERS: &str = "CREATE TABLE users (id BIGINT UNSIGNED PRIMARY KEY, mail VARCHAR(100), note TEXT) ENGINE=InnoDB";
+const USER_KEYS: &str = "[keys.tables]\n\"shop.users\" = [\"user:{id}\", \"mail:{mail}\"]";
+
+/// The keys of the tests.
+const KEYS: [&str; 6] = ["user:1", "user:2", "user:3", "mail:a@x", "mail:b@x", "mail:c@x"];
+
+#[test]
+fn committed_rows_delete_their_keys_and_no_others() {
+    for flags in [&[][..], &["--log-bin-compress=1"], &["--binlog-checksum=NONE"]] {
+        let database = MariaDb::start(1, flags);
+        database.sql(USERS);
+        let server = cache();
+        let mut invalidator =
+            Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+        invalidator.start(&[]);
+        let fill = || fill(&server, &KEYS);
+        let gone = |gone: &[&str]| until_absent(&server, &KEYS, gone, &invalidator);
+        // Long values: MariaDB compresses events of 256 bytes and more.
+        fill();
+        database.sql("INSERT INTO users VALUES (1, 'a@x', REPEAT('n', 1000)), (18446744073709551615, NULL, '')");
+        gone(&["user:1", "mail:a@x"]);
+        fill();
+        database.sql("UPDATE users SET mail = 'b@x', note = REPEAT('m', 2000) WHERE id = 1");
+        gone(&["user:1", "mail:a@x", "mail:b@x"]);
+        fill();
+        database.sql("BEGIN; UPDATE users SET mail = 'c@x' WHERE id = 1; ROLLBACK");
+        database.sql("BEGIN; INSERT INTO users VALUES (3, 'c@x', ''); SAVEPOINT s; INSERT INTO users VALUES (2, 'a@x', ''); \
+                      ROLLBACK TO s; COMMIT");
+        gone(&["user:3", "mail:c@x"]);
+        fill();
+        database.sql("DELETE FROM users WHERE id IN (1, 3)");
+        gone(&["user:1", "user:3", "mail:b@x", "mail:c@x"]);
+        fill();
+        database.sql("FLUSH BINARY LOGS; ALTER TABLE users ADD COLUMN front INT FIRST; INSERT INTO users VALUES (9, 2, 'c@x', '')");
+        gone(&["user:2", "mail:c@x"]);
+    }
+}
+
+#[test]
+fn a_prepared_transaction_deletes_when_it_is_committed() {
+    let database = MariaDb::start(1, &[]);
+    database.sql(USERS);
+    let server = cache();
+    let mut invalidator =
+        Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    for (xid, id) in [("one", 1), ("two", 2)] {
+        database.sql(&format!("XA START '{xid}'; INSERT INTO users VALUES ({id}, NULL, ''); XA END '{xid}'; XA PREPARE '{xid}'"));
+    }
+    invalidator.until("prepared_transactions", |count| count == 2);
+    // A restart must not forget what was prepared before it.
+    database.sql("INSERT INTO users VALUES (3, NULL, '')");
+    until_absent(&server, &KEYS, &["user:3"], &invalidator);
+    invalidator.kill();
+    database.sql("XA ROLLBACK 'two'; XA COMMIT 'one'");
+    invalidator.start(&[]);
+    until_absent(&server, &KEYS, &["user:1", "user:3"], &invalidator);
+}
+
+#[test]
+fn an_outbox_and_comments_name_keys() {
+    let database = MariaDb::start(1, &[]);
+    database.sql("CREATE TABLE outbox (k VARCHAR(250)) ENGINE=BLACKHOLE; CREATE TABLE t (a INT)");
+    let server = cache();
+    let keys = "[keys.outbox]\ntable = \"shop.outbox\"\ncolumn = \"k\"";
+    let mut invalidator = Invalidator::new(&source(&[&database], ""), keys, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    database.sql("BEGIN; INSERT INTO t VALUES (1); INSERT INTO outbox VALUES ('user:1'), ('mail:a@x'); COMMIT");
+    until_absent(&server, &KEYS, &["user:1", "mail:a@x"], &invalidator);
+    drop(invalidator);
+
+    let database = MariaDb::start(1, &["--binlog-format=STATEMENT"]);
+    database.sql("CREATE TABLE t (a INT)");
+    let mut invalidator =
+        Invalidator::new(&source(&[&database], ""), "comments = true", &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    let done = database.session().run(
+        "INSERT INTO t VALUES (1) /* mc:del user:2 mail:b@x */; \
+         BEGIN; INSERT INTO t VALUES (2) /* mc:del user:3 */; ROLLBACK; \
+         INSERT INTO t VALUES ('/* mc:del mail:c@x */' = '')",
+    );
+    assert!(done.is_some());
+    until_absent(&server, &KEYS, &["user:2", "mail:b@x"], &invalidator);
+}
+
+#[test]
+fn another_replica_takes_over_by_transaction_identifier() {
+    let mut primary = MariaDb::start(1, &["--gtid-domain-id=7"]);
+    let replica = MariaDb::start(2, &["--gtid-domain-id=7"]);
+    // Both made their own user and database before; replication begins after that.
+    primary.sql("RESET MASTER");
+    replica.sql("RESET MASTER");
+    primary.sql(USERS);
+    replica.follow(&primary);
+    let server = cache();
+    primary.sql("INSERT INTO users VALUES (1, NULL, '')");
+    let mut invalidator =
+        Invalidator::new(&source(&[&primary, &replica], ""), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    primary.sql("UPDATE users SET mail = 'a@x' WHERE id = 1");
+    until_absent(&server, &KEYS, &["user:1", "mail:a@x"], &invalidator);
+    let caught_up = primary.sql("SELECT @@gtid_binlog_pos");
+    let waited = replica.sql(&format!("SELECT MASTER_GTID_WAIT('{}', 20)", caught_up.trim()));
+    assert_eq!(waited.trim(), "0");
+    primary.kill();
+    replica.sql("STOP SLAVE; INSERT INTO users VALUES (2, 'b@x', '')");
+    until_absent(&server, &KEYS, &["user:1", "user:2", "mail:a@x", "mail:b@x"], &invalidator);
+}
+
+#[test]
+fn a_restart_repeats_and_never_skips() {
+    let database = MariaDb::start(1, &[]);
+    database.sql(USERS);
+    let server = cache();
+    for more in ["", "position = \"file\""] {
+        database.sql("DELETE FROM users");
+        let mut invalidator =
+            Invalidator::new(&source(&[&database], more), USER_KEYS, &[server.addr()], "");
+        invalidator.start(&[]);
+        let since = database.sql("SELECT @@gtid_binlog_pos");
+        database.sql("INSERT INTO users VALUES (1, NULL, '')");
+        invalidator.until("checkpoints", |count| count > 0);
+        invalidator.until("cluster:c0:delivered", |count| count > 0);
+        invalidator.kill();
+        fill(&server, &KEYS);
+        database.sql("INSERT INTO users VALUES (2, NULL, ''); FLUSH BINARY LOGS; INSERT INTO users VALUES (3, NULL, '')");
+        invalidator.start(&[]);
+        until_absent(&server, &KEYS[1..], &["user:2", "user:3"], &invalidator);
+        if more.is_empty() {
+            // What was delivered long ago is delivered again when asked for.
+            invalidator.kill();
+            fill(&server, &KEYS);
+            invalidator.start(&["--since", &format!("mariadb-gtid:{}", since.trim())]);
+            until_absent(&server, &KEYS, &["user:1", "user:2", "user:3"], &invalidator);
+        }
+    }
+}
+
+#[test]
+fn a_purged_log_is_told_or_flushed() {
+    let database = MariaDb::start(1, &[]);
+    database.sql(USERS);
+    let server = cache();
+    let start = |more: &str, position: &str| {
+        Invalidator::new(&source(&[&database], position), USER_KEYS, &[server.addr()], more)
+    };
+    for position in ["", "position = \"file\""] {
+        database.sql("DELETE FROM users");
+        let mut stopping = start("", position);
+        let mut flushing = start("[delivery]\non_gap = \"flush\"", position);
+        for invalidator in [&mut stopping, &mut flushing] {
+            invalidator.start(&[]);
+            database.sql("REPLACE INTO users VALUES (1, NULL, '')");
+            invalidator.until("checkpoints", |count| count > 0);
+            invalidator.kill();
+        }
+        database
+            .sql("REPLACE INTO users VALUES (2, NULL, ''); FLUSH BINARY LOGS; FLUSH BINARY LOGS");
+        purge(&database);
+        let kept = fs::read(stopping.checkpoint()).unwrap();
+        stopping.spawn(&[]);
+        let said = stopping.ended();
+        assert!(said.contains("on_gap = \"flush\""), "{said}");
+        assert_eq!(fs::read(stopping.checkpoint()).unwrap(), kept, "nothing is skipped");
+        fill(&server, &KEYS);
+        flushing.start(&[]);
+        until_absent(&server, &KEYS, &KEYS, &flushing);
+        fill(&server, &KEYS);
+        database.sql("REPLACE INTO users VALUES (3, NULL, '')");
+        until_absent(&server, &KEYS, &["user:3"], &flushing);
+    }
+}
+
+/// Removes all files of the log but the newest, once the server noticed that nobody reads them any more.
+fn purge(database: &MariaDb) {
+    let newest = database.sql("SHOW MASTER STATUS");
+    let newest = newest.split('\t').next().unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while database.sql("SHOW BINARY LOGS").lines().count() > 1 {
+        assert!(Instant::now() < end, "the log stays");
+        database.sql(&format!("PURGE BINARY LOGS TO '{newest}'"));
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn what_is_not_in_the_log_is_refused_at_the_start() {
+    let server = cache();
+    let refusal = |database: &MariaDb, keys: &str| {
+        Invalidator::new(&source(&[database], ""), keys, &[server.addr()], "").refusal("check", &[])
+    };
+    let database = MariaDb::start(
+        1,
+        &["--binlog-row-image=MINIMAL", "--binlog-row-metadata=NO_LOG", "--binlog-format=MIXED"],
+    );
+    database.sql(USERS);
+    database.sql(
+        "CREATE TABLE pets (id INT PRIMARY KEY, kind ENUM('cat'), name VARCHAR(9) CHARACTER SET latin1, owner BIGINT UNSIGNED, \
+         FOREIGN KEY (owner) REFERENCES users (id) ON DELETE CASCADE)",
+    );
+    let said = refusal(
+        &database,
+        "[keys.tables]\n\"shop.pets\" = [\"{id}\", \"{kind}\", \"{name}\", \"{nome}\"]\n\"shop.no\" = \"{id}\"",
+    );
+    for part in [
+        "binlog_format is MIXED",
+        "binlog_row_metadata",
+        "binlog_row_image",
+        "is a enum",
+        "latin1",
+        "no column 'nome'",
+        "foreign key",
+        "shop.no does not exist",
+    ] {
+        assert!(said.contains(part), "{part} is not in:\n{said}");
+    }
+    let said = refusal(&database, "comments = true\n[keys.tables]\n\"shop.users\" = \"{id}\"");
+    assert!(!said.contains("binlog_row_image"), "the primary key is in every image: {said}");
+
+    let wrong = source(&[&database], "").replace("secret", "wrong");
+    let mut invalidator = Invalidator::new(&wrong, "comments = true", &[server.addr()], "");
+    assert!(invalidator.refusal("run", &[]).contains("Access denied"));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_refused() {
+    let database = MariaDb::start(1, &[]);
+    database.sql(USERS);
+    let server = cache();
+    let mut invalidator =
+        Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    database.sql("INSERT INTO users VALUES (1, NULL, '')");
+    invalidator.until("checkpoints", |count| count > 0);
+    invalidator.kill();
+    let whole = fs::read(invalidator.checkpoint()).unwrap();
+    for damaged in [&whole[..whole.len() / 2], &[][..], &whole.to_ascii_uppercase()] {
+        fs::write(invalidator.checkpoint(), damaged).unwrap();
+        let said = invalidator.refusal("run", &[]);
+        assert!(said.contains("flush the caches and remove the file"), "{said}");
+    }
+}
+
+#[test]
+fn a_change_without_rows_stops_or_flushes() {
+    let database = MariaDb::start(1, &[]);
+    database.sql(USERS);
+    let server = cache();
+    for change in [
+        "SET binlog_format = STATEMENT; INSERT INTO users VALUES (1, NULL, '')",
+        "TRUNCATE TABLE users",
+    ] {
+        let mut stopping =
+            Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+        let flush = "[delivery]\non_gap = \"flush\"";
+        let other = source(&[&database], "").replace("4001", "4002");
+        let mut flushing = Invalidator::new(&other, USER_KEYS, &[server.addr()], flush);
+        fill(&server, &KEYS);
+        stopping.start(&[]);
+        flushing.start(&[]);
+        database.sql(change);
+        let said = stopping.ended();
+        assert!(said.contains("nothing after it was delivered"), "{said}");
+        until_absent(&server, &KEYS, &KEYS, &flushing);
+    }
+}
+
+#[test]
+fn two_followers_with_one_number_are_told() {
+    let database = MariaDb::start(1, &[]);
+    database.sql(USERS);
+    let server = cache();
+    let make = || Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+    let (mut first, mut second) = (make(), make());
+    first.start(&[]);
+    second.start(&[]);
+    let said = first.ended();
+    assert!(said.contains("server_id"), "{said}");
+}

@@ -1,0 +1,155 @@
+//! What PostgreSQL's logical replication says becomes deletes.
+
+use testkit::database::Postgres;
+
+use crate::harness::{Invalidator, cache, fill, until_absent};
+
+fn source(database: &Postgres) -> String {
+    format!(
+        "kind = \"postgresql\"\nservers = [\"{}\"]\nuser = \"holdall\"\npassword = \"secret\"\ndatabase = \"shop\"\nslot = \"holdall\"\n\
+         publication = \"cached\"",
+        database.addr()
+    )
+}
+
+const USERS: &str = "CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT, note TEXT)";
+const FULL: &str =
+    "ALTER TABLE users REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE users";
+const USER_KEYS: &str =
+    "messages = \"mc\"\n[keys.tables]\n\"public.users\" = [\"user:{id}\", \"mail:{mail}\"]";
+const KEYS: [&str; 6] = ["user:1", "user:2", "user:3", "mail:a@x", "mail:b@x", "mail:c@x"];
+
+#[test]
+fn committed_rows_and_messages_delete_their_keys_and_no_others() {
+    let database = Postgres::start(&[]);
+    database.sql(USERS);
+    database.sql(FULL);
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    let fill = || fill(&server, &KEYS);
+    let gone = |gone: &[&str]| until_absent(&server, &KEYS, gone, &invalidator);
+    fill();
+    // A value so long that an update that does not touch it leaves it out of the log.
+    database.sql("INSERT INTO users SELECT 1, 'a@x', string_agg(md5(n::text), '') FROM generate_series(1, 1000) n");
+    gone(&["user:1", "mail:a@x"]);
+    fill();
+    database.sql("UPDATE users SET mail = 'b@x' WHERE id = 1");
+    gone(&["user:1", "mail:a@x", "mail:b@x"]);
+    fill();
+    database.sql("BEGIN; UPDATE users SET mail = 'c@x' WHERE id = 1; ROLLBACK");
+    database.sql(
+        "BEGIN; INSERT INTO users VALUES (3, 'c@x', ''); SAVEPOINT s; INSERT INTO users VALUES (2, 'a@x', ''); \
+         ROLLBACK TO s; COMMIT",
+    );
+    gone(&["user:3", "mail:c@x"]);
+    fill();
+    database.sql("DELETE FROM users WHERE id = 1");
+    gone(&["user:1", "mail:b@x"]);
+    fill();
+    database.sql("BEGIN; SELECT pg_logical_emit_message(true, 'mc', 'user:1 mail:a@x'); ROLLBACK");
+    database.sql("SELECT pg_logical_emit_message(true, 'mc', 'user:2 mail:b@x')");
+    database.sql("SELECT pg_logical_emit_message(false, 'mc', 'mail:c@x')");
+    database.sql("SELECT pg_logical_emit_message(true, 'other', 'user:3')");
+    gone(&["user:2", "mail:b@x", "mail:c@x"]);
+}
+
+#[test]
+fn a_restart_of_either_side_repeats_and_never_skips() {
+    let mut database = Postgres::start(&[]);
+    database.sql(USERS);
+    database.sql(FULL);
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    database.sql("INSERT INTO users VALUES (1, NULL, '')");
+    invalidator.until("cluster:c0:delivered", |count| count > 0);
+    invalidator.until("checkpoints", |count| count > 0);
+    invalidator.kill();
+    fill(&server, &KEYS);
+    database.sql("INSERT INTO users VALUES (2, NULL, '')");
+    invalidator.start(&[]);
+    until_absent(&server, &KEYS[1..], &["user:2"], &invalidator);
+    database.kill();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    database.restart();
+    database.sql("INSERT INTO users VALUES (3, NULL, '')");
+    until_absent(&server, &KEYS[1..], &["user:2", "user:3"], &invalidator);
+}
+
+#[test]
+fn a_slot_that_is_gone_is_told_or_flushed() {
+    let database = Postgres::start(&[]);
+    database.sql(USERS);
+    database.sql(FULL);
+    let server = cache();
+    for flushes in [false, true] {
+        let more = if flushes { "[delivery]\non_gap = \"flush\"" } else { "" };
+        let mut invalidator =
+            Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], more);
+        invalidator.start(&[]);
+        database.sql(
+            "INSERT INTO users VALUES (1, NULL, '') ON CONFLICT (id) DO UPDATE SET note = 'x'",
+        );
+        invalidator.until("cluster:c0:delivered", |count| count > 0);
+        invalidator.until("checkpoints", |count| count > 0);
+        invalidator.kill();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while database.sql("SELECT active FROM pg_replication_slots").trim() == "t" {
+            assert!(std::time::Instant::now() < end, "the slot stays in use");
+        }
+        database.sql("SELECT pg_drop_replication_slot('holdall'); UPDATE users SET note = 'y'");
+        fill(&server, &KEYS);
+        if flushes {
+            invalidator.start(&[]);
+            until_absent(&server, &KEYS, &KEYS, &invalidator);
+            fill(&server, &KEYS);
+            database.sql("INSERT INTO users VALUES (3, NULL, '')");
+            until_absent(&server, &KEYS, &["user:3"], &invalidator);
+        } else {
+            invalidator.spawn(&[]);
+            let said = invalidator.ended();
+            assert!(said.contains("slot holdall is gone"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_in_the_log_is_refused_at_the_start() {
+    let database = Postgres::start(&[]);
+    database.sql(USERS);
+    let server = cache();
+    let check = |keys: &str| {
+        Invalidator::new(&source(&database), keys, &[server.addr()], "").refusal("check", &[])
+    };
+    assert!(check(USER_KEYS).contains("there is no publication cached"));
+    database.sql("CREATE TABLE others (id INT); CREATE PUBLICATION cached FOR TABLE users");
+    let said = check(
+        "[keys.tables]\n\"public.users\" = [\"{id}\", \"{mail}\", \"{male}\"]\n\"public.others\" = \"{id}\"\n\"public.no\" = \"{id}\"",
+    );
+    for part in [
+        "old values of column 'mail'",
+        "no column 'male'",
+        "others is not in publication",
+        "public.no does not exist",
+    ] {
+        assert!(said.contains(part), "{part} is not in:\n{said}");
+    }
+    assert!(!said.contains("users: old values of column 'id'"), "{said}");
+    let wrong = source(&database).replace("secret", "wrong");
+    let mut invalidator = Invalidator::new(&wrong, USER_KEYS, &[server.addr()], "");
+    assert!(invalidator.refusal("run", &[]).contains("password"));
+}
+
+#[test]
+fn a_table_emptied_at_once_stops() {
+    let database = Postgres::start(&[]);
+    database.sql(USERS);
+    database.sql(FULL);
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    database.sql("TRUNCATE users");
+    let said = invalidator.ended();
+    assert!(said.contains("emptied at once"), "{said}");
+}
