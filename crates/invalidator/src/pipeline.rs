@@ -214,8 +214,11 @@ impl Follower<'_> {
         from: Option<Position>,
     ) -> Result<(), Ended> {
         let start = self.open(source, from).await?;
-        // Kept at once, so that an end before the first commit does not begin later the next time.
+        // Kept before anything is read, so that an end before the first commit does not begin later the next time.
         self.send(Work::Delete(Vec::new()), start.clone(), 0).await?;
+        if self.confirmed.wait_for(Option::is_some).await.is_err() {
+            return Err(Ended::Broken);
+        }
         let keyer = Keyer::new(self.plan.rules.clone());
         let mut assembler = Assembler::new(keyer, start, self.plan.transaction_bytes_max);
         let mut pause = self.plan.limits.retry_first;
@@ -246,6 +249,7 @@ impl Follower<'_> {
         source: &mut impl ChangeSource,
         assembler: &mut Assembler,
     ) -> Result<SourceError, Ended> {
+        self.stats.source_connected.store(true, Relaxed);
         loop {
             let event = match source.next().await {
                 Ok(event) => event,
@@ -364,7 +368,6 @@ impl Follower<'_> {
 
     fn opened(&self, position: Position) -> Position {
         self.stats.source_connects.fetch_add(1, Relaxed);
-        self.stats.source_connected.store(true, Relaxed);
         (self.log)(&format!("reading from {position}"));
         position
     }

@@ -422,21 +422,26 @@ fn settle(
     thread::sleep(Duration::from_millis(300));
 }
 
-/// Reads every key in every cluster.
+/// Reads every key in every cluster; the proxy may take a moment to see that a server is back.
 fn look_at_all(shared: &Shared, clusters: &Clusters) {
+    let end = Instant::now() + Duration::from_secs(30);
     for (cluster, address) in (0..).zip(clusters.addresses()) {
         let mut cache = Cache::connect(address).unwrap();
         for key in 0..KEYS {
-            let called = shared.now();
-            let found = cache.lease_get(key).unwrap();
+            let (called, found) = loop {
+                let called = shared.now();
+                match cache.lease_get(key) {
+                    Ok(found) => break (called, found),
+                    Err(error) => {
+                        assert!(Instant::now() < end, "item:{key} in cluster {cluster}: {error}")
+                    }
+                }
+                thread::sleep(Duration::from_millis(50));
+                cache = Cache::connect(address).unwrap();
+            };
             let version = if let Found::Version(version) = found { Some(version) } else { None };
-            shared.reads.lock().unwrap().push(Read {
-                cluster,
-                key,
-                called,
-                returned: shared.now(),
-                version,
-            });
+            let read = Read { cluster, key, called, returned: shared.now(), version };
+            shared.reads.lock().unwrap().push(read);
         }
     }
 }
