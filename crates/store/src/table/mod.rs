@@ -270,6 +270,7 @@ impl Table {
     }
 
     /// Asks for huge pages under the buckets.
+    #[cfg(not(loom))]
     pub(crate) fn prefer_huge_pages(&self) {
         self.buckets.prefer_huge_pages();
     }
