@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use crate::topology::{Database, Region, Templates, Topology};
+use crate::topology::{Database, DatabaseKind, Region, Templates, Topology};
 
 /// The port on which an invalidator tells its numbers.
 pub(crate) const STATUS_PORT: u16 = 5180;
@@ -31,8 +31,18 @@ pub(crate) fn invalidator(
     source.insert("servers".into(), strings(&database.servers));
     source.insert("user".into(), database.user.clone().into());
     source.insert("password_file".into(), places.password_file.into());
-    if let Some(name) = &database.database {
-        source.insert("database".into(), name.clone().into());
+    match database.kind {
+        DatabaseKind::Postgresql => {
+            source.insert("database".into(), database.database.clone().unwrap_or_default().into());
+            source.insert("slot".into(), database.slot.clone().into());
+            source.insert("publication".into(), database.publication.clone().into());
+        }
+        DatabaseKind::MariaDb | DatabaseKind::MySql => {
+            source.insert(
+                "server_id".into(),
+                i64::from(database.server_id.unwrap_or_default()).into(),
+            );
+        }
     }
     let tables: Table = topology
         .keys

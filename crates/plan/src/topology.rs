@@ -127,8 +127,39 @@ pub struct Database {
     pub user: String,
     /// The file of the password: a path on the host; on Kubernetes the name of a Secret with a key `password`.
     pub password: String,
+    /// MariaDB and MySQL: as whom the invalidator follows the log; no replica and no other invalidator has this number.
+    pub server_id: Option<u32>,
     /// PostgreSQL: the database.
     pub database: Option<String>,
+    /// PostgreSQL: the replication slot.
+    #[serde(default = "default_name")]
+    pub slot: String,
+    /// PostgreSQL: the publication.
+    #[serde(default = "default_name")]
+    pub publication: String,
+}
+
+fn default_name() -> String {
+    "holdall".to_owned()
+}
+
+impl Database {
+    /// What its kind needs and it has not.
+    fn lacks(&self) -> Option<&'static str> {
+        match self.kind {
+            DatabaseKind::Postgresql if self.database.is_none() => {
+                Some("database.database: PostgreSQL needs it")
+            }
+            DatabaseKind::MariaDb | DatabaseKind::MySql
+                if self.server_id.is_none_or(|id| id == 0) =>
+            {
+                Some(
+                    "database.server_id: give it a number above 0 that no replica and no other invalidator has",
+                )
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Whose log.
@@ -198,33 +229,14 @@ impl Hosts {
     }
 }
 
-/// Why a file is no topology.
-#[derive(Debug, thiserror::Error)]
-pub enum TopologyError {
-    /// It cannot be read.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        error: std::io::Error,
-    },
-    /// It is not of the form.
-    #[error("{}: {error}", path.display())]
-    Form {
-        /// The file.
-        path: PathBuf,
-        /// Where and what.
-        error: Box<toml::de::Error>,
-    },
-    /// It contradicts itself.
-    #[error("{}: {why}", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        why: String,
-    },
+/// Why a file is no topology: it cannot be read, is not of the form, or contradicts itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct TopologyError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong, where, and what to do.
+    pub why: String,
 }
 
 impl Topology {
@@ -234,8 +246,7 @@ impl Topology {
     ///
     /// When it cannot be read, is not of the form, or contradicts itself.
     pub fn read(path: &Path) -> Result<Self, TopologyError> {
-        let text = fs::read_to_string(path)
-            .map_err(|error| TopologyError::Io { path: path.to_owned(), error })?;
+        let text = fs::read_to_string(path).map_err(|error| refused(path, &error.to_string()))?;
         Self::parse(path, &text)
     }
 
@@ -245,14 +256,9 @@ impl Topology {
     ///
     /// When it is not of the form, or contradicts itself.
     pub fn parse(path: &Path, text: &str) -> Result<Self, TopologyError> {
-        let topology: Self = toml::from_str(text).map_err(|error| TopologyError::Form {
-            path: path.to_owned(),
-            error: Box::new(error),
-        })?;
-        match topology.contradiction() {
-            None => Ok(topology),
-            Some(why) => Err(TopologyError::Value { path: path.to_owned(), why }),
-        }
+        let topology: Self =
+            toml::from_str(text).map_err(|error| refused(path, &error.to_string()))?;
+        topology.contradiction().map_or(Ok(topology), |why| Err(refused(path, &why)))
     }
 
     fn contradiction(&self) -> Option<String> {
@@ -294,6 +300,9 @@ impl Topology {
                     .to_owned(),
             );
         }
+        if let Some(lack) = region.database.as_ref().and_then(Database::lacks) {
+            return at(lack.to_owned());
+        }
         let regional = region.regional.as_ref();
         if regional.is_some_and(|regional| regional.prefixes.is_empty()) {
             return at("regional.prefixes is empty: no key would go there".to_owned());
@@ -305,6 +314,10 @@ impl Topology {
         let twice = repeated(servers.flatten())?;
         at(format!("{twice} is a cache server twice; two on one host need two addresses"))
     }
+}
+
+fn refused(path: &Path, why: &str) -> TopologyError {
+    TopologyError { path: path.to_owned(), why: why.to_owned() }
 }
 
 impl Region {

@@ -53,6 +53,14 @@ fn assert_routes(text: &str, own_prefix: &str) {
     assert!(found.is_empty(), "{found:?}");
 }
 
+/// The invalidator takes it, too: its own reader judges the text.
+fn assert_invalidates(text: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("invalidate.toml");
+    std::fs::write(&path, text).unwrap();
+    invalidator::config::Config::read(&path).unwrap_or_else(|error| panic!("{error}"));
+}
+
 fn start_line<'f>(files: &'f Files, name: &str) -> &'f str {
     let unit = &files[name];
     unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/holdall ")).unwrap()
@@ -74,7 +82,9 @@ fn hosts_get_units_and_configurations_that_their_programs_take() {
         assert_routes(text, if name.starts_with("10.1.") { "/east/b/" } else { "/west/a/" });
     }
     assert!(routes[0].1.contains("PoolRoute|a-gutter") && routes[0].1.contains("archive:"));
-    let config: toml::Table = files["10.1.1.20/etc/holdall/invalidate.toml"].parse().unwrap();
+    let config = &files["10.1.1.20/etc/holdall/invalidate.toml"];
+    assert_invalidates(config);
+    let config: toml::Table = config.parse().unwrap();
     assert_eq!(config["source"]["kind"].as_str(), Some("mariadb"));
     assert_eq!(config["cluster"][1]["routers"][0].as_str(), Some("10.1.2.20:5000"));
     assert_eq!(config["keys"]["tables"]["shop.items"][1].as_str(), Some("items:{category}"));
@@ -116,6 +126,7 @@ fn pods_find_what_they_need() {
     assert_routes(routes, "/east/a/");
     assert!(routes.contains("shop-east-a-2.shop-east-a.default.svc.cluster.local:11211"));
     let config = maps.iter().find_map(|map| map["data"]["invalidate.toml"].as_str()).unwrap();
+    assert_invalidates(config);
     let config: toml::Table = config.parse().unwrap();
     let router = config["cluster"][1]["routers"][0].as_str().unwrap();
     assert!(services.contains(&router.strip_suffix(":5000").unwrap().to_owned()), "{router}");
@@ -138,6 +149,7 @@ fn what_contradicts_itself_is_refused_with_what_to_do() {
         ("\"10.1.1.9\"", "\"10.1.1.1\"", "10.1.1.1 is a cache server twice"),
         ("[\"archive:\"]", "[]", "regional.prefixes is empty"),
         ("memory_mb", "memory", "unknown field `memory`"),
+        (", server_id = 7001", "", "database.server_id: give it a number"),
         ("\"mariadb\"", "\"oracle\"", "unknown variant `oracle`"),
     ] {
         let message = refused(from, to);
