@@ -16,7 +16,7 @@ use testkit::rng::seed_from_env;
 use testkit::{Gate, Liar, Lie, Mode, Rng, Router, Wire};
 
 /// What a server has for an answer.
-const TIMEOUT: Duration = Duration::from_millis(150);
+const TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Keys that begin with `bad` go to the server that is bad.
 const ROUTE: &str = r#"{"type": "PrefixSelectorRoute", "policies": {"bad": "PoolRoute|A"}, "wildcard": "PoolRoute|B"}"#;

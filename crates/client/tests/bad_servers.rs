@@ -209,11 +209,12 @@ fn answers_come_in_any_pieces() {
     assert!(totals.writes < 20, "1001 requests in {} writes", totals.writes);
 }
 
-/// Ten thousand questions to a server that lies one time in fifty: a value is its own key's, or there is none.
+/// Ten thousand questions, twenty of which reach the server in one line, of which it answers one in ten with a lie: a value is
+/// its own key's, or there is none.
 #[test]
 fn whatever_a_server_tells_no_answer_is_anothers() {
     let patience = quick().timeout + Duration::from_millis(50);
-    let liar = Liar::start(&Lie::ALL, 50, patience, seed_from_env());
+    let liar = Liar::start(&Lie::ALL, 10, patience, seed_from_env());
     let mut rig = Rig::new(quick(), |servers| servers.at(liar.addr()));
     let (mut found, mut failed) = (0, 0);
     for round in 0..500 {
@@ -235,5 +236,6 @@ fn whatever_a_server_tells_no_answer_is_anothers() {
             rig.eventually("it is back", |rig| rig.registry.report()[0].state == State::Up);
         }
     }
-    assert!(liar.lied() > 5 && found > 1000 && failed > 0, "{} lies, {found} found", liar.lied());
+    // Fifty lies are to be expected; fewer than a quarter of them come by chance less than once in a billion runs.
+    assert!(liar.lied() > 12 && found > 1000 && failed > 0, "{} lies, {found} found", liar.lied());
 }
