@@ -3,7 +3,7 @@
 mod latency;
 mod window;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use crate::steps::{cargo, target};
 
@@ -19,6 +19,9 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
   restart  a cache of 4 GB in a file: how long it is away over a restart, and what it holds then;
            target/bench/restart.md
   keys     one key against a million; target/bench/keys.md
+  generator
+           one thread of `holdall bench run` beside the least loop that drives the same load
+           (crates/bench/benches/generator.rs); prints a table
   router   throughput and CPU of the proxy beside twemproxy; target/bench/router.md
   latency  one get at a time by UDP, by TCP, and by TCP through the router; prints a table
   window   multigets through a shallow queue with windows of several widths, in network
@@ -55,13 +58,23 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         Some((name, rest)) if name == "window" => return window::run(rest),
         _ => {}
     }
-    if !args.first().is_some_and(|name| MEASUREMENTS.contains(&&**name)) {
+    let Some((name, rest)) = args
+        .split_first()
+        .filter(|(name, _)| *name == "generator" || MEASUREMENTS.contains(&name.as_str()))
+    else {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;
-    }
+    };
     let mut build = cargo(["build", "--release", "--locked", "-p", "bench", "-p", "holdall"]);
-    let mut bench = std::process::Command::new(target().join("release/server-bench"));
-    bench.args(args).arg("--out").arg(target().join("bench"));
+    let mut bench = if name == "generator" {
+        let mut bench = cargo(["bench", "--locked", "-p", "bench", "--bench", "generator", "--"]);
+        bench.arg("--folder").arg(target().join("release")).args(rest);
+        bench
+    } else {
+        let mut bench = Command::new(target().join("release/server-bench"));
+        bench.args(args).arg("--out").arg(target().join("bench"));
+        bench
+    };
     for command in [&mut build, &mut bench] {
         match command.status() {
             Ok(status) if status.success() => {}

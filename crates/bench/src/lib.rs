@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+mod as_text;
 pub mod cli;
 pub mod compare;
 pub mod expiry;
@@ -35,6 +36,7 @@ pub mod routed;
 pub mod sampler;
 pub mod score;
 pub mod search;
+pub mod seconds;
 pub mod shift;
 pub mod significance;
 pub mod sla;

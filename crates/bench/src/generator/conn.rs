@@ -20,39 +20,42 @@ pub(super) struct Conn {
     pub(super) waiting: VecDeque<Waiting>,
     /// Requests that it was asked for so far.
     pub(super) asked: u64,
-    /// The same, since it was last made anew.
-    pub(super) asked_here: u64,
+    /// Those of them before it was last made anew.
+    asked_before: u64,
     /// Whether the poller was asked to tell when the socket takes more.
     pub(super) polls_for_room: bool,
-    /// Keys of the requests in `waiting`, in order.
+    /// Keys of the requests in `waiting`, in order; only where values are compared.
     keys: VecDeque<u64>,
     out: Vec<u8>,
     out_at: usize,
     partial: Vec<u8>,
 }
 
-/// A request without its reply.
+/// A request without its reply, or several that are alike and were sent together: the first one's reply is being read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) op: Op,
-    /// When it should have been sent and when it was, in nanoseconds since the thread's start.
+    /// How many they are.
+    pub(super) count: u32,
+    /// When each should have been sent and when it was, in nanoseconds since the thread's start.
     pub(super) intended: u64,
     pub(super) sent: u64,
+    /// Keys of each.
     pub(super) keys: u32,
-    /// Replies that are still to come, of as many as there are keys or of one.
+    /// Replies that each brings: as many as there are keys, or one.
+    replies: u32,
+    /// Bytes of each.
+    pub(super) sent_bytes: u32,
+    pub(super) reply: Reply,
+}
+
+/// What has come so far of one request's replies.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reply {
     replies: u32,
     pub(super) hits: u32,
     pub(super) is_refused: bool,
-    pub(super) sent_bytes: u32,
-    pub(super) received_bytes: u64,
-}
-
-/// How replies are judged.
-#[derive(Debug)]
-pub(super) struct Judge<'a> {
-    pub(super) wire: &'a Wire,
-    pub(super) protocol: Protocol,
-    pub(super) verify: bool,
+    pub(super) bytes: u64,
 }
 
 /// The longest reply that is waited for; more is a server that sends garbage.
@@ -66,7 +69,7 @@ impl Conn {
             target: index,
             waiting: VecDeque::new(),
             asked: 0,
-            asked_here: 0,
+            asked_before: 0,
             polls_for_room: false,
             keys: VecDeque::new(),
             out: Vec::new(),
@@ -87,26 +90,40 @@ impl Conn {
             }
         };
         self.asked += 1;
-        self.asked_here += 1;
-        self.keys.extend(keys);
-        self.waiting.push_back(Waiting {
+        if wire.verify {
+            self.keys.extend(keys);
+        }
+        let request = Waiting {
             op,
+            count: 1,
             intended,
             sent: now,
             keys: u32::try_from(keys.len()).unwrap_or(u32::MAX),
             replies,
-            hits: 0,
-            is_refused: false,
             sent_bytes: u32::try_from(self.out.len() - from).unwrap_or(u32::MAX),
-            received_bytes: 0,
-        });
+            reply: Reply::default(),
+        };
+        match self.waiting.back_mut() {
+            Some(last) if last.is_like(&request) => last.count += 1,
+            _ => self.waiting.push_back(request),
+        }
+    }
+
+    /// Requests that it was asked for since it was last made anew.
+    pub(super) fn asked_here(&self) -> u64 {
+        self.asked - self.asked_before
+    }
+
+    /// How many requests have no reply.
+    pub(super) fn in_flight(&self) -> usize {
+        self.waiting.iter().map(|request| request.count as usize).sum()
     }
 
     /// Ends the connection, on which nothing is waited for, and begins another to the same server.
     pub(super) fn renew(&mut self, target: &Target, security: &Security) -> Result<()> {
         self.transport = Transport::open(target, security, false)?;
         self.partial.clear();
-        (self.asked_here, self.polls_for_room) = (0, false);
+        (self.asked_before, self.polls_for_room) = (self.asked, false);
         Ok(())
     }
 
@@ -149,7 +166,7 @@ impl Conn {
     /// When the server closes, or sends what is no reply to what was asked.
     pub(super) fn receive(
         &mut self,
-        judge: &Judge<'_>,
+        wire: &Wire,
         buffer: &mut [u8],
         record: &mut Record,
         moment: Moment,
@@ -160,13 +177,13 @@ impl Conn {
             None => return Ok(()),
         };
         if self.partial.is_empty() {
-            let taken = self.take(judge, &buffer[..len], record, moment)?;
+            let taken = self.take(wire, &buffer[..len], record, moment)?;
             self.partial.extend_from_slice(&buffer[taken..len]);
             return Ok(());
         }
         let mut bytes = std::mem::take(&mut self.partial);
         bytes.extend_from_slice(&buffer[..len]);
-        let taken = self.take(judge, &bytes, record, moment)?;
+        let taken = self.take(wire, &bytes, record, moment)?;
         bytes.drain(..taken);
         self.partial = bytes;
         Ok(())
@@ -174,14 +191,14 @@ impl Conn {
 
     fn take(
         &mut self,
-        judge: &Judge<'_>,
+        wire: &Wire,
         bytes: &[u8],
         record: &mut Record,
         moment: Moment,
     ) -> Result<usize> {
         let mut at = 0;
         while at < bytes.len() {
-            if let Some(hit) = &judge.wire.expected_hit {
+            if let Some(hit) = &wire.expected_hit {
                 at += self.take_hits(hit, &bytes[at..], record, moment);
                 if at == bytes.len() {
                     break;
@@ -190,7 +207,7 @@ impl Conn {
             let Some(request) = self.waiting.front_mut() else {
                 bail!("the server sent more than was asked for: {}", shown(&bytes[at..]));
             };
-            let (piece, consumed, counts) = match judge.wire.read(request.op, &bytes[at..]) {
+            let (piece, consumed, counts) = match wire.read(request.op, &bytes[at..]) {
                 Read::Piece(piece, consumed, counts) => (piece, consumed, counts),
                 Read::More(total) => {
                     ensure!(total <= REPLY_BYTES_MAX, "a reply of {total} bytes is announced");
@@ -199,34 +216,34 @@ impl Conn {
                 Read::Garbage => bail!("no reply to what was asked: {}", shown(&bytes[at..])),
             };
             at += consumed;
-            request.received_bytes += consumed as u64;
+            let mut reply = request.reply;
+            reply.bytes += consumed as u64;
             match piece {
                 Piece::Hit { .. } if request.op == Op::Set => {
                     bail!("a set was answered by a value")
                 }
                 Piece::Hit { key, value } => {
-                    request.hits += 1;
-                    if judge.verify && !judge.is_right(&mut self.keys, request, key, value) {
+                    reply.hits += 1;
+                    if wire.verify && !is_right(wire, &self.keys, request, key, value) {
                         record.wrong += 1;
                     }
                 }
                 Piece::Refused(_) => {
-                    request.is_refused = true;
+                    reply.is_refused = true;
                     // Redis refuses a request of many keys in one reply.
-                    if judge.protocol == Protocol::Resp {
-                        request.replies = 1;
+                    if wire.protocol == Protocol::Resp {
+                        reply.replies = request.replies - 1;
                     }
                 }
                 Piece::Stored if request.op == Op::Get => bail!("a get was answered as a set"),
                 Piece::Removed => bail!("a request was answered as a delete"),
                 Piece::Miss | Piece::Stored | Piece::Frame => {}
             }
-            request.replies -= u32::from(counts);
-            if request.replies == 0 {
-                let request = *request;
-                self.waiting.pop_front();
-                self.keys.drain(..request.keys as usize);
-                record.keep(&request, 1, moment);
+            reply.replies += u32::from(counts);
+            request.reply = reply;
+            if reply.replies == request.replies {
+                record.keep(request, reply, 1, moment);
+                self.finish(1);
             }
         }
         Ok(at)
@@ -234,6 +251,7 @@ impl Conn {
 
     /// Takes hits of the expected shape from the front. Requests that were due and left together took the same time, so they are
     /// recorded together.
+    #[inline]
     fn take_hits(
         &mut self,
         hit: &ExpectedHit,
@@ -242,64 +260,73 @@ impl Conn {
         moment: Moment,
     ) -> usize {
         let mut at = 0;
-        let mut alike: Option<(Waiting, u64)> = None;
         while let Some(request) = self.waiting.front()
             && request.op == Op::Get
-            && request.received_bytes == 0
-            && hit.is_first_of(&bytes[at..])
+            && request.reply.bytes == 0
         {
-            at += hit.total;
-            match &mut alike {
-                Some((sum, count))
-                    if sum.intended == request.intended && sum.sent == request.sent =>
-                {
-                    sum.keys += 1;
-                    sum.hits += 1;
-                    sum.sent_bytes += request.sent_bytes;
-                    sum.received_bytes += hit.total as u64;
-                    *count += 1;
-                }
-                _ => {
-                    let first = Waiting { hits: 1, received_bytes: hit.total as u64, ..*request };
-                    if let Some((sum, count)) = alike.replace((first, 1)) {
-                        record.keep(&sum, count, moment);
-                    }
-                }
+            let mut hits = 0;
+            while hits < request.count && hit.is_first_of(&bytes[at..]) {
+                at += hit.total;
+                hits += 1;
             }
-            self.waiting.pop_front();
-            self.keys.pop_front();
-        }
-        if let Some((sum, count)) = alike {
-            record.keep(&sum, count, moment);
+            if hits == 0 {
+                break;
+            }
+            let reply = Reply { hits: 1, bytes: hit.total as u64, ..Reply::default() };
+            record.keep(request, reply, hits, moment);
+            self.finish(hits);
         }
         at
     }
+
+    /// The first `count` of the front's requests have their replies.
+    #[inline]
+    fn finish(&mut self, count: u32) {
+        let Some(request) = self.waiting.front_mut() else { return };
+        if !self.keys.is_empty() {
+            self.keys.drain(..(request.keys * count) as usize);
+        }
+        if request.count == count {
+            self.waiting.pop_front();
+        } else {
+            request.count -= count;
+            request.reply = Reply::default();
+        }
+    }
 }
 
-impl Judge<'_> {
-    /// Whether `value` is what a key of the request was given: the key that the reply names, or the one in turn.
-    fn is_right(
-        &self,
-        keys: &mut VecDeque<u64>,
-        request: &Waiting,
-        named: Option<&[u8]>,
-        value: &[u8],
-    ) -> bool {
-        let asked = keys.iter().take(request.keys as usize);
-        let key = match named {
-            Some(named) => asked.copied().find(|key| {
-                let mut name = Vec::with_capacity(named.len());
-                self.wire.name(*key, &mut name);
-                name == named
-            }),
-            // Replies without names come one for each key, in the keys' order.
-            None => {
-                let turn = if request.keys == 1 { 0 } else { request.keys - request.replies };
-                asked.copied().nth(turn as usize)
-            }
-        };
-        key.is_some_and(|key| self.wire.value(key) == value)
+impl Waiting {
+    /// Whether `other`, which follows, can be counted with this.
+    #[inline]
+    fn is_like(&self, other: &Self) -> bool {
+        (self.intended, self.sent) == (other.intended, other.sent)
+            && (self.op, self.keys, self.sent_bytes) == (other.op, other.keys, other.sent_bytes)
+            && self.reply.bytes == 0
     }
+}
+
+/// Whether `value` is what a key of the request was given: the key that the reply names, or the one in turn.
+fn is_right(
+    wire: &Wire,
+    keys: &VecDeque<u64>,
+    request: &Waiting,
+    named: Option<&[u8]>,
+    value: &[u8],
+) -> bool {
+    let asked = keys.iter().take(request.keys as usize);
+    let key = match named {
+        Some(named) => asked.copied().find(|key| {
+            let mut name = Vec::with_capacity(named.len());
+            wire.name(*key, &mut name);
+            name == named
+        }),
+        // Replies without names come one for each key, in the keys' order.
+        None => {
+            let turn = if request.keys == 1 { 0 } else { request.reply.replies };
+            asked.copied().nth(turn as usize)
+        }
+    };
+    key.is_some_and(|key| wire.value(key) == value)
 }
 
 /// The beginning of what was received, printable.

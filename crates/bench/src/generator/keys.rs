@@ -3,16 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::sizes::{KeySize, uniform_of};
+use crate::as_text::as_text;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Normal, Zipf};
-use serde::{Deserialize, Serialize};
-
-use super::sizes::{KeySize, uniform_of};
 
 /// The order in which keys are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
     /// Every key as often as any other.
     Uniform,
@@ -130,7 +128,8 @@ pub fn scatter(number: u64) -> u64 {
 /// Writes keys: a prefix, the number, and, where the key must be longer, more of `x`.
 #[derive(Clone, Debug)]
 pub struct KeyNames {
-    prefix: Vec<u8>,
+    /// The prefix and as many zeros as a number has digits.
+    zero: Vec<u8>,
     digits: usize,
     size: KeySize,
     first: u64,
@@ -146,7 +145,8 @@ impl KeyNames {
             KeySize::Plain => 1,
             _ => digits,
         };
-        Self { prefix: prefix.as_bytes().to_vec(), digits, size, first: 0 }
+        let zero = [prefix.as_bytes(), &b"0".repeat(digits)].concat();
+        Self { zero, digits, size, first: 0 }
     }
 
     /// The same, with this number in the first key's name.
@@ -168,24 +168,45 @@ impl KeyNames {
     /// Bytes of the shortest key.
     #[must_use]
     pub fn least_bytes(&self) -> usize {
-        self.prefix.len() + self.digits
+        self.zero.len()
     }
 
     /// Appends the name of key `number`.
     #[inline]
     pub fn write(&self, number: u64, out: &mut Vec<u8>) {
         let from = out.len();
-        out.extend_from_slice(&self.prefix);
-        let mut digits = itoa::Buffer::new();
-        let digits = digits.format(number + self.first).as_bytes();
-        out.resize(out.len() + self.digits.saturating_sub(digits.len()), b'0');
-        out.extend_from_slice(digits);
+        out.extend_from_slice(&self.zero);
+        let mut rest = number + self.first;
+        let mut digits = out.len() - self.digits..out.len();
+        while rest > 0 && digits.len() >= 2 {
+            digits.end -= 2;
+            out[digits.end..digits.end + 2].copy_from_slice(&PAIRS[(rest % 100) as usize]);
+            rest /= 100;
+        }
+        if rest > 0 && digits.len() == 1 {
+            out[digits.start] = PAIRS[(rest % 10) as usize][1];
+            rest /= 10;
+        }
+        if rest > 0 {
+            out.truncate(out.len() - self.digits);
+            out.extend_from_slice(itoa::Buffer::new().format(number + self.first).as_bytes());
+        }
         if !matches!(self.size, KeySize::Shortest | KeySize::Plain) {
             let want = self.size.of(uniform_of(number)).clamp(self.least_bytes(), 250);
             out.resize(from + want, b'x');
         }
     }
 }
+
+/// The two digits of each number below 100.
+const PAIRS: [[u8; 2]; 100] = {
+    let (mut pairs, mut number) = ([[b'0'; 2]; 100], 0_u8);
+    while number < 100 {
+        pairs[number as usize] = [b'0' + number / 10, b'0' + number % 10];
+        number += 1;
+    }
+    pairs
+};
 
 impl FromStr for Pattern {
     type Err = String;
@@ -224,19 +245,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl From<Pattern> for String {
-    fn from(pattern: Pattern) -> Self {
-        pattern.to_string()
-    }
-}
-
-impl TryFrom<String> for Pattern {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+as_text!(Pattern);
 
 #[cfg(test)]
 mod tests {
@@ -290,5 +299,15 @@ mod tests {
         name.clear();
         KeyNames::new("memtier-", 9901, KeySize::Plain).beginning_at(100).write(5, &mut name);
         assert_eq!(name, b"memtier-105");
+        for number in [0, 7, 10, 99, 100, 909, 1000, 65_535, 99_999, 100_000] {
+            for (size, width) in
+                [(KeySize::Plain, 1), (KeySize::Fixed(7), 5), (KeySize::Shortest, 12)]
+            {
+                name.clear();
+                KeyNames::new("k", 99_999, size).beginning_at(0).write(number, &mut name);
+                let digits = format!("k{number:0width$}");
+                assert!(name.starts_with(digits.as_bytes()), "{number}: {}", name.escape_ascii());
+            }
+        }
     }
 }

@@ -5,8 +5,11 @@
 //!     spec -> threads, each: draw op and keys -> wire (bytes) -> connections -> replies -> record -> outcome
 //! ```
 
+mod closed;
 mod conn;
+mod draw;
 pub mod keys;
+mod open;
 pub mod packed;
 pub mod record;
 mod run;

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::conn::Waiting;
+use super::conn::{Reply, Waiting};
 use super::wire::Op;
 
 /// Shortest and longest time that a histogram keeps, in nanoseconds.
@@ -133,11 +133,12 @@ impl Record {
         }
     }
 
-    /// Keeps answered requests, `count` that took the same time with their sums, if they belong to the measurement: in the closed loop by the time of its reply, in the open
-    /// loop by the time at which it was due, whenever it was answered.
+    /// Keeps `count` requests that are alike and were answered alike, if they belong to the measurement: in the closed loop by the
+    /// time of the reply, in the open loop by the time at which they were due, whenever they were answered.
     #[inline]
-    pub(super) fn keep(&mut self, request: &Waiting, count: u64, moment: Moment) {
-        self.answered += count;
+    pub(super) fn keep(&mut self, request: &Waiting, reply: Reply, count: u32, moment: Moment) {
+        let times = u64::from(count);
+        self.answered += times;
         let at = if moment.is_open { request.intended } else { moment.now };
         let (begin, end) = moment.measure;
         if !(begin..end).contains(&at) {
@@ -145,19 +146,19 @@ impl Record {
         }
         let latency = moment.now.saturating_sub(request.intended);
         let second = self.second(at - begin);
-        second.requests += count;
-        second.latency.saturating_record_n(latency, u32::try_from(count).unwrap_or(u32::MAX));
+        second.requests += times;
+        second.latency.saturating_record_n(latency, count);
         let op = self.of(request.op);
-        op.requests += count;
-        op.keys += u64::from(request.keys);
-        op.hits += u64::from(request.hits);
-        op.refused += u64::from(request.is_refused);
-        op.sent_bytes += u64::from(request.sent_bytes);
-        op.received_bytes += request.received_bytes;
-        op.latency.saturating_record_n(latency, count);
+        op.requests += times;
+        op.keys += u64::from(request.keys) * times;
+        op.hits += u64::from(reply.hits) * times;
+        op.refused += u64::from(reply.is_refused) * times;
+        op.sent_bytes += u64::from(request.sent_bytes) * times;
+        op.received_bytes += reply.bytes * times;
+        op.latency.saturating_record_n(latency, times);
         if moment.is_open {
             let service = moment.now.saturating_sub(request.sent);
-            op.service.saturating_record_n(service, count);
+            op.service.saturating_record_n(service, times);
         }
     }
 

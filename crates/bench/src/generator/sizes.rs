@@ -7,13 +7,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use super::keys::scatter;
+use crate::as_text::as_text;
 
 /// Lengths of keys, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeySize {
     /// Prefix and number, the number with 12 digits or as many as are needed.
     Shortest,
@@ -26,8 +24,7 @@ pub enum KeySize {
 }
 
 /// Lengths of values, in bytes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ValueSize {
     /// All alike.
     Fixed(usize),
@@ -212,33 +209,7 @@ impl fmt::Display for ValueSize {
     }
 }
 
-impl From<KeySize> for String {
-    fn from(size: KeySize) -> Self {
-        size.to_string()
-    }
-}
-
-impl TryFrom<String> for KeySize {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<ValueSize> for String {
-    fn from(size: ValueSize) -> Self {
-        size.to_string()
-    }
-}
-
-impl TryFrom<String> for ValueSize {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+as_text!(KeySize, ValueSize);
 
 #[cfg(test)]
 mod tests {

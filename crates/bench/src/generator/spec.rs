@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::Pattern;
 use super::sizes::{KeySize, ValueSize};
+use crate::as_text::as_text;
 
 /// Everything that decides what is sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -108,8 +109,7 @@ pub enum Protocol {
 }
 
 /// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Over TCP; the name as it was given, and what it resolved to.
     Tcp(String, SocketAddr),
@@ -130,8 +130,7 @@ pub enum Tls {
 }
 
 /// Sets to gets, as in `1:10`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio {
     /// Parts of sets.
     pub sets: u32,
@@ -233,20 +232,6 @@ impl fmt::Display for Target {
     }
 }
 
-impl From<Target> for String {
-    fn from(target: Target) -> Self {
-        target.to_string()
-    }
-}
-
-impl TryFrom<String> for Target {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 impl FromStr for Ratio {
     type Err = String;
 
@@ -270,20 +255,6 @@ impl fmt::Display for Ratio {
     }
 }
 
-impl From<Ratio> for String {
-    fn from(ratio: Ratio) -> Self {
-        ratio.to_string()
-    }
-}
-
-impl TryFrom<String> for Ratio {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -294,6 +265,8 @@ impl fmt::Display for Protocol {
         })
     }
 }
+
+as_text!(Target, Ratio);
 
 #[cfg(test)]
 mod tests {

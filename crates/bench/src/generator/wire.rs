@@ -56,20 +56,24 @@ pub enum Read<'b> {
 /// Writes requests and reads replies.
 #[derive(Clone, Debug)]
 pub struct Wire {
-    protocol: Protocol,
+    pub(super) protocol: Protocol,
     names: KeyNames,
     sizes: ValueSize,
     ttl: u32,
     pool: Vec<u8>,
+    /// Whether values are compared with what was stored.
+    pub(super) verify: bool,
     pub(super) expected_hit: Option<ExpectedHit>,
 }
 
 /// The reply to a get of one key that is there, where it has one shape whichever key it is: then its bytes need only be compared.
 #[derive(Clone, Debug)]
 pub(super) struct ExpectedHit {
-    key_bytes: usize,
-    /// Between the key and the value.
-    middle: Vec<u8>,
+    /// Where the bytes between key and value begin.
+    middle_at: usize,
+    /// Those bytes as a little-endian number, and which of its bits are theirs.
+    middle: u128,
+    mask: u128,
     /// Bytes of the whole reply.
     pub(super) total: usize,
 }
@@ -82,19 +86,28 @@ impl ExpectedHit {
     fn of(spec: &Spec, names: &KeyNames) -> Option<Self> {
         let ValueSize::Fixed(bytes) = spec.value_size else { return None };
         let is_plain = spec.protocol == Protocol::Text && spec.multiget == 1 && !spec.verify;
-        let key_bytes = names.one_length()?;
-        let middle = format!(" 0 {bytes}\r\n").into_bytes();
-        let total = HEAD.len() + key_bytes + middle.len() + bytes + TAIL.len();
-        is_plain.then_some(Self { key_bytes, middle, total })
+        let middle_at = HEAD.len() + names.one_length()?;
+        let words = format!(" 0 {bytes}\r\n").into_bytes();
+        let total = middle_at + words.len() + bytes + TAIL.len();
+        let (mut middle, mut mask) = ([0; 16], [0; 16]);
+        // What follows must be long enough to be compared as a whole number: a value of three bytes is.
+        if !is_plain || words.len() > middle.len() || total - middle_at < middle.len() {
+            return None;
+        }
+        middle[..words.len()].copy_from_slice(&words);
+        mask[..words.len()].fill(0xff);
+        let [middle, mask] = [middle, mask].map(u128::from_le_bytes);
+        Some(Self { middle_at, middle, mask, total })
     }
 
     /// Whether the first bytes are such a reply. What is not is parsed.
     #[inline]
     pub(super) fn is_first_of(&self, bytes: &[u8]) -> bool {
-        bytes.get(..self.total).is_some_and(|reply| {
-            let rest = &reply[HEAD.len() + self.key_bytes..];
-            reply.starts_with(HEAD) && rest.starts_with(&self.middle) && reply.ends_with(TAIL)
-        })
+        let Some(reply) = bytes.get(..self.total) else { return false };
+        let Some(middle) = reply[self.middle_at..].first_chunk() else { return false };
+        u128::from_le_bytes(*middle) & self.mask == self.middle
+            && reply.starts_with(HEAD)
+            && reply.ends_with(TAIL)
     }
 }
 
@@ -121,6 +134,7 @@ impl Wire {
             sizes: spec.value_size.clone(),
             ttl: spec.ttl,
             pool,
+            verify: spec.verify,
         }
     }
 

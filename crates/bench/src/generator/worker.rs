@@ -1,10 +1,8 @@
 //! One generator thread: sends at its pace, reads what comes, keeps the record.
 //!
-//! Times are nanoseconds since the run's start, the same for all threads. The closed loop sends `pipeline` requests on
-//! every connection and the next ones when they are answered. The open loop draws the time of each request beforehand; one that finds its connections full
-//! waits in a queue, and its latency counts from the time at which it should have left (no coordinated omission).
+//! Times are nanoseconds since the run's start, the same for all threads. When requests are sent is the matter of
+//! the [closed](super::closed) and the [open](super::open) loop.
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,20 +10,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
-use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
-use rand_distr::{Distribution, Exp1};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::conn::{Conn, Judge};
-use super::keys::Keys;
+use super::conn::Conn;
+use super::draw::Draw;
 use super::record::{Moment, Record};
-use super::spec::{Arrival, Pace, Spec, Target};
+use super::spec::{Pace, Spec, Target};
 use super::transport::Security;
-use super::wire::{Op, Wire};
+use super::wire::Wire;
 
 /// What all threads of a run share.
 #[derive(Debug)]
@@ -97,38 +92,21 @@ const PATIENCE_NANOS: u64 = 5_000_000_000;
 /// A UDP request without a reply for so long has lost a datagram.
 const LOSS_NANOS: u64 = 250_000_000;
 
-/// Requests of one thread that wait for a free connection: beyond this the server does not take the rate.
-const BACKLOG_MAX: usize = 2_000_000;
-
-/// Sets in flight on a connection when filling.
-const FILL_DEPTH: usize = 32;
-
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// So near to the next request the thread does not sleep, because waking takes as long.
-const SPIN_NANOS: u64 = 20_000;
-
 pub(super) struct Worker<'a> {
-    run: &'a Run<'a>,
-    conns: Vec<Conn>,
+    pub(super) run: &'a Run<'a>,
+    pub(super) conns: Vec<Conn>,
     poller: OwnedFd,
     buffer: Vec<u8>,
-    keys: Keys,
-    rng: SmallRng,
-    record: Record,
-    drawn: Vec<u64>,
+    pub(super) draw: Draw,
+    pub(super) record: Record,
     /// Filling: the next key of each server; `None` while measuring.
-    fill: Option<Vec<u64>>,
-    last_heard: u64,
+    pub(super) fill: Option<Vec<u64>>,
+    pub(super) has_udp: bool,
+    pub(super) last_heard: u64,
     told: u64,
     told_second: usize,
-}
-
-/// A request that should have been sent.
-#[derive(Clone, Copy, Debug)]
-struct Due {
-    at: u64,
-    op: Op,
 }
 
 impl<'a> Worker<'a> {
@@ -143,17 +121,15 @@ impl<'a> Worker<'a> {
                 EventFlags::IN,
             )?;
         }
-        let first = spec.keys / spec.threads.max(1) as u64 * index as u64;
         Ok(Self {
             run,
             conns,
             poller,
             buffer: vec![0; 256 * 1024],
-            keys: Keys::new(spec.pattern, spec.keys, first).map_err(anyhow::Error::msg)?,
-            rng: SmallRng::seed_from_u64(spec.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9)),
+            draw: Draw::new(spec, index).map_err(anyhow::Error::msg)?,
             record: Record::default(),
-            drawn: Vec::with_capacity(spec.multiget),
             fill: None,
+            has_udp: spec.targets.iter().any(Target::is_udp),
             last_heard: 0,
             told: 0,
             told_second: 0,
@@ -192,22 +168,18 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         u64::try_from(self.run.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn is_over(&self, now: u64) -> bool {
+    pub(super) fn is_over(&self, now: u64) -> bool {
         now >= self.run.measure.1 || self.run.progress.stop.load(Ordering::Relaxed)
     }
 
-    fn has_udp(&self) -> bool {
-        self.conns.iter().any(|conn| conn.transport.is_udp())
-    }
-
     /// Gives up requests whose datagrams were lost, and tells on which connections.
-    fn lost(&mut self, now: u64) -> Vec<usize> {
+    pub(super) fn lost(&mut self, now: u64) -> Vec<usize> {
         let mut freed = Vec::new();
-        if !self.run.spec.targets.iter().any(Target::is_udp) {
+        if !self.has_udp {
             return freed;
         }
         for (at, conn) in self.conns.iter_mut().enumerate() {
@@ -220,13 +192,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Whether a connection has had as many requests as it is to have before it is made anew.
-    fn is_spent(&self, conn: &Conn) -> bool {
+    pub(super) fn is_spent(&self, conn: &Conn) -> bool {
         let limit = self.run.spec.reconnect;
-        limit > 0 && conn.asked_here >= limit && !conn.transport.is_udp()
+        limit > 0 && conn.asked_here() >= limit && !conn.transport.is_udp()
     }
 
     /// Makes a connection anew that is spent and on which nothing is waited for.
-    fn renew(&mut self, at: usize) -> Result<()> {
+    pub(super) fn renew(&mut self, at: usize) -> Result<()> {
         if !self.is_spent(&self.conns[at]) {
             return Ok(());
         }
@@ -238,225 +210,21 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Whether a connection, or all of a thread in an open loop, has had the requests that it was to have.
-    fn is_enough(&self, asked: u64) -> bool {
-        let limit = self.run.spec.requests;
-        let of = if self.run.spec.pace == Pace::Closed { 1 } else { self.conns.len() as u64 };
-        limit > 0 && asked >= limit.saturating_mul(of)
-    }
-
-    fn closed(&mut self) -> Result<()> {
-        let now = self.now();
-        self.last_heard = now;
-        for at in 0..self.conns.len() {
-            self.refill(at, now)?;
-        }
-        let mut events = Vec::with_capacity(self.conns.len().clamp(1, 1024));
-        let quiet = match self.has_udp() {
-            true => Timespec { tv_sec: 0, tv_nsec: 50_000_000 },
-            false => Timespec { tv_sec: 1, tv_nsec: 0 },
-        };
-        loop {
-            self.wait(&mut events, &quiet)?;
-            let now = self.now();
-            let is_over = self.is_over(now);
-            for at in self.lost(now) {
-                if !is_over {
-                    self.refill(at, now)?;
-                }
-            }
-            for event in &events {
-                let at = usize::try_from(event.data.u64())?;
-                self.serve(at, event.flags, now)?;
-                if !is_over {
-                    self.refill(at, now)?;
-                }
-            }
-            self.tell(now);
-            let is_over = is_over || self.fill.is_some() || self.run.spec.requests > 0;
-            if is_over && self.conns.iter().all(|conn| conn.waiting.is_empty()) {
-                return Ok(());
-            }
-            self.check_silence(now, !events.is_empty())?;
-        }
-    }
-
-    /// Sends the next batch on a connection whose last one is answered: a batch leaves in one write, whereas a request for
-    /// each reply would mostly leave by itself.
-    fn refill(&mut self, at: usize, now: u64) -> Result<()> {
-        if !self.conns[at].waiting.is_empty() {
-            return Ok(());
-        }
-        self.renew(at)?;
-        let depth = if self.fill.is_some() { FILL_DEPTH } else { self.run.spec.pipeline };
-        for _ in 0..depth {
-            let conn = &self.conns[at];
-            let is_spent = self.is_spent(conn) || self.is_enough(conn.asked);
-            if self.fill.is_none() && is_spent {
-                break;
-            }
-            let target = self.conns[at].target;
-            let op = match &mut self.fill {
-                None => {
-                    let op = self.draw_op();
-                    self.draw_keys(op, target);
-                    op
-                }
-                Some(next) if next[target] < self.run.spec.keys => {
-                    self.drawn.clear();
-                    self.drawn.push(next[target]);
-                    let spec = self.run.spec;
-                    next[target] += (spec.targets.len() * spec.threads) as u64;
-                    Op::Set
-                }
-                Some(_) => break,
-            };
-            self.conns[at].ask(self.run.wire, op, &self.drawn, now, now);
-        }
-        self.flush(at)
-    }
-
-    fn open(&mut self, rate: f64, arrival: Arrival, index: usize) -> Result<bool> {
-        let mean = 1e9 / rate;
-        // Threads with even arrivals take turns.
-        #[allow(clippy::cast_precision_loss, reason = "few threads")]
-        let turn = index as f64 / self.run.spec.threads as f64;
-        let (mut next, mut drawn) = (mean * turn, 0);
-        let (mut backlog, mut round) = (VecDeque::<Due>::new(), 0);
-        let mut events = Vec::with_capacity(self.conns.len().clamp(1, 1024));
-        let mut dirty = vec![false; self.conns.len()];
-        self.last_heard = self.now();
-        loop {
-            let now = self.now();
-            let is_over = self.is_over(now) || self.is_enough(drawn);
-            #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
-            let clock = now as f64;
-            while next <= clock && !is_over && !self.is_enough(drawn) {
-                drawn += 1;
-                let op = self.draw_op();
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a time"
-                )]
-                backlog.push_back(Due { at: next as u64, op });
-                next += match arrival {
-                    Arrival::Fixed => mean,
-                    Arrival::Poisson => {
-                        let gap: f64 = Exp1.sample(&mut self.rng);
-                        gap * mean
-                    }
-                };
-            }
-            if backlog.len() > BACKLOG_MAX {
-                self.give_up(&backlog, now);
-                return Ok(true);
-            }
-            self.dispatch(&mut backlog, &mut round, &mut dirty, now)?;
-            self.lost(now);
-            let is_waiting = self.conns.iter().any(|conn| !conn.waiting.is_empty());
-            if is_over && !is_waiting && (backlog.is_empty() || self.is_over(now)) {
-                return Ok(false);
-            }
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time")]
-            let sleep =
-                if is_over { 100_000_000 } else { (next as u64).saturating_sub(self.now()) };
-            let sleep = if self.has_udp() { sleep.min(50_000_000) } else { sleep };
-            let sleep =
-                if sleep < SPIN_NANOS { 0 } else { (sleep - SPIN_NANOS / 2).min(1_000_000_000) };
-            let timeout = Timespec {
-                tv_sec: i64::try_from(sleep / 1_000_000_000)?,
-                tv_nsec: i64::try_from(sleep % 1_000_000_000)?,
-            };
-            self.wait(&mut events, &timeout)?;
-            let now = self.now();
-            for event in &events {
-                self.serve(usize::try_from(event.data.u64())?, event.flags, now)?;
-            }
-            self.tell(now);
-            self.check_silence(now, !events.is_empty() || !is_waiting)?;
-        }
-    }
-
-    /// Gives waiting requests to connections with room, in turn.
-    fn dispatch(
-        &mut self,
-        backlog: &mut VecDeque<Due>,
-        round: &mut usize,
-        dirty: &mut [bool],
-        now: u64,
-    ) -> Result<()> {
-        let limit = self.run.spec.pipeline;
-        while let Some(due) = backlog.front().copied() {
-            let conns = self.conns.len();
-            let free = (0..conns).map(|step| (*round + step) % conns).find(|at| {
-                let conn = &self.conns[*at];
-                conn.waiting.is_empty() || (conn.waiting.len() < limit && !self.is_spent(conn))
-            });
-            let Some(at) = free else { break };
-            self.renew(at)?;
-            *round = at + 1;
-            backlog.pop_front();
-            self.draw_keys(due.op, self.conns[at].target);
-            self.conns[at].ask(self.run.wire, due.op, &self.drawn, due.at, now);
-            // Late by the generator's own doing: there was a free connection, and nothing older waited.
-            if due.at >= self.run.measure.0 && backlog.is_empty() {
-                self.record.lag.saturating_record(now.saturating_sub(due.at));
-            }
-            dirty[at] = true;
-        }
-        for (at, is_dirty) in dirty.iter_mut().enumerate() {
-            if std::mem::take(is_dirty) {
-                self.flush(at)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What was never sent waited, too.
-    fn give_up(&mut self, backlog: &VecDeque<Due>, now: u64) {
-        for due in backlog {
-            self.record.unanswered += 1;
-            self.record.of(due.op).latency.saturating_record(now.saturating_sub(due.at));
-        }
-    }
-
     fn count_unanswered(&mut self, now: u64) {
         let is_open = self.run.spec.pace != Pace::Closed;
         for conn in &self.conns {
             for request in conn.waiting.iter().filter(|r| r.intended >= self.run.measure.0) {
-                self.record.unanswered += 1;
+                let count = u64::from(request.count);
+                self.record.unanswered += count;
                 if is_open {
                     let waited = now.saturating_sub(request.intended);
-                    self.record.of(request.op).latency.saturating_record(waited);
+                    self.record.of(request.op).latency.saturating_record_n(waited, count);
                 }
             }
         }
     }
 
-    fn draw_op(&mut self) -> Op {
-        let ratio = self.run.spec.ratio;
-        if ratio.sets == 0 {
-            return Op::Get;
-        }
-        let part = self.rng.random_range(0..ratio.sets + ratio.gets);
-        if part < ratio.sets { Op::Set } else { Op::Get }
-    }
-
-    /// Keys of one server: its numbers are those that leave `target` when divided by the count of servers.
-    fn draw_keys(&mut self, op: Op, target: usize) {
-        let spec = self.run.spec;
-        let (servers, target) = (spec.targets.len() as u64, target as u64);
-        let keys = if op == Op::Get { spec.multiget } else { 1 };
-        self.drawn.clear();
-        for _ in 0..keys {
-            let key = self.keys.next(&mut self.rng);
-            let own = key - key % servers + target;
-            self.drawn.push(if own < spec.keys { own } else { target.min(spec.keys - 1) });
-        }
-    }
-
-    fn serve(&mut self, at: usize, flags: EventFlags, now: u64) -> Result<()> {
+    pub(super) fn serve(&mut self, at: usize, flags: EventFlags, now: u64) -> Result<()> {
         if flags.contains(EventFlags::OUT) {
             self.flush(at)?;
         }
@@ -464,12 +232,11 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         let spec = self.run.spec;
-        let judge = Judge { wire: self.run.wire, protocol: spec.protocol, verify: spec.verify };
         let moment = Moment { now, measure: self.run.measure, is_open: spec.pace != Pace::Closed };
-        self.conns[at].receive(&judge, &mut self.buffer, &mut self.record, moment)
+        self.conns[at].receive(self.run.wire, &mut self.buffer, &mut self.record, moment)
     }
 
-    fn flush(&mut self, at: usize) -> Result<()> {
+    pub(super) fn flush(&mut self, at: usize) -> Result<()> {
         let conn = &mut self.conns[at];
         let wants_room = !conn.flush()?;
         if wants_room != conn.polls_for_room {
@@ -482,7 +249,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Sleeps to the nanosecond, which `epoll_wait` does not: its timeout has milliseconds.
-    fn wait(&self, events: &mut Vec<epoll::Event>, timeout: &Timespec) -> Result<()> {
+    pub(super) fn wait(&self, events: &mut Vec<epoll::Event>, timeout: &Timespec) -> Result<()> {
         events.clear();
         if timeout.tv_sec == 0 && timeout.tv_nsec > 0 {
             let mut poller = [PollFd::new(&self.poller, PollFlags::IN)];
@@ -503,7 +270,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn check_silence(&mut self, now: u64, has_heard: bool) -> Result<()> {
+    pub(super) fn check_silence(&mut self, now: u64, has_heard: bool) -> Result<()> {
         if has_heard {
             self.last_heard = now;
         } else if now.saturating_sub(self.last_heard) > PATIENCE_NANOS {
@@ -512,7 +279,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn tell(&mut self, now: u64) {
+    pub(super) fn tell(&mut self, now: u64) {
         let new = self.record.answered - self.told;
         if new > 0 {
             self.told = self.record.answered;

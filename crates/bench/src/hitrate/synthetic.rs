@@ -9,6 +9,7 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 use super::trace::{Action, Request};
+use crate::as_text::as_text;
 use crate::generator::keys::{Keys, Pattern};
 use crate::generator::sizes::{KeySize, ValueSize, uniform_of};
 
@@ -32,8 +33,7 @@ pub struct Synthetic {
 }
 
 /// After each `every` requests, `length` new keys are asked for once, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// Requests between scans.
     pub every: u64,
@@ -107,19 +107,7 @@ impl fmt::Display for Scan {
     }
 }
 
-impl From<Scan> for String {
-    fn from(scan: Scan) -> Self {
-        scan.to_string()
-    }
-}
-
-impl TryFrom<String> for Scan {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+as_text!(Scan);
 
 #[cfg(test)]
 mod tests {

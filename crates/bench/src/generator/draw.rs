@@ -1,0 +1,78 @@
+//! What a thread asks for next: get or set, of which keys, and in an open loop how long after the one before.
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Exp1};
+
+use super::keys::Keys;
+use super::spec::{Arrival, Ratio, Spec};
+use super::wire::Op;
+
+/// Draws from what a run's spec allows.
+#[derive(Debug)]
+pub(super) struct Draw {
+    rng: SmallRng,
+    keys: Keys,
+    key_count: u64,
+    servers: u64,
+    ratio: Ratio,
+    multiget: usize,
+    drawn: Vec<u64>,
+}
+
+impl Draw {
+    /// Of thread `index`.
+    ///
+    /// # Errors
+    ///
+    /// When the key pattern's parameter is none that its distribution has.
+    pub(super) fn new(spec: &Spec, index: usize) -> Result<Self, String> {
+        let first = spec.keys / spec.threads.max(1) as u64 * index as u64;
+        Ok(Self {
+            rng: SmallRng::seed_from_u64(spec.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9)),
+            keys: Keys::new(spec.pattern, spec.keys, first)?,
+            key_count: spec.keys,
+            servers: spec.targets.len() as u64,
+            ratio: spec.ratio,
+            multiget: spec.multiget,
+            drawn: Vec::with_capacity(spec.multiget),
+        })
+    }
+
+    #[inline]
+    pub(super) fn op(&mut self) -> Op {
+        if self.ratio.sets == 0 {
+            return Op::Get;
+        }
+        let part = self.rng.random_range(0..self.ratio.sets + self.ratio.gets);
+        if part < self.ratio.sets { Op::Set } else { Op::Get }
+    }
+
+    /// Keys of one server: its numbers are those that leave `target` when divided by the count of servers.
+    #[inline]
+    pub(super) fn keys(&mut self, op: Op, target: usize) -> &[u64] {
+        self.drawn.clear();
+        for _ in 0..if op == Op::Get { self.multiget } else { 1 } {
+            let key = self.keys.next(&mut self.rng);
+            let key = if self.servers == 1 { key } else { self.own(key, target as u64) };
+            self.drawn.push(key);
+        }
+        &self.drawn
+    }
+
+    fn own(&self, key: u64, target: u64) -> u64 {
+        let own = key - key % self.servers + target;
+        if own < self.key_count { own } else { target.min(self.key_count - 1) }
+    }
+
+    /// Time between two arrivals that are `mean` apart on average.
+    pub(super) fn pause(&mut self, mean: f64, arrival: Arrival) -> f64 {
+        match arrival {
+            Arrival::Fixed => mean,
+            Arrival::Poisson => {
+                let gap: f64 = Exp1.sample(&mut self.rng);
+                gap * mean
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A run second by second: what was answered, how fast, and what the machine did meanwhile.
+
+use crate::result::RunResult;
+
+/// Rows that a table has, at most.
+const ROWS: usize = 12;
+
+/// What the columns of a row are.
+pub const COLUMNS: [&str; 11] = [
+    "second", "requests", "p50 us", "p99", "max", "user %", "system", "irq", "softirq", "steal",
+    "switches",
+];
+
+/// The rows of a run in the order of time, each as the columns say; of a long run, the seconds with the greatest p99.
+/// Where the kernel did not tell what the machine did, the columns after the latencies are empty.
+#[must_use]
+pub fn rows(run: &RunResult) -> Vec<[String; COLUMNS.len()]> {
+    let mut worst: Vec<usize> = (0..run.series.len()).collect();
+    worst.sort_by(|a, b| run.series[*b].p99.total_cmp(&run.series[*a].p99));
+    worst.truncate(ROWS);
+    worst.sort_unstable();
+    worst.into_iter().map(|index| row(run, index)).collect()
+}
+
+/// What is said above the rows.
+#[must_use]
+pub fn title(run: &RunResult) -> &'static str {
+    if run.series.len() > ROWS { "The slowest seconds, by p99" } else { "Second by second" }
+}
+
+fn row(run: &RunResult, index: usize) -> [String; COLUMNS.len()] {
+    let second = &run.series[index];
+    let slice = run.cpu_series.as_ref().and_then(|series| series.machine.get(index));
+    let share = |name: &str| {
+        let shares = slice?.times.shares().into_iter();
+        shares.filter(|(of, _)| *of == name).map(|(_, share)| format!("{share:.1}")).next()
+    };
+    let of = |name: &str| share(name).unwrap_or_default();
+    [
+        (index + 1).to_string(),
+        second.requests.to_string(),
+        format!("{:.1}", second.p50),
+        format!("{:.1}", second.p99),
+        format!("{:.1}", second.max),
+        of("user"),
+        of("system"),
+        of("irq"),
+        of("softirq"),
+        of("steal"),
+        slice.map(|slice| slice.times.switches.to_string()).unwrap_or_default(),
+    ]
+}
