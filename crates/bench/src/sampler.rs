@@ -26,12 +26,15 @@ pub struct CpuSeries {
 }
 
 /// The machine in one interval.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Slice {
     /// When it ended, in seconds since the measurement began.
     pub end: f64,
     /// What it was used for.
     pub times: CpuTimes,
+    /// What each processor was used for; switches are not told apart.
+    #[serde(default)]
+    pub processors: Vec<CpuTimes>,
 }
 
 /// One thread.
@@ -145,7 +148,8 @@ impl Reading {
 impl CpuSeries {
     fn add(&mut self, last: &Reading, now: &Reading, end: f64) {
         let before = self.machine.len();
-        self.machine.push(Slice { end, times: now.machine - last.machine });
+        let times = now.machine - last.machine;
+        self.machine.push(Slice { end, times, processors: each(last, now) });
         for side in [Side::Generator, Side::Server] {
             for thread in used(&last.of(side), &now.of(side)) {
                 let slice = (thread.user, thread.system, thread.waited_us, thread.switches);
@@ -163,8 +167,7 @@ impl CpuSeries {
     }
 
     fn finish(&mut self, first: &Reading, last: &Reading) {
-        let pairs = first.processors.iter().zip(&last.processors);
-        self.processors = pairs.map(|(before, after)| *after - *before).collect();
+        self.processors = each(first, last);
         for series in &mut self.threads {
             series.slices.resize(self.machine.len(), (0, 0, 0, 0));
             let whole = series.slices.iter().fold((0, 0, 0, 0), |sum, slice| {
@@ -185,6 +188,20 @@ impl CpuSeries {
     pub fn seconds(&self) -> f64 {
         self.machine.last().map_or(0.0, |slice| slice.end)
     }
+
+    /// Each slice with the seconds that it covers.
+    pub fn spans(&self) -> impl Iterator<Item = (&Slice, f64)> {
+        let mut begin = 0.0;
+        self.machine
+            .iter()
+            .map(move |slice| (slice, slice.end - std::mem::replace(&mut begin, slice.end)))
+    }
+}
+
+/// What each processor did between two readings.
+fn each(first: &Reading, last: &Reading) -> Vec<CpuTimes> {
+    let pairs = first.processors.iter().zip(&last.processors);
+    pairs.map(|(before, after)| *after - *before).collect()
 }
 
 #[cfg(test)]
@@ -214,6 +231,9 @@ mod tests {
             series.processors.len(),
             CpuTimes::parse_each(&fs::read_to_string("/proc/stat").unwrap()).len()
         );
+        for slice in &series.machine {
+            assert_eq!(slice.processors.len(), series.processors.len());
+        }
         let busy = series.threads.iter().map(|thread| thread.whole.ticks()).max();
         assert!(busy > Some(4), "{:?}", series.threads);
         assert!(series.threads.iter().all(|thread| thread.slices.len() == series.machine.len()));

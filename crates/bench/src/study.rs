@@ -2,7 +2,7 @@
 //!
 //! | study | source | what it does |
 //! | --- | --- | --- |
-//! | `pavlik` | "Memcached vs Redis: Benchmarking In-memory Object Caches" | connections, server threads, pinning, `-R`: figures 1 to 7 |
+//! | `pavlik` | "Memcached vs Redis: Benchmarking In-memory Object Caches" | connections, server threads, processes, pinning, `-R`: figures 1 to 7 |
 //! | `intel-guide` | Intel's *Configuration and Deployment Guide For Memcached*, section 5 | random-key and hot-key maxima under p99.5 <= 1 ms, 0.8/0.2, per watt |
 //! | `baglru` | Wiggins and Langston, *Enhancing the Scalability of Memcached*, sections 4 and 5 | most gets under a mean of 1 ms by threads; round trips by rate |
 //!
@@ -19,7 +19,7 @@ use crate::hitrate::servers::Contender;
 /// Which experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Study {
-    /// Throughput and latency by connections, threads, pinning and group size.
+    /// Throughput and latency by connections, threads, processes, pinning and group size.
     Pavlik,
     /// The deployment guide's score.
     IntelGuide,
@@ -157,7 +157,9 @@ fn words(parts: &[&str]) -> Vec<String> {
 /// A sweep that starts its own servers: 9,901 keys as the study has, a tenth of the requests sets.
 fn sweep(server: &Contender, size: &Size, over: &str, points: &str, more: &[&str]) -> Step {
     let protocol = server.protocol.to_string();
-    let (seconds, threads) = (size.seconds.to_string(), size.usual_threads.to_string());
+    // Processes stand in for threads.
+    let threads = if over == "processes" { 1 } else { size.usual_threads };
+    let (seconds, threads) = (size.seconds.to_string(), threads.to_string());
     let common = ["sweep", over, points, "-p", &protocol, "--time", &seconds, "--preload"];
     let load = ["--keys", "9901", "--value-size", "32", "--server-threads", &threads];
     let mut all = words(&[&common[..], &load, more].concat());
@@ -180,6 +182,7 @@ fn pavlik(server: &Contender, size: &Size) -> Vec<Step> {
     let mut steps = vec![
         sweep(server, size, "connections", &list(&size.connections), &[]),
         sweep(server, size, "threads", &list(&size.threads), &["-c", "42"]),
+        sweep(server, size, "processes", &list(&size.threads), &["-c", "42"]),
         sweep(server, size, "pinned", "0,1", &["-c", "42"]),
     ];
     if server.server.words().iter().any(|word| word == "{group}") {

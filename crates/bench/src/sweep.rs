@@ -32,6 +32,8 @@ pub enum Over {
     Rate,
     /// Worker threads of the server: `{threads}` of --start.
     Threads,
+    /// Servers, each a process of its own: the keys and the connections are divided among them.
+    Processes,
     /// Requests that the server serves of a connection before it turns to the next: `{group}` of --start, memcached's -R.
     Group,
     /// 1: each thread of the server is bound to a processor, in turn; 0: none is.
@@ -114,6 +116,8 @@ impl Over {
                 };
                 spec.pace = Pace::Open { rate: at, arrival };
             }
+            // As many connections in all, whatever the number of servers.
+            Self::Processes => spec.connections = (spec.connections / whole.max(1)).max(1),
             Self::Threads | Self::Group | Self::Pinned => {}
         }
     }
@@ -121,7 +125,7 @@ impl Over {
     /// Whether it is the server that changes.
     #[must_use]
     pub fn is_of_server(self) -> bool {
-        matches!(self, Self::Threads | Self::Group | Self::Pinned)
+        matches!(self, Self::Threads | Self::Processes | Self::Group | Self::Pinned)
     }
 
     /// As an axis is labelled.
@@ -133,6 +137,7 @@ impl Over {
             Self::ValueSize => "bytes of values",
             Self::Rate => "requests due a second",
             Self::Threads => "server threads",
+            Self::Processes => "server processes",
             Self::Group => "requests per turn (-R)",
             Self::Pinned => "threads pinned",
         }

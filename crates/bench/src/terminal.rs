@@ -6,13 +6,15 @@ use std::io::{self, Write as _};
 use crate::figures::cpu;
 use crate::generator::spec::{Pace, Spec};
 use crate::hitrate::HitrateResult;
+use crate::host::CpuTimes;
 use crate::result::{OpResult, RunResult};
 use crate::sampler::ThreadSeries;
+use crate::seconds;
 
 /// Columns of the longest bar.
 const BAR: usize = 40;
 
-/// Threads that are listed.
+/// Threads, and processors, that are listed.
 const THREADS: usize = 8;
 
 /// Prints to the standard output; a reader that went away is no failure.
@@ -62,6 +64,7 @@ pub fn summary_of(result: &RunResult, with_distribution: bool) -> String {
     if with_distribution {
         distribution(&mut text, result);
     }
+    seconds(&mut text, result);
     if let Some(cpu) = &result.cpu {
         let shares = cpu.shares().map(|(name, share)| format!("{name} {share:.0} %"));
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
@@ -72,6 +75,7 @@ pub fn summary_of(result: &RunResult, with_distribution: bool) -> String {
             shares.join(", ")
         );
     }
+    processors(&mut text, result);
     threads(&mut text, result);
     let _ = writeln!(
         text,
@@ -171,6 +175,38 @@ fn row(text: &mut String, name: &str, op: &OpResult) {
         latency.percentile(99.99),
         latency.max
     );
+}
+
+/// Latency beside what the machine did meanwhile.
+fn seconds(text: &mut String, result: &RunResult) {
+    if result.series.len() < 2 {
+        return;
+    }
+    let _ = writeln!(text, "\n{}", seconds::title(result));
+    let line = |cells: &[String]| {
+        let mut line = String::new();
+        cells.iter().for_each(|cell| {
+            let _ = write!(line, "{cell:>10}");
+        });
+        line
+    };
+    let _ = writeln!(text, "{}", line(&seconds::COLUMNS.map(str::to_owned)));
+    for row in seconds::rows(result) {
+        let _ = writeln!(text, "{}", line(&row));
+    }
+}
+
+/// What each processor was used for; of many, the busiest.
+fn processors(text: &mut String, result: &RunResult) {
+    let Some(series) = &result.cpu_series else { return };
+    let mut all: Vec<(usize, &CpuTimes)> = series.processors.iter().enumerate().collect();
+    all.sort_by_key(|(_, times)| times.idle + times.iowait);
+    all.truncate(THREADS);
+    all.sort_by_key(|(number, _)| *number);
+    for (number, times) in all {
+        let shares = times.shares().map(|(name, share)| format!("{name} {share:.0} %"));
+        let _ = writeln!(text, "  processor {number}: {}", shares.join(", "));
+    }
 }
 
 /// What the busiest threads used.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use indicatif::ProgressBar;
 
@@ -168,7 +168,7 @@ impl HitrateArgs {
     }
 
     fn contenders(&self) -> Result<Vec<Contender>> {
-        let own = std::env::current_exe().context("this program's own file")?;
+        let own = servers::own_program()?;
         // Servers that were started by hand stand alone unless others are asked for, too.
         let mut contenders = match (&self.servers, self.start.is_empty()) {
             (None, false) => Vec::new(),

@@ -258,7 +258,8 @@ fn measure_by(spec: &Spec, agents: &[String]) -> Result<RunResult> {
         let used = times.shares().into_iter().filter(|(_, share)| *share >= 0.5);
         let words: Vec<String> = used.map(|(name, share)| format!("{name} {share:.0} %")).collect();
         if let Ok(mut told) = told.lock() {
-            *told = words.join(" ");
+            // The sampler tells once a second.
+            *told = format!("{}, {} switches a second", words.join(" "), times.switches);
         }
     };
     let live = || {
@@ -342,7 +343,7 @@ pub(super) fn on_interrupt(progress: &Progress) -> impl Drop + use<> {
     )
 }
 
-fn count(text: &str) -> Result<usize, String> {
+pub(super) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=100_000) => Ok(count),
         _ => Err("a number from 1 to 100000 is wanted".to_owned()),
@@ -356,7 +357,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
         _ => Err("a number of seconds is wanted".to_owned()),

@@ -29,6 +29,12 @@ pub(super) struct StudyArgs {
     /// Everything once, and short: shows that it works, and nothing of the servers.
     #[arg(long)]
     quick: bool,
+    /// Seconds of each measurement, where they are not to be the study's (10).
+    #[arg(long, value_name = "SECONDS", value_parser = super::run::seconds)]
+    time: Option<f64>,
+    /// Repeats of a search's points, where they are not to be the study's (3).
+    #[arg(long, value_name = "COUNT", value_parser = super::run::count)]
+    repeats: Option<usize>,
     /// Where the watts of intel-guide come from, as for score --power.
     #[arg(long, value_name = "SOURCE")]
     power: Option<String>,
@@ -39,7 +45,8 @@ pub(super) struct StudyArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  holdall bench study pavlik --out pavlik             connections, threads, pinning, -R: takes most of an hour
+  holdall bench study pavlik --out pavlik             connections, threads, processes, pinning, -R: takes half an hour
+  holdall bench study pavlik --time 2 --servers holdall,memcached,redis      the same shape in minutes
   holdall bench study intel-guide --power 60          the guide's score of each server, by a machine of 60 watts
   holdall bench study baglru --quick                  a minute: does it work here?";
 
@@ -47,9 +54,11 @@ Examples:
 const MEMORY_MB: u32 = 1024;
 
 pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
-    let own = std::env::current_exe().context("this program's own file")?;
+    let own = servers::own_program()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let size = if args.quick { Size::quick(cpus) } else { Size::whole(cpus) };
+    let mut size = if args.quick { Size::quick(cpus) } else { Size::whole(cpus) };
+    size.seconds = args.time.unwrap_or(size.seconds);
+    size.repeats = args.repeats.unwrap_or(size.repeats);
     let templates = servers::templates(args.servers.as_deref(), &own)?;
     ensure!(!templates.is_empty(), "no server is installed");
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;

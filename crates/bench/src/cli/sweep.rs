@@ -12,7 +12,7 @@ use super::run::{self, LoadArgs};
 use crate::generator::spec::{Pace, Spec, Target};
 use crate::host::Host;
 use crate::process::{Launch, Running, Server};
-use crate::sweep::{self, Over, Point, Points, SweepResult};
+use crate::sweep::{self, Over, Point, Points, SweepResult, ThreadUse};
 use crate::terminal;
 
 /// Measures one load after another with one thing changed, and marks where more brings little.
@@ -51,9 +51,13 @@ const EXAMPLES: &str = "\
 Examples:
   holdall bench sweep connections 1,2,4,8,16,32,64,128 --preload --json c.json
   holdall bench sweep threads 1,2,4,8 --start 'memcached -p {port} -t {threads}' --preload --json t.json
+  holdall bench sweep processes 1,2,4 --start 'memcached -p {port} -t {threads}' --preload --json p.json
   holdall bench sweep pinned 0,1 --start 'holdall serve -p {port} -t {threads}' --server-threads 4 --preload
   holdall bench sweep group 1,5,20,100 --start 'memcached -p {port} -R {group}' --pipeline 32 --preload
   holdall bench report c.json t.json --out report.html      the figures";
+
+/// More servers than this are a mistake.
+const PROCESSES_MAX: f64 = 256.0;
 
 pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
     let needs_start = args.over.is_of_server() && args.start.is_none();
@@ -63,6 +67,9 @@ pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
     let least = if args.over == Over::Pinned || args.over == Over::ValueSize { 0.0 } else { 1.0 };
     if args.points.0.iter().any(|at| *at < least) {
         bail!("{} begin at {least}", args.over);
+    }
+    if args.over == Over::Processes && args.points.0.iter().any(|at| *at > PROCESSES_MAX) {
+        bail!("at most {PROCESSES_MAX} processes are started");
     }
     let mut file = run::created(args.json.as_deref())?;
     let mut base = args.load.spec()?;
@@ -107,28 +114,34 @@ pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
 fn measure(args: &SweepArgs, base: &Spec, at: f64) -> Result<Point> {
     let mut spec = base.clone();
     args.over.apply(at, &mut spec);
-    let server = args.start.as_ref().map(|command| args.started(command, at)).transpose()?;
-    if let Some(server) = &server {
-        spec.targets = vec![Target::Tcp(server.address.to_string(), server.address)];
+    let servers = match &args.start {
+        Some(command) => args.started(command, at)?,
+        None => Vec::new(),
+    };
+    if !servers.is_empty() {
+        let target = |server: &Running| Target::Tcp(server.address.to_string(), server.address);
+        spec.targets = servers.iter().map(target).collect();
     }
     if spec.preload {
         run::preload(&spec)?;
     }
-    let pid = server.as_ref().and_then(Running::pid);
-    if let Some(pid) = pid.filter(|_| args.over == Over::Pinned && at > 0.0) {
-        sweep::pin_threads(pid)?;
+    let pids: Vec<u32> = servers.iter().filter_map(Running::pid).collect();
+    if args.over == Over::Pinned && at > 0.0 {
+        pids.iter().try_for_each(|pid| sweep::pin_threads(*pid))?;
     }
-    let before = pid.map(sweep::thread_use).transpose()?;
+    let all = || -> Result<Vec<ThreadUse>> {
+        Ok(pids.iter().map(|pid| sweep::thread_use(*pid)).collect::<Result<Vec<_>>>()?.concat())
+    };
+    let before = all()?;
     let result = run::measure(&spec)?;
     // A server that ended in the run is reported by the run.
-    let threads = pid.zip(before).map(|(pid, before)| {
-        sweep::thread_use(pid).map(|after| sweep::used(&before, &after)).unwrap_or_default()
-    });
-    Ok(Point { at, result, threads: threads.unwrap_or_default() })
+    let threads = all().map(|after| sweep::used(&before, &after)).unwrap_or_default();
+    Ok(Point { at, result, threads })
 }
 
 impl SweepArgs {
-    fn started(&self, command: &str, at: f64) -> Result<Running> {
+    /// The servers of a point: one, or as many as are to be compared.
+    fn started(&self, command: &str, at: f64) -> Result<Vec<Running>> {
         let of = |over, number: usize| {
             if self.over == over { format!("{at:.0}") } else { number.to_string() }
         };
@@ -137,7 +150,10 @@ impl SweepArgs {
             .replace("{group}", &of(Over::Group, self.group));
         let words = command.split_whitespace().map(str::to_owned).collect();
         let server = Server { name: command.clone(), launch: Launch::Command(words) };
-        server.start(1024, None).with_context(|| format!("--start {command:?}"))
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+        let count = if self.over == Over::Processes { at as usize } else { 1 };
+        let start = |_| server.start(1024, None).with_context(|| format!("--start {command:?}"));
+        (0..count).map(start).collect()
     }
 }
 
@@ -154,7 +170,7 @@ fn row(point: &Point) -> String {
         total.latency.percentile(99.0),
         total.latency.percentile(99.9)
     );
-    let ticks = |pick: fn(&sweep::ThreadUse) -> u64| point.threads.iter().map(pick).sum::<u64>();
+    let ticks = |pick: fn(&ThreadUse) -> u64| point.threads.iter().map(pick).sum::<u64>();
     if !point.threads.is_empty() {
         #[allow(clippy::cast_precision_loss, reason = "ticks of one measurement")]
         let share = |ticks: u64| {

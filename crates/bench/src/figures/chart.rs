@@ -76,18 +76,8 @@ impl Lines<'_> {
                 .y_label_area_size(66)
                 .build_cartesian_2d(x, y)
                 .map_err(failed)?;
-            chart
-                .configure_mesh()
-                .x_desc(self.x_label)
-                .y_desc(self.y_label)
-                .x_label_formatter(&|number| short(*number))
-                .y_label_formatter(&|number| short(*number))
-                .label_style((FONT, 14))
-                .axis_desc_style((FONT, 15))
-                .light_line_style(TRANSPARENT)
-                .bold_line_style(BLACK.mix(0.12))
-                .draw()
-                .map_err(failed)?;
+            let labels = (self.x_label, self.y_label);
+            mesh(&mut chart, labels, &|number| short(*number), true)?;
             for ((name, points), colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
                 let style = colour.stroke_width(2);
                 chart
@@ -143,19 +133,7 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
                 bars.iter().enumerate().find(|(index, _)| (usize_f64(*index) - at).abs() < 0.01);
             index.map(|(_, (label, _))| label.clone()).unwrap_or_default()
         };
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .x_desc(x_label)
-            .y_desc(y_label)
-            .x_label_formatter(&label)
-            .y_label_formatter(&|number| short(*number))
-            .label_style((FONT, 14))
-            .axis_desc_style((FONT, 15))
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(BLACK.mix(0.12))
-            .draw()
-            .map_err(failed)?;
+        mesh(&mut chart, (x_label, y_label), &label, false)?;
         for (part, (name, colour)) in names.iter().zip(COLOURS.iter().cycle()).enumerate() {
             let boxes = bars.iter().enumerate().map(|(index, (_, parts))| {
                 let below: f64 = parts.iter().take(part).map(|part| part.1).sum();
@@ -180,6 +158,33 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
         area.present().map_err(failed)?;
     }
     Ok(svg)
+}
+
+/// Axes with their names, and lines across the chart at their labels: at those of the x axis only if `upright`.
+fn mesh<'a, X, Y>(
+    chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+    (x_name, y_name): (&str, &str),
+    x_label: &dyn Fn(&f64) -> String,
+    upright: bool,
+) -> Result<()>
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let mut mesh = chart.configure_mesh();
+    if !upright {
+        mesh.disable_x_mesh();
+    }
+    mesh.x_desc(x_name)
+        .y_desc(y_name)
+        .x_label_formatter(&x_label)
+        .y_label_formatter(&|number| short(*number))
+        .label_style((FONT, 14))
+        .axis_desc_style((FONT, 15))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.12))
+        .draw()
+        .map_err(failed)
 }
 
 /// An axis with labels at whole numbers, where the bars are.

@@ -5,8 +5,11 @@ use anyhow::Result;
 use super::{Figure, chart};
 use crate::host::CpuTimes;
 use crate::result::RunResult;
-use crate::sampler::{CpuSeries, Side, ThreadSeries};
+use crate::sampler::{CpuSeries, Side, Slice, ThreadSeries};
 use crate::sweep::{Over, Point, SweepResult, ThreadUse};
+
+/// Processors that have a chart, at most: the busiest.
+const PROCESSORS: usize = 4;
 
 /// Bars of a chart over time, at most.
 const BARS: usize = 30;
@@ -21,11 +24,14 @@ pub(super) fn over_time(run: &RunResult) -> Result<Vec<Figure>> {
     };
     let mut figures = vec![Figure {
         title: "Processor time over time".into(),
-        caption:
-            "Of the machine on which the generator ran, by what it was used for; the rest is idle."
-                .into(),
-        svg: chart::bars("seconds", "percent", &machine_bars(series))?,
+        caption: format!(
+            "Of the machine on which the generator ran, by what it was used for; the rest is idle.{}",
+            left_out(series.machine.iter().map(|slice| slice.times))
+        ),
+        svg: chart::bars("seconds", "percent", &bars_over_time(series, |slice| slice.times))?,
     }];
+    figures.extend(processors(series)?);
+    figures.push(switches(series)?);
     let mut busiest: Vec<&ThreadSeries> = series.threads.iter().collect();
     busiest.sort_by_key(|thread| std::cmp::Reverse(thread.whole.ticks()));
     let named: Vec<(String, Vec<(f64, f64)>)> =
@@ -57,10 +63,65 @@ pub(crate) fn name(thread: &ThreadSeries) -> String {
     format!("{side}: {} {}", thread.whole.name, thread.whole.tid)
 }
 
-fn machine_bars(series: &CpuSeries) -> Vec<chart::Bar> {
+/// Each processor, or the busiest of many.
+fn processors(series: &CpuSeries) -> Result<Vec<Figure>> {
+    let mut busiest: Vec<usize> = (0..series.processors.len()).collect();
+    let idle = |number: &usize| series.processors[*number].idle + series.processors[*number].iowait;
+    busiest.sort_by_key(idle);
+    busiest.truncate(PROCESSORS);
+    busiest.sort_unstable();
+    let figure = |number: usize| {
+        let of = |slice: &Slice| slice.processors.get(number).copied().unwrap_or_default();
+        Ok(Figure {
+            title: format!("Processor {number} over time"),
+            caption: format!("By what it was used for.{}", left_out(series.machine.iter().map(of))),
+            svg: chart::bars("seconds", "percent", &bars_over_time(series, of))?,
+        })
+    };
+    busiest.into_iter().map(figure).collect()
+}
+
+/// Which uses are nowhere, since a chart does not show what is 0.
+fn left_out(times: impl Iterator<Item = CpuTimes>) -> String {
+    let sum = times.fold(CpuTimes::default(), |sum, times| sum + times);
+    let shares = used_shares(&sum);
+    let none: Vec<&str> =
+        shares.iter().filter(|(_, share)| *share == 0.0).map(|(name, _)| *name).collect();
+    if none.is_empty() { String::new() } else { format!(" There was no {}.", none.join(", no ")) }
+}
+
+/// Context switches of the machine, of the servers and of the generator.
+fn switches(series: &CpuSeries) -> Result<Figure> {
+    #[allow(clippy::cast_precision_loss, reason = "counts of one interval")]
+    let rate = |count: u64, seconds: f64| count as f64 / seconds.max(1e-9);
+    let spans = || series.spans().enumerate();
+    let machine =
+        spans().map(|(_, (slice, seconds))| (slice.end, rate(slice.times.switches, seconds)));
+    let mut lines = vec![("machine", machine.collect::<Vec<_>>())];
+    for (name, side) in [("servers' threads", Side::Server), ("generator", Side::Generator)] {
+        let threads: Vec<&ThreadSeries> =
+            series.threads.iter().filter(|thread| thread.side == side).collect();
+        let sum = |index: usize| -> u64 {
+            threads.iter().filter_map(|thread| thread.slices.get(index)).map(|slice| slice.3).sum()
+        };
+        if !threads.is_empty() {
+            let at = |(index, (slice, seconds)): (usize, (&Slice, f64))| {
+                (slice.end, rate(sum(index), seconds))
+            };
+            lines.push((name, spans().map(at).collect()));
+        }
+    }
+    Ok(Figure {
+        title: "Context switches over time".into(),
+        caption: "A second; of all of the machine, and of the threads that were watched.".into(),
+        svg: chart::lines("seconds", "switches a second", &lines, chart::Axes::default(), None)?,
+    })
+}
+
+fn bars_over_time(series: &CpuSeries, of: impl Fn(&Slice) -> CpuTimes) -> Vec<chart::Bar> {
     let each = series.machine.len().div_ceil(BARS);
-    let bar = |slices: &[crate::sampler::Slice]| {
-        let times = slices.iter().fold(CpuTimes::default(), |sum, slice| sum + slice.times);
+    let bar = |slices: &[Slice]| {
+        let times = slices.iter().fold(CpuTimes::default(), |sum, slice| sum + of(slice));
         let end = slices.last().map_or(0.0, |slice| slice.end);
         (format!("{end:.0}"), used_shares(&times))
     };
@@ -72,11 +133,9 @@ fn used_shares(times: &CpuTimes) -> Vec<(&'static str, f64)> {
 }
 
 fn line(series: &CpuSeries, thread: &ThreadSeries) -> Vec<(f64, f64)> {
-    let mut begin = 0.0;
-    let slices = series.machine.iter().zip(&thread.slices);
+    let slices = series.spans().zip(&thread.slices);
     slices
-        .map(|(machine, (user, system, ..))| {
-            let seconds = machine.end - std::mem::replace(&mut begin, machine.end);
+        .map(|((machine, seconds), (user, system, ..))| {
             (machine.end, percent(user + system, seconds))
         })
         .collect()
@@ -103,15 +162,45 @@ pub(super) fn machine(sweep: &SweepResult) -> Result<Option<Figure>> {
     }))
 }
 
+/// Context switches, where the kernel told them.
+pub(super) fn switches_by_point(sweep: &SweepResult) -> Result<Option<Figure>> {
+    #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+    let rate = |point: &Point, count: u64| count as f64 / covered(point);
+    let of_machine = |point: &Point| Some((point.at, rate(point, point.result.cpu?.switches)));
+    let machine: Vec<_> = sweep.points.iter().filter_map(of_machine).collect();
+    if machine.is_empty() {
+        return Ok(None);
+    }
+    let mut lines = vec![("machine", machine)];
+    let of_server = |point: &Point| {
+        let sum = point.threads.iter().map(|thread| thread.switches).sum();
+        (point.at, rate(point, sum))
+    };
+    if sweep.points.iter().any(|point| !point.threads.is_empty()) {
+        lines.push(("server", sweep.points.iter().map(of_server).collect()));
+    }
+    let label = sweep.over.label();
+    Ok(Some(Figure {
+        title: format!("Context switches by {label}"),
+        caption: "A second.".into(),
+        svg: chart::lines(label, "switches a second", &lines, super::axes_of(sweep), None)?,
+    }))
+}
+
+/// Seconds in which processor time and switches were counted: the warm-up is among them.
+fn covered(point: &Point) -> f64 {
+    (point.result.seconds + point.result.spec.warm_up).max(1e-9)
+}
+
 /// What the server's threads used, where it was started by the sweep.
 pub(super) fn server_threads(sweep: &SweepResult) -> Result<Option<Figure>> {
     if sweep.points.iter().all(|point| point.threads.is_empty()) || sweep.over == Over::Rate {
         return Ok(None);
     }
     let bar = |point: &Point| {
-        let measured = point.result.seconds + point.result.spec.warm_up;
-        let sum =
-            |pick: fn(&ThreadUse) -> u64| percent(point.threads.iter().map(pick).sum(), measured);
+        let sum = |pick: fn(&ThreadUse) -> u64| {
+            percent(point.threads.iter().map(pick).sum(), covered(point))
+        };
         let parts =
             vec![("user", sum(|thread| thread.user)), ("system", sum(|thread| thread.system))];
         (point.at.to_string(), parts)

@@ -1,9 +1,9 @@
-//! Searches and scores as pictures: the most that each server serves within a bound.
+//! Searches and scores as pictures: the most that each server serves within a bound; and a study's summary.
 
 use anyhow::Result;
 use serde::Deserialize;
 
-use super::{Drawable, Figure, chart};
+use super::{Drawable, Figure, chart, together};
 use crate::host::Host;
 use crate::score::{Maxima, Score, Weights};
 use crate::search::Found;
@@ -67,13 +67,13 @@ pub(super) fn of_search(search: &SearchFile) -> Result<Vec<Figure>> {
     }])
 }
 
-/// All maxima of a study side by side: searches by server threads, scores by server.
+/// All of a study side by side: sweeps of several servers, searches by server threads, scores by server.
 ///
 /// # Errors
 ///
 /// When a figure cannot be drawn.
 pub fn summary(results: &[(String, Drawable)]) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
+    let mut figures = together::figures(results)?;
     let mut searches: Vec<chart::Bar> = Vec::new();
     let mut scores: Vec<chart::Bar> = Vec::new();
     let mut per_watt: Vec<chart::Bar> = Vec::new();

@@ -6,6 +6,7 @@ mod chart;
 pub(crate) mod cpu;
 pub mod maxima;
 mod page;
+mod together;
 pub mod versus;
 
 use anyhow::{Context, Result, bail};
@@ -143,7 +144,7 @@ fn of_sweep(sweep: &SweepResult) -> Result<Vec<Figure>> {
     let over = |pick: &dyn Fn(&crate::sweep::Point) -> f64| -> Vec<(f64, f64)> {
         points.iter().map(|point| (point.at, pick(point))).collect()
     };
-    let axes = chart::Axes { log_x: spans_much(points.iter().map(|point| point.at)), log_y: false };
+    let axes = axes_of(sweep);
     let mean = over(&|point| point.result.total.latency.mean);
     let p99 = over(&|point| point.result.total.latency.percentile(99.0));
     let rate = over(&|point| point.result.total.rate);
@@ -181,6 +182,7 @@ fn of_sweep(sweep: &SweepResult) -> Result<Vec<Figure>> {
     });
     figures.extend(cpu::machine(sweep)?);
     figures.extend(cpu::server_threads(sweep)?);
+    figures.extend(cpu::switches_by_point(sweep)?);
     Ok(figures)
 }
 
@@ -221,6 +223,12 @@ fn by_nines(histogram: &hdrhistogram::Histogram<u64>) -> Vec<(f64, f64)> {
     #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
     let at = |nines: f64| histogram.value_at_quantile(1.0 - 10f64.powf(-nines)) as f64 / 1000.0;
     steps.map(|nines| (nines, at(nines))).collect()
+}
+
+/// Axes of what a sweep changes.
+fn axes_of(sweep: &SweepResult) -> chart::Axes {
+    let log_x = spans_much(sweep.points.iter().map(|point| point.at));
+    chart::Axes { log_x, log_y: false }
 }
 
 /// Whether values spread so far that a logarithmic axis shows them better.

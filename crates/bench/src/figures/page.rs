@@ -10,19 +10,20 @@ use crate::hitrate::HitrateResult;
 use crate::host::{CpuTimes, Host};
 use crate::result::RunResult;
 use crate::search::Found;
+use crate::seconds;
 use crate::sweep::SweepResult;
 
 pub(super) const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de}\
-@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--paper:#0d1117;--line:#3d444d}\
+:root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--faint:#eaeef2}\
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--paper:#0d1117;--line:#3d444d;--faint:#21262d}\
 figure svg{filter:invert(.92) hue-rotate(180deg)}}\
 body{margin:0 auto;max-width:60rem;padding:1rem;font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)}\
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.5rem;border-top:1px solid var(--line);padding-top:1rem}\
-figure{margin:1.5rem 0}figure svg{width:100%;max-width:40rem;height:auto;display:block}\
+h3{font-size:1rem;margin:1.5rem 0 .25rem}figure{margin:1.5rem 0}figure svg{width:100%;max-width:40rem;height:auto;display:block}\
 figcaption{color:var(--soft);font-size:.9rem}figcaption b{color:var(--ink)}\
-.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}\
-th,td{padding:.25rem .75rem .25rem 0;text-align:right;white-space:nowrap}th:first-child,td:first-child{text-align:left}\
-th{border-bottom:1px solid var(--line);font-weight:600}\
+.wide{overflow-x:auto;margin:1rem 0}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}\
+th,td{padding:.3rem 1.25rem .3rem 0;text-align:right;white-space:nowrap}th:first-child,td:first-child{text-align:left}\
+th{border-bottom:1px solid var(--line);font-weight:600}td{border-bottom:1px solid var(--faint)}\
 code{display:block;overflow-x:auto;white-space:pre;font-size:.85rem;padding:.5rem;border:1px solid var(--line);border-radius:6px}\
 .doubt{border-left:4px solid #d55e00;padding-left:.75rem}";
 
@@ -116,7 +117,26 @@ fn of_run(html: &mut String, run: &RunResult) {
             agent.host.cpus
         );
     }
+    seconds(html, run);
     threads(html, run);
+}
+
+/// Latency beside what the machine did meanwhile.
+fn seconds(html: &mut String, run: &RunResult) {
+    if run.series.len() < 2 {
+        return;
+    }
+    let _ = writeln!(html, "<h3>{}</h3><div class=\"wide\"><table><tr>", seconds::title(run));
+    seconds::COLUMNS.iter().for_each(|name| {
+        let _ = write!(html, "<th>{name}</th>");
+    });
+    for row in seconds::rows(run) {
+        let _ = write!(html, "</tr>\n<tr>");
+        row.iter().for_each(|cell| {
+            let _ = write!(html, "<td>{cell}</td>");
+        });
+    }
+    let _ = writeln!(html, "</tr></table></div>");
 }
 
 /// What each thread used.
@@ -127,7 +147,7 @@ fn threads(html: &mut String, run: &RunResult) {
     let seconds = series.seconds();
     let _ = writeln!(
         html,
-        "<div class=\"wide\"><table><tr><th>thread</th><th>user %</th><th>system %</th><th>waiting for a processor %</th>\
+        "<h3>Threads</h3><div class=\"wide\"><table><tr><th>thread</th><th>user %</th><th>system %</th><th>waiting for a processor %</th>\
          <th>switches a second</th></tr>"
     );
     for thread in &series.threads {
@@ -144,7 +164,7 @@ fn threads(html: &mut String, run: &RunResult) {
         );
     }
     let _ = writeln!(html, "</table></div>");
-    let _ = write!(html, "<div class=\"wide\"><table><tr><th>processor</th>");
+    let _ = write!(html, "<h3>Processors</h3><div class=\"wide\"><table><tr><th>processor</th>");
     for (name, _) in CpuTimes::default().shares() {
         let _ = write!(html, "<th>{name} %</th>");
     }

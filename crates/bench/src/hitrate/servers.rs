@@ -1,8 +1,8 @@
 //! The servers that can be compared, by name: what is installed is found, what is not is said.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::generator::spec::Protocol;
 use crate::process::{Launch, Server};
@@ -98,6 +98,25 @@ pub fn with_threads(server: &Server, threads: usize, group: usize) -> Server {
         ),
     };
     Server { name: server.name.clone(), launch }
+}
+
+/// This program, by the name by which it was called where `PATH` leads there: so that command lines in reports are those
+/// that a reader types.
+///
+/// # Errors
+///
+/// When the system does not tell the program's file.
+pub fn own_program() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("this program's own file")?;
+    let called = PathBuf::from(std::env::args_os().next().unwrap_or_default());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_by_name = called.components().count() == 1
+        && std::env::split_paths(&path)
+            .map(|folder| folder.join(&called))
+            .find(|file| file.is_file())
+            .and_then(|file| file.canonicalize().ok())
+            .is_some_and(|file| own.canonicalize().is_ok_and(|own| own == file));
+    Ok(if is_by_name { called } else { own })
 }
 
 /// memcached's own `-R`.
