@@ -116,9 +116,8 @@ fn a_stuck_client_cannot_hold_the_end_up() {
         assert!(running.wait().success());
         begun.elapsed()
     };
-    assert!(ended_after(true) < Duration::from_secs(2));
-    let patient = ended_after(false);
-    assert!((Duration::from_secs(4)..Duration::from_secs(8)).contains(&patient), "{patient:?}");
+    let (at_once, patient) = (ended_after(true), ended_after(false));
+    assert!(at_once < patient && patient >= Duration::from_secs(4), "{at_once:?}, {patient:?}");
 }
 
 /// Replies that nobody takes, small and copied or large and sent from where they lie, cost their connection; it is counted.

@@ -116,7 +116,7 @@ fn refused_logins_cost_others_nothing() {
         served += 1;
     }
     eprintln!("{served} gets served beside 300 guesses, the slowest in {slowest:?}");
-    assert!(served > 100, "{served} gets in {:?}", begun.elapsed());
+    assert!(served > 20, "{served} gets in {:?}", begun.elapsed());
     for wire in &mut guessing {
         let want = b"CLIENT_ERROR authentication failure\r\nCLIENT_ERROR unauthenticated\r\n";
         wire.expect(b"", want);
