@@ -216,6 +216,32 @@ fn the_gutter_fills_for_a_dead_server() {
     assert_eq!((totals.loads, totals.fills, totals.hits), (1, 1, 4));
 }
 
+/// Section 4.3: what the warm cluster still has when the cold one's delete has come is not copied for the hold-off.
+#[test]
+fn a_delete_of_the_cold_cluster_holds_copies_off() {
+    let servers: Vec<Server> = (0..2).map(|_| Launch::new(Kind::Holdall).start()).collect();
+    let config = format!(
+        r#"{{"pools": {{"cold": {{"servers": ["{}"]}}, "warm": {{"servers": ["{}"]}}}},
+            "route": {{"type": "WarmUpRoute", "cold": "PoolRoute|cold", "warm": "PoolRoute|warm", "hold_off": 3600}}}}"#,
+        servers[0].addr(),
+        servers[1].addr()
+    );
+    let (cold, warm) = (client(&[&servers[0]]), client(&[&servers[1]]));
+    let both = BlockingClient::from(Client::builder().config_text(&config).build().unwrap());
+    for delete in [
+        Request::new(Op::Delete, b"k"),
+        Request { words: b"O7", ..Request::new(Op::MetaDelete, b"m") },
+    ] {
+        let key = delete.key;
+        warm.set(key, "old", 0).unwrap();
+        assert_eq!(text(both.get(key).unwrap()), Some("old".into()));
+        assert_eq!(text(cold.get(key).unwrap()), Some("old".into()), "it is copied");
+        block_on(both.client().ask(delete)).unwrap();
+        assert_eq!(both.get(key).unwrap(), None, "the copy is refused, and not handed out");
+        assert_eq!(cold.get(key).unwrap(), None);
+    }
+}
+
 /// What is stored in a way that cannot be read is loaded, deleted, and filled by the next reader.
 #[test]
 fn an_unreadable_value_heals() {

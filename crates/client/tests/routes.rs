@@ -238,7 +238,7 @@ fn operations_and_prefixes_choose() {
 fn warm_up_fills_the_cold_and_believes_it_first() {
     let mut cluster = Cluster::new(2, |all| {
         let (cold, warm) = (Rc::clone(&all[0]), Rc::clone(&all[1]));
-        Rc::new(WarmUpRoute { warm, cold, exptime: 0, keeps_ttl: false })
+        Rc::new(WarmUpRoute { warm, cold, exptime: 0, keeps_ttl: false, hold_off: 0 })
     });
     cluster.set("1/k", "warm");
     cluster.has("k", Some("warm"));
@@ -261,7 +261,13 @@ fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
         let policies = vec![(Operation::Add, Rc::new(NullRoute) as RouteRef)];
         let default: RouteRef = Rc::new(NullRoute);
         let cold = Rc::new(Selecting(OperationSelectorRoute { policies, default }));
-        Rc::new(WarmUpRoute { warm: Rc::clone(&all[0]), cold, exptime: 0, keeps_ttl: false })
+        Rc::new(WarmUpRoute {
+            warm: Rc::clone(&all[0]),
+            cold,
+            exptime: 0,
+            keeps_ttl: false,
+            hold_off: 0,
+        })
     });
     cluster.set("0/k", "stale");
     cluster.has("k", None);

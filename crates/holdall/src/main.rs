@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Some("serve") => serve(Style::Holdall, arguments),
         Some("plan") => plan::cli::main(arguments),
         Some("bench") => bench::cli::main(arguments),
+        Some("demo") => demo::cli::main(arguments),
         Some("passwd") => passwd(arguments),
         Some("route") => route(arguments),
         Some("invalidate") => invalidator::cli::main(arguments),
@@ -183,6 +184,7 @@ Commands:
   invalidate  deletes cached keys as the database's log tells
   spool    shows the deletes that a proxy keeps for servers that are away
   bench    measures memcached, Redis and Valkey servers
+  demo     runs two regions with databases and users here, to be seen and broken
   plan     makes units, manifests and configurations from one topology file
   passwd   makes a line for the file of users (serve -Y)
 

@@ -8,17 +8,19 @@ use crate::topology::{Database, DatabaseKind, Region, Templates, Topology};
 pub(crate) const STATUS_PORT: u16 = 5180;
 
 /// What depends upon the kind of host.
-pub(crate) struct Places<'p> {
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'p> {
     /// Where the password of the database is to be found.
     pub password_file: &'p str,
     /// Where the checkpoint is kept.
     pub folder: &'p str,
-    /// Where the numbers are told.
-    pub status_host: &'p str,
+    /// Where the numbers are told: `host:port`.
+    pub status: &'p str,
 }
 
 /// The configuration of `region`'s invalidator. `routers` gives the `host:port` of a cluster's routers.
-pub(crate) fn invalidator(
+#[must_use]
+pub fn invalidator(
     topology: &Topology,
     region: &Region,
     database: &Database,
@@ -70,7 +72,7 @@ pub(crate) fn invalidator(
         "checkpoint".into(),
         format!("{}/{}.checkpoint", places.folder, region.name).into(),
     );
-    config.insert("status".into(), format!("{}:{STATUS_PORT}", places.status_host).into());
+    config.insert("status".into(), places.status.into());
     config.insert("source".into(), source.into());
     config.insert("keys".into(), Table::from_iter([("tables".to_owned(), tables.into())]).into());
     config.insert("cluster".into(), clusters.into());

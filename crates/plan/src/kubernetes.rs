@@ -67,7 +67,7 @@ fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, String>
         let places = Places {
             password_file: "/etc/holdall/secret/password",
             folder: "/var/lib/holdall",
-            status_host: "0.0.0.0",
+            status: &format!("0.0.0.0:{STATUS_PORT}"),
         };
         let config = invalidator(topology, region, database, of_cluster, &places);
         made.push(config_map(topology, &name, "invalidate.toml", &config));

@@ -16,9 +16,14 @@ mod routes;
 mod systemd;
 mod topology;
 
+pub use invalidator::{Places, invalidator};
 pub use kubernetes::kubernetes;
+pub use routes::{prefix, routes};
 pub use systemd::systemd;
-pub use topology::{Topology, TopologyError};
+pub use topology::{
+    Cache, Cluster, Database, DatabaseKind, Hosts, Kubernetes, Region, Regional, Router, Templates,
+    Topology, TopologyError,
+};
 
 /// Files to be written: paths below the folder of the output, and contents, in order.
 pub type Files = std::collections::BTreeMap<String, String>;

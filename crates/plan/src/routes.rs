@@ -2,14 +2,15 @@
 //!
 //! A key without a routing prefix goes to its router's own cluster (`--route-prefix`); `/region/*/key`, as invalidators write it, to all of the
 //! region. A failed server's keys go to the gutter, with a short life; keys of regional prefixes to the regional pool,
-//! whichever cluster asks.
+//! whichever cluster asks. A cold cluster is filled from a warm one of the same region; its deletes hold copies off for two seconds.
 
 use serde_json::{Map, Value, json};
 
 use crate::topology::{Cluster, Region, Topology};
 
 /// The configuration of `region`'s routers. `addresses` gives the servers of a group (a cluster, `<cluster>-gutter`, `regional`).
-pub(crate) fn routes(
+#[must_use]
+pub fn routes(
     topology: &Topology,
     region: &Region,
     addresses: impl Fn(&str) -> Vec<String>,
@@ -27,7 +28,7 @@ pub(crate) fn routes(
         .map(|cluster| {
             json!({
                 "aliases": [prefix(region, cluster)],
-                "route": with_regional(region, of_cluster(topology, cluster)),
+                "route": with_regional(region, warmed(topology, cluster)),
             })
         })
         .collect();
@@ -39,8 +40,23 @@ pub(crate) fn routes(
 }
 
 /// The routing prefix of a cluster.
-pub(crate) fn prefix(region: &Region, cluster: &Cluster) -> String {
+#[must_use]
+pub fn prefix(region: &Region, cluster: &Cluster) -> String {
     format!("/{}/{}/", region.name, cluster.name)
+}
+
+/// The paper's, for deletes to a cold cluster.
+const HOLD_OFF_SECS: u32 = 2;
+
+fn warmed(topology: &Topology, cluster: &Cluster) -> Value {
+    let cold = of_cluster(topology, cluster);
+    let Some(warm) = &cluster.warm_from else { return cold };
+    json!({
+        "type": "WarmUpRoute",
+        "cold": cold,
+        "warm": format!("PoolRoute|{warm}"),
+        "hold_off": HOLD_OFF_SECS,
+    })
 }
 
 fn of_cluster(topology: &Topology, cluster: &Cluster) -> Value {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::Files;
-use crate::invalidator::{Places, invalidator};
+use crate::invalidator::{Places, STATUS_PORT, invalidator};
 use crate::routes::{prefix, routes};
 use crate::topology::{Cluster, Hosts, Region, Topology};
 
@@ -54,7 +54,7 @@ fn put_invalidator(topology: &Topology, region: &Region, files: &mut Files) -> R
     let places = Places {
         password_file: &database.password,
         folder: "/var/lib/holdall",
-        status_host: "127.0.0.1",
+        status: &format!("127.0.0.1:{STATUS_PORT}"),
     };
     let config = invalidator(topology, region, database, of_cluster, &places);
     files.insert(format!("{host}/etc/holdall/invalidate.toml"), config);

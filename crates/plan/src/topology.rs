@@ -207,6 +207,8 @@ pub struct Cluster {
     pub gutter: Option<Hosts>,
     /// Where routers run; by default on every server's host, on Kubernetes two.
     pub routers: Option<Hosts>,
+    /// Another cluster of the region, from which this one is filled while it is cold (section 4.3).
+    pub warm_from: Option<String>,
 }
 
 /// Hosts by address, or how many pods.
@@ -294,6 +296,16 @@ impl Topology {
         if region.clusters.iter().any(|cluster| cluster.servers.len() == 0) {
             return at("a cluster has no servers".to_owned());
         }
+        let is_warm = |cluster: &Cluster, warm: &String| {
+            *warm != cluster.name && region.clusters.iter().any(|other| other.name == *warm)
+        };
+        if let Some(cold) = region
+            .clusters
+            .iter()
+            .find(|cluster| cluster.warm_from.as_ref().is_some_and(|warm| !is_warm(cluster, warm)))
+        {
+            return at(format!("cluster '{}': warm_from names no other cluster", cold.name));
+        }
         if region.database.is_some() && self.keys.is_empty() {
             return at(
                 "it has a database, but [keys] names no table: no delete would ever be sent"
@@ -322,7 +334,7 @@ fn refused(path: &Path, why: &str) -> TopologyError {
 
 impl Region {
     /// All groups of cache servers, with their names.
-    pub(crate) fn servers(&self) -> impl Iterator<Item = (String, &Hosts)> {
+    pub fn servers(&self) -> impl Iterator<Item = (String, &Hosts)> {
         let of_cluster = |cluster: &Cluster| cluster.name.clone();
         let of_gutter = |cluster: &Cluster| format!("{}-gutter", cluster.name);
         let clusters = self.clusters.iter().flat_map(move |cluster| {

@@ -91,6 +91,18 @@ fn hosts_get_units_and_configurations_that_their_programs_take() {
 }
 
 #[test]
+fn a_cold_cluster_is_filled_from_the_warm_one() {
+    let text = EXAMPLE.replacen("name = \"b\"", "name = \"b\"\nwarm_from = \"a\"", 1);
+    let files = systemd(&topology(&text)).unwrap();
+    let routes = &files["10.1.2.20/etc/holdall/routes.json"];
+    assert_routes(routes, "/east/b/");
+    let routes: Value = serde_json::from_str(routes).unwrap();
+    let cold = &routes["routes"][1]["route"]["wildcard"];
+    assert_eq!((&cold["type"], &cold["warm"]), (&"WarmUpRoute".into(), &"PoolRoute|a".into()));
+    assert_eq!(cold["hold_off"], 2);
+}
+
+#[test]
 fn pods_find_what_they_need() {
     let files = kubernetes(&topology(PODS)).unwrap();
     let manifests: Vec<Value> = serde_saphyr::from_multiple(&files["east.yaml"]).unwrap();
@@ -151,6 +163,8 @@ fn what_contradicts_itself_is_refused_with_what_to_do() {
         ("memory_mb", "memory", "unknown field `memory`"),
         (", server_id = 7001", "", "database.server_id: give it a number"),
         ("\"mariadb\"", "\"oracle\"", "unknown variant `oracle`"),
+        ("name = \"b\"", "name = \"b\"\nwarm_from = \"c\"", "warm_from names no other cluster"),
+        ("name = \"b\"", "name = \"b\"\nwarm_from = \"b\"", "warm_from names no other cluster"),
     ] {
         let message = refused(from, to);
         assert!(message.contains(why), "{message}");

@@ -20,7 +20,6 @@ pub mod process;
 pub mod rng;
 pub mod router;
 pub mod server;
-pub mod staleness;
 pub mod wire;
 
 pub use gate::{Gate, Mode};
@@ -28,4 +27,5 @@ pub use liar::{Liar, Lie};
 pub use rng::Rng;
 pub use router::Router;
 pub use server::{Kind, Launch, Server};
+pub use staleness;
 pub use wire::Wire;

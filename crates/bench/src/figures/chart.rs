@@ -9,9 +9,11 @@ use plotters::prelude::*;
 
 /// Which axes are logarithmic.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Axes {
-    pub(super) log_x: bool,
-    pub(super) log_y: bool,
+pub struct Axes {
+    /// The horizontal one.
+    pub log_x: bool,
+    /// The vertical one.
+    pub log_y: bool,
 }
 
 /// A bar: its label and its parts, from below.
@@ -33,7 +35,11 @@ const COLOURS: [RGBColor; 6] = [
 const FONT: &str = "sans-serif";
 
 /// Lines through points, with a dashed vertical line at `mark`.
-pub(super) fn lines(
+///
+/// # Errors
+///
+/// When they cannot be drawn.
+pub fn lines(
     x_label: &str,
     y_label: &str,
     series: &[(&str, Vec<(f64, f64)>)],

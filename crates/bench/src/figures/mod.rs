@@ -2,7 +2,7 @@
 //!
 //! Source of the figures: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to 7.
 
-mod chart;
+pub mod chart;
 pub(crate) mod cpu;
 pub mod maxima;
 mod page;
@@ -15,7 +15,7 @@ use crate::hitrate::HitrateResult;
 use crate::result::RunResult;
 use crate::sweep::SweepResult;
 
-pub use page::{page, page_of};
+pub use page::{Table, page, page_of, page_of_figures};
 
 /// A picture and what is said below it.
 #[derive(Clone, Debug)]

@@ -48,15 +48,7 @@ pub fn page_of(
     summary: &[Figure],
     results: &[(String, Drawable)],
 ) -> Result<String> {
-    let mut html = String::new();
-    let _ = write!(
-        html,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n<p>{1}</p>\n",
-        escaped(title),
-        escaped(words)
-    );
+    let mut html = begin(title, words);
     list(&mut html, failures.to_vec());
     figures(&mut html, summary);
     for (name, result) in results {
@@ -76,6 +68,55 @@ pub fn page_of(
     }
     let _ = writeln!(html, "</body></html>");
     Ok(html)
+}
+
+/// A table: names of columns, and rows of as many texts.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// Names of columns.
+    pub head: Vec<String>,
+    /// Rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A page of tables and figures that are no results of the bench.
+#[must_use]
+pub fn page_of_figures(
+    title: &str,
+    words: &str,
+    doubts: &[String],
+    tables: &[Table],
+    drawn: &[Figure],
+) -> String {
+    let mut html = begin(title, words);
+    list(&mut html, doubts.to_vec());
+    for table in tables {
+        let row = |html: &mut String, cells: &[String], tag: &str| {
+            let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)));
+            let _ = writeln!(html, "<tr>{}</tr>", cells.collect::<String>());
+        };
+        let _ = writeln!(html, "<div class=\"wide\"><table>");
+        row(&mut html, &table.head, "th");
+        table.rows.iter().for_each(|cells| row(&mut html, cells, "td"));
+        let _ = writeln!(html, "</table></div>");
+    }
+    figures(&mut html, drawn);
+    let _ = writeln!(html, "</body></html>");
+    html
+}
+
+/// The page's head, its title and the first words.
+fn begin(title: &str, words: &str) -> String {
+    let mut html = String::new();
+    let _ = write!(
+        html,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n<p>{1}</p>\n",
+        escaped(title),
+        escaped(words)
+    );
+    html
 }
 
 /// Figures with their captions.

@@ -62,6 +62,7 @@ impl Builder<'_> {
                 cold: self.get(warm_up.cold),
                 exptime: i64::from(warm_up.exptime),
                 keeps_ttl: warm_up.enable_metaget,
+                hold_off: i64::from(warm_up.hold_off),
             }),
             other => self.passing(other),
         }

@@ -5,7 +5,8 @@
 //! and if it still has nothing the reply is a miss, so that the client reads the database. Handing out the warm
 //! value in that case would be the race that the paper's hold-off is there to close.
 //!
-//! Sets and deletes go to the cold cluster alone.
+//! Sets and deletes go to the cold cluster alone; deletes with a hold-off, if one is set, so that what the warm cluster has until its own
+//! delete arrives is refused meanwhile. The paper's is two seconds.
 
 use std::rc::Rc;
 
@@ -26,9 +27,27 @@ pub struct WarmUpRoute {
     pub exptime: i64,
     /// Copies live as long as what they are copies of; `exptime` counts where the warm cluster does not say.
     pub keeps_ttl: bool,
+    /// Seconds for which a delete refuses copies; 0 is none. The cold cluster's servers must know it (ours do).
+    pub hold_off: i64,
 }
 
 impl WarmUpRoute {
+    /// A delete as the cold cluster is to have it; one with a hold-off of its own stays as it is.
+    async fn delete(&self, cx: &Rc<Context>, mut request: Request<'_>) -> OwnedReply {
+        let mut words = request.words.to_vec();
+        if request.op == Op::Delete {
+            if request.exptime == 0 {
+                request.exptime = self.hold_off;
+            }
+        } else if !request.words.split(|byte| *byte == b' ').any(|word| word.starts_with(b"H")) {
+            if !words.is_empty() {
+                words.push(b' ');
+            }
+            words.extend_from_slice(format!("H{}", self.hold_off).as_bytes());
+        }
+        self.cold.route(cx, Request { words: &words, ..request }).await
+    }
+
     async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
         let missed = self.cold.route(cx, request).await;
         if !missed.outcome.is_miss() {
@@ -89,6 +108,8 @@ impl Route for WarmUpRoute {
         );
         if is_get && !request.base64 {
             Box::pin(self.get(cx, request))
+        } else if self.hold_off > 0 && matches!(request.op, Op::Delete | Op::MetaDelete) {
+            Box::pin(self.delete(cx, request))
         } else {
             self.cold.route(cx, request)
         }

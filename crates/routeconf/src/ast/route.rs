@@ -299,6 +299,8 @@ pub struct WarmUp {
     pub exptime: u32,
     /// Whether copies get the lifetime that is left, by a metaget.
     pub enable_metaget: bool,
+    /// Seconds for which a delete refuses copies (ours); 0 is none.
+    pub hold_off: u32,
 }
 
 /// `L1L2SizeSplitRoute`.

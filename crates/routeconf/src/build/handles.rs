@@ -228,6 +228,7 @@ impl Builder<'_> {
                 cold: self.need_route(fields, "cold")?,
                 exptime: fields.int32("exptime", 0, u32::MAX)?.unwrap_or(0),
                 enable_metaget: fields.flag("enable_metaget", false)?,
+                hold_off: fields.int32("hold_off", 0, 3600)?.unwrap_or(0),
             }))),
         }
     }

@@ -12,6 +12,10 @@
 //! * A version is stale from the moment when a newer one's commit was acknowledged. How long after that it was still read is
 //!   kept, for every read.
 //! * From a given moment on (everything delivered) no read may show a stale version at all.
+//!
+//! [`Checker`] takes a history as it comes, and judges each read by the writes that it was told until then; [`judge`] takes all of
+//! it at once.
+#![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -23,7 +27,7 @@ pub enum Fate {
     Committed(u64),
     /// It was undone.
     Undone,
-    /// The connection was lost before an answer.
+    /// The connection was lost before an answer, or there is none yet.
     Unknown,
 }
 
@@ -55,6 +59,66 @@ pub struct Read {
     pub version: Option<u64>,
 }
 
+/// What one read showed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// Nothing.
+    Miss,
+    /// A version that had been stale for so many nanoseconds when the read was called; 0 for a fresh one.
+    Stale(u64),
+    /// A version that cannot have been there.
+    Impossible,
+}
+
+/// Judges a history while it is made.
+#[derive(Debug, Clone, Default)]
+pub struct Checker {
+    by_key: HashMap<u64, BTreeMap<u64, Write>>,
+    /// Versions kept of each key; 0: all.
+    versions_max: usize,
+}
+
+impl Checker {
+    /// One that forgets all but the newest versions of each key, at least one, so that it can run for ever: what is older than all of
+    /// them counts as stale since the oldest that it knows was committed.
+    #[must_use]
+    pub fn with_limit(versions_max: usize) -> Self {
+        Self { by_key: HashMap::new(), versions_max: versions_max.max(1) }
+    }
+
+    /// Takes a write, or what became of one that is known; tells what was known of it.
+    pub fn write(&mut self, write: Write) -> Option<Write> {
+        let versions = self.by_key.entry(write.key).or_default();
+        let before = versions.insert(write.version, write);
+        if self.versions_max > 0 && versions.len() > self.versions_max {
+            versions.pop_first();
+        }
+        before
+    }
+
+    /// Judges a read. Writes that were acknowledged before it was called are to be told before.
+    #[must_use]
+    pub fn read(&self, read: &Read) -> Shown {
+        let Some(version) = read.version else { return Shown::Miss };
+        let Some(versions) = self.by_key.get(&read.key) else { return Shown::Impossible };
+        let is_forgotten = self.versions_max > 0
+            && versions.len() >= self.versions_max
+            && versions.first_key_value().is_some_and(|(oldest, _)| version < *oldest);
+        if !is_forgotten {
+            let write = versions.get(&version);
+            if write.is_none_or(|write| write.fate == Fate::Undone || write.called > read.returned)
+            {
+                return Shown::Impossible;
+            }
+        }
+        let newer = versions.range(version + 1..).filter_map(|(_, write)| match write.fate {
+            Fate::Committed(at) => Some(at),
+            Fate::Undone | Fate::Unknown => None,
+        });
+        Shown::Stale(newer.min().map_or(0, |stale_from| read.called.saturating_sub(stale_from)))
+    }
+}
+
 /// What a history showed.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
@@ -78,6 +142,10 @@ impl Verdict {
     }
 
     /// Panics, with what was wrong, unless nothing was.
+    ///
+    /// # Panics
+    ///
+    /// See above: it is for tests.
     #[track_caller]
     pub fn assert_consistent(&self) {
         let show = |wrong: &[String]| {
@@ -98,39 +166,28 @@ impl Verdict {
 }
 
 /// Judges a history. `delivered` is the moment from which no stale version may be read.
+///
+/// # Panics
+///
+/// When two writes of a key made one version: then it is not known which is newer.
 #[must_use]
 pub fn judge(writes: &[Write], reads: &[Read], delivered: u64) -> Verdict {
-    let mut by_key: HashMap<u64, BTreeMap<u64, Write>> = HashMap::new();
+    let mut checker = Checker::default();
     for write in writes {
-        let before = by_key.entry(write.key).or_default().insert(write.version, *write);
+        let before = checker.write(*write);
         assert!(before.is_none(), "two writes of key {} made version {}", write.key, write.version);
-    }
-    // From when on each version is stale: the first commit of a newer one.
-    let mut stale_from: HashMap<(u64, u64), u64> = HashMap::new();
-    for (key, versions) in &by_key {
-        let mut newer = u64::MAX;
-        for (version, write) in versions.iter().rev() {
-            stale_from.insert((*key, *version), newer);
-            if let Fate::Committed(at) = write.fate {
-                newer = newer.min(at);
-            }
-        }
     }
     let mut verdict = Verdict::default();
     for read in reads {
-        let Some(version) = read.version else {
-            verdict.misses += 1;
-            continue;
-        };
-        let write = by_key.get(&read.key).and_then(|versions| versions.get(&version));
-        if write.is_none_or(|write| write.fate == Fate::Undone || write.called > read.returned) {
-            verdict.impossible.push(format!("{read:?} of {write:?}"));
-            continue;
-        }
-        let stale = stale_from.get(&(read.key, version)).copied().unwrap_or(u64::MAX);
-        verdict.stale_ns.push(read.called.saturating_sub(stale));
-        if read.called >= delivered && stale < read.called {
-            verdict.stale_at_the_end.push(format!("{read:?}, stale since {stale}"));
+        match checker.read(read) {
+            Shown::Miss => verdict.misses += 1,
+            Shown::Impossible => verdict.impossible.push(format!("{read:?}")),
+            Shown::Stale(ns) => {
+                verdict.stale_ns.push(ns);
+                if read.called >= delivered && ns > 0 {
+                    verdict.stale_at_the_end.push(format!("{read:?}, stale for {ns} ns"));
+                }
+            }
         }
     }
     verdict
@@ -186,5 +243,28 @@ mod tests {
         let writes = [write(1, 0, Fate::Committed(10)), write(2, 20, Fate::Unknown)];
         let verdict = judge(&writes, &[read(200, 201, 1), read(200, 201, 2)], 100);
         verdict.assert_consistent();
+    }
+
+    #[test]
+    fn what_is_forgotten_is_stale_since_the_oldest_that_is_known() {
+        let mut checker = Checker::with_limit(2);
+        for version in 1..=4 {
+            checker.write(write(version, version * 10, Fate::Committed(version * 10 + 5)));
+        }
+        assert_eq!(checker.read(&read(50, 51, 4)), Shown::Stale(0));
+        assert_eq!(checker.read(&read(50, 51, 3)), Shown::Stale(5));
+        assert_eq!(checker.read(&read(50, 51, 1)), Shown::Stale(15));
+        assert_eq!(checker.read(&read(50, 51, 5)), Shown::Impossible);
+    }
+
+    #[test]
+    fn what_becomes_of_a_write_may_be_told_later() {
+        let mut checker = Checker::default();
+        checker.write(write(1, 0, Fate::Committed(5)));
+        checker.write(write(2, 10, Fate::Unknown));
+        assert_eq!(checker.read(&read(30, 31, 1)), Shown::Stale(0));
+        assert_eq!(checker.read(&read(30, 31, 2)), Shown::Stale(0));
+        assert!(checker.write(write(2, 10, Fate::Committed(20))).is_some());
+        assert_eq!(checker.read(&read(30, 31, 1)), Shown::Stale(10));
     }
 }

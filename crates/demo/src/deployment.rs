@@ -1,0 +1,366 @@
+//! What runs: two regions, each with a database, an invalidator, a regional pool and frontend clusters of cache servers, gutter and
+//! router; and what can be done to them.
+//!
+//! ```text
+//!     east (master)                                    west (replica)
+//!       database --------- replication link ---------->  database
+//!          ^  \                                             \  invalidator --> routers of west
+//!          |   invalidator --> routers of east               \
+//!          +------------------- application link ----------- writes, and reads behind a remote marker
+//! ```
+//!
+//! Configurations of routers and invalidators are made from a topology by the code of `holdall plan`, so what is seen here is what hosts
+//! get.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use plan::{Hosts, Places, Regional, Templates, Topology};
+use rustix::process::Signal;
+
+use crate::database::{Database, Door, Kind, NAME, TABLES, USER};
+use crate::folder::Folder;
+use crate::link::Link;
+use crate::process::{Process, free_port, local};
+
+/// Cache servers of a cluster.
+const SERVERS: usize = 2;
+
+/// Begins of keys that go to the regional pool: large things that are seldom read, and remote markers.
+const REGIONAL: [&str; 2] = ["photo:", MARKER];
+
+/// Begins the keys of remote markers.
+pub(crate) const MARKER: &str = "rk:";
+
+/// Begins the keys of each table's rows.
+pub(crate) const PREFIXES: [&str; TABLES.len()] = ["item:", "photo:"];
+
+/// One key in so many is watched by the invalidator's monitor.
+const MONITOR_ONE_IN: u32 = 10;
+
+/// A frontend cluster.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    pub(crate) servers: Vec<Process>,
+    pub(crate) gutter: Vec<Process>,
+    pub(crate) router: Process,
+    /// The cluster from which it is being filled.
+    pub(crate) warm_from: Option<String>,
+}
+
+/// A region.
+#[derive(Debug)]
+pub(crate) struct Region {
+    pub(crate) name: &'static str,
+    folder: Folder,
+    pub(crate) database: Database,
+    pub(crate) regional: Vec<Process>,
+    pub(crate) clusters: Vec<Cluster>,
+    pub(crate) invalidator: Option<Process>,
+}
+
+/// Everything.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    kind: Kind,
+    /// The master region first.
+    pub(crate) regions: Vec<Region>,
+    replication: Link,
+    application: Link,
+}
+
+impl Deployment {
+    /// Starts everything, and fills the database with so many rows of each table.
+    pub(crate) async fn start(
+        folder: &Folder,
+        kind: Kind,
+        rows: [u64; 2],
+        mut tell: impl FnMut(&str),
+    ) -> Result<Self> {
+        let password = format!("{:032x}", rand::random::<u128>());
+        tell(&format!("starting two {} servers", kind.name()));
+        let primary = Database::start(kind, folder, "east", 1, &password).await?;
+        let replica = Database::start(kind, folder, "west", 2, &password).await?;
+        tell(&format!("filling {} rows", rows.iter().sum::<u64>()));
+        primary.fill(rows).await?;
+        let replication = Link::to(primary.door.address).await?;
+        let application = Link::to(primary.door.address).await?;
+        replica.follow(replication.address).await?;
+        until_replicated(&primary, &replica).await?;
+        let mut deployment = Self { kind, regions: Vec::new(), replication, application };
+        for (name, database) in [("east", primary), ("west", replica)] {
+            tell(&format!("starting region {name}"));
+            let folder = folder.below(name)?;
+            folder.write("password", &password)?;
+            let regional = servers(&folder, &format!("{name}/regional"), 1).await?;
+            let (clusters, invalidator) = (Vec::new(), None);
+            let region = Region { name, folder, database, regional, clusters, invalidator };
+            deployment.regions.push(region);
+            let at = deployment.regions.len() - 1;
+            for cluster in ["a", "b"] {
+                deployment.add_cluster(at, cluster, None).await?;
+            }
+        }
+        Ok(deployment)
+    }
+
+    /// How applications of a region reach the master's database.
+    pub(crate) fn master_door(&self, region: usize) -> Door {
+        let door = &self.regions[0].database.door;
+        let address = if region == 0 { door.address } else { self.application.address };
+        Door { address, ..door.clone() }
+    }
+
+    /// What `holdall plan` would be given: everything that runs, by address.
+    fn topology(&self) -> Topology {
+        let named = |processes: &[Process]| {
+            Hosts::Named(processes.iter().map(|process| process.address.to_string()).collect())
+        };
+        let cluster = |cluster: &Cluster| plan::Cluster {
+            name: cluster.name.clone(),
+            servers: named(&cluster.servers),
+            gutter: Some(named(&cluster.gutter)),
+            routers: Some(Hosts::Named(vec![cluster.router.address.to_string()])),
+            warm_from: cluster.warm_from.clone(),
+        };
+        let region = |(at, region): (usize, &Region)| plan::Region {
+            name: region.name.to_owned(),
+            master: at == 0,
+            database: Some(self.database_of(at, region)),
+            invalidator: None,
+            regional: Some(Regional {
+                servers: named(&region.regional),
+                prefixes: REGIONAL.map(str::to_owned).into(),
+            }),
+            clusters: region.clusters.iter().map(cluster).collect(),
+        };
+        Topology {
+            name: "demo".to_owned(),
+            cache: plan::Cache::default(),
+            router: plan::Router::default(),
+            kubernetes: plan::Kubernetes::default(),
+            keys: self.keys(),
+            regions: self.regions.iter().enumerate().map(region).collect(),
+        }
+    }
+
+    /// A row means its key and the key's remote marker.
+    fn keys(&self) -> BTreeMap<String, Templates> {
+        let templates = |(table, prefix): (&str, &str)| {
+            let key = format!("{prefix}{{id}}");
+            let both = vec![key.clone(), format!("{MARKER}{key}")];
+            (format!("{}.{table}", self.kind.schema()), Templates::Several(both))
+        };
+        TABLES.into_iter().zip(PREFIXES).map(templates).collect()
+    }
+
+    fn database_of(&self, at: usize, region: &Region) -> plan::Database {
+        plan::Database {
+            kind: match self.kind {
+                Kind::Mariadb => plan::DatabaseKind::MariaDb,
+                Kind::Postgresql => plan::DatabaseKind::Postgresql,
+            },
+            servers: vec![region.database.door.address.to_string()],
+            user: USER.to_owned(),
+            password: region.folder.path().join("password").display().to_string(),
+            server_id: u32::try_from(4001 + at).ok(),
+            database: Some(NAME.to_owned()),
+            slot: "holdall".to_owned(),
+            publication: "holdall".to_owned(),
+        }
+    }
+
+    /// Adds a cluster to a region; a cold one is filled from `warm_from`.
+    pub(crate) async fn add_cluster(
+        &mut self,
+        at: usize,
+        name: &str,
+        warm_from: Option<&str>,
+    ) -> Result<()> {
+        let region = &self.regions[at];
+        let full = format!("{}/{name}", region.name);
+        let folder = region.folder.clone();
+        let port = free_port();
+        let prefix = format!("/{full}/");
+        let spool = folder.below("spool")?.path().display().to_string();
+        let routes = folder.path().join("routes.json").display().to_string();
+        // Whose cluster stands in the configuration before its router runs, answers nothing until then.
+        let words = [
+            "/proc/self/exe",
+            "route",
+            "-f",
+            &routes,
+            "-p",
+            &port.to_string(),
+            "--num-proxies",
+            "1",
+            "-t",
+            "250",
+            "--route-prefix",
+            &prefix,
+            "--async-dir",
+            &spool,
+        ];
+        let router = Process::prepared(
+            &folder,
+            &format!("{full}/router"),
+            words.map(str::to_owned).into(),
+            local(port),
+        );
+        let cluster = Cluster {
+            name: name.to_owned(),
+            servers: servers(&folder, &format!("{full}/server"), SERVERS).await?,
+            gutter: servers(&folder, &format!("{full}/gutter"), 1).await?,
+            router,
+            warm_from: warm_from.map(str::to_owned),
+        };
+        self.regions[at].clusters.push(cluster);
+        self.write_routes(at)?;
+        if let Some(cluster) = self.regions[at].clusters.last_mut() {
+            cluster.router.restart().await?;
+        }
+        self.renew_invalidator(at).await
+    }
+
+    /// Ends the filling of cold clusters from warm ones.
+    pub(crate) fn end_warm_up(&mut self, at: usize) -> Result<()> {
+        for cluster in &mut self.regions[at].clusters {
+            cluster.warm_from = None;
+        }
+        self.write_routes(at)
+    }
+
+    /// Routers see by themselves that it has changed.
+    fn write_routes(&self, at: usize) -> Result<()> {
+        let topology = self.topology();
+        let region = &topology.regions[at];
+        let addresses = |group: &str| match region.servers().find(|(name, _)| name == group) {
+            Some((_, Hosts::Named(addresses))) => addresses.clone(),
+            _ => Vec::new(),
+        };
+        let text = plan::routes(&topology, region, addresses);
+        self.regions[at].folder.write("routes.json", &text).map(drop)
+    }
+
+    /// Starts the region's invalidator with a configuration that knows all of its clusters; from where the last one ended.
+    async fn renew_invalidator(&mut self, at: usize) -> Result<()> {
+        let topology = self.topology();
+        let (plan, region) = (&topology.regions[at], &mut self.regions[at]);
+        let database = plan.database.as_ref().context("a region without a database")?;
+        let folder = region.folder.path().display().to_string();
+        let status =
+            region.invalidator.as_ref().map_or_else(|| local(free_port()), |old| old.address);
+        let places = Places {
+            password_file: &database.password,
+            folder: &folder,
+            status: &status.to_string(),
+        };
+        let routers = |name: &str| {
+            let found = plan.clusters.iter().find(|cluster| cluster.name == name);
+            match found.and_then(|cluster| cluster.routers.as_ref()) {
+                Some(Hosts::Named(addresses)) => addresses.clone(),
+                _ => Vec::new(),
+            }
+        };
+        let mut text = plan::invalidator(&topology, plan, database, routers, &places);
+        text += &format!("\n[monitor]\none_in = {MONITOR_ONE_IN}\n");
+        let config = region.folder.write("invalidate.toml", &text)?;
+        if let Some(running) = &mut region.invalidator {
+            running.stop(Signal::TERM);
+            return running.restart().await;
+        }
+        let config = config.display().to_string();
+        let words = ["/proc/self/exe", "invalidate", "run", "-c", &config].map(str::to_owned);
+        let name = format!("{}/invalidator", region.name);
+        let process =
+            Process::start(&region.folder, &name, words.into(), status, Signal::TERM).await?;
+        region.invalidator = Some(process);
+        Ok(())
+    }
+
+    /// Starts the region's invalidator from an earlier position of the log.
+    pub(crate) async fn replay(&mut self, at: usize, since: &str) -> Result<()> {
+        let Some(invalidator) = &mut self.regions[at].invalidator else { return Ok(()) };
+        invalidator.stop(Signal::TERM);
+        invalidator.spawn(&["--since", since])?;
+        invalidator.accepts().await
+    }
+
+    /// Delays the replica's database; zero ends that.
+    pub(crate) async fn lag(&self, delay: Duration) -> Result<()> {
+        if !self.regions[1].database.lag(delay).await? {
+            self.replication.delay(delay);
+        }
+        Ok(())
+    }
+
+    /// Cuts or joins the regions, for replication and applications.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.replication.cut(is_cut);
+        self.application.cut(is_cut);
+    }
+
+    /// Everything that listens, for its numbers.
+    pub(crate) fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.regions.iter_mut().flat_map(|region| {
+            let clusters = region.clusters.iter_mut().flat_map(|cluster| {
+                let caches = cluster.servers.iter_mut().chain(&mut cluster.gutter);
+                caches.chain(std::iter::once(&mut cluster.router))
+            });
+            region.regional.iter_mut().chain(clusters).chain(&mut region.invalidator)
+        })
+    }
+
+    /// Ends every trouble that was made: what is held goes on, what was killed comes back, links and replica are as at the start.
+    pub(crate) async fn heal(&mut self) -> Result<()> {
+        self.cut(false);
+        self.lag(Duration::ZERO).await?;
+        for process in self.processes() {
+            process.release();
+            if !process.is_running() {
+                process.restart().await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn servers(folder: &Folder, name: &str, count: usize) -> Result<Vec<Process>> {
+    let mut all = Vec::new();
+    for number in 1..=count {
+        let words = [
+            "serve",
+            "-p",
+            "{port}",
+            "-l",
+            "127.0.0.1",
+            "-U",
+            "0",
+            "-t",
+            "1",
+            "-m",
+            "64",
+            "-o",
+            "lease_interval=0",
+        ];
+        all.push(Process::holdall(folder, &format!("{name}-{number}"), &words).await?);
+    }
+    Ok(all)
+}
+
+/// Waits until the replica has the primary's rows.
+async fn until_replicated(primary: &Database, replica: &Database) -> Result<()> {
+    let mut at = crate::database::Session::new(primary.door.clone());
+    let mut there = crate::database::Session::new(replica.door.clone());
+    let end = tokio::time::Instant::now() + Duration::from_secs(120);
+    at.pulse(Some(1)).await?;
+    while there.pulse(None).await.unwrap_or(0) != 1 {
+        if tokio::time::Instant::now() > end {
+            anyhow::bail!("the replica does not follow:\n{}", replica.process.last_words());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! `holdall demo`: the architecture of *Scaling Memcache at Facebook* as one process tree, to be seen, broken and measured.
+//!
+//! ```text
+//!     cli -> run -> stage: deployment (process, database, link)   what runs
+//!                          load -> client library -> routers      users, who tell the recorder what they saw
+//!                          recorder -> staleness::Checker         how stale that was
+//!            stage -> seconds -> view, lines                      live
+//!                             -> result -> JSON, report           at the end
+//! ```
+//!
+//! Nothing here is a stand-in: the children are `holdall serve`, `route` and `invalidate`, and databases from their packages.
+#![forbid(unsafe_code)]
+
+pub mod cli;
+mod database;
+mod deployment;
+mod folder;
+mod lines;
+mod link;
+mod load;
+mod process;
+mod recorder;
+mod report;
+mod result;
+mod run;
+mod script;
+mod settle;
+mod stage;
+mod stats;
+mod view;
+
+pub use result::Outcome;

@@ -1,0 +1,232 @@
+//! Children: every one dies with this process, runs without privileges, writes to a log of its own, and can be killed, held and started again.
+//!
+//! Between fork and exec nothing can be done safely, so a child is this program first (`holdall demo child`), which asks the kernel to be
+//! killed when its parent ends, and then becomes what it is to be ([`become_child`]).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use tokio::net::TcpStream;
+
+use crate::folder::Folder;
+
+/// The word after `holdall demo` by which a child begins.
+pub(crate) const CHILD: &str = "child";
+
+/// How long a program may take until it accepts connections.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// Becomes the program that the arguments name: the parent's process id, the program, its arguments.
+pub(crate) fn become_child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let parent =
+        arguments.next().and_then(|word| word.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    let Some(program) = arguments.next() else { return ExitCode::from(64) };
+    let is_tied = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
+    // A parent that ended before cannot send the signal any more.
+    if !is_tied || parent.is_none() || getppid() != parent {
+        return ExitCode::FAILURE;
+    }
+    let error = Command::new(&program).args(arguments).exec();
+    crate::cli::complain(&format!("{}: {error}", program.to_string_lossy()));
+    ExitCode::from(127)
+}
+
+/// A command that will be a child as described above. Call it on the thread that lives as long as the child is to: the kernel's
+/// "parent" is a thread.
+pub(crate) fn command(folder: &Folder, program: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["demo", CHILD, &std::process::id().to_string(), program]);
+    // Ctrl-C in the terminal is for us alone.
+    command.stdin(Stdio::null()).process_group(0).current_dir(folder.path());
+    command.env("TMPDIR", folder.path());
+    if let Some(user) = folder.user() {
+        command.uid(user.uid).gid(user.gid);
+    }
+    command
+}
+
+/// Runs a program to its end.
+pub(crate) fn done(command: &mut Command, what: &str) -> Result<()> {
+    let output = command.output().with_context(|| what.to_owned())?;
+    if !output.status.success() {
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        bail!("{what} failed: {}\n{}", said(&output.stdout), said(&output.stderr));
+    }
+    Ok(())
+}
+
+/// A port that is free now. Not one of those that the system gives to clients' ends, so that it is still free when a killed server
+/// comes back.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        // Relaxed: only that turns differ matters.
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        let spread = std::process::id().wrapping_mul(137).wrapping_add(turn.wrapping_mul(11));
+        let port = 16_000 + u16::try_from(spread % 16_000).unwrap_or(0);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// `127.0.0.1` and this port.
+pub(crate) fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// A program that listens, with what is needed to start it again.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// For people.
+    pub(crate) name: String,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    folder: Folder,
+    words: Vec<String>,
+    log: PathBuf,
+    /// How it is told to end: databases need more time than SIGKILL gives them.
+    ending: Signal,
+    child: Option<Child>,
+}
+
+impl Process {
+    /// Starts `words` and waits until it accepts connections at `address`.
+    pub(crate) async fn start(
+        folder: &Folder,
+        name: &str,
+        words: Vec<String>,
+        address: SocketAddr,
+        ending: Signal,
+    ) -> Result<Self> {
+        let mut process = Self::prepared(folder, name, words, address);
+        process.ending = ending;
+        process.restart().await?;
+        Ok(process)
+    }
+
+    /// One that is still to be started.
+    pub(crate) fn prepared(
+        folder: &Folder,
+        name: &str,
+        words: Vec<String>,
+        address: SocketAddr,
+    ) -> Self {
+        let log = folder.path().join(format!("{}.log", name.replace('/', "-")));
+        let (name, folder, ending) = (name.to_owned(), folder.clone(), Signal::KILL);
+        Self { name, address, folder, words, log, ending, child: None }
+    }
+
+    /// One of this program's own commands, with a port that is chosen here; in `words`, `{port}` stands for it.
+    pub(crate) async fn holdall(folder: &Folder, name: &str, words: &[&str]) -> Result<Self> {
+        let mut last = None;
+        // Somebody else may take the port in between.
+        for _ in 0..5 {
+            let port = free_port();
+            let words = ["/proc/self/exe"].iter().chain(words);
+            let words = words.map(|word| word.replace("{port}", &port.to_string())).collect();
+            match Self::start(folder, name, words, local(port), Signal::KILL).await {
+                Ok(process) => return Ok(process),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| anyhow::anyhow!("{name}: no free port")))
+    }
+
+    /// Starts it (again), and waits until it accepts.
+    pub(crate) async fn restart(&mut self) -> Result<()> {
+        self.spawn(&[])?;
+        self.accepts().await
+    }
+
+    /// Starts it with more arguments at the end, this time.
+    pub(crate) fn spawn(&mut self, more: &[&str]) -> Result<()> {
+        self.kill();
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        let Some((program, words)) = self.words.split_first() else { bail!("no program") };
+        let mut command = command(&self.folder, program);
+        command.args(words).args(more).stdout(log.try_clone()?).stderr(log);
+        self.child = Some(command.spawn().with_context(|| self.name.clone())?);
+        Ok(())
+    }
+
+    /// Waits until it accepts connections.
+    pub(crate) async fn accepts(&mut self) -> Result<()> {
+        let end = Instant::now() + START_MAX;
+        loop {
+            if TcpStream::connect(self.address).await.is_ok() && self.is_running() {
+                return Ok(());
+            }
+            if !self.is_running() || Instant::now() > end {
+                bail!("{} does not start:\n{}", self.name, self.last_words());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// The end of its log.
+    pub(crate) fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// Whether it has not ended; one that is held counts as running.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            // One that has ended needs none.
+            let _ = kill_process(Pid::from_child(child), signal);
+        }
+    }
+
+    /// Holds it: it answers nothing, and its connections stay.
+    pub(crate) fn hold(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn release(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Asks it to end, and waits up to two seconds for that.
+    pub(crate) fn stop(&mut self, how: Signal) {
+        self.release();
+        self.signal(how);
+        let end = Instant::now() + Duration::from_secs(2);
+        while self.is_running() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.kill();
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ending == Signal::KILL {
+            self.kill();
+        } else {
+            self.stop(self.ending);
+        }
+    }
+}

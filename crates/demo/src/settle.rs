@@ -1,0 +1,121 @@
+//! The end of a run: everything is to be delivered, and then no cache may show an old value.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use client::Client;
+use staleness::{Read, Shown};
+use tokio::time::sleep;
+
+use crate::database::{Session, TABLES};
+use crate::load::{Frontend, version_of};
+use crate::stage::Stage;
+use crate::stats;
+
+/// How long it may take until everything is delivered.
+const DELIVERED_MAX: Duration = Duration::from_secs(60);
+
+/// Invalidators send each delete a second time after 100 ms.
+const REPEATED: Duration = Duration::from_millis(500);
+
+/// Keys that are asked for at one time.
+const BATCH: usize = 200;
+
+/// Waits until what was written has come to every cluster: a mark that is written last is gone from each, no invalidator has deletes
+/// that wait, and no router has any in its spool.
+pub(crate) async fn delivered(stage: &Stage) -> Result<()> {
+    let end = Instant::now() + DELIVERED_MAX;
+    let mark = stage.load.shape.keys() - 1;
+    let name = stage.load.shape.name(mark);
+    for frontend in &stage.frontends {
+        while frontend.client.set(&name, "1 mark", 0).await.is_err() {
+            give_up(end, "does not take a value", frontend)?;
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    write_mark(stage, mark).await?;
+    for frontend in &stage.frontends {
+        while !matches!(frontend.client.get(&name).await, Ok(None)) {
+            give_up(end, "still has what was written last", frontend)?;
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    let of_regions = stage.deployment.regions.iter();
+    let invalidators: Vec<SocketAddr> = of_regions
+        .clone()
+        .filter_map(|region| Some(region.invalidator.as_ref()?.address))
+        .collect();
+    let routers: Vec<SocketAddr> = of_regions
+        .flat_map(|region| region.clusters.iter().map(|cluster| cluster.router.address))
+        .collect();
+    for (addresses, number) in [(&invalidators, "waiting"), (&routers, "asynclog_pending")] {
+        loop {
+            let all = stats::ask(addresses).await;
+            let is_done =
+                |stats: &stats::Stats| stats.is_there() && stats.all(number).sum::<u64>() == 0;
+            if all.iter().all(is_done) {
+                break;
+            }
+            if Instant::now() > end {
+                bail!("deletes still wait: {number}");
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    sleep(REPEATED).await;
+    Ok(())
+}
+
+fn give_up(end: Instant, what: &str, frontend: &Frontend) -> Result<()> {
+    if Instant::now() > end {
+        bail!("{} {what}", frontend.name);
+    }
+    Ok(())
+}
+
+/// A write as users make them, which nobody reads.
+async fn write_mark(stage: &Stage, mark: u64) -> Result<()> {
+    let (table, id) = stage.load.shape.row(mark);
+    let mut session = Session::new(stage.deployment.master_door(0));
+    let version = stage.load.next_version(mark).await;
+    session.write(TABLES[table], id, version).await
+}
+
+/// Looks up every key that was written in every cache server, past the routers: how many values were found, and how many were old. The
+/// gutter is left out: what it keeps for ten seconds is asked for only while a server is away.
+pub(crate) async fn look_everywhere(stage: &Stage) -> Result<(u64, u64)> {
+    let keys = stage.load.written().await;
+    let (mut found, mut old) = (0, 0);
+    for region in &stage.deployment.regions {
+        let of_clusters = region.clusters.iter().flat_map(|cluster| &cluster.servers);
+        for server in of_clusters.chain(&region.regional) {
+            let address = server.address.to_string();
+            let client = Client::builder().servers([address]).build();
+            let client = client.map_err(|error| anyhow::anyhow!("{error}"))?;
+            for keys in keys.chunks(BATCH) {
+                for (is_found, is_old) in look(stage, &client, keys).await? {
+                    found += u64::from(is_found);
+                    old += u64::from(is_old);
+                }
+            }
+        }
+    }
+    Ok((found, old))
+}
+
+/// Whether each key is there, and is old.
+async fn look(stage: &Stage, client: &Client, keys: &[u64]) -> Result<Vec<(bool, bool)>> {
+    let (load, recorder) = (&stage.load, &stage.load.recorder);
+    let called = recorder.now();
+    let names: Vec<String> = keys.iter().map(|key| load.shape.name(*key)).collect();
+    let values = client.get_many(&names).await.map_err(|error| anyhow::anyhow!("{error}"))?;
+    let returned = recorder.now();
+    let judged = keys.iter().zip(values).map(|(key, value)| {
+        let value = value.map_err(|error| anyhow::anyhow!("a server does not answer: {error}"))?;
+        let Some(value) = value else { return Ok((false, false)) };
+        let read = Read { cluster: 0, key: *key, called, returned, version: version_of(value) };
+        Ok((true, recorder.look(&read) != Shown::Stale(0)))
+    });
+    judged.collect()
+}

@@ -1,0 +1,175 @@
+//! `holdall demo`, unattended: it runs, is consistent at the end, writes its figures and its report, and leaves nothing behind.
+//!
+//! `DEMO_SECONDS` is the length of the runs; `campaign` prints the figures of docs/measurements.md and needs a minute or more of it.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::server::holdall_path;
+
+/// A run's own folder for everything temporary, removed at the end.
+struct Run {
+    folder: PathBuf,
+}
+
+impl Run {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("demo-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        // The databases run as nobody when the test is root.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&folder, mode).unwrap();
+        Self { folder }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(holdall_path());
+        command.args(["demo", "--plain", "--rows", "2000", "--rate", "50"]).args(arguments);
+        command.env("TMPDIR", &self.folder).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end, which must be a good one; answers its figures.
+    #[track_caller]
+    fn figures(&self, arguments: &[&str]) -> Value {
+        let (json, report) = (self.folder.join("demo.json"), self.folder.join("demo.html"));
+        let mut command = self.command(arguments);
+        command.arg("--json").arg(&json).arg("--report").arg(&report);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        println!("{said}");
+        let page = fs::read_to_string(&report).unwrap();
+        assert!(page.starts_with("<!doctype html>") && page.contains("<svg"));
+        fs::remove_file(report).unwrap();
+        let figures = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        fs::remove_file(json).unwrap();
+        assert_eq!(self.children(), Vec::<PathBuf>::new());
+        assert_eq!(fs::read_dir(&self.folder).unwrap().count(), 0, "something is left");
+        figures
+    }
+
+    /// The programs of processes whose folder is below the run's.
+    fn children(&self) -> Vec<PathBuf> {
+        let below = |pid: &Path| {
+            let cwd = fs::read_link(pid.join("cwd")).ok()?;
+            cwd.starts_with(&self.folder).then(|| fs::read_link(pid.join("exe")).ok()).flatten()
+        };
+        fs::read_dir("/proc").unwrap().filter_map(|entry| below(&entry.ok()?.path())).collect()
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn seconds(default: u32) -> String {
+    std::env::var("DEMO_SECONDS").unwrap_or_else(|_| default.to_string())
+}
+
+fn cluster<'f>(figures: &'f Value, name: &str) -> &'f Value {
+    let all = figures["clusters"].as_array().unwrap();
+    all.iter().find(|cluster| cluster["name"] == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+const TROUBLES: &str = "0.2s kill-server; 0.5s black-hole; 1s cut; 2s join; 2s replay; 2.5s add-cluster; 3s add-cold-cluster; 3s lag; 4s no-lag";
+
+#[test]
+fn every_trouble_leaves_every_cache_consistent() {
+    let run = Run::new("troubles");
+    let figures = run.figures(&["--seconds", &seconds(8), "--script", TROUBLES]);
+    assert_eq!(figures["schema"], "holdall-demo");
+    for name in ["east/a", "east/b", "west/a", "west/b", "east/c", "east/d"] {
+        assert!(cluster(&figures, name)["reads"].as_u64().unwrap() > 0, "{name}: {figures}");
+    }
+    assert_eq!(figures["stale_left"], 0);
+    assert!(figures["looked_up"].as_u64().unwrap() > 0);
+    let told = figures["events"].to_string();
+    for event in
+        ["killed", "black hole", "cut", "joined", "sent again", "filled from east/a", "3 s behind"]
+    {
+        assert!(told.contains(event), "no '{event}' in {told}");
+    }
+}
+
+#[test]
+fn postgresql_holds_the_truth_as_well() {
+    let run = Run::new("postgresql");
+    let script = "0.5s kill-server; 1s lag; 2s no-lag; 2s cut; 3s join; 3s add-cluster";
+    let arguments = ["--database", "postgresql", "--seconds", &seconds(6), "--script", script];
+    let figures = run.figures(&arguments);
+    assert_eq!((&figures["database"], &figures["stale_left"]), (&"postgresql".into(), &0.into()));
+    assert!(cluster(&figures, "west/b")["reads"].as_u64().unwrap() > 0);
+}
+
+/// What a user of the replica region has written, it sees, though the region's database does not have it yet. Rows are many and writes
+/// few, so that hardly a row is written twice within the lag (of two writers the first to be replicated takes the marker of both): were a
+/// write in ten such a one, the share would still be below a quarter.
+#[test]
+fn remote_markers_show_users_what_they_wrote() {
+    let shares = ["--no-markers", "--plain"].map(|word| {
+        let run = Run::new("markers");
+        let arguments =
+            ["--seconds", &seconds(6), "--rows", "20000", "--writes", "20", "--script", "0s lag"];
+        let figures = run.figures(&[&arguments[..], &[word]].concat());
+        let of = |name: &str| {
+            let cluster = cluster(&figures, name);
+            let reads = cluster["own_reads"].as_f64().unwrap();
+            (reads, (1.0 - cluster["own_fresh"].as_f64().unwrap()) * reads)
+        };
+        let (a, b) = (of("west/a"), of("west/b"));
+        (a.1 + b.1) / (a.0 + b.0)
+    });
+    println!("stale shares of reads after own writes: {shares:?} without and with markers");
+    assert!(shares[0] > 0.0 && shares[1] < shares[0] / 4.0, "{shares:?}");
+}
+
+fn interrupted(signal: &str) -> (Run, Child) {
+    let run = Run::new(signal);
+    let child = run
+        .command(&["--seconds", "600"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(120);
+    // Two databases and all the rest.
+    while run.children().len() < 20 {
+        assert!(Instant::now() < end, "{:?}", run.children());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    (run, child)
+}
+
+fn until_gone(run: &Run) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !run.children().is_empty() {
+        assert!(Instant::now() < end, "{:?}", run.children());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_interrupt_ends_everything() {
+    let (run, mut child) = interrupted("-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    until_gone(&run);
+    assert_eq!(fs::read_dir(&run.folder).unwrap().count(), 0, "something is left");
+}
+
+#[test]
+fn children_die_with_their_parent() {
+    let (run, mut child) = interrupted("-KILL");
+    child.wait().unwrap();
+    until_gone(&run);
+}
