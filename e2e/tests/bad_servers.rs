@@ -7,7 +7,7 @@
 use std::env;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -25,10 +25,22 @@ fn ops() -> u64 {
     env::var("OPS").map_or(20_000, |ops| ops.parse().unwrap())
 }
 
+/// The good server has all the time that a busy machine may need.
 fn proxy(bad: SocketAddr, good: SocketAddr) -> Router {
-    let timeout = TIMEOUT.as_millis().to_string();
-    let args = ["--num-proxies", "2", "-t", &timeout, "-r", "5", "--probe-timeout-max", "20"];
-    Router::over(&[bad, good], ROUTE, &args)
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{bad}"], "server_timeout": {}}}, "B": {{"servers": ["{good}"]}}}},
+            "route": {ROUTE}}}"#,
+        TIMEOUT.as_millis()
+    );
+    let args = ["--num-proxies", "2", "-r", "5", "--probe-timeout-max", "20", "--asynclog-disable"];
+    Router::start(&config, &args)
+}
+
+/// What all clients of a server have seen so far.
+#[derive(Debug, Default)]
+struct Seen {
+    found: AtomicU64,
+    failed: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +59,13 @@ impl Tally {
 }
 
 /// Asks for lines of one to four keys that nobody else asks for, until `holds` says no; every answer must be theirs.
-fn ask(addr: SocketAddr, prefix: &str, seed: u64, mut holds: impl FnMut(u64) -> bool) -> Tally {
+fn ask(
+    addr: SocketAddr,
+    prefix: &str,
+    seed: u64,
+    seen: &Seen,
+    mut holds: impl FnMut(u64) -> bool,
+) -> Tally {
     let mut rng = Rng::new(seed);
     let (mut wire, mut tally, mut number) = (Wire::connect(addr), Tally::default(), 0);
     while holds(number) {
@@ -65,6 +83,7 @@ fn ask(addr: SocketAddr, prefix: &str, seed: u64, mut holds: impl FnMut(u64) -> 
             if line == "END" || line.starts_with("SERVER_ERROR ") {
                 let is_error = line != "END";
                 tally.failed += u64::from(is_error);
+                seen.failed.fetch_add(u64::from(is_error), Ordering::SeqCst);
                 // An honest server has every key; what is missing is told by an error.
                 assert!(is_error || wanted.next().is_none(), "{keys:?}: a miss");
                 break;
@@ -74,6 +93,7 @@ fn ask(addr: SocketAddr, prefix: &str, seed: u64, mut holds: impl FnMut(u64) -> 
             assert!(wanted.any(|one| one == key), "{keys:?} were asked, {line} came");
             assert_eq!(wire.line(), value_of(key));
             tally.found += 1;
+            seen.found.fetch_add(1, Ordering::SeqCst);
         }
         tally.longest = tally.longest.max(begun.elapsed());
     }
@@ -84,9 +104,20 @@ fn asking(
     addr: SocketAddr,
     prefix: &'static str,
     seed: u64,
+    seen: &Arc<Seen>,
     holds: impl FnMut(u64) -> bool + Send + 'static,
 ) -> JoinHandle<Tally> {
-    thread::spawn(move || ask(addr, prefix, seed, holds))
+    let seen = Arc::clone(seen);
+    thread::spawn(move || ask(addr, prefix, seed, &seen, holds))
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn sum(clients: Vec<JoinHandle<Tally>>) -> Tally {
@@ -98,16 +129,20 @@ fn sum(clients: Vec<JoinHandle<Tally>>) -> Tally {
 #[test]
 fn lies_reach_no_client_and_hurt_no_other_server() {
     let patience = TIMEOUT + Duration::from_millis(50);
-    let (liar, honest) = (Liar::start(&Lie::ALL, 100, patience, seed_from_env()), Liar::honest());
+    let (liar, honest) = (Liar::start(&Lie::ALL, 100, patience), Liar::honest());
+    let seen = Arc::default();
     let proxy = proxy(liar.addr(), honest.addr());
     let (addr, each) = (proxy.addr(), ops() / 6);
-    let bad = (0..4).map(|seed| asking(addr, "bad", seed, move |asked| asked < each)).collect();
-    let good = (4..6).map(|seed| asking(addr, "good", seed, move |asked| asked < each)).collect();
+    let bad =
+        (0..4).map(|seed| asking(addr, "bad", seed, &seen, move |asked| asked < each)).collect();
+    let good =
+        (4..6).map(|seed| asking(addr, "good", seed, &seen, move |asked| asked < each)).collect();
     let (bad, good) = (sum(bad), sum(good));
     println!("{} lies; of the liar: {bad:?}; of the other: {good:?}", liar.lied());
     assert_eq!(good.failed, 0);
-    // One answer in a hundred lines is a lie, of thousands.
-    assert!(liar.lied() > 5 && bad.found > 100 && bad.failed > 0, "{bad:?}");
+    // Four questions at the most are one line, and four keys one question; the first lie fails whoever asked.
+    let lies = ops() / 6 / 4 / 100;
+    assert!(liar.lied() as u64 >= lies && bad.found > 0 && bad.failed > 0, "{bad:?}");
 }
 
 #[test]
@@ -117,12 +152,13 @@ fn a_server_behind_a_bad_network_hurts_its_own_keys_and_comes_back() {
     let gate = Gate::before(far.addr());
     let proxy = proxy(gate.addr(), near.addr());
     let is_over = Arc::new(AtomicBool::new(false));
-    let client = |prefix, seed| {
+    let (behind, beside) = (Arc::new(Seen::default()), Arc::default());
+    let client = |prefix, seed, seen| {
         let is_over = Arc::clone(&is_over);
-        asking(proxy.addr(), prefix, seed, move |_| !is_over.load(Ordering::SeqCst))
+        asking(proxy.addr(), prefix, seed, seen, move |_| !is_over.load(Ordering::SeqCst))
     };
-    let bad: Vec<_> = (0..3).map(|seed| client("bad", seed)).collect();
-    let good: Vec<_> = (3..5).map(|seed| client("good", seed)).collect();
+    let bad: Vec<_> = (0..3).map(|seed| client("bad", seed, &behind)).collect();
+    let good: Vec<_> = (3..5).map(|seed| client("good", seed, &beside)).collect();
     let mut rng = Rng::new(seed_from_env());
     for _ in 0..injections {
         let slow = Mode::Slow(Duration::from_millis(1 + rng.below(20) as u64));
@@ -135,17 +171,19 @@ fn a_server_behind_a_bad_network_hurts_its_own_keys_and_comes_back() {
             thread::sleep(Duration::from_millis(rng.below(100) as u64));
         }
     }
+    let failed = behind.failed.load(Ordering::SeqCst);
+    gate.set(Mode::BlackHole);
+    eventually("questions fail", || behind.failed.load(Ordering::SeqCst) > failed);
     gate.set(Mode::Refuse);
     gate.set(Mode::Open);
+    let found = behind.found.load(Ordering::SeqCst);
+    eventually("the server comes back", || behind.found.load(Ordering::SeqCst) > found);
     is_over.store(true, Ordering::SeqCst);
     let (bad, good) = (sum(bad), sum(good));
     println!("{injections} injections; behind the gate: {bad:?}; beside it: {good:?}");
     assert_eq!(good.failed, 0);
-    // Four in five injections fail what is asked meanwhile; each may fall between two questions.
-    assert!(bad.found > 100 && bad.failed > 0, "{bad:?}");
+    assert!(good.found > 0 && bad.found > 0 && bad.failed > 0, "{bad:?} {good:?}");
     // And it is well again.
-    let end = Instant::now() + Duration::from_secs(20);
-    while ask(proxy.addr(), "bad", 99, |asked| asked < 50).failed > 0 {
-        assert!(Instant::now() < end, "the server does not come back");
-    }
+    let is_well = || ask(proxy.addr(), "bad", 99, &behind, |asked| asked < 50).failed == 0;
+    eventually("it is well again", is_well);
 }

@@ -16,7 +16,8 @@ use testkit::{Kind, Launch, Rng, Server, rng};
 
 fn client(servers: &[&Server]) -> BlockingClient {
     let names = servers.iter().map(|server| server.addr().to_string());
-    Client::builder().servers(names).build().unwrap().into()
+    let builder = Client::builder().servers(names);
+    builder.timeout(Duration::from_secs(60)).build().unwrap().into()
 }
 
 fn text(value: Option<Value>) -> Option<String> {

@@ -4,6 +4,8 @@
 //!     Closed --ask--> Connecting --writable--> Up --timeout, lie, end--> Closed
 //! ```
 //!
+//! With a [`Guard`] (TLS, a login), being up begins with its opening, which the time for connecting bounds.
+//!
 //! A connection that ends takes everything with it that was asked on it: it fails, and is not asked again. Whoever wants to
 //! try once more is a route, and sees the failure.
 
@@ -18,13 +20,14 @@ use rustix::net::{SendFlags, send, sockopt};
 use crate::address::Address;
 use crate::counters::{Counters, add};
 use crate::datagrams::Datagrams;
+use crate::guard::{CHUNK_BYTES, Guard, Login, Tls};
 use crate::health::Health;
 use crate::pipeline::{Pipeline, Sink, Ticket};
 use crate::reply::{Failure, Reply};
 use crate::request::{Op, Request};
 
 /// How a server is used.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// An answer that takes longer is a timeout.
     pub timeout: Duration,
@@ -44,6 +47,12 @@ pub struct Settings {
     pub value_bytes_max: u32,
     /// Gets go by UDP, and one that has no answer after this time is lost.
     pub udp_gets: Option<Duration>,
+    /// Connections are encrypted.
+    pub tls: Option<Tls>,
+    /// The name that the server's certificate must have.
+    pub server_name: String,
+    /// What every connection begins with.
+    pub login: Option<Login>,
 }
 
 impl Default for Settings {
@@ -58,6 +67,9 @@ impl Default for Settings {
             unsent_bytes_max: 64 << 20,
             value_bytes_max: 128 << 20,
             udp_gets: None,
+            tls: None,
+            server_name: String::new(),
+            login: None,
         }
     }
 }
@@ -78,6 +90,8 @@ pub(crate) struct Destination {
     pub(crate) counters: Arc<Counters>,
     worker: u32,
     link: Link,
+    /// What stands between the socket and the pipeline.
+    guard: Option<Box<Guard>>,
     /// Of the connection: tells events of this one from those of the one before.
     pub(crate) generation: u32,
     connect_began_us: u64,
@@ -100,10 +114,12 @@ pub(crate) struct Destination {
 
 /// Why the connection is closed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum End {
+enum End<'a> {
     Broken,
     Connect(Failure),
     Gone,
+    /// No question can be asked on it, for this reason.
+    Refused(&'a str),
     Timeout,
 }
 
@@ -122,6 +138,7 @@ impl Destination {
             worker,
             counters,
             link: Link::Closed,
+            guard: None,
             generation: 0,
             connect_began_us: 0,
             pipeline: Pipeline::default(),
@@ -144,6 +161,11 @@ impl Destination {
 
     pub(crate) fn is_connecting(&self) -> bool {
         matches!(self.link, Link::Connecting(_))
+    }
+
+    /// No question can be asked yet.
+    fn is_opening(&self) -> bool {
+        self.is_connecting() || self.guard.as_ref().is_some_and(|guard| !guard.is_open())
     }
 
     /// Asks, or says at once why not. A connection that does not exist is begun; the caller polls it.
@@ -207,13 +229,19 @@ impl Destination {
 
     fn connect(&mut self, now_us: u64) -> Result<(), Failure> {
         if matches!(self.link, Link::Closed) {
-            let Ok(socket) = self.address.connect() else {
+            let tls =
+                self.settings.tls.as_ref().map(|tls| (tls, self.settings.server_name.as_str()));
+            let guard = Guard::new(tls, self.settings.login.as_ref());
+            let (Ok(socket), Ok(guard)) = (self.address.connect(), guard) else {
                 add(&self.counters.failed, 1);
                 self.health.unreachable();
                 self.plan_probe(now_us);
                 return Err(Failure::ConnectError);
             };
-            self.link = Link::Connecting(socket);
+            (self.link, self.guard) = (Link::Connecting(socket), guard);
+            if self.settings.tls.is_some() {
+                self.pipeline.mark_ends();
+            }
             self.generation = self.generation.wrapping_add(1);
             self.connect_began_us = now_us;
             self.polls_output = true;
@@ -238,14 +266,21 @@ impl Destination {
         match sockopt::socket_error(&socket) {
             Ok(Ok(())) => {
                 self.link = Link::Up(socket);
-                self.counters.connected.store(1, Ordering::Relaxed);
-                add(&self.counters.connects, 1);
+                if self.guard.is_none() {
+                    self.opened();
+                }
             }
             Ok(Err(_)) | Err(_) => {
                 drop(socket);
                 self.close(End::Connect(Failure::ConnectError), now_us, sink);
             }
         }
+    }
+
+    /// From here on, questions are asked.
+    fn opened(&self) {
+        self.counters.connected.store(1, Ordering::Relaxed);
+        add(&self.counters.connects, 1);
     }
 
     /// Reads what there is, once: what is left tells itself again.
@@ -261,10 +296,39 @@ impl Destination {
             Ok(0) => self.close(End::Gone, now_us, sink),
             Ok(len) => {
                 let received = buffer.get(..len).unwrap_or_default();
-                self.receive(received, now_us, sink);
+                if self.guard.is_none() {
+                    self.receive(received, now_us, sink);
+                } else {
+                    self.receive_guarded(received, now_us, sink);
+                }
             }
             Err(Errno::AGAIN) => {}
             Err(_) => self.close(End::Gone, now_us, sink),
+        }
+    }
+
+    #[cold]
+    fn receive_guarded(&mut self, received: &[u8], now_us: u64, sink: &mut dyn Sink) {
+        let Some(guard) = &mut self.guard else { return };
+        let was_open = guard.is_open();
+        let mut plain = Vec::new();
+        let result = guard.receive(received, &mut plain);
+        let (is_open, is_ended) = (guard.is_open(), guard.is_ended());
+        if let Err(reason) = result {
+            if let Link::Up(socket) = &self.link {
+                // The peer should know why; whether it hears is its own matter.
+                let _ = send(socket, guard.outgoing(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            }
+            return self.close(End::Refused(&reason), now_us, sink);
+        }
+        if is_open && !was_open {
+            self.opened();
+        }
+        if !plain.is_empty() {
+            self.receive(&plain, now_us, sink);
+        }
+        if is_ended && !matches!(self.link, Link::Closed) {
+            self.close(End::Gone, now_us, sink);
         }
     }
 
@@ -313,6 +377,9 @@ impl Destination {
         if let Some(datagrams) = &mut self.datagrams {
             datagrams.flush(&self.counters, now_us, sink);
         }
+        if self.guard.is_some() {
+            return self.flush_guarded(now_us, sink);
+        }
         let Link::Up(socket) = &self.link else { return false };
         loop {
             let bytes = self.pipeline.outgoing();
@@ -338,16 +405,50 @@ impl Destination {
         }
     }
 
+    /// The same through the guard, which goes when it has nothing to do any more.
+    #[cold]
+    fn flush_guarded(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
+        let Link::Up(socket) = &self.link else { return false };
+        while let Some(guard) = &mut self.guard {
+            let bytes = guard.outgoing();
+            if bytes.is_empty() {
+                let plain = self.pipeline.outgoing();
+                let plain = plain.get(..CHUNK_BYTES).unwrap_or(plain);
+                if guard.is_done() {
+                    self.guard = None;
+                    return self.flush(now_us, sink);
+                }
+                if !guard.is_open() || plain.is_empty() {
+                    return false;
+                }
+                guard.send(plain);
+                let taken = plain.len();
+                self.pipeline.has_sent(taken);
+                continue;
+            }
+            match send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(taken) => {
+                    add(&self.counters.writes, 1);
+                    guard.has_sent(taken);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => {
+                    self.close(End::Gone, now_us, sink);
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
     /// When something is due without anything happening, in microseconds.
     pub(crate) fn due_us(&self) -> Option<u64> {
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit));
-        let link = match self.link {
-            Link::Connecting(_) => {
-                Some(timeout(self.connect_began_us, self.settings.connect_timeout))
-            }
-            Link::Closed | Link::Up(_) => {
-                self.pipeline.oldest_us().map(|at_us| timeout(at_us, self.settings.timeout))
-            }
+        let link = if self.is_opening() {
+            Some(timeout(self.connect_began_us, self.settings.connect_timeout))
+        } else {
+            self.pipeline.oldest_us().map(|at_us| timeout(at_us, self.settings.timeout))
         };
         let probe = self.probe.map(|(at_us, _)| at_us);
         let datagrams = self.datagrams.as_ref().and_then(|udp| udp.due_us(self.udp_timeout_us()));
@@ -365,7 +466,7 @@ impl Destination {
             datagrams.on_due(udp_timeout_us, &self.counters, now_us, sink);
         }
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit)) <= now_us;
-        if self.is_connecting() {
+        if self.is_opening() {
             if timeout(self.connect_began_us, self.settings.connect_timeout) {
                 self.close(End::Connect(Failure::ConnectTimeout), now_us, sink);
             }
@@ -403,8 +504,11 @@ impl Destination {
     }
 
     /// Ends the connection and fails what was asked on it.
-    fn close(&mut self, end: End, now_us: u64, sink: &mut dyn Sink) {
-        self.link = Link::Closed;
+    fn close(&mut self, end: End<'_>, now_us: u64, sink: &mut dyn Sink) {
+        // Who goes away before a question can be asked does not take any.
+        let is_refusal = end == End::Gone && self.guard.is_some() && self.is_opening();
+        let end = if is_refusal { End::Refused("the server hangs up at once") } else { end };
+        (self.link, self.guard) = (Link::Closed, None);
         self.counters.connected.store(0, Ordering::Relaxed);
         self.counters.pending.store(0, Ordering::Relaxed);
         self.input = Vec::new();
@@ -417,6 +521,7 @@ impl Destination {
             }
             End::Connect(failure) => (failure, failure, &b""[..]),
             End::Gone => (Failure::RemoteError, Failure::RemoteError, gone),
+            End::Refused(why) => (Failure::ConnectError, Failure::ConnectError, why.as_bytes()),
             End::Timeout => (Failure::Timeout, Failure::Timeout, &b""[..]),
         };
         let pending = self.pipeline.len();
@@ -424,7 +529,7 @@ impl Destination {
         let late_count = self.pipeline.fail(late_us, late, other, words, &mut tally);
         match end {
             End::Broken => add(&self.counters.broken, 1),
-            End::Connect(_) => self.health.unreachable(),
+            End::Connect(_) | End::Refused(_) => self.health.unreachable(),
             End::Gone => {}
             End::Timeout => {
                 add(&self.counters.timeouts, u64::from(late_count));

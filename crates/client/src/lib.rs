@@ -25,6 +25,7 @@ mod counters;
 mod datagrams;
 mod deletes;
 mod destination;
+mod guard;
 mod health;
 mod host;
 mod join;
@@ -48,11 +49,13 @@ pub use app::{
     FLAG_INTEGER, FLAG_LZ4, FLAG_TEXT, FLAG_ZSTD, Lease, LoadError, LookAside, LookAsideTotals,
     Markers, Source, Together, Value, Written, block_on, together,
 };
+pub use certs::ClientOptions as TlsOptions;
 pub use context::{Asking, Context};
 pub use core::{Core, Submitted, Tree};
 pub use counters::{Counters, Totals};
 pub use deletes::{DeleteCounts, Deletes, Spooler, Target};
 pub use destination::Settings;
+pub use guard::{Login, Tls};
 pub use health::{Health, State};
 pub use host::host_id;
 pub use pipeline::{Sink, Ticket};

@@ -75,6 +75,8 @@ pub(crate) struct Pipeline {
     keys_start: usize,
     /// The last value of a line has come, its END has not.
     awaits_end: bool,
+    /// Where in `out` requests with a value end, if anybody wants to know: see [`Self::mark_ends`].
+    ends: Option<VecDeque<usize>>,
 }
 
 impl Pipeline {
@@ -98,6 +100,12 @@ impl Pipeline {
         self.out.len() - self.sent
     }
 
+    /// From here on, [`Self::outgoing`] ends where a request with a value does. TLS sends it as records of its own, since memcached
+    /// (1.6.18) forgets what stands in a record behind a value until another record comes.
+    pub(crate) fn mark_ends(&mut self) {
+        self.ends = Some(VecDeque::new());
+    }
+
     /// Asks; the answer goes to `ticket`.
     pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, now_us: u64) {
         let is_get = matches!(request.op, Op::Get | Op::Gets);
@@ -116,6 +124,9 @@ impl Pipeline {
                 (self.open_op, self.open_keys) = (Some(request.op), 1);
             } else {
                 wire::write(&mut self.out, request);
+                if let Some(ends) = self.ends.as_mut().filter(|_| request.op.has_value()) {
+                    ends.push_back(self.out.len());
+                }
             }
         }
         self.keys.extend_from_slice(request.key);
@@ -153,12 +164,17 @@ impl Pipeline {
     /// What is to be sent now.
     pub(crate) fn outgoing(&mut self) -> &[u8] {
         self.end_line();
-        self.out.get(self.sent..).unwrap_or_default()
+        let end = self.ends.as_ref().and_then(|ends| ends.front().copied());
+        self.out.get(self.sent..end.unwrap_or(self.out.len())).unwrap_or_default()
     }
 
     /// So many bytes have left.
     pub(crate) fn has_sent(&mut self, count: usize) {
         self.sent += count;
+        if let Some(ends) = &mut self.ends {
+            let sent = self.sent;
+            ends.pop_front_if(|end| *end <= sent);
+        }
         if self.sent >= self.out.len() {
             self.sent = 0;
             // A large value does not stay.

@@ -16,6 +16,7 @@ use crate::address::Address;
 use crate::core::Tree;
 use crate::deletes::Target;
 use crate::destination::Settings;
+use crate::guard::Tls;
 use crate::reply::Failure;
 use crate::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
@@ -63,8 +64,8 @@ impl Plan {
             for member in &pool.members {
                 let Member::Server(server) = member else { continue };
                 let place = config.files.place(server.at);
-                if server.protocol == Protocol::Binary || server.security != Security::Plain {
-                    flaws.push(format!("{place}: servers are spoken to in plain text only"));
+                if let Some(what) = unusable(server, &settings) {
+                    flaws.push(format!("{place}: {}: {what}", server.address));
                 }
                 match resolve(&server.address) {
                     Ok(address) => drop(addresses.insert(server.address.to_string(), address)),
@@ -98,7 +99,7 @@ impl Plan {
                 let Member::Server(server) = member else { continue };
                 let name = server.address.to_string();
                 if let Some(address) = self.addresses.get(&name) {
-                    let target = (name.clone(), address.clone(), self.settings_of(pool));
+                    let target = (name.clone(), address.clone(), self.settings_of(pool, server));
                     targets.insert(name, target);
                 }
             }
@@ -106,9 +107,18 @@ impl Plan {
         targets.into_values().collect()
     }
 
-    /// How the servers of a pool are used.
-    fn settings_of(&self, pool: &ast::Pool) -> Settings {
+    /// How a server of a pool is used.
+    fn settings_of(&self, pool: &ast::Pool, server: &ast::Server) -> Settings {
         let mut settings = self.settings.clone();
+        if server.security == Security::Plain {
+            settings.tls = None;
+        } else {
+            settings.server_name = server_name(server).to_owned();
+        }
+        if settings.tls.is_some() || settings.login.is_some() {
+            // Datagrams are neither encrypted nor anybody's.
+            settings.udp_gets = None;
+        }
         if let Some(ms) = pool.server_timeout_ms {
             settings.timeout = Duration::from_millis(ms);
             settings.connect_timeout = settings.timeout;
@@ -129,6 +139,35 @@ impl Plan {
         }
         let root = builder.root();
         Tree { root, destinations: builder.destinations }
+    }
+}
+
+/// What keeps a server from being spoken to as the configuration says.
+fn unusable(server: &ast::Server, settings: &Settings) -> Option<String> {
+    if server.protocol == Protocol::Binary {
+        return Some("servers are spoken to in text".to_owned());
+    }
+    match server.security {
+        Security::Plain => None,
+        Security::TlsToPlain => {
+            Some("TLS for the handshake alone is Meta's own; write 'tls'".to_owned())
+        }
+        Security::Tls if settings.tls.is_none() => {
+            Some("TLS is not set up here (--pem-ca-path)".to_owned())
+        }
+        Security::Tls if !Tls::is_name(server_name(server)) => Some(
+            "a certificate cannot have this name; 'hostnames' of the pool gives another".to_owned(),
+        ),
+        Security::Tls => None,
+    }
+}
+
+/// The name that a server's certificate has to have: that of `hostnames`, else its host's.
+fn server_name(server: &ast::Server) -> &str {
+    match (&server.name, &server.address) {
+        (Some(name), _) => name,
+        (None, ServerAddress::Tcp { host, .. }) => host,
+        (None, ServerAddress::Unix(_)) => "localhost",
     }
 }
 

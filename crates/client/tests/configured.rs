@@ -3,11 +3,10 @@
 
 mod common;
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use client::{Core, Failure, Op, Outcome, Plan, Request, Settings, Tree};
-use common::Rig;
+use client::{Core, Failure, Op, Outcome, Plan, Request, Tree};
+use common::{Rig, patient};
 use routeconf::{MemorySources, Params, load};
 use testkit::Server;
 
@@ -20,7 +19,8 @@ struct Cluster {
 
 /// Pools `A`, `B`, ... of one server each, `all` of all, and `dead` of an address where nobody is.
 fn config(servers: &[Server], route: &str) -> String {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // No system gives port 1 to anybody who asks for any.
+    let nobody = "127.0.0.1:1";
     let pool = |name: &str, servers: &[String]| {
         format!(r#""{name}": {{ "servers": [{}] }}"#, servers.join(","))
     };
@@ -37,7 +37,7 @@ fn plan(text: &str) -> Result<Plan, Vec<String>> {
         Ok(loaded) => loaded,
         Err(rejected) => panic!("{}", rejected.render()),
     };
-    Plan::new(loaded.config, Settings::default(), false)
+    Plan::new(loaded.config, patient(), false)
 }
 
 impl Cluster {
@@ -48,7 +48,7 @@ impl Cluster {
         let rig = Rig::over(|upstream| -> Tree { plan.tree(upstream) });
         let direct = servers.iter().map(|server| {
             let address = server.addr();
-            Rig::new(Settings::default(), move |upstream| upstream.at(address))
+            Rig::new(patient(), move |upstream| upstream.at(address))
         });
         Self { rig, direct: direct.collect(), _servers: servers }
     }

@@ -13,8 +13,8 @@ use client::route::{
     Order, PrefixSelectorRoute, RandomRoute, RootRoute, RouteRef, Selecting, Shadow, ShadowRoute,
     WarmUpRoute,
 };
-use client::{Failure, Op, Outcome, Request, Settings};
-use common::Rig;
+use client::{Failure, Op, Outcome, Request};
+use common::{Rig, patient};
 use routeconf::ast::Operation;
 use testkit::Server;
 
@@ -27,7 +27,7 @@ struct Cluster {
 impl Cluster {
     fn new(count: usize, build: impl FnOnce(Vec<RouteRef>) -> RouteRef) -> Self {
         let servers: Vec<_> = (0..count).map(|_| Server::memcached(&[])).collect();
-        let rig = Rig::new(Settings::default(), |upstream| {
+        let rig = Rig::new(patient(), |upstream| {
             let all: Vec<RouteRef> = servers.iter().map(|one| upstream.at(one.addr())).collect();
             let direct = all.iter().enumerate().map(|(index, route)| {
                 let route: RouteRef = Rc::new(ModifyKeyRoute {
@@ -103,7 +103,7 @@ fn all_fastest_passes_over_failures() {
     });
     cluster.set("k", "v");
     cluster.has("k", Some("v"));
-    let mut rig = Rig::new(Settings::default(), |_| {
+    let mut rig = Rig::new(patient(), |_| {
         let children = vec![failing(Failure::Timeout), failing(Failure::Timeout)];
         Rc::new(AllFastestRoute { children })
     });
@@ -159,17 +159,21 @@ fn failover_obeys_its_errors_its_limit_and_its_tag() {
 fn the_gutter_keeps_things_for_a_short_time_only() {
     let mut cluster = Cluster::new(1, |all| {
         let target = Rc::clone(&all[0]);
-        let gutter = Rc::new(ModifyExptimeRoute { target, change: Change::Min(1) });
+        let gutter = Rc::new(ModifyExptimeRoute { target, change: Change::Min(1000) });
         Rc::new(failover(vec![failing(Failure::Tko), gutter]))
     });
     cluster.set("k", "v");
-    cluster.has("k", Some("v"));
-    let meta = Request { value: b"w", words: b"T100", ..Request::new(Op::MetaSet, b"m") };
+    let meta = Request { value: b"w", words: b"T5000", ..Request::new(Op::MetaSet, b"m") };
     cluster.rig.ask(&meta);
-    cluster.has("m", Some("w"));
-    cluster.rig.eventually("both have expired", |rig| {
-        rig.get("0/k") == Ok(None) && rig.get("0/m") == Ok(None)
-    });
+    for (key, value) in [("k", "v"), ("m", "w")] {
+        cluster.has(key, Some(value));
+        let key = format!("0/{key}");
+        let left =
+            cluster.rig.ask(&Request { words: b"t", ..Request::new(Op::MetaGet, key.as_bytes()) });
+        let words = String::from_utf8(left.words).unwrap();
+        let secs: u32 = words.trim().trim_start_matches('t').parse().unwrap();
+        assert!((1..=1000).contains(&secs), "{key}: {secs}");
+    }
 }
 
 #[test]

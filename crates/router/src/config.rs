@@ -8,7 +8,7 @@ use client::{Plan, Target, host_id};
 use routeconf::{FileSources, Params, load};
 
 use crate::discovery::{Discovered, Discovery, is_source};
-use crate::options::{Options, Source};
+use crate::options::{Guards, Options, Source};
 use crate::shared::Build;
 
 /// The text of the configuration.
@@ -41,6 +41,7 @@ pub(crate) fn understand(
     text: &str,
     source: &Source,
     options: &Options,
+    guards: &Guards,
     discovery: &Discovery,
 ) -> Result<Configuration, String> {
     let (name, path) = match source {
@@ -55,7 +56,7 @@ pub(crate) fn understand(
     let (sources, files): (Vec<String>, Vec<String>) =
         files.names().map(str::to_owned).partition(|name| is_source(name));
     let invalid_to_default = options.send_invalid_route_to_default;
-    let plan = Plan::new(loaded.config, options.settings(), invalid_to_default)
+    let plan = Plan::new(loaded.config, options.settings(guards), invalid_to_default)
         .map_err(|flaws| flaws.join("\n"))?;
     let targets = plan.targets();
     let has_names = targets.iter().any(|target| has_name(&target.0));

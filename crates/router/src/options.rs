@@ -30,15 +30,17 @@ pub struct Options {
     #[arg(long, value_name = "NAME:VALUE", value_delimiter = ',', value_parser = param)]
     pub config_params: Vec<(String, String)>,
 
-    /// Ports to listen on
-    #[arg(
-        short,
-        long = "port",
-        value_name = "PORT",
-        value_delimiter = ',',
-        default_value = "5000"
-    )]
+    /// Ports to listen on [default: 5000, if no other is named]
+    #[arg(short, long = "port", value_name = "PORT", value_delimiter = ',')]
     pub ports: Vec<u16>,
+
+    /// Ports to listen on for clients that speak TLS
+    #[arg(long = "ssl-port", value_name = "PORT", value_delimiter = ',')]
+    pub ssl_ports: Vec<u16>,
+
+    /// TLS and logins
+    #[command(flatten)]
+    pub tls: TlsFlags,
 
     /// Addresses to listen on
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1")]
@@ -147,6 +149,104 @@ pub struct Options {
     pub validate_config: bool,
 }
 
+/// TLS, towards clients and towards servers.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct TlsFlags {
+    /// This proxy's certificate, and those that lead to its issuer, in PEM: for servers that ask for one, and for clients
+    #[arg(long, value_name = "FILE")]
+    pub pem_cert_path: Option<PathBuf>,
+
+    /// The private key of that certificate
+    #[arg(long, value_name = "FILE")]
+    pub pem_key_path: Option<PathBuf>,
+
+    /// Who may have issued the certificates of servers, and of clients, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub pem_ca_path: Option<PathBuf>,
+
+    /// Towards clients, instead of --pem-cert-path
+    #[arg(long, value_name = "FILE")]
+    pub server_pem_cert_path: Option<PathBuf>,
+
+    /// Towards clients, instead of --pem-key-path
+    #[arg(long, value_name = "FILE")]
+    pub server_pem_key_path: Option<PathBuf>,
+
+    /// Towards clients, instead of --pem-ca-path
+    #[arg(long, value_name = "FILE")]
+    pub server_pem_ca_path: Option<PathBuf>,
+
+    /// Clients must show a certificate
+    #[arg(long)]
+    pub ssl_require_peer_certs: bool,
+
+    /// Servers' certificates are looked at: issuer, time, and name. With "false" whatever a server shows is believed
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
+        default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub ssl_verify_peers: bool,
+
+    /// A login for servers that ask for one: the first `user:password` of this file
+    #[arg(long, value_name = "FILE")]
+    pub server_auth_file: Option<PathBuf>,
+}
+
+impl TlsFlags {
+    /// What clients are shown, and asked; `None` without a certificate.
+    pub(crate) fn listener(&self) -> Option<net::TlsOptions> {
+        let or = |own: &Option<PathBuf>, other: &Option<PathBuf>| {
+            own.as_ref().or(other.as_ref()).cloned()
+        };
+        let chain_cert = or(&self.server_pem_cert_path, &self.pem_cert_path)?;
+        let key = or(&self.server_pem_key_path, &self.pem_key_path)?;
+        let verify =
+            if self.ssl_require_peer_certs { net::Verify::Require } else { net::Verify::None };
+        Some(net::TlsOptions {
+            chain_cert,
+            key,
+            ca_cert: or(&self.server_pem_ca_path, &self.pem_ca_path),
+            verify,
+            resumption: true,
+            ..net::TlsOptions::default()
+        })
+    }
+
+    /// How servers are spoken to; `None` when nobody said whom to trust.
+    fn servers(&self) -> Option<client::TlsOptions> {
+        if self.ssl_verify_peers && self.pem_ca_path.is_none() {
+            return None;
+        }
+        Some(client::TlsOptions {
+            ca_cert: self.pem_ca_path.clone().filter(|_| self.ssl_verify_peers),
+            chain_cert: self.pem_cert_path.clone(),
+            key: self.pem_key_path.clone(),
+        })
+    }
+
+    /// Reads the files that concern servers.
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub(crate) fn open(&self) -> Result<Guards, String> {
+        let tls = self.servers().map(client::Tls::open).transpose()?;
+        let login = self.server_auth_file.as_ref().map(|path| {
+            let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+            let login = text.and_then(|text| {
+                client::Login::parse(&text).ok_or_else(|| "holds no user:password".to_owned())
+            });
+            login.map_err(|error| format!("{}: {error}", path.display()))
+        });
+        Ok(Guards { tls, login: login.transpose()? })
+    }
+}
+
+/// What connections to servers begin with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guards {
+    pub(crate) tls: Option<client::Tls>,
+    pub(crate) login: Option<client::Login>,
+}
+
 fn param(text: &str) -> Result<(String, String), String> {
     match text.split_once(':') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -212,8 +312,13 @@ impl Options {
         }
     }
 
+    /// Ports for clients that speak no TLS.
+    pub(crate) fn plain_ports(&self) -> &[u16] {
+        if self.ports.is_empty() && self.ssl_ports.is_empty() { &[5000] } else { &self.ports }
+    }
+
     /// How servers are used, unless the configuration says otherwise.
-    pub(crate) fn settings(&self) -> client::Settings {
+    pub(crate) fn settings(&self, guards: &Guards) -> client::Settings {
         let timeout = Duration::from_millis(self.server_timeout);
         client::Settings {
             timeout,
@@ -223,6 +328,8 @@ impl Options {
             probe_max: Duration::from_millis(self.probe_timeout_max),
             pending_max: self.target_max_pending_requests,
             udp_gets: self.udp_gets.then(|| Duration::from_millis(self.udp_timeout)),
+            tls: guards.tls.clone(),
+            login: guards.login.clone(),
             ..client::Settings::default()
         }
     }

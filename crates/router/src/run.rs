@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use client::{Core, Upstream, host_id};
-use net::{Control, Listen};
+use net::{Control, Listen, TlsDoor, TlsMode};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -19,7 +19,7 @@ use crate::config;
 use crate::discovery::Discovery;
 use crate::front::Front;
 use crate::keeping;
-use crate::options::{Options, Source};
+use crate::options::{Guards, Options, Source};
 use crate::shared::{Shared, unix_secs};
 
 /// How long clients have, at the end, for the replies to what was read from them.
@@ -66,12 +66,14 @@ pub fn run(
     let before = seen_before(&source);
     let text = config::read(&source).map_err(Failure::fatal)?;
     let discovery = Discovery::new(options.discovery_dir.clone());
-    let configuration =
-        config::understand(&text, &source, &options, &discovery).map_err(Failure::fatal)?;
+    let guards = options.tls.open().map_err(Failure::fatal)?;
+    let configuration = config::understand(&text, &source, &options, &guards, &discovery)
+        .map_err(Failure::fatal)?;
     configuration.warnings.iter().for_each(|warning| log(warning));
     if options.validate_config {
         return Ok(());
     }
+    let door = door(&options).map_err(Failure::fatal)?;
     let sockets =
         listen(&options).bind().map_err(|error| Failure::transient("cannot listen", &error))?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
@@ -79,6 +81,7 @@ pub fn run(
     let config = net::Config {
         workers: options.num_proxies,
         max_connections: options.max_conns,
+        tls: door.clone(),
         ..net::Config::default()
     };
     let shared = Arc::new(Shared::new(options, configuration.build, text));
@@ -108,14 +111,17 @@ pub fn run(
     started(handle.control());
     let watched = Watched {
         source,
+        guards: guards.clone(),
         discovery,
         files: configuration.files,
         seen: before,
         is_dynamic: configuration.is_dynamic,
         membership: configuration.membership,
     };
+    let certificates = Certificates { door, servers: guards.tls };
+    let control = handle.control().clone();
     let watcher =
-        watch(&shared, watched, signals, handle.control().clone(), move |line: &str| log(line))
+        watch(&shared, watched, signals, certificates, control, move |line: &str| log(line))
             .map_err(|error| Failure::transient("cannot start a thread", &error))?;
     handle.join();
     watcher.close();
@@ -124,16 +130,53 @@ pub fn run(
     Ok(())
 }
 
+/// The ports of plain clients, then those of TLS.
 fn listen(options: &Options) -> Listen {
-    let tcp = options
-        .listen_addresses
-        .iter()
-        .flat_map(|address| options.ports.iter().map(|port| SocketAddr::new(*address, *port)));
+    let all = |ports: &[u16]| -> Vec<SocketAddr> {
+        let on = |port: &u16| {
+            let addresses = options.listen_addresses.iter();
+            addresses.map(|address| SocketAddr::new(*address, *port)).collect::<Vec<_>>()
+        };
+        ports.iter().flat_map(on).collect()
+    };
     Listen {
-        tcp: tcp.collect(),
+        tcp: [all(options.plain_ports()), all(&options.ssl_ports)].concat(),
         unix: options.unix_domain_sock.clone().map(|path| (path, 0o700)),
         backlog: 1024,
         ..Listen::default()
+    }
+}
+
+/// What makes the TLS sessions of clients; `None` when no port asks for it.
+fn door(options: &Options) -> Result<Option<Arc<TlsDoor>>, String> {
+    if options.ssl_ports.is_empty() {
+        return Ok(None);
+    }
+    let Some(tls) = options.tls.listener() else {
+        return Err("--ssl-port needs --pem-cert-path and --pem-key-path".to_owned());
+    };
+    let count = |ports: &[u16]| ports.len() * options.listen_addresses.len();
+    let mut modes = vec![TlsMode::Plain; count(options.plain_ports())];
+    modes.resize(modes.len() + count(&options.ssl_ports), TlsMode::Standard);
+    TlsDoor::open(tls, modes).map(|door| Some(Arc::new(door)))
+}
+
+/// What is read again by SIGHUP.
+struct Certificates {
+    door: Option<Arc<TlsDoor>>,
+    servers: Option<client::Tls>,
+}
+
+impl Certificates {
+    fn reload(&self, log: &impl Fn(&str)) {
+        let door = self.door.as_ref().map(|door| door.reload());
+        let servers = self.servers.as_ref().map(client::Tls::reload);
+        for result in door.into_iter().chain(servers) {
+            match result {
+                Ok(()) => log("the certificates have been read again"),
+                Err(error) => log(&format!("the certificates stay as they were: {error}")),
+            }
+        }
     }
 }
 
@@ -161,6 +204,7 @@ fn watch(
     shared: &Arc<Shared>,
     watched: Watched,
     mut signals: Signals,
+    certificates: Certificates,
     control: Control,
     log: impl Fn(&str) + Send + Sync + 'static,
 ) -> io::Result<signal_hook::iterator::Handle> {
@@ -177,7 +221,7 @@ fn watch(
         let mut is_ending = false;
         for signal in signals.forever() {
             match signal {
-                SIGHUP => {}
+                SIGHUP => certificates.reload(&*log),
                 _ if is_ending => control.stop(),
                 _ => {
                     control.drain(DRAIN_PATIENCE);
@@ -214,6 +258,7 @@ fn seen_before(source: &Source) -> Seen {
 /// What may change while the proxy runs.
 struct Watched {
     source: Source,
+    guards: Guards,
     discovery: Discovery,
     files: Vec<String>,
     seen: Seen,
@@ -271,7 +316,8 @@ fn take(
 ) -> Result<Option<Vec<String>>, String> {
     shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
     let text = config::read(&watched.source)?;
-    let read = config::understand(&text, &watched.source, &shared.options, &watched.discovery)?;
+    let (guards, discovery) = (&watched.guards, &watched.discovery);
+    let read = config::understand(&text, &watched.source, &shared.options, guards, discovery)?;
     if !is_changed && read.membership == watched.membership {
         return Ok(None);
     }

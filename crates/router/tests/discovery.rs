@@ -60,6 +60,8 @@ fn proxy(config: &str, folder: &Path) -> Result<SocketAddr, String> {
         config,
         "-p",
         "0",
+        "-t",
+        "60000",
         "--file-observer-poll-period-ms",
         "5",
         "--discovery-period-ms",

@@ -32,8 +32,17 @@ impl Proxy {
         let path = std::env::temp_dir().join(name);
         fs::write(&path, config).unwrap();
         let file = path.display().to_string();
-        let fixed =
-            ["holdall route", "-f", &file, "-p", "0", "--file-observer-poll-period-ms", "5"];
+        let fixed = [
+            "holdall route",
+            "-f",
+            &file,
+            "-p",
+            "0",
+            "--file-observer-poll-period-ms",
+            "5",
+            "-t",
+            "60000",
+        ];
         let arguments = fixed.iter().chain(arguments).chain(&["--asynclog-disable"]);
         let options = Options::try_parse_from(arguments).unwrap();
         let (tell, hear) = mpsc::channel();
@@ -261,7 +270,7 @@ fn a_dead_server_takes_its_keys_only() {
     let mut stats = proxy.connect();
     stats.write_all(b"stats suspect_servers\r\nquit\r\n").unwrap();
     let lines = rest(stats);
-    assert!(lines.starts_with(&format!("STAT {dead}:ascii:plain:notcompressed-1000 ")), "{lines}");
+    assert!(lines.starts_with(&format!("STAT {dead}:ascii:plain:notcompressed-60000 ")), "{lines}");
     assert!(lines.contains("down:1;") && !lines.contains(&server.addr().to_string()), "{lines}");
 }
 

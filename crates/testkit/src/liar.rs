@@ -5,11 +5,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-
-use crate::rng::Rng;
 
 /// How an answer is wrong.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -70,31 +68,35 @@ struct Shared {
     lies: Vec<Lie>,
     one_in: usize,
     patience: Duration,
-    lied: AtomicU64,
+    lines: AtomicUsize,
+    lied: AtomicUsize,
+    silences: AtomicU64,
     is_ending: AtomicBool,
 }
 
 impl Liar {
-    /// Answers gets; one in `one_in` of the answers is one of `lies`.
+    /// Answers gets; every `one_in`th line is answered by one of `lies`, in turn.
     #[must_use]
-    pub fn start(lies: &[Lie], one_in: usize, patience: Duration, seed: u64) -> Self {
+    pub fn start(lies: &[Lie], one_in: usize, patience: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             lies: lies.to_vec(),
             one_in,
             patience,
-            lied: AtomicU64::new(0),
+            lines: AtomicUsize::new(0),
+            lied: AtomicUsize::new(0),
+            silences: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
         });
         let theirs = Arc::clone(&shared);
         thread::spawn(move || {
-            for (number, stream) in (0..).zip(listener.incoming().map_while(Result::ok)) {
+            for stream in listener.incoming().map_while(Result::ok) {
                 if theirs.is_ending.load(Ordering::SeqCst) {
                     return;
                 }
-                let (shared, rng) = (Arc::clone(&theirs), Rng::new(seed ^ number));
-                thread::spawn(move || serve(stream, &shared, rng));
+                let shared = Arc::clone(&theirs);
+                thread::spawn(move || serve(stream, &shared));
             }
         });
         Self { addr, shared }
@@ -103,7 +105,7 @@ impl Liar {
     /// Answers every get with its value.
     #[must_use]
     pub fn honest() -> Self {
-        Self::start(&[], usize::MAX, Duration::ZERO, 1)
+        Self::start(&[], usize::MAX, Duration::ZERO)
     }
 
     /// Where clients connect.
@@ -114,8 +116,14 @@ impl Liar {
 
     /// Lies so far.
     #[must_use]
-    pub fn lied(&self) -> u64 {
+    pub fn lied(&self) -> usize {
         self.shared.lied.load(Ordering::SeqCst)
+    }
+
+    /// Lies so far after which whoever asked can only wait. Counted before anything of them is sent.
+    #[must_use]
+    pub fn silences(&self) -> u64 {
+        self.shared.silences.load(Ordering::SeqCst)
     }
 }
 
@@ -127,7 +135,7 @@ impl Drop for Liar {
 }
 
 /// One connection, until it ends or a lie ends it.
-fn serve(mut stream: TcpStream, shared: &Shared, mut rng: Rng) {
+fn serve(mut stream: TcpStream, shared: &Shared) {
     // Answers of one turn leave at once, as a server sends them.
     stream.set_nodelay(true).unwrap();
     let Ok(reader) = stream.try_clone() else { return };
@@ -150,13 +158,17 @@ fn serve(mut stream: TcpStream, shared: &Shared, mut rng: Rng) {
             continue;
         };
         let honest: String = keys.split(' ').map(value).chain(["END\r\n".to_owned()]).collect();
-        if shared.lies.is_empty() || !rng.one_in(shared.one_in) {
+        let number = shared.lines.fetch_add(1, Ordering::SeqCst) + 1;
+        if shared.lies.is_empty() || !number.is_multiple_of(shared.one_in) {
             out.extend_from_slice(honest.as_bytes());
             continue;
         }
-        shared.lied.fetch_add(1, Ordering::SeqCst);
+        let turn = shared.lied.fetch_add(1, Ordering::SeqCst);
         let key = keys.split(' ').next().unwrap_or_default();
-        let lie = *rng.pick(&shared.lies);
+        let lie = shared.lies[turn % shared.lies.len()];
+        if matches!(lie, Lie::Late | Lie::TooLong) {
+            shared.silences.fetch_add(1, Ordering::SeqCst);
+        }
         if lie == Lie::Late {
             let _ = stream.write_all(&out);
             out.clear();

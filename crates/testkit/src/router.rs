@@ -21,7 +21,8 @@ pub struct Router {
 }
 
 impl Router {
-    /// Starts it with this configuration and these arguments, and waits until it accepts.
+    /// Starts it with this configuration and these arguments, and waits until it accepts. Without `-t` servers have a minute for
+    /// an answer: on a busy machine an honest one is not late.
     #[must_use]
     pub fn start(config: &str, args: &[&str]) -> Self {
         Self::under(&[], config, args)
@@ -37,6 +38,9 @@ impl Router {
         command.push(holdall_path().display().to_string());
         let fixed = ["route", "-p", &port.to_string(), "-f", &path.display().to_string()];
         command.extend(fixed.iter().chain(args).map(ToString::to_string));
+        if !args.contains(&"-t") {
+            command.extend(["-t", "60000"].map(str::to_owned));
+        }
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let child = spawn(&command);
         let mut router = Self { child, addr, config: path, command };

@@ -5,6 +5,7 @@ mod certificates;
 mod confined;
 mod handover;
 mod login;
+mod onward;
 mod tls;
 
 use std::ffi::OsStr;

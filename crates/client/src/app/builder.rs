@@ -16,10 +16,12 @@ use super::driver;
 use super::lane::{Lane, Limits};
 use crate::core::Core;
 use crate::destination::Settings;
+use crate::guard::{Login, Tls};
 use crate::host::host_id;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::upstream::Upstream;
+use crate::window::Window;
 
 /// Why there is no client; for people.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,6 +53,8 @@ pub struct Builder {
     deadline: Option<Duration>,
     codec: Codec,
     limits: Limits,
+    tls: Option<certs::ClientOptions>,
+    window: Option<Window>,
 }
 
 impl Default for Builder {
@@ -69,6 +73,8 @@ impl Default for Builder {
                 value_bytes_max: 64 << 20,
             },
             limits: Limits { pending_max: 100_000, inbox_bytes_max: 64 << 20 },
+            tls: None,
+            window: None,
         }
     }
 }
@@ -167,16 +173,41 @@ impl Builder {
         self
     }
 
+    /// [`Self::servers`] are spoken to by TLS, and those of a configuration that says so of them (`security_mech`).
+    #[must_use]
+    pub fn tls(mut self, options: certs::ClientOptions) -> Self {
+        self.tls = Some(options);
+        self
+    }
+
+    /// What every connection begins with, for servers with `-Y`. Without TLS, name and password can be read on the way.
+    #[must_use]
+    pub fn login(mut self, user: &str, password: &str) -> Self {
+        self.settings.login = Some(Login::new(user, password));
+        self
+    }
+
+    /// Gets go by UDP, and one that has no answer after this time has failed. Not with TLS or a login.
+    #[must_use]
+    pub const fn udp_gets(mut self, timeout: Duration) -> Self {
+        self.settings.udp_gets = Some(timeout);
+        self
+    }
+
+    /// How many requests may be outstanding over all servers, for each thread; what does not fit waits.
+    #[must_use]
+    pub const fn window(mut self, window: Window) -> Self {
+        self.window = Some(window);
+        self
+    }
+
     /// Starts the client's threads. Connections are made when they are needed.
     ///
     /// # Errors
     ///
     /// What is wrong with the configuration, with its places; or that there is no thread or descriptor.
-    pub fn build(mut self) -> Result<Client, BuildError> {
-        // What a server sends may be compressed, and is then shorter.
-        let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
-        self.settings.value_bytes_max = value_bytes_max.min(proto::VALUE_BYTES_MAX);
-        let plan = Arc::new(self.plan()?);
+    pub fn build(self) -> Result<Client, BuildError> {
+        let (plan, window) = (Arc::new(self.plan()?), self.window);
         let registry = Registry::default();
         let mut lanes = Vec::new();
         let mut threads = Vec::new();
@@ -184,7 +215,10 @@ impl Builder {
             let lane = Lane::new(self.limits).map_err(|error| start_failed(&error))?;
             let (plan, registry) = (Arc::clone(&plan), registry.clone());
             let core = move || {
-                let upstream = Upstream::new(worker, registry, Instant::now())?;
+                let mut upstream = Upstream::new(worker, registry, Instant::now())?;
+                if let Some(window) = window {
+                    upstream.set_window(window);
+                }
                 let seed = RandomState::new().build_hasher().finish();
                 Core::new(upstream, host_id(), seed, |upstream| plan.tree(upstream))
             };
@@ -208,11 +242,17 @@ impl Builder {
         let loaded = match &self.routes {
             Routes::File(path) => load_file(path, &params),
             Routes::Text(text) => text_of(text, &params),
-            Routes::Servers(servers) => text_of(&pool_of(servers, &self.hash)?, &params),
+            Routes::Servers(servers) => {
+                text_of(&pool_of(servers, &self.hash, self.tls.is_some())?, &params)
+            }
         };
         let loaded = loaded.map_err(|rejected| BuildError(rejected.render()))?;
-        Plan::new(loaded.config, self.settings.clone(), false)
-            .map_err(|flaws| BuildError(flaws.join("\n")))
+        let mut settings = self.settings.clone();
+        // What a server sends may be compressed, and is then shorter.
+        let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
+        settings.value_bytes_max = value_bytes_max.min(proto::VALUE_BYTES_MAX);
+        settings.tls = self.tls.clone().map(Tls::open).transpose().map_err(BuildError)?;
+        Plan::new(loaded.config, settings, false).map_err(|flaws| BuildError(flaws.join("\n")))
     }
 }
 
@@ -225,7 +265,7 @@ fn text_of(text: &str, params: &Params) -> Result<routeconf::Loaded, routeconf::
 }
 
 /// A configuration with one pool.
-fn pool_of(servers: &[String], hash: &str) -> Result<String, BuildError> {
+fn pool_of(servers: &[String], hash: &str, is_encrypted: bool) -> Result<String, BuildError> {
     if servers.is_empty() {
         return Err(BuildError("there are no servers".to_owned()));
     }
@@ -240,8 +280,9 @@ fn pool_of(servers: &[String], hash: &str) -> Result<String, BuildError> {
     if !hash.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(BuildError(format!("{hash:?} is not the name of a hash")));
     }
+    let security = if is_encrypted { "tls" } else { "plain" };
     Ok(format!(
-        r#"{{"pools": {{"servers": {{"servers": [{names}]}}}},
+        r#"{{"pools": {{"servers": {{"servers": [{names}], "security_mech": "{security}"}}}},
             "route": {{"type": "PoolRoute", "pool": "servers", "hash": "{hash}"}}}}"#
     ))
 }

@@ -52,7 +52,7 @@ impl Builder<'_> {
         let label = server.address.to_string();
         // Every address was looked up when the plan was made.
         let Some(address) = self.plan.addresses.get(&label) else { return Rc::new(NullRoute) };
-        let id = self.upstream.destination(address, &self.plan.settings_of(pool));
+        let id = self.upstream.destination(address, &self.plan.settings_of(pool, server));
         self.destinations.push(id);
         let asynclog = asynclog.map(str::to_owned);
         Rc::new(DestinationRoute { id, label: label.into(), asynclog })

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+/// The delay of an answer that comes when the client has hung up.
+pub const FOR_EVER: Duration = Duration::MAX;
+
 /// See the head of this file.
 pub struct Echo {
     pub address: SocketAddr,
@@ -75,7 +78,9 @@ fn serve(stream: &TcpStream, seen: &Seen, delay: &dyn Fn(u64) -> Duration) -> st
             return Ok(());
         }
         let wait = delay(seen.lines.fetch_add(1, Ordering::SeqCst));
-        if !wait.is_zero() {
+        if wait == FOR_EVER {
+            std::io::copy(&mut input, &mut std::io::sink())?;
+        } else if !wait.is_zero() {
             thread::sleep(wait);
         }
         let mut words = line.trim_ascii().split(|byte| *byte == b' ');

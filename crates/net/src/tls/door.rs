@@ -1,16 +1,13 @@
 //! Certificates, keys and demands: what a listener's TLS sessions are made with, replaced as a whole by a reload.
 
 use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use rustls::RootCertStore;
+use certs::{certificates, private_key, roots};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiClientVerifier};
 
 use super::Tls;
@@ -215,37 +212,6 @@ fn is_same_suite(openssl: &str, own: &str) -> bool {
         name.replace(['-', '_'], "").trim_end_matches("POLY1305SHA256").to_owned()
     };
     plain(own) == plain(openssl).trim_end_matches("POLY1305")
-}
-
-fn contents(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bytes = contents(path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    match found {
-        Ok(found) if found.is_empty() => Err(format!("{}: holds no certificate", path.display())),
-        Ok(found) => Ok(found),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    }
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let bytes = contents(path)?;
-    if let Ok(key) = PrivateKeyDer::from_pem_slice(&bytes) {
-        return Ok(key);
-    }
-    PrivateKeyDer::try_from(bytes)
-        .map_err(|_| format!("{}: holds no private key in PEM or DER", path.display()))
-}
-
-fn roots(path: &Path) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(roots)
 }
 
 #[cfg(test)]

@@ -1,0 +1,318 @@
+//! What stands between a socket and the questions asked on it: TLS, and a login before the first question.
+//!
+//! ```text
+//!     socket -> Guard::receive -> plain bytes -> Pipeline
+//!     socket <- Guard::outgoing <- Guard::send <- Pipeline
+//! ```
+//!
+//! Connections without either have none.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use certs::ClientOptions;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+
+/// How connections are encrypted, with what its files say; shared by all connections, cheap to clone.
+#[derive(Clone)]
+pub struct Tls(Arc<Shared>);
+
+struct Shared {
+    options: ClientOptions,
+    config: RwLock<Arc<ClientConfig>>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub fn open(options: ClientOptions) -> Result<Self, String> {
+        let config = RwLock::new(certs::client_config(&options)?);
+        Ok(Self(Arc::new(Shared { options, config })))
+    }
+
+    /// Reads the files again, for connections to come; if they cannot be used, nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub fn reload(&self) -> Result<(), String> {
+        let config = certs::client_config(&self.0.options)?;
+        *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    /// Whether a certificate can have this name: a host's name or an address.
+    pub(crate) fn is_name(name: &str) -> bool {
+        ServerName::try_from(name).is_ok()
+    }
+
+    fn session(&self, name: &str) -> Result<ClientConnection, String> {
+        let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
+        let config = Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner));
+        let mut session = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
+        // What is not sent yet is bounded by the pipeline.
+        session.set_buffer_limit(None);
+        Ok(session)
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tls").field(&self.0.options).finish()
+    }
+}
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.options == other.0.options
+    }
+}
+
+impl Eq for Tls {}
+
+/// A user's name and password.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Login {
+    user: String,
+    password: String,
+}
+
+impl Login {
+    /// Both as the server compares them, byte by byte.
+    #[must_use]
+    pub fn new(user: &str, password: &str) -> Self {
+        Self { user: user.to_owned(), password: password.to_owned() }
+    }
+
+    /// The first `user:password` of a file such as servers have for `-Y`; empty lines and those that begin with `#` are skipped.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'))?;
+        let (user, password) = line.split_once(':')?;
+        Some(Self::new(user, password))
+    }
+
+    /// The command of memcached's `-Y`: a set whose data are name and password.
+    fn command(&self) -> Vec<u8> {
+        let data = format!("{} {}", self.user, self.password);
+        format!("set login 0 0 {}\r\n{data}\r\n", data.len()).into_bytes()
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    Handshake,
+    Login,
+    Open,
+}
+
+/// See the head of this file.
+pub(crate) struct Guard {
+    session: Option<ClientConnection>,
+    login: Option<Login>,
+    stage: Stage,
+    /// Bytes for the socket; those before `sent` have left.
+    out: Vec<u8>,
+    sent: usize,
+    /// The beginning of the answer to the login.
+    answer: Vec<u8>,
+    /// The peer has said that it sends no more.
+    is_ended: bool,
+}
+
+/// The longest answer to a login, in bytes.
+const ANSWER_BYTES_MAX: usize = 1024;
+
+/// Plain bytes that are encrypted at once.
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+
+impl Guard {
+    /// What the connection begins with; `None` if there is nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// Why there can be no session.
+    pub(crate) fn new(
+        tls: Option<(&Tls, &str)>,
+        login: Option<&Login>,
+    ) -> Result<Option<Box<Self>>, String> {
+        if tls.is_none() && login.is_none() {
+            return Ok(None);
+        }
+        let session = tls.map(|(tls, name)| tls.session(name)).transpose()?;
+        let mut guard = Self {
+            session,
+            login: login.cloned(),
+            stage: Stage::Handshake,
+            out: Vec::new(),
+            sent: 0,
+            answer: Vec::new(),
+            is_ended: false,
+        };
+        guard.advance();
+        guard.seal();
+        Ok(Some(Box::new(guard)))
+    }
+
+    /// Questions may be asked.
+    pub(crate) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// It has nothing to do any more.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_open() && self.session.is_none() && self.outgoing().is_empty()
+    }
+
+    /// The peer has said that it sends no more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Takes bytes from the socket; what is for the pipeline is appended to `plain`.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection cannot be used, for people. An alert about it may be outgoing.
+    pub(crate) fn receive(&mut self, received: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
+        let begin = plain.len();
+        let opened = self.open(received, plain);
+        self.seal();
+        opened?;
+        self.advance();
+        if self.stage == Stage::Login {
+            self.answer.extend(plain.drain(begin..));
+            if let Some(end) = memchr::memchr(b'\n', &self.answer) {
+                let rest = self.answer.split_off(end + 1);
+                if self.answer != b"STORED\r\n" {
+                    let line = self.answer.trim_ascii_end().escape_ascii();
+                    return Err(format!("the login is refused: {line}"));
+                }
+                plain.extend(rest);
+                self.stage = Stage::Open;
+            } else if self.answer.len() > ANSWER_BYTES_MAX {
+                return Err("the login is not answered".to_owned());
+            }
+        }
+        self.seal();
+        Ok(())
+    }
+
+    fn open(&mut self, mut received: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
+        let Some(session) = &mut self.session else {
+            plain.extend_from_slice(received);
+            return Ok(());
+        };
+        while !received.is_empty() && !self.is_ended {
+            session.read_tls(&mut received).map_err(|error| format!("TLS: {error}"))?;
+            let state = session.process_new_packets().map_err(|error| format!("TLS: {error}"))?;
+            let (start, room) = (plain.len(), state.plaintext_bytes_to_read());
+            plain.resize(start + room, 0);
+            let fresh = plain.get_mut(start..).unwrap_or_default();
+            session.reader().read_exact(fresh).map_err(|error| format!("TLS: {error}"))?;
+            self.is_ended = state.peer_has_closed();
+        }
+        Ok(())
+    }
+
+    /// From one stage to the next, as far as nothing has to be waited for.
+    fn advance(&mut self) {
+        let is_handshaking = self.session.as_ref().is_some_and(|session| session.is_handshaking());
+        if self.stage == Stage::Handshake && !is_handshaking {
+            match self.login.take() {
+                None => self.stage = Stage::Open,
+                Some(login) => {
+                    self.stage = Stage::Login;
+                    self.send(&login.command());
+                }
+            }
+        }
+    }
+
+    /// Sends plain bytes.
+    pub(crate) fn send(&mut self, plain: &[u8]) {
+        match &mut self.session {
+            None => self.out.extend_from_slice(plain),
+            Some(session) => {
+                // Its buffer is memory, and takes everything.
+                let _ = session.writer().write_all(plain);
+                self.seal();
+            }
+        }
+    }
+
+    /// Takes what the session has for the socket.
+    fn seal(&mut self) {
+        if let Some(session) = &mut self.session {
+            // Writing into memory does not fail.
+            while session.wants_write() && session.write_tls(&mut self.out).is_ok_and(|len| len > 0)
+            {
+            }
+        }
+    }
+
+    /// What is to be sent now.
+    pub(crate) fn outgoing(&self) -> &[u8] {
+        self.out.get(self.sent..).unwrap_or_default()
+    }
+
+    /// So many bytes have left.
+    pub(crate) fn has_sent(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent >= self.out.len() {
+            self.out.clear();
+            self.sent = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asking() -> Box<Guard> {
+        Guard::new(None, Some(&Login::new("app", "a b"))).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_login_is_the_first_that_is_said() {
+        assert!(Guard::new(None, None).unwrap().is_none());
+        let mut guard = asking();
+        assert_eq!(guard.outgoing(), b"set login 0 0 7\r\napp a b\r\n");
+        guard.has_sent(guard.outgoing().len());
+        let mut plain = Vec::new();
+        guard.receive(b"STO", &mut plain).unwrap();
+        assert!(!guard.is_open());
+        guard.receive(b"RED\r\nEND\r\n", &mut plain).unwrap();
+        assert!(guard.is_done());
+        assert_eq!(plain, b"END\r\n");
+    }
+
+    #[test]
+    fn a_refused_login_is_an_error_that_has_the_servers_words() {
+        let (mut plain, mut guard) = (Vec::new(), asking());
+        let why = guard.receive(b"CLIENT_ERROR no\r\n", &mut plain).unwrap_err();
+        assert_eq!(why, "the login is refused: CLIENT_ERROR no");
+        let mut guard = asking();
+        assert!(guard.receive(&[b'x'; 2000], &mut plain).is_err());
+        assert!(!format!("{:?}", Login::new("app", "secret")).contains("secret"));
+    }
+
+    #[test]
+    fn a_users_file_has_the_login_in_its_first_line() {
+        assert_eq!(Login::parse("# x\n\napp:a:b\nother:c\n"), Some(Login::new("app", "a:b")));
+        assert_eq!(Login::parse("app\n"), None);
+        assert_eq!(Login::parse("\n"), None);
+    }
+}
