@@ -36,7 +36,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
         ],
     ),
     ("holdall-python", &["client"]),
-    ("invalidator", &[]),
+    ("invalidator", &["spool"]),
     ("net", &["certs"]),
     ("plan", &[]),
     ("proto", &[]),

@@ -18,7 +18,7 @@ pub enum Op {
     Decr,
     /// delete
     Delete,
-    /// `flush_all`
+    /// `flush_all`; with a key `flush_prefix`, of keys that begin so
     FlushAll,
     /// gat
     Gat,
@@ -162,7 +162,7 @@ impl From<Operation> for Op {
 pub struct Request<'a> {
     /// What is asked.
     pub op: Op,
-    /// The key, 1 to 250 bytes (decoded, if it came as base64); empty for [`Op::FlushAll`] and [`Op::Version`].
+    /// The key, 1 to 250 bytes (decoded, if it came as base64); the prefix or empty for [`Op::FlushAll`], empty for [`Op::Version`].
     pub key: &'a [u8],
     /// Client flags of what is stored.
     pub flags: u32,

@@ -44,6 +44,10 @@ pub(crate) fn write(out: &mut Vec<u8>, request: &Request<'_>) {
         Op::MetaArithmetic | Op::MetaDebug | Op::MetaDelete | Op::MetaGet | Op::MetaSet => {
             write_meta(out, request);
         }
+        Op::FlushAll if !request.key.is_empty() => {
+            out.extend_from_slice(b"flush_prefix ");
+            out.extend_from_slice(request.key);
+        }
         Op::FlushAll => {
             out.extend_from_slice(b"flush_all");
             if request.exptime != 0 {
@@ -169,5 +173,6 @@ mod tests {
         let encoded = Request { base64: true, words: b"b", ..Request::new(Op::MetaGet, b"k\n") };
         assert_eq!(written(&encoded), "mg awo= b\r\n");
         assert_eq!(written(&Request::new(Op::FlushAll, b"")), "flush_all\r\n");
+        assert_eq!(written(&Request::new(Op::FlushAll, b"user:")), "flush_prefix user:\r\n");
     }
 }

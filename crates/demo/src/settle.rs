@@ -49,7 +49,11 @@ pub(crate) async fn delivered(stage: &Stage) -> Result<()> {
     let routers: Vec<SocketAddr> = of_regions
         .flat_map(|region| region.clusters.iter().map(|cluster| cluster.router.address))
         .collect();
-    for (addresses, number) in [(&invalidators, "waiting"), (&routers, "asynclog_pending")] {
+    for (addresses, number) in [
+        (&invalidators, "waiting"),
+        (&invalidators, "spool_records"),
+        (&routers, "asynclog_pending"),
+    ] {
         loop {
             let all = stats::ask(addresses).await;
             let is_done =

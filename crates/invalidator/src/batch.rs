@@ -9,6 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream};
 
+use crate::delivery::Flush;
+
 /// The longest line that a server may answer, in bytes.
 const LINE_BYTES_MAX: u64 = 2048;
 
@@ -119,21 +121,31 @@ where
     quiet(wire, &[], keys).await
 }
 
-/// Empties every server of the cluster.
+/// Deletes so much on every server of the cluster.
 ///
 /// # Errors
 ///
 /// When it is refused.
-pub async fn flush<S>(wire: &mut Wire<S>) -> Result<(), BatchError>
+pub async fn flush<S>(wire: &mut Wire<S>, flush: &Flush) -> Result<(), BatchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    wire.write_all(b"flush_all\r\n").await?;
-    wire.flush().await?;
-    match line(wire).await? {
-        ok if ok == "OK" => Ok(()),
-        other => Err(BatchError::Refused(format!("flush_all: {other}"))),
+    let commands: Vec<Vec<u8>> = match flush {
+        Flush::All => vec![b"flush_all".to_vec()],
+        Flush::Prefixes(prefixes) => {
+            prefixes.iter().map(|prefix| [b"flush_prefix ", &prefix[..]].concat()).collect()
+        }
+    };
+    for command in commands {
+        wire.write_all(&[&command[..], b"\r\n"].concat()).await?;
+        wire.flush().await?;
+        let answer = line(wire).await?;
+        if answer != "OK" {
+            let command = String::from_utf8_lossy(&command).into_owned();
+            return Err(BatchError::Refused(format!("{command}: {answer}")));
+        }
     }
+    Ok(())
 }
 
 /// The answer to `mg KEY c`; none when the line is something else.
@@ -145,10 +157,16 @@ fn peeked(line: &str) -> Option<Option<u64>> {
     cas.parse().ok().map(Some)
 }
 
+/// True for keys that text can carry as they are.
+#[must_use]
+pub fn is_plain(key: &[u8]) -> bool {
+    key.iter().all(|byte| *byte > b' ' && *byte != 0x7f)
+}
+
 /// One command. A key with bytes that text cannot carry goes as base64.
 fn command(text: &mut Vec<u8>, name: &[u8], key: &Bytes, flags: &[u8]) {
     text.extend_from_slice(name);
-    if key.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
+    if is_plain(key) {
         text.extend_from_slice(key);
         text.extend_from_slice(flags);
     } else {

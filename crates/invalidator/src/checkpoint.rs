@@ -31,7 +31,7 @@ pub enum CheckpointError {
     },
     /// The file is not what was written.
     #[error(
-        "checkpoint {}: {why}; where deletes ended is not known: flush the caches and remove the file, or start with --since POSITION",
+        "checkpoint {}: {why}; where deletes ended is not known: start with --since POSITION; or with --since now, and then empty the caches by `holdall invalidate flush`",
         path.display()
     )]
     Damaged {
@@ -105,7 +105,7 @@ pub trait Keep: Send + Sync + 'static {
     /// # Errors
     ///
     /// When they cannot be written; the old ones are still there.
-    fn replace(&self, bytes: &[u8]) -> io::Result<()>;
+    fn replace(&self, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>> + Send;
 
     /// What errors call it.
     fn path(&self) -> &Path;
@@ -127,20 +127,26 @@ impl Keep for KeptFile {
         }
     }
 
-    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut beside = self.0.clone().into_os_string();
-        beside.push(".new");
-        let mut file = File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, &self.0)?;
-        let folder = self.0.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
+    async fn replace(&self, bytes: Vec<u8>) -> io::Result<()> {
+        let path = self.0.clone();
+        let written = tokio::task::spawn_blocking(move || replace(&path, &bytes)).await;
+        written.map_err(io::Error::other)?
     }
 
     fn path(&self) -> &Path {
         &self.0
     }
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut beside = path.to_owned().into_os_string();
+    beside.push(".new");
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 /// Reads the position that was kept for this source; none when there is no file.
@@ -187,16 +193,14 @@ mod tests {
         assert!(matches!(parsed(other.as_bytes()), Err(CheckpointError::OtherSource { .. })));
     }
 
-    #[test]
-    fn a_file_is_replaced_as_a_whole() {
-        let folder = std::env::temp_dir().join(format!("checkpoint-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let keep = KeptFile(folder.join("cp"));
+    #[tokio::test]
+    async fn a_file_is_replaced_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let keep = KeptFile(folder.path().join("cp"));
         assert_eq!(read(&keep, "shop").unwrap(), None);
-        keep.replace(text("shop", &position()).as_bytes()).unwrap();
+        keep.replace(text("shop", &position()).into_bytes()).await.unwrap();
         assert_eq!(read(&keep, "shop").unwrap(), Some(position()));
-        keep.replace(text("shop", &Position::Lsn(7)).as_bytes()).unwrap();
+        keep.replace(text("shop", &Position::Lsn(7)).into_bytes()).await.unwrap();
         assert_eq!(read(&keep, "shop").unwrap(), Some(Position::Lsn(7)));
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -14,8 +14,9 @@ use tokio::sync::watch;
 
 use crate::change::ChangeSource;
 use crate::checkpoint::KeptFile;
-use crate::config::{Config, Kind};
-use crate::deliver::Tcp;
+use crate::config::{Config, Gap, Kind};
+use crate::flush;
+use crate::network::Tcp;
 use crate::pipeline::{self, Since, World, system_now_us};
 use crate::position::Position;
 use crate::source::mysql::MysqlSource;
@@ -37,6 +38,10 @@ Examples:
   holdall invalidate run -c invalidate.toml       follows the log until it is told to end
   holdall invalidate run -c invalidate.toml --since mariadb-gtid:0-1-4711
                                                   deletes again what changed since then
+  holdall invalidate run -c invalidate.toml --on-gap prefixes
+                                                  goes on after a part of the log is gone
+  holdall invalidate flush -c invalidate.toml --prefix user:
+                                                  empties all clusters of keys that begin so
   holdall invalidate status -c invalidate.toml    lag, batches and errors of the running one
 
 docs/invalidation.md has the configuration file.";
@@ -51,6 +56,21 @@ enum Command {
         /// Where to begin: a position, or `now`; without it where the checkpoint says, or now if there is none.
         #[arg(long)]
         since: Option<String>,
+        /// What is done about a gap in the log, instead of the configuration's `on_gap`.
+        #[arg(long)]
+        on_gap: Option<Gap>,
+    },
+    /// Empties every cluster now. After a jump of the position do it when `run` reads again, not before.
+    Flush {
+        /// The configuration file.
+        #[arg(short, long)]
+        config: PathBuf,
+        /// Only keys that begin so; may be given several times. Without it everything.
+        #[arg(long = "prefix")]
+        prefixes: Vec<String>,
+        /// Only this cluster; may be given several times.
+        #[arg(long = "cluster")]
+        clusters: Vec<String>,
     },
     /// Asks every database server whether its log carries what the rules need; ends with 1 if not.
     Check {
@@ -108,8 +128,9 @@ fn log(line: &str) {
 
 async fn command(command: Command) -> Result<String, String> {
     match command {
-        Command::Run { config, since } => {
-            let config = Config::read(&config).map_err(|error| error.to_string())?;
+        Command::Run { config, since, on_gap } => {
+            let mut config = Config::read(&config).map_err(|error| error.to_string())?;
+            on_gap.map_or(Ok(()), |gap| config.override_gap(gap))?;
             let since = match since.as_deref() {
                 None => Since::Checkpoint,
                 Some("now") => Since::Now,
@@ -118,6 +139,10 @@ async fn command(command: Command) -> Result<String, String> {
                 }
             };
             run(&config, since).await.map(|()| String::new())
+        }
+        Command::Flush { config, prefixes, clusters } => {
+            let config = Config::read(&config).map_err(|error| error.to_string())?;
+            flush::now(&Tcp, &config.plan()?, &prefixes, &clusters).await
         }
         Command::Check { config } => {
             check(&Config::read(&config).map_err(|error| error.to_string())?).await
@@ -159,8 +184,11 @@ async fn follow(
             .map_err(|error| format!("status port {address}: {error}"))?;
         tokio::spawn(status::serve(listener, Arc::clone(&stats), system_now_us));
     }
+    let (shelves, damage) = config.shelves()?;
+    damage.iter().for_each(|line| log(line));
     let keep = Arc::new(KeptFile(config.checkpoint.clone()));
-    let world = World { network: Arc::new(Tcp), keep, log };
+    let world = World { network: Arc::new(Tcp), keep, shelves, log };
+    end_clearly_on_panic();
     let (ask, asked) = watch::channel(false);
     let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
@@ -171,6 +199,18 @@ async fn follow(
         std::future::pending::<()>().await;
     });
     pipeline::run(source, plan, since, world, stats, asked).await.map_err(|error| error.to_string())
+}
+
+/// The library for MySQL's protocol takes it for impossible that a packet is shorter than its event says, and panics. Nothing is
+/// skipped by that: the position waits for what was delivered, so the next start reads the same place again.
+fn end_clearly_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        log(&format!(
+            "ended by what cannot be understood: {panic}; no position was kept for it. Start again: if it ends at the same place, \
+             the log there is damaged; then start once with --on-gap flush and --since a later position"
+        ));
+        std::process::exit(1);
+    }));
 }
 
 async fn check(config: &Config) -> Result<String, String> {

@@ -7,9 +7,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use bytes::Bytes;
+
+use crate::batch;
 use crate::deliver::Limits;
+use crate::delivery::{Flush, OnGap};
 use crate::keys::{Outbox, Rules};
-use crate::pipeline::{Cluster, OnGap, Plan};
+use crate::pipeline::{Cluster, Plan};
+use crate::shelf::Folder;
 use crate::source::{mysql, postgres};
 use crate::template::Template;
 
@@ -19,6 +24,9 @@ use crate::template::Template;
 pub struct Config {
     /// The file that remembers how far deletes were delivered.
     pub checkpoint: PathBuf,
+    /// The folder for what waits while clusters are away; beside the checkpoint if it is not named.
+    #[serde(default)]
+    spool: Option<PathBuf>,
     /// `address:port` of the status port; none without it.
     #[serde(default)]
     pub status: Option<String>,
@@ -128,7 +136,22 @@ struct Delivery {
     window_keys: usize,
     checkpoint_every_ms: u64,
     transaction_bytes_max: usize,
-    on_gap: OnGap,
+    away_after_ms: u64,
+    spool_bytes_max: u64,
+    on_gap: Gap,
+    prefixes: Vec<String>,
+}
+
+/// What is done about a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Gap {
+    /// End with the reason.
+    Stop,
+    /// Empty every cluster and go on.
+    Flush,
+    /// Empty every cluster of keys that begin as the templates do, or with one of `delivery.prefixes`, and go on.
+    Prefixes,
 }
 
 impl Default for Delivery {
@@ -142,7 +165,10 @@ impl Default for Delivery {
             window_keys: 500_000,
             checkpoint_every_ms: 200,
             transaction_bytes_max: 256 << 20,
-            on_gap: OnGap::Stop,
+            away_after_ms: 1000,
+            spool_bytes_max: 1 << 30,
+            on_gap: Gap::Stop,
+            prefixes: Vec::new(),
         }
     }
 }
@@ -156,31 +182,18 @@ struct Monitor {
 
 /// Why a file is no configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// It cannot be read.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        error: std::io::Error,
-    },
-    /// It is not of the form.
-    #[error("{}: {error}", path.display())]
-    Form {
-        /// The file.
-        path: PathBuf,
-        /// Where and what.
-        error: Box<toml::de::Error>,
-    },
-    /// A value makes no sense.
-    #[error("{}: {why}", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// Which, and why.
-        why: String,
-    },
+#[error("{}: {why}", path.display())]
+pub struct ConfigError {
+    /// The file, or one that it names.
+    path: PathBuf,
+    /// What the system says, where and how it is not of the form, or which value makes no sense.
+    why: String,
+}
+
+impl ConfigError {
+    fn new(path: &Path, why: impl ToString) -> Self {
+        Self { path: path.to_owned(), why: why.to_string() }
+    }
 }
 
 impl Config {
@@ -190,15 +203,13 @@ impl Config {
     ///
     /// When it cannot be read, or is wrong: with line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path)
-            .map_err(|error| ConfigError::Io { path: path.to_owned(), error })?;
+        let text = fs::read_to_string(path).map_err(|error| ConfigError::new(path, error))?;
         Self::parse(path, &text)
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text)
-            .map_err(|error| ConfigError::Form { path: path.to_owned(), error: Box::new(error) })?;
-        config.values().map_err(|why| ConfigError::Value { path: path.to_owned(), why })?;
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::new(path, error))?;
+        config.values().map_err(|why| ConfigError::new(path, why))?;
         Ok(config)
     }
 
@@ -232,6 +243,7 @@ impl Config {
         }
         self.source.values(&rules)?;
         let delivery = &self.delivery;
+        self.on_gap(delivery.on_gap)?;
         for (name, value) in [
             ("batch_keys", delivery.batch_keys),
             ("batch_bytes", delivery.batch_bytes),
@@ -271,6 +283,84 @@ impl Config {
         })
     }
 
+    /// Does this about gaps, whatever the file says.
+    ///
+    /// # Errors
+    ///
+    /// When the prefixes of the keys are not known.
+    pub fn override_gap(&mut self, gap: Gap) -> Result<(), String> {
+        self.delivery.on_gap = gap;
+        self.on_gap(gap).map(drop)
+    }
+
+    /// What that is.
+    fn on_gap(&self, gap: Gap) -> Result<OnGap, String> {
+        Ok(match gap {
+            Gap::Stop => OnGap::Stop,
+            Gap::Flush => OnGap::Flush(Flush::All),
+            Gap::Prefixes => OnGap::Flush(Flush::Prefixes(self.prefixes()?)),
+        })
+    }
+
+    /// How all keys begin: as declared, or else as the templates do.
+    fn prefixes(&self) -> Result<Vec<Bytes>, String> {
+        let declared = &self.delivery.prefixes;
+        for prefix in declared {
+            if !(1..=250).contains(&prefix.len()) || !batch::is_plain(prefix.as_bytes()) {
+                return Err(format!("delivery.prefixes: '{prefix}' is no begin of a key"));
+            }
+        }
+        let rules = self.rules()?;
+        let is_named = rules.comments || rules.messages.is_some() || rules.outbox.is_some();
+        if is_named && declared.is_empty() {
+            return Err("on_gap = \"prefixes\": how keys of comments, messages and the outbox begin is not known: name it in \
+                        delivery.prefixes"
+                .to_owned());
+        }
+        let mut prefixes: Vec<Bytes> =
+            declared.iter().map(|prefix| Bytes::copy_from_slice(prefix.as_bytes())).collect();
+        for template in rules.tables.values().flatten() {
+            let prefix = template.prefix();
+            if prefixes.iter().any(|other| prefix.as_bytes().starts_with(other)) {
+                continue;
+            }
+            if prefix.is_empty() || !batch::is_plain(prefix.as_bytes()) {
+                return Err(format!(
+                    "on_gap = \"prefixes\": template '{template}' begins with a column, or with what no prefix can carry"
+                ));
+            }
+            prefixes.retain(|other| !other.starts_with(prefix.as_bytes()));
+            prefixes.push(Bytes::copy_from_slice(prefix.as_bytes()));
+        }
+        Ok(prefixes)
+    }
+
+    /// The clusters' places on the disk, and what is amiss there; none where `spool_bytes_max` is 0.
+    ///
+    /// # Errors
+    ///
+    /// When a folder cannot be used.
+    pub fn shelves(&self) -> Result<(Vec<Option<Folder>>, Vec<String>), String> {
+        let folder = self.spool.clone().unwrap_or_else(|| {
+            let mut beside = self.checkpoint.clone().into_os_string();
+            beside.push(".spool");
+            beside.into()
+        });
+        let (mut shelves, mut damage) = (Vec::new(), Vec::new());
+        for cluster in &self.clusters {
+            if self.delivery.spool_bytes_max == 0 {
+                shelves.push(None);
+                continue;
+            }
+            let opened = Folder::open(&folder, &cluster.name, self.delivery.spool_bytes_max);
+            let (shelf, found) = opened
+                .map_err(|error| format!("spool {}/{}: {error}", folder.display(), cluster.name))?;
+            shelves.push(Some(shelf));
+            damage.extend(found);
+        }
+        Ok((shelves, damage))
+    }
+
     /// The pipeline that is declared.
     ///
     /// # Errors
@@ -296,8 +386,9 @@ impl Config {
                 retry_first: ms(50),
                 retry_max: ms(2000),
                 window_keys: delivery.window_keys,
+                away_after: ms(delivery.away_after_ms),
             },
-            on_gap: delivery.on_gap,
+            on_gap: self.on_gap(delivery.on_gap)?,
             monitor_one_in: self.monitor.one_in,
             transaction_bytes_max: delivery.transaction_bytes_max,
             checkpoint_every: ms(delivery.checkpoint_every_ms),
@@ -377,8 +468,8 @@ impl Source {
         match (&self.password, &self.password_file) {
             (Some(password), _) => Ok(password.clone()),
             (None, Some(path)) => {
-                let text = fs::read_to_string(path)
-                    .map_err(|error| ConfigError::Io { path: path.clone(), error })?;
+                let text =
+                    fs::read_to_string(path).map_err(|error| ConfigError::new(path, error))?;
                 Ok(text.trim_end_matches(['\r', '\n']).to_owned())
             }
             (None, None) => Ok(String::new()),

@@ -1,14 +1,14 @@
-//! One cluster: its queue, its batches, and what becomes of what it refuses.
+//! One cluster's task: its batches, and what becomes of what the cluster refuses.
 //!
 //! ```text
-//!     queue -> gather (keys, bytes, time) -> quiet batch -> MN: acknowledged
-//!                                              | a server behind the router is away
-//!                                              +-> the same batch aloud -> refused keys are parked, the others go on
+//!     backlog -> gather (keys, bytes, time) -> quiet batch -> MN: acknowledged
+//!                                                | a server behind the router is away
+//!                                                +-> the same batch aloud -> refused keys are parked, the others go on
 //! ```
 //!
 //! A connection that fails keeps its batch and tries the next router. Parked keys are tried again after a pause; until they
-//! are delivered, nothing after them counts as acknowledged. Deletes may be repeated and overtake each other: a delete of a
-//! key is right at any moment after its commit.
+//! are delivered, or moved to the disk, nothing after them counts as acknowledged. Deletes may be repeated and overtake each
+//! other: a delete of a key is right at any moment after its commit.
 //!
 //! **Every delete is sent twice.** A database hands a commit to the followers of its log before it lets other sessions see
 //! it: MariaDB and MySQL between binary log and engine, PostgreSQL between log and snapshot. Who misses in between reads the
@@ -22,74 +22,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, BufStream};
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::io::BufStream;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::backlog::{Backlog, Source};
 use crate::batch::{self, BatchError, Before, Wire};
+use crate::delivery::{Delivery, Flush, OnGap, Work};
 use crate::monitor::{Sample, Sampler};
-use crate::position::Position;
+use crate::network::Network;
+use crate::shelf::{Chunk, Shelf};
 use crate::stats::{ClusterStats, Stats, lock};
-
-/// One committed transaction on its way to every cluster.
-#[derive(Debug)]
-pub struct Delivery {
-    /// Rises by one; the first is 1.
-    pub seq: u64,
-    /// What to do.
-    pub work: Work,
-    /// Where a restart goes on after it.
-    pub position: Position,
-    /// When it was committed, in microseconds since 1970; 0 when that is not known.
-    pub committed_us: u64,
-    /// When it was read.
-    pub read_at: Instant,
-}
-
-/// What a cluster is to do.
-#[derive(Debug)]
-pub enum Work {
-    /// Delete these keys.
-    Delete(Vec<Bytes>),
-    /// Delete everything, because what changed is not known.
-    Flush,
-}
-
-impl Delivery {
-    fn keys(&self) -> &[Bytes] {
-        match &self.work {
-            Work::Delete(keys) => keys,
-            Work::Flush => &[],
-        }
-    }
-}
-
-/// How connections are made: a network, or a test's idea of one.
-pub trait Network: Send + Sync + 'static {
-    /// A connection.
-    type Stream: AsyncRead + AsyncWrite + Unpin + Send;
-
-    /// Connects to an address.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot.
-    fn dial(&self, address: &str) -> impl Future<Output = io::Result<Self::Stream>> + Send;
-}
-
-/// TCP.
-#[derive(Debug, Clone, Copy)]
-pub struct Tcp;
-
-impl Network for Tcp {
-    type Stream = tokio::net::TcpStream;
-
-    async fn dial(&self, address: &str) -> io::Result<Self::Stream> {
-        let stream = tokio::net::TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
-    }
-}
 
 /// Limits of batches and waits.
 #[derive(Debug, Clone, Copy)]
@@ -108,53 +50,35 @@ pub struct Limits {
     pub retry_max: Duration,
     /// When a delete is repeated; zero for never.
     pub repeat_after: Duration,
-    /// Keys of a cluster that may wait in memory, parked ones included.
+    /// Keys of a cluster that may wait in memory.
     pub window_keys: usize,
+    /// A full window without an acknowledgement for so long moves to the disk.
+    pub away_after: Duration,
 }
 
-/// The sending end of a cluster's queue.
+/// A cluster that is to be delivered to.
 #[derive(Debug)]
-pub struct Queue {
-    sender: mpsc::Sender<Arc<Delivery>>,
-    room: Arc<Semaphore>,
-    window_keys: usize,
-    stats: Arc<Stats>,
-    index: usize,
+pub struct Target<N> {
+    /// Makes its connections.
+    pub network: Arc<N>,
+    /// Addresses of its routers, tried in this order.
+    pub routers: Vec<String>,
+    /// Limits of batches and waits.
+    pub limits: Limits,
+    /// What is done when the disk lost deliveries.
+    pub on_gap: OnGap,
+    /// Where it counts, and its place there.
+    pub stats: Arc<Stats>,
+    /// See `stats`.
+    pub index: usize,
 }
-
-impl Queue {
-    /// Waits for room and appends. False when the cluster's task is gone.
-    pub async fn push(&self, delivery: &Arc<Delivery>) -> bool {
-        let permits = permits(delivery, self.window_keys);
-        let Ok(permit) = self.room.acquire_many(permits).await else { return false };
-        // Given back when the keys are acknowledged.
-        permit.forget();
-        let cluster = &self.stats.clusters[self.index];
-        cluster.waiting.fetch_add(delivery.keys().len() as u64, Relaxed);
-        self.sender.send(Arc::clone(delivery)).await.is_ok()
-    }
-}
-
-/// A transaction larger than the window takes all of it.
-fn permits(delivery: &Delivery, window_keys: usize) -> u32 {
-    u32::try_from(delivery.keys().len().min(window_keys)).unwrap_or(u32::MAX)
-}
-
-/// Deliveries that may wait in a queue, whatever their keys.
-const QUEUE_MAX: usize = 65_536;
 
 /// One cluster's task.
-pub struct Destination<N: Network> {
-    network: Arc<N>,
-    routers: Vec<String>,
-    next_router: usize,
-    limits: Limits,
-    receiver: mpsc::Receiver<Arc<Delivery>>,
-    room: Arc<Semaphore>,
-    stats: Arc<Stats>,
-    index: usize,
-    acked: watch::Sender<u64>,
+pub struct Destination<N: Network, S> {
+    target: Target<N>,
+    backlog: Arc<Backlog<S>>,
     sampler: Sampler,
+    next_router: usize,
     wire: Option<Wire<N::Stream>>,
     pause: Duration,
     parked: Parked,
@@ -162,84 +86,180 @@ pub struct Destination<N: Network> {
     repeats: VecDeque<(Instant, u64, Work)>,
     /// The last delivery whose keys are delivered or parked.
     done: u64,
+    /// The backlog's epoch from which all of this is; none for deliveries from the disk.
+    epoch: Option<u64>,
 }
 
-/// Keys that a server refused, oldest first, each once.
+/// Keys that a server refused, each once.
 #[derive(Debug, Default)]
 struct Parked {
-    keys: VecDeque<(u64, Bytes)>,
+    keys: Vec<(u64, Bytes)>,
     seen: HashSet<Bytes>,
+    /// The oldest delivery of any of them.
+    oldest: Option<u64>,
     retry_at: Option<Instant>,
 }
 
-impl<N: Network> std::fmt::Debug for Destination<N> {
+impl<N: Network, S> std::fmt::Debug for Destination<N, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Destination").field("routers", &self.routers).finish_non_exhaustive()
+        f.debug_struct("Destination").field("routers", &self.target.routers).finish_non_exhaustive()
     }
 }
 
-impl<N: Network> Destination<N> {
-    /// The cluster at `index` of the stats, its queue's end, and how far it has acknowledged.
+impl<N: Network, S: Shelf> Destination<N, S> {
+    /// A task for what waits in `backlog`.
     #[must_use]
-    pub fn new(
-        network: Arc<N>,
-        routers: Vec<String>,
-        limits: Limits,
-        stats: Arc<Stats>,
-        index: usize,
-        sampler: Sampler,
-    ) -> (Self, Queue, watch::Receiver<u64>) {
-        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-        let (acked, acked_seen) = watch::channel(0);
-        let room = Arc::new(Semaphore::new(limits.window_keys));
-        let queue = Queue {
-            sender,
-            room: Arc::clone(&room),
-            window_keys: limits.window_keys,
-            stats: Arc::clone(&stats),
-            index,
-        };
-        let destination = Self {
-            network,
-            routers,
-            next_router: 0,
-            limits,
-            receiver,
-            room,
-            stats,
-            index,
-            acked,
+    pub fn new(target: Target<N>, backlog: Arc<Backlog<S>>, sampler: Sampler) -> Self {
+        Self {
+            backlog,
             sampler,
+            next_router: 0,
             wire: None,
-            pause: limits.retry_first,
+            pause: target.limits.retry_first,
             parked: Parked::default(),
             repeats: VecDeque::new(),
             done: 0,
-        };
-        (destination, queue, acked_seen)
+            epoch: None,
+            target,
+        }
     }
 
     fn own(&self) -> &ClusterStats {
-        &self.stats.clusters[self.index]
+        &self.target.stats.clusters[self.target.index]
     }
 
-    /// Delivers until the queue's sender is gone and everything is delivered.
-    pub async fn run(mut self) {
-        while let Some(deliveries) = self.gather().await {
-            if !deliveries.is_empty() {
-                self.deliver(&deliveries).await;
+    /// Delivers until nothing more comes and what is in memory is delivered; what is on the disk stays there.
+    ///
+    /// # Errors
+    ///
+    /// When the disk lost deliveries and nothing is to be flushed for it.
+    pub async fn run(mut self) -> Result<(), String> {
+        loop {
+            match self.backlog.source() {
+                Source::Memory { epoch } => {
+                    if self.epoch != Some(epoch) {
+                        self.forget();
+                        self.epoch = Some(epoch);
+                    }
+                    if !self.memory_turn().await {
+                        return Ok(());
+                    }
+                }
+                Source::Disk if self.backlog.is_closed() => return Ok(()),
+                Source::Disk => {
+                    if self.epoch.take().is_some() {
+                        self.forget();
+                    }
+                    self.disk_turn().await?;
+                }
             }
-            self.again().await;
         }
-        while !self.parked.keys.is_empty() || !self.repeats.is_empty() {
+    }
+
+    /// What was in hand is on the disk.
+    fn forget(&mut self) {
+        self.parked = Parked::default();
+        self.repeats.clear();
+        self.done = 0;
+        self.own().parked.store(0, Relaxed);
+    }
+
+    /// True while what is in hand was not moved to the disk.
+    fn is_valid(&self) -> bool {
+        match (self.epoch, self.backlog.source()) {
+            (Some(own), Source::Memory { epoch }) => own == epoch,
+            (Some(_), Source::Disk) => false,
+            (None, _) => true,
+        }
+    }
+
+    /// A batch from memory, and what is due again. False at the end.
+    async fn memory_turn(&mut self) -> bool {
+        let due = self.next_turn();
+        if self.backlog.until_something(due).await {
+            let limits = self.target.limits;
+            if Instant::now() < due {
+                let until = Instant::now() + limits.batch_wait;
+                self.backlog.until_waiting(limits.batch_keys, until).await;
+            }
+            let batch = self.backlog.take(limits.batch_keys, limits.batch_bytes);
+            if !batch.is_empty() {
+                self.deliver(&batch).await;
+            }
+        } else if !self.is_valid() {
+            return true;
+        } else if self.parked.keys.is_empty() && self.repeats.is_empty() {
+            return false;
+        } else {
+            sleep_until(due).await;
+        }
+        self.again().await;
+        true
+    }
+
+    /// The oldest chunk of the disk, until all of it is delivered; what servers refuse goes behind the others.
+    async fn disk_turn(&mut self) -> Result<(), String> {
+        let chunk = match self.backlog.read().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                self.own().fail(&format!("the spool: {error}"));
+                self.backlog.until_written().await;
+                return Ok(());
+            }
+        };
+        let Chunk { records, lost } = chunk;
+        let Some(last) = records.last().map(|(number, ..)| *number) else {
+            self.backlog.until_written().await;
+            return Ok(());
+        };
+        let read_at = Instant::now();
+        // Numbers of records begin with 0, those of deliveries with 1.
+        let delivery = |(number, work, committed_us)| {
+            Arc::new(Delivery { seq: number + 1, work, committed_us, read_at })
+        };
+        let mut deliveries: Vec<_> = records.into_iter().map(delivery).collect();
+        if lost > 0 {
+            let (seq, work) = (deliveries[0].seq, Work::Flush(self.lost()?));
+            let flush = Delivery { seq, work, committed_us: 0, read_at };
+            deliveries.insert(0, Arc::new(flush));
+        }
+        self.deliver(&deliveries).await;
+        while !self.repeats.is_empty() {
             sleep_until(self.next_turn()).await;
             self.again().await;
+        }
+        let left = std::mem::take(&mut self.parked).keys;
+        let left: Vec<Bytes> = left.into_iter().map(|(_, key)| key).collect();
+        let committed_us = deliveries.first().map_or(0, |first| first.committed_us);
+        let is_left = !left.is_empty();
+        let left =
+            is_left.then(|| Delivery { seq: 0, work: Work::Delete(left), committed_us, read_at });
+        self.backlog.acknowledge_chunk(last, left).await;
+        if is_left {
+            sleep(self.target.limits.retry_first * 4).await;
+        }
+        Ok(())
+    }
+
+    /// Deliveries that were on the disk are not there any more: what is to be flushed for them.
+    fn lost(&self) -> Result<Flush, String> {
+        let own = self.own();
+        let why =
+            format!("cluster {}: a part of its spool is damaged and cannot be read", own.name);
+        own.fail(&why);
+        self.target.stats.gaps.fetch_add(1, Relaxed);
+        match &self.target.on_gap {
+            OnGap::Flush(flush) => Ok(flush.clone()),
+            OnGap::Stop => Err(why),
         }
     }
 
     /// When something that was sent before is to be sent again.
     fn next_turn(&self) -> Instant {
-        let repeat = self.repeats.front().map(|(due, ..)| *due);
+        // Repeats that are due soon after one another go together.
+        let together = self.target.limits.repeat_after / 4;
+        let repeat = self.repeats.front().map(|(due, ..)| *due + together);
         let due = [self.parked.retry_at, repeat].into_iter().flatten().min();
         due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
     }
@@ -247,101 +267,74 @@ impl<N: Network> Destination<N> {
     /// Sends again what is due.
     async fn again(&mut self) {
         let now = Instant::now();
+        if self.next_turn() > now {
+            return;
+        }
         let mut keys: Vec<(u64, Bytes)> = Vec::new();
-        let mut flush_since = None;
+        let mut flushes = Vec::new();
+        if self.parked.retry_at.is_some_and(|at| at <= now) {
+            keys.append(&mut std::mem::take(&mut self.parked).keys);
+        }
         while let Some((_, seq, work)) = self.repeats.pop_front_if(|(due, ..)| *due <= now) {
             match work {
                 Work::Delete(more) => keys.extend(more.into_iter().map(|key| (seq, key))),
-                Work::Flush => flush_since = Some(seq),
+                Work::Flush(flush) => flushes.push(flush),
             }
-        }
-        let has_repeats = !keys.is_empty() || flush_since.is_some();
-        if self.parked.retry_at.is_some_and(|at| at <= now) {
-            self.parked.retry_at = None;
-            self.parked.seen.clear();
-            let parked = std::mem::take(&mut self.parked.keys);
-            keys = parked.into_iter().chain(keys).collect();
-        } else if !has_repeats {
-            return;
         }
         let all: Vec<(u64, &Bytes)> = keys.iter().map(|(seq, key)| (*seq, key)).collect();
-        for chunk in all.chunks(self.limits.batch_keys.max(1)) {
-            while let Err(error) = self.send(chunk, &[]).await {
-                self.failed(&error).await;
-            }
-        }
-        while flush_since.is_some()
-            && let Err(error) = self.flush().await
-        {
-            self.failed(&error).await;
+        self.send_all(&all, &[]).await;
+        for flush in flushes {
+            self.flush_for_sure(&flush).await;
         }
         self.own().parked.store(self.parked.keys.len() as u64, Relaxed);
         self.acknowledge();
     }
 
-    /// The next batch; empty when something is to be sent again, none at the end.
-    async fn gather(&mut self) -> Option<Vec<Arc<Delivery>>> {
-        let retry_at = self.next_turn();
-        let first = match timeout_at(retry_at, self.receiver.recv()).await {
-            Err(_) => return Some(Vec::new()),
-            Ok(first) => first?,
-        };
-        let oldest = if first.keys().is_empty() { 0 } else { first.committed_us };
-        self.own().oldest_us.store(oldest, Relaxed);
-        let until = Instant::now() + self.limits.batch_wait;
-        let (mut keys, mut bytes) = size(&first);
-        let mut batch = vec![first];
-        while keys < self.limits.batch_keys && bytes < self.limits.batch_bytes {
-            let next = if keys == 0 {
-                // Nothing to send yet: what says only a position need not wait.
-                self.receiver.try_recv().ok()
-            } else {
-                timeout_at(until, self.receiver.recv()).await.ok().flatten()
-            };
-            let Some(next) = next else { break };
-            let is_flush = matches!(next.work, Work::Flush);
-            let (more_keys, more_bytes) = size(&next);
-            keys += more_keys;
-            bytes += more_bytes;
-            batch.push(next);
-            if is_flush {
-                break;
-            }
-        }
-        Some(batch)
-    }
-
-    /// Delivers a batch, however long it takes.
+    /// Delivers a batch, however long it takes, unless it is moved to the disk meanwhile.
     async fn deliver(&mut self, deliveries: &[Arc<Delivery>]) {
+        let oldest = deliveries.iter().find(|delivery| !delivery.is_position());
+        self.own().oldest_us.store(oldest.map_or(0, |oldest| oldest.committed_us), Relaxed);
         let mut seen = HashSet::new();
         let mut keys: Vec<(u64, &Bytes)> = Vec::new();
         for delivery in deliveries {
             let fresh = delivery.keys().iter().filter(|key| seen.insert(*key));
             keys.extend(fresh.map(|key| (delivery.seq, key)));
         }
-        for chunk in keys.chunks(self.limits.batch_keys.max(1)) {
-            while let Err(error) = self.send(chunk, deliveries).await {
+        self.send_all(&keys, deliveries).await;
+        for delivery in deliveries {
+            if let Work::Flush(flush) = &delivery.work {
+                self.flush_for_sure(flush).await;
+                self.own().flushes.fetch_add(1, Relaxed);
+            }
+        }
+        if self.is_valid() {
+            self.repeat_later(deliveries, keys);
+            self.finish(deliveries);
+        }
+    }
+
+    /// Sends keys, however long it takes, unless they are moved to the disk meanwhile.
+    async fn send_all(&mut self, keys: &[(u64, &Bytes)], deliveries: &[Arc<Delivery>]) {
+        for chunk in keys.chunks(self.target.limits.batch_keys.max(1)) {
+            while self.is_valid()
+                && let Err(error) = self.send(chunk, deliveries).await
+            {
                 self.failed(&error).await;
             }
         }
-        if deliveries.iter().any(|delivery| matches!(delivery.work, Work::Flush)) {
-            while let Err(error) = self.flush().await {
-                self.failed(&error).await;
-            }
-            self.own().flushes.fetch_add(1, Relaxed);
-        }
-        self.repeat_later(deliveries, keys);
-        self.finish(deliveries);
-        while self.parked.keys.len() > self.limits.window_keys / 2 {
-            sleep_until(self.next_turn()).await;
-            self.again().await;
+    }
+
+    async fn flush_for_sure(&mut self, flush: &Flush) {
+        while self.is_valid()
+            && let Err(error) = self.flush(flush).await
+        {
+            self.failed(&error).await;
         }
     }
 
     fn repeat_later(&mut self, deliveries: &[Arc<Delivery>], keys: Vec<(u64, &Bytes)>) {
-        let due = Instant::now() + self.limits.repeat_after;
-        let flush = deliveries.iter().find(|delivery| matches!(delivery.work, Work::Flush));
-        if self.limits.repeat_after.is_zero() {
+        let due = Instant::now() + self.target.limits.repeat_after;
+        if self.target.limits.repeat_after.is_zero() {
             return;
         }
         if let Some((first, _)) = keys.first() {
@@ -349,8 +342,8 @@ impl<N: Network> Destination<N> {
             let keys = keys.into_iter().map(|(_, key)| key.clone()).collect();
             self.repeats.push_back((due, first, Work::Delete(keys)));
         }
-        if let Some(flush) = flush {
-            self.repeats.push_back((due, flush.seq, Work::Flush));
+        for delivery in deliveries.iter().filter(|one| matches!(one.work, Work::Flush(_))) {
+            self.repeats.push_back((due, delivery.seq, delivery.work.clone()));
         }
     }
 
@@ -361,12 +354,13 @@ impl<N: Network> Destination<N> {
         deliveries: &[Arc<Delivery>],
     ) -> Result<(), BatchError> {
         let plain: Vec<&Bytes> = keys.iter().map(|(_, key)| *key).collect();
-        let sampled: Vec<&Bytes> =
-            plain.iter().copied().filter(|key| self.sampler.takes(key)).collect();
-        let within = self.limits.answer_within;
+        let takes = |(_, key): &&(u64, &Bytes)| self.sampler.takes(key);
+        let (seqs, sampled): (Vec<u64>, Vec<&Bytes>) =
+            keys.iter().filter(takes).map(|(seq, key)| (*seq, *key)).unzip();
+        let within = self.target.limits.answer_within;
         let wire = self.connected().await?;
         match answer(within, batch::quiet(wire, &plain, &sampled)).await {
-            Ok(before) => self.sample(&sampled, &before, keys, deliveries),
+            Ok(before) => self.sample(&seqs, &sampled, &before, deliveries),
             Err(BatchError::Refused(why)) => {
                 self.own().fail(&why);
                 self.own().retried.fetch_add(1, Relaxed);
@@ -379,7 +373,7 @@ impl<N: Network> Destination<N> {
             }
             Err(error) => return Err(error),
         }
-        self.pause = self.limits.retry_first;
+        self.pause = self.target.limits.retry_first;
         let own = self.own();
         own.batches.fetch_add(1, Relaxed);
         // A histogram that is full refuses; nothing depends on it.
@@ -387,23 +381,23 @@ impl<N: Network> Destination<N> {
         Ok(())
     }
 
-    async fn flush(&mut self) -> Result<(), BatchError> {
-        let within = self.limits.answer_within;
+    async fn flush(&mut self, flush: &Flush) -> Result<(), BatchError> {
+        let within = self.target.limits.answer_within;
         let wire = self.connected().await?;
-        answer(within, batch::flush(wire)).await
+        answer(within, batch::flush(wire, flush)).await
     }
 
+    /// Hands samples to the monitor; those that are sent again have no delivery, and count once.
     fn sample(
         &self,
+        seqs: &[u64],
         sampled: &[&Bytes],
         before: &Before,
-        keys: &[(u64, &Bytes)],
         deliveries: &[Arc<Delivery>],
     ) {
-        for (key, cas) in sampled.iter().zip(before) {
-            let seq = keys.iter().find(|(_, other)| other == key).map(|(seq, _)| *seq);
-            let delivery = deliveries.iter().find(|delivery| Some(delivery.seq) == seq);
-            if let Some(delivery) = delivery {
+        for ((seq, key), cas) in seqs.iter().zip(sampled).zip(before) {
+            let at = deliveries.binary_search_by_key(seq, |delivery| delivery.seq);
+            if let Some(delivery) = at.ok().and_then(|at| deliveries.get(at)) {
                 let sample = Sample { key: (*key).clone(), cas: *cas, read_at: delivery.read_at };
                 self.sampler.take(sample, &self.own().monitor);
             }
@@ -413,8 +407,9 @@ impl<N: Network> Destination<N> {
     /// The connection, made if there is none.
     async fn connected(&mut self) -> Result<&mut Wire<N::Stream>, BatchError> {
         if self.wire.is_none() {
-            let router = &self.routers[self.next_router % self.routers.len()];
-            let dialed = timeout(self.limits.answer_within, self.network.dial(router)).await;
+            let router = &self.target.routers[self.next_router % self.target.routers.len()];
+            let dialed =
+                timeout(self.target.limits.answer_within, self.target.network.dial(router)).await;
             let stream = dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             let stream = stream
                 .map_err(|error| io::Error::new(error.kind(), format!("{router}: {error}")))?;
@@ -436,14 +431,15 @@ impl<N: Network> Destination<N> {
         own.retried.fetch_add(1, Relaxed);
         own.fail(&error.to_string());
         sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(self.limits.retry_max);
+        self.pause = (self.pause * 2).min(self.target.limits.retry_max);
     }
 
     fn park(&mut self, seq: u64, key: &Bytes) {
         if self.parked.seen.insert(key.clone()) {
-            self.parked.keys.push_back((seq, key.clone()));
+            self.parked.keys.push((seq, key.clone()));
         }
-        let pause = self.limits.retry_max.min(self.limits.retry_first * 4);
+        self.parked.oldest = Some(self.parked.oldest.map_or(seq, |oldest| oldest.min(seq)));
+        let pause = self.target.limits.retry_max.min(self.target.limits.retry_first * 4);
         self.parked.retry_at.get_or_insert_with(|| Instant::now() + pause);
         self.own().parked.store(self.parked.keys.len() as u64, Relaxed);
     }
@@ -454,14 +450,13 @@ impl<N: Network> Destination<N> {
         let own = self.own();
         {
             let mut delivery_us = lock(&own.delivery_us);
-            for delivery in deliveries.iter().filter(|delivery| !delivery.keys().is_empty()) {
+            for delivery in deliveries.iter().filter(|delivery| !delivery.is_position()) {
                 let us = now.duration_since(delivery.read_at).as_micros();
                 delivery_us.saturating_record(u64::try_from(us).unwrap_or(u64::MAX));
             }
         }
         let keys: usize = deliveries.iter().map(|delivery| delivery.keys().len()).sum();
         own.delivered.fetch_add(keys as u64, Relaxed);
-        own.waiting.fetch_sub(keys as u64, Relaxed);
         own.oldest_us.store(0, Relaxed);
         if let Some(last) = deliveries.last() {
             if last.committed_us > 0 {
@@ -469,26 +464,16 @@ impl<N: Network> Destination<N> {
             }
             self.done = last.seq;
         }
-        let given: usize = deliveries
-            .iter()
-            .map(|delivery| permits(delivery, self.limits.window_keys) as usize)
-            .sum();
-        self.room.add_permits(given);
         self.acknowledge();
     }
 
     fn acknowledge(&self) {
-        let parked = self.parked.keys.front().map(|(seq, _)| seq - 1);
+        let Some(epoch) = self.epoch else { return };
+        let parked = self.parked.oldest.map(|seq| seq - 1);
         let repeat = self.repeats.front().map(|(_, seq, _)| seq - 1);
         let acked = [parked, repeat].into_iter().flatten().fold(self.done, u64::min);
-        // Nobody listens any more at the end.
-        let _ = self.acked.send_if_modified(|seen| std::mem::replace(seen, acked) != acked);
+        self.backlog.acknowledge(epoch, self.done, acked);
     }
-}
-
-fn size(delivery: &Delivery) -> (usize, usize) {
-    let keys = delivery.keys();
-    (keys.len(), keys.iter().map(|key| key.len() + 8).sum())
 }
 
 async fn answer<T>(

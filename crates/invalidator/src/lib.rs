@@ -1,10 +1,10 @@
 //! Deletes cached keys as the log of the database that holds the truth tells.
 //!
 //! ```text
-//!     ChangeSource -> Assembler -> one queue for each cluster -> Destination -> router
-//!      (the log)     (keys of       (bounded)                    (batches of      |
-//!                     committed                                   quiet deletes)  |
-//!                     transactions)                                               |
+//!     ChangeSource -> Assembler -> a Backlog for each cluster -> Destination -> router
+//!      (the log)     (keys of       (memory, bounded; a          (batches of      |
+//!                     committed      Shelf on disk while the      quiet deletes)  |
+//!                     transactions)  cluster is away)                             |
 //!     checkpoint <- the oldest position that every cluster has acknowledged  <----+
 //! ```
 //!
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod assemble;
+pub mod backlog;
 pub mod batch;
 pub mod change;
 pub mod checkpoint;
@@ -20,12 +21,17 @@ pub mod cli;
 pub mod comment;
 pub mod config;
 pub mod deliver;
+pub mod delivery;
 pub mod finding;
+pub mod flush;
 pub mod gtid;
+mod keeper;
 pub mod keys;
 pub mod monitor;
+pub mod network;
 pub mod pipeline;
 pub mod position;
+pub mod shelf;
 pub mod source;
 pub mod stats;
 pub mod status;

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::batch::{self, Wire};
-use crate::deliver::Network;
+use crate::network::Network;
 use crate::stats::{MonitorStats, Stats, lock};
 
 /// Looks after the first one, by the time since the delete.
@@ -198,5 +198,98 @@ mod tests {
         assert_eq!(stats.clusters[0].monitor.still_stale.load(Relaxed), 0);
         monitor.judge(0, sample, None);
         assert_eq!(lock(&stats.clusters[0].monitor.stale_us).len(), 2);
+    }
+
+    /// A cluster in which every old value is there for a time that its key tells, counted from the beginning.
+    struct Slow(Instant);
+
+    /// Half a second in the middle, more than a second for one in twenty.
+    fn stale_for(key: &[u8]) -> Duration {
+        let number = crc32fast::hash(&[key, b"!"].concat());
+        let share = f64::from(number) / f64::from(u32::MAX);
+        Duration::from_secs_f64(0.05 / (1.0 - share * 0.999)).min(Duration::from_secs(20))
+    }
+
+    impl Network for Slow {
+        type Stream = tokio::io::DuplexStream;
+
+        async fn dial(&self, _address: &str) -> std::io::Result<tokio::io::DuplexStream> {
+            use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let begin = self.0;
+            tokio::spawn(async move {
+                let mut stream = BufStream::new(theirs);
+                let mut line = String::new();
+                while stream.read_line(&mut line).await.is_ok_and(|length| length > 0) {
+                    let words: Vec<&str> = line.trim_end().split(' ').collect();
+                    let answer = match words[..] {
+                        ["mg", key, "c"] if begin.elapsed() < stale_for(key.as_bytes()) => "HD c7",
+                        ["mg", ..] => "EN",
+                        _ => "MN",
+                    };
+                    stream.write_all(format!("{answer}\r\n").as_bytes()).await.unwrap();
+                    if answer == "MN" {
+                        stream.flush().await.unwrap();
+                    }
+                    line.clear();
+                }
+            });
+            Ok(ours)
+        }
+    }
+
+    /// All of these deletes at once, one in so many watched, until the longest is over.
+    async fn watched(one_in: u32, keys: u32) -> Arc<Stats> {
+        let stats = Arc::new(Stats::new(["c".to_owned()]));
+        let (monitor, sampler) = Monitor::new(one_in, "c".to_owned(), Arc::clone(&stats), 0);
+        let begin = Instant::now();
+        let running = tokio::spawn(monitor.run(Arc::new(Slow(begin))));
+        for number in 0..keys {
+            let key = Bytes::from(format!("key-{number}"));
+            if sampler.takes(&key) {
+                let sample = Sample { key, cas: Some(7), read_at: begin };
+                sampler.take(sample, &stats.clusters[0].monitor);
+            }
+            if number % 1000 == 0 {
+                tokio::task::yield_now().await;
+                tokio::time::sleep(Duration::from_nanos(1)).await;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        running.abort();
+        stats
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_samples_tell_agrees_with_all() {
+        const KEYS: u32 = 60_000;
+        let (all, sampled) = (watched(1, KEYS).await, watched(10, KEYS).await);
+        let told = |stats: &Stats| {
+            let monitor = &stats.clusters[0].monitor;
+            assert_eq!(monitor.skipped.load(Relaxed), 0);
+            let stale = lock(&monitor.stale_us).clone();
+            (monitor.sampled.load(Relaxed), stale)
+        };
+        let ((count, all), (some, sampled)) = (told(&all), told(&sampled));
+        assert_eq!(count, u64::from(KEYS));
+        assert!((5_000..7_000).contains(&some), "{some}");
+        let near = |name: &str, one: f64, other: f64| {
+            assert!((one - other).abs() <= one * 0.1, "{name}: {one} of all, {other} of samples");
+        };
+        for quantile in [0.5, 0.9, 0.99, 0.999] {
+            let at = |one: &hdrhistogram::Histogram<u64>| one.value_at_quantile(quantile);
+            near(&format!("at {quantile}"), f64(at(&all)), f64(at(&sampled)));
+        }
+        for us in [100_000, 1_000_000] {
+            let share = |one: &hdrhistogram::Histogram<u64>| {
+                f64(one.count_between(us + 1, u64::MAX)) / f64(one.len())
+            };
+            near(&format!("over {us} us"), share(&all), share(&sampled));
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a share to compare")]
+    fn f64(number: u64) -> f64 {
+        number as f64
     }
 }

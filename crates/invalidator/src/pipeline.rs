@@ -1,9 +1,9 @@
 //! From the log to every cluster, and back to the checkpoint.
 //!
-//! One task reads the log and fills the clusters' queues; each cluster has a task that empties its queue; one task keeps the
-//! oldest position that all have acknowledged. A full queue stops the reading: the database's log is the buffer.
+//! One task reads the log and fills the clusters' backlogs; each cluster has a task that empties its own; one task keeps the
+//! oldest position that all have acknowledged. A backlog moves to the disk while its cluster is away; one that is full, or has no
+//! disk, stops the reading: then the database's log is the buffer.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,23 +13,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::assemble::{Assembler, Output};
+use crate::backlog::Backlog;
 use crate::change::{ChangeSource, SourceError};
 use crate::checkpoint::{self, Keep};
-use crate::deliver::{Delivery, Destination, Limits, Network, Queue, Work};
+use crate::deliver::{Destination, Limits, Target};
+use crate::delivery::{Delivery, Flush, OnGap, Work};
+use crate::keeper::Keeper;
 use crate::keys::{Keyer, Rules};
 use crate::monitor::Monitor;
+use crate::network::Network;
 use crate::position::Position;
-use crate::stats::{Stats, lock};
-
-/// What is done where the log cannot be understood or does not reach back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnGap {
-    /// Empty every cluster, then go on.
-    Flush,
-    /// End with an error; nothing is skipped.
-    Stop,
-}
+use crate::shelf::Shelf;
+use crate::stats::Stats;
 
 /// A cluster and the addresses of its routers (or its one server).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +67,10 @@ pub enum Since {
     Position(Position),
 }
 
+/// What an operator can do about a gap.
+const ONCE: &str = "start once with --on-gap flush, which empties the caches and goes on, or with --on-gap prefixes, which \
+                    empties them of what begins as your keys do";
+
 /// Why a pipeline ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
@@ -79,15 +78,10 @@ pub enum Ended {
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::CheckpointError),
     /// The log cannot be understood and `on_gap` says stop.
-    #[error(
-        "{0}; nothing after it was delivered. Either repair it, or set on_gap = \"flush\", which empties the caches and goes on"
-    )]
+    #[error("{0}; nothing after it was delivered. Repair it; or {ONCE}")]
     Gap(String),
     /// The log does not reach back and `on_gap` says stop.
-    #[error(
-        "{0}; changes in between are lost to the caches. Set on_gap = \"flush\", which empties the caches and goes on; or flush them \
-         yourself and start with --since now"
-    )]
+    #[error("{0}; changes in between are lost to the caches: {ONCE}")]
     Purged(String),
     /// What no repetition changes.
     #[error("{0}")]
@@ -99,11 +93,13 @@ pub enum Ended {
 
 /// What the pipeline uses of the world.
 #[derive(Debug)]
-pub struct World<N, K> {
+pub struct World<N, K, S> {
     /// Makes connections to routers.
     pub network: Arc<N>,
     /// Keeps the checkpoint.
     pub keep: Arc<K>,
+    /// Keeps what waits for a cluster that is away, in the order of the clusters; none where there is no disk for it.
+    pub shelves: Vec<Option<S>>,
     /// Says what happens to who operates it.
     pub log: fn(&str),
 }
@@ -120,18 +116,19 @@ pub fn system_now_us() -> u64 {
 /// # Errors
 ///
 /// Why it ended, when not by `stop`.
-pub async fn run<S, N, K>(
-    mut source: S,
+pub async fn run<C, N, K, S>(
+    mut source: C,
     plan: Plan,
     since: Since,
-    world: World<N, K>,
+    world: World<N, K, S>,
     stats: Arc<Stats>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), Ended>
 where
-    S: ChangeSource + 'static,
+    C: ChangeSource + 'static,
     N: Network,
     K: Keep,
+    S: Shelf,
 {
     let kept = checkpoint::read(world.keep.as_ref(), &plan.name);
     let from = match since {
@@ -139,27 +136,8 @@ where
         Since::Now => None,
         Since::Position(position) => Some(position),
     };
-    let mut tasks = JoinSet::new();
-    let mut monitors = JoinSet::new();
-    let (mut queues, mut acks) = (Vec::new(), Vec::new());
-    for (index, cluster) in plan.clusters.iter().enumerate() {
-        let router = cluster.routers.first().cloned().unwrap_or_default();
-        let (monitor, sampler) =
-            Monitor::new(plan.monitor_one_in, router, Arc::clone(&stats), index);
-        monitors.spawn(monitor.run(Arc::clone(&world.network)));
-        let network = Arc::clone(&world.network);
-        let (destination, queue, acked) = Destination::new(
-            network,
-            cluster.routers.clone(),
-            plan.limits,
-            Arc::clone(&stats),
-            index,
-            sampler,
-        );
-        tasks.spawn(destination.run());
-        queues.push(queue);
-        acks.push(acked);
-    }
+    let Clusters { mut tasks, backlogs, acks, monitors: _monitors } =
+        Clusters::start(&plan, &world.network, world.shelves, &stats, world.log);
     let (positions, positions_seen) = mpsc::unbounded_channel();
     let (confirm, confirmed) = watch::channel(None);
     let keeper = Keeper {
@@ -172,10 +150,13 @@ where
         stats: Arc::clone(&stats),
         log: world.log,
     };
-    tasks.spawn(keeper.run());
+    tasks.spawn(async move {
+        keeper.run().await;
+        Ok(())
+    });
     let mut follower = Follower {
         plan: &plan,
-        queues,
+        backlogs,
         positions,
         confirmed,
         stats: Arc::clone(&stats),
@@ -185,9 +166,12 @@ where
     let ended = tokio::select! {
         ended = follower.follow(&mut source, from) => ended,
         _ = stop.wait_for(|stop| *stop) => Ok(()),
-        _ = tasks.join_next() => Err(Ended::Broken),
+        ended = tasks.join_next() => Err(match ended {
+            Some(Ok(Err(why))) => Ended::Gap(why),
+            _ => Ended::Broken,
+        }),
     };
-    // Queues end with the follower; what was read is delivered and its position kept, within reason.
+    // What was read is delivered and its position kept, within reason.
     drop(follower);
     let _ = tokio::time::timeout(plan.limits.answer_within * 2, async {
         while tasks.join_next().await.is_some() {}
@@ -196,10 +180,64 @@ where
     ended
 }
 
+/// What runs for the clusters.
+struct Clusters<S> {
+    /// Ends with a reason when a cluster cannot be served any more.
+    tasks: JoinSet<Result<(), String>>,
+    backlogs: Vec<Arc<Backlog<S>>>,
+    /// How far each has acknowledged.
+    acks: Vec<watch::Receiver<u64>>,
+    /// Dropped at the end, which ends them.
+    monitors: JoinSet<()>,
+}
+
+impl<S: Shelf> Clusters<S> {
+    fn start<N: Network>(
+        plan: &Plan,
+        network: &Arc<N>,
+        mut shelves: Vec<Option<S>>,
+        stats: &Arc<Stats>,
+        log: fn(&str),
+    ) -> Self {
+        let (tasks, monitors) = (JoinSet::new(), JoinSet::new());
+        let mut all = Self { tasks, backlogs: Vec::new(), acks: Vec::new(), monitors };
+        shelves.resize_with(plan.clusters.len(), || None);
+        for (index, (cluster, shelf)) in plan.clusters.iter().zip(shelves).enumerate() {
+            let router = cluster.routers.first().cloned().unwrap_or_default();
+            let (monitor, sampler) =
+                Monitor::new(plan.monitor_one_in, router, Arc::clone(stats), index);
+            all.monitors.spawn(monitor.run(Arc::clone(network)));
+            let (limits, has_shelf) = (plan.limits, shelf.is_some());
+            let (window, away_after) = (limits.window_keys, limits.away_after);
+            let (backlog, acked) =
+                Backlog::new(shelf, window, away_after, Arc::clone(stats), index);
+            if has_shelf {
+                let writing = Arc::clone(&backlog).write(plan.on_gap.clone(), log);
+                all.tasks.spawn(async move {
+                    writing.await;
+                    Ok(())
+                });
+            }
+            let target = Target {
+                network: Arc::clone(network),
+                routers: cluster.routers.clone(),
+                limits,
+                on_gap: plan.on_gap.clone(),
+                stats: Arc::clone(stats),
+                index,
+            };
+            all.tasks.spawn(Destination::new(target, Arc::clone(&backlog), sampler).run());
+            all.backlogs.push(backlog);
+            all.acks.push(acked);
+        }
+        all
+    }
+}
+
 /// Reads the log.
-struct Follower<'p> {
+struct Follower<'p, S: Shelf> {
     plan: &'p Plan,
-    queues: Vec<Queue>,
+    backlogs: Vec<Arc<Backlog<S>>>,
     positions: mpsc::UnboundedSender<(u64, Position)>,
     confirmed: watch::Receiver<Option<Position>>,
     stats: Arc<Stats>,
@@ -207,16 +245,24 @@ struct Follower<'p> {
     log: fn(&str),
 }
 
-impl Follower<'_> {
+impl<S: Shelf> Drop for Follower<'_, S> {
+    fn drop(&mut self) {
+        self.backlogs.iter().for_each(|backlog| backlog.close());
+    }
+}
+
+impl<S: Shelf> Follower<'_, S> {
     async fn follow(
         &mut self,
         source: &mut impl ChangeSource,
         from: Option<Position>,
     ) -> Result<(), Ended> {
         let start = self.open(source, from).await?;
-        // Kept before anything is read, so that an end before the first commit does not begin later the next time.
-        self.send(Work::Delete(Vec::new()), start.clone(), 0).await?;
-        if self.confirmed.wait_for(Option::is_some).await.is_err() {
+        // The keeper ends with this.
+        let _ = self.positions.send((self.seq, start.clone()));
+        // Kept before anything is read, so that an end before the first commit does not begin later the next time; unless a gap
+        // was found at once, whose flush comes first.
+        if self.seq == 0 && self.confirmed.wait_for(Option::is_some).await.is_err() {
             return Err(Ended::Broken);
         }
         let keyer = Keyer::new(self.plan.rules.clone());
@@ -260,7 +306,7 @@ impl Follower<'_> {
                     Output::Commit { keys, position, committed_us } => {
                         self.stats.transactions.fetch_add(1, Relaxed);
                         self.stats.keys.fetch_add(keys.len() as u64, Relaxed);
-                        self.send(Work::Delete(keys), position, committed_us).await?;
+                        self.send(Work::Delete(keys), position, committed_us).await;
                     }
                     Output::Gap(why) => self.gap(why).await?,
                 }
@@ -278,44 +324,26 @@ impl Follower<'_> {
 
     async fn gap(&mut self, why: String) -> Result<(), Ended> {
         self.stats.gaps.fetch_add(1, Relaxed);
-        match self.plan.on_gap {
-            OnGap::Stop => Err(Ended::Gap(why)),
-            OnGap::Flush => {
-                (self.log)(&format!("{why}; every cluster is flushed"));
-                self.push(Delivery {
-                    seq: self.seq + 1,
-                    work: Work::Flush,
-                    position: Position::Lsn(0),
-                    committed_us: 0,
-                    read_at: Instant::now(),
-                })
-                .await
-            }
-        }
-    }
-
-    async fn send(
-        &mut self,
-        work: Work,
-        position: Position,
-        committed_us: u64,
-    ) -> Result<(), Ended> {
-        let delivery =
-            Delivery { seq: self.seq + 1, work, position, committed_us, read_at: Instant::now() };
-        // A flush has no position of its own; it is kept with what follows it.
-        let _ = self.positions.send((delivery.seq, delivery.position.clone()));
-        self.push(delivery).await
-    }
-
-    async fn push(&mut self, delivery: Delivery) -> Result<(), Ended> {
-        self.seq = delivery.seq;
-        let delivery = Arc::new(delivery);
-        for queue in &self.queues {
-            if !queue.push(&delivery).await {
-                return Err(Ended::Broken);
-            }
-        }
+        let OnGap::Flush(flush) = &self.plan.on_gap else { return Err(Ended::Gap(why)) };
+        (self.log)(&format!("{why}; every cluster is {}", flushed(flush)));
+        // It has no position of its own: that is kept with what follows it.
+        self.push(Work::Flush(flush.clone()), 0).await;
         Ok(())
+    }
+
+    async fn send(&mut self, work: Work, position: Position, committed_us: u64) {
+        // The keeper ends with this.
+        let _ = self.positions.send((self.seq + 1, position));
+        self.push(work, committed_us).await;
+    }
+
+    async fn push(&mut self, work: Work, committed_us: u64) {
+        self.seq += 1;
+        let read_at = Instant::now();
+        let delivery = Arc::new(Delivery { seq: self.seq, work, committed_us, read_at });
+        for backlog in &self.backlogs {
+            backlog.push(&delivery).await;
+        }
     }
 
     /// Connects, however long it takes.
@@ -347,9 +375,7 @@ impl Follower<'_> {
             SourceError::Lost(why) | SourceError::Wrong(why) => return Err(Ended::Wrong(why)),
         };
         self.stats.gaps.fetch_add(1, Relaxed);
-        if self.plan.on_gap == OnGap::Stop {
-            return Err(Ended::Purged(why));
-        }
+        let OnGap::Flush(flush) = self.plan.on_gap.clone() else { return Err(Ended::Purged(why)) };
         let mut pause = self.plan.limits.retry_first;
         let position = loop {
             match source.open(None).await {
@@ -360,9 +386,12 @@ impl Follower<'_> {
             sleep(pause).await;
             pause = (pause * 2).min(self.plan.limits.retry_max);
         };
-        (self.log)(&format!("{why}; every cluster is flushed, and reading goes on at {position}"));
+        (self.log)(&format!(
+            "{why}; every cluster is {}, and reading goes on at {position}",
+            flushed(&flush)
+        ));
         // The position was read before the flush, so what is cached after it is not older.
-        self.send(Work::Flush, position.clone(), 0).await?;
+        self.send(Work::Flush(flush), position.clone(), 0).await;
         Ok(position)
     }
 
@@ -373,60 +402,13 @@ impl Follower<'_> {
     }
 }
 
-/// Keeps the oldest position that every cluster has acknowledged.
-struct Keeper<K> {
-    name: String,
-    keep: Arc<K>,
-    acks: Vec<watch::Receiver<u64>>,
-    positions: mpsc::UnboundedReceiver<(u64, Position)>,
-    confirm: watch::Sender<Option<Position>>,
-    every: Duration,
-    stats: Arc<Stats>,
-    log: fn(&str),
-}
-
-impl<K: Keep> Keeper<K> {
-    /// Runs until every cluster's task is gone.
-    async fn run(mut self) {
-        let mut waiting: VecDeque<(u64, Position)> = VecDeque::new();
-        loop {
-            let is_over = self.acks.iter().all(|acked| acked.has_changed().is_err());
-            let acked = self.acks.iter().map(|acked| *acked.borrow()).min().unwrap_or(0);
-            while let Ok(next) = self.positions.try_recv() {
-                waiting.push_back(next);
-            }
-            let done = waiting.partition_point(|(seq, _)| *seq <= acked);
-            let last = waiting.drain(..done).next_back();
-            if let Some((seq, position)) = last
-                && !self.kept(&position).await
-            {
-                waiting.push_front((seq, position));
-            }
-            if is_over {
-                return;
-            }
-            sleep(self.every).await;
-        }
-    }
-
-    async fn kept(&self, position: &Position) -> bool {
-        let text = checkpoint::text(&self.name, position);
-        let keep = Arc::clone(&self.keep);
-        let written = tokio::task::spawn_blocking(move || keep.replace(text.as_bytes())).await;
-        match written {
-            Ok(Ok(())) => {
-                self.stats.checkpoints.fetch_add(1, Relaxed);
-                *lock(&self.stats.position) = position.to_string();
-                // Nobody listens any more at the end.
-                let _ = self.confirm.send(Some(position.clone()));
-                true
-            }
-            Ok(Err(error)) => {
-                self.stats.checkpoint_failures.fetch_add(1, Relaxed);
-                (self.log)(&format!("checkpoint {}: {error}", self.keep.path().display()));
-                false
-            }
-            Err(_) => false,
+fn flushed(flush: &Flush) -> String {
+    match flush {
+        Flush::All => "flushed".to_owned(),
+        Flush::Prefixes(prefixes) => {
+            let names: Vec<_> =
+                prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix)).collect();
+            format!("flushed of keys that begin with {}", names.join(", "))
         }
     }
 }

@@ -51,10 +51,20 @@ pub struct ClusterStats {
     pub retried: AtomicU64,
     /// Keys that wait because the server behind the router refused them.
     pub parked: AtomicU64,
-    /// Keys read and not yet acknowledged.
+    /// Keys in memory that are not acknowledged.
     pub waiting: AtomicU64,
     /// Flushes delivered.
     pub flushes: AtomicU64,
+    /// How often what waited in memory moved to the disk.
+    pub moved_to_disk: AtomicU64,
+    /// Keys written to the disk.
+    pub spooled: AtomicU64,
+    /// Records on the disk that are not delivered.
+    pub spool_records: AtomicU64,
+    /// Bytes on the disk.
+    pub spool_bytes: AtomicU64,
+    /// Writes that the disk refused, or for which it had no room.
+    pub spool_failures: AtomicU64,
     /// When the last acknowledged transaction was committed, in microseconds since 1970.
     pub committed_us: AtomicU64,
     /// When the oldest unacknowledged transaction was committed; 0 when none waits.
@@ -197,6 +207,11 @@ impl ClusterStats {
             parked: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
+            moved_to_disk: AtomicU64::new(0),
+            spooled: AtomicU64::new(0),
+            spool_records: AtomicU64::new(0),
+            spool_bytes: AtomicU64::new(0),
+            spool_failures: AtomicU64::new(0),
             committed_us: AtomicU64::new(0),
             oldest_us: AtomicU64::new(0),
             batch_keys: histogram(10_000_000),
@@ -223,6 +238,11 @@ impl ClusterStats {
             ("parked", self.parked.load(Relaxed)),
             ("waiting", self.waiting.load(Relaxed)),
             ("flushes", self.flushes.load(Relaxed)),
+            ("moved_to_disk", self.moved_to_disk.load(Relaxed)),
+            ("spooled", self.spooled.load(Relaxed)),
+            ("spool_records", self.spool_records.load(Relaxed)),
+            ("spool_bytes", self.spool_bytes.load(Relaxed)),
+            ("spool_failures", self.spool_failures.load(Relaxed)),
             ("lag_ms", lag_ms),
         ];
         {

@@ -83,6 +83,15 @@ impl Template {
         })
     }
 
+    /// How every key of it begins: the text before the first column.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        match self.parts.first() {
+            Some(Part::Text(text)) => text,
+            _ => "",
+        }
+    }
+
     /// Finds the columns in a table, so that rows can be expanded; the first missing one is the error.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ pub struct Options {
     #[arg(long, value_name = "FOLDER")]
     pub discovery_dir: Option<PathBuf>,
 
-    /// Pass `flush_all` on, to every server
+    /// Pass `flush_all` and `flush_prefix` on, to every server
     #[arg(long)]
     pub enable_flush_cmd: bool,
 

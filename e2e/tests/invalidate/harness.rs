@@ -1,7 +1,7 @@
 //! A running invalidator, and what tests ask about caches.
 
 use std::fs::{self, File};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -92,6 +92,24 @@ impl Invalidator {
         }
     }
 
+    /// Runs another command to its end; answers what it printed.
+    pub(crate) fn run(&self, word: &str, more: &[&str]) -> String {
+        let output = self.command(word).args(more).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{word} {more:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// CPU time that it has used.
+    pub(crate) fn cpu(&self) -> Duration {
+        let pid = self.child.as_ref().unwrap().id();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let words = stat.rsplit_once(')').unwrap().1.split_whitespace();
+        let ticks: u64 = words.skip(11).take(2).map(|word| word.parse::<u64>().unwrap()).sum();
+        // Linux counts a hundred a second in this file, whatever its own clock does.
+        Duration::from_millis(ticks * 10)
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
@@ -168,4 +186,56 @@ pub(crate) fn until_absent(
     }
     thread::sleep(Duration::from_millis(200));
     assert_eq!(absent(server, keys), gone, "{}", invalidator.log());
+}
+
+/// A process on a port that can be killed and started again.
+pub(crate) struct Process {
+    args: Vec<String>,
+    pub(crate) address: SocketAddr,
+    child: Child,
+}
+
+impl Process {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut all: Vec<String> = args.iter().map(ToString::to_string).collect();
+        all.extend(["-p".to_owned(), address.port().to_string()]);
+        let child = spawn(&all);
+        let process = Self { args: all, address, child };
+        process.wait();
+        process
+    }
+
+    fn wait(&self) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(self.address).is_err() {
+            assert!(Instant::now() < end, "{:?} does not accept", self.args);
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.child = spawn(&self.args);
+        self.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawn(args: &[String]) -> Child {
+    Command::new(holdall_path())
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }

@@ -92,7 +92,7 @@ fn an_outbox_and_comments_name_keys() {
     drop(invalidator);
 
     let database = MariaDb::start(1, &["--binlog-format=STATEMENT"]);
-    database.sql("CREATE TABLE t (a INT)");
+    database.sql("CREATE TABLE t (a INT); CREATE TABLE m (a INT) ENGINE=MyISAM");
     let mut invalidator =
         Invalidator::new(&source(&[&database], ""), "comments = true", &[server.addr()], "");
     invalidator.start(&[]);
@@ -100,10 +100,12 @@ fn an_outbox_and_comments_name_keys() {
     let done = database.session().run(
         "INSERT INTO t VALUES (1) /* mc:del user:2 mail:b@x */; \
          BEGIN; INSERT INTO t VALUES (2) /* mc:del user:3 */; ROLLBACK; \
-         INSERT INTO t VALUES ('/* mc:del mail:c@x */' = '')",
+         INSERT INTO t VALUES ('/* mc:del mail:c@x */' = ''); \
+         BEGIN; INSERT INTO m VALUES (1) /* mc:del user:1 */; ROLLBACK",
     );
     assert!(done.is_some());
-    until_absent(&server, &KEYS, &["user:2", "mail:b@x"], &invalidator);
+    // What MyISAM has, no ROLLBACK takes back: the log has it, and its keys are stale.
+    until_absent(&server, &KEYS, &["user:1", "user:2", "mail:b@x"], &invalidator);
 }
 
 #[test]
@@ -184,7 +186,7 @@ fn a_purged_log_is_told_or_flushed() {
         let kept = fs::read(stopping.checkpoint()).unwrap();
         stopping.spawn(&[]);
         let said = stopping.ended();
-        assert!(said.contains("on_gap = \"flush\""), "{said}");
+        assert!(said.contains("--on-gap flush"), "{said}");
         assert_eq!(fs::read(stopping.checkpoint()).unwrap(), kept, "nothing is skipped");
         fill(&server, &KEYS);
         flushing.start(&[]);
@@ -196,7 +198,7 @@ fn a_purged_log_is_told_or_flushed() {
 }
 
 /// Removes all files of the log but the newest, once the server noticed that nobody reads them any more.
-fn purge(database: &MariaDb) {
+pub(crate) fn purge(database: &MariaDb) {
     let newest = database.sql("SHOW MASTER STATUS");
     let newest = newest.split('\t').next().unwrap();
     let end = Instant::now() + Duration::from_secs(30);
@@ -261,7 +263,7 @@ fn a_damaged_checkpoint_is_refused() {
     for damaged in [&whole[..whole.len() / 2], &[][..], &whole.to_ascii_uppercase()] {
         fs::write(invalidator.checkpoint(), damaged).unwrap();
         let said = invalidator.refusal("run", &[]);
-        assert!(said.contains("flush the caches and remove the file"), "{said}");
+        assert!(said.contains("holdall invalidate flush"), "{said}");
     }
 }
 

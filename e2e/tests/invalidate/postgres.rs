@@ -4,7 +4,8 @@ use testkit::database::Postgres;
 
 use crate::harness::{Invalidator, cache, fill, until_absent};
 
-fn source(database: &Postgres) -> String {
+/// The source's lines.
+pub(crate) fn source(database: &Postgres) -> String {
     format!(
         "kind = \"postgresql\"\nservers = [\"{}\"]\nuser = \"holdall\"\npassword = \"secret\"\ndatabase = \"shop\"\nslot = \"holdall\"\n\
          publication = \"cached\"",

@@ -1,6 +1,6 @@
 //! A database's log, caches behind a network, and a disk, all of which fail when the dice say so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use invalidator::change::{Change, ChangeSource, Event, SourceError};
 use invalidator::checkpoint::Keep;
-use invalidator::deliver::Network;
+use invalidator::delivery::{Delivery, Flush, Work};
+use invalidator::network::Network;
 use invalidator::position::Position;
+use invalidator::shelf::{Chunk, Held, Refused, Shelf};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream, DuplexStream, duplex};
 use tokio::time::sleep;
 
@@ -37,6 +39,11 @@ struct State {
     /// The next cas unique.
     cas: u64,
     disk: Option<Vec<u8>>,
+    /// Of each cluster: number, work (none if it was lost) and commit, the oldest first; and how many were ever kept.
+    shelves: Vec<VecDeque<(u64, Option<Work>, u64)>>,
+    shelved: u64,
+    /// Clusters that nobody reaches.
+    away: [bool; CLUSTERS],
     /// Log positions below this are gone.
     purged: u64,
 }
@@ -48,7 +55,11 @@ struct Logged {
 
 impl Truth {
     pub(crate) fn new(seed: u64) -> Arc<Self> {
-        let state = State { caches: vec![HashMap::new(); CLUSTERS], ..State::default() };
+        let state = State {
+            caches: vec![HashMap::new(); CLUSTERS],
+            shelves: vec![VecDeque::new(); CLUSTERS],
+            ..State::default()
+        };
         let dice = Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Arc::new(Self { dice, is_calm: AtomicBool::new(false), state: Mutex::new(state) })
     }
@@ -70,9 +81,19 @@ impl Truth {
         !self.is_calm.load(Ordering::Relaxed) && self.below(n) == 0
     }
 
+    /// How many records were ever put on a shelf.
+    pub(crate) fn shelved(&self) -> u64 {
+        self.state.lock().unwrap().shelved
+    }
+
     /// From now on nothing fails.
     pub(crate) fn calm(&self) {
+        self.state.lock().unwrap().away = [false; CLUSTERS];
         self.is_calm.store(true, Ordering::Relaxed);
+    }
+
+    fn is_away(&self, cluster: usize) -> bool {
+        self.state.lock().unwrap().away[cluster]
     }
 
     pub(crate) fn has_checkpoint(&self) -> bool {
@@ -103,6 +124,10 @@ pub(crate) async fn change(truth: Arc<Truth>) {
             state.log.push(Logged { keys: keys.clone(), is_garbled: truth.fails(60) });
             for key in &keys {
                 state.newest.insert(*key, version);
+            }
+            if truth.fails(25) {
+                let cluster = usize::try_from(truth.below(CLUSTERS as u64)).unwrap();
+                state.away[cluster] = !state.away[cluster];
             }
             if truth.fails(100) {
                 state.purged = state.log.len() as u64 - truth.below(3).min(state.log.len() as u64);
@@ -216,16 +241,90 @@ impl Keep for Disk {
         Ok(self.0.state.lock().unwrap().disk.clone())
     }
 
-    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+    async fn replace(&self, bytes: Vec<u8>) -> io::Result<()> {
+        sleep(Duration::from_micros(self.0.below(3000))).await;
         if self.0.fails(10) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.0.state.lock().unwrap().disk = Some(bytes.to_vec());
+        self.0.state.lock().unwrap().disk = Some(bytes);
         Ok(())
     }
 
     fn path(&self) -> &Path {
         Path::new("simulated")
+    }
+}
+
+/// A cluster's place on that disk. It takes time, so an invalidator can be killed before and after; it is small, refuses
+/// sometimes with a part kept, and once in a while loses a record and knows it.
+pub(crate) struct SmallShelf(pub(crate) Arc<Truth>, pub(crate) usize);
+
+const SHELF_RECORDS: usize = 60;
+const CHUNK_RECORDS: usize = 7;
+
+impl SmallShelf {
+    fn keep(&self, work: &Work, committed_us: u64) {
+        let mut state = self.0.state.lock().unwrap();
+        state.shelved += 1;
+        let number = state.shelved;
+        state.shelves[self.1].push_back((number, Some(work.clone()), committed_us));
+    }
+}
+
+impl Shelf for SmallShelf {
+    fn held(&self) -> Held {
+        let state = self.0.state.lock().unwrap();
+        Held { records: state.shelves[self.1].len() as u64, bytes: 0 }
+    }
+
+    async fn append(&self, deliveries: Vec<Arc<Delivery>>) -> Result<(), Refused> {
+        sleep(Duration::from_micros(self.0.below(3000))).await;
+        for delivery in deliveries {
+            if self.0.fails(40) {
+                return Err(Refused::Io("no room on the device".to_owned()));
+            }
+            if self.held().records >= SHELF_RECORDS as u64 {
+                return Err(Refused::Full);
+            }
+            self.keep(&delivery.work, delivery.committed_us);
+        }
+        sleep(Duration::from_micros(self.0.below(3000))).await;
+        Ok(())
+    }
+
+    async fn replace(&self, flush: Flush) -> Result<(), Refused> {
+        sleep(Duration::from_micros(self.0.below(3000))).await;
+        if self.0.fails(5) {
+            return Err(Refused::Io("no room on the device".to_owned()));
+        }
+        self.0.state.lock().unwrap().shelves[self.1].clear();
+        self.keep(&Work::Flush(flush), 0);
+        Ok(())
+    }
+
+    async fn read(&self) -> io::Result<Chunk> {
+        sleep(Duration::from_micros(self.0.below(500))).await;
+        if self.0.fails(20) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let mut state = self.0.state.lock().unwrap();
+        if self.0.fails(60)
+            && let Some(first) = state.shelves[self.1].front_mut()
+        {
+            first.1 = None;
+        }
+        let mut chunk = Chunk::default();
+        for (number, work, committed_us) in state.shelves[self.1].iter().take(CHUNK_RECORDS) {
+            chunk.lost += u64::from(work.is_none());
+            let work = work.clone().unwrap_or(Work::Delete(Vec::new()));
+            chunk.records.push((*number, work, *committed_us));
+        }
+        Ok(chunk)
+    }
+
+    async fn acknowledge(&self, number: u64) {
+        let mut state = self.0.state.lock().unwrap();
+        state.shelves[self.1].retain(|(other, ..)| *other > number);
     }
 }
 
@@ -242,6 +341,9 @@ impl Network for Net {
         }
         let (ours, theirs) = duplex(4096);
         let cluster: usize = address.split(':').next().unwrap().parse().unwrap();
+        if self.0.is_away(cluster) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         let truth = Arc::clone(&self.0);
         tokio::spawn(async move {
             // A connection that ends is what is being tested.
@@ -259,7 +361,7 @@ async fn serve(truth: &Truth, cluster: usize, stream: DuplexStream) -> io::Resul
         if stream.read_line(&mut line).await? == 0 {
             return Ok(());
         }
-        if truth.fails(150) {
+        if truth.fails(150) || truth.is_away(cluster) {
             return Ok(());
         }
         if truth.fails(400) {

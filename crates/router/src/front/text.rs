@@ -71,15 +71,13 @@ impl Front {
             text::Request::Touch { key, exptime, noreply } => {
                 self.ask(session, noreply, &Request { exptime, ..Request::new(Op::Touch, key) });
             }
-            text::Request::FlushAll { noreply, .. } if !self.shared.options.enable_flush_cmd => {
-                self.tell(queue, noreply, b"SERVER_ERROR Command disabled\r\n");
-            }
             text::Request::FlushAll { exptime, noreply } => {
                 let exptime = exptime.unwrap_or(0);
                 let request = Request { exptime, ..Request::new(Op::FlushAll, b"") };
-                let slot = Slot::new(Op::FlushAll, Kind::Whole).mute(noreply);
-                let ticket = self.queues.push(queue, slot, b"");
-                self.core.submit_to_all(&request, ticket);
+                self.flush(queue, noreply, &request);
+            }
+            text::Request::FlushPrefix { prefix, noreply } => {
+                self.flush(queue, noreply, &Request::new(Op::FlushAll, prefix));
             }
             text::Request::Version => {
                 let mut line = Vec::new();
@@ -97,6 +95,17 @@ impl Front {
             _ => self.tell(queue, false, Error::Command.line()),
         }
         Step::Next
+    }
+
+    /// A flush, which goes to every server, if the operator lets it.
+    fn flush(&mut self, queue: u32, is_mute: bool, request: &Request<'_>) {
+        if !self.shared.options.enable_flush_cmd {
+            self.tell(queue, is_mute, b"SERVER_ERROR Command disabled\r\n");
+            return;
+        }
+        let slot = Slot::new(Op::FlushAll, Kind::Whole).mute(is_mute);
+        let ticket = self.queues.push(queue, slot, b"");
+        self.core.submit_to_all(request, ticket);
     }
 
     /// A reply that needs no server.

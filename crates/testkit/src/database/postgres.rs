@@ -5,6 +5,10 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
 
 use super::{Folder, Session, done, until_up};
 use crate::server::free_port;
@@ -106,11 +110,20 @@ impl Postgres {
         Session::start(&mut self.client("shop"))
     }
 
-    /// Ends the process at once, as a crash does.
+    /// Ends the process and its children at once, as a crash does.
     pub fn kill(&mut self) {
+        let children = children(self.child.id());
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Its children notice by themselves, and hold the folder until then.
+        for child in &children {
+            // It may have noticed by itself.
+            let _ = rustix::process::kill_process(*child, rustix::process::Signal::KILL);
+        }
+        let end = Instant::now() + Duration::from_secs(20);
+        while children.iter().any(|child| is_alive(*child)) {
+            assert!(Instant::now() < end, "processes of PostgreSQL stay");
+            thread::sleep(Duration::from_millis(2));
+        }
         let pid_file = self.folder.0.join("data/postmaster.pid");
         let _ = fs::remove_file(pid_file);
     }
@@ -131,6 +144,26 @@ impl Drop for Postgres {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Parent and state in `/proc/PID/stat`; none for a process that is gone.
+fn parent_and_state(pid: &str) -> Option<(u32, String)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = words.next()?.to_owned();
+    Some((words.next()?.parse().ok()?, state))
+}
+
+fn children(parent: u32) -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").expect("a list of processes");
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let own = pids.filter(|pid| parent_and_state(pid).is_some_and(|(other, _)| other == parent));
+    own.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// False for one that only waits to be noticed.
+fn is_alive(pid: Pid) -> bool {
+    parent_and_state(&pid.as_raw_nonzero().to_string()).is_some_and(|(_, state)| state != "Z")
 }
 
 fn spawn(folder: &Path, port: u16, flags: &[String]) -> Child {

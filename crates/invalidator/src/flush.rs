@@ -1,0 +1,75 @@
+//! `holdall invalidate flush`: empties clusters at once, without a log.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use tokio::io::BufStream;
+use tokio::time::timeout;
+
+use crate::batch::{self, is_plain};
+use crate::delivery::Flush;
+use crate::network::Network;
+use crate::pipeline::{Cluster, Plan};
+
+/// Empties the named clusters (all without a name) of keys that begin with any of these (of everything without one); answers a
+/// line a cluster.
+///
+/// # Errors
+///
+/// When a name or prefix is none, or a cluster refused; the others are empty all the same.
+pub async fn now(
+    network: &impl Network,
+    plan: &Plan,
+    prefixes: &[String],
+    clusters: &[String],
+) -> Result<String, String> {
+    let is_known = |name: &&String| !plan.clusters.iter().any(|cluster| cluster.name == **name);
+    if let Some(name) = clusters.iter().find(is_known) {
+        return Err(format!("there is no cluster '{name}'"));
+    }
+    let is_prefix =
+        |prefix: &String| (1..=250).contains(&prefix.len()) && is_plain(prefix.as_bytes());
+    if let Some(prefix) = prefixes.iter().find(|prefix| !is_prefix(prefix)) {
+        return Err(format!("'{prefix}' is no begin of a key"));
+    }
+    let flush = if prefixes.is_empty() {
+        Flush::All
+    } else {
+        let bytes = |prefix: &String| Bytes::copy_from_slice(prefix.as_bytes());
+        Flush::Prefixes(prefixes.iter().map(bytes).collect())
+    };
+    let (mut text, mut has_failed) = (String::new(), false);
+    for cluster in &plan.clusters {
+        if !clusters.is_empty() && !clusters.contains(&cluster.name) {
+            continue;
+        }
+        let done = one(network, plan, cluster, &flush).await;
+        has_failed |= done.is_err();
+        let said = done.map_or_else(|why| format!("not flushed: {why}"), |()| "flushed".to_owned());
+        let _ = writeln!(text, "{}: {said}", cluster.name);
+    }
+    if has_failed { Err(text.trim_end().to_owned()) } else { Ok(text) }
+}
+
+/// Through the first router that does it.
+async fn one(
+    network: &impl Network,
+    plan: &Plan,
+    cluster: &Cluster,
+    flush: &Flush,
+) -> Result<(), String> {
+    let mut reasons = Vec::new();
+    for router in &cluster.routers {
+        let asked = async {
+            let mut wire =
+                BufStream::new(network.dial(router).await.map_err(batch::BatchError::from)?);
+            batch::flush(&mut wire, flush).await
+        };
+        match timeout(plan.limits.answer_within, asked).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => reasons.push(format!("{router}: {error}")),
+            Err(_) => reasons.push(format!("{router}: no answer")),
+        }
+    }
+    Err(reasons.join("; "))
+}

@@ -1,0 +1,72 @@
+//! Keeps the oldest position that every cluster has acknowledged.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use crate::checkpoint::{self, Keep};
+use crate::position::Position;
+use crate::stats::{Stats, lock};
+
+/// See the head of this file.
+pub(crate) struct Keeper<K> {
+    /// The source's name.
+    pub(crate) name: String,
+    /// Where positions are kept.
+    pub(crate) keep: Arc<K>,
+    /// How far each cluster has acknowledged.
+    pub(crate) acks: Vec<watch::Receiver<u64>>,
+    /// The position after each delivery.
+    pub(crate) positions: mpsc::UnboundedReceiver<(u64, Position)>,
+    /// Tells what was kept.
+    pub(crate) confirm: watch::Sender<Option<Position>>,
+    /// How often.
+    pub(crate) every: Duration,
+    /// Where it counts.
+    pub(crate) stats: Arc<Stats>,
+    /// Says what fails.
+    pub(crate) log: fn(&str),
+}
+
+impl<K: Keep> Keeper<K> {
+    /// Runs until every cluster's task is gone.
+    pub(crate) async fn run(mut self) {
+        let mut waiting: VecDeque<(u64, Position)> = VecDeque::new();
+        loop {
+            let is_over = self.acks.iter().all(|acked| acked.has_changed().is_err());
+            let acked = self.acks.iter().map(|acked| *acked.borrow()).min().unwrap_or(0);
+            while let Ok(next) = self.positions.try_recv() {
+                waiting.push_back(next);
+            }
+            let done = waiting.partition_point(|(seq, _)| *seq <= acked);
+            let last = waiting.drain(..done).next_back();
+            if let Some((seq, position)) = last
+                && !self.kept(&position).await
+            {
+                waiting.push_front((seq, position));
+            }
+            if is_over {
+                return;
+            }
+            sleep(self.every).await;
+        }
+    }
+
+    async fn kept(&self, position: &Position) -> bool {
+        let text = checkpoint::text(&self.name, position);
+        if let Err(error) = self.keep.replace(text.into_bytes()).await {
+            self.stats.checkpoint_failures.fetch_add(1, Relaxed);
+            (self.log)(&format!("checkpoint {}: {error}", self.keep.path().display()));
+            return false;
+        }
+        self.stats.checkpoints.fetch_add(1, Relaxed);
+        *lock(&self.stats.position) = position.to_string();
+        // Nobody listens any more at the end.
+        let _ = self.confirm.send(Some(position.clone()));
+        true
+    }
+}

@@ -1,0 +1,103 @@
+//! Clusters that are away, and logs that are gone: nobody else waits, and nothing is lost or deleted that need not be.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::Router;
+use testkit::database::MariaDb;
+
+use crate::harness::{Invalidator, Process, absent, cache, fill, until_absent};
+use crate::mariadb::{purge, source};
+
+const ITEMS: &str = "CREATE TABLE items (id INT PRIMARY KEY, v INT)";
+const ITEM_KEYS: &str = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
+
+/// One transaction for each of these rows.
+fn replace(database: &MariaDb, ids: std::ops::Range<u32>) {
+    let statements: Vec<String> =
+        ids.map(|id| format!("REPLACE INTO items VALUES ({id}, 0)")).collect();
+    database.sql(&statements.join(";"));
+}
+
+#[test]
+fn a_cluster_that_is_away_holds_up_no_other_and_gets_everything() {
+    let database = MariaDb::start(1, &[]);
+    database.sql(ITEMS);
+    let (near, behind) = (cache(), cache());
+    let config = std::env::temp_dir().join(format!("invalidate-away-{}.json", std::process::id()));
+    let pool = behind.addr();
+    let route =
+        format!(r#"{{"pools": {{"A": {{"servers": ["{pool}"]}}}}, "route": "PoolRoute|A"}}"#);
+    fs::write(&config, route).unwrap();
+    let path = config.display().to_string();
+    let mut proxy = Process::start(&["route", "--num-proxies", "1", "-f", &path]);
+    let delivery = "[delivery]\nwindow_keys = 50\naway_after_ms = 100";
+    let clusters = [near.addr(), proxy.address];
+    let mut invalidator =
+        Invalidator::new(&source(&[&database], ""), ITEM_KEYS, &clusters, delivery);
+    invalidator.start(&[]);
+    let names: Vec<String> = (0..400).map(|id| format!("item:{id}")).collect();
+    let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+    fill(&near, &keys);
+    fill(&behind, &keys);
+    proxy.kill();
+    replace(&database, 0..300);
+    until_absent(&near, &keys, &keys[..300], &invalidator);
+    invalidator.until("cluster:c1:spool_records", |count| count > 0);
+    // What is on the disk does not hold the position.
+    let end = format!("position mariadb-gtid:{}", database.sql("SELECT @@gtid_binlog_pos").trim());
+    let until = Instant::now() + Duration::from_secs(30);
+    while !fs::read_to_string(invalidator.checkpoint()).unwrap().contains(&end) {
+        assert!(Instant::now() < until, "the position waits:\n{}", invalidator.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(absent(&behind, &keys), [""; 0]);
+    invalidator.kill();
+    database.sql("FLUSH BINARY LOGS");
+    purge(&database);
+    invalidator.start(&[]);
+    replace(&database, 300..310);
+    until_absent(&near, &keys, &keys[..310], &invalidator);
+    proxy.restart();
+    until_absent(&behind, &keys, &keys[..310], &invalidator);
+    invalidator.until("cluster:c1:spool_records", |count| count == 0);
+    // And from then on as ever.
+    replace(&database, 310..320);
+    until_absent(&behind, &keys, &keys[..320], &invalidator);
+    fs::remove_file(config).unwrap();
+}
+
+#[test]
+fn a_purged_log_costs_what_begins_as_the_keys_do_and_no_more() {
+    let database = MariaDb::start(1, &[]);
+    database.sql(ITEMS);
+    let (first, second) = (cache(), cache());
+    let args = ["--num-proxies", "1", "--enable-flush-cmd"];
+    let router = Router::over(&[first.addr(), second.addr()], "\"PoolRoute|all\"", &args);
+    let mut invalidator =
+        Invalidator::new(&source(&[&database], ""), ITEM_KEYS, &[router.addr()], "");
+    invalidator.start(&[]);
+    replace(&database, 0..1);
+    invalidator.until("checkpoints", |count| count > 0);
+    invalidator.kill();
+    replace(&database, 1..2);
+    database.sql("FLUSH BINARY LOGS");
+    purge(&database);
+    let keys = ["item:1", "item:2", "other:1"];
+    for server in [&first, &second] {
+        fill(server, &keys);
+    }
+    invalidator.spawn(&[]);
+    let said = invalidator.ended();
+    assert!(said.contains("--on-gap prefixes"), "{said}");
+    invalidator.start(&["--on-gap", "prefixes"]);
+    for server in [&first, &second] {
+        until_absent(server, &keys, &keys[..2], &invalidator);
+    }
+    let said = invalidator.run("flush", &["--prefix", "oth", "--prefix", "none:"]);
+    assert_eq!(said, "c0: flushed\n");
+    for server in [&first, &second] {
+        assert_eq!(absent(server, &keys), keys);
+    }
+}

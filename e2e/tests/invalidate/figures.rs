@@ -1,0 +1,232 @@
+//! What the invalidator does in numbers: how long after its commit a change is gone from the cache, how many keys a second it
+//! reads and delivers, and how many packets batching saves. Printed; asserted is only that everything arrives.
+//!
+//! `CHANGES` is how many row changes each measurement makes, `RATE` how many a second. `cargo xtask bench invalidation` runs
+//! them with many and with the release build.
+
+use std::env;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::database::MariaDb;
+use testkit::{Kind, Launch, Router, Server};
+
+use crate::harness::Invalidator;
+use crate::mariadb::source;
+
+/// Rows that one transaction changes.
+const ROWS: u32 = 10;
+
+fn number(name: &str, default: u32) -> u32 {
+    env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn database(rows: u32) -> MariaDb {
+    let database = MariaDb::start(1, &["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"]);
+    database.sql("CREATE TABLE items (id INT PRIMARY KEY, v INT)");
+    if rows > 0 {
+        database.sql(&format!("INSERT INTO items SELECT seq - 1, 0 FROM seq_1_to_{rows}"));
+    }
+    database
+}
+
+const KEYS: &str = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
+
+fn small() -> Server {
+    Launch::new(Kind::Holdall).args(&["-t", "1", "-m", "64"]).start()
+}
+
+/// The value at so many thousandths of sorted ones.
+fn quantile(sorted: &[Duration], per_mille: usize) -> Duration {
+    sorted[(sorted.len() - 1) * per_mille / 1000]
+}
+
+/// Waits for turns that come regularly.
+struct Turns {
+    begin: Instant,
+    every: Duration,
+    turn: u32,
+}
+
+impl Turns {
+    fn next(&mut self) {
+        let due = self.begin + self.every * self.turn;
+        self.turn += 1;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Commits transactions of `ROWS` rows at its share of the rate; answers, for the first row of each, how long after the commit
+/// was asked for, and after it was acknowledged, its key was gone.
+fn writer(
+    database: &MariaDb,
+    cache: SocketAddr,
+    (share, shares): (u32, u32),
+    transactions: u32,
+    rate: u32,
+) -> Vec<(Duration, Duration)> {
+    let mut session = database.session();
+    let mut wire = TcpStream::connect(cache).unwrap();
+    wire.set_nodelay(true).unwrap();
+    let mut ask = |line: &str, buffer: &mut [u8; 64]| {
+        wire.write_all(line.as_bytes()).unwrap();
+        wire.read(buffer).unwrap()
+    };
+    let every = Duration::from_secs(u64::from(ROWS * shares)) / rate;
+    let mut turns = Turns { begin: Instant::now() + every * share / shares, every, turn: 0 };
+    let mut buffer = [0; 64];
+    let mut times = Vec::new();
+    for turn in 0..transactions / shares {
+        turns.next();
+        let first = (turn * shares + share) * ROWS;
+        ask(&format!("set item:{first} 0 0 1\r\nx\r\n"), &mut buffer);
+        let called = Instant::now();
+        let update =
+            format!("UPDATE items SET v = v + 1 WHERE id BETWEEN {first} AND {}", first + ROWS - 1);
+        session.run(&update).expect("the database runs");
+        let acknowledged = Instant::now();
+        loop {
+            let length = ask(&format!("mg item:{first}\r\n"), &mut buffer);
+            if buffer.starts_with(b"EN") {
+                break;
+            }
+            assert!(length > 0 && called.elapsed() < Duration::from_secs(30), "item:{first} stays");
+            thread::sleep(Duration::from_micros(100));
+        }
+        times.push((called.elapsed(), acknowledged.elapsed()));
+    }
+    times
+}
+
+#[test]
+fn figures_of_the_time_from_commit_to_delete() {
+    let (changes, rate) = (number("CHANGES", 400), number("RATE", 5000));
+    let database = database(changes);
+    let server = small();
+    let router = Router::over(&[server.addr()], "\"PoolRoute|all\"", &["--num-proxies", "1"]);
+    let mut invalidator = Invalidator::new(&source(&[&database], ""), KEYS, &[router.addr()], "");
+    invalidator.start(&[]);
+    let (shares, cache) = (4, server.addr());
+    let times: Vec<(Duration, Duration)> = thread::scope(|scope| {
+        let database = &database;
+        let run = |share| {
+            scope.spawn(move || writer(database, cache, (share, shares), changes / ROWS, rate))
+        };
+        let threads: Vec<_> = (0..shares).map(run).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    for (name, of) in [("asked for", 0), ("acknowledged", 1)] {
+        let mut sorted: Vec<Duration> =
+            times.iter().map(|both| if of == 0 { both.0 } else { both.1 }).collect();
+        sorted.sort();
+        println!(
+            "{changes} row changes at {rate}/s: gone after the commit was {name}: p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
+            quantile(&sorted, 500),
+            quantile(&sorted, 900),
+            quantile(&sorted, 990),
+            quantile(&sorted, 1000)
+        );
+    }
+    assert!(!times.is_empty());
+}
+
+#[test]
+fn figures_of_the_rate_at_which_a_log_is_read_and_delivered() {
+    let changes = number("CHANGES", 400);
+    let database = database(0);
+    let server = small();
+    let router = Router::over(&[server.addr()], "\"PoolRoute|all\"", &["--num-proxies", "1"]);
+    let mut invalidator = Invalidator::new(&source(&[&database], ""), KEYS, &[router.addr()], "");
+    let since = database.sql("SELECT @@gtid_binlog_pos");
+    database.sql(&format!(
+        "DELIMITER ;;\nBEGIN NOT ATOMIC DECLARE i INT DEFAULT 0; WHILE i < {changes} DO \
+         INSERT INTO items SELECT i + seq, 0 FROM seq_1_to_{ROWS}; SET i = i + {ROWS}; END WHILE; END;;"
+    ));
+    let begin = Instant::now();
+    invalidator.start(&["--since", &format!("mariadb-gtid:{}", since.trim())]);
+    invalidator.until("cluster:c0:delivered", |count| count >= u64::from(changes));
+    let took = begin.elapsed();
+    invalidator.until("cluster:c0:waiting", |count| count == 0);
+    println!(
+        "{changes} keys in transactions of {ROWS} were read and delivered in {took:?}: {:.0} keys/s; {:?} of CPU, each delete sent twice",
+        f64::from(changes) / took.as_secs_f64(),
+        invalidator.cpu()
+    );
+}
+
+/// Packets with data, and bytes, sent on the connections of which this is true of our port and the peer's.
+fn sent(is_meant: impl Fn(u16, u16) -> bool) -> (u64, u64) {
+    let output = Command::new("ss").args(["-tinHO", "state", "established"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (mut packets, mut bytes) = (0, 0);
+    for line in text.lines() {
+        // Queues, our address, the peer's, and then `name:value`.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let port = |at: usize| -> Option<u16> { words.get(at)?.rsplit(':').next()?.parse().ok() };
+        let (Some(own), Some(peer)) = (port(2), port(3)) else { continue };
+        if !is_meant(own, peer) {
+            continue;
+        }
+        let value = |name: &str| -> u64 {
+            let found = words.iter().find_map(|word| word.strip_prefix(name));
+            found.map_or(0, |value| value.parse().unwrap_or(0))
+        };
+        packets += value("data_segs_out:");
+        bytes += value("bytes_sent:");
+    }
+    (packets, bytes)
+}
+
+#[test]
+fn figures_of_packets_with_and_without_batches() {
+    let (changes, rate) = (number("CHANGES", 400), number("RATE", 5000));
+    let servers: Vec<Server> = (0..number("SERVERS", 3)).map(|_| small()).collect();
+    let addresses: Vec<SocketAddr> = servers.iter().map(Server::addr).collect();
+    let database = database(changes);
+    let router = Router::over(&addresses, "\"PoolRoute|all\"", &["--num-proxies", "1"]);
+    let mut invalidator = Invalidator::new(&source(&[&database], ""), KEYS, &[router.addr()], "");
+    invalidator.start(&[]);
+    // One delete a packet, from one database to all servers, at the same rate.
+    let mut streams: Vec<TcpStream> =
+        addresses.iter().map(|address| TcpStream::connect(address).unwrap()).collect();
+    streams.iter().for_each(|stream| stream.set_nodelay(true).unwrap());
+    let count = u32::try_from(streams.len()).unwrap();
+    let every = Duration::from_secs(1) / rate;
+    let mut turns = Turns { begin: Instant::now(), every, turn: 0 };
+    for key in 0..changes {
+        turns.next();
+        let stream = &mut streams[(key % count) as usize];
+        stream.write_all(format!("delete item:{key} noreply\r\n").as_bytes()).unwrap();
+    }
+    let own: Vec<u16> = streams.iter().map(|stream| stream.local_addr().unwrap().port()).collect();
+    let (single, single_bytes) = sent(|port, _| own.contains(&port));
+    drop(streams);
+    let mut session = database.session();
+    let every = Duration::from_secs(u64::from(ROWS)) / rate;
+    let mut turns = Turns { begin: Instant::now(), every, turn: 0 };
+    for turn in 0..changes / ROWS {
+        turns.next();
+        let (first, last) = (turn * ROWS, turn * ROWS + ROWS - 1);
+        let update = format!("UPDATE items SET v = v + 1 WHERE id BETWEEN {first} AND {last}");
+        session.run(&update).expect("the database runs");
+    }
+    let keys = u64::from(changes / ROWS * ROWS);
+    invalidator.until("cluster:c0:delivered", |count| count >= keys);
+    invalidator.until("cluster:c0:waiting", |count| count == 0);
+    let (batched, bytes) = sent(|_, peer| peer == router.addr().port());
+    println!(
+        "{changes} deletes at {rate}/s into {count} servers: {single} packets ({single_bytes} bytes) one by one, {batched} packets \
+         ({bytes} bytes) to the router in batches, each delete twice: {:.1} times fewer; keys a batch: p50 {:?}",
+        number_f64(single) / number_f64(batched),
+        invalidator.stat("cluster:c0:batch_keys_p50")
+    );
+    // A batch has at least one whole transaction, and goes twice.
+    assert!(single > 0 && batched > 0 && batched < u64::from(changes / 2), "{single}, {batched}");
+}
+
+fn number_f64(number: u64) -> f64 {
+    f64::from(u32::try_from(number).expect("a count of packets"))
+}
