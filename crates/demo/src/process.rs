@@ -22,7 +22,7 @@ use crate::folder::Folder;
 pub(crate) const CHILD: &str = "child";
 
 /// How long a program may take until it accepts connections.
-const START_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_secs(180);
 
 /// Becomes the program that the arguments name: the parent's process id, the program, its arguments.
 pub(crate) fn become_child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {

@@ -36,17 +36,20 @@ pub(crate) async fn run(folder: &Folder, plan: Plan) -> Result<Outcome> {
     let mut steps: VecDeque<(Duration, Action)> = plan.script.0.into();
     let (begin, mut second) = (Instant::now(), Instant::now());
     let mut told = 0;
+    // A step that takes long makes everything after it late, so that the times between steps are at least as they were asked for.
+    let mut late = Duration::ZERO;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
-        if plan.ends_after.is_some_and(|end| begin.elapsed() >= end) {
-            break;
+        while let Some((time, action)) =
+            steps.pop_front_if(|(time, _)| begin.elapsed() >= *time + late)
+        {
+            stage.act(action).await?;
+            late = begin.elapsed() - time;
         }
-        while steps.front().is_some_and(|(time, _)| begin.elapsed() >= *time) {
-            if let Some((_, action)) = steps.pop_front() {
-                stage.act(action).await?;
-            }
+        if plan.ends_after.is_some_and(|end| begin.elapsed() >= end + late) {
+            break;
         }
         match view.as_mut().map_or(Ok(None), View::key)? {
             Some(Key::End) => break,

@@ -14,7 +14,7 @@ use crate::stage::Stage;
 use crate::stats;
 
 /// How long it may take until everything is delivered.
-const DELIVERED_MAX: Duration = Duration::from_secs(60);
+const DELIVERED_MAX: Duration = Duration::from_secs(180);
 
 /// Invalidators send each delete a second time after 100 ms.
 const REPEATED: Duration = Duration::from_millis(500);

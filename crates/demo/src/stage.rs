@@ -245,8 +245,10 @@ impl Stage {
         let invalidators = self.invalidators();
         let gutters = stats::ask(&gutters).await;
         let invalidators = stats::ask(&invalidators).await;
-        if let Some(master) = invalidators.first().filter(|stats| stats.is_there()) {
-            self.positions.push_back((Instant::now(), master.text("position").to_owned()));
+        // It has none before it has delivered something.
+        let position = invalidators.first().map_or("", |stats| stats.text("position"));
+        if !position.is_empty() {
+            self.positions.push_back((Instant::now(), position.to_owned()));
             while self.positions.front().is_some_and(|(at, _)| at.elapsed() > REPLAYED) {
                 self.positions.pop_front();
             }
@@ -331,7 +333,7 @@ impl Stage {
         self.load.end();
         for user in self.users.drain(..) {
             // It may be in the middle of a wait for a database that is cut off.
-            if tokio::time::timeout(Duration::from_secs(10), user).await.is_err() {
+            if tokio::time::timeout(Duration::from_secs(60), user).await.is_err() {
                 bail!("a user does not end");
             }
         }

@@ -20,7 +20,8 @@ const SHOWN: usize = 90;
 const COLOURS: [Color; 6] =
     [Color::Blue, Color::Yellow, Color::Green, Color::Magenta, Color::Cyan, Color::Red];
 
-const KEYS: &str = " k kill a server  b black-hole one  l lag the replica  c cut the regions  a add a cluster (warm)  A (cold)  w end warm-up  r replay the log  q end ";
+const KEYS: &str =
+    " k kill  b black-hole  l lag  c cut  a/A add cluster  w end warm-up  r replay  q end";
 
 /// A key that was pressed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -90,8 +91,8 @@ fn draw(frame: &mut Frame<'_>, stage: &Stage) {
     let rows = [
         Constraint::Length(clusters),
         Constraint::Length(5),
-        Constraint::Min(8),
-        Constraint::Length(10),
+        Constraint::Min(6),
+        Constraint::Length(8),
         Constraint::Length(1),
     ];
     let [top, middle, chart, events, keys] = Layout::vertical(rows).areas(frame.area());
@@ -103,7 +104,11 @@ fn draw(frame: &mut Frame<'_>, stage: &Stage) {
 }
 
 fn head(names: &[&'static str]) -> Row<'static> {
-    Row::new(names.iter().map(|name| Cell::from(Line::from(*name).right_aligned()))).bold()
+    let name = |(at, name): (usize, &&'static str)| {
+        let line = Line::from(*name);
+        Cell::from(if at == 0 { line } else { line.right_aligned() })
+    };
+    Row::new(names.iter().enumerate().map(name)).bold()
 }
 
 fn cells(first: String, colour: Color, rest: Vec<String>) -> Row<'static> {
