@@ -13,13 +13,12 @@ use crate::result::{ClusterTotal, Outcome, Second, share};
 /// When a figure cannot be drawn.
 pub(crate) fn page(outcome: &Outcome) -> Result<String> {
     let words = format!(
-        "Two regions on one machine, {} {}: {} reads in {} s. {} After everything was delivered, {} values were looked up in all caches, and {} \
-         were old.",
+        "Two regions on one machine, by '{}' of version {}: {} reads in {:.0} s. The second table says what was done to them. After \
+         everything was delivered, {} values were looked up in all caches, and {} were old.",
         outcome.command.join(" "),
         outcome.version,
         outcome.clusters.iter().map(|cluster| cluster.reads).sum::<u64>(),
-        outcome.seconds.len(),
-        "The second table says what was done to them.",
+        outcome.seconds.last().map_or(0.0, |second| second.at),
         outcome.looked_up,
         outcome.stale_left
     );
@@ -72,9 +71,10 @@ fn totals(clusters: &[ClusterTotal]) -> Table {
     Table { head: head.map(str::to_owned).into(), rows: clusters.iter().map(row).collect() }
 }
 
+/// One column, as only the first is set from the left.
 fn events(outcome: &Outcome) -> Table {
-    let rows = outcome.events.iter().map(|(at, text)| vec![format!("{at:.1}"), text.clone()]);
-    Table { head: vec!["second".to_owned(), "what happened".to_owned()], rows: rows.collect() }
+    let rows = outcome.events.iter().map(|(at, text)| vec![format!("{at:.1} s: {text}")]);
+    Table { head: vec!["what happened".to_owned()], rows: rows.collect() }
 }
 
 /// Points of a number over time.

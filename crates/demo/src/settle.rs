@@ -16,8 +16,11 @@ use crate::stats;
 /// How long it may take until everything is delivered.
 const DELIVERED_MAX: Duration = Duration::from_secs(180);
 
-/// Invalidators send each delete a second time after 100 ms.
-const REPEATED: Duration = Duration::from_millis(500);
+/// Until then the last delete has been sent for the second time.
+const REPEATED: Duration = Duration::from_millis(1500);
+
+/// How long a server that works may take for an answer, on whatever machine.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Keys that are asked for at one time.
 const BATCH: usize = 200;
@@ -95,7 +98,7 @@ pub(crate) async fn look_everywhere(stage: &Stage) -> Result<(u64, u64)> {
         let of_clusters = region.clusters.iter().flat_map(|cluster| &cluster.servers);
         for server in of_clusters.chain(&region.regional) {
             let address = server.address.to_string();
-            let client = Client::builder().servers([address]).build();
+            let client = Client::builder().servers([address]).timeout(ANSWER_MAX).build();
             let client = client.map_err(|error| anyhow::anyhow!("{error}"))?;
             for keys in keys.chunks(BATCH) {
                 for (is_found, is_old) in look(stage, &client, keys).await? {

@@ -204,7 +204,10 @@ impl Stage {
             self.tell("PostgreSQL keeps no log before what its slot confirmed: nothing to replay");
             return Ok(());
         }
-        let Some((_, position)) = self.positions.front().cloned() else { return Ok(()) };
+        let Some((_, position)) = self.positions.front().cloned() else {
+            self.tell("nothing was delivered yet: nothing to replay");
+            return Ok(());
+        };
         self.deployment.replay(0, &position).await?;
         self.tell(format!("deletes since {position} are sent again"));
         Ok(())
