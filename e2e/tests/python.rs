@@ -58,6 +58,17 @@ fn every_call_through_the_router() {
 }
 
 #[test]
+fn every_call_of_asyncio() {
+    for kind in [Kind::Holdall, Kind::Memcached] {
+        let server = Launch::new(kind).start();
+        let mut command = python();
+        command.arg(tests().join("check_aio.py")).arg(server.addr().to_string());
+        let text = run(command);
+        assert!(text.trim_end().ends_with("checks passed"), "{text}");
+    }
+}
+
+#[test]
 fn django_s_own_tests_of_memcached_backends() {
     let server = Launch::new(Kind::Holdall).start();
     let folders = [tests(), tool("python-library/django-5.2.19/tests")];

@@ -8,10 +8,12 @@
 """
 
 from ._native import CacheError, CacheTimeout, IllegalInputError, __version__
+from .aio import AsyncClient
 from .client import Client, Markers, Written
 from .serde import PickleSerde, TypedSerde
 
 __all__ = [
+    "AsyncClient",
     "CacheError",
     "CacheTimeout",
     "Client",

@@ -332,6 +332,11 @@ class Client:
         """How each server stands: address, state, requests asked, answered, failed, timed out, and connections made."""
         return self._core().servers()
 
+    def stats(self):
+        """What this client has seen of each server, by its address: state, asked, answered, failed, timeouts, connects."""
+        names = ("state", "asked", "answered", "failed", "timeouts", "connects")
+        return {row[0]: dict(zip(names, row[1:])) for row in self._core().servers()}
+
     def look_aside_totals(self):
         """How `get_or_load` went: hits, stale, waits, loads, fills, refused, unfilled."""
         return self._core().look_aside_totals()

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 15] = [
+const PACKAGES: [(&str, &str); 18] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -27,6 +27,9 @@ const PACKAGES: [(&str, &str); 15] = [
     ("chromium", "opens the bench's report"),
     ("mariadb-server", "a database whose log the invalidator follows"),
     ("postgresql", "another"),
+    ("etcd-server", "servers are found in it"),
+    ("etcd-client", "puts them there"),
+    ("dnsmasq-base", "a resolver with SRV records"),
 ];
 
 /// Programs that may also come from elsewhere; the Debian package is the fallback.

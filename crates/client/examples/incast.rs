@@ -68,7 +68,12 @@ fn core(first: SocketAddr, servers: u16, window: Option<Window>) -> Core {
         });
         let ids: Vec<_> = ids.collect();
         let routes = ids.iter().map(|id| -> RouteRef {
-            Rc::new(DestinationRoute { id: *id, label: "".into(), asynclog: None })
+            Rc::new(DestinationRoute {
+                id: *id,
+                label: "".into(),
+                asynclog: None,
+                keeps_prefix: false,
+            })
         });
         let root = Rc::new(Selecting(ByNumber(routes.collect())));
         Tree { root, destinations: ids }

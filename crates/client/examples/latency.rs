@@ -43,8 +43,12 @@ impl Way {
         let upstream = Upstream::new(0, Registry::default(), Instant::now()).unwrap();
         let core = Core::new(upstream, 1, 2, |upstream| {
             let id = upstream.destination(&address.into(), &settings);
-            let root =
-                Rc::new(DestinationRoute { id, label: address.to_string().into(), asynclog: None });
+            let root = Rc::new(DestinationRoute {
+                id,
+                label: address.to_string().into(),
+                asynclog: None,
+                keeps_prefix: false,
+            });
             Tree { root, destinations: vec![id] }
         });
         let (times_us, failed) = (Vec::new(), 0);

@@ -21,10 +21,10 @@ use crate::address::Address;
 use crate::counters::{Counters, add};
 use crate::datagrams::Datagrams;
 use crate::guard::{CHUNK_BYTES, Guard, Login, Tls};
-use crate::health::Health;
+use crate::health::{FailOpen, Health};
 use crate::pipeline::{Pipeline, Sink, Ticket};
 use crate::reply::{Failure, Reply};
-use crate::request::{Op, Request};
+use crate::request::{Class, Op, Request};
 
 /// How a server is used.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -87,6 +87,8 @@ pub(crate) struct Destination {
     pub(crate) address: Address,
     pub(crate) settings: Settings,
     pub(crate) health: Arc<Health>,
+    /// It is asked though it is out, when too many of its pool are.
+    pub(crate) fail_open: Option<Arc<FailOpen>>,
     pub(crate) counters: Arc<Counters>,
     worker: u32,
     link: Link,
@@ -135,6 +137,7 @@ impl Destination {
             address,
             settings,
             health,
+            fail_open: None,
             worker,
             counters,
             link: Link::Closed,
@@ -175,10 +178,14 @@ impl Destination {
         ticket: Ticket,
         now_us: u64,
     ) -> Result<(), Failure> {
-        if self.health.is_tko() {
+        if self.health.is_tko() && !self.fail_open.as_ref().is_some_and(|pool| pool.is_open()) {
             add(&self.counters.tko, 1);
             self.plan_probe(now_us);
             return Err(Failure::Tko);
+        }
+        if self.health.is_dirty() && request.op.class() == Class::Get {
+            add(&self.counters.failed, 1);
+            return Err(Failure::TryAgain);
         }
         let is_full = self.pipeline.len() >= self.settings.pending_max
             || self.pipeline.unsent() >= self.settings.unsent_bytes_max;

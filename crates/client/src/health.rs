@@ -3,7 +3,8 @@
 //! Several timeouts in a row, or one failed connection, knock a server out: requests for it fail at once. One of the workers
 //! then asks `version` from time to time, and the first answer ends the knockout.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// How a server stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,6 +30,8 @@ pub struct Health {
     prober: AtomicU32,
     /// Knockouts so far.
     tko_count: AtomicU64,
+    /// It has deletes to come, and is not to be asked for values until then.
+    is_dirty: AtomicBool,
 }
 
 impl Health {
@@ -48,6 +51,18 @@ impl Health {
     #[must_use]
     pub fn is_tko(&self) -> bool {
         self.state.load(Ordering::Relaxed) >= State::SoftTko as u8
+    }
+
+    /// Whether it has values that are known to be old.
+    #[inline]
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.is_dirty.load(Ordering::Relaxed)
+    }
+
+    /// It has values that are known to be old, or has none any more.
+    pub(crate) fn set_dirty(&self, is_dirty: bool) {
+        self.is_dirty.store(is_dirty, Ordering::Relaxed);
     }
 
     /// How often it was knocked out.
@@ -106,6 +121,35 @@ impl Health {
     }
 }
 
+/// With too many servers of a pool knocked out, all of them are asked all the same (mcrouter's `tko_tracker`): better many slow answers
+/// than none, and the database behind it all.
+#[derive(Debug)]
+pub(crate) struct FailOpen {
+    pool: Vec<Arc<Health>>,
+    lower: usize,
+    upper: usize,
+    is_open: AtomicBool,
+}
+
+impl FailOpen {
+    /// It opens when `upper` servers are out, and closes when fewer than `lower` are.
+    pub(crate) fn new(pool: Vec<Arc<Health>>, lower: u32, upper: u32) -> Self {
+        let (lower, upper) = (lower as usize, upper as usize);
+        Self { pool, lower, upper, is_open: AtomicBool::new(false) }
+    }
+
+    /// Asked for a server that is out, so rarely.
+    pub(crate) fn is_open(&self) -> bool {
+        let out = self.pool.iter().filter(|health| health.is_tko()).count();
+        let was_open = self.is_open.load(Ordering::Relaxed);
+        let is_open = if was_open { out >= self.lower } else { out >= self.upper };
+        if is_open != was_open {
+            self.is_open.store(is_open, Ordering::Relaxed);
+        }
+        is_open
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +186,19 @@ mod tests {
         let health = Health::default();
         health.timed_out(1000, 0);
         assert!(!health.is_tko());
+    }
+
+    #[test]
+    fn a_pool_fails_open_between_its_thresholds() {
+        let pool: Vec<Arc<Health>> = (0..4).map(|_| Arc::default()).collect();
+        let tracker = FailOpen::new(pool.clone(), 2, 3);
+        let opens = |out: usize| {
+            for (index, health) in pool.iter().enumerate() {
+                if index < out { health.unreachable() } else { health.answered() }
+            }
+            tracker.is_open()
+        };
+        let seen: Vec<bool> = [0, 2, 3, 2, 1, 2, 4].map(opens).to_vec();
+        assert_eq!(seen, [false, false, true, true, false, false, true]);
     }
 }

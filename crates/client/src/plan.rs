@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use routeconf::Variables;
 use routeconf::ast::{self, Config, Entry, Member, Protocol, RouteId, Security, ServerAddress};
 
 use crate::address::Address;
@@ -34,6 +35,8 @@ pub struct Plan {
     settings: Settings,
     addresses: BTreeMap<String, Address>,
     invalid_to_default: bool,
+    /// What `weights_rv` and `key_fraction_range_rv` stand for.
+    variables: Variables,
     /// Leases of failovers, by the name of the pairing; all workers' trees share them.
     pairs: BTreeMap<String, Arc<LeasePairs>>,
 }
@@ -78,10 +81,26 @@ impl Plan {
         }
         if flaws.is_empty() {
             let pairs = failover::pairs(&config);
-            Ok(Self { config, settings, addresses, invalid_to_default, pairs })
+            let variables = Variables::default();
+            Ok(Self { config, settings, addresses, invalid_to_default, variables, pairs })
         } else {
             Err(flaws)
         }
+    }
+
+    /// Takes the values of runtime variables.
+    ///
+    /// # Errors
+    ///
+    /// A weight or a share of keys that is none, by the variable's name.
+    pub fn set_variables(&mut self, variables: Variables) -> Result<(), String> {
+        for (name, numbers) in variables.iter() {
+            if numbers.iter().any(|number| !(0.0..=1.0).contains(number)) {
+                return Err(format!("{name}: {numbers:?} are not from 0 to 1"));
+            }
+        }
+        self.variables = variables;
+        Ok(())
     }
 
     /// The configuration.
@@ -105,6 +124,30 @@ impl Plan {
             }
         }
         targets.into_values().collect()
+    }
+
+    /// Whether a server is written with a name, whose address may change.
+    #[must_use]
+    pub fn has_names(&self) -> bool {
+        let is_name = |name: &String| {
+            !name.starts_with("unix:") && name.parse::<std::net::SocketAddr>().is_err()
+        };
+        self.addresses.keys().any(is_name)
+    }
+
+    /// The servers of a pool, as they are written and where they are; `None` without such a pool.
+    #[must_use]
+    pub fn servers_of(&self, pool: &str) -> Option<Vec<(String, Address)>> {
+        let pool = self.config.pools.iter().find(|one| one.name == pool)?;
+        let servers = pool.members.iter().filter_map(|member| match member {
+            Member::Server(server) => {
+                let name = server.address.to_string();
+                let address = self.addresses.get(&name)?.clone();
+                Some((name, address))
+            }
+            Member::Route(_) => None,
+        });
+        Some(servers.collect())
     }
 
     /// How a server of a pool is used.
@@ -137,6 +180,7 @@ impl Plan {
             let route = builder.route(&handle.route);
             builder.routes.push(route);
         }
+        builder.track();
         let root = builder.root();
         Tree { root, destinations: builder.destinations }
     }
@@ -182,12 +226,7 @@ fn missing(route: &ast::Route) -> Option<String> {
         R::LatencyInjection(latency) if latency.request_payload => {
             Some("request_payload_latency".to_owned())
         }
-        R::ModifyKey(modify) if modify.set_routing_prefix.is_some() => {
-            Some("set_routing_prefix".to_owned())
-        }
-        R::Failover(failover) => failover::missing(failover),
         R::Pool(pool) => pool::missing_of_route(pool),
-        R::Shadow { shadows, .. } => pool::missing_of_shadows(shadows),
         _ => None,
     }
 }
@@ -281,6 +320,7 @@ impl Builder<'_> {
                 ensure_prefix: modify.ensure_key_prefix.clone().into_bytes(),
                 replace_prefix: modify.replace_key_prefix.clone().map(String::into_bytes),
                 suffix: modify.set_key_suffix.clone().into_bytes(),
+                routing_prefix: modify.set_routing_prefix.clone().map(String::into_bytes),
             }),
             R::OriginalClientHash { children, offset } => {
                 Rc::new(Selecting(OriginalClientHashRoute {
@@ -326,6 +366,15 @@ impl Builder<'_> {
         }
     }
 
+    /// The range of keys that a variable gives in place of the configuration's.
+    fn fraction_of(&self, shadow: &ast::Shadow) -> Option<ast::ShadowKeys> {
+        let numbers = self.plan.variables.get(shadow.key_fraction_range_rv.as_deref()?)?;
+        match numbers {
+            [start, end] if start <= end => Some(ast::ShadowKeys::Fraction(*start, *end)),
+            _ => None,
+        }
+    }
+
     fn shadowed(&self, child: RouteRef, index: u32, shadows: &[ast::Shadow]) -> RouteRef {
         let here = shadows.iter().filter(|shadow| {
             shadow.index_range.is_none_or(|(first, last)| (first..=last).contains(&index))
@@ -333,7 +382,7 @@ impl Builder<'_> {
         let shadows: Vec<_> = here
             .map(|shadow| Shadow {
                 target: self.get(shadow.target),
-                keys: match &shadow.keys {
+                keys: match self.fraction_of(shadow).as_ref().unwrap_or(&shadow.keys) {
                     ast::ShadowKeys::Fraction(start, end) => Keys::Fraction(*start, *end),
                     ast::ShadowKeys::Keys(keys) => {
                         Keys::Listed(keys.iter().map(|key| key.clone().into_bytes()).collect())

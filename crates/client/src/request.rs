@@ -181,6 +181,8 @@ pub struct Request<'a> {
     pub hashed: Option<u8>,
     /// A hash of the client's address; 0 where there is none.
     pub client: u32,
+    /// The routing prefix that the key had; empty, if none.
+    pub prefix: &'a [u8],
 }
 
 impl<'a> Request<'a> {
@@ -189,7 +191,8 @@ impl<'a> Request<'a> {
     pub const fn new(op: Op, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client) = (false, None, 0);
-        Self { op, key, flags, exptime, number, value: b"", words: b"", base64, hashed, client }
+        let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
+        Self { op, key, flags, exptime, number, value, words, base64, hashed, client, prefix }
     }
 
     /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if there is one and no route
@@ -210,8 +213,10 @@ impl<'a> Request<'a> {
     /// A copy of everything that it borrows.
     #[must_use]
     pub fn to_owned(&self) -> OwnedRequest {
-        let mut bytes = Vec::with_capacity(self.key.len() + self.words.len() + self.value.len());
+        let parts = [self.key, self.prefix, self.words, self.value];
+        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
         bytes.extend_from_slice(self.key);
+        bytes.extend_from_slice(self.prefix);
         bytes.extend_from_slice(self.words);
         bytes.extend_from_slice(self.value);
         OwnedRequest {
@@ -223,6 +228,7 @@ impl<'a> Request<'a> {
             hashed: self.hashed,
             client: self.client,
             key_len: self.key.len(),
+            prefix_len: self.prefix.len(),
             words_len: self.words.len(),
             bytes,
         }
@@ -243,13 +249,14 @@ pub struct OwnedRequest {
     hashed: Option<u8>,
     client: u32,
     key_len: usize,
+    prefix_len: usize,
     words_len: usize,
-    /// Key, words, value.
+    /// Key, prefix, words, value.
     bytes: Vec<u8>,
 }
 
 impl OwnedRequest {
-    /// Bytes of key, words and value together.
+    /// Bytes of key, prefix, words and value together.
     #[cfg(feature = "application")]
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes.len()
@@ -259,9 +266,10 @@ impl OwnedRequest {
     #[must_use]
     pub fn get(&self) -> Request<'_> {
         let (key, rest) = self.bytes.split_at(self.key_len);
+        let (prefix, rest) = rest.split_at(self.prefix_len);
         let (words, value) = rest.split_at(self.words_len);
         let Self { op, flags, exptime, number, base64, hashed, client, .. } = *self;
-        Request { op, key, flags, exptime, number, value, words, base64, hashed, client }
+        Request { op, key, flags, exptime, number, value, words, base64, hashed, client, prefix }
     }
 }
 
@@ -301,6 +309,7 @@ mod tests {
             base64: true,
             hashed: Some(2),
             client: 9,
+            prefix: b"/a/b/",
             ..Request::new(Op::MetaSet, b"key")
         };
         assert_eq!(request.to_owned().get(), request);

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -14,6 +15,7 @@ use rustix::time::Timespec;
 
 use crate::address::Address;
 use crate::destination::{Destination, Settings};
+use crate::health::FailOpen;
 use crate::pipeline::{Sink, Ticket};
 use crate::registry::Registry;
 use crate::reply::{Failure, Reply};
@@ -135,6 +137,29 @@ impl Upstream {
         });
         self.destinations[id as usize].users += 1;
         DestinationId(id)
+    }
+
+    /// These servers, which are in use, are a pool that fails open: when `upper` of them are knocked out, until fewer than `lower` are.
+    pub(crate) fn track(&mut self, pool: &[(&Address, Settings)], lower: u32, upper: u32) {
+        let health = pool.iter().map(|(address, _)| self.registry.health(address)).collect();
+        let tracker = Arc::new(FailOpen::new(health, lower, upper));
+        for (address, settings) in pool {
+            for destination in &mut self.destinations {
+                if destination.users > 0
+                    && destination.address == **address
+                    && destination.settings == *settings
+                {
+                    destination.fail_open = Some(Arc::clone(&tracker));
+                }
+            }
+        }
+    }
+
+    /// The server has values that are known to be old: nobody asks it for values until it has none.
+    pub(crate) fn set_dirty(&self, id: DestinationId, is_dirty: bool) {
+        if let Some(destination) = self.destinations.get(id.0 as usize) {
+            destination.health.set_dirty(is_dirty);
+        }
     }
 
     /// One user less; without any, the connection is closed, and what was asked fails.

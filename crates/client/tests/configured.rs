@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use client::{Core, Failure, Op, Outcome, Plan, Request, Tree};
 use common::{Rig, patient};
-use routeconf::{MemorySources, Params, load};
+use routeconf::{MemorySources, Params, Variables, load};
 use testkit::Server;
 
 /// Some memcacheds; the tree of a configuration is one worker, the plain way to each server another.
@@ -44,7 +44,15 @@ impl Cluster {
     #[track_caller]
     fn new(count: usize, route: &str) -> Self {
         let servers: Vec<_> = (0..count).map(|_| Server::memcached(&[])).collect();
-        let plan = plan(&config(&servers, route)).unwrap();
+        let text = config(&servers, route);
+        Self::with(servers, &text, "{}")
+    }
+
+    /// These servers under this configuration, with these runtime variables.
+    #[track_caller]
+    fn with(servers: Vec<Server>, text: &str, variables: &str) -> Self {
+        let mut plan = plan(text).unwrap();
+        plan.set_variables(Variables::parse("vars", variables).unwrap()).unwrap();
         let rig = Rig::over(|upstream| -> Tree { plan.tree(upstream) });
         let direct = servers.iter().map(|server| {
             let address = server.addr();
@@ -451,4 +459,75 @@ fn sleepers_outlive_their_tree() {
     let none = std::rc::Rc::new(client::route::NullRoute);
     core.replace(|_| Tree { root: none, destinations: Vec::new() });
     assert_eq!(cluster.rig.reply(ticket).outcome, Outcome::NotFound);
+}
+
+/// What a variable of the file says stands in place of weights and of shadowed fractions.
+#[test]
+fn variables_give_weights_and_fractions() {
+    let weighted = r#"{"type": "PoolRoute", "pool": "all", "hash": {"hash_func": "WeightedCh3Rv", "weights_rv": "w"}}"#;
+    for (variables, places) in
+        [(r#"{"w": [0, 1]}"#, 1..2), (r#"{"w": [1, 0]}"#, 0..1), ("{}", 0..2)]
+    {
+        let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
+        let text = config(&servers, weighted);
+        let mut cluster = Cluster::with(servers, &text, variables);
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..30 {
+            let key = format!("k{number}");
+            cluster.set(&key, "v");
+            seen.insert(cluster.place(&key));
+        }
+        assert_eq!(seen, places.collect(), "{variables}");
+    }
+    let shadowed = r#"{"type": "PoolRoute", "pool": "A", "shadows": [{"target": "PoolRoute|B",
+        "key_fraction_range": [0, 0], "key_fraction_range_rv": "f"}]}"#;
+    let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
+    let text = config(&servers, shadowed);
+    let mut cluster = Cluster::with(servers, &text, r#"{"f": [0, 1]}"#);
+    cluster.set("k", "v");
+    cluster.comes_to(1, "k", "v");
+    let mut refused = plan(&config(&[], r#""NullRoute""#)).unwrap();
+    let variables = Variables::parse("vars", r#"{"w": [2]}"#).unwrap();
+    assert!(refused.set_variables(variables).unwrap_err().starts_with("w: "));
+}
+
+#[test]
+fn a_pool_may_see_routing_prefixes() {
+    let servers = vec![Server::memcached(&[])];
+    let text = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{}"], "keep_routing_prefix": true}}}},
+            "routes": [{{"aliases": ["/./.", "/a/b/"], "route": "PoolRoute|A"}}]}}"#,
+        servers[0].addr()
+    );
+    let mut cluster = Cluster::with(servers, &text, "{}");
+    cluster.set("/a/b/k", "prefixed");
+    cluster.set("k", "plain");
+    cluster.has("/a/b/k", Some("prefixed"));
+    assert_eq!(cluster.on(0, "/a/b/k").as_deref(), Some("prefixed"));
+    assert_eq!(cluster.on(0, "k").as_deref(), Some("plain"));
+    assert_eq!(cluster.rig.simple(Op::Delete, "/a/b/k"), Outcome::Deleted);
+    cluster.has("/a/b/k", None);
+}
+
+#[test]
+fn a_failover_tag_may_have_a_name() {
+    let route = r#"{"type": "FailoverRoute", "children": ["PoolRoute|dead", "PoolRoute|A"], "failover_tag": "gutter"}"#;
+    let mut cluster = Cluster::new(1, route);
+    cluster.set("k", "v");
+    assert_eq!(cluster.on(0, "k|#|:failover=gutter").as_deref(), Some("v"));
+}
+
+/// A server that is knocked out is asked all the same, if as many of its pool are as the tracker says.
+#[test]
+fn a_pool_with_a_tracker_fails_open() {
+    let tracker =
+        r#", "tko_tracker": {"num_tko_threshold_upper": 1, "num_tko_threshold_lower": 1}"#;
+    for (tracker, second) in [("", Failure::Tko), (tracker, Failure::ConnectError)] {
+        let text = format!(
+            r#"{{"pools": {{"A": {{"servers": ["127.0.0.1:1"]{tracker}}}}}, "route": "PoolRoute|A"}}"#
+        );
+        let mut cluster = Cluster::with(Vec::new(), &text, "{}");
+        assert_eq!(cluster.rig.get("k"), Err(Failure::ConnectError));
+        assert_eq!(cluster.rig.get("k"), Err(second), "{tracker}");
+    }
 }

@@ -35,6 +35,7 @@ impl Cluster {
                     ensure_prefix: Vec::new(),
                     replace_prefix: Some(format!("{index}/").into_bytes()),
                     suffix: Vec::new(),
+                    routing_prefix: None,
                 });
                 (format!("{index}/").into_bytes(), route)
             });
@@ -68,7 +69,7 @@ fn failing(failure: Failure) -> RouteRef {
 fn failover(children: Vec<RouteRef>) -> FailoverRoute {
     let errors = FailoverErrors::default();
     let (order, limit, pairs) = (Order::InOrder, None, None);
-    FailoverRoute { children, order, errors, limit, tags_keys: false, pairs }
+    FailoverRoute { children, order, errors, limit, tag: None, pairs }
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn failover_obeys_its_errors_its_limit_and_its_tag() {
     let mut cluster = Cluster::new(1, |all| {
         let errors = FailoverErrors { gets: vec![Failure::Busy], ..FailoverErrors::default() };
         let children = vec![failing(Failure::Timeout), Rc::clone(&all[0])];
-        Rc::new(FailoverRoute { errors, tags_keys: true, ..failover(children) })
+        Rc::new(FailoverRoute { errors, tag: Some(b":failover=1".to_vec()), ..failover(children) })
     });
     assert_eq!(cluster.rig.get("k"), Err(Failure::Timeout));
     cluster.set("k", "v");

@@ -37,7 +37,8 @@ struct Link {
 impl Link {
     fn new() -> Self {
         let port = free_port();
-        let server = Server::memcached(&["-U", &port.to_string()]);
+        // One thread: several would let the datagrams of one reply come among those of the next.
+        let server = Server::memcached(&["-U", &port.to_string(), "-t", "1"]);
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = tcp.local_addr().unwrap();
         let near = UdpSocket::bind(address).unwrap();
@@ -120,7 +121,7 @@ impl Link {
 /// Long enough to show that something was known at once.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Longer than a busy machine delays a reply that is not lost.
+/// After it a get is lost, by the clock of the test.
 const SHORT: Duration = Duration::from_millis(500);
 
 #[track_caller]
@@ -259,6 +260,7 @@ fn no_more_than_the_window_is_outstanding() {
                     id: *id,
                     label: "".into(),
                     asynclog: None,
+                    keeps_prefix: false,
                 })
             });
             let children = routes.collect();

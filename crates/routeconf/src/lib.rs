@@ -20,6 +20,7 @@ mod params;
 pub mod select;
 mod source;
 mod twemproxy;
+mod variables;
 pub mod walk;
 
 pub use load::{Language, Loaded, Rejected, load, load_file};
@@ -27,3 +28,4 @@ pub use params::{ParamValue, Params};
 pub use source::{
     At, Diagnostic, FILE_BYTES_MAX, FileSources, Files, MemorySources, Severity, Sources,
 };
+pub use variables::Variables;

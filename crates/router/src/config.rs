@@ -1,13 +1,13 @@
 //! From the configuration's text to what builds trees.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use client::{Plan, Target, host_id};
-use routeconf::{FileSources, Params, load};
+use client::{Address, Plan, Target, host_id};
+use discovery::{Discovered, Discovery, Member, is_source};
+use routeconf::{FileSources, Params, Variables, load};
 
-use crate::discovery::{Discovered, Discovery, is_source};
 use crate::options::{Guards, Options, Source};
 use crate::shared::Build;
 
@@ -24,6 +24,8 @@ pub(crate) fn read(source: &Source) -> Result<Arc<str>, String> {
 /// A configuration that can be used.
 pub(crate) struct Configuration {
     pub(crate) build: Build,
+    /// What `config get cluster` tells, if anything.
+    pub(crate) cluster: Option<Arc<[Member]>>,
     /// Its servers, as deletes that were kept name them.
     pub(crate) targets: Vec<Target>,
     /// What its author should know, a sentence each.
@@ -53,22 +55,37 @@ pub(crate) fn understand(
         load(&name, text, &params(options), &mut sources).map_err(|rejected| rejected.render())?;
     let files = &loaded.config.files;
     let warnings = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
-    let (sources, files): (Vec<String>, Vec<String>) =
+    let (sources, mut files): (Vec<String>, Vec<String>) =
         files.names().map(str::to_owned).partition(|name| is_source(name));
     let invalid_to_default = options.send_invalid_route_to_default;
-    let plan = Plan::new(loaded.config, options.settings(guards), invalid_to_default)
+    let mut plan = Plan::new(loaded.config, options.settings(guards), invalid_to_default)
         .map_err(|flaws| flaws.join("\n"))?;
+    if let Some(path) = &options.runtime_vars_file {
+        let name = path.display().to_string();
+        let text = FileSources::read_path(path).map_err(|error| format!("{name}: {error}"))?;
+        let variables = Variables::parse(&name, &text).map_err(|rejected| rejected.render())?;
+        plan.set_variables(variables).map_err(|error| format!("{name}: {error}"))?;
+        files.push(name);
+    }
+    let cluster = match &options.serve_cluster {
+        None => None,
+        Some(name) => match plan.servers_of(name) {
+            None => return Err(format!("--serve-cluster: there is no pool '{name}'")),
+            Some(servers) => Some(servers.iter().filter_map(member).collect()),
+        },
+    };
     let targets = plan.targets();
-    let has_names = targets.iter().any(|target| has_name(&target.0));
-    let is_dynamic = has_names || !sources.is_empty();
+    let is_dynamic = plan.has_names() || !sources.is_empty();
     let membership = format!("{targets:?}");
     let build: Build = Arc::new(move |upstream| plan.tree(upstream));
-    Ok(Configuration { build, targets, warnings, files, is_dynamic, membership })
+    Ok(Configuration { build, cluster, targets, warnings, files, is_dynamic, membership })
 }
 
-/// Whether a server is written with a name, not an address.
-fn has_name(server: &str) -> bool {
-    !server.starts_with("unix:") && server.parse::<SocketAddr>().is_err()
+/// A server as `config get cluster` tells it: the address that its name has now, and the name.
+fn member((name, address): &(String, Address)) -> Option<Member> {
+    let Address::Tcp(address) = address else { return None };
+    let host = name.rsplit_once(':').map(|(host, _)| host);
+    Some(Member::from(*address).named(host.filter(|host| host.parse::<IpAddr>().is_err())))
 }
 
 fn params(options: &Options) -> Params {

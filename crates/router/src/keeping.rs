@@ -43,7 +43,8 @@ pub(crate) fn start(
         }
     };
     let worker = u32::try_from(options.num_proxies).unwrap_or(u32::MAX);
-    let spooler = Spooler::start(spool, Some(folder), registry, worker, log);
+    let spooler =
+        Spooler::start(spool, Some(folder), registry, worker, options.asynclog_hold_gets, log);
     spooler.map(Some).map_err(|error| format!("cannot start a thread: {error}"))
 }
 

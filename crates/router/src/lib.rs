@@ -3,7 +3,6 @@
 
 mod admin;
 mod config;
-mod discovery;
 mod front;
 mod keeping;
 pub mod options;

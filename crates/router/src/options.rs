@@ -110,6 +110,15 @@ pub struct Options {
     #[arg(long, value_name = "FOLDER")]
     pub discovery_dir: Option<PathBuf>,
 
+    /// Numbers by name, in JSON: what `weights_rv` and `key_fraction_range_rv` of the configuration stand for. Looked at like the
+    /// configuration's file
+    #[arg(long, value_name = "FILE")]
+    pub runtime_vars_file: Option<PathBuf>,
+
+    /// Answer `config get cluster` with the servers of this pool, as Amazon ElastiCache does, for clients that ask for servers
+    #[arg(long, value_name = "POOL")]
+    pub serve_cluster: Option<String>,
+
     /// Pass `flush_all` and `flush_prefix` on, to every server
     #[arg(long)]
     pub enable_flush_cmd: bool,
@@ -143,6 +152,10 @@ pub struct Options {
     /// every so many milliseconds. Whatever it is, they survive a kill of the proxy
     #[arg(long, value_name = "never|always|MS", default_value = "1000", value_parser = fsync)]
     pub asynclog_fsync: Fsync,
+
+    /// Ask no server for values while it has failed deletes to come: gets fail over, or read `SERVER_ERROR 302 try again`
+    #[arg(long)]
+    pub asynclog_hold_gets: bool,
 
     /// Read the configuration, say whether it is good, and end
     #[arg(long)]

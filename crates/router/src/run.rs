@@ -11,12 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use client::{Core, Upstream, host_id};
+use discovery::Discovery;
 use net::{Control, Listen, TlsDoor, TlsMode};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config;
-use crate::discovery::Discovery;
 use crate::front::Front;
 use crate::keeping;
 use crate::options::{Guards, Options, Source};
@@ -84,7 +84,7 @@ pub fn run(
         tls: door.clone(),
         ..net::Config::default()
     };
-    let shared = Arc::new(Shared::new(options, configuration.build, text));
+    let shared = Arc::new(Shared::new(options, configuration.build, configuration.cluster, text));
     let log = Arc::new(log);
     let spooler = {
         let log = Arc::clone(&log);
@@ -274,7 +274,8 @@ fn reload(
     end: &signal_hook::iterator::Handle,
     log: &(impl Fn(&str) + ?Sized),
 ) {
-    if matches!(watched.source, Source::Text(_)) && !watched.is_dynamic {
+    let is_fixed = shared.options.runtime_vars_file.is_none() && !watched.is_dynamic;
+    if matches!(watched.source, Source::Text(_)) && is_fixed {
         return;
     }
     let period = Duration::from_millis(shared.options.file_observer_poll_period_ms);
@@ -324,7 +325,7 @@ fn take(
     watched.files = read.files;
     watched.seen.retain(|file, _| watched.files.contains(file));
     (watched.is_dynamic, watched.membership) = (read.is_dynamic, read.membership);
-    shared.replace(read.build, text);
+    shared.replace(read.build, read.cluster, text);
     if let Some(deletes) = shared.deletes.get() {
         deletes.set_targets(read.targets);
     }

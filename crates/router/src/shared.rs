@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use client::{Deletes, Registry, Tree, Upstream};
+use discovery::Member;
 
 use crate::options::Options;
 
@@ -18,6 +19,8 @@ pub(crate) struct Current {
     /// Counts configurations, from 1.
     pub(crate) generation: u64,
     pub(crate) build: Build,
+    /// What `config get cluster` tells, if anything.
+    pub(crate) cluster: Option<Arc<[Member]>>,
     /// The text, as it was read.
     pub(crate) text: Arc<str>,
     /// When it was taken.
@@ -55,7 +58,12 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(options: Options, build: Build, text: Arc<str>) -> Self {
+    pub(crate) fn new(
+        options: Options,
+        build: Build,
+        cluster: Option<Arc<[Member]>>,
+        text: Arc<str>,
+    ) -> Self {
         let now = Instant::now();
         let config = ConfigState::default();
         config.last_attempt.store(unix_secs(), Ordering::Relaxed);
@@ -70,7 +78,7 @@ impl Shared {
             started: now,
             config,
             generation: AtomicU64::new(1),
-            current: Mutex::new(Current { generation: 1, build, text, since: now }),
+            current: Mutex::new(Current { generation: 1, build, cluster, text, since: now }),
         }
     }
 
@@ -86,10 +94,10 @@ impl Shared {
     }
 
     /// Workers take this configuration from their next turn on.
-    pub(crate) fn replace(&self, build: Build, text: Arc<str>) {
+    pub(crate) fn replace(&self, build: Build, cluster: Option<Arc<[Member]>>, text: Arc<str>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = current.generation + 1;
-        *current = Current { generation, build, text, since: Instant::now() };
+        *current = Current { generation, build, cluster, text, since: Instant::now() };
         self.generation.store(generation, Ordering::Relaxed);
         self.config.last_success.store(unix_secs(), Ordering::Relaxed);
     }

@@ -5,10 +5,12 @@
     reason = "a test stops where it fails and tells of the proxy"
 )]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use router::options::{Options, Parser};
 use testkit::Server;
+use testkit::server::free_port;
 
 /// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get cluster` with this.
 struct Endpoint {
@@ -52,9 +55,9 @@ fn cluster(servers: &[SocketAddr]) -> String {
 }
 
 /// A proxy in a thread of this test, which ends with the test's process; an error, if it does not start.
-fn proxy(config: &str, folder: &Path) -> Result<SocketAddr, String> {
+fn proxy(config: &str, folder: &Path, more: &[&str]) -> Result<SocketAddr, String> {
     let folder = folder.display().to_string();
-    let words = [
+    let fixed = [
         "holdall route",
         "--config-str",
         config,
@@ -70,7 +73,7 @@ fn proxy(config: &str, folder: &Path) -> Result<SocketAddr, String> {
         &folder,
         "--asynclog-disable",
     ];
-    let options = Options::try_parse_from(words).unwrap();
+    let options = Options::try_parse_from(fixed.iter().chain(more)).unwrap();
     let (tell, hear) = mpsc::channel();
     let told = tell.clone();
     thread::spawn(move || {
@@ -103,7 +106,7 @@ fn servers(address: SocketAddr) -> Vec<String> {
 
 #[track_caller]
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(120);
     while !holds() {
         assert!(Instant::now() < end, "never: {what}");
         thread::sleep(Duration::from_millis(5));
@@ -121,7 +124,7 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
         r#"{{"pools": {{"A": "elasticache:{}"}}, "route": "PoolRoute|A"}}"#,
         endpoint.address
     );
-    let address = proxy(&config, &folder).unwrap();
+    let address = proxy(&config, &folder, &[]).unwrap();
     assert_eq!(ask(address, "set k 0 0 1\r\nv\r\n"), "STORED\r\n");
     assert_eq!(servers(address), [one.to_string()]);
     endpoint.tell(cluster(&[two, one]));
@@ -144,11 +147,11 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
     eventually("the first leaves", || servers(address) == [two.to_string()]);
     // A start at which nobody answers: what was known last.
     endpoint.tell("ERROR\r\n".to_owned());
-    let again = proxy(&config, &folder).unwrap();
+    let again = proxy(&config, &folder, &[]).unwrap();
     assert_eq!(ask(again, "get absent\r\n"), "END\r\n");
     assert_eq!(servers(again), [two.to_string()]);
     let unknown = config.replace("elasticache:", "elasticache:localhost.invalid:1,");
-    assert!(proxy(&unknown, &folder).unwrap_err().contains("elasticache:"));
+    assert!(proxy(&unknown, &folder, &[]).unwrap_err().contains("elasticache:"));
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -158,6 +161,140 @@ fn a_name_is_all_of_its_addresses() {
     let server = Server::memcached(&[]);
     let port = server.addr().port();
     let config = format!(r#"{{"pools": {{"A": "dns:localhost:{port}"}}, "route": "PoolRoute|A"}}"#);
-    let address = proxy(&config, &folder).unwrap();
+    let address = proxy(&config, &folder, &[]).unwrap();
     assert!(servers(address).contains(&format!("127.0.0.1:{port}")), "{:?}", servers(address));
+}
+
+/// A program of this test's, ended with it.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("router-discovery-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// A real etcd: members join, leave and are overwritten by `etcdctl`; when it is gone, they stay.
+#[test]
+fn members_are_the_keys_below_a_prefix_of_etcd() {
+    let folder = folder("etcd");
+    let (client, peer) = (free_port(), free_port());
+    let (client_url, peer_url) =
+        (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+    let mut command = Command::new("etcd");
+    command.arg("--data-dir").arg(folder.join("etcd"));
+    command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
+    command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
+    command.args(["--initial-cluster", &format!("default={peer_url}")]);
+    let etcd = Program(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let control = |words: &[&str]| {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &client_url]).args(words);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    };
+    eventually("etcd answers", || control(&["endpoint", "health"]));
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(|server| server.addr().to_string());
+    assert!(control(&["put", "cache/a", &one]) && control(&["put", "other/a", "10.9.9.9:1"]));
+    // The first endpoint is nobody's.
+    let config = format!(
+        r#"{{"pools": {{"A": "etcd:127.0.0.1:1,127.0.0.1:{client}/cache/"}}, "route": "PoolRoute|A"}}"#
+    );
+    let address = proxy(&config, &folder, &[]).unwrap();
+    assert_eq!(servers(address), std::slice::from_ref(&one));
+    assert_eq!(ask(address, "set k 0 0 1\r\nv\r\n"), "STORED\r\n");
+    assert!(control(&["put", &format!("cache/{two}"), ""]));
+    let known = || servers(address).into_iter().collect::<BTreeSet<_>>();
+    eventually("the second joins", || known() == BTreeSet::from([one.clone(), two.clone()]));
+    assert!(control(&["del", "cache/a"]));
+    eventually("the first leaves", || known() == BTreeSet::from([two.clone()]));
+    assert!(control(&["del", "--prefix", "cache/"]));
+    drop(etcd);
+    assert_eq!(ask(address, "get absent\r\n"), "END\r\n");
+    assert_eq!(servers(address), std::slice::from_ref(&two));
+    let again = proxy(&config, &folder, &[]).unwrap();
+    assert_eq!(servers(again), [two]);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A real resolver, dnsmasq: SRV records and the addresses of their hosts.
+#[test]
+fn members_are_what_srv_records_list() {
+    let folder = folder("srv");
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(|server| server.addr().port());
+    let port = free_port();
+    let start = |records: &[(u16, u16)]| {
+        let mut command = Command::new("dnsmasq");
+        command.args([
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--no-resolv",
+            "--no-hosts",
+        ]);
+        command.args([
+            "--listen-address=127.0.0.1",
+            "--bind-interfaces",
+            "--user=root",
+            "--pid-file=",
+        ]);
+        command.arg(format!("--port={port}")).arg("--address=/cache.test/127.0.0.1");
+        for (port, priority) in records {
+            command.arg(format!(
+                "--srv-host=_memcached._tcp.test,n{port}.cache.test,{port},{priority}"
+            ));
+        }
+        let program = Program(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        eventually("the resolver listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        program
+    };
+    let resolver = start(&[(one, 1), (9, 2)]);
+    let config = format!(
+        r#"{{"pools": {{"A": "srv:_memcached._tcp.test@127.0.0.1:{port}"}}, "route": "PoolRoute|A"}}"#
+    );
+    let address = proxy(&config, &folder, &[]).unwrap();
+    assert_eq!(servers(address), [format!("127.0.0.1:{one}")]);
+    drop(resolver);
+    let resolver = start(&[(one, 1), (two, 1)]);
+    let both: BTreeSet<_> = [one, two].map(|port| format!("127.0.0.1:{port}")).into();
+    let known = || servers(address).into_iter().collect::<BTreeSet<_>>();
+    eventually("the second joins", || known() == both);
+    drop(resolver);
+    let _empty = start(&[]);
+    assert_eq!(ask(address, "get absent\r\n"), "END\r\n");
+    assert_eq!(known(), both);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// One proxy tells another its servers, as Amazon does; and one that was not asked to tells nobody.
+#[test]
+fn a_proxy_can_be_the_source_of_another() {
+    let folder = folder("serve");
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(|server| server.addr().to_string());
+    let port = all[1].addr().port();
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{one}", "localhost:{port}"]}}}}, "route": "PoolRoute|A"}}"#
+    );
+    let first = proxy(&config, &folder, &["--serve-cluster", "A"]).unwrap();
+    let told = ask(first, "config get cluster\r\n");
+    let list = format!("127.0.0.1|127.0.0.1|{} localhost|127.0.0.1|{port}", all[0].addr().port());
+    assert!(told.starts_with("CONFIG cluster 0 ") && told.contains(&list), "{told}");
+    assert!(told.ends_with("\n\r\nEND\r\n"), "{told}");
+    let config = format!(r#"{{"pools": {{"A": "elasticache:{first}"}}, "route": "PoolRoute|A"}}"#);
+    let second = proxy(&config, &folder, &[]).unwrap();
+    let known: BTreeSet<_> = servers(second).into_iter().collect();
+    assert_eq!(known, BTreeSet::from([one, two]));
+    assert_eq!(ask(second, "config get cluster\r\n"), "ERROR\r\n");
+    let wrong = proxy(&config, &folder, &["--serve-cluster", "B"]).unwrap_err();
+    assert!(wrong.contains("no pool 'B'"), "{wrong}");
+    fs::remove_dir_all(&folder).unwrap();
 }

@@ -7,14 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use routeconf::{FileSources, Params, load, load_file};
+use discovery::{Discovered, Discovery, is_source};
+use routeconf::{FileSources, Params, load};
+use spool::Spool;
 
 use super::client::{Client, Inner};
 use super::codec::Codec;
 pub use super::codec::Compression;
 use super::driver;
 use super::lane::{Lane, Limits};
+use super::watch;
 use crate::core::Core;
+use crate::deletes::Spooler;
 use crate::destination::Settings;
 use crate::guard::{Login, Tls};
 use crate::host::host_id;
@@ -55,6 +59,9 @@ pub struct Builder {
     limits: Limits,
     tls: Option<certs::ClientOptions>,
     window: Option<Window>,
+    discovery: Arc<Discovery>,
+    discovery_period: Duration,
+    deletes: Option<PathBuf>,
 }
 
 impl Default for Builder {
@@ -75,12 +82,16 @@ impl Default for Builder {
             limits: Limits { pending_max: 100_000, inbox_bytes_max: 64 << 20 },
             tls: None,
             window: None,
+            discovery: Arc::default(),
+            discovery_period: Duration::from_secs(10),
+            deletes: None,
         }
     }
 }
 
 impl Builder {
-    /// One pool of these servers: `host:port`, `[v6]:port` or `unix:/path`.
+    /// One pool of these servers: `host:port`, `[v6]:port` or `unix:/path`; or one source that names them, such as `srv:NAME` or
+    /// `etcd:HOST:PORT/PREFIX` (docs/discovery.md), which is asked again as names are.
     #[must_use]
     pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
         self.routes = Routes::Servers(servers.into_iter().map(Into::into).collect());
@@ -201,28 +212,61 @@ impl Builder {
         self
     }
 
+    /// How often sources and the addresses of names are asked for; 10 s by default.
+    #[must_use]
+    pub const fn discovery_period(mut self, period: Duration) -> Self {
+        self.discovery_period = period;
+        self
+    }
+
+    /// What sources named last is kept in this folder, too, for a start at which none answers.
+    #[must_use]
+    pub fn discovery_dir(mut self, folder: impl AsRef<Path>) -> Self {
+        self.discovery = Arc::new(Discovery::new(Some(folder.as_ref().to_path_buf())));
+        self
+    }
+
+    /// Deletes that fail are kept in this folder, answered as if they had found nothing, and executed when their server is back: the
+    /// spool of the router, for one client at a time.
+    #[must_use]
+    pub fn keep_deletes(mut self, folder: impl AsRef<Path>) -> Self {
+        self.deletes = Some(folder.as_ref().to_path_buf());
+        self
+    }
+
     /// Starts the client's threads. Connections are made when they are needed.
     ///
     /// # Errors
     ///
     /// What is wrong with the configuration, with its places; or that there is no thread or descriptor.
     pub fn build(self) -> Result<Client, BuildError> {
-        let (plan, window) = (Arc::new(self.plan()?), self.window);
+        let planned = self.plan()?;
+        let (plan, window) = (Arc::clone(&planned.plan), self.window);
         let registry = Registry::default();
+        let count = u32::try_from(self.threads.clamp(1, 64)).unwrap_or(1);
+        let spooler = self.spooler(&registry, count)?;
+        if let Some(spooler) = &spooler {
+            spooler.deletes().set_targets(plan.targets());
+        }
         let mut lanes = Vec::new();
         let mut threads = Vec::new();
-        for worker in 0..u32::try_from(self.threads.clamp(1, 64)).unwrap_or(1) {
+        for worker in 0..count {
             let lane = Lane::new(self.limits).map_err(|error| start_failed(&error))?;
             let (plan, registry) = (Arc::clone(&plan), registry.clone());
+            let deletes = spooler.as_ref().map(|spooler| spooler.deletes().clone());
             let core = move || {
                 let mut upstream = Upstream::new(worker, registry, Instant::now())?;
                 if let Some(window) = window {
                     upstream.set_window(window);
                 }
                 let seed = RandomState::new().build_hasher().finish();
-                Core::new(upstream, host_id(), seed, |upstream| plan.tree(upstream))
+                let core = Core::new(upstream, host_id(), seed, |upstream| plan.tree(upstream))?;
+                if let Some(deletes) = deletes {
+                    core.keep_deletes(deletes)?;
+                }
+                Ok(core)
             };
-            let started = driver::start(Arc::clone(&lane), core);
+            let started = driver::start(Arc::clone(&lane), spooler.clone(), core);
             lanes.push(lane);
             match started {
                 Ok(thread) => threads.push(thread),
@@ -232,36 +276,82 @@ impl Builder {
                 }
             }
         }
-        Ok(Client::of(Inner::new(lanes, threads, registry, self.codec), self.deadline))
+        let (codec, deadline) = (self.codec, self.deadline);
+        let inner = Arc::new(Inner::new(lanes, threads, registry, codec, spooler));
+        watch::start(&inner, self, &planned).map_err(|error| start_failed(&error))?;
+        Ok(Client::of(inner, deadline))
+    }
+
+    /// What keeps failed deletes, if that is wanted.
+    fn spooler(
+        &self,
+        registry: &Registry,
+        worker: u32,
+    ) -> Result<Option<Arc<Spooler>>, BuildError> {
+        let Some(folder) = &self.deletes else { return Ok(None) };
+        let named = |error: std::io::Error| BuildError(format!("{}: {error}", folder.display()));
+        let spool = Spool::open(folder, spool::Settings::default()).map_err(named)?;
+        // What is wrong with the disk is told by the calls that fail.
+        let spooler = Spooler::start(spool, None, registry.clone(), worker, false, |_| {});
+        spooler.map(|one| Some(Arc::new(one))).map_err(|error| start_failed(&error))
+    }
+
+    /// How long until sources are asked again.
+    pub(crate) const fn period(&self) -> Duration {
+        self.discovery_period
     }
 
     /// The configuration, understood.
-    pub(crate) fn plan(&self) -> Result<Plan, BuildError> {
+    pub(crate) fn plan(&self) -> Result<Planned, BuildError> {
         let mut params = Params::new(&self.default_route);
         params.set_number("hostid", i64::from(host_id()));
         let loaded = match &self.routes {
-            Routes::File(path) => load_file(path, &params),
-            Routes::Text(text) => text_of(text, &params),
+            Routes::File(path) => {
+                let text = FileSources::read_path(path);
+                let name = path.display().to_string();
+                let text = text.map_err(|error| BuildError(format!("{name}: {error}")))?;
+                self.understand(&name, &text, path, &params)
+            }
+            Routes::Text(text) => self.understand("<text>", text, Path::new(""), &params),
             Routes::Servers(servers) => {
-                text_of(&pool_of(servers, &self.hash, self.tls.is_some())?, &params)
+                let text = pool_of(servers, &self.hash, self.tls.is_some())?;
+                self.understand("<text>", &text, Path::new(""), &params)
             }
         };
         let loaded = loaded.map_err(|rejected| BuildError(rejected.render()))?;
+        let has_sources = loaded.config.files.names().any(is_source);
         let mut settings = self.settings.clone();
         // What a server sends may be compressed, and is then shorter.
         let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
         settings.value_bytes_max = value_bytes_max.min(proto::VALUE_BYTES_MAX);
         settings.tls = self.tls.clone().map(Tls::open).transpose().map_err(BuildError)?;
-        Plan::new(loaded.config, settings, false).map_err(|flaws| BuildError(flaws.join("\n")))
+        let plan = Plan::new(loaded.config, settings, false)
+            .map_err(|flaws| BuildError(flaws.join("\n")))?;
+        Ok(Planned { is_dynamic: has_sources || plan.has_names(), plan: Arc::new(plan) })
     }
+
+    fn understand(
+        &self,
+        name: &str,
+        text: &str,
+        path: &Path,
+        params: &Params,
+    ) -> Result<routeconf::Loaded, routeconf::Rejected> {
+        let files = FileSources::beside(path);
+        load(name, text, params, &mut Discovered { files, discovery: &self.discovery })
+    }
+}
+
+/// A configuration that was understood.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) plan: Arc<Plan>,
+    /// Its servers come from elsewhere, or have names whose addresses may change.
+    pub(crate) is_dynamic: bool,
 }
 
 fn start_failed(error: &std::io::Error) -> BuildError {
     BuildError(format!("the client cannot start: {error}"))
-}
-
-fn text_of(text: &str, params: &Params) -> Result<routeconf::Loaded, routeconf::Rejected> {
-    load("<text>", text, params, &mut FileSources::beside(Path::new("")))
 }
 
 /// A configuration with one pool.
@@ -281,8 +371,12 @@ fn pool_of(servers: &[String], hash: &str, is_encrypted: bool) -> Result<String,
         return Err(BuildError(format!("{hash:?} is not the name of a hash")));
     }
     let security = if is_encrypted { "tls" } else { "plain" };
+    let list = match servers {
+        [source] if is_source(source) => format!(r#""inherit": {names}"#),
+        _ => format!(r#""servers": [{names}]"#),
+    };
     Ok(format!(
-        r#"{{"pools": {{"servers": {{"servers": [{names}], "security_mech": "{security}"}}}},
+        r#"{{"pools": {{"servers": {{{list}, "security_mech": "{security}"}}}},
             "route": {{"type": "PoolRoute", "pool": "servers", "hash": "{hash}"}}}}"#
     ))
 }

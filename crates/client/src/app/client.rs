@@ -13,6 +13,9 @@ use super::lane::{Job, Lane};
 use super::look_aside::{Leases, LookAside, LookAsideTotals, Tally};
 use super::slot::{Pending, Slot};
 use super::value::Value;
+use super::watch::{self, Watch};
+use crate::deletes::{DeleteCounts, Spooler};
+use crate::plan::Plan;
 use crate::registry::{Registry, Report};
 use crate::reply::{Failure, Outcome, OwnedReply};
 use crate::request::{Op, OwnedRequest, Request};
@@ -27,6 +30,9 @@ pub(crate) struct Inner {
     pub(crate) codec: Codec,
     pub(crate) leases: Leases,
     pub(crate) tally: Tally,
+    pub(crate) watch: Watch,
+    /// Keeps failed deletes, if that is wanted.
+    spooler: Option<Arc<Spooler>>,
 }
 
 impl Inner {
@@ -35,10 +41,22 @@ impl Inner {
         threads: Vec<JoinHandle<()>>,
         registry: Registry,
         codec: Codec,
+        spooler: Option<Arc<Spooler>>,
     ) -> Self {
         let threads = Mutex::new(threads);
-        let (next, leases, tally) = Default::default();
-        Self { lanes, threads, next, registry, codec, leases, tally }
+        let (next, leases, tally, watch) = Default::default();
+        Self { lanes, threads, next, registry, codec, leases, tally, watch, spooler }
+    }
+
+    /// All threads take another plan.
+    pub(crate) fn replace(&self, plan: &Arc<Plan>) -> Result<(), Error> {
+        for lane in &self.lanes {
+            lane.push(vec![Job::Replace(Arc::clone(plan))])?;
+        }
+        if let Some(spooler) = &self.spooler {
+            spooler.deletes().set_targets(plan.targets());
+        }
+        Ok(())
     }
 }
 
@@ -82,7 +100,7 @@ impl fmt::Debug for Client {
 
 impl Clone for Client {
     fn clone(&self) -> Self {
-        Self::of_inner(Arc::clone(&self.inner), self.deadline)
+        Self::of(Arc::clone(&self.inner), self.deadline)
     }
 }
 
@@ -126,11 +144,7 @@ impl Client {
         Builder::default()
     }
 
-    pub(crate) fn of(inner: Inner, deadline: Option<Duration>) -> Self {
-        Self::of_inner(Arc::new(inner), deadline)
-    }
-
-    fn of_inner(inner: Arc<Inner>, deadline: Option<Duration>) -> Self {
+    pub(crate) fn of(inner: Arc<Inner>, deadline: Option<Duration>) -> Self {
         // Relaxed: which clone gets which thread does not matter.
         let turn = inner.next.fetch_add(1, Ordering::Relaxed);
         let lane = Arc::clone(&inner.lanes[turn % inner.lanes.len()]);
@@ -244,12 +258,16 @@ impl Client {
     ///
     /// What is wrong with it; everything stays as it was then.
     pub fn replace_routes(&self, builder: &Builder) -> Result<(), BuildError> {
-        let plan = Arc::new(builder.plan()?);
-        for lane in &self.inner.lanes {
-            let pushed = lane.push(vec![Job::Replace(Arc::clone(&plan))]);
-            pushed.map_err(|error| BuildError(error.to_string()))?;
-        }
-        Ok(())
+        let planned = builder.plan()?;
+        self.inner.replace(&planned.plan).map_err(|error| BuildError(error.to_string()))?;
+        watch::start(&self.inner, builder.clone(), &planned)
+            .map_err(|error| BuildError(error.to_string()))
+    }
+
+    /// What became of deletes that failed, where [`Builder::keep_deletes`] keeps them.
+    #[must_use]
+    pub fn kept_deletes(&self) -> Option<DeleteCounts> {
+        Some(self.inner.spooler.as_ref()?.deletes().counts())
     }
 
     /// What is known of the servers.

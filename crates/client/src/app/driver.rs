@@ -14,6 +14,7 @@ use rustix::time::Timespec;
 use super::lane::{Job, Lane};
 use super::slot::Slot;
 use crate::core::{Core, Submitted};
+use crate::deletes::Spooler;
 use crate::pipeline::{Sink, Ticket};
 use crate::reply::{Failure, Outcome, OwnedReply, Reply};
 
@@ -24,6 +25,7 @@ use crate::reply::{Failure, Outcome, OwnedReply, Reply};
 /// When there is no thread, or no descriptor.
 pub(crate) fn start(
     lane: Arc<Lane>,
+    spooler: Option<Arc<Spooler>>,
     core: impl FnOnce() -> std::io::Result<Core> + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
     let (tell, told) = std::sync::mpsc::channel();
@@ -33,6 +35,8 @@ pub(crate) fn start(
             // Whoever asked is still there.
             let _ = tell.send(Ok(()));
             Driver::new(lane, core).run();
+            // Whatever was handed to it is answered by then.
+            drop(spooler);
         }
         Err(error) => drop(tell.send(Err(error))),
     })?;

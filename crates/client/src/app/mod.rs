@@ -23,6 +23,7 @@ mod markers;
 mod slot;
 mod together;
 mod value;
+mod watch;
 
 pub use block::{BlockingClient, block_on};
 pub use builder::{BuildError, Builder, Compression};

@@ -127,7 +127,8 @@ pub struct Spooler {
 
 impl Spooler {
     /// Starts the thread. `worker` is a number that no other worker of `registry` has; `log` takes lines for people.
-    /// mcrouter's files of failed deletes below `import` are taken over.
+    /// mcrouter's files of failed deletes below `import` are taken over. With `holds_gets` a server is asked for no value until
+    /// its deletes are executed: [`crate::Failure::TryAgain`].
     ///
     /// # Errors
     ///
@@ -137,6 +138,7 @@ impl Spooler {
         import: Option<PathBuf>,
         registry: Registry,
         worker: u32,
+        holds_gets: bool,
         log: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -146,7 +148,9 @@ impl Spooler {
         });
         let (started, start) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
-        let work = move || match spooler::Work::new(spool, import, registry, worker, theirs, log) {
+        let make =
+            move || spooler::Work::new(spool, import, registry, worker, holds_gets, theirs, log);
+        let work = move || match make() {
             Ok(work) => {
                 // The other end waits.
                 let _ = started.send(Ok(()));

@@ -34,6 +34,8 @@ pub(super) struct Work<L> {
     /// Servers that are asked, by the upper half of their tickets.
     replays: Vec<Option<Replay>>,
     look_around_at: Instant,
+    /// A server that has deletes to come is not asked for values.
+    holds_gets: bool,
     log: L,
 }
 
@@ -52,14 +54,24 @@ impl<L: Fn(&str)> Work<L> {
         import: Option<PathBuf>,
         registry: Registry,
         worker: u32,
+        holds_gets: bool,
         shared: Arc<Shared>,
         log: L,
     ) -> io::Result<Self> {
         let now = Instant::now();
         let upstream = Upstream::new(worker, registry, now)?;
         let (targets, replays) = (BTreeMap::new(), Vec::new());
-        let mut work =
-            Self { spool, import, upstream, shared, targets, replays, look_around_at: now, log };
+        let mut work = Self {
+            spool,
+            import,
+            upstream,
+            shared,
+            targets,
+            replays,
+            look_around_at: now,
+            holds_gets,
+            log,
+        };
         work.count();
         Ok(work)
     }
@@ -109,6 +121,8 @@ impl<L: Fn(&str)> Work<L> {
         for failure in &failed {
             (self.log)(&format!("the spool for {}: {}", failure.destination, failure.error));
         }
+        // Before anybody hears that a delete is kept.
+        self.begin_replays(now);
         for (kept, is_staged) in staged {
             let is_kept =
                 is_staged && failed.iter().all(|failure| *failure.destination != *kept.destination);
@@ -122,7 +136,6 @@ impl<L: Fn(&str)> Work<L> {
 
     /// Asks every server whose turn it is.
     fn replay(&mut self, now: Instant, sink: &mut dyn Sink) {
-        self.begin_replays(now);
         let secs = unix_secs();
         for (number, place) in (0_u32..).zip(&mut self.replays) {
             let Some(replay) = place else { continue };
@@ -130,12 +143,14 @@ impl<L: Fn(&str)> Work<L> {
                 continue;
             }
             if self.targets.get(&replay.target.0) != Some(&replay.target) {
+                self.upstream.set_dirty(replay.id, false);
                 self.upstream.release(replay.id, sink);
                 *place = None;
             } else if replay.due().is_some_and(|due| due <= now) {
                 match replay.ask(&mut self.spool, &mut self.upstream, number, secs) {
                     Ok(true) => {}
                     Ok(false) => {
+                        self.upstream.set_dirty(replay.id, false);
                         self.upstream.release(replay.id, sink);
                         *place = None;
                     }
@@ -156,6 +171,7 @@ impl<L: Fn(&str)> Work<L> {
                 continue;
             }
             let id = self.upstream.destination(&target.1, &target.2);
+            self.upstream.set_dirty(id, self.holds_gets);
             let replay = Some(Replay::new(target.clone(), id, now));
             match self.replays.iter_mut().find(|place| place.is_none()) {
                 Some(place) => *place = replay,

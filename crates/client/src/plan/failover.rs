@@ -14,11 +14,6 @@ use crate::route::{
     ModifyExptimeRoute, NullRoute, Order, RouteRef,
 };
 
-pub(super) fn missing(failover: &ast::Failover) -> Option<String> {
-    let is_named = failover.tag.as_deref().is_some_and(|tag| !tag.is_empty());
-    is_named.then(|| "a failover_tag with a name".to_owned())
-}
-
 /// The pairings that the configuration names.
 pub(super) fn pairs(config: &Config) -> BTreeMap<String, Arc<LeasePairs>> {
     let named = config.handles.iter().filter_map(|handle| match &handle.route {
@@ -103,7 +98,10 @@ impl Builder<'_> {
             order,
             errors: errors(&failover.errors),
             limit: failover.limit.map(|limit| FailoverLimit::new(limit.rate, limit.burst)),
-            tags_keys: failover.tag.is_some(),
+            tag: failover.tag.as_deref().map(|name| {
+                let name = if name.is_empty() { "1" } else { name };
+                format!(":failover={name}").into_bytes()
+            }),
             pairs: pairs.cloned(),
         })
     }

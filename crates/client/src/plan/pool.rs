@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use hashing::Placement;
 use routeconf::ast::{self, HashFunction, Member, PoolId, ServerAddress};
 
 use super::keeping::{outstanding_limit, slow_warm_up};
@@ -13,26 +14,12 @@ use crate::route::{
 
 /// What keeps a pool from being used as it says.
 pub(super) fn missing(pool: &ast::Pool) -> Vec<&'static str> {
-    let asked = [
-        (pool.keep_routing_prefix, "keep_routing_prefix"),
-        (pool.tko_tracker.is_some(), "tko_tracker"),
-        (pool.eject.is_some(), "auto_eject_hosts"),
-    ];
+    let asked = [(pool.eject.is_some(), "auto_eject_hosts")];
     asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, what)| what).collect()
 }
 
 pub(super) fn missing_of_route(pool: &ast::PoolRoute) -> Option<String> {
-    let asked = [
-        (pool.weights_rv.is_some(), "weights_rv"),
-        (matches!(pool.hash.function, HashFunction::WeightedCh3Rv { .. }), "WeightedCh3Rv"),
-    ];
-    let first = asked.into_iter().find(|(is_asked, _)| *is_asked);
-    first.map(|(_, what)| what.to_owned()).or_else(|| missing_of_shadows(&pool.shadows))
-}
-
-pub(super) fn missing_of_shadows(shadows: &[ast::Shadow]) -> Option<String> {
-    let by_variable = shadows.iter().any(|shadow| shadow.key_fraction_range_rv.is_some());
-    by_variable.then(|| "key_fraction_range_rv".to_owned())
+    pool.weights_rv.is_some().then(|| "weights_rv beside the hash".to_owned())
 }
 
 impl Builder<'_> {
@@ -52,10 +39,30 @@ impl Builder<'_> {
         let label = server.address.to_string();
         // Every address was looked up when the plan was made.
         let Some(address) = self.plan.addresses.get(&label) else { return Rc::new(NullRoute) };
-        let id = self.upstream.destination(address, &self.plan.settings_of(pool, server));
+        let settings = self.plan.settings_of(pool, server);
+        let keeps_prefix = pool.keep_routing_prefix;
+        let id = self.upstream.destination(address, &settings);
         self.destinations.push(id);
         let asynclog = asynclog.map(str::to_owned);
-        Rc::new(DestinationRoute { id, label: label.into(), asynclog })
+        Rc::new(DestinationRoute { id, label: label.into(), asynclog, keeps_prefix })
+    }
+
+    /// With `tko_tracker`, servers of the pool are asked though they are knocked out, once too many are.
+    pub(super) fn track(&mut self) {
+        for pool in &self.plan.config.pools {
+            let Some(tracker) = pool.tko_tracker else { continue };
+            let members = pool.members.iter().filter_map(|member| match member {
+                Member::Server(server) => Some((server, server.address.to_string())),
+                Member::Route(_) => None,
+            });
+            let used: Vec<_> = members
+                .filter_map(|(server, name)| {
+                    let address = self.plan.addresses.get(&name)?;
+                    Some((address, self.plan.settings_of(pool, server)))
+                })
+                .collect();
+            self.upstream.track(&used, tracker.lower, tracker.upper);
+        }
     }
 
     /// From the inside out: each server, its limit, its slow warm-up, its shadows, the hash, the rates, split shards. Bucket numbers
@@ -102,9 +109,20 @@ impl Builder<'_> {
         servers: &[(&str, u16, u32)],
         label: &str,
     ) -> RouteRef {
-        let Ok(placement) = hash.placement(children.len(), servers) else {
-            return Rc::new(NullRoute);
+        let variable = match &hash.function {
+            HashFunction::WeightedCh3Rv { variable } => self.plan.variables.get(variable),
+            _ => None,
         };
+        let placement = match variable {
+            // As in mcrouter, a weight that is missing is a half, and without the variable all are 1.
+            Some(weights) => {
+                let mut weights = weights.to_vec();
+                weights.resize(children.len(), 0.5);
+                Placement::weighted_ch3(&weights)
+            }
+            None => hash.placement(children.len(), servers),
+        };
+        let Ok(placement) = placement else { return Rc::new(NullRoute) };
         let label = format!("{label}|{}", hash.function.name());
         Rc::new(Selecting(HashRoute { children, placement, hash: hash.clone(), label }))
     }

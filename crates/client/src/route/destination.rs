@@ -18,6 +18,8 @@ pub struct DestinationRoute {
     pub label: Arc<str>,
     /// Deletes that fail are kept, as those of this pool.
     pub asynclog: Option<String>,
+    /// The server sees keys with the routing prefix that they had.
+    pub keeps_prefix: bool,
 }
 
 impl DestinationRoute {
@@ -38,10 +40,21 @@ impl Route for DestinationRoute {
 
     #[inline]
     fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
-        if self.kept_as(cx, request).is_some() { Pick::Run } else { Pick::Ask(self.id) }
+        let is_plain = !self.keeps_prefix || request.prefix.is_empty();
+        if is_plain && self.kept_as(cx, request).is_none() { Pick::Ask(self.id) } else { Pick::Run }
     }
 
     fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        if self.keeps_prefix && !request.prefix.is_empty() {
+            return Box::pin(async move {
+                let key = [request.prefix, request.key].concat();
+                let whole = Request { key: &key, prefix: b"", ..request };
+                if key.len() > proto::KEY_BYTES_MAX {
+                    return OwnedReply::from(Failure::ClientError);
+                }
+                self.route(cx, whole).await
+            });
+        }
         let Some(pool) = self.kept_as(cx, &request) else {
             return Box::pin(cx.ask(self.id, request));
         };

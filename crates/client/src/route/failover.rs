@@ -81,9 +81,9 @@ pub struct FailoverRoute {
     pub errors: FailoverErrors,
     /// How often.
     pub limit: Option<FailoverLimit>,
-    /// Keys get `:failover=1` behind the hash stop from the second try on, so that a server that is in both places
-    /// keeps them apart.
-    pub tags_keys: bool,
+    /// What keys get behind the hash stop from the second try on (`:failover=1`), so that a server that is in both places keeps them
+    /// apart.
+    pub tag: Option<Vec<u8>>,
     /// Where leases were given: a lease-set goes back there.
     pub pairs: Option<Arc<LeasePairs>>,
 }
@@ -93,7 +93,7 @@ impl FailoverRoute {
         if let Some(limit) = &self.limit {
             limit.request();
         }
-        let tagged = self.tags_keys.then(|| tagged(request.key)).flatten();
+        let tagged = self.tag.as_ref().and_then(|tag| tagged(request.key, tag));
         let mut last = (0, OwnedReply::from(Failure::LocalError));
         let mut tries = self.order.tries(self.children.len(), cx);
         let mut is_first = true;
@@ -165,11 +165,11 @@ impl Route for FailoverRoute {
 }
 
 /// The key with the tag, if it is not too long with it.
-fn tagged(key: &[u8]) -> Option<Vec<u8>> {
+fn tagged(key: &[u8], tag: &[u8]) -> Option<Vec<u8>> {
     let mut tagged = key.to_vec();
     if memchr::memmem::find(key, HASH_STOP).is_none() {
         tagged.extend_from_slice(HASH_STOP);
     }
-    tagged.extend_from_slice(b":failover=1");
+    tagged.extend_from_slice(tag);
     (tagged.len() <= proto::KEY_BYTES_MAX).then_some(tagged)
 }

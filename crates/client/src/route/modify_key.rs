@@ -18,6 +18,8 @@ pub struct ModifyKeyRoute {
     pub replace_prefix: Option<Vec<u8>>,
     /// Put behind keys.
     pub suffix: Vec<u8>,
+    /// The routing prefix that keys have from here on; `None`: as it is.
+    pub routing_prefix: Option<Vec<u8>>,
 }
 
 impl ModifyKeyRoute {
@@ -53,8 +55,9 @@ impl Route for ModifyKeyRoute {
                 let value = b"bad key".to_vec();
                 return OwnedReply { value, ..OwnedReply::from(Failure::ClientError) };
             }
-            let mut reply =
-                self.target.route(cx, Request { key: &key, hashed: None, ..request }).await;
+            let prefix = self.routing_prefix.as_deref().unwrap_or(request.prefix);
+            let changed = Request { key: &key, prefix, hashed: None, ..request };
+            let mut reply = self.target.route(cx, changed).await;
             if let Outcome::Meta(_) = reply.outcome {
                 let words = std::mem::take(&mut reply.words);
                 reply.words = with_key(&words, request.key);

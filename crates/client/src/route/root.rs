@@ -84,7 +84,7 @@ impl RootRoute {
         if rest.is_empty() {
             return Target::Nowhere;
         }
-        request.key = rest;
+        (request.prefix, request.key) = (prefix, rest);
         if let Some((_, route)) = self.prefixes.iter().find(|(known, _)| known == prefix) {
             return Target::One(route);
         }

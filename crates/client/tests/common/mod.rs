@@ -50,7 +50,12 @@ impl Servers<'_> {
         let id = self.upstream.destination(&address.into(), &self.settings);
         self.destinations.push(id);
         let label = address.to_string().into();
-        Rc::new(DestinationRoute { id, label, asynclog: Some("pool".to_owned()) })
+        Rc::new(DestinationRoute {
+            id,
+            label,
+            asynclog: Some("pool".to_owned()),
+            keeps_prefix: false,
+        })
     }
 }
 

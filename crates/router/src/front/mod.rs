@@ -37,6 +37,8 @@ pub(crate) struct Front {
     queues: Queues,
     /// The configuration that `core` has.
     generation: u64,
+    /// Memory is refused: connections are let go of.
+    is_short: bool,
     /// Bytes of values that are being received.
     receiving_bytes: usize,
     /// The words of the meta command that is being made; kept for its memory.
@@ -80,7 +82,7 @@ impl Front {
     pub(crate) fn new(core: Core, shared: Arc<Shared>, generation: u64) -> Self {
         let queues = Queues::default();
         let words = Vec::new();
-        Self { core, shared, queues, generation, receiving_bytes: 0, words }
+        Self { core, shared, queues, generation, is_short: false, receiving_bytes: 0, words }
     }
 
     /// Sends what is ready. False when the output is full.
@@ -154,6 +156,7 @@ impl Service for Front {
     type Session = Session;
 
     fn turn(&mut self, now: Instant) {
+        self.is_short = reserve::is_low();
         self.core.turn(now);
         if self.shared.generation() != self.generation {
             self.reload();
@@ -183,6 +186,9 @@ impl Service for Front {
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Flow {
+        if self.is_short {
+            return Flow::CloseNow;
+        }
         self.queues.get(session.queue).serve(output.conn_id());
         let mut requests_left = REQUESTS_PER_TURN;
         loop {

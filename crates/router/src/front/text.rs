@@ -34,10 +34,13 @@ impl Front {
     }
 
     fn refuse(&mut self, session: &mut Session, input: &mut Input<'_>, bad: &BadRequest) {
+        let line = input.bytes().get(..bad.consumed).unwrap_or_default();
+        let cluster = if bad.error == Error::Command { self.cluster(line) } else { None };
         input.consume(bad.consumed);
         session.swallow = bad.swallow;
         if !bad.silent {
-            self.queues.get(session.queue).push_ready(bad.error.line());
+            let answer = cluster.as_deref().unwrap_or_else(|| bad.error.line());
+            self.queues.get(session.queue).push_ready(answer);
         }
     }
 
@@ -106,6 +109,17 @@ impl Front {
         let slot = Slot::new(Op::FlushAll, Kind::Whole).mute(is_mute);
         let ticket = self.queues.push(queue, slot, b"");
         self.core.submit_to_all(request, ticket);
+    }
+
+    /// The answer to Amazon's question for servers, where it is answered.
+    #[cold]
+    fn cluster(&self, line: &[u8]) -> Option<Vec<u8>> {
+        if line.trim_ascii() != b"config get cluster" {
+            return None;
+        }
+        let current = self.shared.current();
+        let members = current.cluster.as_deref()?;
+        Some(discovery::answer(current.generation, members))
     }
 
     /// A reply that needs no server.

@@ -1,0 +1,84 @@
+//! `config get cluster`, as Amazon ElastiCache and Google's Memorystore answer it.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+
+use crate::{ANSWER_BYTES_MAX, Member, PATIENCE};
+
+/// Asks the endpoint: a version, then `host|ip|port` for each server.
+pub(crate) fn servers(endpoint: &str) -> io::Result<Vec<Member>> {
+    let address = endpoint.to_socket_addrs()?.next();
+    let address = address.ok_or_else(|| io::Error::other("the name has no address"))?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(b"config get cluster\r\n")?;
+    let mut reader = BufReader::new(stream.take(ANSWER_BYTES_MAX));
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let bytes = line.trim_end().strip_prefix("CONFIG cluster ").and_then(|rest| {
+        let (_flags, bytes) = rest.split_once(' ')?;
+        bytes.parse::<u64>().ok().filter(|bytes| *bytes <= ANSWER_BYTES_MAX)
+    });
+    let Some(bytes) = bytes else {
+        return Err(io::Error::other(format!("it answers {:?}", line.trim_end())));
+    };
+    let mut text = String::new();
+    reader.take(bytes).read_to_string(&mut text)?;
+    if text.len() as u64 != bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    members(&text).ok_or_else(|| io::Error::other(format!("it names {text:?}")))
+}
+
+fn members(text: &str) -> Option<Vec<Member>> {
+    let (version, servers) = text.split_once('\n')?;
+    version.trim().parse::<u64>().ok()?;
+    let member = |word: &str| {
+        let mut parts = word.split('|');
+        let (host, ip, port) = (parts.next()?, parts.next()?, parts.next()?);
+        let port: u16 = port.parse().ok()?;
+        let address = if ip.is_empty() { host } else { ip };
+        if parts.next().is_some() || !Member::is_plain(host) && !host.is_empty() {
+            return None;
+        }
+        Some(Member {
+            name: (!host.is_empty()).then(|| host.to_owned()),
+            ..Member::at(address, port)?
+        })
+    };
+    servers.split_whitespace().map(member).collect()
+}
+
+/// The answer to `config get cluster`.
+#[must_use]
+pub fn answer(version: u64, members: &[Member]) -> Vec<u8> {
+    let one = |member: &Member| {
+        let ip = member.host();
+        format!("{}|{ip}|{}", member.name.as_deref().unwrap_or(ip), member.port)
+    };
+    let list: Vec<String> = members.iter().map(one).collect();
+    let text = format!("{version}\n{}\n", list.join(" "));
+    format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len()).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_read_as_amazon_writes_them() {
+        let text = "12\na.example.com|10.0.0.1|11211 b.example.com||11212 c|2001:db8::1|11213\n";
+        let found = members(text).unwrap();
+        let places: Vec<String> = found.iter().map(Member::server).collect();
+        assert_eq!(places, ["10.0.0.1:11211", "b.example.com:11212", "[2001:db8::1]:11213"]);
+        assert_eq!(found[0].name.as_deref(), Some("a.example.com"));
+        assert_eq!(members("1\n\n"), Some(Vec::new()));
+        for wrong in ["", "x\na|b|1", "1\na|b", "1\na|b|x", "1\na\"|\"|1", "1\na|b|1|2", "1\n||1"] {
+            assert_eq!(members(wrong), None, "{wrong}");
+        }
+        let told = String::from_utf8(answer(12, &found)).unwrap();
+        let inner = told.split_once("\r\n").unwrap().1.strip_suffix("\r\nEND\r\n").unwrap();
+        assert_eq!(members(inner), Some(found));
+    }
+}

@@ -1,0 +1,115 @@
+//! etcd: every key below a prefix is a server, by the HTTP gateway of etcd 3.
+
+use std::io;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+use crate::{ANSWER_BYTES_MAX, Member, PATIENCE};
+
+#[derive(Debug, Deserialize)]
+struct Range {
+    #[serde(default)]
+    kvs: Vec<Pair>,
+    #[serde(default)]
+    more: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Pair {
+    key: String,
+    #[serde(default)]
+    value: String,
+}
+
+/// The servers below `PREFIX` of `HOST:PORT[,HOST:PORT...]/PREFIX`, asked of the first endpoint that answers. A server is what a
+/// value says, or, where it is empty, the last part of the key; so one that registers itself with a lease is gone with it.
+pub(crate) fn servers(source: &str) -> io::Result<Vec<Member>> {
+    let (endpoints, prefix) = source.split_once('/').unwrap_or((source, ""));
+    if prefix.is_empty() {
+        return Err(io::Error::other("it has no prefix: etcd:HOST:PORT/PREFIX"));
+    }
+    let mut failed = io::Error::other("it has no endpoint");
+    for endpoint in endpoints.split(',') {
+        match range(endpoint, prefix).and_then(|text| members(&text)) {
+            Ok(members) => return Ok(members),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn range(endpoint: &str, prefix: &str) -> io::Result<String> {
+    let end = end_of(prefix.as_bytes());
+    let (key, end) = (STANDARD.encode(prefix), STANDARD.encode(end));
+    let body = format!(r#"{{"key": "{key}", "range_end": "{end}"}}"#);
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
+    let failed = |error: ureq::Error| io::Error::other(format!("{endpoint}: {error}"));
+    let request = agent.post(format!("http://{endpoint}/v3/kv/range"));
+    let request = request.header("content-type", "application/json");
+    let mut response = request.send(&body).map_err(failed)?;
+    response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(failed)
+}
+
+/// The first key behind all that begin with `prefix`; a zero byte, which stands for the end of all keys, if there is none.
+fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
+
+fn members(text: &str) -> io::Result<Vec<Member>> {
+    let range: Range = serde_json::from_str(text).map_err(io::Error::other)?;
+    if range.more {
+        return Err(io::Error::other("it has more keys than it tells"));
+    }
+    let plain =
+        |text: &str| STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let member = |pair: &Pair| {
+        let (key, value) = (plain(&pair.key)?, plain(&pair.value)?);
+        let value = value.trim();
+        Member::parse(if value.is_empty() { key.rsplit('/').next()? } else { value })
+    };
+    let wrong = |pair: &Pair| {
+        let key = plain(&pair.key).unwrap_or_default();
+        io::Error::other(format!("{key:?} is no server"))
+    };
+    range.kvs.iter().map(|pair| member(pair).ok_or_else(|| wrong(pair))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_where_another_begins() {
+        assert_eq!(end_of(b"ab"), b"ac");
+        assert_eq!(end_of(b"a\xff"), b"b");
+        assert_eq!(end_of(b"\xff\xff"), [0]);
+    }
+
+    #[test]
+    fn values_or_keys_are_servers() {
+        let pair = |key: &str, value: &str| {
+            format!(
+                r#"{{"key": "{}", "value": "{}"}}"#,
+                STANDARD.encode(key),
+                STANDARD.encode(value)
+            )
+        };
+        let text = |pairs: &[String]| format!(r#"{{"kvs": [{}]}}"#, pairs.join(", "));
+        let good = text(&[pair("m/1", "10.0.0.1:11211\n"), pair("m/h.example:7", "")]);
+        let servers: Vec<String> = members(&good).unwrap().iter().map(Member::server).collect();
+        assert_eq!(servers, ["10.0.0.1:11211", "h.example:7"]);
+        assert_eq!(members("{}").unwrap(), []);
+        assert!(members(&text(&[pair("m/1", "no port")])).is_err());
+        assert!(members(r#"{"more": true}"#).is_err() && members("oops").is_err());
+    }
+}

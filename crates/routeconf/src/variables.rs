@@ -1,0 +1,74 @@
+//! The runtime variables of mcrouter: numbers in a file of their own, which change without the configuration.
+
+use std::collections::BTreeMap;
+
+use crate::json::{self, Node, Value};
+use crate::load::Rejected;
+use crate::source::Files;
+
+/// Numbers, and lists of numbers, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Variables(BTreeMap<String, Vec<f64>>);
+
+impl Variables {
+    /// Reads a file's text: one object in the language of configurations, without macros. Values that are neither a number nor a list of
+    /// numbers are passed over, since no route uses them.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with its place.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Rejected> {
+        let mut files = Files::default();
+        let (file, mut findings) = (files.add(name), Vec::new());
+        let root = match json::parse(text, file, &mut findings) {
+            Ok(root) => root,
+            Err(error) => return Err(Rejected { files, findings: vec![*error] }),
+        };
+        let mut found = BTreeMap::new();
+        for (name, node) in root.as_object().into_iter().flat_map(|map| map.members()) {
+            let numbers = match node.as_array() {
+                Some(items) => items.iter().map(number).collect(),
+                None => number(node).map(|number| vec![number]),
+            };
+            if let Some(numbers) = numbers {
+                found.insert(name.to_string(), numbers);
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// The numbers of a variable.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&[f64]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[f64])> {
+        self.0.iter().map(|(name, numbers)| (name.as_str(), numbers.as_slice()))
+    }
+}
+
+fn number(node: &Node) -> Option<f64> {
+    match node.value {
+        Value::Int(number) => Some(number as f64),
+        Value::Float(number) => Some(number),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_lists_of_them_are_variables() {
+        let text = r#"{"a": 0.5, /* remark */ "b": [1, 0.25], "c": "text", "d": [1, "x"]}"#;
+        let variables = Variables::parse("vars", text).unwrap();
+        let all: Vec<_> = variables.iter().collect();
+        assert_eq!(all, [("a", &[0.5][..]), ("b", &[1.0, 0.25])]);
+        assert_eq!((variables.get("b").map(<[f64]>::len), variables.get("c")), (Some(2), None));
+        let error = Variables::parse("vars", "{\"a\": }").unwrap_err();
+        assert!(error.render().starts_with("vars:1:7"), "{}", error.render());
+    }
+}

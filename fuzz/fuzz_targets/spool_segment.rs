@@ -1,0 +1,114 @@
+//! Segments of a spool with changed bytes: it opens, gives records in order, and works afterwards, whatever is in them.
+//!
+//! An input is a byte that chooses what happens to the files of a spool, and what it happens with: their whole content, bytes that
+//! are flipped (file, place in two bytes, mask), or bytes that are put in somewhere.
+#![no_main]
+#![allow(clippy::unwrap_used, reason = "a target stops where it fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use spool::{Fsync, Settings, Spool};
+
+const RECORDS: usize = 40;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some((&choice, rest)) = bytes.split_first() else { return };
+    let mut files = files().to_vec();
+    let is_changed = change(&mut files, choice, rest);
+    let folder = folder("work");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(folder.join("d")).unwrap();
+    for (name, content) in files {
+        fs::write(folder.join("d").join(name), content).unwrap();
+    }
+    let mut spool = Spool::open(&folder, settings()).unwrap();
+    let kept = records(&mut spool);
+    assert!(kept.is_sorted_by(|one, other| one.0 < other.0), "out of order");
+    assert!(is_changed || kept.len() == RECORDS, "{} records of what nobody changed", kept.len());
+    spool.take_damage();
+    let fresh: Vec<String> = (0..20).map(|number| format!("fresh {number}")).collect();
+    for body in &fresh {
+        spool.append("d", body.as_bytes(), 1000).unwrap();
+    }
+    assert!(spool.commit(Instant::now()).is_empty());
+    drop(spool);
+    let mut spool = Spool::open(&folder, settings()).unwrap();
+    let last = records(&mut spool);
+    let bodies: Vec<&[u8]> = last.iter().map(|(_, body)| &body[..]).collect();
+    let wanted: Vec<&[u8]> = fresh.iter().map(String::as_bytes).collect();
+    assert!(bodies.ends_with(&wanted), "what was kept afterwards is lost");
+});
+
+/// Changes the files; whether anything is other than it was.
+fn change(files: &mut [(String, Vec<u8>)], choice: u8, rest: &[u8]) -> bool {
+    let count = files.len();
+    let file = &mut files[usize::from(choice / 4) % count].1;
+    let was = file.clone();
+    match choice % 4 {
+        0 => *file = rest.to_vec(),
+        1 => {
+            let at = rest.first().map_or(0, |at| usize::from(*at) * file.len() / 256);
+            file.splice(at..at, rest.iter().skip(1).copied());
+        }
+        2 => file.truncate(rest.first().map_or(0, |at| usize::from(*at) * file.len() / 256)),
+        _ => {
+            for flip in rest.chunks_exact(3) {
+                let at = usize::from(u16::from_le_bytes([flip[0], flip[1]])) % file.len().max(1);
+                if let Some(byte) = file.get_mut(at) {
+                    *byte ^= flip[2];
+                }
+            }
+        }
+    }
+    *file != was
+}
+
+fn settings() -> Settings {
+    Settings { segment_bytes: 400, fsync: Fsync::Never, ..Settings::default() }
+}
+
+/// Everything of `d` that is pending, in order: numbers and bodies.
+fn records(spool: &mut Spool) -> Vec<(u64, Vec<u8>)> {
+    let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
+    loop {
+        let records = spool.read("d", 7, usize::MAX, 1000).unwrap();
+        let Some(last) = records.last().map(|record| record.number) else { return found };
+        found.extend(records.into_iter().map(|record| (record.number, record.body)));
+        spool.acknowledge("d", last);
+    }
+}
+
+/// The files of a spool whose records nobody has read yet.
+fn files() -> &'static [(String, Vec<u8>)] {
+    static FILES: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
+    FILES.get_or_init(|| {
+        let folder = folder("template");
+        let _ = fs::remove_dir_all(&folder);
+        let mut spool = Spool::open(&folder, settings()).unwrap();
+        for number in 0..RECORDS {
+            spool.append("d", format!("record {number}").as_bytes(), 1000).unwrap();
+            assert!(spool.commit(Instant::now()).is_empty());
+        }
+        drop(spool);
+        let mut files: Vec<_> = fs::read_dir(folder.join("d"))
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| {
+                (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
+            })
+            .collect();
+        files.sort();
+        let _ = fs::remove_dir_all(&folder);
+        files
+    })
+}
+
+/// In memory, where there is such a place.
+fn folder(name: &str) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let root = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+    root.join(format!("fuzz-spool-{}-{name}", std::process::id()))
+}

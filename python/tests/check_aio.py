@@ -1,0 +1,91 @@
+"""The client for asyncio against a real server: every call, cancelled ones, and a thousand at once."""
+
+import asyncio
+import sys
+
+from holdall import AsyncClient, CacheError, IllegalInputError, TypedSerde
+
+checks = 0
+
+
+def same(got, want, what):
+    global checks
+    if got != want:
+        raise SystemExit(f"{what}: {got!r}, not {want!r}")
+    checks += 1
+
+
+async def commands(address):
+    async with AsyncClient(address, serde=TypedSerde(), timeout=60) as client:
+        await client.flush_all()
+        same(await client.set("k", "v", expire=100), True, "set")
+        same(await client.get("k"), "v", "get")
+        same(await client.get("absent", "none"), "none", "a miss")
+        same(await client.add("k", "w"), False, "add")
+        same(await client.replace("k", "w"), True, "replace")
+        value, cas = await client.gets("k")
+        same(value, "w", "gets")
+        same(await client.cas("k", "x", cas), True, "cas")
+        same(await client.cas("k", "y", cas), False, "cas that is too late")
+        same(await client.cas("absent", "y", cas), None, "cas of nothing")
+        same(await client.append("k", b"!"), True, "append")
+        same(await client.prepend("k", b"?"), True, "prepend")
+        same(await client.gat("k", 100), "?x!", "gat")
+        same((await client.gats("k", 100))[0], "?x!", "gats")
+        same(await client.set("n", 41), True, "set of a number")
+        same((await client.incr("n"), await client.decr("n", 2)), (42, 40), "counting")
+        same(await client.incr("absent"), None, "counting nothing")
+        same(await client.touch("n", 100), True, "touch")
+        same(await client.set_many({"a": "1", "b": "2"}), [], "set_many")
+        same(await client.get_many(["a", "b", "c"]), {"a": "1", "b": "2"}, "get_many")
+        same(await client.multi_get("a", "c", "b"), ("1", None, "2"), "multi_get")
+        same(await client.delete("a"), True, "delete")
+        same(await client.delete_many(["a", "b"]), True, "delete_many")
+
+        async def load():
+            return "loaded"
+
+        same(await client.get_or_load("row", load, 100), "loaded", "get_or_load")
+        same(await client.get_or_load("row", load, 100), "loaded", "get_or_load of a hit")
+        try:
+            await client.get("a b")
+            raise SystemExit("a key with a space was asked")
+        except IllegalInputError:
+            same(True, True, "a bad key")
+        stats = client.stats()
+        same([row["connects"] for row in stats.values()], [1], "one connection")
+        same(isinstance(await client.version(), bytes), True, "version")
+
+
+async def many(address):
+    async with AsyncClient(address, timeout=60) as client:
+        await asyncio.gather(*(client.set(f"k{n}", b"%d" % n) for n in range(1000)))
+        calls = [asyncio.ensure_future(client.get(f"k{n}")) for n in range(1000)]
+        await asyncio.sleep(0)
+        for call in calls[::10]:
+            call.cancel()
+        got = await asyncio.gather(*calls, return_exceptions=True)
+        for n, value in enumerate(got):
+            if not isinstance(value, asyncio.CancelledError) and value != b"%d" % n:
+                raise SystemExit(f"k{n}: {value!r}")
+        same(all(not isinstance(one, Exception) for one in got if one is not None), True, "a thousand")
+
+
+async def failures():
+    async with AsyncClient("127.0.0.1:1") as client:
+        try:
+            await client.get("k")
+            raise SystemExit("nobody answered")
+        except CacheError:
+            same(True, True, "an error")
+    async with AsyncClient("127.0.0.1:1", ignore_exc=True) as client:
+        same(await client.get("k", "default"), "default", "a failure that is ignored")
+        same(await client.set("k", b"v"), False, "a store that failed")
+
+
+address = sys.argv[1]
+# Each has a loop of its own.
+asyncio.run(commands(address))
+asyncio.run(many(address))
+asyncio.run(failures())
+print(f"{checks} checks passed")
