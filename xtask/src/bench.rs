@@ -1,5 +1,6 @@
 //! Measurements: builds what is measured, with the release profile, and runs `server-bench`.
 
+mod invalidation;
 mod latency;
 mod window;
 
@@ -23,6 +24,9 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
            one thread of `holdall bench run` beside the least loop that drives the same load
            (crates/bench/benches/generator.rs); prints a table
   router   throughput and CPU of the proxy beside twemproxy; target/bench/router.md
+  invalidation
+           from commit to delete, keys a second from log to cache, packets with and without batches, by
+           a MariaDB server and the release build; prints three lines
   latency  one get at a time by UDP, by TCP, and by TCP through the router; prints a table
   window   multigets through a shallow queue with windows of several widths, in network
            namespaces (as root); prints a table
@@ -54,6 +58,7 @@ const MEASUREMENTS: [&str; 11] = [
 /// Runs the measurement that `args` names.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     match args.split_first() {
+        Some((name, rest)) if name == "invalidation" => return invalidation::run(rest),
         Some((name, rest)) if name == "latency" => return latency::run(rest),
         Some((name, rest)) if name == "window" => return window::run(rest),
         _ => {}
