@@ -1,7 +1,7 @@
 //! A batch of deletes as bytes, and its answer: `md KEY q` for every key, then `mn`.
 //!
-//! Deletes are quiet, so a batch of any size is answered by `MN` alone; whatever stands before it is an error. Which key it
-//! belongs to cannot be told then, so the batch is sent again aloud, one answer a key. Sampled keys are read before they are
+//! Deletes are quiet, so a batch of any size is answered by `MN`, and by `NF` for keys that were not there; whatever else stands
+//! before it is an error. Which key that belongs to cannot be told, so the batch is sent again aloud, one answer a key. Sampled keys are read before they are
 //! deleted, in the same packet: `mg KEY c` tells the cas unique of the value that must be gone afterwards.
 
 use base64::Engine as _;
@@ -61,8 +61,10 @@ where
     let mut refused = None;
     loop {
         let line = line(wire).await?;
-        if line == "MN" {
-            break;
+        match line.as_str() {
+            "MN" => break,
+            "NF" => continue,
+            _ => {}
         }
         match peeked(&line) {
             Some(cas) if before.len() < sampled.len() => before.push(cas),
@@ -225,7 +227,7 @@ mod tests {
         let (sent, result) = batch(&["a", "b c"], &["a"], "HD c7\r\nMN\r\n").await;
         assert_eq!(sent, "mg a c\r\nmd a q\r\nmd YiBj q b\r\nmn\r\n");
         assert_eq!(result.unwrap(), [Some(7)]);
-        let (_, result) = batch(&["a"], &["a"], "EN\r\nMN\r\n").await;
+        let (_, result) = batch(&["a"], &["a"], "EN\r\nNF\r\nMN\r\n").await;
         assert_eq!(result.unwrap(), [None]);
     }
 

@@ -382,8 +382,7 @@ async fn serve(truth: &Truth, cluster: usize, stream: DuplexStream) -> io::Resul
                     .map_or_else(|| "EN\r\n".to_owned(), |(_, cas)| format!("HD c{cas}\r\n")),
                 ["md", ..] if truth.fails(30) => "SERVER_ERROR away\r\n".to_owned(),
                 ["md", key, "q"] => {
-                    cache.remove(key);
-                    String::new()
+                    if cache.remove(key).is_some() { "" } else { "NF\r\n" }.to_owned()
                 }
                 ["md", key] => {
                     if cache.remove(key).is_some() { "HD\r\n" } else { "NF\r\n" }.to_owned()
