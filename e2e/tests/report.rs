@@ -3,17 +3,21 @@
 //! `SHOTS=FOLDER` keeps screenshots.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
-use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 use testkit::Server;
 use testkit::server::holdall_path;
 
-/// Runs `holdall bench` with these words, in `folder`.
+/// Runs `holdall bench` with these words, in `folder`, in which the program is, too: pages show command lines as they were typed.
 #[track_caller]
 fn bench(folder: &Path, words: &str) {
-    let mut command = Command::new(holdall_path());
+    let own = env::var_os("PATH").unwrap_or_default();
+    let path = [folder.to_owned()].into_iter().chain(env::split_paths(&own));
+    let mut command = Command::new("holdall");
+    command.env("PATH", env::join_paths(path).unwrap());
     command.arg("bench").args(words.split(' ')).current_dir(folder);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -25,7 +29,9 @@ fn the_report_is_readable_in_a_browser() {
     let mut server = Server::under_test(&[]);
     let address = server.addr().to_string();
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report");
+    let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
+    symlink(holdall_path().canonicalize().unwrap(), folder.join("holdall")).unwrap();
     let load = format!("-s {address} --keys 1000 --warm-up 0.1");
     bench(&folder, &format!("run {load} --preload --time 3.2 --json a.json"));
     bench(&folder, &format!("run {load} --rate 5000 --time 3.2 --json b.json"));
@@ -35,10 +41,13 @@ fn the_report_is_readable_in_a_browser() {
     bench(&folder, "report a.json b.json c.json h.json --out report.html");
     bench(&folder, "compare a.json b.json --html compare.html");
     server.assert_alive("the bench");
+    let page = fs::read_to_string(folder.join("report.html")).unwrap();
+    let whole_path = holdall_path().canonicalize().unwrap().display().to_string();
+    assert!(page.contains("<code>holdall bench run -s 127.0.0.1:") && !page.contains(&whole_path));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/browser/check_report.mjs");
     let mut command = Command::new("node");
     command.arg(script).args(["report.html", "compare.html"]).current_dir(&folder);
-    if let Some(shots) = std::env::var_os("SHOTS") {
+    if let Some(shots) = env::var_os("SHOTS") {
         command.arg("--shots").arg(shots);
     }
     let output = command.output().unwrap();

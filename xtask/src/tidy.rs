@@ -18,7 +18,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("client", &["certs", "discovery", "hashing", "proto", "routeconf", "spool"]),
     ("demo", &["bench", "client", "plan", "staleness"]),
     ("discovery", &["routeconf"]),
-    ("e2e", &["client", "proto", "testkit"]),
+    ("e2e", &["bench", "client", "proto", "testkit"]),
     ("engine", &["proto", "sampling", "store"]),
     ("hashing", &[]),
     (

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io::{Read, Seek};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -107,6 +108,8 @@ impl Server {
     ///
     /// When the command cannot be run, ends, or does not accept within ten seconds.
     pub fn start(&self, memory_mb: u32, core: Option<usize>) -> Result<Running> {
+        // What a server prints is of interest when it does not start.
+        let mut printed = tempfile::tempfile()?;
         let (address, child) = match &self.launch {
             Launch::Address(address) => (*address, None),
             Launch::Command(words) => {
@@ -122,13 +125,23 @@ impl Server {
                     .args(words)
                     .stdin(Stdio::null())
                     .stdout(Stdio::null())
+                    .stderr(printed.try_clone()?)
                     .spawn()
                     .with_context(|| format!("{}: {program}", self.name))?;
                 (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Some(child))
             }
         };
         let mut running = Running { name: self.name.clone(), address, child };
-        running.wait_until_it_accepts()?;
+        if let Err(error) = running.wait_until_it_accepts() {
+            let mut words = String::new();
+            printed.rewind()?;
+            printed.read_to_string(&mut words)?;
+            return Err(if words.is_empty() {
+                error
+            } else {
+                error.context(words.trim().to_owned())
+            });
+        }
         Ok(running)
     }
 }
@@ -212,8 +225,6 @@ pub(crate) fn free_port() -> Result<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use super::*;
 
     #[test]
@@ -223,6 +234,14 @@ mod tests {
         let server: Server = "y=memcached -p {port} -o a=b".parse().unwrap();
         assert!(matches!(server.launch, Launch::Command(words) if words.last().unwrap() == "a=b"));
         assert!("memcached".parse::<Server>().is_err());
+    }
+
+    #[test]
+    fn what_a_server_that_does_not_start_printed_is_said() {
+        let words = ["sh", "-c", "echo no such memory >&2; exit 3"].map(str::to_owned).to_vec();
+        let server = Server { name: "x".into(), launch: Launch::Command(words) };
+        let error = format!("{:#}", server.start(1, None).unwrap_err());
+        assert!(error.contains("no such memory") && error.contains("x ended"), "{error}");
     }
 
     #[test]

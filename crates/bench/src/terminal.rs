@@ -27,6 +27,18 @@ pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "holdall bench: {line}");
 }
 
+/// Words as a shell takes them.
+pub(crate) fn shell(words: &[String]) -> String {
+    let is_plain = |word: &str| {
+        let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+{}".contains(c);
+        !word.is_empty() && word.chars().all(safe)
+    };
+    let quoted = words.iter().map(|word| {
+        if is_plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
 /// The result of a run.
 #[must_use]
 pub fn summary(result: &RunResult) -> String {
@@ -50,11 +62,12 @@ pub fn summary_of(result: &RunResult, with_distribution: bool) -> String {
             row(&mut text, name, op);
         }
     }
+    volume(&mut text, result);
     if spec.pace != Pace::Closed {
         let service = &result.total.service;
         let _ = writeln!(
             text,
-            "\nfrom the actual sending: mean {:.1} us, p50 {:.1}, p99 {:.1}, p99.9 {:.1}",
+            "from the actual sending: mean {:.1} us, p50 {:.1}, p99 {:.1}, p99.9 {:.1}",
             service.mean,
             service.percentile(50.0),
             service.percentile(99.0),
@@ -177,6 +190,14 @@ fn row(text: &mut String, name: &str, op: &OpResult) {
     );
 }
 
+/// Bytes each way.
+fn volume(text: &mut String, result: &RunResult) {
+    #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+    let megabytes = |bytes: u64| bytes as f64 / 1e6 / result.seconds.max(1e-9);
+    let [sent, received] = [result.total.sent_bytes, result.total.received_bytes].map(megabytes);
+    let _ = writeln!(text, "\nsent {sent:.1} MB a second, received {received:.1} MB a second");
+}
+
 /// Latency beside what the machine did meanwhile.
 fn seconds(text: &mut String, result: &RunResult) {
     if result.series.len() < 2 {
@@ -253,5 +274,16 @@ fn distribution(text: &mut String, result: &RunResult) {
         let (micros, share) = (end as f64 / 1000.0, count as f64 * 100.0 / histogram.len() as f64);
         let bar = usize::try_from(count.saturating_mul(BAR as u64).div_ceil(most)).unwrap_or(BAR);
         let _ = writeln!(text, "  up to {micros:>10.1} us {share:>7.3} % {}", "#".repeat(bar));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_can_be_pasted_into_a_shell() {
+        let words = ["a", "--sla", "p99<1ms", "", "it's", "{port}"].map(str::to_owned);
+        assert_eq!(shell(&words), r"a --sla 'p99<1ms' '' 'it'\''s' {port}");
     }
 }

@@ -1,5 +1,6 @@
 // Opens pages of `holdall bench report` and `compare` in Chromium, as a phone and as a desk see them, light and dark: every chart must be
-// drawn, nothing may be said on the console, and nothing may be wider than the window. With a folder, screenshots are put there.
+// drawn, nothing may be said on the console, and nothing may be wider than the window. With a folder, screenshots of every section
+// are put there.
 //
 // Usage: node check_report.mjs PAGE.. [--shots FOLDER]; the browser is CHROMIUM, or /usr/bin/chromium.
 
@@ -74,8 +75,14 @@ async function look(file, width, colorScheme) {
   assert.deepEqual(said, [], name);
   checks += 1;
   if (shots !== null) {
-    const shot = `${basename(file, ".html")}-${width}-${colorScheme}.png`;
-    await page.screenshot({ path: join(shots, shot) });
+    const stem = join(shots, `${basename(file, ".html")}-${width}-${colorScheme}`);
+    // Each section's head, and its first chart.
+    for (const [part, selector] of [["", "section"], ["-chart", "section figure:first-of-type"]]) {
+      for (const [index, element] of (await page.$$(selector)).entries()) {
+        await element.evaluate((shown) => shown.scrollIntoView());
+        await page.screenshot({ path: `${stem}-${index + 1}${part}.png` });
+      }
+    }
   }
   await page.close();
 }

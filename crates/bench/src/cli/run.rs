@@ -45,6 +45,9 @@ pub(super) struct RunArgs {
     /// Seconds to run before measuring.
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
     warm_up: f64,
+    /// End after so many requests of each connection, in place of a time; nothing is left out as warm-up.
+    #[arg(short = 'n', long, value_name = "COUNT", conflicts_with_all = ["time", "warm_up"], value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
     /// Hosts that run `holdall bench agent`, with commas: each has the threads and connections, all together the rate.
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
     agents: Vec<String>,
@@ -116,6 +119,18 @@ pub(super) struct LoadArgs {
     /// Speak TLS, and believe any certificate.
     #[arg(long)]
     tls_insecure: bool,
+    /// Certificate to show to servers (PEM), with --tls-key.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Key of --tls-cert (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Log in by USER:PASSWORD, the first line of this file: in text as `memcached -Y` takes it, in binary by SASL PLAIN, with Redis by AUTH.
+    #[arg(long, value_name = "FILE")]
+    login: Option<PathBuf>,
+    /// Processors for the generator threads, in turn, with commas.
+    #[arg(long, value_delimiter = ',', value_name = "PROCESSORS")]
+    pin: Vec<usize>,
     /// When the requests of an open loop are due.
     #[arg(long, value_enum, default_value_t)]
     arrival: Arrival,
@@ -132,11 +147,16 @@ Examples:
   holdall bench run -s 127.0.0.1:6379 -p resp --preload    a Redis or Valkey server
   holdall bench run --preload --ratio 0:1 --multiget 100   gets of 100 keys
   holdall bench run --preload --tls-ca ca.pem -s cache1    over TLS
+  holdall bench run --preload --login secret.txt -s cache1 with a server that asks for a login
+  holdall bench run --preload -n 10000 -t 2 --pin 2,3      so many requests of each connection, by processors 2 and 3
   holdall bench run -s udp:cache1 --ratio 0:1              gets by UDP
   holdall bench run --preload --reconnect 1                a connection for each request
   holdall bench run -s cache1 --agents gen1:11999,gen2:11999   by two generator hosts, added up
 
 Exit status: 0 measured; 1 no server could be reached; 2 the run ended early and what it saw is printed; 64 wrong usage.";
+
+/// The longest run.
+const SECONDS_MAX: f64 = 1e6;
 
 impl LoadArgs {
     /// When the requests of an open loop are due.
@@ -168,8 +188,15 @@ impl LoadArgs {
                 Some(file) => Some(Tls::Verified(file.clone())),
                 None => self.tls_insecure.then_some(Tls::Unverified),
             },
+            identity: self.tls_cert.clone().zip(self.tls_key.clone()),
+            login: self.login.clone(),
+            pin: self.pin.clone(),
             ..Spec::default()
         };
+        ensure!(
+            spec.identity.is_none() || spec.tls.is_some(),
+            "--tls-cert is shown in TLS: --tls-ca FILE or --tls-insecure"
+        );
         if self.etc {
             spec.key_size = KeySize::Etc;
             spec.value_size = ValueSize::Etc;
@@ -181,8 +208,9 @@ impl LoadArgs {
                 || (spec.ratio.sets == 0
                     && spec.pipeline == 1
                     && spec.protocol == Protocol::Text
+                    && spec.login.is_none()
                     && !spec.preload),
-            "UDP is for gets in text, one at a time: --ratio 0:1 -p text, without --pipeline and --preload (which TCP does)"
+            "UDP is for gets in text, one at a time: --ratio 0:1 -p text, without --pipeline, --login and --preload (which TCP does)"
         );
         ensure!(
             spec.keys >= spec.targets.len() as u64,
@@ -199,6 +227,9 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     (spec.seconds, spec.warm_up) = (args.time, args.warm_up);
     if let Some(rate) = args.rate {
         spec.pace = Pace::Open { rate, arrival: args.load.arrival() };
+    }
+    if let Some(requests) = args.requests {
+        (spec.requests, spec.seconds, spec.warm_up) = (requests, SECONDS_MAX, 0.0);
     }
     let mut file = created(args.json.as_deref())?;
     let mut memtier = created(args.memtier_json.as_deref())?;
@@ -359,7 +390,7 @@ fn rate(text: &str) -> Result<f64, String> {
 
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
+        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
         _ => Err("a number of seconds is wanted".to_owned()),
     }
 }

@@ -109,7 +109,7 @@ impl StudyArgs {
             words.extend(["--power".to_owned(), power.clone()]);
         }
         words.extend(["--json".to_owned(), file.display().to_string()]);
-        terminal::print(&format!("holdall bench {}\n", shown(&words)));
+        terminal::print(&format!("holdall bench {}\n", terminal::shell(&words)));
         let status = Command::new(own).arg("bench").args(&words).status()?;
         // A partial result is drawn, with its mark.
         let is_kept = status.success() || status.code() == Some(i32::from(EXIT_PARTIAL));
@@ -121,12 +121,4 @@ impl StudyArgs {
 fn read(file: &Path) -> Result<Drawable> {
     let json = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     Drawable::read(&json).with_context(|| file.display().to_string())
-}
-
-/// Words as a shell takes them.
-fn shown(words: &[String]) -> String {
-    let quoted = words.iter().map(|word| {
-        if word.contains([' ', '<', '>', '&']) { format!("'{word}'") } else { word.clone() }
-    });
-    quoted.collect::<Vec<_>>().join(" ")
 }

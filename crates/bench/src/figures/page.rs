@@ -12,6 +12,7 @@ use crate::result::RunResult;
 use crate::search::Found;
 use crate::seconds;
 use crate::sweep::SweepResult;
+use crate::terminal::shell;
 
 pub(super) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--faint:#eaeef2}\
@@ -249,7 +250,7 @@ fn of_hitrate(html: &mut String, hitrate: &HitrateResult) {
         hitrate.workload.warm_up
     );
     for curve in hitrate.curves.iter().filter(|curve| !curve.command.is_empty()) {
-        let _ = writeln!(html, "<code>{}</code>", escaped(&curve.command.join(" ")));
+        let _ = writeln!(html, "<code>{}</code>", escaped(&shell(&curve.command)));
     }
     let sizes = hitrate.curves.first().map(|curve| curve.points.as_slice()).unwrap_or_default();
     let _ = write!(html, "<div class=\"wide\"><table><tr><th>percent missed</th>");
@@ -301,7 +302,7 @@ fn head(html: &mut String, command: &[String], host: &Host, started: u64) {
         escaped(&host.kernel),
         escaped(&host.version),
         day(started),
-        escaped(&command.join(" "))
+        escaped(&shell(command))
     );
 }
 

@@ -1,10 +1,22 @@
 //! The closed loop: a connection asks again when it was answered.
 
+use std::os::fd::OwnedFd;
+
 use anyhow::Result;
-use rustix::time::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 
 use super::wire::Op;
 use super::worker::Worker;
+
+/// What the poller calls the ticker; connections are numbered from 0.
+const TICK: u64 = u64::MAX;
+
+/// Between two ticks: the end of a run, a lost datagram and a silent server are seen so soon.
+const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Sets in flight on a connection when filling.
 const FILL_DEPTH: usize = 32;
@@ -16,13 +28,11 @@ impl Worker<'_> {
         for at in 0..self.conns.len() {
             self.refill(at, now)?;
         }
-        let mut events = Vec::with_capacity(self.conns.len().clamp(1, 1024));
-        let quiet = match self.has_udp {
-            true => Timespec { tv_sec: 0, tv_nsec: 50_000_000 },
-            false => Timespec { tv_sec: 1, tv_nsec: 0 },
-        };
+        let mut events = Vec::with_capacity((self.conns.len() + 1).clamp(2, 1024));
+        // A timeout of each wait would be set and cleared for each reply, which costs more than a clock that ticks.
+        let ticker = self.ticker()?;
         loop {
-            self.wait(&mut events, &quiet)?;
+            self.wait(&mut events, None)?;
             let now = self.now();
             let is_over = self.is_over(now);
             for at in self.lost(now) {
@@ -30,7 +40,14 @@ impl Worker<'_> {
                     self.refill(at, now)?;
                 }
             }
+            let mut has_heard = false;
             for event in &events {
+                if event.data.u64() == TICK {
+                    // How often it has ticked is of no interest.
+                    let _ = rustix::io::read(&ticker, &mut [0; 8]);
+                    continue;
+                }
+                has_heard = true;
                 let at = usize::try_from(event.data.u64())?;
                 self.serve(at, event.flags, now)?;
                 if !is_over {
@@ -42,8 +59,20 @@ impl Worker<'_> {
             if is_over && self.conns.iter().all(|conn| conn.waiting.is_empty()) {
                 return Ok(());
             }
-            self.check_silence(now, !events.is_empty())?;
+            self.check_silence(now, has_heard)?;
         }
+    }
+
+    /// Wakes the thread now and then, also when no reply comes.
+    fn ticker(&self) -> Result<OwnedFd> {
+        let ticker = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        let times = Itimerspec { it_interval: INTERVAL, it_value: INTERVAL };
+        timerfd_settime(&ticker, TimerfdTimerFlags::empty(), &times)?;
+        epoll::add(&self.poller, &ticker, EventData::new_u64(TICK), EventFlags::IN)?;
+        Ok(ticker)
     }
 
     /// Sends the next batch on a connection whose last one is answered: a batch leaves in one write, whereas a request for

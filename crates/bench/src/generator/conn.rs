@@ -6,8 +6,9 @@ use std::io;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::record::{Moment, Record};
+use super::security::Security;
 use super::spec::{Protocol, Target};
-use super::transport::{Security, Transport};
+use super::transport::Transport;
 use super::wire::{ExpectedHit, Op, Piece, Read, Wire};
 
 /// A connection to one server.

@@ -13,6 +13,7 @@ mod open;
 pub mod packed;
 pub mod record;
 mod run;
+mod security;
 pub mod sizes;
 pub mod spec;
 mod transport;

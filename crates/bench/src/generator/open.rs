@@ -2,6 +2,7 @@
 //! counts from the time at which it should have left (no coordinated omission).
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use rustix::time::Timespec;
@@ -36,10 +37,12 @@ impl Worker<'_> {
         self.last_heard = self.now();
         loop {
             let now = self.now();
+            let is_stopped = self.run.progress.stop.load(Ordering::Relaxed);
             let is_over = self.is_over(now) || self.is_enough(drawn);
             #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
-            let clock = now as f64;
-            while next <= clock && !is_over && !self.is_enough(drawn) {
+            let clock = now.min(self.run.measure.1) as f64;
+            // What was due before the end is sent, however late this thread comes to it.
+            while next < clock && !is_stopped && !self.is_enough(drawn) {
                 drawn += 1;
                 let op = self.draw.op();
                 #[allow(
@@ -50,8 +53,12 @@ impl Worker<'_> {
                 backlog.push_back(Due { at: next as u64, op });
                 next += self.draw.pause(mean, arrival);
             }
-            if backlog.len() > BACKLOG_MAX {
+            let is_too_much = backlog.len() > BACKLOG_MAX;
+            if is_too_much || is_stopped {
                 self.give_up(&backlog, now);
+                backlog.clear();
+            }
+            if is_too_much {
                 return Ok(true);
             }
             self.dispatch(&mut backlog, &mut round, &mut dirty, now)?;
@@ -70,7 +77,7 @@ impl Worker<'_> {
                 tv_sec: i64::try_from(sleep / 1_000_000_000)?,
                 tv_nsec: i64::try_from(sleep % 1_000_000_000)?,
             };
-            self.wait(&mut events, &timeout)?;
+            self.wait(&mut events, Some(&timeout))?;
             let now = self.now();
             for event in &events {
                 self.serve(usize::try_from(event.data.u64())?, event.flags, now)?;

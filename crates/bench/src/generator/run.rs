@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::conn::Conn;
 use super::record::Record;
+use super::security::Security;
 use super::spec::{Pace, Spec};
-use super::transport::Security;
 use super::wire::Wire;
 use super::worker::{Brought, Run, Worker};
 

@@ -63,6 +63,15 @@ pub struct Spec {
     /// TLS over TCP.
     #[serde(default)]
     pub tls: Option<Tls>,
+    /// Files of the certificate and the key that are shown to servers.
+    #[serde(default)]
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// A file whose first line is `USER:PASSWORD`; the secret itself is in no result.
+    #[serde(default)]
+    pub login: Option<PathBuf>,
+    /// Processors to which the generator threads are bound, in turn; none for wherever the system puts them.
+    #[serde(default)]
+    pub pin: Vec<usize>,
     /// Decides the keys' order and the arrivals.
     pub seed: u64,
 }
@@ -165,6 +174,9 @@ impl Default for Spec {
             requests: 0,
             reconnect: 0,
             tls: None,
+            identity: None,
+            login: None,
+            pin: Vec::new(),
             seed: 1,
         }
     }

@@ -1,13 +1,12 @@
 //! What bytes of a connection go through: a TCP or unix socket, TLS over TCP, or UDP datagrams with memcached's frame.
 //!
 //! A TCP connection is made without waiting: until it is there its socket takes nothing, as if it were full, so that connecting anew
-//! stalls no other connection of the thread. A TLS handshake is waited for.
+//! stalls no other connection of the thread. A TLS handshake and a login are waited for.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,15 +15,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with, sockopt};
 use rustix::time::Timespec;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 
-use super::spec::{Spec, Target, Tls};
+use super::security::Security;
+use super::spec::Target;
 
 /// One of the ways.
 #[derive(Debug)]
@@ -41,10 +36,6 @@ pub(super) struct Datagrams {
     parts: Vec<Option<Vec<u8>>>,
 }
 
-/// How connections are secured, read once.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Security(Option<Arc<ClientConfig>>);
-
 /// Bytes of memcached's frame: request id, sequence number, number of datagrams, reserved.
 const FRAME_BYTES: usize = 8;
 
@@ -57,44 +48,17 @@ const CONNECT_PATIENCE_SECS: i64 = 5;
 /// Datagrams of a reply, at most: a megabyte in pieces of 1400 bytes.
 const PARTS_MAX: u16 = 1024;
 
-impl Security {
-    /// What `spec` asks for.
-    ///
-    /// # Errors
-    ///
-    /// When the file of certificates cannot be used.
-    pub(super) fn of(spec: &Spec) -> Result<Self> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?;
-        let config = match &spec.tls {
-            None => return Ok(Self(None)),
-            Some(Tls::Verified(path)) => {
-                builder.with_root_certificates(roots(path)?).with_no_client_auth()
-            }
-            Some(Tls::Unverified) => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Trusting(provider)))
-                .with_no_client_auth(),
-        };
-        Ok(Self(Some(Arc::new(config))))
-    }
-}
-
-fn roots(path: &Path) -> Result<RootCertStore> {
-    let named = || path.display().to_string();
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).with_context(named)? {
-        roots.add(certificate.with_context(named)?).with_context(named)?;
-    }
-    ensure!(!roots.is_empty(), "{}: no certificate in it", named());
-    Ok(roots)
-}
-
 impl Transport {
-    /// Connects; `waits` until a TCP connection is there.
+    /// Connects, and logs in where that is asked for; `waits` until a TCP connection is there.
     pub(super) fn open(target: &Target, security: &Security, waits: bool) -> Result<Self> {
-        match (target, &security.0) {
+        let Some(login) = &security.login else { return Self::connect(target, security, waits) };
+        let mut transport = Self::connect(target, security, true)?;
+        login.perform(&mut transport).with_context(|| target.to_string())?;
+        Ok(transport)
+    }
+
+    fn connect(target: &Target, security: &Security, waits: bool) -> Result<Self> {
+        match (target, &security.tls) {
             (Target::Tcp(name, address), None) => plain(*address, waits)
                 .map(Self::Plain)
                 .with_context(|| format!("{name}: no connection")),
@@ -288,45 +252,4 @@ fn opened(
     }
     session.process_new_packets().map_err(io::Error::other)?;
     session.reader().read(buffer)
-}
-
-/// Believes whatever the server shows: for measuring, where the one who asks said so.
-#[derive(Debug)]
-struct Trusting(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Trusting {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -8,18 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::Timespec;
 
 use super::conn::Conn;
 use super::draw::Draw;
 use super::record::{Moment, Record};
+use super::security::Security;
 use super::spec::{Pace, Spec, Target};
-use super::transport::Security;
 use super::wire::Wire;
 
 /// What all threads of a run share.
@@ -97,7 +98,7 @@ const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 pub(super) struct Worker<'a> {
     pub(super) run: &'a Run<'a>,
     pub(super) conns: Vec<Conn>,
-    poller: OwnedFd,
+    pub(super) poller: OwnedFd,
     buffer: Vec<u8>,
     pub(super) draw: Draw,
     pub(super) record: Record,
@@ -148,6 +149,9 @@ impl<'a> Worker<'a> {
     pub(super) fn go(mut self, index: usize) -> Brought {
         // Sleeps of the open loop end when they should, not up to 50 us later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        if let Err(error) = self.bind(index) {
+            return self.brought(cpu_time(), Err(error));
+        }
         let begun = cpu_time();
         let outcome = match self.run.spec.pace {
             Pace::Closed => self.closed().map(|()| false),
@@ -157,6 +161,10 @@ impl<'a> Worker<'a> {
                 self.open(each, arrival, index)
             }
         };
+        self.brought(begun, outcome)
+    }
+
+    fn brought(mut self, begun: Duration, outcome: Result<bool>) -> Brought {
         let now = self.now();
         self.count_unanswered(now);
         Brought {
@@ -166,6 +174,16 @@ impl<'a> Worker<'a> {
             is_overloaded: matches!(outcome, Ok(true)),
             failure: outcome.err(),
         }
+    }
+
+    /// Stays on the processor that it was given.
+    fn bind(&self, index: usize) -> Result<()> {
+        let Some(processor) = self.run.spec.pin.iter().cycle().nth(index) else { return Ok(()) };
+        let mut only = CpuSet::new();
+        if *processor < CpuSet::MAX_CPU {
+            only.set(*processor);
+        }
+        sched_setaffinity(None, &only).with_context(|| format!("processor {processor}"))
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -248,10 +266,14 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sleeps to the nanosecond, which `epoll_wait` does not: its timeout has milliseconds.
-    pub(super) fn wait(&self, events: &mut Vec<epoll::Event>, timeout: &Timespec) -> Result<()> {
+    /// Sleeps to the nanosecond, which `epoll_wait` does not: its timeout has milliseconds. Without a timeout, until something comes.
+    pub(super) fn wait(
+        &self,
+        events: &mut Vec<epoll::Event>,
+        timeout: Option<&Timespec>,
+    ) -> Result<()> {
         events.clear();
-        if timeout.tv_sec == 0 && timeout.tv_nsec > 0 {
+        if let Some(timeout) = timeout.filter(|timeout| timeout.tv_sec > 0 || timeout.tv_nsec > 0) {
             let mut poller = [PollFd::new(&self.poller, PollFlags::IN)];
             match poll(&mut poller, Some(timeout)) {
                 Ok(0) => return Ok(()),
@@ -260,11 +282,7 @@ impl<'a> Worker<'a> {
             }
         }
         let spare = rustix::buffer::spare_capacity(events);
-        match epoll::wait(
-            &self.poller,
-            spare,
-            Some(if timeout.tv_sec == 0 { &NO_TIME } else { timeout }),
-        ) {
+        match epoll::wait(&self.poller, spare, timeout.map(|_| &NO_TIME)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -260,6 +260,8 @@ impl Asker {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     bail!("no reply for {} seconds", PATIENCE.as_secs())
                 }
+                // A process that was stopped and goes on is interrupted, too.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error).context("receiving"),
             }
         }

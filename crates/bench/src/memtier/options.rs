@@ -33,8 +33,8 @@ const FLAGS: [(&str, Option<char>, bool, Use); 69] = [
     ("protocol", Some('P'), true, Done),
     ("authenticate", Some('a'), true, Refused),
     ("tls", None, false, Done),
-    ("cert", None, true, Refused),
-    ("key", None, true, Refused),
+    ("cert", None, true, Done),
+    ("key", None, true, Done),
     ("cacert", None, true, Done),
     ("tls-skip-verify", None, false, Done),
     ("tls-protocols", None, true, Refused),
@@ -209,6 +209,7 @@ impl Given {
             requests: requests.unwrap_or(0),
             reconnect: self.number("reconnect-interval", 0)?,
             tls: self.tls()?,
+            identity: self.text("cert").zip(self.text("key")).map(|(c, k)| (c.into(), k.into())),
             warm_up: 0.0,
             seed: if self.given.contains_key("randomize") {
                 u64::from(std::process::id())

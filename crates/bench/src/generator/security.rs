@@ -1,0 +1,228 @@
+//! How connections are secured: TLS by which certificates, and which login, read once for all of them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::{fs, io};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::spec::{Protocol, Spec, Tls};
+use super::transport::Transport;
+
+/// What is done to every new connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Security {
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    pub(super) login: Option<Login>,
+}
+
+/// A login, as its bytes.
+#[derive(Clone)]
+pub(super) struct Login {
+    request: Vec<u8>,
+    protocol: Protocol,
+}
+
+impl std::fmt::Debug for Login {
+    /// Not its bytes: a password is among them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").field("protocol", &self.protocol).finish_non_exhaustive()
+    }
+}
+
+/// memcached's binary command for a login.
+const SASL_AUTH: u8 = 0x21;
+
+/// A login that is not answered for so long has failed.
+const LOGIN_PATIENCE_SECS: i64 = 5;
+
+impl Security {
+    /// What `spec` asks for.
+    ///
+    /// # Errors
+    ///
+    /// When a file of certificates, of a key or of a login cannot be used.
+    pub(super) fn of(spec: &Spec) -> Result<Self> {
+        let login =
+            spec.login.as_deref().map(|file| Login::read(file, spec.protocol)).transpose()?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
+        let builder = match &spec.tls {
+            None => return Ok(Self { tls: None, login }),
+            Some(Tls::Verified(path)) => builder.with_root_certificates(roots(path)?),
+            Some(Tls::Unverified) => {
+                let trusting = Arc::new(Trusting(provider));
+                builder.dangerous().with_custom_certificate_verifier(trusting)
+            }
+        };
+        let config = match &spec.identity {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => {
+                let private =
+                    PrivateKeyDer::from_pem_file(key).with_context(|| key.display().to_string())?;
+                builder.with_client_auth_cert(certificates(chain)?, private)?
+            }
+        };
+        Ok(Self { tls: Some(Arc::new(config)), login })
+    }
+}
+
+fn roots(path: &Path) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).with_context(|| path.display().to_string())?;
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let named = || path.display().to_string();
+    let read = CertificateDer::pem_file_iter(path).with_context(named)?;
+    let all = read.collect::<Result<Vec<_>, _>>().with_context(named)?;
+    ensure!(!all.is_empty(), "{}: no certificate in it", named());
+    Ok(all)
+}
+
+impl Login {
+    /// Reads `USER:PASSWORD`, or a Redis server's `PASSWORD`, from the first line of a file.
+    fn read(file: &Path, protocol: Protocol) -> Result<Self> {
+        let named = || format!("--login {}", file.display());
+        let text = fs::read_to_string(file).with_context(named)?;
+        let line = text.lines().next().unwrap_or_default();
+        let (user, password) = match line.split_once(':') {
+            Some((user, password)) => (Some(user), password),
+            None => (None, line),
+        };
+        ensure!(!password.is_empty(), "{}: its first line is not USER:PASSWORD", named());
+        let needs_user = protocol != Protocol::Resp;
+        ensure!(user.is_some() || !needs_user, "{}: its first line has no user", named());
+        Ok(Self { request: request(protocol, user.unwrap_or_default(), password), protocol })
+    }
+
+    /// Logs a new connection in.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses, says nothing, or goes away.
+    pub(super) fn perform(&self, transport: &mut Transport) -> Result<()> {
+        let (mut sent, mut reply, mut buffer) = (0, Vec::new(), [0; 1024]);
+        while sent < self.request.len() {
+            match transport.write(&self.request[sent..]) {
+                Ok(taken) => sent += taken,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait(transport, PollFlags::OUT)?;
+                }
+                Err(error) => return Err(error).context("the login could not be sent"),
+            }
+        }
+        while !transport.is_flushed()? {
+            wait(transport, PollFlags::OUT)?;
+        }
+        loop {
+            if let Some(is_in) = self.outcome(&reply) {
+                ensure!(is_in, "the server refused the login: {}", reply.escape_ascii());
+                return Ok(());
+            }
+            ensure!(reply.len() < 4096, "no reply to a login: {}", reply[..60].escape_ascii());
+            wait(transport, PollFlags::IN)?;
+            match transport.read(&mut buffer).context("the reply to the login")? {
+                Some(0) => bail!("the server closed a connection that was to be logged in"),
+                Some(bytes) => reply.extend_from_slice(&buffer[..bytes]),
+                None => {}
+            }
+        }
+    }
+
+    /// Whether the reply, if it is whole, lets the connection in.
+    fn outcome(&self, reply: &[u8]) -> Option<bool> {
+        if self.protocol != Protocol::Binary {
+            return reply.ends_with(b"\r\n").then(|| reply == b"STORED\r\n" || reply == b"+OK\r\n");
+        }
+        let header = reply.first_chunk::<24>()?;
+        let body = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+        let is_whole = reply.len() >= 24 + usize::try_from(body).ok()?;
+        is_whole.then_some(header[0] == 0x81 && header[6..8] == [0, 0])
+    }
+}
+
+/// memcached's `set` of any key in text and its SASL PLAIN in binary; Redis's AUTH.
+fn request(protocol: Protocol, user: &str, password: &str) -> Vec<u8> {
+    match protocol {
+        Protocol::Text | Protocol::Meta => {
+            let data = format!("{user} {password}");
+            format!("set auth 0 0 {}\r\n{data}\r\n", data.len()).into_bytes()
+        }
+        Protocol::Binary => {
+            let (name, data) = ("PLAIN", format!("\0{user}\0{password}"));
+            let mut bytes = vec![0; 24];
+            (bytes[0], bytes[1], bytes[3]) = (0x80, SASL_AUTH, 5);
+            let body = u32::try_from(name.len() + data.len()).unwrap_or(u32::MAX);
+            bytes[8..12].copy_from_slice(&body.to_be_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.extend_from_slice(data.as_bytes());
+            bytes
+        }
+        Protocol::Resp => {
+            let words: Vec<&str> = [user, password].into_iter().filter(|w| !w.is_empty()).collect();
+            let bulk = |word: &str| format!("${}\r\n{word}\r\n", word.len());
+            let head = format!("*{}\r\n{}", words.len() + 1, bulk("AUTH"));
+            (head + &words.iter().map(|word| bulk(word)).collect::<String>()).into_bytes()
+        }
+    }
+}
+
+fn wait(transport: &Transport, flags: PollFlags) -> Result<()> {
+    let patience = Timespec { tv_sec: LOGIN_PATIENCE_SECS, tv_nsec: 0 };
+    let ready = poll(&mut [PollFd::from_borrowed_fd(transport.fd(), flags)], Some(&patience))?;
+    ensure!(ready > 0, "no reply to the login for {LOGIN_PATIENCE_SECS} seconds");
+    Ok(())
+}
+
+/// Believes whatever the server shows: for measuring, where the one who asks said so.
+#[derive(Debug)]
+struct Trusting(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

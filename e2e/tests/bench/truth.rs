@@ -1,0 +1,139 @@
+//! Servers whose delays are known: what is reported must be what was injected.
+//!
+//! On a busy machine every latency has more in it than was injected. What is added does not grow with what is injected, but whatever
+//! the generator does wrong would: so each test is made at one scale and, where it does not hold, again with times four and sixteen
+//! times as long. It fails when it holds at none.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::measured;
+
+const SCALES: [u32; 3] = [1, 4, 16];
+
+#[track_caller]
+fn holds_at_some_scale(test: impl Fn(u32) -> Result<(), String>) {
+    let mut complaints = Vec::new();
+    for scale in SCALES {
+        match test(scale) {
+            Ok(()) => return,
+            Err(complaint) => complaints.push(format!("times {scale}: {complaint}")),
+        }
+    }
+    panic!("{}", complaints.join("\n"));
+}
+
+fn must(holds: bool, words: String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(words) }
+}
+
+/// Answers each get with a miss, after whatever `delay` says for the request that came as the nth on its connection; and how long that
+/// really took.
+fn server(
+    delay: impl Fn(u32) -> Duration + Send + Sync + 'static,
+) -> (SocketAddr, Arc<Mutex<Vec<f64>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let injected = Arc::new(Mutex::new(Vec::new()));
+    let (delay, seen) = (Arc::new(delay), Arc::clone(&injected));
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let (delay, seen) = (Arc::clone(&delay), Arc::clone(&seen));
+            thread::spawn(move || serve(&stream, &*delay, &seen));
+        }
+    });
+    (address, injected)
+}
+
+fn serve(stream: &TcpStream, delay: &dyn Fn(u32) -> Duration, seen: &Mutex<Vec<f64>>) {
+    let _ = stream.set_nodelay(true);
+    for (count, line) in (0..).zip(BufReader::new(stream).lines().map_while(Result::ok)) {
+        assert!(line.starts_with("get key:"), "{line}");
+        let begun = Instant::now();
+        thread::sleep(delay(count));
+        seen.lock().unwrap().push(begun.elapsed().as_secs_f64() * 1e6);
+        if (&*stream).write_all(b"END\r\n").is_err() {
+            return;
+        }
+    }
+}
+
+/// The value below which `percent` of the sorted values lie.
+fn percentile(sorted: &[f64], percent: f64) -> f64 {
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "small"
+    )]
+    let at = (sorted.len() as f64 * percent / 100.0).ceil() as usize;
+    sorted[at.clamp(1, sorted.len()) - 1]
+}
+
+#[test]
+fn injected_delays_are_measured_within_three_percent() {
+    holds_at_some_scale(|scale| {
+        // 30 ms, one in fifty 120 ms, one in two hundred 300 ms.
+        let (address, injected) = server(move |count| {
+            scale
+                * Duration::from_millis(match count * 7 % 200 {
+                    0 => 300,
+                    n if n % 50 == 1 => 120,
+                    _ => 30,
+                })
+        });
+        let load = "--ratio 0:1 -c 100 --arrival fixed --warm-up 0";
+        let words = format!("run -s {address} {load} --rate {} --time {}", 600 / scale, 4 * scale);
+        let result = measured("delays", &words);
+        let mut injected = injected.lock().unwrap().clone();
+        injected.sort_by(f64::total_cmp);
+        // Every request that was due was sent, and no other.
+        assert_eq!((result.gets.requests, injected.len()), (2400, 2400));
+        for percent in [50.0, 99.0, 99.9] {
+            let (want, got) =
+                (percentile(&injected, percent), result.gets.latency.percentile(percent));
+            let is_near = (got - want).abs() / want < 0.03;
+            must(is_near, format!("p{percent}: {got} us where {want} were injected"))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_stall_shows_in_the_open_loop_alone() {
+    holds_at_some_scale(|scale| {
+        // Everything stands still in the first tenth of each second.
+        let started = Instant::now();
+        let (address, _) = server(move |_| {
+            let stall = scale * Duration::from_millis(100);
+            let into = started.elapsed().as_micros() % (10 * stall).as_micros();
+            let into = Duration::from_micros(u64::try_from(into).unwrap());
+            if into < stall { stall - into } else { scale * Duration::from_micros(500) }
+        });
+        let load = format!("run -s {address} --ratio 0:1 -c 4 --warm-up 0 --time {}", 3 * scale);
+        let closed = measured("stall-closed", &load);
+        let open = measured("stall-open", &format!("{load} --rate {}", 1000 / scale));
+        let p99 =
+            |latency: &bench::result::Latency| latency.percentile(99.0) / 1000.0 / f64::from(scale);
+        let [closed, service] = [&closed.gets.latency, &open.gets.service].map(p99);
+        let open = p99(&open.gets.latency);
+        must(closed < 50.0, format!("closed loop: {closed} of 100"))?;
+        must(open >= 80.0, format!("open loop: {open} of 100"))?;
+        must(service < open, format!("service time {service}, latency {open}"))
+    });
+}
+
+#[test]
+fn a_rate_that_is_not_served_shows_as_waiting() {
+    let (address, _) = server(|_| Duration::from_millis(20));
+    let load = "--ratio 0:1 -c 2 --rate 200 --arrival fixed --warm-up 0 --time 1";
+    let result = measured("rate", &format!("run -s {address} {load}"));
+    // Two connections with 20 ms each answer a hundred a second at the most; the others wait, and their waiting counts.
+    assert_eq!(result.gets.requests + result.unanswered, 200);
+    let median = result.gets.latency.percentile(50.0);
+    assert!(median > 400_000.0, "{median} us");
+    assert!(result.gets.service.percentile(50.0) >= 20_000.0);
+}
