@@ -1,7 +1,11 @@
 //! Measurements: builds what is measured, with the release profile, and runs `server-bench`.
 
+mod half_load;
 mod invalidation;
 mod latency;
+mod replication;
+mod rig;
+mod warmup;
 mod window;
 
 use std::process::{Command, ExitCode};
@@ -23,7 +27,12 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
   generator
            one thread of `holdall bench run` beside the least loop that drives the same load
            (crates/bench/benches/generator.rs); prints a table
-  router   throughput and CPU of the proxy beside twemproxy; target/bench/router.md
+  router   throughput and CPU of the proxy beside twemproxy and memcached's; target/bench/router.md
+  half-load
+           what the router adds to a get at half of the load that it can take; prints a table
+  replication
+           requests of 100 keys to one server, two replicas, two that share (as root); prints a table
+  warmup   a cold cluster filled from a warm one, and from a database; prints a table
   invalidation
            from commit to delete, keys a second from log to cache, packets with and without batches, by
            a MariaDB server and the release build; prints three lines
@@ -58,6 +67,9 @@ const MEASUREMENTS: [&str; 11] = [
 /// Runs the measurement that `args` names.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     match args.split_first() {
+        Some((name, _)) if name == "half-load" => return half_load::run(),
+        Some((name, _)) if name == "replication" => return replication::run(),
+        Some((name, rest)) if name == "warmup" => return warmup::run(rest),
         Some((name, rest)) if name == "invalidation" => return invalidation::run(rest),
         Some((name, rest)) if name == "latency" => return latency::run(rest),
         Some((name, rest)) if name == "window" => return window::run(rest),

@@ -132,7 +132,7 @@ impl Group {
         let mut outcome = Outcome { workload, servers: Vec::new() };
         let mut loads = Vec::new();
         for server in &self.servers {
-            let mut load = Load::connect(server.address, plan.connections)?;
+            let mut load = Load::connect(&server.addresses(), plan.connections)?;
             let mut batches = Batches::new(workload, self.keys, 1);
             load.run(&mut batches, kind.units(), WARM_UP.min(plan.round))
                 .with_context(|| format!("{kind} on {}", server.name))?;

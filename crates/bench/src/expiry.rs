@@ -100,7 +100,7 @@ fn measure(
     let filled = since_1970()?;
     ensure!(filled + STEADY < begins, "not filled in time: ask for a longer --lead");
     thread::sleep(begins - STEADY - filled);
-    let mut load = Load::connect(running.address, plan.connections)?;
+    let mut load = Load::connect(&[running.address], plan.connections)?;
     while since_1970()? + SLICE + MARGIN < begins {
         outcome.steady.add(&load.run(&mut batches, 1, SLICE)?.latency)?;
     }

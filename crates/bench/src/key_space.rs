@@ -46,7 +46,7 @@ pub fn run(plan: &KeySpacePlan, mut progress: impl FnMut(&str)) -> Result<String
         let workload = |kind| Workload { kind, value_bytes: plan.value_bytes };
         let batches = Batches::new(workload(Kind::Mixed), plan.keys, 0);
         fill(running.address, &batches, 0..plan.keys).context(server.name.clone())?;
-        let mut load = Load::connect(running.address, plan.connections)?;
+        let mut load = Load::connect(&[running.address], plan.connections)?;
         for depth in [1, 16] {
             let (mut one, mut many) = (Vec::new(), Vec::new());
             // The first round is a warm-up.

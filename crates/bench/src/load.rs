@@ -62,15 +62,15 @@ const FILL_DEPTH: u32 = 64;
 const CHECK_KEYS: usize = 100;
 
 impl Load {
-    /// Opens `connections` connections to `address`.
+    /// Opens `connections` connections, to the addresses in turn.
     ///
     /// # Errors
     ///
     /// When a connection is refused or the poller cannot be made.
-    pub fn connect(address: SocketAddr, connections: usize) -> Result<Self> {
+    pub fn connect(addresses: &[SocketAddr], connections: usize) -> Result<Self> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut conns = Vec::new();
-        for index in 0..connections {
+        for (index, address) in addresses.iter().cycle().take(connections).enumerate() {
             let stream = TcpStream::connect(address).with_context(|| format!("{address}"))?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;

@@ -26,7 +26,8 @@ pub struct Server {
 pub enum Launch {
     /// One that runs already: its CPU time and memory are not known.
     Address(SocketAddr),
-    /// Words of a command, in which `{port}` and `{memory}` (in MB) are replaced.
+    /// Words of a command, in which `{port}` and `{memory}` (in MB) are replaced, and `{port+1}` and so on, where the server has
+    /// several ports.
     Command(Vec<String>),
 }
 
@@ -79,6 +80,8 @@ pub struct Running {
     pub name: String,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where else, if it has several ports.
+    pub others: Vec<SocketAddr>,
     child: Option<Child>,
 }
 
@@ -110,14 +113,28 @@ impl Server {
     pub fn start(&self, memory_mb: u32, core: Option<usize>) -> Result<Running> {
         // What a server prints is of interest when it does not start.
         let mut printed = tempfile::tempfile()?;
+        let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut others = Vec::new();
         let (address, child) = match &self.launch {
             Launch::Address(address) => (*address, None),
             Launch::Command(words) => {
                 let port = free_port()?;
-                let words = words.iter().map(|word| {
-                    word.replace("{port}", &port.to_string())
-                        .replace("{memory}", &memory_mb.to_string())
-                });
+                let mut words: Vec<String> = words
+                    .iter()
+                    .map(|word| {
+                        word.replace("{port}", &port.to_string())
+                            .replace("{memory}", &memory_mb.to_string())
+                    })
+                    .collect();
+                while let Some(name) = Some(format!("{{port+{}}}", others.len() + 1))
+                    && words.iter().any(|word| word.contains(&name))
+                {
+                    let port = free_port()?;
+                    words
+                        .iter_mut()
+                        .for_each(|word| *word = word.replace(&name, &port.to_string()));
+                    others.push(here(port));
+                }
                 let pinned = core.map(|core| ["taskset".into(), "-c".into(), core.to_string()]);
                 let mut words = pinned.into_iter().flatten().chain(words);
                 let program = words.next().context("an empty command")?;
@@ -128,10 +145,10 @@ impl Server {
                     .stderr(printed.try_clone()?)
                     .spawn()
                     .with_context(|| format!("{}: {program}", self.name))?;
-                (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Some(child))
+                (here(port), Some(child))
             }
         };
-        let mut running = Running { name: self.name.clone(), address, child };
+        let mut running = Running { name: self.name.clone(), address, others, child };
         if let Err(error) = running.wait_until_it_accepts() {
             let mut words = String::new();
             printed.rewind()?;
@@ -149,7 +166,12 @@ impl Server {
 impl Running {
     fn wait_until_it_accepts(&mut self) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(self.address).is_err() {
+        let mut missing: Vec<SocketAddr> = self.addresses();
+        loop {
+            missing.retain(|address| TcpStream::connect(address).is_err());
+            if missing.is_empty() {
+                return Ok(());
+            }
             if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok()?) {
                 bail!("{} ended: {status}", self.name);
             }
@@ -158,7 +180,12 @@ impl Running {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        Ok(())
+    }
+
+    /// Everywhere that it listens.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        std::iter::once(self.address).chain(self.others.iter().copied()).collect()
     }
 
     /// Its process; `None` when it was not started here.
@@ -167,11 +194,13 @@ impl Running {
         self.child.as_ref().map(Child::id)
     }
 
-    /// CPU time that all its threads have used, user and system; `None` when it was not started here.
+    /// CPU time that all its threads, and those of its children, have used, user and system; `None` when it was not started here.
     #[must_use]
     pub fn cpu(&self) -> Option<Duration> {
+        let own = |pid| cpu_by_schedstat(pid).or_else(|| cpu_by_stat(pid));
         let pid = self.pid()?;
-        cpu_by_schedstat(pid).or_else(|| cpu_by_stat(pid))
+        let children = children(pid).into_iter().filter_map(own).sum::<Duration>();
+        Some(own(pid)? + children)
     }
 
     /// Resident memory in bytes; `None` when it was not started here.
@@ -198,6 +227,12 @@ impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on {}", self.name, self.address)
     }
+}
+
+/// The processes that this one started and that run.
+fn children(pid: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    listed.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 /// Nanoseconds on a core, summed over the threads, where the kernel keeps them.

@@ -10,9 +10,6 @@ use anyhow::{Context, Result};
 use crate::compare::{Outcome, Spread};
 use crate::process::{Launch, Running, Server};
 
-/// The proxy that ours is compared with.
-const TWEMPROXY: &str = "twemproxy";
-
 /// The name of ours.
 const HOLDALL: &str = "holdall route";
 
@@ -61,24 +58,59 @@ impl Configs {
             writeln!(theirs, "   - {server}:1")?;
         }
         fs::write(folder.join("theirs.yml"), theirs)?;
+        let lua = format!(
+            "pools{{ A = {{ backends = {{ {} }} }} }}\nroutes{{ default = route_direct{{ child = \"A\" }} }}\n",
+            quoted.join(", ")
+        );
+        fs::write(folder.join("theirs.lua"), lua)?;
         Ok(Self { folder })
     }
 
-    /// How the proxies are started, with one worker each. twemproxy reads its port from its file.
+    /// How the proxies are started, with so many workers each. twemproxy has one thread: beside one process of it there are
+    /// as many as workers, each with its share of the connections. `memcached` is one that has a proxy of its own.
     #[must_use]
-    pub fn proxies(&self, holdall: &Path) -> Vec<Server> {
+    pub fn proxies(&self, holdall: &Path, workers: usize, memcached: Option<&Path>) -> Vec<Server> {
         let (folder, holdall) = (self.folder.display(), holdall.join("holdall"));
-        let theirs = format!(
-            "sed s/PORT/{{port}}/ {folder}/theirs.yml > {folder}/{{port}}.yml && \
-             exec nutcracker -c {folder}/{{port}}.yml -o /dev/null -s $(({{port}} - 10000))"
+        let words = |text: String| Launch::Command(text.split(' ').map(str::to_owned).collect());
+        let mut all = vec![self.twemproxy(1)];
+        if workers > 1 {
+            all.push(self.twemproxy(workers));
+        }
+        if let Some(memcached) = memcached {
+            let command = format!(
+                "{} -l 127.0.0.1 -p {{port}} -U 0 -t {workers} -u root -o \
+                 proxy_config=routelib,proxy_arg={folder}/theirs.lua",
+                memcached.display()
+            );
+            all.push(Server { name: "memcached's proxy".into(), launch: words(command) });
+        }
+        let ours = format!(
+            "{} route -f {folder}/ours.json -p {{port}} --num-proxies {workers} --asynclog-disable",
+            holdall.display()
         );
-        let ours = format!("{} route -f {folder}/ours.json -p {{port}}", holdall.display());
-        let shell = vec!["sh".to_owned(), "-c".to_owned(), theirs];
-        let words = ours.split(' ').map(str::to_owned).collect();
-        vec![
-            Server { name: TWEMPROXY.into(), launch: Launch::Command(shell) },
-            Server { name: HOLDALL.into(), launch: Launch::Command(words) },
-        ]
+        all.push(Server { name: HOLDALL.into(), launch: words(ours) });
+        all
+    }
+
+    /// So many processes of twemproxy, each on a port of its own, which it reads from its file. All but one are children of the one,
+    /// and end with it.
+    fn twemproxy(&self, processes: usize) -> Server {
+        let folder = self.folder.display();
+        let run = |number: usize| {
+            let port = if number == 0 { "{port}".to_owned() } else { format!("{{port+{number}}}") };
+            format!(
+                "sed s/PORT/{port}/ {folder}/theirs.yml > {folder}/{port}.yml; {} nutcracker -c {folder}/{port}.yml -o /dev/null -s $(({port} - 10000))",
+                if number == 0 { "exec" } else { "setpriv --pdeathsig KILL" }
+            )
+        };
+        let script: Vec<String> = (0..processes).rev().map(run).collect();
+        let name = if processes == 1 {
+            "twemproxy".to_owned()
+        } else {
+            format!("{processes} x twemproxy")
+        };
+        let words = ["sh".to_owned(), "-c".to_owned(), script.join(" & ")];
+        Server { name, launch: Launch::Command(words.to_vec()) }
     }
 }
 
@@ -89,12 +121,13 @@ impl Drop for Configs {
     }
 }
 
-/// The table: medians of the rounds, and ours divided by theirs, round by round.
+/// The table: medians of the rounds, and each round's rate and CPU divided by the best that another proxy did in it.
 #[must_use]
 pub fn markdown(outcomes: &[Outcome]) -> String {
-    let mut table = "| work | proxy | thousand/s | CPU us | p50 us | p99 us | rate to twemproxy | \
-        CPU to twemproxy |\n| --- | --- | ---: | ---: | ---: | ---: | --- | --- |\n"
-        .to_owned();
+    let mut table =
+        "| work | proxy | thousand/s | CPU us | p50 us | p99 us | rate to best other | \
+        CPU to best other |\n| --- | --- | ---: | ---: | ---: | ---: | --- | --- |\n"
+            .to_owned();
     for outcome in outcomes {
         for (name, rounds) in &outcome.servers {
             let median = |values: &mut dyn Iterator<Item = f64>| {
@@ -114,8 +147,23 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
                 }
                 _ => "-".to_owned(),
             };
-            let rates = ratio(outcome.ratio(name, TWEMPROXY, |round| Some(round.rate)));
-            let cpus = ratio(outcome.ratio(name, TWEMPROXY, |round| round.cpu_us));
+            let others = || outcome.servers.iter().filter(|(other, _)| other != name);
+            let best_rate = |index: usize| {
+                others()
+                    .filter_map(|(_, rounds)| rounds.get(index))
+                    .map(|round| round.rate)
+                    .max_by(f64::total_cmp)
+            };
+            let least_cpu = |index: usize| {
+                others().filter_map(|(_, rounds)| rounds.get(index)?.cpu_us).min_by(f64::total_cmp)
+            };
+            let rounds = || rounds.iter().enumerate();
+            let rates = ratio(Spread::of(
+                rounds().filter_map(|(index, round)| Some(round.rate / best_rate(index)?)),
+            ));
+            let cpus = ratio(Spread::of(
+                rounds().filter_map(|(index, round)| Some(round.cpu_us? / least_cpu(index)?)),
+            ));
             // Writing into a string does not fail.
             let _ = writeln!(
                 table,

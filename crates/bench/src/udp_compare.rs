@@ -92,7 +92,7 @@ fn measure(
     check(running.address, workload, plan.keys)?;
     let (address, outstanding) = (running.address, plan.outstanding);
     let mut ways = [
-        ("TCP", Way::Tcp(Load::connect(address, outstanding)?)),
+        ("TCP", Way::Tcp(Load::connect(&[address], outstanding)?)),
         ("UDP, a socket a request", Way::Udp(UdpLoad::connect(address, outstanding, 1)?)),
         ("UDP, one socket", Way::Udp(UdpLoad::connect(address, 1, outstanding)?)),
     ];

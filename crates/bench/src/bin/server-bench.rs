@@ -175,7 +175,17 @@ struct UdpArgs {
 
 #[derive(Debug, Args)]
 struct RouterArgs {
-    /// Rounds, each of which measures both proxies once.
+    /// Workers of each proxy. One has a core of its own, beside the generator and the servers on the other; more share both cores
+    /// with them. twemproxy has one thread, so as many processes of it share a port.
+    #[arg(long, default_value_t = 2)]
+    workers: usize,
+    /// A memcached with its own proxy (1.6.23 or later, built with it) to compare with, too.
+    #[arg(long, value_name = "PROGRAM")]
+    memcached_proxy: Option<PathBuf>,
+    /// Only these kinds of load.
+    #[arg(long, value_delimiter = ',', default_value = "get-1,get-16,multiget-24,set-16")]
+    only: Vec<String>,
+    /// Rounds, each of which measures every proxy once.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Length of one measurement.
@@ -377,17 +387,20 @@ fn pin_generator() -> Result<Option<usize>> {
     Ok(server_core)
 }
 
-/// Both proxies have one worker on the first core; the servers behind them and the generator share the second.
+/// See [`RouterArgs::workers`] for who runs where.
 fn router(args: &RouterArgs) -> Result<()> {
-    confine_to(1)?;
+    let server_core = (args.workers == 1).then_some(0);
+    if server_core.is_some() {
+        confine_to(1)?;
+    }
     let exe = std::env::current_exe()?;
     let folder = exe.parent().unwrap_or_else(|| Path::new("."));
     let servers = [routed::server(folder)?, routed::server(folder)?];
     let addresses = servers.each_ref().map(|server| server.address);
     let configs = routed::Configs::write(&addresses)?;
     let plan = Plan {
-        servers: configs.proxies(folder),
-        only: ["get-1", "get-16", "multiget-24", "set-16"].map(str::to_owned).to_vec(),
+        servers: configs.proxies(folder, args.workers, args.memcached_proxy.as_deref()),
+        only: args.only.clone(),
         value_bytes: vec![64],
         rounds: if args.quick { 1 } else { args.rounds.max(1) },
         round: if args.quick {
@@ -397,7 +410,7 @@ fn router(args: &RouterArgs) -> Result<()> {
         },
         connections: args.connections.max(1),
         keys: 20_000,
-        server_core: Some(0),
+        server_core,
     };
     let outcomes = compare::run(&plan, |what| eprintln!("{what}"))?;
     let table = routed::markdown(&outcomes);

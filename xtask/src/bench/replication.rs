@@ -1,0 +1,151 @@
+//! Requests of 100 keys before one server, before two that have the same keys, and before two that share them (section 3.2.3 of the paper).
+//! Each server may use a tenth of a processor (by a control group, so as root), so that servers are what is short.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use super::rig::{self, Running, free_port, median};
+
+const ROUNDS: usize = 5;
+const SECONDS: &str = "2";
+const KEYS: u32 = 100;
+
+/// Microseconds of a processor that a server has in each period.
+const PERIOD_US: u32 = 20_000;
+const QUOTA_US: u32 = 2_000;
+
+/// Measures, and prints a table.
+pub(super) fn run() -> ExitCode {
+    match measure() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("replication: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Control groups; removed when dropped, which needs their processes gone.
+struct Groups(Vec<PathBuf>);
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        // The kernel lets go of ended processes a moment later.
+        thread::sleep(Duration::from_millis(200));
+        for folder in &self.0 {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+impl Groups {
+    /// Puts a process into a group of its own.
+    fn confine(&mut self, pid: u32) -> Result<(), String> {
+        let old = PathBuf::from("/sys/fs/cgroup/cpu");
+        let is_old = old.join("cpu.cfs_quota_us").exists();
+        let root = if is_old { old } else { PathBuf::from("/sys/fs/cgroup") };
+        let folder = root.join(format!("holdall-bench-{pid}"));
+        let write = |file: &str, text: String| {
+            let path = folder.join(file);
+            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        self.0.push(folder.clone());
+        if is_old {
+            write("cpu.cfs_period_us", PERIOD_US.to_string())?;
+            write("cpu.cfs_quota_us", QUOTA_US.to_string())?;
+        } else {
+            write("cpu.max", format!("{QUOTA_US} {PERIOD_US}"))?;
+        }
+        write("cgroup.procs", pid.to_string())
+    }
+}
+
+/// The routers, and where both of them take clients: one by 127.0.0.1, the other by ::1, which are two clients to a replica's choice.
+struct Way {
+    name: &'static str,
+    port: u16,
+}
+
+fn measure() -> Result<(), String> {
+    rig::build(&["-p", "holdall"])?;
+    // Ended before the groups are removed.
+    let mut groups = Groups(Vec::new());
+    let mut running = Running(Vec::new());
+    let servers = [free_port()?, free_port()?];
+    for port in servers {
+        let text = port.to_string();
+        let words = ["serve", "-l", "127.0.0.1", "-p", &text, "-t", "1", "-u", "root"];
+        let pid = running.start(&words, port)?;
+        let fill = format!("127.0.0.1:{port}");
+        rig::run(&["-s", &fill, "--preload", "--keys", "20000", "--time", "0.2"])?;
+        groups.confine(pid)?;
+    }
+    let [a, b] = servers.map(|port| format!(r#"["127.0.0.1:{port}"]"#));
+    let both = format!(r#"["127.0.0.1:{}", "127.0.0.1:{}"]"#, servers[0], servers[1]);
+    let routes = [
+        ("one server", r#""PoolRoute|A""#),
+        (
+            "two replicas",
+            r#"{"type": "OriginalClientHashRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#,
+        ),
+        ("two that share the keys", r#""PoolRoute|both""#),
+    ];
+    let mut ways = Vec::new();
+    for (name, route) in routes {
+        let port = free_port()?;
+        let text = port.to_string();
+        let config = format!(
+            r#"{{"pools": {{"A": {{"servers": {a}}}, "B": {{"servers": {b}}}, "both": {{"servers": {both}}}}}, "route": {route}}}"#
+        );
+        let listen = ["--listen-addresses", "127.0.0.1,::1", "--asynclog-disable"];
+        running
+            .start(&[&["route", "--config", &config, "-p", &text], &listen[..]].concat(), port)?;
+        ways.push(Way { name, port });
+    }
+    let mut rates: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
+    for _ in 0..ROUNDS {
+        for (way, rates) in ways.iter().zip(&mut rates) {
+            rates.push(way.load()?);
+        }
+    }
+    println!(
+        "| 100 keys a request, servers with {QUOTA_US} of {PERIOD_US} us each | items/s | to one server, round by round |"
+    );
+    println!("| --- | ---: | --- |");
+    for (way, of_way) in ways.iter().zip(&rates) {
+        let mut ratios: Vec<f64> =
+            of_way.iter().zip(&rates[0]).map(|(rate, one)| rate / one).collect();
+        ratios.sort_by(f64::total_cmp);
+        let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
+        println!(
+            "| {} | {:.0} | {:.2} ({least:.2}..{most:.2}) |",
+            way.name,
+            median(of_way.clone()),
+            median(ratios)
+        );
+    }
+    Ok(())
+}
+
+impl Way {
+    /// Items a second, of two generators.
+    fn load(&self) -> Result<f64, String> {
+        let keys = KEYS.to_string();
+        let begin = |host: &str| {
+            let address = format!("{host}:{}", self.port);
+            let words =
+                ["-s", &address, "--ratio", "0:1", "--keys", "20000", "-t", "1", "-c", "32"];
+            rig::begin(&[&words[..], &["--multiget", &keys, "--time", SECONDS]].concat())
+        };
+        let runs = [begin("127.0.0.1")?, begin("[::1]")?];
+        let mut requests = 0.0;
+        for run in runs {
+            requests += rig::end(run)?.per_second;
+        }
+        Ok(requests * f64::from(KEYS))
+    }
+}

@@ -1,0 +1,116 @@
+//! What the measurements in this folder share: programs that end with the measurement, and ports.
+
+use std::env;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::steps::{cargo, target};
+
+/// Programs that end when this does.
+pub(super) struct Running(pub(super) Vec<Child>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Whatever cannot be ended has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Running {
+    /// Starts holdall with these words, and waits until it accepts on the port. Returns its process id.
+    pub(super) fn start(&mut self, words: &[&str], port: u16) -> Result<u32, String> {
+        self.start_program(&program("holdall"), words, port)
+    }
+
+    /// The same for another program.
+    pub(super) fn start_program(
+        &mut self,
+        program: &PathBuf,
+        words: &[&str],
+        port: u16,
+    ) -> Result<u32, String> {
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
+        let pid = child.id();
+        self.0.push(child);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let end = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(address).is_err() {
+            if Instant::now() > end {
+                return Err(format!("{} {words:?} does not accept", program.display()));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(pid)
+    }
+}
+
+/// A program of the release build; of the folder that `BENCH_BIN` names, if it is set.
+pub(super) fn program(name: &str) -> PathBuf {
+    env::var_os("BENCH_BIN").map_or_else(|| target().join("release"), PathBuf::from).join(name)
+}
+
+/// Builds what is measured, unless `BENCH_BIN` names a folder that has it.
+pub(super) fn build(words: &[&str]) -> Result<(), String> {
+    if env::var_os("BENCH_BIN").is_some() {
+        return Ok(());
+    }
+    let mut build = cargo(["build", "--release", "--locked"]);
+    match build.args(words).status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err("the build failed".to_owned()),
+    }
+}
+
+pub(super) fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
+}
+
+/// The figures of a run of `holdall bench run`: of its row `all`, or of its only row.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub(super) per_second: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+}
+
+/// Begins a run of `holdall bench run` with these words.
+pub(super) fn begin(words: &[&str]) -> Result<Child, String> {
+    let mut command = Command::new(program("holdall"));
+    command.args(["bench", "run"]).args(words).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.spawn().map_err(|error| format!("holdall bench: {error}"))
+}
+
+/// Waits for its end, and reads what it printed.
+pub(super) fn end(run: Child) -> Result<Row, String> {
+    let output = run.wait_with_output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|line| line.starts_with("all ") || line.starts_with("gets "));
+    let line = line.ok_or_else(|| format!("holdall bench has no figures:\n{text}"))?;
+    // Name, requests, a second, hits with their sign, mean, p50, p99.
+    let numbers: Vec<f64> =
+        line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    match numbers[..] {
+        [_, per_second, _hits, _mean, p50_us, p99_us, ..] => Ok(Row { per_second, p50_us, p99_us }),
+        _ => Err(format!("not the figures of holdall bench: {line}")),
+    }
+}
+
+/// A run from its begin to its end.
+pub(super) fn run(words: &[&str]) -> Result<Row, String> {
+    end(begin(words)?)
+}
+
+/// The middle one.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

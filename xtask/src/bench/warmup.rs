@@ -1,0 +1,394 @@
+//! A cold cluster beside a warm one (section 4.3 of the paper), while the database is written: how long until it answers 90 % of what the
+//! warm one does, filled from the database alone, and by `WarmUpRoute`; and whether a stale value is left.
+//!
+//! Clients are look-aside: get; what is missed is read from the database, if that has time, and added. A write changes the
+//! database, then deletes the key in both clusters, with the hold-off of two seconds. Reads follow Zipf's law, writes go over all keys alike. A hit is one of the cold server's own.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::rig::{self, Running, free_port};
+
+const KEYS: usize = 20_000;
+const CLIENTS: u64 = 2;
+
+/// Gets that a client sends together, and how often.
+const BATCH: usize = 50;
+const EVERY: Duration = Duration::from_millis(10);
+
+/// Reads of the database in a second, at the most, unless an argument says otherwise: one in a hundred gets.
+const LOADS_PER_SECOND: f64 = 100.0;
+
+const WRITES_EVERY: Duration = Duration::from_millis(20);
+const WINDOW: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// Seconds for which a deleted key is not added, and a little more.
+const HOLD_OFF: Duration = Duration::from_millis(3500);
+
+type Result<T> = std::result::Result<T, String>;
+
+/// Measures, and prints a table.
+pub(super) fn run(args: &[String]) -> ExitCode {
+    let rate = args.first().map_or(Some(LOADS_PER_SECOND), |text| text.parse().ok());
+    let Some(rate) = rate else {
+        eprintln!("warmup: usage: cargo xtask bench warmup [DATABASE READS A SECOND]");
+        return ExitCode::FAILURE;
+    };
+    match measure(rate) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("warmup: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The truth: a version for each key, read no more often than it can take.
+struct Database {
+    versions: Vec<AtomicU32>,
+    rate: f64,
+    room: Mutex<(f64, Instant)>,
+}
+
+impl Database {
+    /// `None` when it is busy.
+    fn read(&self, key: usize) -> Option<u32> {
+        let mut room = self.room.lock().ok()?;
+        let now = Instant::now();
+        let gained = now.duration_since(room.1).as_secs_f64() * self.rate;
+        *room = ((room.0 + gained).min((self.rate / 10.0).max(1.0)), now);
+        if room.0 < 1.0 {
+            return None;
+        }
+        room.0 -= 1.0;
+        drop(room);
+        Some(self.versions[key].load(Ordering::SeqCst))
+    }
+}
+
+/// Keys by Zipf's law with exponent 1.
+struct Zipf {
+    sums: Vec<f64>,
+    state: u64,
+}
+
+impl Zipf {
+    fn new(seed: u64) -> Self {
+        let mut sum = 0.0;
+        let sums = (1..=KEYS).map(|rank| {
+            sum += 1.0 / rank as f64;
+            sum
+        });
+        Self { sums: sums.collect(), state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
+    }
+
+    fn draw(&mut self) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        let share = (self.state >> 11) as f64 / (1_u64 << 53) as f64;
+        let place = share * self.sums[KEYS - 1];
+        self.sums.partition_point(|sum| *sum < place).min(KEYS - 1)
+    }
+}
+
+/// A connection that is asked and answers line by line.
+struct Wire(BufReader<TcpStream>);
+
+impl Wire {
+    fn connect(port: u16) -> Result<Self> {
+        let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let stream = stream.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    fn send(&mut self, text: &str) -> Result<()> {
+        self.0.get_mut().write_all(text.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        match self.0.read_line(&mut line) {
+            Ok(0) => Err("a connection was closed".to_owned()),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// What is stored under the keys, which were asked for one by one.
+    fn values(&mut self, keys: &[usize]) -> Result<Vec<Option<u32>>> {
+        let request: String = keys.iter().map(|key| format!("get key:{key}\r\n")).collect();
+        self.send(&request)?;
+        let mut values = Vec::new();
+        for _ in keys {
+            let mut value = None;
+            loop {
+                let line = self.line()?;
+                if line == "END" {
+                    break;
+                }
+                let Some(len) =
+                    line.strip_prefix("VALUE ").and_then(|rest| rest.rsplit(' ').next())
+                else {
+                    return Err(format!("the answer to get: {line}"));
+                };
+                let len: usize = len.parse().map_err(|_| line.clone())?;
+                let mut bytes = vec![0; len + 2];
+                self.0.read_exact(&mut bytes).map_err(|error| error.to_string())?;
+                let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+                value = Some(text.trim().parse().map_err(|_| text.clone())?);
+            }
+            values.push(value);
+        }
+        Ok(values)
+    }
+
+    /// Adds or sets versions, as many answers as stores.
+    fn store(&mut self, command: &str, items: &[(usize, u32)]) -> Result<()> {
+        let text = |(key, version): &(usize, u32)| {
+            format!("{command} key:{key} 0 0 100\r\n{version:>100}\r\n")
+        };
+        self.send(&items.iter().map(text).collect::<String>())?;
+        items.iter().try_for_each(|_| self.line().map(drop))
+    }
+
+    /// `get_hits` and `get_misses`.
+    fn counts(&mut self) -> Result<(f64, f64)> {
+        self.send("stats\r\n")?;
+        let mut stats = HashMap::new();
+        loop {
+            let line = self.line()?;
+            if line == "END" {
+                break;
+            }
+            let mut words = line.split(' ').skip(1);
+            if let (Some(name), Some(value)) = (words.next(), words.next()) {
+                stats.insert(name.to_owned(), value.parse().unwrap_or(0.0));
+            }
+        }
+        let number =
+            |name: &str| stats.get(name).copied().ok_or_else(|| format!("no {name} in stats"));
+        Ok((number("get_hits")?, number("get_misses")?))
+    }
+}
+
+/// What one way of filling brought.
+struct Outcome {
+    warm_ratio: f64,
+    secs: Option<f64>,
+    loads: u64,
+    requests: u64,
+    writes: u64,
+    stale: usize,
+    checked: usize,
+}
+
+fn measure(rate: f64) -> Result<()> {
+    rig::build(&["-p", "holdall"])?;
+    println!(
+        "| a cold cluster is filled from | hit ratio of the warm one | 90 % of it after | gets | database reads | writes | stale of cached, at the end |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    let mut times = Vec::new();
+    for (name, warms_up) in [("the database", false), ("the warm cluster", true)] {
+        let outcome = fill(warms_up, rate)?;
+        let after = outcome.secs.map_or_else(
+            || format!("more than {} s", LONGEST.as_secs()),
+            |secs| format!("{secs:.2} s"),
+        );
+        println!(
+            "| {name} | {:.3} | {after} | {} | {} | {} | {} of {} |",
+            outcome.warm_ratio,
+            outcome.requests,
+            outcome.loads,
+            outcome.writes,
+            outcome.stale,
+            outcome.checked
+        );
+        times.push(outcome.secs);
+    }
+    // One that has not got there by the end is counted as if it had.
+    let secs = |time: Option<f64>| time.unwrap_or(LONGEST.as_secs_f64());
+    let at_least = if times[0].is_none() { "more than " } else { "" };
+    let ratio = secs(times[0]) / secs(times[1]);
+    println!("\n{at_least}{ratio:.1} times sooner from the warm cluster");
+    Ok(())
+}
+
+/// Two servers and the router before them.
+fn fill(warms_up: bool, rate: f64) -> Result<Outcome> {
+    let ports = [free_port()?, free_port()?, free_port()?];
+    let [warm, cold, router] = ports;
+    let texts = ports.map(|port| port.to_string());
+    let mut running = Running(Vec::new());
+    for (port, text) in [(warm, &texts[0]), (cold, &texts[1])] {
+        let words = ["serve", "-l", "127.0.0.1", "-p", text, "-t", "1", "-m", "256", "-u", "root"];
+        running.start(&words, port)?;
+    }
+    let reads = if warms_up {
+        r#"{"type": "WarmUpRoute", "warm": "PoolRoute|W", "cold": "PoolRoute|C"}"#
+    } else {
+        r#""PoolRoute|C""#
+    };
+    let config = format!(
+        r#"{{"pools": {{"W": {{"servers": ["127.0.0.1:{warm}"]}}, "C": {{"servers": ["127.0.0.1:{cold}"]}}}},
+            "route": {{"type": "OperationSelectorRoute", "default_policy": {reads}, "operation_policies": {{
+                "delete": {{"type": "AllSyncRoute", "children": ["PoolRoute|W", "PoolRoute|C"]}}}}}}}}"#
+    );
+    // A loaded machine is slow, and timeouts are no part of this.
+    let patient = ["-t", "10000", "--asynclog-disable"];
+    running.start(
+        &[&["route", "--config", &config, "-p", &texts[2]], &patient[..]].concat(),
+        router,
+    )?;
+    let database = Database {
+        versions: (0..KEYS).map(|_| AtomicU32::new(1)).collect(),
+        rate,
+        room: Mutex::new((0.0, Instant::now())),
+    };
+    let all: Vec<_> = (0..KEYS).map(|key| (key, 1)).collect();
+    let mut filler = Wire::connect(warm)?;
+    all.chunks(100).try_for_each(|items| filler.store("set", items))?;
+    // The warm cluster under the same load, for what a hit ratio can be.
+    let warm_load = Load { database: &database, asked: warm, deletes: router, watched: warm };
+    let steady = warm_load.run(|_, elapsed| elapsed >= Duration::from_secs(4))?;
+    let wanted = steady.mean_ratio * 0.9;
+    let load = Load { database: &database, asked: router, deletes: router, watched: cold };
+    let run = load.run(|ratio, elapsed| ratio >= wanted || elapsed >= LONGEST)?;
+    // Copies that were on their way when the last delete came would be found by now.
+    thread::sleep(HOLD_OFF);
+    let (stale, checked) = stale(&database, cold)?;
+    let secs = (run.ratio >= wanted).then_some(run.elapsed.as_secs_f64());
+    let (loads, requests, writes) = (run.loads, run.requests, run.writes);
+    Ok(Outcome { warm_ratio: steady.mean_ratio, secs, loads, requests, writes, stale, checked })
+}
+
+/// Values that are not the database's, and values in all.
+fn stale(database: &Database, port: u16) -> Result<(usize, usize)> {
+    let mut wire = Wire::connect(port)?;
+    let (mut stale, mut cached) = (0, 0);
+    for keys in (0..KEYS).collect::<Vec<_>>().chunks(100) {
+        for (key, value) in keys.iter().zip(wire.values(keys)?) {
+            let Some(version) = value else { continue };
+            cached += 1;
+            stale += usize::from(version != database.versions[*key].load(Ordering::SeqCst));
+        }
+    }
+    Ok((stale, cached))
+}
+
+/// Clients of one address, and writers.
+struct Load<'a> {
+    database: &'a Database,
+    /// Where clients ask.
+    asked: u16,
+    /// Where writers delete.
+    deletes: u16,
+    /// Whose hits count.
+    watched: u16,
+}
+
+struct Run {
+    /// Hits in the gets of the last window.
+    ratio: f64,
+    /// Hits in all gets.
+    mean_ratio: f64,
+    elapsed: Duration,
+    loads: u64,
+    requests: u64,
+    writes: u64,
+}
+
+impl Load<'_> {
+    /// Runs until `is_enough` says so of a window's hit ratio and the time.
+    fn run(&self, is_enough: impl Fn(f64, Duration) -> bool) -> Result<Run> {
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|seed| {
+                    scope.spawn({
+                        let is_done = &is_done;
+                        move || self.client(seed + 1, is_done)
+                    })
+                })
+                .collect();
+            let writer = scope.spawn(|| self.writer(&is_done));
+            let watched = self.watch(is_enough);
+            is_done.store(true, Ordering::SeqCst);
+            let (mut loads, mut requests) = (0, 0);
+            for client in clients {
+                let (of_loads, of_requests) = client.join().map_err(|_| "a client failed")??;
+                loads += of_loads;
+                requests += of_requests;
+            }
+            let writes = writer.join().map_err(|_| "the writer failed")??;
+            let (ratio, mean_ratio, elapsed) = watched?;
+            Ok(Run { ratio, mean_ratio, elapsed, loads, requests, writes })
+        })
+    }
+
+    fn watch(&self, is_enough: impl Fn(f64, Duration) -> bool) -> Result<(f64, f64, Duration)> {
+        let mut wire = Wire::connect(self.watched)?;
+        let began = Instant::now();
+        let first = wire.counts()?;
+        let ratio = |(hits, misses): (f64, f64), (now_hits, now_misses): (f64, f64)| {
+            (now_hits - hits) / (now_hits - hits + now_misses - misses).max(1.0)
+        };
+        let mut before = first;
+        loop {
+            thread::sleep(WINDOW);
+            let now = wire.counts()?;
+            let last = ratio(std::mem::replace(&mut before, now), now);
+            if is_enough(last, began.elapsed()) {
+                return Ok((last, ratio(first, now), began.elapsed()));
+            }
+        }
+    }
+
+    /// Reads of the database, and gets.
+    fn client(&self, seed: u64, is_done: &AtomicBool) -> Result<(u64, u64)> {
+        let (mut wire, mut zipf) = (Wire::connect(self.asked)?, Zipf::new(seed));
+        let (mut loads, mut requests) = (0, 0);
+        let mut due = Instant::now();
+        while !is_done.load(Ordering::SeqCst) {
+            let keys: Vec<usize> = (0..BATCH).map(|_| zipf.draw()).collect();
+            let values = wire.values(&keys)?;
+            requests += keys.len() as u64;
+            let missed = keys.iter().zip(values).filter(|(_, value)| value.is_none());
+            let read = |(key, _): (&usize, _)| Some((*key, self.database.read(*key)?));
+            let loaded: Vec<_> = missed.filter_map(read).collect();
+            loads += loaded.len() as u64;
+            // A program thinks about what it has read, and writes come in between.
+            thread::sleep(Duration::from_millis(1));
+            wire.store("add", &loaded)?;
+            due += EVERY;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+        }
+        Ok((loads, requests))
+    }
+
+    fn writer(&self, is_done: &AtomicBool) -> Result<u64> {
+        let (mut wire, mut writes) = (Wire::connect(self.deletes)?, 0);
+        while !is_done.load(Ordering::SeqCst) {
+            // Every key in turn, far from each other: were the hottest written most, they would be held off for good.
+            let key = usize::try_from((writes + 1) * 7919 % KEYS as u64).unwrap_or(0);
+            self.database.versions[key].fetch_add(1, Ordering::SeqCst);
+            wire.send(&format!("delete key:{key} 2\r\n"))?;
+            let line = wire.line()?;
+            if !["DELETED", "NOT_FOUND"].contains(&&*line) {
+                return Err(format!("the answer to delete: {line}"));
+            }
+            writes += 1;
+            thread::sleep(WRITES_EVERY);
+        }
+        Ok(writes)
+    }
+}
