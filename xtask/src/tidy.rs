@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which crates of the workspace each crate may use. One that is not here has no place yet.
-const MAY_USE: [(&str, &[&str]); 24] = [
+const MAY_USE: [(&str, &[&str]); 25] = [
     ("bench", &["engine", "net", "proto", "server", "store"]),
     ("certs", &[]),
     ("client", &["certs", "discovery", "hashing", "proto", "routeconf", "spool"]),
@@ -34,6 +34,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
             "router",
             "server",
             "spool",
+            "watch",
         ],
     ),
     ("holdall-python", &["client"]),
@@ -44,15 +45,26 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("routeconf", &["hashing"]),
     (
         "router",
-        &["client", "discovery", "hashing", "net", "proto", "reserve", "routeconf", "spool"],
+        &[
+            "client",
+            "discovery",
+            "hashing",
+            "net",
+            "proto",
+            "reserve",
+            "routeconf",
+            "spool",
+            "watch",
+        ],
     ),
     ("sampling", &[]),
     ("spool", &[]),
     ("reserve", &[]),
-    ("server", &["engine", "net", "proto", "reserve", "sampling", "store"]),
+    ("server", &["engine", "net", "proto", "reserve", "sampling", "store", "watch"]),
     ("staleness", &[]),
     ("store", &[]),
     ("testkit", &["staleness"]),
+    ("watch", &["net"]),
     ("xtask", &[]),
 ];
 

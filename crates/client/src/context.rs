@@ -10,7 +10,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::alarm::{Alarms, Sleep};
 use crate::deletes::{Deletes, Mailbox};
-use crate::pipeline::{Sink, Ticket};
+use crate::pipeline::{Exchange, Sink, Ticket};
 use crate::reply::{Failure, Outcome, OwnedReply, Reply};
 use crate::request::Request;
 use crate::task::Tasks;
@@ -309,6 +309,10 @@ pub(crate) struct Split<'a> {
 }
 
 impl Sink for Split<'_> {
+    fn exchanged(&mut self, exchange: &Exchange<'_>, reply: &Reply<'_>) {
+        self.other.exchanged(exchange, reply);
+    }
+
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
         if ticket & TASK_TICKET == 0 {
             self.other.answer(ticket, reply);

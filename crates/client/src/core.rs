@@ -128,7 +128,8 @@ impl Core {
     pub fn submit_to_all(&mut self, request: &Request<'_>, ticket: Ticket) {
         let mut ids = self.tree.destinations.clone();
         ids.sort_unstable();
-        ids.dedup();
+        // A server is asked once, however many pools it is in.
+        ids.dedup_by_key(|id| id.place());
         let (cx, request) = (Rc::clone(&self.cx), request.to_owned());
         self.cx.spawn(async move {
             let asked = ids.iter().map(|id| -> Answer<'_> { Box::pin(cx.ask(*id, request.get())) });
@@ -137,6 +138,11 @@ impl Core {
             let reply = worst.unwrap_or_else(|| OwnedReply::of(Outcome::Ok));
             cx.finished.borrow_mut().push((ticket, reply));
         });
+    }
+
+    /// From here on, sinks are told of exchanges, or not.
+    pub fn watch(&self, is_watched: bool) {
+        self.cx.upstream.borrow().set_watched(is_watched);
     }
 
     /// Takes what servers have sent; what belongs to [`Self::submit`]ted requests goes to `sink`.
@@ -150,13 +156,8 @@ impl Core {
 
     /// Runs tasks, keeps the time, and sends what was asked; once a turn, when everything has been submitted.
     pub fn settle(&mut self, sink: &mut dyn Sink) {
-        self.cx.alarms.ring(self.cx.now_us());
         loop {
-            self.cx.tasks.run();
-            for (ticket, reply) in self.cx.finished.borrow_mut().drain(..) {
-                sink.answer(ticket, &reply.get());
-            }
-            self.release_retired(sink);
+            self.run_tasks(sink);
             let mut split = Split { cx: &self.cx, other: sink };
             self.cx.upstream.borrow_mut().flush(&mut split);
             // A failure may have woken a task.
@@ -164,6 +165,20 @@ impl Core {
                 return;
             }
         }
+    }
+
+    /// As [`Self::settle`], but sends nothing: the next turn, which must follow at once, has more to send in the same writes.
+    pub fn hold(&mut self, sink: &mut dyn Sink) {
+        self.run_tasks(sink);
+    }
+
+    fn run_tasks(&mut self, sink: &mut dyn Sink) {
+        self.cx.alarms.ring(self.cx.now_us());
+        self.cx.tasks.run();
+        for (ticket, reply) in self.cx.finished.borrow_mut().drain(..) {
+            sink.answer(ticket, &reply.get());
+        }
+        self.release_retired(sink);
     }
 
     /// Lets go of the servers of trees that nobody uses any more.

@@ -1,6 +1,9 @@
 //! Counters of servers: written by one worker each, read by whoever wants to know.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::latencies::Latencies;
 
 /// One worker's counters of one server. Relaxed: a reader sees each number as it was a moment ago.
 #[derive(Debug, Default)]
@@ -39,6 +42,15 @@ pub struct Counters {
     pub udp_late: AtomicU64,
     /// Mean time of an answer in nanoseconds, the last ones counting most.
     pub latency_ns: AtomicU64,
+    /// How long answers took. Its lock is taken once for everything that one read brought.
+    latencies: Mutex<Latencies>,
+}
+
+impl Counters {
+    /// See [`Latencies`].
+    pub(crate) fn latencies(&self) -> MutexGuard<'_, Latencies> {
+        self.latencies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Adds to a counter that only the calling thread writes.

@@ -9,9 +9,11 @@
 //! A connection that ends takes everything with it that was asked on it: it fails, and is not asked again. Whoever wants to
 //! try once more is a route, and sees the failure.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -22,9 +24,39 @@ use crate::counters::{Counters, add};
 use crate::datagrams::Datagrams;
 use crate::guard::{CHUNK_BYTES, Guard, Login, Tls};
 use crate::health::{FailOpen, Health};
-use crate::pipeline::{Pipeline, Sink, Ticket};
+use crate::latencies::Latencies;
+use crate::pipeline::{Ear, Exchange, Pipeline, Sink, Ticket};
 use crate::reply::{Failure, Reply};
 use crate::request::{Class, Op, Request};
+
+/// A [`Tally`] of a destination's fields, so that the others stay free.
+macro_rules! tally {
+    ($self:ident, $now_us:expr, $sink:expr) => {
+        Tally {
+            sink: $sink,
+            address: &$self.address,
+            health: &$self.health,
+            counters: &$self.counters,
+            latencies: $self.counters.latencies(),
+            is_watched: $self.is_watched.get(),
+            now_us: $now_us,
+            probe_answered: false,
+        }
+    };
+}
+
+/// A [`Failing`], likewise.
+macro_rules! failing {
+    ($self:ident, $now_us:expr, $sink:expr) => {
+        Failing {
+            sink: &mut *$sink,
+            address: &$self.address,
+            counters: &$self.counters,
+            is_watched: $self.is_watched.get(),
+            now_us: $now_us,
+        }
+    };
+}
 
 /// How a server is used.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -91,6 +123,8 @@ pub(crate) struct Destination {
     pub(crate) fail_open: Option<Arc<FailOpen>>,
     pub(crate) counters: Arc<Counters>,
     worker: u32,
+    /// Somebody watches exchanges.
+    is_watched: Rc<Cell<bool>>,
     link: Link,
     /// What stands between the socket and the pipeline.
     guard: Option<Box<Guard>>,
@@ -132,6 +166,7 @@ impl Destination {
         health: Arc<Health>,
         counters: Arc<Counters>,
         worker: u32,
+        is_watched: Rc<Cell<bool>>,
     ) -> Self {
         Self {
             address,
@@ -139,6 +174,7 @@ impl Destination {
             health,
             fail_open: None,
             worker,
+            is_watched,
             counters,
             link: Link::Closed,
             guard: None,
@@ -176,6 +212,7 @@ impl Destination {
         &mut self,
         request: &Request<'_>,
         ticket: Ticket,
+        pool: u16,
         now_us: u64,
     ) -> Result<(), Failure> {
         if self.health.is_tko() && !self.fail_open.as_ref().is_some_and(|pool| pool.is_open()) {
@@ -193,18 +230,24 @@ impl Destination {
             add(&self.counters.failed, 1);
             return Err(Failure::Busy);
         }
-        if self.settings.udp_gets.is_some() && self.ask_by_udp(request, ticket, now_us) {
+        if self.settings.udp_gets.is_some() && self.ask_by_udp(request, ticket, pool, now_us) {
             return Ok(());
         }
         self.connect(now_us)?;
         add(&self.counters.asked, 1);
-        self.pipeline.ask(request, ticket, now_us);
+        self.pipeline.ask(request, ticket, pool, now_us);
         self.counters.pending.store(self.pipeline.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     /// Asks a get by UDP, if that is to be had now.
-    fn ask_by_udp(&mut self, request: &Request<'_>, ticket: Ticket, now_us: u64) -> bool {
+    fn ask_by_udp(
+        &mut self,
+        request: &Request<'_>,
+        ticket: Ticket,
+        pool: u16,
+        now_us: u64,
+    ) -> bool {
         if !matches!(request.op, Op::Get | Op::Gets) {
             return false;
         }
@@ -216,7 +259,7 @@ impl Destination {
         };
         add(&self.counters.asked, 1);
         add(&self.counters.udp_asked, 1);
-        datagrams.ask(request, ticket, now_us);
+        datagrams.ask(request, ticket, pool, now_us);
         true
     }
 
@@ -224,10 +267,10 @@ impl Destination {
     pub(crate) fn on_datagrams(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
         let Some(mut datagrams) = self.datagrams.take() else { return };
         let limit = self.settings.value_bytes_max;
-        let (health, counters) = (&self.health, &self.counters);
-        let mut tally = Tally { sink, health, counters, probe_answered: false };
+        let mut tally = tally!(self, now_us, sink);
         let (counters, tcp) = (&self.counters, &mut self.pipeline);
         let goes_on = datagrams.receive(buffer, limit, counters, tcp, now_us, &mut tally);
+        drop(tally);
         self.datagrams = Some(datagrams);
         if goes_on && self.connect(now_us).is_err() {
             self.close(End::Connect(Failure::ConnectError), now_us, sink);
@@ -340,8 +383,7 @@ impl Destination {
     }
 
     fn receive(&mut self, received: &[u8], now_us: u64, sink: &mut dyn Sink) {
-        let mut tally =
-            Tally { sink, health: &self.health, counters: &self.counters, probe_answered: false };
+        let mut tally = tally!(self, now_us, sink);
         let limit = self.settings.value_bytes_max;
         let oldest_us = self.pipeline.oldest_us();
         let result = if self.input.is_empty() {
@@ -366,6 +408,7 @@ impl Destination {
         if tally.probe_answered {
             self.probe = None;
         }
+        drop(tally);
         if let Some(asked_us) = oldest_us {
             let sample_ns = now_us.saturating_sub(asked_us).saturating_mul(1000);
             let mean_ns = self.counters.latency_ns.load(Ordering::Relaxed);
@@ -382,7 +425,7 @@ impl Destination {
     pub(crate) fn flush(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
         self.is_dirty = false;
         if let Some(datagrams) = &mut self.datagrams {
-            datagrams.flush(&self.counters, now_us, sink);
+            datagrams.flush(&self.counters, now_us, &mut failing!(self, now_us, sink));
         }
         if self.guard.is_some() {
             return self.flush_guarded(now_us, sink);
@@ -470,7 +513,8 @@ impl Destination {
     pub(crate) fn on_due(&mut self, now_us: u64, sink: &mut dyn Sink) {
         let udp_timeout_us = self.udp_timeout_us();
         if let Some(datagrams) = &mut self.datagrams {
-            datagrams.on_due(udp_timeout_us, &self.counters, now_us, sink);
+            let failing = &mut failing!(self, now_us, sink);
+            datagrams.on_due(udp_timeout_us, &self.counters, now_us, failing);
         }
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit)) <= now_us;
         if self.is_opening() {
@@ -505,7 +549,7 @@ impl Destination {
         let jitter = micros(wait) / 10 * (now_us % 16) / 16;
         self.probe = Some((now_us + micros(wait) + jitter, wait));
         if self.pipeline.is_empty() && self.connect(now_us).is_ok() {
-            self.pipeline.ask(&Request::new(Op::Version, b""), PROBE, now_us);
+            self.pipeline.ask(&Request::new(Op::Version, b""), PROBE, 0, now_us);
             self.is_dirty = true;
         }
     }
@@ -532,8 +576,8 @@ impl Destination {
             End::Timeout => (Failure::Timeout, Failure::Timeout, &b""[..]),
         };
         let pending = self.pipeline.len();
-        let mut tally = Failing { sink };
-        let late_count = self.pipeline.fail(late_us, late, other, words, &mut tally);
+        let failing = &mut failing!(self, now_us, sink);
+        let late_count = self.pipeline.fail(late_us, late, other, words, failing);
         match end {
             End::Broken => add(&self.counters.broken, 1),
             End::Connect(_) | End::Refused(_) => self.health.unreachable(),
@@ -555,7 +599,7 @@ impl Destination {
     pub(crate) fn end(&mut self, now_us: u64, sink: &mut dyn Sink) {
         self.close(End::Gone, now_us, sink);
         if let Some(mut datagrams) = self.datagrams.take() {
-            datagrams.end(sink);
+            datagrams.end(&mut failing!(self, now_us, sink));
         }
         self.health.leave_probing(self.worker);
         self.probe = None;
@@ -575,9 +619,28 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 /// Counts answers on their way.
 struct Tally<'a> {
     sink: &'a mut dyn Sink,
+    address: &'a Address,
     health: &'a Health,
     counters: &'a Counters,
+    latencies: MutexGuard<'a, Latencies>,
+    is_watched: bool,
+    now_us: u64,
     probe_answered: bool,
+}
+
+impl Ear for Tally<'_> {
+    #[inline]
+    fn hear(&mut self, op: Op, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
+        let took_us = self.now_us.saturating_sub(asked_us);
+        if op != Op::Version {
+            self.latencies.record(pool, took_us);
+        }
+        if self.is_watched {
+            let pool = self.latencies.name(pool);
+            let exchange = Exchange { op, key, pool, server: self.address, took_us };
+            self.sink.exchanged(&exchange, reply);
+        }
+    }
 }
 
 impl Sink for Tally<'_> {
@@ -601,6 +664,22 @@ impl Sink for Tally<'_> {
 /// Keeps failed probes to itself.
 struct Failing<'a> {
     sink: &'a mut dyn Sink,
+    address: &'a Address,
+    counters: &'a Counters,
+    is_watched: bool,
+    now_us: u64,
+}
+
+impl Ear for Failing<'_> {
+    fn hear(&mut self, op: Op, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
+        if self.is_watched && op != Op::Version {
+            let took_us = self.now_us.saturating_sub(asked_us);
+            let latencies = self.counters.latencies();
+            let pool = latencies.name(pool);
+            let exchange = Exchange { op, key, pool, server: self.address, took_us };
+            self.sink.exchanged(&exchange, reply);
+        }
+    }
 }
 
 impl Sink for Failing<'_> {

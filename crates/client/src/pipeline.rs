@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use proto::answer::{self, Answer, Parsed, Value};
 use proto::reply::CRLF;
 
+use crate::address::Address;
 use crate::reply::{Failure, Outcome, Reply};
 use crate::request::{Op, Request};
 use crate::wire;
@@ -31,6 +32,30 @@ pub type Ticket = u64;
 pub trait Sink {
     /// What came of the request with this ticket.
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>);
+
+    /// A server was asked this, and answered, or failed to: told before [`Self::answer`], to who watches ([`crate::Core::watch`]).
+    fn exchanged(&mut self, _exchange: &Exchange<'_>, _reply: &Reply<'_>) {}
+}
+
+/// What one server was asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange<'a> {
+    /// The command.
+    pub op: Op,
+    /// The key.
+    pub key: &'a [u8],
+    /// In which pool; empty for a server that was named by itself.
+    pub pool: &'a str,
+    /// Who.
+    pub server: &'a Address,
+    /// How long it took, in microseconds.
+    pub took_us: u64,
+}
+
+/// What hears of every question and its answer before they are parted.
+pub(crate) trait Ear: Sink {
+    /// The question, asked for this pool at this time (in microseconds).
+    fn hear(&mut self, op: Op, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>);
 }
 
 /// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in its memory.
@@ -56,6 +81,8 @@ struct Asked {
     at_us: u64,
     op: Op,
     key_len: u8,
+    /// The number of the pool for which it was asked.
+    pool: u16,
     /// Its line ends with it: of gets on one line, only the last.
     ends_line: bool,
 }
@@ -106,8 +133,8 @@ impl Pipeline {
         self.ends = Some(VecDeque::new());
     }
 
-    /// Asks; the answer goes to `ticket`.
-    pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, now_us: u64) {
+    /// Asks for a pool; the answer goes to `ticket`.
+    pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, now_us: u64) {
         let is_get = matches!(request.op, Op::Get | Op::Gets);
         let joins = is_get && self.open_op == Some(request.op) && self.open_keys < LINE_KEYS_MAX;
         if joins {
@@ -136,6 +163,7 @@ impl Pipeline {
             op: request.op,
             // Keys are 250 bytes at the most.
             key_len: u8::try_from(request.key.len()).unwrap_or(u8::MAX),
+            pool,
             ends_line: true,
         });
     }
@@ -148,8 +176,8 @@ impl Pipeline {
     /// Asks all questions of `other` instead, and forgets them here.
     pub(crate) fn ask_again(&mut self, other: &mut Self, now_us: u64) {
         while let Some(asked) = self.asked.front() {
-            let (op, ticket) = (asked.op, asked.ticket);
-            other.ask(&Request::new(op, self.oldest_key()), ticket, now_us);
+            let (op, ticket, pool) = (asked.op, asked.ticket, asked.pool);
+            other.ask(&Request::new(op, self.oldest_key()), ticket, pool, now_us);
             self.pop();
         }
     }
@@ -188,7 +216,7 @@ impl Pipeline {
         &mut self,
         input: &[u8],
         value_bytes_max: u32,
-        sink: &mut dyn Sink,
+        sink: &mut dyn Ear,
     ) -> Result<(usize, usize), Broken> {
         let mut used = 0;
         loop {
@@ -214,19 +242,19 @@ impl Pipeline {
         late: Failure,
         other: Failure,
         words: &[u8],
-        sink: &mut dyn Sink,
+        sink: &mut dyn Ear,
     ) -> u32 {
         let mut count_late = 0;
-        for asked in self.asked.drain(..) {
-            let is_late = asked.at_us <= late_us;
+        while let Some(oldest) = self.asked.front() {
+            let is_late = oldest.at_us <= late_us;
             count_late += u32::from(is_late);
-            sink.answer(asked.ticket, &Reply::failed(if is_late { late } else { other }, words));
+            self.finish(&Reply::failed(if is_late { late } else { other }, words), sink);
         }
         *self = Self::default();
         count_late
     }
 
-    fn take(&mut self, answer: &Answer<'_>, sink: &mut dyn Sink) -> Result<(), Broken> {
+    fn take(&mut self, answer: &Answer<'_>, sink: &mut dyn Ear) -> Result<(), Broken> {
         if self.awaits_end {
             // Values went out already; what is wrong behind them is nobody's answer.
             self.awaits_end = false;
@@ -262,7 +290,7 @@ impl Pipeline {
         &mut self,
         op: Op,
         answer: &Answer<'_>,
-        sink: &mut dyn Sink,
+        sink: &mut dyn Ear,
     ) -> Result<(), Broken> {
         let plain = |outcome| Reply::of(outcome);
         let reply = match (answer, op) {
@@ -315,15 +343,14 @@ impl Pipeline {
             (Answer::End, Op::MetaInfo) => plain(Outcome::NotFound),
             _ => return Err(Broken::Mismatch),
         };
-        let Some(asked) = self.pop() else { return Err(Broken::Unsolicited) };
-        sink.answer(asked.ticket, &reply);
+        self.finish(&reply, sink).ok_or(Broken::Unsolicited)?;
         // mcrouter's lease-get and metaget end with a line END behind what was found.
         self.awaits_end = matches!(answer, Answer::Lease { .. } | Answer::MetaInfo { .. });
         Ok(())
     }
 
     /// A value: a hit of the oldest question with this key on the oldest line, and a miss of those before it.
-    fn take_value(&mut self, found: &Value<'_>, sink: &mut dyn Sink) -> Result<(), Broken> {
+    fn take_value(&mut self, found: &Value<'_>, sink: &mut dyn Ear) -> Result<(), Broken> {
         // Nothing is a miss before it is known whose value this is.
         let Some(misses) = self.misses_before(found.key) else { return Err(Broken::Mismatch) };
         let wants_cas =
@@ -332,10 +359,8 @@ impl Pipeline {
             return Err(Broken::Mismatch);
         }
         for _ in 0..misses {
-            let Some(asked) = self.pop() else { return Err(Broken::Mismatch) };
-            sink.answer(asked.ticket, &Reply::of(Outcome::NotFound));
+            self.finish(&Reply::of(Outcome::NotFound), sink).ok_or(Broken::Mismatch)?;
         }
-        let Some(asked) = self.pop() else { return Err(Broken::Mismatch) };
         let reply = Reply {
             key: found.key,
             flags: found.flags,
@@ -343,8 +368,7 @@ impl Pipeline {
             value: found.value,
             ..Reply::of(Outcome::Found)
         };
-        sink.answer(asked.ticket, &reply);
-        self.awaits_end = asked.ends_line;
+        self.awaits_end = self.finish(&reply, sink).ok_or(Broken::Mismatch)?;
         Ok(())
     }
 
@@ -366,10 +390,9 @@ impl Pipeline {
     }
 
     /// The same answer for all that is left of the oldest line.
-    fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut dyn Sink) {
-        while let Some(asked) = self.pop() {
-            sink.answer(asked.ticket, reply);
-            if asked.ends_line {
+    fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut dyn Ear) {
+        while let Some(ends_line) = self.finish(reply, sink) {
+            if ends_line {
                 return;
             }
         }
@@ -378,6 +401,16 @@ impl Pipeline {
     fn oldest_key(&self) -> &[u8] {
         let len = self.asked.front().map_or(0, |asked| usize::from(asked.key_len));
         self.keys.get(self.keys_start..self.keys_start + len).unwrap_or_default()
+    }
+
+    /// The oldest question is answered. Whether its line ends with it; `None` if there is no question.
+    #[inline]
+    fn finish(&mut self, reply: &Reply<'_>, sink: &mut dyn Ear) -> Option<bool> {
+        let &Asked { ticket, at_us, op, pool, ends_line, .. } = self.asked.front()?;
+        sink.hear(op, self.oldest_key(), pool, at_us, reply);
+        self.pop();
+        sink.answer(ticket, reply);
+        Some(ends_line)
     }
 
     fn pop(&mut self) -> Option<Asked> {

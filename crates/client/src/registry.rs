@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
+
 use crate::address::Address;
 use crate::counters::{Counters, Totals};
 use crate::health::{Health, State};
+use crate::latencies::Place;
 
 /// Shared by the workers.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +69,17 @@ impl Registry {
         if !inner.used.keys().any(|(other, _)| other == address) {
             inner.health.remove(address);
         }
+    }
+
+    /// How long the answers of each server in each pool took, in microseconds, since it is used.
+    #[must_use]
+    pub fn latencies(&self) -> BTreeMap<Place, Histogram<u64>> {
+        let inner = self.lock();
+        let mut sums = BTreeMap::new();
+        for ((address, _), used) in &inner.used {
+            used.iter().for_each(|counters| counters.latencies().add_to(address, &mut sums));
+        }
+        sums
     }
 
     /// The servers in use.

@@ -3,10 +3,12 @@
 //! A turn of the loop that owns this is: [`Upstream::on_events`] when [`Upstream::poller`] is readable, any number of
 //! [`Upstream::ask`], then one [`Upstream::flush`], which sends what was asked in the turn with one write a server.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,9 +33,19 @@ const READ_BYTES: usize = 128 * 1024;
 /// What the poller says of [`Upstream::watch_wake`]: no server has this number.
 const WAKE: u64 = u64::MAX;
 
-/// Which server, of one worker's.
+/// Which server, of one worker's, and for which of the pools that it is in.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct DestinationId(u32);
+pub struct DestinationId {
+    place: u32,
+    pool: u16,
+}
+
+impl DestinationId {
+    /// The same for all pools of the server.
+    pub(crate) fn place(self) -> u32 {
+        self.place
+    }
+}
 
 /// See the head of this file.
 pub struct Upstream {
@@ -49,6 +61,8 @@ pub struct Upstream {
     buffer: Vec<u8>,
     events: Vec<epoll::Event>,
     window: Option<Sliding>,
+    /// Somebody watches exchanges.
+    is_watched: Rc<Cell<bool>>,
 }
 
 impl std::fmt::Debug for Upstream {
@@ -77,7 +91,13 @@ impl Upstream {
             buffer: vec![0; READ_BYTES],
             events: Vec::with_capacity(EVENTS),
             window: None,
+            is_watched: Rc::default(),
         })
+    }
+
+    /// Whether sinks are told of exchanges.
+    pub(crate) fn set_watched(&self, is_watched: bool) {
+        self.is_watched.set(is_watched);
     }
 
     /// No more than `window` says may be outstanding, over all servers.
@@ -120,6 +140,16 @@ impl Upstream {
 
     /// The server at `address`, used by these rules; the same for the same. [`Self::release`] ends its use.
     pub fn destination(&mut self, address: &Address, settings: &Settings) -> DestinationId {
+        self.destination_in(address, settings, "")
+    }
+
+    /// The same, as a member of a pool: it shares the connection with its other pools, and has latencies for each.
+    pub fn destination_in(
+        &mut self,
+        address: &Address,
+        settings: &Settings,
+        pool: &str,
+    ) -> DestinationId {
         let key = (address.clone(), crate::destination::micros(settings.timeout));
         let ids = self.by_address.entry(key).or_default();
         let found = ids.iter().copied().find(|id| {
@@ -130,13 +160,15 @@ impl Upstream {
             let health = self.registry.health(address);
             let counters = self.registry.counters(address, settings.timeout);
             let (address, settings) = (address.clone(), settings.clone());
-            let made = Destination::new(address, settings, health, counters, self.worker);
+            let watched = Rc::clone(&self.is_watched);
+            let made = Destination::new(address, settings, health, counters, self.worker, watched);
             self.destinations.push(made);
             ids.push(id);
             id
         });
-        self.destinations[id as usize].users += 1;
-        DestinationId(id)
+        let destination = &mut self.destinations[id as usize];
+        destination.users += 1;
+        DestinationId { place: id, pool: destination.counters.latencies().pool(pool) }
     }
 
     /// These servers, which are in use, are a pool that fails open: when `upper` of them are knocked out, until fewer than `lower` are.
@@ -157,14 +189,15 @@ impl Upstream {
 
     /// The server has values that are known to be old: nobody asks it for values until it has none.
     pub(crate) fn set_dirty(&self, id: DestinationId, is_dirty: bool) {
-        if let Some(destination) = self.destinations.get(id.0 as usize) {
+        if let Some(destination) = self.destinations.get(id.place as usize) {
             destination.health.set_dirty(is_dirty);
         }
     }
 
     /// One user less; without any, the connection is closed, and what was asked fails.
     pub fn release(&mut self, id: DestinationId, sink: &mut dyn Sink) {
-        let Some(destination) = self.destinations.get_mut(id.0 as usize) else { return };
+        let DestinationId { place: id, .. } = id;
+        let Some(destination) = self.destinations.get_mut(id as usize) else { return };
         destination.users = destination.users.saturating_sub(1);
         if destination.users == 0 {
             match &mut self.window {
@@ -175,7 +208,7 @@ impl Upstream {
             self.registry.forget(&address, timeout, &destination.counters);
             // Its place stays, empty: tickets and timers name places.
             self.by_address.retain(|_, ids| {
-                ids.retain(|other| *other != id.0);
+                ids.retain(|other| *other != id);
                 !ids.is_empty()
             });
         }
@@ -220,23 +253,24 @@ impl Upstream {
         request: &Request<'_>,
         ticket: Ticket,
     ) -> Result<(), Failure> {
-        let Some(destination) = self.destinations.get_mut(id.0 as usize) else {
+        let DestinationId { place: id, pool } = id;
+        let Some(destination) = self.destinations.get_mut(id as usize) else {
             return Err(Failure::LocalError);
         };
         let was = destination.generation;
-        let asked = destination.ask(request, ticket, self.now_us);
+        let asked = destination.ask(request, ticket, pool, self.now_us);
         if !destination.is_dirty {
             destination.is_dirty = true;
-            self.dirty.push(id.0);
+            self.dirty.push(id);
         }
         let has_socket = destination.datagrams.as_ref().is_some_and(|udp| !udp.is_watched);
         if was != destination.generation {
-            self.watch(id.0);
+            self.watch(id);
         }
         if has_socket {
-            self.watch_datagrams(id.0);
+            self.watch_datagrams(id);
         }
-        self.arm(id.0);
+        self.arm(id);
         asked
     }
 

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use crate::pipeline::{Sink, Ticket};
+use crate::pipeline::{Exchange, Sink, Ticket};
 use crate::reply::{Failure, Reply};
 use crate::request::{OwnedRequest, Request};
 use crate::upstream::DestinationId;
@@ -135,6 +135,10 @@ pub(crate) struct Through<'a> {
 }
 
 impl Sink for Through<'_> {
+    fn exchanged(&mut self, exchange: &Exchange<'_>, reply: &Reply<'_>) {
+        self.sink.exchanged(exchange, reply);
+    }
+
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
         self.window.ended(reply.outcome.failure());
         self.sink.answer(ticket, reply);

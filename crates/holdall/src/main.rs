@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Some("plan") => plan::cli::main(arguments),
         Some("bench") => bench::cli::main(arguments),
         Some("demo") => demo::cli::main(arguments),
+        Some("watch") => watch::cli::main(arguments),
         Some("passwd") => passwd(arguments),
         Some("route") => route(arguments),
         Some("invalidate") => invalidator::cli::main(arguments),
@@ -182,6 +183,7 @@ Commands:
   check    says what is wrong with a proxy's configuration
   explain  shows the way of a key through a proxy's configuration
   invalidate  deletes cached keys as the database's log tells
+  watch    shows live what a server or a proxy is asked
   spool    shows the deletes that a proxy keeps for servers that are away
   bench    measures memcached, Redis and Valkey servers
   demo     runs two regions with databases and users here, to be seen and broken

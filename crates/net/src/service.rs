@@ -81,6 +81,11 @@ pub trait Service {
     /// none.
     fn settle(&mut self, _resumed: &mut Vec<ConnId>) {}
 
+    /// The service holds something back that more work would join: the loop looks for more at once, instead of waiting for it.
+    fn is_holding(&self) -> bool {
+        false
+    }
+
     /// Whether answers to this session are still to come. Such a connection outlives the end of its input, and a drain.
     fn owes(&self, _session: &Self::Session) -> bool {
         false

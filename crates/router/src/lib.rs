@@ -5,6 +5,8 @@ mod admin;
 mod config;
 mod front;
 mod keeping;
+mod latency;
+mod metrics;
 pub mod options;
 pub mod run;
 mod shared;

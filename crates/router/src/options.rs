@@ -157,6 +157,10 @@ pub struct Options {
     #[arg(long)]
     pub asynclog_hold_gets: bool,
 
+    /// Answer GET /metrics, for Prometheus, on this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<std::net::SocketAddr>,
+
     /// Read the configuration, say whether it is good, and end
     #[arg(long)]
     pub validate_config: bool,

@@ -19,6 +19,7 @@ use signal_hook::iterator::Signals;
 use crate::config;
 use crate::front::Front;
 use crate::keeping;
+use crate::metrics;
 use crate::options::{Guards, Options, Source};
 use crate::shared::{Shared, unix_secs};
 
@@ -108,6 +109,11 @@ pub fn run(
     };
     // Nobody else sets it.
     let _ = shared.control.set(handle.control().clone());
+    if let Some(address) = shared.options.metrics {
+        let bound = metrics::start(&shared, address)
+            .map_err(|error| Failure::transient("cannot listen for --metrics", &error))?;
+        log(&format!("metrics on http://{bound}/metrics"));
+    }
     started(handle.control());
     let watched = Watched {
         source,

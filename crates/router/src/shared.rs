@@ -7,8 +7,12 @@ use std::time::{Instant, SystemTime};
 
 use client::{Deletes, Registry, Tree, Upstream};
 use discovery::Member;
+use watch::hub::Watchers;
 
 use crate::options::Options;
+
+/// Bytes of lines that a watcher may owe; as in a server.
+const WATCHER_BYTES: usize = 256 * 1024;
 
 /// Makes a tree with one worker's servers.
 pub(crate) type Build = Arc<dyn Fn(&mut Upstream) -> Tree + Send + Sync>;
@@ -36,6 +40,7 @@ pub(crate) struct Shared {
     /// Where failed deletes go, if they are kept.
     pub(crate) deletes: OnceLock<Deletes>,
     pub(crate) started: Instant,
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) config: ConfigState,
     generation: AtomicU64,
     current: Mutex<Current>,
@@ -76,6 +81,7 @@ impl Shared {
             control: OnceLock::new(),
             deletes: OnceLock::new(),
             started: now,
+            watchers: Watchers::new(WATCHER_BYTES),
             config,
             generation: AtomicU64::new(1),
             current: Mutex::new(Current { generation: 1, build, cluster, text, since: now }),

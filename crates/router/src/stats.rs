@@ -1,4 +1,4 @@
-//! `stats` and `stats servers`, by mcrouter's names.
+//! `stats`, `stats servers` and `stats latency`, by mcrouter's names.
 
 use std::fmt::Write;
 use std::process;
@@ -19,6 +19,7 @@ impl Shared {
             b"suspect_servers" => {
                 self.servers(&mut out, |report| is_tko(report.state));
             }
+            b"latency" => crate::latency::stats(&self.registry, &mut out),
             b"version" => write_stat(&mut out, b"mcrouter-version", self.version.as_bytes()),
             _ => {
                 return b"CLIENT_ERROR bad stats command\r\n".to_vec();
@@ -83,6 +84,10 @@ impl Shared {
         for (name, number) in numbers {
             write_stat_u64(out, name.as_bytes(), number);
         }
+        let (watchers, lines, skipped) = self.watchers.counts();
+        write_stat_u64(out, b"log_watchers", watchers);
+        write_stat_u64(out, b"log_watcher_sent", lines);
+        write_stat_u64(out, b"log_watcher_skipped", skipped);
         self.asynclog(out);
     }
 

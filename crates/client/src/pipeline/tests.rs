@@ -7,6 +7,10 @@ use crate::reply::OwnedReply;
 #[derive(Default)]
 struct Got(Vec<(Ticket, OwnedReply)>);
 
+impl Ear for Got {
+    fn hear(&mut self, _: Op, _: &[u8], _: u16, _: u64, _: &Reply<'_>) {}
+}
+
 impl Sink for Got {
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
         self.0.push((ticket, reply.to_owned()));
@@ -23,7 +27,7 @@ impl Got {
 fn asked(requests: &[(Op, &[u8])]) -> Pipeline {
     let mut pipeline = Pipeline::default();
     for (ticket, (op, key)) in (0..).zip(requests) {
-        pipeline.ask(&Request::new(*op, key), ticket, 1);
+        pipeline.ask(&Request::new(*op, key), ticket, 0, 1);
     }
     let len = pipeline.outgoing().len();
     pipeline.has_sent(len);
@@ -62,13 +66,13 @@ fn gets_of_one_turn_go_out_as_one_line() {
         (Op::Get, "d"),
         (Op::Gets, "e"),
     ]) {
-        pipeline.ask(&Request::new(op, key.as_bytes()), ticket, 1);
+        pipeline.ask(&Request::new(op, key.as_bytes()), ticket, 0, 1);
     }
     assert_eq!(pipeline.outgoing(), b"get a b\r\ndelete c\r\nget d\r\ngets e\r\n");
     pipeline.has_sent(3);
     assert_eq!(pipeline.unsent(), 31);
     // What is asked from now on is on a line of its own: the one before may have left.
-    pipeline.ask(&Request::new(Op::Gets, b"f"), 9, 1);
+    pipeline.ask(&Request::new(Op::Gets, b"f"), 9, 0, 1);
     assert!(pipeline.outgoing().ends_with(b"gets e\r\ngets f\r\n"));
 }
 
@@ -158,7 +162,7 @@ fn a_refused_line_with_a_data_block_closes() {
 #[test]
 fn a_failure_answers_everybody_once() {
     let mut pipeline = asked(&[(Op::Get, b"a"), (Op::Get, b"b")]);
-    pipeline.ask(&Request::new(Op::Get, b"c"), 7, 100);
+    pipeline.ask(&Request::new(Op::Get, b"c"), 7, 0, 100);
     let mut got = Got::default();
     let late = pipeline.fail(50, Failure::Timeout, Failure::RemoteError, b"", &mut got);
     let (timeout, remote) =
@@ -172,7 +176,7 @@ fn a_failure_answers_everybody_once() {
 fn keys_of_answered_questions_are_dropped() {
     let (mut pipeline, mut got) = (Pipeline::default(), Got::default());
     for ticket in 0..10_000 {
-        pipeline.ask(&Request::new(Op::Delete, &[b'k'; 250]), ticket, 1);
+        pipeline.ask(&Request::new(Op::Delete, &[b'k'; 250]), ticket, 0, 1);
         if ticket >= 10 {
             pipeline.receive(b"DELETED\r\n", 0, &mut got).unwrap();
         }

@@ -41,7 +41,7 @@ impl Builder<'_> {
         let Some(address) = self.plan.addresses.get(&label) else { return Rc::new(NullRoute) };
         let settings = self.plan.settings_of(pool, server);
         let keeps_prefix = pool.keep_routing_prefix;
-        let id = self.upstream.destination(address, &settings);
+        let id = self.upstream.destination_in(address, &settings, &pool.name);
         self.destinations.push(id);
         let asynclog = asynclog.map(str::to_owned);
         Rc::new(DestinationRoute { id, label: label.into(), asynclog, keeps_prefix })

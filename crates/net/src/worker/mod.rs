@@ -231,7 +231,8 @@ impl<S: Service> Worker<S> {
 
     /// Polls, without waiting when connections are ready, and reads the clock.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) {
-        let wait_ms = if self.ready.is_empty() { self.wait_ms() } else { Some(0) };
+        let is_busy = !self.ready.is_empty() || self.service.is_holding();
+        let wait_ms = if is_busy { Some(0) } else { self.wait_ms() };
         if wait_ms != Some(0) {
             self.service.rest();
         }

@@ -7,12 +7,14 @@
 //!
 //! One [`Front`] lives in each worker. Requests of one turn, of all connections, go to each server in one write.
 
+mod batch;
 mod binary;
 mod format;
 mod packet;
 mod queue;
 mod store;
 mod text;
+mod watch;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ use net::{CloseReason, ConnId, DatagramReply, Flow, Input, Output, Peer, Service
 use proto::text::GetLine;
 
 use crate::shared::Shared;
+use ::watch::hub::{Events, Watching};
+use batch::Batch;
 use queue::{Queues, Slot};
 use store::Receiving;
 
@@ -41,6 +45,7 @@ pub(crate) struct Front {
     is_short: bool,
     /// Bytes of values that are being received.
     receiving_bytes: usize,
+    batch: Batch,
     /// The words of the meta command that is being made; kept for its memory.
     words: Vec<u8>,
 }
@@ -58,6 +63,10 @@ pub(crate) struct Session {
     swallow: u64,
     /// Close when everything owed has left.
     closes: bool,
+    /// It is told what happens, and not listened to.
+    watching: Option<Box<Watching>>,
+    /// It has asked to be.
+    asks_to_watch: Option<Events>,
     /// What it speaks, by its first byte.
     dialect: Option<Dialect>,
 }
@@ -80,9 +89,10 @@ enum Step {
 impl Front {
     /// A worker's front, with the configuration of this number.
     pub(crate) fn new(core: Core, shared: Arc<Shared>, generation: u64) -> Self {
-        let queues = Queues::default();
-        let words = Vec::new();
-        Self { core, shared, queues, generation, is_short: false, receiving_bytes: 0, words }
+        let queues = Queues::new(watch::Reporter::new(&shared.watchers));
+        let (batch, words) = (Batch::default(), Vec::new());
+        let (is_short, receiving_bytes) = (false, 0);
+        Self { core, shared, queues, generation, is_short, receiving_bytes, batch, words }
     }
 
     /// Sends what is ready. False when the output is full.
@@ -137,6 +147,7 @@ impl Front {
         let is_kept = request.key.first() == Some(&b'/') || slot.wants_key();
         let client_key = if is_kept { request.key } else { b"" };
         let ticket = self.queues.push(queue, slot, client_key);
+        self.batch.asked();
         if let Submitted::Done(reply) = self.core.submit(request, ticket) {
             client::Sink::answer(&mut self.queues, ticket, &reply.get());
         }
@@ -157,6 +168,10 @@ impl Service for Front {
 
     fn turn(&mut self, now: Instant) {
         self.is_short = reserve::is_low();
+        self.batch.turn();
+        if let Some(is_watched) = self.queues.reporter.turn(now) {
+            self.core.watch(is_watched);
+        }
         self.core.turn(now);
         if self.shared.generation() != self.generation {
             self.reload();
@@ -176,6 +191,8 @@ impl Service for Front {
             receiving: None,
             swallow: 0,
             closes: false,
+            watching: None,
+            asks_to_watch: None,
             dialect: None,
         }
     }
@@ -202,6 +219,13 @@ impl Service for Front {
             if queue.is_full() {
                 return Flow::Wait;
             }
+            if let Some(watching) = &session.watching {
+                return if queue.is_empty() {
+                    watch::go_on(watching, input, output)
+                } else {
+                    Flow::Wait
+                };
+            }
             if input.bytes().is_empty() {
                 return Flow::NeedInput;
             }
@@ -209,7 +233,11 @@ impl Service for Front {
                 return Flow::Yield;
             }
             requests_left -= 1;
-            if let Step::Stop(flow) = self.step(session, input) {
+            let step = self.step(session, input);
+            if let Some(events) = session.asks_to_watch.take() {
+                self.watch(session, events, output);
+            }
+            if let Step::Stop(flow) = step {
                 // Replies that needed no server.
                 return if self.drain(session, output) { flow } else { Flow::Blocked };
             }
@@ -238,8 +266,16 @@ impl Service for Front {
     }
 
     fn settle(&mut self, resumed: &mut Vec<ConnId>) {
-        self.core.settle(&mut self.queues);
+        if self.batch.is_held() {
+            self.core.hold(&mut self.queues);
+        } else {
+            self.core.settle(&mut self.queues);
+        }
         resumed.append(&mut self.queues.resumed);
+    }
+
+    fn is_holding(&self) -> bool {
+        self.batch.has_held()
     }
 
     fn owes(&self, session: &Session) -> bool {

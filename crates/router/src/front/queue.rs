@@ -17,10 +17,11 @@
 
 use std::collections::VecDeque;
 
-use client::{Failure, Op, Reply, Sink, Ticket};
+use client::{Exchange, Failure, Op, Reply, Sink, Ticket};
 use net::ConnId;
 
 use super::format;
+use super::watch::Reporter;
 
 /// Slots of one connection at the most; no further requests are read until there are fewer.
 pub(crate) const SLOTS_MAX: usize = 1024;
@@ -144,15 +145,20 @@ pub(crate) struct Queue {
 }
 
 /// The queues of one worker's connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queues {
     queues: Vec<Queue>,
     free: Vec<u32>,
     /// Connections whose first slot has become ready.
     pub(crate) resumed: Vec<ConnId>,
+    pub(super) reporter: Reporter,
 }
 
 impl Queues {
+    pub(super) fn new(reporter: Reporter) -> Self {
+        Self { queues: Vec::new(), free: Vec::new(), resumed: Vec::new(), reporter }
+    }
+
     /// Nothing is owed by this queue.
     pub(crate) fn is_empty(&self, number: u32) -> bool {
         self.queues.get(number as usize).is_none_or(Queue::is_empty)
@@ -195,6 +201,10 @@ impl Queues {
 }
 
 impl Sink for Queues {
+    fn exchanged(&mut self, exchange: &Exchange<'_>, reply: &Reply<'_>) {
+        self.reporter.exchanged(exchange, reply);
+    }
+
     #[inline]
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
         let (number, seq) = ((ticket >> 32) as u32, (ticket & 0xffff_ffff) as u32);

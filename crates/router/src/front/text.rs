@@ -4,6 +4,7 @@ use client::{Op, Outcome, Reply, Request};
 use net::{Flow, Input};
 use proto::text::{self, AdminCommand, BadRequest, GetLine, KeyToken, Parsed, Words};
 use proto::{Error, KeyBuf, meta, reply};
+use watch::hub::Events;
 
 use super::queue::{Kind, Slot};
 use super::store::Block;
@@ -91,6 +92,12 @@ impl Front {
             text::Request::Admin(admin) if admin.command == AdminCommand::Stats => {
                 let answer = self.shared.stats(admin.words.line());
                 self.tell(queue, false, &answer);
+            }
+            text::Request::Admin(admin) if admin.command == AdminCommand::Watch => {
+                match Events::of(admin.words, Events::PROXY_REQUESTS) {
+                    Some(events) => session.asks_to_watch = Some(events),
+                    None => self.tell(queue, false, Error::Command.line()),
+                }
             }
             text::Request::Admin(admin) if admin.command == AdminCommand::Verbosity => {
                 self.tell(queue, admin.noreply, reply::OK);

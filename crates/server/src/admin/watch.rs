@@ -4,203 +4,21 @@
 //!     worker -> Reporter -> each interested watcher's buffer -> (waker) -> the watcher's own session -> its socket
 //! ```
 //!
-//! A buffer is bounded. A watcher that reads too slowly loses lines, and is told how many by `skipped=<n>`; nobody waits for
-//! it. While nobody watches, a request costs one look at a number that is read once a turn.
+//! The buffers are [`watch::hub`]'s; here are the lines.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
 
 use engine::{Miss, Verdict};
-use net::{CloseReason, Flow, Input, ListenAddress, Output, Waker};
+use net::{CloseReason, Flow, Input, ListenAddress, Output};
 use proto::text::Words;
 use proto::{reply, uri};
 use store::{Item, Participant};
+use watch::hub::{Events, Watchers};
 
 use crate::session::Worker;
 use crate::session::state::{Session, State, Step};
 use crate::session::value_in::{Finished, Job};
-
-/// Watchers at one time, as in memcached.
-const WATCHERS_MAX: usize = 20;
-
-/// Bytes that a watcher's session takes out of its buffer at once.
-const PART_BYTES: usize = 16 * 1024;
-
-/// Kinds of events, as a set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Events(u16);
-
-impl Events {
-    pub(crate) const FETCHERS: Self = Self(1);
-    pub(crate) const MUTATIONS: Self = Self(2);
-    pub(crate) const EVICTIONS: Self = Self(4);
-    pub(crate) const CONNECTIONS: Self = Self(8);
-    pub(crate) const DELETIONS: Self = Self(16);
-    /// Known to memcached, and never happening here.
-    const OTHERS: Self = Self(32);
-
-    const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    #[inline]
-    const fn meets(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// The events that the words name, fetchers if there are none; `None` if one is unknown.
-    fn of(words: Words<'_>) -> Option<Self> {
-        let mut events = Self::default();
-        for word in words {
-            events = events.with(match word {
-                b"fetchers" => Self::FETCHERS,
-                b"mutations" => Self::MUTATIONS,
-                b"evictions" => Self::EVICTIONS,
-                b"connevents" => Self::CONNECTIONS,
-                b"deletions" => Self::DELETIONS,
-                b"proxyreqs" | b"proxyevents" | b"proxyuser" | b"sysevents" | b"rawcmds" => {
-                    Self::OTHERS
-                }
-                _ => return None,
-            });
-        }
-        Some(if events == Self::default() { Self::FETCHERS } else { events })
-    }
-}
-
-/// All watchers of a server.
-#[derive(Debug)]
-pub(crate) struct Watchers {
-    queues: Mutex<Vec<Arc<Queue>>>,
-    /// Everything that anybody watches.
-    watched: AtomicU16,
-    lines: AtomicU64,
-    skipped: AtomicU64,
-    buffer_bytes: usize,
-}
-
-/// One watcher's lines.
-#[derive(Debug)]
-struct Queue {
-    events: Events,
-    waker: Option<Waker>,
-    pending: Mutex<Pending>,
-}
-
-#[derive(Debug, Default)]
-struct Pending {
-    bytes: Vec<u8>,
-    skipped: u64,
-}
-
-/// A watcher's session; leaves the list when it ends.
-#[derive(Debug)]
-pub(crate) struct Watching {
-    watchers: Arc<Watchers>,
-    queue: Arc<Queue>,
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        let mut queues = self.watchers.lock();
-        queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
-        self.watchers.note_watched(&queues);
-    }
-}
-
-impl Watchers {
-    /// No watchers yet; each will have a buffer of so many bytes.
-    pub(crate) fn new(buffer_bytes: usize) -> Arc<Self> {
-        Arc::new(Self {
-            queues: Mutex::new(Vec::new()),
-            watched: AtomicU16::new(0),
-            lines: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
-            buffer_bytes,
-        })
-    }
-
-    /// Watchers, lines written, lines skipped.
-    pub(crate) fn counts(&self) -> (u64, u64, u64) {
-        let watchers = self.lock().len() as u64;
-        (watchers, self.lines.load(Ordering::Relaxed), self.skipped.load(Ordering::Relaxed))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Queue>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note_watched(&self, queues: &[Arc<Queue>]) {
-        let watched = queues.iter().fold(Events::default(), |all, queue| all.with(queue.events));
-        self.watched.store(watched.0, Ordering::Relaxed);
-    }
-
-    /// Adds a watcher; `None` when there are too many.
-    fn add(self: &Arc<Self>, events: Events, waker: Option<Waker>) -> Option<Watching> {
-        let mut queues = self.lock();
-        if queues.len() >= WATCHERS_MAX {
-            return None;
-        }
-        let queue = Arc::new(Queue { events, waker, pending: Mutex::default() });
-        queues.push(Arc::clone(&queue));
-        self.note_watched(&queues);
-        Some(Watching { watchers: Arc::clone(self), queue })
-    }
-
-    /// Gives every watcher of `event` a line, which `write` completes behind its time and number.
-    fn report(&self, event: Events, write: impl FnOnce(&mut Vec<u8>)) {
-        let queues = self.lock();
-        if !queues.iter().any(|queue| queue.events.meets(event)) {
-            return;
-        }
-        let number = self.lines.fetch_add(1, Ordering::Relaxed) + 1;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut line = Vec::with_capacity(128);
-        // Writing into a vector does not fail.
-        let _ = write!(line, "ts={}.{:06} gid={number} ", now.as_secs(), now.subsec_micros());
-        write(&mut line);
-        line.push(b'\n');
-        for queue in queues.iter().filter(|queue| queue.events.meets(event)) {
-            if !queue.push(&line, self.buffer_bytes) {
-                self.skipped.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-impl Queue {
-    /// False when there is no room.
-    fn push(&self, line: &[u8], buffer_bytes: usize) -> bool {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        if pending.bytes.len() + line.len() > buffer_bytes {
-            pending.skipped += 1;
-            return false;
-        }
-        let was_empty = pending.bytes.is_empty();
-        if pending.skipped > 0 {
-            let skipped = std::mem::take(&mut pending.skipped);
-            let _ = writeln!(pending.bytes, "skipped={skipped}");
-        }
-        pending.bytes.extend_from_slice(line);
-        if was_empty && let Some(waker) = &self.waker {
-            waker.wake();
-        }
-        true
-    }
-
-    /// Moves a part of what is pending; false when there was nothing.
-    fn take(&self, out: &mut Vec<u8>) -> bool {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        let part = pending.bytes.len().min(PART_BYTES);
-        out.extend(pending.bytes.drain(..part));
-        if pending.bytes.is_empty() {
-            pending.bytes = Vec::new();
-        }
-        part > 0
-    }
-}
 
 /// A worker's side of it.
 #[derive(Debug)]
@@ -217,7 +35,7 @@ impl Reporter {
 
     /// A turn begins: sees what is watched.
     pub(crate) fn turn(&mut self, participant: &Participant) {
-        let watched = Events(self.watchers.watched.load(Ordering::Relaxed));
+        let watched = self.watchers.watched();
         if watched == self.watched {
             return;
         }
@@ -379,7 +197,7 @@ impl Worker {
     ) -> Step {
         let answer: &[u8] = if !self.shared.watch_enabled || session.is_datagram() {
             b"CLIENT_ERROR watch commands not allowed\r\n"
-        } else if let Some(events) = Events::of(words) {
+        } else if let Some(events) = Events::of(words, Events::FETCHERS) {
             match self.shared.watchers.add(events, output.waker()) {
                 Some(watching) => {
                     session.state = State::Watching(Box::new(watching));
@@ -402,46 +220,10 @@ impl Worker {
     ) -> Step {
         let State::Watching(watching) = &mut session.state else { return Step::Next };
         input.consume(input.bytes().len());
-        if watching.queue.take(output.buf()) {
+        if watching.take(output.buf()) {
             // Flushed here, since a watcher's lines are small and its wait is long.
             return if output.flush() { Step::Next } else { Step::Stop(Flow::Blocked) };
         }
         Step::Stop(Flow::NeedInput)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_buffer_skips_lines_and_says_so() {
-        let watchers = Watchers::new(150);
-        let watching = watchers.add(Events::MUTATIONS, None).unwrap();
-        for _ in 0..5 {
-            watchers.report(Events::MUTATIONS, |line| line.extend_from_slice(&[b'x'; 30]));
-            watchers.report(Events::FETCHERS, |line| line.extend_from_slice(b"not watched"));
-        }
-        let mut first = Vec::new();
-        assert!(watching.queue.take(&mut first));
-        watchers.report(Events::MUTATIONS, |line| line.extend_from_slice(b"last"));
-        let mut second = Vec::new();
-        assert!(watching.queue.take(&mut second));
-        let lines = first.split(|byte| *byte == b'\n').count() - 1;
-        let second = String::from_utf8(second).unwrap();
-        assert!(lines < 5, "{lines} lines fit into 150 bytes");
-        assert!(second.starts_with(&format!("skipped={}\nts=", 5 - lines)), "{second}");
-        assert!(!second.contains("not watched"));
-    }
-
-    #[test]
-    fn a_watcher_that_ends_leaves_nothing_watched() {
-        let watchers = Watchers::new(1000);
-        let watching = watchers.add(Events::EVICTIONS, None);
-        assert_eq!(watchers.watched.load(Ordering::Relaxed), Events::EVICTIONS.0);
-        drop(watching);
-        assert_eq!(watchers.watched.load(Ordering::Relaxed), 0);
-        let all: Vec<_> = (0..WATCHERS_MAX).map(|_| watchers.add(Events::FETCHERS, None)).collect();
-        assert!(all.iter().all(Option::is_some) && watchers.add(Events::FETCHERS, None).is_none());
     }
 }

@@ -42,8 +42,9 @@ use std::time::Instant;
 use net::{CloseReason, ConnId, Control, DatagramReply, Flow, Input, Output, Peer, Service};
 use proto::{KeyBuf, Wire};
 
-use crate::admin::watch::{Events, Reporter};
+use crate::admin::watch::Reporter;
 use crate::options::Protocol;
+use ::watch::hub::Events;
 use batch::{Batch, Foreseen};
 use inflight::Inflight;
 use state::{State, Step};

@@ -11,10 +11,10 @@ use store::Store;
 use crate::admin::crawler::Crawler;
 use crate::admin::prefix::Prefixes;
 use crate::admin::settings;
-use crate::admin::watch::Watchers;
 use crate::doors::{Clerk, Doors};
 use crate::options::{Options, Protocol};
 use crate::run::{Clock, Entry, Log};
+use watch::hub::Watchers;
 
 /// The part of a server that its workers have in common: the engine, what may be done, and what is watched.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::login::{Asking, Delayed};
 use super::value_in::Receiving;
 use super::value_out::Sending;
 use crate::admin::dump::Dump;
-use crate::admin::watch::Watching;
 use crate::doors::Login;
+use watch::hub::Watching;
 
 /// One connection. Between requests it holds no memory beyond itself.
 #[derive(Debug)]

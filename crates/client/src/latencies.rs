@@ -1,0 +1,109 @@
+//! How long answers took: a histogram for each server and pool.
+//!
+//! A server that is in two pools has two, so that the sum over a pool's servers is the pool's, and the sum over a server's pools the
+//! server's. Times are from the turn in which a request was asked to the turn in which its answer came, in microseconds. What has
+//! no answer (timeouts, broken connections) is in the counters, and in no histogram.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hdrhistogram::Histogram;
+
+use crate::address::Address;
+
+/// Significant digits of a time: buckets are one percent wide at the most.
+const DIGITS: u8 = 2;
+
+/// The longest time that is told apart, in microseconds: a minute.
+const US_MAX: u64 = 60_000_000;
+
+/// One worker's histograms of one server, by the server's pools.
+#[derive(Debug, Default)]
+pub(crate) struct Latencies {
+    pools: Vec<OfPool>,
+}
+
+#[derive(Debug)]
+struct OfPool {
+    name: Arc<str>,
+    /// Made with the first answer; a place in a pool that is never asked costs nothing.
+    times_us: Option<Histogram<u64>>,
+}
+
+impl Latencies {
+    /// The number of a pool, here.
+    pub(crate) fn pool(&mut self, name: &str) -> u16 {
+        let place = self.pools.iter().position(|pool| &*pool.name == name);
+        let place = place.unwrap_or_else(|| {
+            self.pools.push(OfPool { name: name.into(), times_us: None });
+            self.pools.len() - 1
+        });
+        u16::try_from(place).unwrap_or(u16::MAX)
+    }
+
+    /// The name of the pool with this number.
+    pub(crate) fn name(&self, pool: u16) -> &str {
+        self.pools.get(usize::from(pool)).map_or("", |pool| &pool.name)
+    }
+
+    /// An answer took so long.
+    #[inline]
+    pub(crate) fn record(&mut self, pool: u16, us: u64) {
+        let Some(pool) = self.pools.get_mut(usize::from(pool)) else { return };
+        if pool.times_us.is_none() {
+            pool.times_us = new_histogram();
+        }
+        if let Some(times_us) = &mut pool.times_us {
+            // It grows up to the longest time, and has that at the most.
+            let _ = times_us.record(us.min(US_MAX));
+        }
+    }
+
+    /// Adds what was recorded to `sums`, by pool.
+    pub(crate) fn add_to(&self, address: &Address, sums: &mut BTreeMap<Place, Histogram<u64>>) {
+        for OfPool { name, times_us } in &self.pools {
+            let Some(times_us) = times_us else { continue };
+            let place = Place { pool: Arc::clone(name), server: address.clone() };
+            match sums.get_mut(&place) {
+                // Both take every time up to the longest.
+                Some(sum) => drop(sum.add(times_us)),
+                None => drop(sums.insert(place, times_us.clone())),
+            }
+        }
+    }
+}
+
+/// A server in a pool.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Place {
+    /// The pool's name; empty for a server that was named by itself.
+    pub pool: Arc<str>,
+    /// Where the server is.
+    pub server: Address,
+}
+
+/// An empty histogram of microseconds that grows as it must.
+fn new_histogram() -> Option<Histogram<u64>> {
+    Histogram::new(DIGITS).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_has_one_number_and_no_histogram_before_its_first_answer() {
+        let (mut latencies, mut sums) = (Latencies::default(), BTreeMap::new());
+        let address = Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+        assert_eq!((latencies.pool("A"), latencies.pool("B"), latencies.pool("A")), (0, 1, 0));
+        latencies.record(1, 150);
+        latencies.record(1, u64::MAX);
+        latencies.record(7, 1);
+        latencies.add_to(&address, &mut sums);
+        latencies.add_to(&address, &mut sums);
+        let (place, times_us) = sums.iter().next().unwrap();
+        assert_eq!((sums.len(), &*place.pool, times_us.len()), (1, "B", 4));
+        assert_eq!(times_us.value_at_quantile(0.5), 150);
+        assert!(times_us.max() >= US_MAX && times_us.max() < US_MAX * 101 / 100);
+    }
+}

@@ -1,0 +1,187 @@
+//! `holdall watch`: connects to servers and proxies, and shows what they tell.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::net::TcpStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+
+use crate::interval::Interval;
+use crate::line::{self, Line};
+use crate::view;
+
+/// Shows live what servers and proxies are asked: operations, pools, servers, keys, with hit ratios and latencies.
+///
+/// It is their `watch` command read and summed up. A busy proxy tells a sample (about 2,000 requests a second and worker), and says for
+/// how many each stands; a server tells everything, and drops what is not read in time. Rates are scaled by that.
+#[derive(Debug, Parser)]
+#[command(name = "holdall watch", bin_name = "holdall watch", version)]
+struct Arguments {
+    /// Servers and proxies: HOST:PORT
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:11211")]
+    addresses: Vec<String>,
+
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECS", default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+
+    /// Looks until it ends [default: until it is interrupted]
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
+
+    /// Rows of each kind
+    #[arg(short, long, value_name = "N", default_value_t = 10)]
+    top: usize,
+
+    /// A line of JSON for each look, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(secs) if (0.1..=3600.0).contains(&secs) => Ok(secs),
+        _ => Err("0.1 to 3600 seconds".to_owned()),
+    }
+}
+
+/// Lines that are read and not yet counted.
+const LINES_MAX: usize = 10_000;
+
+/// How long a server may take to connect and to say that it may be watched.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a connection tells.
+enum Told {
+    Line(Arc<str>, Line),
+    /// It has ended, for this reason.
+    End(Arc<str>, String),
+}
+
+/// Runs it. Ends with 0, 64 for a wrong command line, and 1 when nobody tells anything any more.
+#[must_use]
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let line = std::iter::once(OsString::from("holdall watch")).chain(arguments);
+    let arguments = match Arguments::try_parse_from(line) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let is_help = !error.use_stderr();
+            // Nobody is left to tell when the stream is closed.
+            let _ = error.print();
+            return ExitCode::from(if is_help { 0 } else { 64 });
+        }
+    };
+    let (sender, told) = sync_channel(LINES_MAX);
+    for address in &arguments.addresses {
+        let (address, sender) = (Arc::<str>::from(&**address), sender.clone());
+        let follow = move || follow(&address, &sender);
+        if let Err(error) = thread::Builder::new().name("watch".into()).spawn(follow) {
+            complain(&format!("cannot start a thread: {error}"));
+            return ExitCode::FAILURE;
+        }
+    }
+    drop(sender);
+    show(&arguments, &told)
+}
+
+/// Reads an address's lines until it ends.
+fn follow(address: &Arc<str>, sender: &SyncSender<Told>) {
+    let why = match read(address, sender) {
+        Ok(()) => "closed the connection".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    // Nobody listens when the program ends.
+    let _ = sender.send(Told::End(Arc::clone(address), why));
+}
+
+fn read(address: &Arc<str>, sender: &SyncSender<Told>) -> io::Result<()> {
+    let mut stream = connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"watch fetchers mutations deletions proxyreqs\r\n")?;
+    let mut lines = BufReader::new(stream);
+    let mut line = Vec::new();
+    let mut is_first = true;
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        if is_first && text != "OK" {
+            return Err(io::Error::other(format!("does not let itself be watched: {text:?}")));
+        }
+        if is_first {
+            is_first = false;
+            lines.get_ref().set_read_timeout(None)?;
+            continue;
+        }
+        if sender.send(Told::Line(Arc::clone(address), line::read(text))).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("names no address");
+    for found in std::net::ToSocketAddrs::to_socket_addrs(address)? {
+        match TcpStream::connect_timeout(&found, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Sums up and prints, interval by interval.
+fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
+    let is_terminal = io::stdout().is_terminal();
+    let (mut left, mut looks) = (arguments.addresses.len(), 0);
+    while arguments.count.is_none_or(|count| looks < count) {
+        let mut interval = Interval::default();
+        let began = Instant::now();
+        let end = began + Duration::from_secs_f64(arguments.interval);
+        while let Some(wait) = end.checked_duration_since(Instant::now()) {
+            match told.recv_timeout(wait) {
+                Ok(Told::Line(from, Line::Request(seen))) => interval.add(&seen, &from),
+                Ok(Told::Line(_, Line::Skipped(count))) => interval.skipped += count,
+                Ok(Told::Line(_, Line::Other)) => {}
+                Ok(Told::End(from, why)) => {
+                    complain(&format!("{from}: {why}"));
+                    left -= 1;
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return ExitCode::FAILURE,
+            }
+            if left == 0 {
+                return ExitCode::FAILURE;
+            }
+        }
+        let secs = began.elapsed().as_secs_f64();
+        let at_secs = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let text = if arguments.json {
+            view::json(&interval, at_secs, secs, arguments.top)
+        } else if is_terminal {
+            format!("{}{}", view::CLEAR, view::table(&interval, secs, arguments.top))
+        } else {
+            view::table(&interval, secs, arguments.top) + "\n"
+        };
+        let mut out = io::stdout().lock();
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+            // Whoever read it has had enough.
+            return ExitCode::SUCCESS;
+        }
+        looks += 1;
+    }
+    ExitCode::SUCCESS
+}
+
+fn complain(line: &str) {
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(io::stderr(), "holdall watch: {line}");
+}

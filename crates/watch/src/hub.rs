@@ -1,0 +1,255 @@
+//! Watchers: connections that are told what happens.
+//!
+//! A watcher's buffer is bounded. One that reads too slowly loses lines, and is told how many by `skipped=<n>`; nobody waits for
+//! it. While nobody watches, a request costs one look at a number that is read once a turn.
+//!
+//! Lines and words are memcached's (`doc/protocol.txt`, "Watchers").
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use net::Waker;
+
+/// Watchers at one time, as in memcached.
+pub const WATCHERS_MAX: usize = 20;
+
+/// Bytes that a watcher's session takes out of its buffer at once.
+const PART_BYTES: usize = 16 * 1024;
+
+/// Kinds of events, as a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events(u16);
+
+impl Events {
+    /// Reads of items.
+    pub const FETCHERS: Self = Self(1);
+    /// Stores.
+    pub const MUTATIONS: Self = Self(2);
+    /// Items that made room for others.
+    pub const EVICTIONS: Self = Self(4);
+    /// Connections that come and go.
+    pub const CONNECTIONS: Self = Self(8);
+    /// Deletes.
+    pub const DELETIONS: Self = Self(16);
+    /// Requests that a proxy passed on.
+    pub const PROXY_REQUESTS: Self = Self(32);
+    /// Known to memcached, and never happening here.
+    const OTHERS: Self = Self(64);
+
+    const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether they have any in common.
+    #[inline]
+    #[must_use]
+    pub const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The events that the words name, `default` if there are none; `None` if one is unknown.
+    #[must_use]
+    pub fn of<'a>(words: impl Iterator<Item = &'a [u8]>, default: Self) -> Option<Self> {
+        let mut events = Self::default();
+        for word in words {
+            events = events.with(match word {
+                b"fetchers" => Self::FETCHERS,
+                b"mutations" => Self::MUTATIONS,
+                b"evictions" => Self::EVICTIONS,
+                b"connevents" => Self::CONNECTIONS,
+                b"deletions" => Self::DELETIONS,
+                b"proxyreqs" => Self::PROXY_REQUESTS,
+                b"proxyevents" | b"proxyuser" | b"sysevents" | b"rawcmds" => Self::OTHERS,
+                _ => return None,
+            });
+        }
+        Some(if events == Self::default() { default } else { events })
+    }
+}
+
+/// All watchers of a program.
+#[derive(Debug)]
+pub struct Watchers {
+    queues: Mutex<Vec<Arc<Queue>>>,
+    /// Everything that anybody watches.
+    watched: AtomicU16,
+    lines: AtomicU64,
+    skipped: AtomicU64,
+    buffer_bytes: usize,
+}
+
+/// One watcher's lines.
+#[derive(Debug)]
+struct Queue {
+    events: Events,
+    waker: Option<Waker>,
+    pending: Mutex<Pending>,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    skipped: u64,
+}
+
+/// A watcher's session; leaves the list when it ends.
+#[derive(Debug)]
+pub struct Watching {
+    watchers: Arc<Watchers>,
+    queue: Arc<Queue>,
+}
+
+impl Watching {
+    /// Moves a part of what is pending to `out`; false when there was nothing.
+    pub fn take(&self, out: &mut Vec<u8>) -> bool {
+        self.queue.take(out)
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let mut queues = self.watchers.lock();
+        queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
+        self.watchers.note_watched(&queues);
+    }
+}
+
+impl Watchers {
+    /// No watchers yet; each will have a buffer of so many bytes.
+    #[must_use]
+    pub fn new(buffer_bytes: usize) -> Arc<Self> {
+        Arc::new(Self {
+            queues: Mutex::new(Vec::new()),
+            watched: AtomicU16::new(0),
+            lines: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            buffer_bytes,
+        })
+    }
+
+    /// Watchers, lines written, lines skipped.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let watchers = self.lock().len() as u64;
+        (watchers, self.lines.load(Ordering::Relaxed), self.skipped.load(Ordering::Relaxed))
+    }
+
+    /// Everything that anybody watches.
+    #[inline]
+    #[must_use]
+    pub fn watched(&self) -> Events {
+        // Relaxed: who looks a turn too late tells a turn less.
+        Events(self.watched.load(Ordering::Relaxed))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Queue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_watched(&self, queues: &[Arc<Queue>]) {
+        let watched = queues.iter().fold(Events::default(), |all, queue| all.with(queue.events));
+        self.watched.store(watched.0, Ordering::Relaxed);
+    }
+
+    /// Adds a watcher; `None` when there are too many.
+    pub fn add(self: &Arc<Self>, events: Events, waker: Option<Waker>) -> Option<Watching> {
+        let mut queues = self.lock();
+        if queues.len() >= WATCHERS_MAX {
+            return None;
+        }
+        let queue = Arc::new(Queue { events, waker, pending: Mutex::default() });
+        queues.push(Arc::clone(&queue));
+        self.note_watched(&queues);
+        Some(Watching { watchers: Arc::clone(self), queue })
+    }
+
+    /// Gives every watcher of `event` a line, which `write` completes behind its time and number.
+    pub fn report(&self, event: Events, write: impl FnOnce(&mut Vec<u8>)) {
+        let queues = self.lock();
+        if !queues.iter().any(|queue| queue.events.meets(event)) {
+            return;
+        }
+        let number = self.lines.fetch_add(1, Ordering::Relaxed) + 1;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut line = Vec::with_capacity(128);
+        // Writing into a vector does not fail.
+        let _ = write!(line, "ts={}.{:06} gid={number} ", now.as_secs(), now.subsec_micros());
+        write(&mut line);
+        line.push(b'\n');
+        for queue in queues.iter().filter(|queue| queue.events.meets(event)) {
+            if !queue.push(&line, self.buffer_bytes) {
+                self.skipped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// False when there is no room.
+    fn push(&self, line: &[u8], buffer_bytes: usize) -> bool {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        if pending.bytes.len() + line.len() > buffer_bytes {
+            pending.skipped += 1;
+            return false;
+        }
+        let was_empty = pending.bytes.is_empty();
+        if pending.skipped > 0 {
+            let skipped = std::mem::take(&mut pending.skipped);
+            let _ = writeln!(pending.bytes, "skipped={skipped}");
+        }
+        pending.bytes.extend_from_slice(line);
+        if was_empty && let Some(waker) = &self.waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Moves a part of what is pending; false when there was nothing.
+    fn take(&self, out: &mut Vec<u8>) -> bool {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = pending.bytes.len().min(PART_BYTES);
+        out.extend(pending.bytes.drain(..part));
+        if pending.bytes.is_empty() {
+            pending.bytes = Vec::new();
+        }
+        part > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_buffer_skips_lines_and_says_so() {
+        let watchers = Watchers::new(150);
+        let watching = watchers.add(Events::MUTATIONS, None).unwrap();
+        for _ in 0..5 {
+            watchers.report(Events::MUTATIONS, |line| line.extend_from_slice(&[b'x'; 30]));
+            watchers.report(Events::FETCHERS, |line| line.extend_from_slice(b"not watched"));
+        }
+        let mut first = Vec::new();
+        assert!(watching.take(&mut first));
+        watchers.report(Events::MUTATIONS, |line| line.extend_from_slice(b"last"));
+        let mut second = Vec::new();
+        assert!(watching.take(&mut second));
+        let lines = first.split(|byte| *byte == b'\n').count() - 1;
+        let second = String::from_utf8(second).unwrap();
+        assert!(lines < 5, "{lines} lines fit into 150 bytes");
+        assert!(second.starts_with(&format!("skipped={}\nts=", 5 - lines)), "{second}");
+        assert!(!second.contains("not watched"));
+    }
+
+    #[test]
+    fn a_watcher_that_ends_leaves_nothing_watched() {
+        let watchers = Watchers::new(1000);
+        let watching = watchers.add(Events::EVICTIONS, None);
+        assert_eq!(watchers.watched(), Events::EVICTIONS);
+        drop(watching);
+        assert_eq!(watchers.watched(), Events::default());
+        let all: Vec<_> = (0..WATCHERS_MAX).map(|_| watchers.add(Events::FETCHERS, None)).collect();
+        assert!(all.iter().all(Option::is_some) && watchers.add(Events::FETCHERS, None).is_none());
+    }
+}

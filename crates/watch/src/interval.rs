@@ -1,0 +1,139 @@
+//! What was seen in an interval: sums by operation, pool, server and key.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use crate::line::Seen;
+
+/// Different keys that are counted in an interval; of others only the sums are.
+const KEYS_MAX: usize = 50_000;
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(crate) struct Interval {
+    pub(crate) total: Sum,
+    pub(crate) operations: BTreeMap<String, Sum>,
+    pub(crate) pools: BTreeMap<String, Sum>,
+    pub(crate) servers: BTreeMap<String, Sum>,
+    pub(crate) keys: BTreeMap<String, Sum>,
+    /// Lines that were read.
+    pub(crate) seen: u64,
+    /// Lines that were lost on the way.
+    pub(crate) skipped: u64,
+}
+
+/// Requests of one kind. Numbers count what the lines stand for.
+#[derive(Debug, Default)]
+pub(crate) struct Sum {
+    pub(crate) requests: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) errors: u64,
+    times_us: Option<Histogram<u64>>,
+}
+
+impl Interval {
+    /// A request, which `from` told of.
+    pub(crate) fn add(&mut self, seen: &Seen, from: &str) {
+        self.seen += 1;
+        self.total.add(seen);
+        sum(&mut self.operations, &seen.operation).add(seen);
+        if !seen.pool.is_empty() {
+            sum(&mut self.pools, &seen.pool).add(seen);
+        }
+        let server = if seen.server.is_empty() { from } else { &seen.server };
+        sum(&mut self.servers, server).add(seen);
+        if self.keys.len() < KEYS_MAX || self.keys.contains_key(&seen.key) {
+            sum(&mut self.keys, &seen.key).add(seen);
+        }
+    }
+
+    /// Requests that there were, by estimate: lines that were lost stand for as many as those that came.
+    pub(crate) fn requests(&self) -> f64 {
+        self.total.requests as f64 * self.scale()
+    }
+
+    /// What a request that was seen stands for, since some were lost.
+    pub(crate) fn scale(&self) -> f64 {
+        if self.seen == 0 {
+            return 1.0;
+        }
+        (self.seen + self.skipped) as f64 / self.seen as f64
+    }
+}
+
+/// The sum of that name; made if need be.
+fn sum<'a>(sums: &'a mut BTreeMap<String, Sum>, name: &str) -> &'a mut Sum {
+    if !sums.contains_key(name) {
+        sums.insert(name.to_owned(), Sum::default());
+    }
+    sums.entry(name.to_owned()).or_default()
+}
+
+impl Sum {
+    fn add(&mut self, seen: &Seen) {
+        self.requests += seen.weight;
+        match seen.hit {
+            Some(true) => self.hits += seen.weight,
+            Some(false) => self.misses += seen.weight,
+            None => {}
+        }
+        self.errors += if seen.is_error { seen.weight } else { 0 };
+        if let Some(us) = seen.took_us {
+            if self.times_us.is_none() {
+                self.times_us = Histogram::new(2).ok();
+            }
+            if let Some(times_us) = &mut self.times_us {
+                // An hour at the most: what a line says is not to take memory without bound.
+                let _ = times_us.record_n(us.min(3_600_000_000), seen.weight);
+            }
+        }
+    }
+
+    /// Hits in all reads; `None` without reads.
+    pub(crate) fn hit_ratio(&self) -> Option<f64> {
+        let reads = self.hits + self.misses;
+        (reads > 0).then(|| self.hits as f64 / reads as f64)
+    }
+
+    /// The time below which this share of the answers lies; `None` where no times are told.
+    pub(crate) fn quantile_us(&self, quantile: f64) -> Option<u64> {
+        self.times_us.as_ref().map(|times_us| times_us.value_at_quantile(quantile))
+    }
+}
+
+/// The largest sums, the greatest first.
+pub(crate) fn largest(sums: &BTreeMap<String, Sum>, count: usize) -> Vec<(&str, &Sum)> {
+    let mut all: Vec<(&str, &Sum)> = sums.iter().map(|(name, sum)| (&**name, sum)).collect();
+    all.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.requests));
+    all.truncate(count);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_count_as_often_as_they_stand_for() {
+        let mut interval = Interval::default();
+        let get = |key: &str, hit, weight| Seen {
+            operation: "get".into(),
+            key: key.into(),
+            pool: "A".into(),
+            hit: Some(hit),
+            took_us: Some(100),
+            weight,
+            ..Seen::default()
+        };
+        interval.add(&get("one", true, 3), "here");
+        interval.add(&get("two", false, 1), "here");
+        interval.skipped = 2;
+        assert_eq!((interval.total.requests, interval.requests()), (4, 8.0));
+        assert_eq!(interval.total.hit_ratio(), Some(0.75));
+        assert_eq!(interval.pools["A"].quantile_us(0.99), Some(100));
+        assert_eq!(largest(&interval.keys, 1)[0].0, "one");
+        assert!(interval.servers.contains_key("here"));
+    }
+}

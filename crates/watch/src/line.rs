@@ -1,0 +1,120 @@
+//! A watcher's line, read.
+
+/// One request, as a server or a proxy told of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// memcached's name of the command.
+    pub(crate) operation: String,
+    /// The key; what is not printable stays percent-encoded.
+    pub(crate) key: String,
+    /// The proxy's pool; empty where there is none.
+    pub(crate) pool: String,
+    /// The server that was asked; empty in a server's own lines.
+    pub(crate) server: String,
+    /// A read that found something, or found nothing; `None` for everything else.
+    pub(crate) hit: Option<bool>,
+    /// It failed.
+    pub(crate) is_error: bool,
+    /// From asking the server to its answer, where the line tells it.
+    pub(crate) took_us: Option<u64>,
+    /// Requests for which this one stands.
+    pub(crate) weight: u64,
+}
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Line {
+    /// A request.
+    Request(Box<Seen>),
+    /// So many lines were lost, since this program reads too slowly.
+    Skipped(u64),
+    /// Something else.
+    Other,
+}
+
+/// Operations whose answers are hits and misses.
+const READS: [&str; 6] = ["gat", "gats", "get", "gets", "lease-get", "metaget"];
+
+/// Reads a line, without its end.
+pub(crate) fn read(line: &str) -> Line {
+    let (mut kind, mut status) = ("", "");
+    let mut seen = Seen { weight: 1, ..Seen::default() };
+    for (name, value) in line.split_ascii_whitespace().filter_map(|word| word.split_once('=')) {
+        match name {
+            "skipped" => return value.parse().map_or(Line::Other, Line::Skipped),
+            "type" => kind = value,
+            "status" => status = value,
+            "key" => seen.key = decoded(value),
+            "cmd" => value.clone_into(&mut seen.operation),
+            "pool" => seen.pool = decoded(value),
+            "be" => value.clone_into(&mut seen.server),
+            "elapsed" => seen.took_us = value.parse().ok(),
+            "one_in" => seen.weight = value.parse().unwrap_or(1),
+            _ => {}
+        }
+    }
+    match kind {
+        "item_get" => "get".clone_into(&mut seen.operation),
+        "item_store" | "deleted" | "proxy_req" => {}
+        _ => return Line::Other,
+    }
+    seen.is_error = status == "error";
+    if READS.contains(&&*seen.operation) && !seen.is_error {
+        seen.hit = Some(status == "found");
+    }
+    Line::Request(Box::new(seen))
+}
+
+/// Percent-decoded, as far as that can be shown.
+fn decoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let code = rest.get(1..3).and_then(|code| u8::from_str_radix(code, 16).ok());
+        match code {
+            Some(byte @ 0x21..=0x7e) => out.push(char::from(byte)),
+            _ => out.push_str(rest.get(..3).unwrap_or(rest)),
+        }
+        rest = rest.get(3..).unwrap_or_default();
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_servers_and_proxies_are_read() {
+        let Line::Request(seen) =
+            read("ts=1.5 gid=3 type=item_get key=a%3Ab status=found clsid=2 cfd=9 size=5")
+        else {
+            panic!("no request")
+        };
+        assert_eq!((&*seen.key, &*seen.operation, seen.hit), ("a:b", "get", Some(true)));
+        let line = "ts=1.5 gid=4 type=proxy_req elapsed=172 be=[::1]:9 pool=A cmd=set key=k \
+            status=error reason=timeout one_in=8";
+        let want = Seen {
+            operation: "set".into(),
+            key: "k".into(),
+            pool: "A".into(),
+            server: "[::1]:9".into(),
+            hit: None,
+            is_error: true,
+            took_us: Some(172),
+            weight: 8,
+        };
+        assert_eq!(read(line), Line::Request(Box::new(want)));
+        assert_eq!(read("skipped=17"), Line::Skipped(17));
+        assert_eq!(read("ts=1 gid=5 type=conn_new rip=::1"), Line::Other);
+        assert_eq!(read("OK"), Line::Other);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_stays_encoded() {
+        assert_eq!(decoded("a%1B%5Bb%20%FFc%"), "a%1B[b%20%FFc%");
+        assert_eq!(decoded("%zz%"), "%zz%");
+    }
+}

@@ -1,0 +1,212 @@
+//! What is seen from outside while it happens: `watch`, `holdall watch`, `stats latency` and `/metrics`.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::server::{free_port, holdall_path};
+use testkit::{Kind, Launch, Router, Server, Wire};
+
+/// A server, and a proxy before it.
+fn routed(args: &[&str]) -> (Server, Router) {
+    let server = Launch::new(Kind::Holdall).start();
+    let router = Router::over(&[server.addr()], r#""PoolRoute|all""#, args);
+    (server, router)
+}
+
+/// The words of a line behind its time and number.
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').skip(2).collect()
+}
+
+#[test]
+fn a_watcher_of_the_proxy_is_told_of_each_request() {
+    let (server, router) = routed(&[]);
+    let (mut watcher, mut client) = (router.connect(), router.connect());
+    watcher.expect(b"watch nonsense\r\n", b"ERROR\r\n");
+    // The OK comes behind what was asked before.
+    watcher.expect(b"get before\r\nwatch proxyreqs\r\n", b"END\r\nOK\r\n");
+    client.expect(b"set a%b 0 0 5\r\nvalue\r\n", b"STORED\r\n");
+    client.expect(b"get a%b other\r\n", b"VALUE a%b 0 5\r\nvalue\r\nEND\r\n");
+    client.expect(b"delete a%b\r\n", b"DELETED\r\n");
+    let be = format!("be={}", server.addr());
+    let want = [
+        ("cmd=set", "key=a%25b", "status=stored", "size=0"),
+        ("cmd=get", "key=a%25b", "status=found", "size=5"),
+        ("cmd=get", "key=other", "status=not_found", "size=0"),
+        ("cmd=delete", "key=a%25b", "status=deleted", "size=0"),
+    ];
+    for (cmd, key, status, size) in want {
+        let line = watcher.line();
+        let words = words(&line);
+        let elapsed = words[1].strip_prefix("elapsed=").unwrap();
+        assert!(elapsed.parse::<u64>().is_ok(), "{line}");
+        let rest = [&be, "pool=all", cmd, key, status, size, "one_in=1"];
+        assert_eq!((words[0], &words[2..]), ("type=proxy_req", &rest[..]), "{line}");
+    }
+    // What a watcher sends is not listened to.
+    watcher.send(b"get x\r\n");
+    client.expect(b"get y\r\n", b"END\r\n");
+    assert!(watcher.line().contains(" key=y "));
+    assert_eq!(router.stat("log_watchers"), 1);
+    drop(watcher);
+    router.wait_for("log_watchers", 0);
+}
+
+#[test]
+fn a_failure_is_told_with_its_reason() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let route = r#""PoolRoute|all""#;
+    let router = Router::over(&[silent.local_addr().unwrap()], route, &["-t", "100"]);
+    let (mut watcher, mut client) = (router.connect(), router.connect());
+    watcher.expect(b"watch\r\n", b"OK\r\n");
+    client.expect(b"get k\r\n", b"SERVER_ERROR Reply timeout\r\n");
+    let line = watcher.line();
+    assert!(line.contains(" key=k status=error reason=timeout size=0 "), "{line}");
+}
+
+/// `holdall watch`; ended when dropped.
+struct Watch(Child);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks `addr` again and again, while `holdall watch --json` looks at it; returns the first look that has all of `operations`.
+fn look(addr: SocketAddr, operations: &[&str]) -> Value {
+    let command = ["watch", &addr.to_string(), "--json", "--interval", "0.3"];
+    let child = Command::new(holdall_path()).args(command).stdout(Stdio::piped()).spawn();
+    let mut watch = Watch(child.unwrap());
+    let lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Wire::connect(addr);
+            client.expect(b"set hit 0 0 1\r\nv\r\n", b"STORED\r\n");
+            while !is_done.load(Ordering::Relaxed) {
+                client.expect(b"get hit miss\r\n", b"VALUE hit 0 1\r\nv\r\nEND\r\n");
+                client.expect(b"set other 0 0 1\r\nv\r\n", b"STORED\r\n");
+                client.expect(b"delete nothing\r\n", b"NOT_FOUND\r\n");
+                client.expect(b"delete other\r\n", b"DELETED\r\n");
+            }
+        });
+        let end = Instant::now() + Duration::from_secs(60);
+        for line in lines {
+            let look: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            if operations.iter().all(|operation| row(&look, "operations", operation).is_some()) {
+                is_done.store(true, Ordering::Relaxed);
+                return look;
+            }
+            if Instant::now() > end {
+                break;
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+        panic!("{operations:?} were never seen together");
+    })
+}
+
+/// The row of that kind and name.
+fn row<'a>(look: &'a Value, kind: &str, name: &str) -> Option<&'a Value> {
+    look[kind].as_array().unwrap().iter().find(|row| row["name"] == name)
+}
+
+#[test]
+fn holdall_watch_sums_up_what_the_proxy_tells() {
+    let (server, router) = routed(&["--num-proxies", "2"]);
+    let look = look(router.addr(), &["get", "set", "delete"]);
+    assert_eq!(row(&look, "keys", "hit").unwrap()["hit_ratio"], 1.0, "{look}");
+    assert_eq!(row(&look, "keys", "miss").unwrap()["hit_ratio"], 0.0, "{look}");
+    assert!(row(&look, "keys", "other").unwrap()["hit_ratio"].is_null(), "{look}");
+    assert!(row(&look, "pools", "all").unwrap()["p99_us"].is_u64(), "{look}");
+    let server = row(&look, "servers", &server.addr().to_string()).unwrap();
+    assert!(server["per_second"].as_f64().unwrap() > 0.0, "{look}");
+    assert_eq!(look["total"]["errors_per_second"], 0.0, "{look}");
+}
+
+#[test]
+fn holdall_watch_sums_up_what_a_server_tells() {
+    let server = Launch::new(Kind::Holdall).start();
+    let look = look(server.addr(), &["get", "set", "delete"]);
+    assert_eq!(row(&look, "keys", "hit").unwrap()["hit_ratio"], 1.0, "{look}");
+    assert_eq!(row(&look, "keys", "miss").unwrap()["hit_ratio"], 0.0, "{look}");
+    assert!(look["total"]["p50_us"].is_null() && look["pools"] == Value::Array(vec![]), "{look}");
+    assert!(row(&look, "servers", &server.addr().to_string()).is_some(), "{look}");
+}
+
+#[test]
+fn holdall_watch_ends_with_who_it_watches() {
+    let server = Launch::new(Kind::Holdall).start();
+    let once = |args: &[&str]| {
+        let address = server.addr().to_string();
+        Command::new(holdall_path()).args(["watch", &address]).args(args).output().unwrap()
+    };
+    let output = once(&["--count", "1", "--interval", "0.1"]);
+    assert!(output.status.success() && output.stdout.starts_with(b"0 requests/s"), "{output:?}");
+    assert_eq!(once(&["--interval", "0"]).status.code(), Some(64));
+    let quiet = Launch::new(Kind::Holdall).args(&["--disable-watch"]).start();
+    let address = quiet.addr().to_string();
+    let output = Command::new(holdall_path()).args(["watch", &address]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("watch commands not allowed"), "{said}");
+}
+
+/// A number of `stats latency`.
+fn latency(router: &Router, name: &str) -> f64 {
+    let mut wire = router.connect();
+    wire.send(b"stats latency\r\n");
+    let lines = String::from_utf8(wire.read_until(b"END\r\n")).unwrap();
+    let line = lines.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    line.unwrap_or_else(|| panic!("no {name} in {lines}")).parse().unwrap()
+}
+
+#[test]
+fn every_answer_is_in_the_histogram_of_its_server_and_pool() {
+    let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let (server, router) = routed(&["--num-proxies", "2", "--metrics", &metrics.to_string()]);
+    // Connections go to the workers in turn.
+    for _ in 0..4 {
+        let mut client = router.connect();
+        client.expect(b"set k 0 0 1\r\nv\r\n", b"STORED\r\n");
+        client.expect(b"get k miss\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
+        client.expect(b"mg k v\r\n", b"VA 1\r\nv\r\n");
+    }
+    for label in ["pool:all".to_owned(), format!("server:{}", server.addr())] {
+        let value = |quantity: &str| latency(&router, &format!("latency:{label}:{quantity}"));
+        assert_eq!(value("answers"), 16.0, "{label}");
+        let quantiles = ["p50", "p90", "p99", "p999", "max"];
+        let secs = quantiles.map(|quantile| value(&format!("{quantile}_seconds")));
+        assert!(secs.is_sorted() && secs[4] > 0.0, "{label}: {secs:?}");
+    }
+    let text = fetch(metrics, "/metrics");
+    let labels = format!(r#"pool="all",server="{}""#, server.addr());
+    let name = "holdall_route_request_duration_seconds";
+    let number = |name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    };
+    assert_eq!(number(&format!("{name}_count{{{labels}}}")), 16.0);
+    assert_eq!(number(&format!("{name}_bucket{{{labels},le=\"+Inf\"}}")), 16.0);
+    let buckets = text.lines().filter(|line| line.starts_with(&format!("{name}_bucket")));
+    let counts: Vec<u64> =
+        buckets.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(counts.len() == 17 && counts.is_sorted(), "{counts:?}");
+    assert!(fetch(metrics, "/other").starts_with("HTTP/1.1 404 "));
+}
+
+/// What is answered to GET.
+fn fetch(addr: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
