@@ -164,7 +164,7 @@ mod tests {
             (Op::MetaArithmetic, "ma k v t\r\n"),
             (Op::MetaDebug, "me k v t\r\n"),
             (Op::MetaSet, "ms k 2 v t\r\nab\r\n"),
-            (Op::FlushAll, "flush_all -1\r\n"),
+            (Op::FlushAll, "flush_prefix k\r\n"),
             (Op::Version, "version\r\n"),
         ];
         for (op, line) in lines {
@@ -173,6 +173,8 @@ mod tests {
         let encoded = Request { base64: true, words: b"b", ..Request::new(Op::MetaGet, b"k\n") };
         assert_eq!(written(&encoded), "mg awo= b\r\n");
         assert_eq!(written(&Request::new(Op::FlushAll, b"")), "flush_all\r\n");
+        let flush = Request { exptime: -1, ..Request::new(Op::FlushAll, b"") };
+        assert_eq!(written(&flush), "flush_all -1\r\n");
         assert_eq!(written(&Request::new(Op::FlushAll, b"user:")), "flush_prefix user:\r\n");
     }
 }
