@@ -1,8 +1,8 @@
 //! Servers that are absent, die, or answer garbage: a clear error, and what was seen until then is kept.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::thread;
 
 use bench::generator::spec::{Protocol, Ratio, Spec, Target};
@@ -34,6 +34,9 @@ fn server(reply: &'static [u8], times: usize) -> SocketAddr {
                         return;
                     }
                 }
+                // What still comes is read, for else the kernel would reset the connection instead of closing it.
+                stream.shutdown(Shutdown::Write).unwrap();
+                let _ = io::copy(&mut stream, &mut io::sink());
             });
         }
     });

@@ -1,8 +1,8 @@
 //! Replays against real servers: what they miss is what their memory cannot hold, and what goes wrong is told and kept apart.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::thread;
 
 use bench::generator::Progress;
@@ -71,7 +71,8 @@ fn a_traces_deletes_and_sets_are_done() {
     }
 }
 
-/// Answers every read with `reply`, `times` times; then closes.
+/// Answers every read with `reply`, `times` times; then says no more. What still comes is read, for else the kernel would reset
+/// the connection instead of closing it.
 fn server(reply: &'static [u8], times: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -83,6 +84,8 @@ fn server(reply: &'static [u8], times: usize) -> SocketAddr {
                 return;
             }
         }
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = io::copy(&mut stream, &mut io::sink());
     });
     address
 }
