@@ -86,12 +86,14 @@ fn injected_delays_are_measured_within_three_percent() {
                 })
         });
         let load = "--ratio 0:1 -c 100 --arrival fixed --warm-up 0";
-        let words = format!("run -s {address} {load} --rate {} --time {}", 600 / scale, 4 * scale);
+        let rate = 600.0 / f64::from(scale);
+        let words = format!("run -s {address} {load} --rate {rate} --time {}", 4 * scale);
         let result = measured("delays", &words);
         let mut injected = injected.lock().unwrap().clone();
         injected.sort_by(f64::total_cmp);
-        // Every request that was due was sent, and no other.
-        assert_eq!((result.gets.requests, injected.len()), (2400, 2400));
+        // Every request that was due was sent, and no other; of each thread one may be due at the very end.
+        assert!((2400..=2402).contains(&result.gets.requests), "{} gets", result.gets.requests);
+        assert_eq!(u64::try_from(injected.len()), Ok(result.gets.requests));
         for percent in [50.0, 99.0, 99.9] {
             let (want, got) =
                 (percentile(&injected, percent), result.gets.latency.percentile(percent));

@@ -6,7 +6,7 @@
 use std::env;
 use std::fs;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -89,7 +89,11 @@ impl Clusters {
     fn start() -> Self {
         let serve = ["serve", "-U", "0", "-t", "1", "-m", "64", "-o", "lease_interval=0"];
         let servers: Vec<Process> = (0..3).map(|_| Process::start(&serve)).collect();
-        let config = env::temp_dir().join(format!("invalidate-kills-{}.json", std::process::id()));
+        // Campaigns of several databases run side by side.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("invalidate-kills-{}-{turn}.json", std::process::id());
+        let config = env::temp_dir().join(name);
         let pool = format!(r#"["{}", "{}"]"#, servers[1].address, servers[2].address);
         fs::write(
             &config,
