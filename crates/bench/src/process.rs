@@ -4,9 +4,11 @@ use std::fmt;
 use std::fs;
 use std::io::{Read, Seek};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -253,9 +255,20 @@ fn cpu_by_stat(pid: u32) -> Option<Duration> {
     Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, another one at each call. It lies below those that the kernel hands out by itself (from 32768 on):
+/// what one server is to listen on must not become a client's port, or another server's, meanwhile.
 pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    const PORTS: Range<u16> = 15_000..31_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let begin = process::id().wrapping_mul(131);
+    for _ in PORTS {
+        let turn = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(7));
+        let port = PORTS.start + u16::try_from(turn % u32::from(PORTS.end - PORTS.start))?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port from {} to {} is free", PORTS.start, PORTS.end)
 }
 
 #[cfg(test)]
