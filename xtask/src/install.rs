@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 18] = [
+const PACKAGES: [(&str, &str); 19] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -30,6 +30,7 @@ const PACKAGES: [(&str, &str); 18] = [
     ("etcd-server", "servers are found in it"),
     ("etcd-client", "puts them there"),
     ("dnsmasq-base", "a resolver with SRV records"),
+    ("iproute2", "counts the segments of connections"),
 ];
 
 /// Programs that may also come from elsewhere; the Debian package is the fallback.
