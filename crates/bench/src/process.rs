@@ -257,12 +257,16 @@ fn cpu_by_stat(pid: u32) -> Option<Duration> {
 
 /// A port that was free a moment ago, another one at each call. It lies below those that the kernel hands out by itself (from 32768 on):
 /// what one server is to listen on must not become a client's port, or another server's, meanwhile.
-pub(crate) fn free_port() -> Result<u16> {
+///
+/// # Errors
+///
+/// When none is free.
+pub fn free_port() -> Result<u16> {
     const PORTS: Range<u16> = 15_000..31_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let begin = process::id().wrapping_mul(131);
+    let begin = process::id().wrapping_mul(139);
     for _ in PORTS {
-        let turn = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(7));
+        let turn = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(13));
         let port = PORTS.start + u16::try_from(turn % u32::from(PORTS.end - PORTS.start))?;
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return Ok(port);

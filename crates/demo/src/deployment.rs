@@ -16,13 +16,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bench::process::free_port;
 use plan::{Hosts, Places, Regional, Templates, Topology};
 use rustix::process::Signal;
 
 use crate::database::{Database, Door, Kind, NAME, TABLES, USER};
 use crate::folder::Folder;
 use crate::link::Link;
-use crate::process::{Process, free_port, local};
+use crate::process::{Process, local};
 
 /// Cache servers of a cluster.
 const SERVERS: usize = 2;
@@ -186,7 +187,7 @@ impl Deployment {
         let region = &self.regions[at];
         let full = format!("{}/{name}", region.name);
         let folder = region.folder.clone();
-        let port = free_port();
+        let port = free_port()?;
         let prefix = format!("/{full}/");
         let spool = folder.below("spool")?.path().display().to_string();
         let routes = folder.path().join("routes.json").display().to_string();
@@ -254,8 +255,10 @@ impl Deployment {
         let (plan, region) = (&topology.regions[at], &mut self.regions[at]);
         let database = plan.database.as_ref().context("a region without a database")?;
         let folder = region.folder.path().display().to_string();
-        let status =
-            region.invalidator.as_ref().map_or_else(|| local(free_port()), |old| old.address);
+        let status = match &region.invalidator {
+            Some(old) => old.address,
+            None => local(free_port()?),
+        };
         let places = Places {
             password_file: &database.password,
             folder: &folder,

@@ -5,14 +5,14 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use bench::process::free_port;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use tokio::net::TcpStream;
 
@@ -61,21 +61,6 @@ pub(crate) fn done(command: &mut Command, what: &str) -> Result<()> {
         bail!("{what} failed: {}\n{}", said(&output.stdout), said(&output.stderr));
     }
     Ok(())
-}
-
-/// A port that is free now. Not one of those that the system gives to clients' ends, so that it is still free when a killed server
-/// comes back.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        // Relaxed: only that turns differ matters.
-        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
-        let spread = std::process::id().wrapping_mul(137).wrapping_add(turn.wrapping_mul(11));
-        let port = 16_000 + u16::try_from(spread % 16_000).unwrap_or(0);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// `127.0.0.1` and this port.
@@ -130,7 +115,7 @@ impl Process {
         let mut last = None;
         // Somebody else may take the port in between.
         for _ in 0..5 {
-            let port = free_port();
+            let port = free_port()?;
             let words = ["/proc/self/exe"].iter().chain(words);
             let words = words.map(|word| word.replace("{port}", &port.to_string())).collect();
             match Self::start(folder, name, words, local(port), Signal::KILL).await {

@@ -4,14 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
+use certs::ClientOptions;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::ClientConfig;
 
 use super::spec::{Protocol, Spec, Tls};
 use super::transport::Transport;
@@ -52,43 +49,18 @@ impl Security {
     pub(super) fn of(spec: &Spec) -> Result<Self> {
         let login =
             spec.login.as_deref().map(|file| Login::read(file, spec.protocol)).transpose()?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?;
-        let builder = match &spec.tls {
+        let ca_cert = match &spec.tls {
             None => return Ok(Self { tls: None, login }),
-            Some(Tls::Verified(path)) => builder.with_root_certificates(roots(path)?),
-            Some(Tls::Unverified) => {
-                let trusting = Arc::new(Trusting(provider));
-                builder.dangerous().with_custom_certificate_verifier(trusting)
-            }
+            Some(Tls::Verified(path)) => Some(path.clone()),
+            Some(Tls::Unverified) => None,
         };
-        let config = match &spec.identity {
-            None => builder.with_no_client_auth(),
-            Some((chain, key)) => {
-                let private =
-                    PrivateKeyDer::from_pem_file(key).with_context(|| key.display().to_string())?;
-                builder.with_client_auth_cert(certificates(chain)?, private)?
-            }
-        };
+        let (chain_cert, key) = spec.identity.clone().unzip();
+        let options = ClientOptions { ca_cert, chain_cert, key };
+        let mut config = Arc::unwrap_or_clone(certs::client_config(&options).map_err(Error::msg)?);
+        // Records as long as they come: how a server bears them is a part of what is measured.
+        config.max_fragment_size = None;
         Ok(Self { tls: Some(Arc::new(config)), login })
     }
-}
-
-fn roots(path: &Path) -> Result<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).with_context(|| path.display().to_string())?;
-    }
-    Ok(roots)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let named = || path.display().to_string();
-    let read = CertificateDer::pem_file_iter(path).with_context(named)?;
-    let all = read.collect::<Result<Vec<_>, _>>().with_context(named)?;
-    ensure!(!all.is_empty(), "{}: no certificate in it", named());
-    Ok(all)
 }
 
 impl Login {
@@ -184,45 +156,4 @@ fn wait(transport: &Transport, flags: PollFlags) -> Result<()> {
     let ready = poll(&mut [PollFd::from_borrowed_fd(transport.fd(), flags)], Some(&patience))?;
     ensure!(ready > 0, "no reply to the login for {LOGIN_PATIENCE_SECS} seconds");
     Ok(())
-}
-
-/// Believes whatever the server shows: for measuring, where the one who asks said so.
-#[derive(Debug)]
-struct Trusting(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Trusting {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

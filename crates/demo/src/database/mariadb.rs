@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bench::process::free_port;
 use rustix::process::Signal;
 
 use super::{NAME, TABLES, USER};
 use crate::folder::Folder;
-use crate::process::{Process, command, done, free_port, local};
+use crate::process::{Process, command, done, local};
 
 /// The server and what makes its folder.
 pub(super) fn programs() -> Option<[PathBuf; 2]> {
@@ -45,7 +46,7 @@ pub(super) async fn start(
              GRANT ALL ON *.* TO {USER};\nCREATE DATABASE IF NOT EXISTS {NAME};\n"
         ),
     )?;
-    let port = free_port();
+    let port = free_port()?;
     let mut words = vec![
         server.display().to_string(),
         "--no-defaults".to_owned(),

@@ -7,11 +7,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use bench::process::free_port;
 use rustix::process::Signal;
 
 use super::{NAME, TABLES, USER};
 use crate::folder::Folder;
-use crate::process::{Process, command, done, free_port, local};
+use crate::process::{Process, command, done, local};
 
 /// The server and what makes its folder: of the newest version, of which Debian keeps each in a folder of its own.
 pub(super) fn programs() -> Option<[PathBuf; 2]> {
@@ -32,7 +33,7 @@ pub(super) async fn start(folder: &Folder, name: &str, password: &str) -> Result
     make.args(["-U", USER, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"]);
     make.arg("--pwfile").arg(&secret).arg("-D").arg(&data);
     done(&mut make, "initdb")?;
-    let port = free_port();
+    let port = free_port()?;
     let mut words = vec![server.display().to_string(), "-D".to_owned(), data.display().to_string()];
     words.extend(["-k".to_owned(), folder.path().display().to_string()]);
     words.extend(["-h", "127.0.0.1", "-p", &port.to_string()].map(str::to_owned));
