@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use testkit::Server;
 use testkit::server::holdall_path;
+use testkit::{Kind, Launch, Server};
 
 /// Runs `holdall bench` with these words, in `folder`, in which the program is, too: pages show command lines as they were typed.
 #[track_caller]
@@ -35,15 +35,26 @@ fn the_report_is_readable_in_a_browser() {
     let load = format!("-s {address} --keys 1000 --warm-up 0.1");
     bench(&folder, &format!("run {load} --preload --time 3.2 --json a.json"));
     bench(&folder, &format!("run {load} --rate 5000 --time 3.2 --json b.json"));
-    let sweep = format!("-s {address} --keys 1000 --time 0.2 --json c.json");
-    bench(&folder, &format!("sweep connections 1,2,4,8,16,32 {sweep}"));
+    let other = Launch::new(Kind::Memcached).start();
+    for (name, address) in [("ours", &address), ("memcached", &other.addr().to_string())] {
+        let sweep = format!("-s {address} --keys 1000 --time 0.2 --json {name}.json");
+        bench(&folder, &format!("sweep connections 1,2,4,8,16,32 {sweep}"));
+    }
     bench(&folder, "hitrate -n 50000 -m 4,8,16 -s holdall,memcached --json h.json");
-    bench(&folder, "report a.json b.json c.json h.json --out report.html");
+    let files = "a.json b.json ours.json memcached.json h.json";
+    bench(&folder, &format!("report {files} --out report.html --svg svg"));
     bench(&folder, "compare a.json b.json --html compare.html");
     server.assert_alive("the bench");
     let page = fs::read_to_string(folder.join("report.html")).unwrap();
     let whole_path = holdall_path().canonicalize().unwrap().display().to_string();
     assert!(page.contains("<code>holdall bench run -s 127.0.0.1:") && !page.contains(&whole_path));
+    // Both sweeps in one chart, with their files' names.
+    let joint = "svg/all-throughput-by-connections-of-each-generator-thread-all-servers.svg";
+    let joint = fs::read_to_string(folder.join(joint)).unwrap();
+    for name in ["ours", "memcached"] {
+        assert!(joint.lines().any(|line| line == name), "{name} is not named");
+        assert!(page.contains(&format!("<h2>{name}</h2>")));
+    }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/browser/check_report.mjs");
     let mut command = Command::new("node");
     command.arg(script).args(["report.html", "compare.html"]).current_dir(&folder);

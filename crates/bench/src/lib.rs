@@ -28,6 +28,7 @@ pub mod memory;
 pub mod memtier;
 pub mod power;
 pub mod process;
+pub mod quota;
 pub mod report;
 pub mod restart;
 pub mod result;

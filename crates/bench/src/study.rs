@@ -58,7 +58,7 @@ pub struct Size {
     /// Keys of the baglru study, which has a million.
     pub keys: u64,
     /// The guide's bound and the paper's.
-    pub bounds: (&'static str, &'static str),
+    pub bounds: (String, String),
     /// The greatest rate of a search, in requests a second.
     pub limit: f64,
     /// Server threads where they are not changed.
@@ -79,7 +79,7 @@ impl Size {
             groups: vec![1, 2, 5, 10, 20, 50, 100, 200],
             rates: (1..=12).map(|step| step * 10_000 * cpus).collect(),
             keys: 1_000_000,
-            bounds: ("p99.5<=1ms", "mean<=1ms"),
+            bounds: ("p99.5<=1ms".to_owned(), "mean<=1ms".to_owned()),
             limit: 1e8,
             usual_threads: cpus,
         }
@@ -98,7 +98,7 @@ impl Size {
             rates: vec![1_000, 4_000],
             keys: 1_000,
             // Whatever else the machine does, something holds.
-            bounds: ("p99.5<=30s", "mean<=30s"),
+            bounds: ("p99.5<=30s".to_owned(), "mean<=30s".to_owned()),
             limit: 8_000.0,
             usual_threads: cpus.min(2),
         }
@@ -226,7 +226,7 @@ fn search(server: &Contender, size: &Size, what: &str, sla: &str, keys: u64) -> 
 
 fn intel_guide(index: usize, server: &Contender, size: &Size) -> Step {
     Step {
-        words: search(server, size, "score", size.bounds.0, size.keys.min(100_000)),
+        words: search(server, size, "score", &size.bounds.0, size.keys.min(100_000)),
         server: Some((index, size.usual_threads)),
         name: server.server.name.clone(),
     }
@@ -237,7 +237,7 @@ fn baglru(index: usize, server: &Contender, size: &Size) -> Vec<Step> {
         .threads
         .iter()
         .map(|threads| Step {
-            words: search(server, size, "search", size.bounds.1, size.keys),
+            words: search(server, size, "search", &size.bounds.1, size.keys),
             server: Some((index, *threads)),
             name: format!("{}-{threads}-threads", server.server.name),
         })

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -52,6 +53,11 @@ pub fn client_config(options: &ClientOptions) -> Result<Arc<ClientConfig>, Strin
         _ => return Err("a certificate and its key go together".to_owned()),
     };
     config.max_fragment_size = Some(RECORD_BYTES);
+    if options.chain_cert.is_some() {
+        // memcached (1.6.18) names no context for its sessions, so OpenSSL ends one with a certificate that is taken up again
+        // by an internal error.
+        config.resumption = Resumption::disabled();
+    }
     Ok(Arc::new(config))
 }
 

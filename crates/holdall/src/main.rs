@@ -110,12 +110,14 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = "holdall route";
     let line = std::iter::once(OsString::from(name)).chain(arguments);
+    let (line, told) = router::unused::without(line);
     let options = match router::options::Options::try_parse_from(line) {
         Ok(options) => options,
         Err(error) if !error.use_stderr() => return print(&error.to_string()),
         Err(error) => return fail(name, error.to_string().trim_end(), EXIT_USAGE),
     };
     let log = |line: &str| complain(name, line);
+    told.iter().for_each(|line| log(line));
     let started = |control: &net::Control| {
         for address in control.tcp_addresses() {
             complain(name, &format!("listening on {address}"));

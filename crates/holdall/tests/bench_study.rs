@@ -73,7 +73,8 @@ fn memtiers_command_line_and_json_are_known() {
     symlink(env!("CARGO_BIN_EXE_holdall"), &link).unwrap();
     let words = ["-s", "127.0.0.1", "-p", &port, "-P", "memcache_text", "-n", "100", "-c", "3"];
     let more = ["-t", "2", "--random-data", "--key-maximum=99", "--json-out-file", &json];
-    let output = output(Command::new(&link).args(words).args(more));
+    let percentiles = "--print-percentiles=90,99.99,99.999";
+    let output = output(Command::new(&link).args(words).args(more).arg(percentiles));
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("--random-data changes nothing"));
     let text = fs::read_to_string(&json).unwrap();
@@ -84,9 +85,11 @@ fn memtiers_command_line_and_json_are_known() {
     let totals = text.split("\"Totals\"").nth(1).unwrap();
     assert!(totals.contains("\"Count\": 600"), "{totals}");
     assert!(text.contains("\"Compressed Histogram\": \"HISTFAAA"));
-    for name in ["ALL STATS", "Runtime", "Sets", "Gets", "Waits", "Hits/sec", "p99.90", "<=msec"] {
+    for name in ["ALL STATS", "Runtime", "Sets", "Gets", "Waits", "Hits/sec", "p99.99", "<=msec"] {
         assert!(text.contains(&format!("\"{name}\"")), "{name}");
     }
+    assert!(text.contains("\"p99.999\""), "{text}");
+    assert!(stdout(&output).contains("all: p90.00 "), "{}", stdout(&output));
     let refused = common::output(&mut holdall(&["bench", "memtier", "--cluster-mode"]));
     assert!(!refused.status.success());
     assert!(stderr(&refused).contains("cannot be done here"), "{}", stderr(&refused));

@@ -1,6 +1,6 @@
 // Opens pages of `holdall bench report` and `compare` in Chromium, as a phone and as a desk see them, light and dark: every chart must be
-// drawn, nothing may be said on the console, and nothing may be wider than the window. With a folder, screenshots of every section
-// are put there.
+// drawn, none of its words may lie over its lines, nothing may be said on the console, and nothing may be wider than the window. With a
+// folder, screenshots of the page's head and of every section are put there.
 //
 // Usage: node check_report.mjs PAGE.. [--shots FOLDER]; the browser is CHROMIUM, or /usr/bin/chromium.
 
@@ -66,6 +66,7 @@ async function look(file, width, colorScheme) {
     check(chart.width > width * 0.8 || chart.width >= 600, `${name}: a chart of ${chart.width} px`);
     check(chart.shapes > 0 && chart.drawn > 0, `${name}: an empty chart: ${chart.title}`);
     check(chart.overlap === 0, `${name}: ${chart.title}: ${chart.overlap} labels outside of the chart`);
+    check(chart.covered === "", `${name}: ${chart.title}: ${chart.covered} lies over a line or a bar`);
     check(chart.textPx >= 8.5, `${name}: ${chart.title}: text of ${chart.textPx} px`);
   }
   check(seen.smallest >= 12, `${name}: text of ${seen.smallest} px`);
@@ -76,6 +77,7 @@ async function look(file, width, colorScheme) {
   checks += 1;
   if (shots !== null) {
     const stem = join(shots, `${basename(file, ".html")}-${width}-${colorScheme}`);
+    await page.screenshot({ path: `${stem}.png` });
     // Each section's head, and its first chart.
     for (const [part, selector] of [["", "section"], ["-chart", "section figure:first-of-type"]]) {
       for (const [index, element] of (await page.$$(selector)).entries()) {
@@ -105,12 +107,31 @@ function measure() {
     });
     const lines = [...svg.querySelectorAll("polyline")].filter((line) => line.getTotalLength() > 20);
     const bars = [...svg.querySelectorAll("rect")].filter((rect) => rect.getBoundingClientRect().height > 1);
+    const covered = texts.filter((text) => {
+      const { left, right, top, bottom } = text.getBoundingClientRect();
+      // A font's box is higher than its letters.
+      const [high, low] = [top + (bottom - top) * 0.2, bottom - (bottom - top) * 0.2];
+      const holds = ({ x, y }) => x > left && x < right && y > high && y < low;
+      const runsBelow = lines.some((line) => {
+        const toScreen = line.getScreenCTM();
+        for (let at = 0; at <= line.getTotalLength(); at += 2) {
+          if (holds(line.getPointAtLength(at).matrixTransform(toScreen))) return true;
+        }
+        return false;
+      });
+      const meets = (rect) => {
+        const bar = rect.getBoundingClientRect();
+        return bar.left < right && bar.right > left && bar.top < low && bar.bottom > high;
+      };
+      return runsBelow || bars.some(meets);
+    });
     return {
       title: svg.closest("figure").getAttribute("aria-label"),
       width: box.width,
       shapes: lines.length + bars.length,
       drawn: box.height > 50 ? 1 : 0,
       overlap: outside.length,
+      covered: covered.map((text) => text.textContent.trim()).join(", "),
       textPx: Math.min(...texts.map((text) => text.getBoundingClientRect().height)),
     };
   });

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -63,7 +64,31 @@ fn servers_that_want_a_login_are_measured() {
         let (_, errors) = said(&output);
         assert_eq!(output.status.code(), Some(1), "{protocol}: {errors}");
         assert!(errors.contains("the server refused the login"), "{protocol}: {errors}");
+        let login = if protocol == "resp" { "secret" } else { "me:secret" };
+        by_memtiers_command_line(protocol, &address, login, &folder.join("m.json"));
     }
+}
+
+/// The same by memtier's `--authenticate`.
+#[track_caller]
+fn by_memtiers_command_line(protocol: &str, address: &str, login: &str, json: &Path) {
+    let name = match protocol {
+        "text" => "memcache_text",
+        "binary" => "memcache_binary",
+        _ => "redis",
+    };
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let load = format!("memtier -s {host} -p {port} -P {name} -c 2 -t 1 -n 50 --key-maximum=9");
+    let words = format!("{load} --json-out-file {} -a {login}", json.display());
+    let output = command(&words).output().unwrap();
+    assert!(output.status.success(), "{protocol}: {:?}", said(&output));
+    let text = fs::read_to_string(json).unwrap();
+    let totals = text.split("\"Totals\"").nth(1).unwrap();
+    assert!(totals.contains("\"Count\": 100") && !text.contains("secret"), "{protocol}: {text}");
+    let output = command(&format!("{load} -a {}", login.replace("secret", "guess"))).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1), "{protocol}: {:?}", said(&output));
+    assert!(said(&output).1.contains("the server refused the login"), "{:?}", said(&output));
 }
 
 #[test]

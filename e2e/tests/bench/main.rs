@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod access;
+mod certificates;
 mod faults;
 mod truth;
 

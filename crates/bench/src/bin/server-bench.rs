@@ -17,6 +17,7 @@ use bench::instructions;
 use bench::key_space::{self, KeySpacePlan};
 use bench::memory;
 use bench::process::{self, DO_NOTHING, MEMCACHED, Server};
+use bench::quota::Quota;
 use bench::report;
 use bench::routed;
 use bench::shift::{self, ShiftPlan};
@@ -179,6 +180,10 @@ struct RouterArgs {
     /// with them. twemproxy has one thread, so as many processes of it share a port.
     #[arg(long, default_value_t = 2)]
     workers: usize,
+    /// Each proxy, with all its workers, may use so many percent of a processor, by a control group (as root): so that neither the
+    /// generator nor the servers are what is short. Latencies then mean nothing.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(5..=400))]
+    share: Option<u32>,
     /// A memcached with its own proxy (1.6.23 or later, built with it) to compare with, too.
     #[arg(long, value_name = "PROGRAM")]
     memcached_proxy: Option<PathBuf>,
@@ -398,8 +403,18 @@ fn router(args: &RouterArgs) -> Result<()> {
     let servers = [routed::server(folder)?, routed::server(folder)?];
     let addresses = servers.each_ref().map(|server| server.address);
     let configs = routed::Configs::write(&addresses)?;
+    let mut proxies = configs.proxies(folder, args.workers, args.memcached_proxy.as_deref());
+    // Removed when the proxies have ended.
+    let mut quotas = Vec::new();
+    if let Some(percent) = args.share {
+        for (number, proxy) in proxies.iter_mut().enumerate() {
+            let quota = Quota::new(&number.to_string(), percent)?;
+            *proxy = quota.around(proxy);
+            quotas.push(quota);
+        }
+    }
     let plan = Plan {
-        servers: configs.proxies(folder, args.workers, args.memcached_proxy.as_deref()),
+        servers: proxies,
         only: args.only.clone(),
         value_bytes: vec![64],
         rounds: if args.quick { 1 } else { args.rounds.max(1) },

@@ -7,6 +7,7 @@ use anyhow::{Context, Error, Result};
 
 use super::{EXIT_PARTIAL, run};
 use crate::memtier::{Invocation, Parsed, json};
+use crate::result::RunResult;
 use crate::terminal;
 
 /// Does what a parsed command line asks for.
@@ -25,6 +26,9 @@ fn measured(invocation: &Invocation) -> Result<ExitCode> {
         terminal::complain(&format!("warning: {warning}"));
     }
     let mut json_file = run::created(invocation.json.as_deref())?;
+    if invocation.spec.preload {
+        run::preload(&invocation.spec)?;
+    }
     let (mut results, mut text) = (Vec::new(), String::new());
     for number in 1..=invocation.runs {
         let result = run::measure(&invocation.spec)?;
@@ -32,6 +36,7 @@ fn measured(invocation: &Invocation) -> Result<ExitCode> {
             text += &format!("\nrun {number} of {}\n", invocation.runs);
         }
         text += &terminal::summary_of(&result, !invocation.hides_histogram);
+        text += &percentiles(&result, &invocation.percentiles)?;
         let is_over = result.failure.is_some();
         results.push(result);
         if is_over {
@@ -42,7 +47,20 @@ fn measured(invocation: &Invocation) -> Result<ExitCode> {
         Some(path) => fs::write(path, &text).with_context(|| path.display().to_string())?,
         None => terminal::print(&text),
     }
-    run::keep(json_file.as_mut(), &json::of(&results, invocation.requests)?)?;
+    let json = json::of(&results, invocation.requests, &invocation.percentiles)?;
+    run::keep(json_file.as_mut(), &json)?;
     let is_partial = results.iter().any(|result| result.failure.is_some() || result.wrong > 0);
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+/// The percentiles that were asked for, unless they are those that a summary has anyway.
+fn percentiles(result: &RunResult, percentiles: &[f64]) -> Result<String> {
+    if percentiles == json::PERCENTILES {
+        return Ok(String::new());
+    }
+    let histogram = result.total.latency.histogram()?;
+    let told = percentiles.iter().map(|percentile| {
+        format!("{} {:.3} ms", json::label(*percentile), json::millis(&histogram, *percentile))
+    });
+    Ok(format!("all: {}\n", told.collect::<Vec<_>>().join(", ")))
 }

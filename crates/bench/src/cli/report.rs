@@ -1,20 +1,24 @@
 //! `holdall bench report`: results as one page.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::figures::{Drawable, page};
+use crate::figures::{Drawable, Figure, maxima, page_of};
 use crate::terminal;
 
 /// Draws kept results as one HTML page, which needs no network and no script.
+///
+/// Sweeps over the same thing come into one chart as well, a line for each file, and searches and scores side by side: name the files
+/// by their servers.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  holdall bench report c.json t.json --out report.html")]
+#[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {
-    /// Files that `run --json` and `sweep --json` wrote.
+    /// Files that `run`, `sweep`, `search`, `score` and `hitrate` wrote by --json.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The page.
@@ -25,26 +29,71 @@ pub(super) struct ReportArgs {
     svg: Option<PathBuf>,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  holdall bench report c.json t.json --out report.html
+  holdall bench report holdall.json memcached.json redis.json      three sweeps over the same thing: a chart of all three";
+
 pub(super) fn run(args: &ReportArgs) -> Result<ExitCode> {
     let mut results = Vec::new();
-    for file in &args.files {
-        let name = file.display().to_string();
-        let json = fs::read_to_string(file).with_context(|| name.clone())?;
-        results.push((name.clone(), Drawable::read(&json).with_context(|| name)?));
+    for (file, name) in args.files.iter().zip(names(&args.files)) {
+        let path = || file.display().to_string();
+        let json = fs::read_to_string(file).with_context(path)?;
+        results.push((name, Drawable::read(&json).with_context(path)?));
     }
+    let summary = maxima::summary(&results)?;
     if let Some(folder) = &args.svg {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        keep_svg(folder, "all", summary.clone())?;
         for (index, (_, result)) in results.iter().enumerate() {
-            for figure in result.figures()? {
-                let title: String =
-                    figure.title.to_lowercase().split(' ').collect::<Vec<_>>().join("-");
-                let file = folder.join(format!("{}-{title}.svg", index + 1));
-                fs::write(&file, figure.svg).with_context(|| file.display().to_string())?;
-            }
+            keep_svg(folder, &(index + 1).to_string(), result.figures()?)?;
         }
     }
-    let html = page(&results)?;
+    let html = page_of("holdall bench", "", &[], &summary, &results)?;
     fs::write(&args.out, html).with_context(|| args.out.display().to_string())?;
     terminal::print(&format!("{}\n", args.out.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Files' names without what follows the point, and with as many of their folders as it takes to tell them apart.
+fn names(files: &[PathBuf]) -> Vec<String> {
+    let depth = files.iter().map(|file| file.components().count()).max().unwrap_or(1);
+    let named = |parts: usize| -> Vec<String> {
+        let name = |file: &PathBuf| {
+            let words: Vec<_> = file.components().map(|part| part.as_os_str()).collect();
+            let end: PathBuf = words[words.len().saturating_sub(parts)..].iter().collect();
+            end.with_extension("").display().to_string()
+        };
+        files.iter().map(name).collect()
+    };
+    let is_clear = |names: &Vec<String>| names.iter().collect::<BTreeSet<_>>().len() == names.len();
+    (1..depth).map(named).find(is_clear).unwrap_or_else(|| named(depth))
+}
+
+/// Writes figures as files of their own.
+fn keep_svg(folder: &Path, begin: &str, figures: Vec<Figure>) -> Result<()> {
+    for figure in figures {
+        let title = figure.title.to_lowercase().replace(", ", "-").replace(' ', "-");
+        let file = folder.join(format!("{begin}-{title}.svg"));
+        fs::write(&file, figure.svg).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_apart_by_as_little_as_it_takes() {
+        for (files, want) in [
+            (vec!["/x/holdall.json", "memcached.json"], vec!["holdall", "memcached"]),
+            (vec!["/x/holdall/c.json", "/x/redis/c.json"], vec!["holdall/c", "redis/c"]),
+            (vec!["a.1.json", "a.2.json"], vec!["a.1", "a.2"]),
+            (vec!["c.json", "c.json"], vec!["c", "c"]),
+        ] {
+            let files: Vec<PathBuf> = files.into_iter().map(PathBuf::from).collect();
+            assert_eq!(names(&files), want);
+        }
+    }
 }

@@ -22,6 +22,7 @@ use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target, Tls};
 use crate::generator::{self, Progress};
 use crate::host::CpuTimes;
 use crate::listeners;
+use crate::memtier::json;
 use crate::result::RunResult;
 use crate::sampler::Sampler;
 use crate::terminal;
@@ -240,7 +241,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     terminal::print(&terminal::summary(&result));
     keep(file.as_mut(), &result)?;
     let is_partial = result.failure.is_some() || result.wrong > 0;
-    keep(memtier.as_mut(), &crate::memtier::json::of(&[result], None)?)?;
+    keep(memtier.as_mut(), &json::of(&[result], None, &json::PERCENTILES)?)?;
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 

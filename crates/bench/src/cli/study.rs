@@ -10,6 +10,7 @@ use clap::Args;
 use super::EXIT_PARTIAL;
 use crate::figures::{self, Drawable, maxima};
 use crate::hitrate::servers::{self, Contender};
+use crate::sla::Sla;
 use crate::study::{Size, Step, Study};
 use crate::terminal;
 
@@ -35,6 +36,10 @@ pub(super) struct StudyArgs {
     /// Repeats of a search's points, where they are not to be the study's (3).
     #[arg(long, value_name = "COUNT", value_parser = super::run::count)]
     repeats: Option<usize>,
+    /// The bound on latency of intel-guide (p99.5<=1ms) or baglru (mean<=1ms), where it is not to be the study's: a machine that stands still
+    /// for a hundredth of the time, as virtual ones do, keeps p99.5<=1ms at no rate.
+    #[arg(long, value_name = "BOUND")]
+    sla: Option<Sla>,
     /// Where the watts of intel-guide come from, as for score --power.
     #[arg(long, value_name = "SOURCE")]
     power: Option<String>,
@@ -59,6 +64,9 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
     let mut size = if args.quick { Size::quick(cpus) } else { Size::whole(cpus) };
     size.seconds = args.time.unwrap_or(size.seconds);
     size.repeats = args.repeats.unwrap_or(size.repeats);
+    if let Some(sla) = &args.sla {
+        size.bounds = (sla.to_string(), sla.to_string());
+    }
     let templates = servers::templates(args.servers.as_deref(), &own)?;
     ensure!(!templates.is_empty(), "no server is installed");
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;

@@ -3,9 +3,12 @@
 use std::fmt::Display;
 
 use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+
+use super::legend::{Legend, Mark};
 
 /// Which axes are logarithmic.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,11 +22,11 @@ pub struct Axes {
 /// A bar: its label and its parts, from below.
 pub(super) type Bar = (String, Vec<(&'static str, f64)>);
 
-/// Width and height; the page scales it, on a phone to two thirds: then its letters can still be read.
+/// Width, and height without the names of series; the page scales it, on a phone to two thirds: then its letters can still be read.
 const SIZE: (u32, u32) = (520, 330);
 
 /// Colours that colour-blind readers tell apart (Okabe and Ito).
-const COLOURS: [RGBColor; 6] = [
+pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -32,7 +35,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 
-const FONT: &str = "sans-serif";
+pub(super) const FONT: &str = "sans-serif";
 
 /// Lines through points, with a dashed vertical line at `mark`.
 ///
@@ -73,10 +76,14 @@ impl Lines<'_> {
         X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
+        // One line needs no name: the axes say what it is.
+        let has_names = self.series.len() > 1;
+        let names = self.series.iter().map(|(name, _)| has_names.then_some(*name));
+        let legend = Legend::new(names, Mark::Line, SIZE.0);
         let mut svg = String::new();
         {
-            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            let mut chart = ChartBuilder::on(&area)
+            let (area, plot) = areas(&mut svg, &legend)?;
+            let mut chart = ChartBuilder::on(&plot)
                 .margin(12)
                 .x_label_area_size(44)
                 .y_label_area_size(66)
@@ -84,13 +91,10 @@ impl Lines<'_> {
                 .map_err(failed)?;
             let labels = (self.x_label, self.y_label);
             mesh(&mut chart, labels, &|number| short(*number), true)?;
-            for ((name, points), colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
+            for ((_, points), colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
                 let style = colour.stroke_width(2);
-                chart
-                    .draw_series(LineSeries::new(points.iter().copied(), style))
-                    .map_err(failed)?
-                    .label(*name)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+                let line = LineSeries::new(points.iter().copied(), style);
+                chart.draw_series(line).map_err(failed)?;
                 if points.len() <= 64 {
                     let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
                     chart.draw_series(dots).map_err(failed)?;
@@ -101,34 +105,31 @@ impl Lines<'_> {
                 let dashes = DashedLineSeries::new(ends, 6, 4, BLACK.mix(0.6).stroke_width(1));
                 chart.draw_series(dashes).map_err(failed)?;
             }
-            if self.series.len() > 1 {
-                chart
-                    .configure_series_labels()
-                    .position(SeriesLabelPosition::UpperLeft)
-                    .label_font((FONT, 14))
-                    .background_style(WHITE.mix(0.8))
-                    .draw()
-                    .map_err(failed)?;
-            }
             area.present().map_err(failed)?;
         }
         Ok(svg)
     }
 }
 
-/// Stacked bars.
+/// Stacked bars; a part that is in none of them is not named.
 pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String> {
     let names: Vec<&'static str> = bars
         .first()
         .map(|(_, parts)| parts.iter().map(|part| part.0).collect())
         .unwrap_or_default();
+    let is_there = |part: usize| {
+        bars.iter().any(|(_, parts)| parts.get(part).is_some_and(|part| part.1 > 0.0))
+    };
+    let named = names.iter().enumerate();
+    let named = named.map(|(part, name)| (names.len() > 1 && is_there(part)).then_some(*name));
+    let legend = Legend::new(named, Mark::Area, SIZE.0);
     let top = bars.iter().map(|(_, parts)| parts.iter().map(|part| part.1).sum::<f64>());
-    let top = top.fold(1.0, f64::max) * 1.4;
+    let top = top.fold(1.0, f64::max) * 1.05;
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let (area, plot) = areas(&mut svg, &legend)?;
         let x: RangedCoordf64 = (-0.5..usize_f64(bars.len()) - 0.5).into();
-        let mut chart = ChartBuilder::on(&area)
+        let mut chart = ChartBuilder::on(&plot)
             .margin(12)
             .x_label_area_size(44)
             .y_label_area_size(66)
@@ -140,31 +141,30 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
             index.map(|(_, (label, _))| label.clone()).unwrap_or_default()
         };
         mesh(&mut chart, (x_label, y_label), &label, false)?;
-        for (part, (name, colour)) in names.iter().zip(COLOURS.iter().cycle()).enumerate() {
+        for (part, colour) in (0..names.len()).zip(COLOURS.iter().cycle()) {
             let boxes = bars.iter().enumerate().map(|(index, (_, parts))| {
                 let below: f64 = parts.iter().take(part).map(|part| part.1).sum();
                 let height = parts.get(part).map_or(0.0, |part| part.1);
                 let at = usize_f64(index);
                 Rectangle::new([(at - 0.35, below), (at + 0.35, below + height)], colour.filled())
             });
-            let style = colour.filled();
-            chart
-                .draw_series(boxes)
-                .map_err(failed)?
-                .label(*name)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], style));
+            chart.draw_series(boxes).map_err(failed)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .label_font((FONT, 14))
-            .background_style(WHITE.mix(0.8))
-            .draw()
-            .map_err(failed)?;
         area.present().map_err(failed)?;
     }
     Ok(svg)
 }
+
+/// A chart's whole area with the legend drawn on top, and what is left for the plot.
+fn areas<'a>(svg: &'a mut String, legend: &Legend) -> Result<(Area<'a>, Area<'a>)> {
+    let size = (SIZE.0, SIZE.1 + legend.height());
+    let area = SVGBackend::with_string(svg, size).into_drawing_area();
+    let (names, plot) = area.split_vertically(legend.height());
+    legend.draw(&names)?;
+    Ok((area, plot))
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Axes with their names, and lines across the chart at their labels: at those of the x axis only if `upright`.
 fn mesh<'a, X, Y>(
@@ -242,7 +242,7 @@ fn usize_f64(number: usize) -> f64 {
     number
 }
 
-fn failed(error: impl Display) -> anyhow::Error {
+pub(super) fn failed(error: impl Display) -> anyhow::Error {
     anyhow!("a chart cannot be drawn: {error}")
 }
 

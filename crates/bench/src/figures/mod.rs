@@ -4,6 +4,7 @@
 
 pub mod chart;
 pub(crate) mod cpu;
+mod legend;
 pub mod maxima;
 mod page;
 mod together;
@@ -15,7 +16,7 @@ use crate::hitrate::HitrateResult;
 use crate::result::RunResult;
 use crate::sweep::SweepResult;
 
-pub use page::{Table, page, page_of, page_of_figures};
+pub use page::{Table, page_of, page_of_figures};
 
 /// A picture and what is said below it.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Sweeps of several servers over the same thing, in one chart.
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use super::{Drawable, Figure, axes_of, chart};
 use crate::sweep::{Over, Point, SweepResult};
@@ -33,10 +34,11 @@ pub(super) fn figures(results: &[(String, Drawable)]) -> Result<Vec<Figure>> {
 
 fn of<'a>(over: Over, name: &'a str, result: &'a Drawable) -> Option<(&'a str, &'a SweepResult)> {
     match result {
-        // A study's files are named by the server and what was changed.
+        // A study names its files by the server and what was changed.
         Drawable::Sweep(sweep) if sweep.over == over => {
-            let server = name.rsplit_once('-').map_or(name, |(server, _)| server);
-            Some((server, sweep))
+            let what = over.to_possible_value()?;
+            let server = name.strip_suffix(what.get_name()).and_then(|name| name.strip_suffix('-'));
+            Some((server.unwrap_or(name), sweep))
         }
         _ => None,
     }

@@ -51,7 +51,7 @@ pub(super) struct Waiting {
 }
 
 /// What has come so far of one request's replies.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reply {
     replies: u32,
     pub(super) hits: u32,

@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::conn::{Reply, Waiting};
 use super::wire::Op;
 
+mod alike;
+
+use alike::Alike;
+
 /// Shortest and longest time that a histogram keeps, in nanoseconds.
 const NANOS: (u64, u64) = (100, 600_000_000_000);
 
@@ -33,6 +37,9 @@ pub struct Record {
     pub connects: u64,
     /// Requests answered in all, those before and after the measurement included.
     pub answered: u64,
+    /// Answered last, and not counted above yet.
+    #[serde(skip)]
+    alike: Option<Alike>,
 }
 
 /// When replies are being read, in nanoseconds since the run's start.
@@ -105,6 +112,7 @@ impl Default for Record {
             lost: 0,
             connects: 0,
             answered: 0,
+            alike: None,
         }
     }
 }
@@ -135,30 +143,24 @@ impl Record {
 
     /// Keeps `count` requests that are alike and were answered alike, if they belong to the measurement: in the closed loop by the
     /// time of the reply, in the open loop by the time at which they were due, whenever they were answered.
+    ///
+    /// They are counted when one comes that is unlike, or by [`Record::settle`]: the replies of a turn mostly answer requests of one
+    /// earlier turn, and histograms lie far apart in memory.
     #[inline]
     pub(super) fn keep(&mut self, request: &Waiting, reply: Reply, count: u32, moment: Moment) {
-        let times = u64::from(count);
-        self.answered += times;
-        let at = if moment.is_open { request.intended } else { moment.now };
-        let (begin, end) = moment.measure;
-        if !(begin..end).contains(&at) {
-            return;
+        self.answered += u64::from(count);
+        let next = Alike::new(request, reply, count, moment);
+        if !self.alike.as_mut().is_some_and(|last| last.takes(&next)) {
+            self.settle();
+            self.alike = Some(next);
         }
-        let latency = moment.now.saturating_sub(request.intended);
-        let second = self.second(at - begin);
-        second.requests += times;
-        second.latency.saturating_record_n(latency, count);
-        let op = self.of(request.op);
-        op.requests += times;
-        op.keys += u64::from(request.keys) * times;
-        op.hits += u64::from(reply.hits) * times;
-        op.refused += u64::from(reply.is_refused) * times;
-        op.sent_bytes += u64::from(request.sent_bytes) * times;
-        op.received_bytes += reply.bytes * times;
-        op.latency.saturating_record_n(latency, times);
-        if moment.is_open {
-            let service = moment.now.saturating_sub(request.sent);
-            op.service.saturating_record_n(service, times);
+    }
+
+    /// Counts what [`Record::keep`] has put off: at the end of each turn, since what was seen of a second is told when it ends.
+    #[inline]
+    pub(super) fn settle(&mut self) {
+        if let Some(alike) = self.alike.take() {
+            alike.count_in(self);
         }
     }
 

@@ -10,13 +10,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use rustls::ClientConfig;
 
-use super::spec::{Protocol, Spec, Tls};
+use super::spec::{Credentials, Protocol, Spec, Tls};
 use super::transport::Transport;
 
 /// What is done to every new connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Security {
     pub(super) tls: Option<Arc<ClientConfig>>,
+    /// The name that certificates must have, where it is not the host's.
+    pub(super) name: Option<String>,
     pub(super) login: Option<Login>,
 }
 
@@ -47,10 +49,13 @@ impl Security {
     ///
     /// When a file of certificates, of a key or of a login cannot be used.
     pub(super) fn of(spec: &Spec) -> Result<Self> {
-        let login =
-            spec.login.as_deref().map(|file| Login::read(file, spec.protocol)).transpose()?;
+        let login = match (&spec.credentials, &spec.login) {
+            (Some(Credentials(line)), _) => Some(Login::of(line, spec.protocol)?),
+            (None, Some(file)) => Some(Login::read(file, spec.protocol)?),
+            (None, None) => None,
+        };
         let ca_cert = match &spec.tls {
-            None => return Ok(Self { tls: None, login }),
+            None => return Ok(Self { login, ..Self::default() }),
             Some(Tls::Verified(path)) => Some(path.clone()),
             Some(Tls::Unverified) => None,
         };
@@ -59,7 +64,7 @@ impl Security {
         let mut config = Arc::unwrap_or_clone(certs::client_config(&options).map_err(Error::msg)?);
         // Records as long as they come: how a server bears them is a part of what is measured.
         config.max_fragment_size = None;
-        Ok(Self { tls: Some(Arc::new(config)), login })
+        Ok(Self { tls: Some(Arc::new(config)), name: spec.tls_name.clone(), login })
     }
 }
 
@@ -68,14 +73,17 @@ impl Login {
     fn read(file: &Path, protocol: Protocol) -> Result<Self> {
         let named = || format!("--login {}", file.display());
         let text = fs::read_to_string(file).with_context(named)?;
-        let line = text.lines().next().unwrap_or_default();
+        Self::of(text.lines().next().unwrap_or_default(), protocol).with_context(named)
+    }
+
+    /// Of such a line.
+    fn of(line: &str, protocol: Protocol) -> Result<Self> {
         let (user, password) = match line.split_once(':') {
             Some((user, password)) => (Some(user), password),
             None => (None, line),
         };
-        ensure!(!password.is_empty(), "{}: its first line is not USER:PASSWORD", named());
-        let needs_user = protocol != Protocol::Resp;
-        ensure!(user.is_some() || !needs_user, "{}: its first line has no user", named());
+        ensure!(!password.is_empty(), "the login is not USER:PASSWORD");
+        ensure!(user.is_some() || protocol == Protocol::Resp, "the login has no user");
         Ok(Self { request: request(protocol, user.unwrap_or_default(), password), protocol })
     }
 

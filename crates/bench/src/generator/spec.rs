@@ -66,9 +66,15 @@ pub struct Spec {
     /// Files of the certificate and the key that are shown to servers.
     #[serde(default)]
     pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name that a server's certificate must have, where it is not the host's.
+    #[serde(default)]
+    pub tls_name: Option<String>,
     /// A file whose first line is `USER:PASSWORD`; the secret itself is in no result.
     #[serde(default)]
     pub login: Option<PathBuf>,
+    /// The login itself, in place of the file.
+    #[serde(skip)]
+    pub credentials: Option<Credentials>,
     /// Processors to which the generator threads are bound, in turn; none for wherever the system puts them.
     #[serde(default)]
     pub pin: Vec<usize>,
@@ -138,6 +144,16 @@ pub enum Tls {
     Unverified,
 }
 
+/// `USER:PASSWORD`, or a Redis server's `PASSWORD`; never written down.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials(pub String);
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
 /// Sets to gets, as in `1:10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio {
@@ -175,7 +191,9 @@ impl Default for Spec {
             reconnect: 0,
             tls: None,
             identity: None,
+            tls_name: None,
             login: None,
+            credentials: None,
             pin: Vec::new(),
             seed: 1,
         }

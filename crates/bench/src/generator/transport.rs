@@ -63,7 +63,9 @@ impl Transport {
                 .map(Self::Plain)
                 .with_context(|| format!("{name}: no connection")),
             (Target::Tcp(name, address), Some(config)) => {
-                tls(name, *address, config).with_context(|| format!("{name}: no connection"))
+                let shown = security.name.as_deref();
+                tls(shown.unwrap_or_else(|| host(name)), *address, config)
+                    .with_context(|| format!("{name}: no connection"))
             }
             (Target::Udp(name, address), _) => {
                 udp(*address).with_context(|| format!("{name}: no socket"))
@@ -205,14 +207,18 @@ fn plain(address: SocketAddr, waits: bool) -> Result<OwnedFd> {
     Ok(socket)
 }
 
+/// The host of `HOST:PORT`, without the brackets of an address.
+fn host(name: &str) -> &str {
+    name.rsplit_once(':').map_or(name, |(host, _)| host).trim_matches(['[', ']'])
+}
+
 fn tls(name: &str, address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Transport> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HANDSHAKE_PATIENCE))?;
     stream.set_write_timeout(Some(HANDSHAKE_PATIENCE))?;
-    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-    let host = host.trim_matches(['[', ']']).to_owned();
-    let mut session = ClientConnection::new(Arc::clone(config), ServerName::try_from(host)?)?;
+    let name = ServerName::try_from(name.to_owned())?;
+    let mut session = ClientConnection::new(Arc::clone(config), name)?;
     while session.is_handshaking() {
         session.complete_io(&mut stream).context("the TLS handshake failed")?;
     }

@@ -166,6 +166,7 @@ impl<'a> Worker<'a> {
 
     fn brought(mut self, begun: Duration, outcome: Result<bool>) -> Brought {
         let now = self.now();
+        self.record.settle();
         self.count_unanswered(now);
         Brought {
             record: self.record,
@@ -297,7 +298,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// After each turn: what came in it is counted, and told to whoever shows progress.
     pub(super) fn tell(&mut self, now: u64) {
+        self.record.settle();
         let new = self.record.answered - self.told;
         if new > 0 {
             self.told = self.record.answered;

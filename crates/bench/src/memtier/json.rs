@@ -13,12 +13,15 @@ use crate::result::{OpResult, RunResult};
 /// Longest latency of memtier's histograms, in microseconds.
 const MICROS_MAX: u64 = 60_000_000;
 
+/// What memtier lists unless it is told otherwise.
+pub const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
+
 /// Runs as memtier writes them: one under `ALL STATS`, several under `RUN #n RESULTS`.
 ///
 /// # Errors
 ///
 /// When a histogram of a result is damaged.
-pub fn of(results: &[RunResult], requests: Option<u64>) -> Result<Value> {
+pub fn of(results: &[RunResult], requests: Option<u64>, percentiles: &[f64]) -> Result<Value> {
     let mut all = Map::new();
     if let Some(first) = results.first() {
         all.insert("configuration".into(), configuration(first));
@@ -39,7 +42,7 @@ pub fn of(results: &[RunResult], requests: Option<u64>) -> Result<Value> {
             1 => "ALL STATS".to_owned(),
             _ => format!("RUN #{} RESULTS", index + 1),
         };
-        all.insert(name, stats(result)?);
+        all.insert(name, stats(result, percentiles)?);
     }
     Ok(Value::Object(all))
 }
@@ -69,7 +72,7 @@ fn configuration(result: &RunResult) -> Value {
         "port": port,
         "unix socket": socket,
         "protocol": protocol,
-        "tls": "false",
+        "tls": spec.tls.is_some().to_string(),
         "run_count": 1,
         "clients": spec.connections,
         "threads": spec.threads,
@@ -89,7 +92,7 @@ fn configuration(result: &RunResult) -> Value {
     })
 }
 
-fn stats(result: &RunResult) -> Result<Value> {
+fn stats(result: &RunResult, percentiles: &[f64]) -> Result<Value> {
     let total = seconds_ms(result.seconds);
     let start = result.started * 1000;
     let series: Map<String, Value> = result
@@ -106,7 +109,8 @@ fn stats(result: &RunResult) -> Result<Value> {
             (second.to_string(), slice)
         })
         .collect();
-    let mut totals = operation(&result.total, result.seconds)?;
+    let operation = |op| operation(op, result.seconds, percentiles);
+    let mut totals = operation(&result.total)?;
     totals["Time-Serie"] = Value::Object(series);
     Ok(json!({
         "Runtime": {
@@ -116,8 +120,8 @@ fn stats(result: &RunResult) -> Result<Value> {
             "Time unit": "MILLISECONDS",
             "Interrupted": result.failure.is_some().to_string(),
         },
-        "Sets": operation(&result.sets, result.seconds)?,
-        "Gets": operation(&result.gets, result.seconds)?,
+        "Sets": operation(&result.sets)?,
+        "Gets": operation(&result.gets)?,
         "Waits": { "Count": 0, "Ops/sec": 0.0 },
         "Totals": totals,
         "SET": distribution(&result.sets)?,
@@ -132,16 +136,21 @@ fn seconds_ms(seconds: f64) -> u64 {
     ms
 }
 
-fn operation(op: &OpResult, seconds: f64) -> Result<Value> {
+fn operation(op: &OpResult, seconds: f64, percentiles: &[f64]) -> Result<Value> {
     let latency = &op.latency;
     #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
     let each = |count: u64| count as f64 / seconds.max(1e-9);
     #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
     let accumulated = latency.mean / 1000.0 * op.requests as f64;
+    let whole = latency.histogram()?;
+    let mut listed: Map<String, Value> =
+        percentiles.iter().map(|p| (label(*p), json!(millis(&whole, *p)))).collect();
     let mut micros = Histogram::<u64>::new_with_bounds(1, MICROS_MAX, 3)?;
-    for value in latency.histogram()?.iter_recorded() {
+    for value in whole.iter_recorded() {
         micros.saturating_record_n(value.value_iterated_to() / 1000, value.count_at_value());
     }
+    let packed = packed::encode(&micros).map_err(anyhow::Error::msg)?;
+    listed.insert("Histogram log format".into(), json!({ "Compressed Histogram": packed }));
     Ok(json!({
         "Count": op.requests,
         "Ops/sec": op.rate,
@@ -159,15 +168,22 @@ fn operation(op: &OpResult, seconds: f64) -> Result<Value> {
         "KB/sec RX": each(op.received_bytes) / 1024.0,
         "KB/sec TX": each(op.sent_bytes) / 1024.0,
         "Time-Serie": {},
-        "Percentile Latencies": {
-            "p50.00": latency.percentile(50.0) / 1000.0,
-            "p99.00": latency.percentile(99.0) / 1000.0,
-            "p99.90": latency.percentile(99.9) / 1000.0,
-            "Histogram log format": {
-                "Compressed Histogram": packed::encode(&micros).map_err(anyhow::Error::msg)?,
-            },
-        },
+        "Percentile Latencies": listed,
     }))
+}
+
+/// A percentile's name, as in p99.90.
+pub(crate) fn label(percentile: f64) -> String {
+    let short = format!("p{percentile:.2}");
+    let long = format!("p{percentile:.3}");
+    if long.ends_with('0') { short } else { long }
+}
+
+/// The time of a percentile.
+pub(crate) fn millis(histogram: &Histogram<u64>, percentile: f64) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "times of a run")]
+    let nanos = histogram.value_at_percentile(percentile) as f64;
+    nanos / 1e6
 }
 
 /// How many percent were answered within so many milliseconds.

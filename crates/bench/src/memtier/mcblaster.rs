@@ -1,81 +1,138 @@
 //! mcblaster's command line, and the capital `-W` that Wiggins and Langston's copy had: gets and sets at rates of their own,
 //! from an open loop.
+//!
+//! Source: `test/mcblaster` of Facebook's memcached.
 
-use super::{Invocation, Parsed};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::{Invocation, Parsed, json};
 use crate::generator::sizes::ValueSize;
 use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec};
 
-const HELP: &str = "\
-mcblaster's command line, done by holdall bench.
+/// What a flag does here, and what it is.
+type Flag = (char, Option<&'static str>, Use, &'static str);
 
-Usage: holdall bench mcblaster [FLAG].. HOST    or a link named mcblaster
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Done,
+    /// Nothing, which changes no figure.
+    Warned,
+    Refused,
+}
 
-  -p PORT     the server's TCP port, 11211 unless said
-  -t THREADS  threads, 1 unless said
-  -c COUNT    connections of each thread, 1 unless said
-  -k KEYS     number of keys, 1000000 unless said
-  -z BYTES    bytes of values, 100 unless said
-  -r RATE     gets a second, 1000 unless said
-  -w RATE     sets a second (also -W), 0 unless said
-  -d SECONDS  how long, 120 unless said
+use Use::{Done, Refused, Warned};
 
-Refused: -u and -f (UDP), -n, -q, -s, -x.
+pub(super) const FLAGS: [Flag; 15] = [
+    ('p', Some("PORT"), Done, "the server's TCP port"),
+    ('t', Some("THREADS"), Done, "threads; as many as there are processors unless said"),
+    ('c', Some("COUNT"), Done, "connections of each thread, 1 unless said"),
+    (
+        'k',
+        Some("KEYS"),
+        Done,
+        "number of keys, 1 unless said; they are stored before there are gets",
+    ),
+    ('z', Some("BYTES"), Done, "bytes of values, 100 unless said"),
+    ('r', Some("RATE"), Done, "gets a second, 0 unless said"),
+    ('w', Some("RATE"), Done, "sets a second, 0 unless said"),
+    ('W', Some("RATE"), Done, "the same"),
+    ('d', Some("SECONDS"), Done, "how long; until an interrupt unless said"),
+    ('q', None, Warned, "its warnings are none of this program's"),
+    ('u', Some("PORT"), Refused, "gets by UDP (`holdall bench run -s udp:HOST:PORT --rate RATE`)"),
+    ('x', Some("PORTS"), Refused, "ports for replies by UDP"),
+    ('f', Some("PORT"), Refused, "port for requests by UDP"),
+    ('n', None, Refused, "small segments held back"),
+    ('s', Some("BYTES"), Refused, "buffers of sockets"),
+];
 
-Examples:
-  holdall bench mcblaster -p 11211 -t 16 -z 64 -k 1000000 -r 10 -W 75000 -d 20 cache1
-  holdall bench mcblaster -p 11211 -t 16 -z 64 -k 1000000 -r 300000 -W 0 -d 120 cache1
-";
+/// As long as it takes until somebody interrupts it.
+const SECONDS_MAX: f64 = 1e6;
 
 /// Reads mcblaster's command line, without the program's name.
 ///
 /// # Errors
 ///
 /// What is unknown, wrong, or cannot be done here, in one sentence.
-pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Parsed, String> {
-    let (mut port, mut threads, mut connections) = (11211u16, 1usize, 1usize);
-    let (mut keys, mut bytes, mut seconds) = (1_000_000u64, 100usize, 120.0f64);
-    let (mut gets, mut sets) = (1_000u32, 0u32);
-    let mut host = None;
+pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, String> {
+    let Some((given, warnings, host)) = gather(words)? else { return Ok(Parsed::Print(help())) };
+    let spec = spec(&given, &host.ok_or("a host is missing")?)?;
+    Ok(Parsed::Run(Box::new(Invocation {
+        spec,
+        requests: None,
+        runs: 1,
+        json: None,
+        out: None,
+        hides_histogram: false,
+        percentiles: json::PERCENTILES.to_vec(),
+        warnings,
+    })))
+}
+
+/// Flags with their values, what changes nothing, and the host.
+type Gathered = (BTreeMap<char, String>, Vec<String>, Option<String>);
+
+/// Reads the words; `None` when help is wanted.
+fn gather(mut words: impl Iterator<Item = String>) -> Result<Option<Gathered>, String> {
+    let (mut given, mut warnings, mut host) = (BTreeMap::new(), Vec::new(), None);
     while let Some(word) = words.next() {
-        let Some(flag) = word.strip_prefix('-') else {
+        let Some(mut letters) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
             if host.replace(word.clone()).is_some() {
                 return Err(format!("{word:?}: one host is wanted"));
             }
             continue;
         };
-        if flag == "h" || flag == "-help" {
-            return Ok(Parsed::Print(HELP.to_owned()));
+        if matches!(letters, "h" | "-help") {
+            return Ok(None);
         }
-        let (letter, attached) = flag.split_at(flag.chars().next().map_or(0, char::len_utf8));
-        let value = || match attached {
-            "" => words.next().ok_or_else(|| format!("-{letter} needs a value")),
-            value => Ok(value.to_owned()),
-        };
-        match letter {
-            "p" => port = number(letter, value)?,
-            "t" => threads = number(letter, value)?,
-            "c" => connections = number(letter, value)?,
-            "k" => keys = number(letter, value)?,
-            "z" => bytes = number(letter, value)?,
-            "d" => seconds = number(letter, value)?,
-            "r" => gets = number(letter, value)?,
-            "w" | "W" => sets = number(letter, value)?,
-            "u" | "f" | "n" | "q" | "s" | "x" => {
-                return Err(format!("-{letter} cannot be done here"));
+        while let Some(letter) = letters.chars().next() {
+            letters = &letters[letter.len_utf8()..];
+            let flag = FLAGS.iter().find(|flag| flag.0 == letter);
+            let (_, value, what, words_of) =
+                flag.ok_or_else(|| format!("unknown flag \"-{letter}\""))?;
+            let value = match (value, std::mem::take(&mut letters)) {
+                (None, rest) => {
+                    letters = rest;
+                    String::new()
+                }
+                (Some(_), "") => words.next().ok_or_else(|| format!("-{letter} needs a value"))?,
+                (Some(_), attached) => attached.to_owned(),
+            };
+            match what {
+                Done => drop(given.insert(letter, value)),
+                Warned => warnings.push(format!("-{letter} changes nothing here")),
+                Refused => return Err(format!("-{letter} cannot be done here: {words_of}")),
             }
-            _ => return Err(format!("unknown flag {word:?}")),
         }
     }
-    let host = host.ok_or("a host is missing")?;
-    let in_range = (1..=10_000).contains(&threads)
+    Ok(Some((given, warnings, host)))
+}
+
+fn spec(given: &BTreeMap<char, String>, host: &str) -> Result<Spec, String> {
+    let port: u16 = number(given, 'p', 0)?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = number(given, 't', processors)?;
+    let connections = number(given, 'c', 1usize)?;
+    let keys = number(given, 'k', 1u64)?;
+    let bytes = number(given, 'z', 100usize)?;
+    let seconds = number(given, 'd', SECONDS_MAX)?;
+    let gets: u32 = number(given, 'r', 0)?;
+    let sets: u32 = number(given, if given.contains_key(&'W') { 'W' } else { 'w' }, 0)?;
+    if port == 0 {
+        return Err("-p PORT is missing".to_owned());
+    }
+    let rate = f64::from(gets) + f64::from(sets);
+    if rate <= 0.0 {
+        return Err("a rate is missing: -r of gets, -w of sets, or both".to_owned());
+    }
+    let is_in_range = (1..=10_000).contains(&threads)
         && (1..=100_000).contains(&connections)
         && keys > 0
-        && (0.0..=1e6).contains(&seconds);
-    let rate = f64::from(gets) + f64::from(sets);
-    if !in_range || rate <= 0.0 {
-        return Err("a number is out of range, or both rates are 0".to_owned());
+        && (0.0..=SECONDS_MAX).contains(&seconds);
+    if !is_in_range {
+        return Err("a number is out of range".to_owned());
     }
-    let spec = Spec {
+    Ok(Spec {
         targets: vec![format!("{host}:{port}").parse()?],
         protocol: Protocol::Text,
         threads,
@@ -84,66 +141,49 @@ pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Parsed, String> 
         pipeline: 1_000,
         ratio: Ratio { sets, gets },
         keys,
+        key_prefix: "k-".to_owned(),
         value_size: bytes.to_string().parse::<ValueSize>()?,
+        preload: gets > 0,
         pace: Pace::Open { rate, arrival: Arrival::Fixed },
         seconds,
         warm_up: 0.0,
         ..Spec::default()
-    };
-    Ok(Parsed::Run(Box::new(Invocation {
-        spec,
-        requests: None,
-        runs: 1,
-        json: None,
-        out: None,
-        hides_histogram: false,
-        warnings: Vec::new(),
-    })))
+    })
 }
 
 fn number<N: std::str::FromStr>(
-    letter: &str,
-    value: impl FnOnce() -> Result<String, String>,
+    given: &BTreeMap<char, String>,
+    letter: char,
+    default: N,
 ) -> Result<N, String> {
-    let text = value()?;
+    let Some(text) = given.get(&letter) else { return Ok(default) };
     text.parse().map_err(|_| format!("-{letter}: {text:?} is no number"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn help() -> String {
+    let mut text = "\
+mcblaster's command line, done by holdall bench.
 
-    fn spec(line: &str) -> Result<Spec, String> {
-        match parse(line.split_whitespace().map(str::to_owned))? {
-            Parsed::Run(run) => Ok(run.spec),
-            Parsed::Print(text) => Err(text),
+Usage: holdall bench mcblaster [FLAG].. HOST    or a link named mcblaster
+
+"
+    .to_owned();
+    for (wanted, head) in
+        [(Done, ""), (Warned, "\nAccepted with a warning:\n"), (Refused, "\nRefused:\n")]
+    {
+        text.push_str(head);
+        for (letter, value, what, words) in FLAGS {
+            if what == wanted {
+                let _ = writeln!(text, "  -{letter} {:<8} {words}", value.unwrap_or_default());
+            }
         }
     }
-
-    #[test]
-    fn the_papers_command_lines_are_read() {
-        let load = spec("-p 11211 -t 16 -z 64 -k 1000000 -r 10 -W 75000 -d 20 127.0.0.1").unwrap();
-        assert_eq!((load.threads, load.keys, load.seconds), (16, 1_000_000, 20.0));
-        assert_eq!(load.ratio, Ratio { sets: 75_000, gets: 10 });
-        assert_eq!(load.pace, Pace::Open { rate: 75_010.0, arrival: Arrival::Fixed });
-        let gets = spec("-p 11211 -t 16 -z 64 -k 1000000 -r 300000 -W 0 -d 120 127.0.0.1").unwrap();
-        assert_eq!(gets.ratio, Ratio { sets: 0, gets: 300_000 });
-    }
-
-    #[test]
-    fn what_is_unknown_or_cannot_be_done_is_refused() {
-        for (line, words) in [
-            ("-Q 1 h", "unknown flag"),
-            ("-u 1 h", "cannot be done"),
-            ("-t", "needs a value"),
-            ("-t x h", "no number"),
-            ("-r 0 127.0.0.1", "out of range"),
-            ("", "host is missing"),
-            ("a b", "one host"),
-        ] {
-            let error = spec(line).unwrap_err();
-            assert!(error.contains(words), "{line}: {error}");
-        }
-        assert!(spec("--help").unwrap_err().contains("mcblaster's command line"));
-    }
+    text.push_str(
+        "
+Examples:
+  holdall bench mcblaster -p 11211 -t 16 -z 64 -k 1000000 -r 10 -W 75000 -d 20 cache1
+  holdall bench mcblaster -p 11211 -t 16 -z 64 -k 1000000 -r 300000 -W 0 -d 120 cache1
+",
+    );
+    text
 }

@@ -4,9 +4,12 @@
 //! A flag means what it means there as far as this generator can do it. What changes nothing here is warned about; what would change what is
 //! measured and cannot be done is refused, as is what is unknown.
 
+mod flags;
 pub mod json;
 mod mcblaster;
 mod options;
+#[cfg(test)]
+mod tests;
 
 pub use mcblaster::parse as parse_mcblaster;
 pub use options::parse;
@@ -30,6 +33,8 @@ pub struct Invocation {
     pub out: Option<PathBuf>,
     /// Leave the distribution out of the text.
     pub hides_histogram: bool,
+    /// Percentiles that are told.
+    pub percentiles: Vec<f64>,
     /// What was accepted and changes nothing.
     pub warnings: Vec<String>,
 }

@@ -1,16 +1,69 @@
 //! Certificates for the tests, made by OpenSSL: two authorities, a server, and clients good, expired and of the other one.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Folder, output};
+/// A folder of a test's own, removed at the end. The server, which may run as another user, can read it.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty one.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "it makes a folder")]
+    pub fn new() -> Self {
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        let turn = TURN.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("doors-{}-{turn}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// Where a file of this name is.
+    #[must_use]
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// Writes a file in one piece, and names it.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        fs::write(format!("{path}.part"), text).unwrap();
+        fs::rename(format!("{path}.part"), &path).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a program prints, which must succeed.
+#[track_caller]
+pub fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(output.status.success(), "{command:?} {}:\n{text}", output.status);
+    text
+}
 
 /// The files of one test, all in PEM: `NAME.crt` and `NAME.key`.
-pub(crate) struct Certificates {
-    pub(crate) folder: Folder,
+#[derive(Debug)]
+pub struct Certificates {
+    /// Where they are.
+    pub folder: Folder,
 }
 
 impl Certificates {
-    pub(crate) fn new() -> Self {
+    /// Makes them.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "it runs programs")]
+    pub fn new() -> Self {
         let made = Self { folder: Folder::new() };
         made.authority("ca");
         made.authority("other-ca");
@@ -21,12 +74,15 @@ impl Certificates {
         made
     }
 
-    pub(crate) fn path(&self, name: &str) -> String {
+    /// Where a file of this name is.
+    #[must_use]
+    pub fn path(&self, name: &str) -> String {
         self.folder.path(name)
     }
 
     /// The options of a server with these certificates, with what else is wanted of TLS.
-    pub(crate) fn options(&self, more: &str) -> String {
+    #[must_use]
+    pub fn options(&self, more: &str) -> String {
         let (cert, key) = (self.path("server.crt"), self.path("server.key"));
         let comma = if more.is_empty() { "" } else { "," };
         format!("ssl_chain_cert={cert},ssl_key={key}{comma}{more}")
@@ -41,7 +97,7 @@ impl Certificates {
     }
 
     /// Makes a key, and has `issuer` sign for it; `when` is the date on which that happened, for thirty days.
-    pub(crate) fn issue(&self, name: &str, issuer: &str, when: Option<&str>) {
+    pub fn issue(&self, name: &str, issuer: &str, when: Option<&str>) {
         let file = |name: &str, kind: &str| self.path(&format!("{name}.{kind}"));
         let (key, request, cert) = (file(name, "key"), file(name, "csr"), file(name, "crt"));
         let subject = format!("/CN={name}");

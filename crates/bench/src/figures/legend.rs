@@ -1,0 +1,144 @@
+//! The names of a chart's series, in rows above the plot: there they hide no line, however the lines run.
+
+use anyhow::Result;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::chart::{COLOURS, FONT, failed};
+
+/// How a series looks in the plot.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mark {
+    Area,
+    Line,
+}
+
+/// Names, placed.
+#[derive(Debug)]
+pub(super) struct Legend {
+    mark: Mark,
+    /// Each with the place of its series, which decides the colour.
+    rows: Vec<Vec<(usize, String)>>,
+}
+
+/// Letters of the longest name that is shown whole.
+const LETTERS_MAX: usize = 56;
+
+/// Height of a row of names, and space above and below all of them.
+const ROW: i32 = 19;
+const SPACE: i32 = 8;
+
+/// Where the first name of a row begins, and where none reaches beyond.
+const LEFT: i32 = 16;
+
+/// What a letter takes: no common font's letters are wider on average.
+const LETTER: i32 = 7;
+
+/// The mark, what is between it and its name, and between that and the next mark.
+const MARK: i32 = 18;
+const GAP: i32 = 6;
+const APART: i32 = 16;
+
+impl Legend {
+    /// Of the series of these names, in their order, in a chart so wide; a name that is `None` is left out.
+    pub(super) fn new<'a>(
+        names: impl IntoIterator<Item = Option<&'a str>>,
+        mark: Mark,
+        width: u32,
+    ) -> Self {
+        let width = i32::try_from(width).unwrap_or(i32::MAX) - LEFT;
+        let mut rows: Vec<Vec<(usize, String)>> = Vec::new();
+        let mut end = i32::MAX;
+        for (place, name) in names.into_iter().enumerate() {
+            let Some(name) = name.map(shown) else { continue };
+            let more = wide(&name);
+            if end.saturating_add(more) > width {
+                rows.push(Vec::new());
+                end = LEFT;
+            }
+            end += more + APART;
+            if let Some(row) = rows.last_mut() {
+                row.push((place, name));
+            }
+        }
+        Self { mark, rows }
+    }
+
+    /// What it takes from the top of a chart.
+    pub(super) fn height(&self) -> u32 {
+        let rows = i32::try_from(self.rows.len()).unwrap_or(i32::MAX);
+        if rows == 0 { 0 } else { u32::try_from(rows * ROW + SPACE).unwrap_or(u32::MAX) }
+    }
+
+    /// Draws it at the top of `area`.
+    pub(super) fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<()> {
+        let font = TextStyle::from((FONT, 14)).pos(Pos::new(HPos::Left, VPos::Center));
+        let mut y = SPACE + ROW / 2;
+        for row in &self.rows {
+            let mut x = LEFT;
+            for (place, name) in row {
+                let colour = COLOURS[place % COLOURS.len()];
+                match self.mark {
+                    Mark::Area => {
+                        let corners = [(x, y - 5), (x + MARK, y + 5)];
+                        area.draw(&Rectangle::new(corners, colour.filled())).map_err(failed)?;
+                    }
+                    Mark::Line => {
+                        let ends = [(x, y), (x + MARK, y)];
+                        let line = PathElement::new(ends, colour.stroke_width(2));
+                        area.draw(&line).map_err(failed)?;
+                    }
+                }
+                let text = Text::new(name.as_str(), (x + MARK + GAP, y), font.clone());
+                area.draw(&text).map_err(failed)?;
+                x += wide(name) + APART;
+            }
+            y += ROW;
+        }
+        Ok(())
+    }
+}
+
+/// A name and its mark.
+fn wide(name: &str) -> i32 {
+    let letters = i32::try_from(name.chars().count()).unwrap_or(i32::MAX);
+    MARK + GAP + letters * LETTER
+}
+
+/// A name as it is shown: the end of one that is too long, since that is where names differ.
+fn shown(name: &str) -> String {
+    let letters = name.chars().count();
+    if letters <= LETTERS_MAX {
+        return name.to_owned();
+    }
+    format!("…{}", name.chars().skip(letters - LETTERS_MAX + 1).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_do_not_fit_begin_another_row() {
+        let all = ["a", "b", "server: holdall-worker 12345", "generator: holdall-bench 6789"];
+        let legend = Legend::new(all.map(Some), Mark::Line, 520);
+        let rows: Vec<usize> = legend.rows.iter().map(Vec::len).collect();
+        assert_eq!((rows, legend.height()), (vec![3, 1], 46));
+        for row in &legend.rows {
+            let end: i32 = row.iter().map(|(_, name)| wide(name) + APART).sum();
+            assert!(LEFT + end - APART <= 520);
+        }
+    }
+
+    #[test]
+    fn no_name_is_wider_than_the_chart_and_a_place_keeps_its_colour() {
+        let long = "x".repeat(200);
+        let legend = Legend::new([None, Some(long.as_str()), Some("ä")], Mark::Area, 520);
+        let placed: Vec<(usize, usize)> =
+            legend.rows.iter().flatten().map(|(at, name)| (*at, name.chars().count())).collect();
+        assert_eq!(placed, [(1, LETTERS_MAX), (2, 1)]);
+        assert!(wide(&legend.rows[0][0].1) + LEFT <= 520);
+        assert_eq!(Legend::new([None, None], Mark::Area, 520).height(), 0);
+    }
+}

@@ -1,0 +1,65 @@
+//! Requests that were sent at one time, answered at one time and answered alike: one entry of each histogram.
+
+use super::{Moment, Record};
+use crate::generator::conn::{Reply, Waiting};
+use crate::generator::wire::Op;
+
+/// Some of them.
+#[derive(Clone, Debug)]
+pub(super) struct Alike {
+    count: u32,
+    op: Op,
+    keys: u32,
+    sent_bytes: u32,
+    intended: u64,
+    sent: u64,
+    reply: Reply,
+    moment: Moment,
+}
+
+impl Alike {
+    #[inline]
+    pub(super) fn new(request: &Waiting, reply: Reply, count: u32, moment: Moment) -> Self {
+        let Waiting { op, keys, sent_bytes, intended, sent, .. } = *request;
+        Self { count, op, keys, sent_bytes, intended, sent, reply, moment }
+    }
+
+    /// Takes `next` in, if it is like these.
+    #[inline]
+    pub(super) fn takes(&mut self, next: &Self) -> bool {
+        let is_like = (self.intended, self.sent, self.moment.now)
+            == (next.intended, next.sent, next.moment.now)
+            && (self.op, self.keys, self.sent_bytes) == (next.op, next.keys, next.sent_bytes)
+            && self.reply == next.reply;
+        if is_like {
+            self.count += next.count;
+        }
+        is_like
+    }
+
+    /// Adds these to what was seen, if they belong to the measurement.
+    pub(super) fn count_in(&self, record: &mut Record) {
+        let (moment, times) = (self.moment, u64::from(self.count));
+        let at = if moment.is_open { self.intended } else { moment.now };
+        let (begin, end) = moment.measure;
+        if !(begin..end).contains(&at) {
+            return;
+        }
+        let latency = moment.now.saturating_sub(self.intended);
+        let second = record.second(at - begin);
+        second.requests += times;
+        second.latency.saturating_record_n(latency, self.count);
+        let op = record.of(self.op);
+        op.requests += times;
+        op.keys += u64::from(self.keys) * times;
+        op.hits += u64::from(self.reply.hits) * times;
+        op.refused += u64::from(self.reply.is_refused) * times;
+        op.sent_bytes += u64::from(self.sent_bytes) * times;
+        op.received_bytes += self.reply.bytes * times;
+        op.latency.saturating_record_n(latency, times);
+        if moment.is_open {
+            let service = moment.now.saturating_sub(self.sent);
+            op.service.saturating_record_n(service, times);
+        }
+    }
+}
