@@ -10,6 +10,7 @@
     reason = "a test stops where it fails"
 )]
 
+pub mod certificates;
 pub mod clients;
 pub mod compare;
 pub mod dialect;

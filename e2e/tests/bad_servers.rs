@@ -25,12 +25,12 @@ fn ops() -> u64 {
     env::var("OPS").map_or(20_000, |ops| ops.parse().unwrap())
 }
 
-/// The good server has all the time that a busy machine may need.
-fn proxy(bad: SocketAddr, good: SocketAddr) -> Router {
+/// The good server has all the time that a busy machine may need; both are spoken to by this protocol.
+fn proxy(bad: SocketAddr, good: SocketAddr, protocol: &str) -> Router {
+    let ms = TIMEOUT.as_millis();
     let config = format!(
-        r#"{{"pools": {{"A": {{"servers": ["{bad}"], "server_timeout": {}}}, "B": {{"servers": ["{good}"]}}}},
-            "route": {ROUTE}}}"#,
-        TIMEOUT.as_millis()
+        r#"{{"pools": {{"A": {{"servers": ["{bad}"], "protocol": "{protocol}", "server_timeout": {ms}}},
+                "B": {{"servers": ["{good}"], "protocol": "{protocol}"}}}}, "route": {ROUTE}}}"#
     );
     let args = ["--num-proxies", "2", "-r", "5", "--probe-timeout-max", "20", "--asynclog-disable"];
     Router::start(&config, &args)
@@ -128,17 +128,26 @@ fn sum(clients: Vec<JoinHandle<Tally>>) -> Tally {
 
 #[test]
 fn lies_reach_no_client_and_hurt_no_other_server() {
+    lies("ascii");
+}
+
+#[test]
+fn lies_in_packets_reach_no_client_and_hurt_no_other_server() {
+    lies("binary");
+}
+
+fn lies(protocol: &str) {
     let patience = TIMEOUT + Duration::from_millis(50);
     let (liar, honest) = (Liar::start(&Lie::ALL, 100, patience), Liar::honest());
     let seen = Arc::default();
-    let proxy = proxy(liar.addr(), honest.addr());
+    let proxy = proxy(liar.addr(), honest.addr(), protocol);
     let (addr, each) = (proxy.addr(), ops() / 6);
     let bad =
         (0..4).map(|seed| asking(addr, "bad", seed, &seen, move |asked| asked < each)).collect();
     let good =
         (4..6).map(|seed| asking(addr, "good", seed, &seen, move |asked| asked < each)).collect();
     let (bad, good) = (sum(bad), sum(good));
-    println!("{} lies; of the liar: {bad:?}; of the other: {good:?}", liar.lied());
+    println!("{protocol}: {} lies; of the liar: {bad:?}; of the other: {good:?}", liar.lied());
     assert_eq!(good.failed, 0);
     // Four questions at the most are one line, and four keys one question; the first lie fails whoever asked.
     let lies = ops() / 6 / 4 / 100;
@@ -150,7 +159,7 @@ fn a_server_behind_a_bad_network_hurts_its_own_keys_and_comes_back() {
     let injections = ops() / 1000;
     let (far, near) = (Liar::honest(), Liar::honest());
     let gate = Gate::before(far.addr());
-    let proxy = proxy(gate.addr(), near.addr());
+    let proxy = proxy(gate.addr(), near.addr(), "ascii");
     let is_over = Arc::new(AtomicBool::new(false));
     let (behind, beside) = (Arc::new(Seen::default()), Arc::default());
     let client = |prefix, seed, seen| {

@@ -1,12 +1,13 @@
 //! Deletes through the proxy while a server is away: what was acknowledged is executed, whatever happens to the proxy.
 //!
-//! `ROUNDS` is the number of rounds of the first test.
+//! `ROUNDS` is the number of rounds of the tests that kill.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::env;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -125,7 +126,7 @@ fn keys(round: u64, part: usize, count: usize) -> Vec<String> {
 
 #[test]
 fn a_killed_proxy_loses_no_delete_that_was_acknowledged() {
-    let rounds = env::var("ROUNDS").map_or(8, |rounds| rounds.parse::<u64>().unwrap());
+    let rounds = rounds();
     let mut rng = Rng::new(seed_from_env());
     let mut rig = Rig::new(Folder::new("killed"), &[]);
     let (mut acknowledged, mut kills, mut asked) = (0, 0, 0);
@@ -164,6 +165,67 @@ fn a_killed_proxy_loses_no_delete_that_was_acknowledged() {
     println!(
         "{rounds} rounds, {kills} kills, {asked} deletes, {acknowledged} acknowledged, 0 lost"
     );
+}
+
+fn rounds() -> u64 {
+    env::var("ROUNDS").map_or(8, |rounds| rounds.parse().unwrap())
+}
+
+/// The same of an application with the library: killed while it deletes, started again, and perhaps killed while it replays.
+#[test]
+fn a_killed_application_loses_no_delete_that_was_acknowledged() {
+    let (rounds, mut rng) = (rounds(), Rng::new(seed_from_env()));
+    let server = Launch::new(Kind::Holdall).start();
+    let gate = Gate::before(server.addr());
+    let folder = Folder::new("library");
+    let address = gate.addr().to_string();
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_deleter"));
+        command.args([folder.name(), &address]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let (mut acknowledged, mut asked) = (0, 0);
+    for round in 0..rounds {
+        let keys = keys(round, 9, 300);
+        let mut wire = server.connect();
+        for key in &keys {
+            wire.expect(format!("set {key} 0 0 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
+        }
+        gate.set(Mode::Refuse);
+        let mut child = start();
+        let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
+        // It may be killed before it has read everything.
+        let mut input = child.stdin.take().unwrap();
+        let feeding = thread::spawn(move || drop(input.write_all(text.as_bytes())));
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let wanted = 1 + rng.below(250);
+        let mut deleted: Vec<String> = (&mut lines).take(wanted).map_while(Result::ok).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it had said before it was killed counts as well; a line that was cut is none.
+        deleted.extend(lines.map_while(Result::ok).filter(|line| keys.contains(line)));
+        feeding.join().unwrap();
+        asked += keys.len();
+        acknowledged += deleted.len();
+        gate.set(Mode::Open);
+        if rng.one_in(2) {
+            let mut child = start();
+            thread::sleep(Duration::from_micros(rng.below(20_000) as u64));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        // This one has nothing to delete of its own, and ends when everything is executed.
+        let mut last = start();
+        drop(last.stdin.take());
+        assert!(last.wait().unwrap().success());
+        let gets: String = deleted.iter().map(|key| format!("mg {key} k\r\n")).collect();
+        wire.send(format!("{gets}mn\r\n").as_bytes());
+        let answers = String::from_utf8(wire.read_until(b"MN\r\n")).unwrap();
+        let left = answers.lines().filter(|line| line.starts_with("HD")).collect::<Vec<_>>();
+        assert!(left.is_empty(), "round {round} of {rounds}: {left:?} were acknowledged");
+    }
+    assert!(acknowledged as u64 >= rounds, "every round waits for one");
+    println!("{rounds} rounds, {asked} deletes, {acknowledged} acknowledged, 0 lost");
 }
 
 #[test]

@@ -13,13 +13,25 @@ fn routed(kind: Kind) -> (Vec<Server>, Router) {
     (servers, proxy)
 }
 
-/// Runs one client before servers of both kinds.
+/// The same, where servers are spoken to in packets.
+fn routed_in_packets(kind: Kind) -> (Vec<Server>, Router) {
+    let servers: Vec<_> = (0..2).map(|_| Launch::new(kind).start()).collect();
+    let [one, two] = [servers[0].addr(), servers[1].addr()];
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{one}:binary", "{two}"], "protocol": "binary"}}}}, "route": "PoolRoute|A"}}"#
+    );
+    let args = ["--num-proxies", "2", "--enable-flush-cmd", "--asynclog-disable"];
+    (servers, Router::start(&config, &args))
+}
+
+/// Runs one client before servers of both kinds, which are spoken to in text and in packets.
 fn check(client: Client) {
     for kind in [Kind::Holdall, Kind::Memcached] {
-        let (mut servers, mut proxy) = routed(kind);
-        client.check(proxy.addr(), true);
-        servers.iter_mut().for_each(|server| server.assert_alive("the client"));
-        assert!(proxy.is_running(), "the proxy has ended");
+        for (mut servers, mut proxy) in [routed(kind), routed_in_packets(kind)] {
+            client.check(proxy.addr(), true);
+            servers.iter_mut().for_each(|server| server.assert_alive("the client"));
+            assert!(proxy.is_running(), "the proxy has ended");
+        }
     }
 }
 
@@ -56,8 +68,10 @@ fn memjs() {
 /// libmemcached's own check of a server, the part in the binary protocol. What a proxy cannot pass: `stat` of a server.
 #[test]
 fn memccapable_in_binary() {
-    for kind in [Kind::Holdall, Kind::Memcached] {
-        let (_servers, proxy) = routed(kind);
+    let proxies = [Kind::Holdall, Kind::Memcached]
+        .into_iter()
+        .flat_map(|kind| [(kind, routed(kind)), (kind, routed_in_packets(kind))]);
+    for (kind, (_servers, proxy)) in proxies {
         let (host, port) = (proxy.addr().ip().to_string(), proxy.addr().port().to_string());
         let words = ["-b", "-t", "20", "-h", &host, "-p", &port];
         let output = std::process::Command::new("memccapable").args(words).output().unwrap();

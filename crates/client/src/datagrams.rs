@@ -55,7 +55,7 @@ struct Line {
 }
 
 impl Line {
-    fn fail(&mut self, failure: Failure, words: &[u8], sink: &mut dyn Ear) {
+    fn fail(&mut self, failure: Failure, words: &[u8], sink: &mut impl Ear) {
         self.is_done = true;
         self.pipeline.fail(u64::MAX, failure, failure, words, sink);
     }
@@ -123,7 +123,7 @@ impl Datagrams {
     }
 
     /// Sends what was asked. What the system does not take is lost.
-    pub(crate) fn flush(&mut self, counters: &Counters, now_us: u64, sink: &mut dyn Ear) {
+    pub(crate) fn flush(&mut self, counters: &Counters, now_us: u64, sink: &mut impl Ear) {
         let unsent = self.lines.iter().rev().take_while(|line| !line.is_sent).count();
         let first = self.lines.len() - unsent;
         for index in first..self.lines.len() {
@@ -146,7 +146,7 @@ impl Datagrams {
         self.forget();
     }
 
-    fn lose(&mut self, index: usize, counters: &Counters, now_us: u64, sink: &mut dyn Ear) {
+    fn lose(&mut self, index: usize, counters: &Counters, now_us: u64, sink: &mut impl Ear) {
         let Some(line) = self.lines.get_mut(index) else { return };
         add(&counters.udp_lost, line.pipeline.len() as u64);
         line.fail(Failure::Timeout, b"UDP reply lost", sink);
@@ -165,7 +165,7 @@ impl Datagrams {
         counters: &Counters,
         tcp: &mut Pipeline,
         now_us: u64,
-        sink: &mut dyn Ear,
+        sink: &mut impl Ear,
     ) -> bool {
         let mut goes_on = false;
         for _ in 0..DATAGRAMS {
@@ -205,7 +205,7 @@ impl Datagrams {
         counters: &Counters,
         tcp: &mut Pipeline,
         now_us: u64,
-        sink: &mut dyn Ear,
+        sink: &mut impl Ear,
     ) -> bool {
         let line = &mut self.lines[index];
         let is_next = frame.sequence == line.came && (line.came == 0 || frame.count == line.count);
@@ -253,7 +253,7 @@ impl Datagrams {
         timeout_us: u64,
         counters: &Counters,
         now_us: u64,
-        sink: &mut dyn Ear,
+        sink: &mut impl Ear,
     ) {
         for index in 0..self.lines.len() {
             let line = &self.lines[index];
@@ -268,7 +268,7 @@ impl Datagrams {
     }
 
     /// Everything fails: the server is not used any more.
-    pub(crate) fn end(&mut self, sink: &mut dyn Ear) {
+    pub(crate) fn end(&mut self, sink: &mut impl Ear) {
         for mut line in self.lines.drain(..) {
             line.fail(Failure::RemoteError, b"Connection closed", sink);
         }

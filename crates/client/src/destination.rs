@@ -11,9 +11,9 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -22,88 +22,26 @@ use rustix::net::{SendFlags, send, sockopt};
 use crate::address::Address;
 use crate::counters::{Counters, add};
 use crate::datagrams::Datagrams;
-use crate::guard::{CHUNK_BYTES, Guard, Login, Tls};
+use crate::ejection::Ejection;
+use crate::guard::{CHUNK_BYTES, Guard};
 use crate::health::{FailOpen, Health};
-use crate::latencies::Latencies;
-use crate::pipeline::{Ear, Exchange, Pipeline, Sink, Ticket};
-use crate::reply::{Failure, Reply};
+use crate::pipeline::{Pipeline, Sink, Ticket};
+use crate::reply::Failure;
 use crate::request::{Class, Op, Request};
+use crate::settings::{Protocol, Settings};
+use crate::tally::{Failing, Server, Tally};
 
-/// A [`Tally`] of a destination's fields, so that the others stay free.
-macro_rules! tally {
-    ($self:ident, $now_us:expr, $sink:expr) => {
-        Tally {
-            sink: $sink,
+/// What a [`Tally`] must know, out of a destination's fields, so that the others stay free.
+macro_rules! server {
+    ($self:ident, $now_us:expr) => {
+        Server {
             address: &$self.address,
             health: &$self.health,
             counters: &$self.counters,
-            latencies: $self.counters.latencies(),
-            is_watched: $self.is_watched.get(),
-            now_us: $now_us,
-            probe_answered: false,
-        }
-    };
-}
-
-/// A [`Failing`], likewise.
-macro_rules! failing {
-    ($self:ident, $now_us:expr, $sink:expr) => {
-        Failing {
-            sink: &mut *$sink,
-            address: &$self.address,
-            counters: &$self.counters,
             is_watched: $self.is_watched.get(),
             now_us: $now_us,
         }
     };
-}
-
-/// How a server is used.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Settings {
-    /// An answer that takes longer is a timeout.
-    pub timeout: Duration,
-    /// A connection that takes longer is a failure.
-    pub connect_timeout: Duration,
-    /// Timeouts in a row that knock it out; 0: never.
-    pub timeouts_until_tko: u32,
-    /// First time to wait before a server that was knocked out is asked whether it is back.
-    pub probe_initial: Duration,
-    /// The longest such time; each is half as long again as the one before.
-    pub probe_max: Duration,
-    /// Requests without an answer, at the most; more are [`Failure::Busy`].
-    pub pending_max: usize,
-    /// Bytes that were not taken by the socket, at the most; more are [`Failure::Busy`].
-    pub unsent_bytes_max: usize,
-    /// The longest value that is taken from it, in bytes.
-    pub value_bytes_max: u32,
-    /// Gets go by UDP, and one that has no answer after this time is lost.
-    pub udp_gets: Option<Duration>,
-    /// Connections are encrypted.
-    pub tls: Option<Tls>,
-    /// The name that the server's certificate must have.
-    pub server_name: String,
-    /// What every connection begins with.
-    pub login: Option<Login>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(1),
-            connect_timeout: Duration::from_secs(1),
-            timeouts_until_tko: 3,
-            probe_initial: Duration::from_millis(500),
-            probe_max: Duration::from_secs(10),
-            pending_max: 100_000,
-            unsent_bytes_max: 64 << 20,
-            value_bytes_max: 128 << 20,
-            udp_gets: None,
-            tls: None,
-            server_name: String::new(),
-            login: None,
-        }
-    }
 }
 
 /// The ticket of a destination's own question whether the server is back.
@@ -121,6 +59,8 @@ pub(crate) struct Destination {
     pub(crate) health: Arc<Health>,
     /// It is asked though it is out, when too many of its pool are.
     pub(crate) fail_open: Option<Arc<FailOpen>>,
+    /// Pools that eject who fails, and its place in each.
+    pub(crate) ejections: Vec<(Weak<Ejection>, usize)>,
     pub(crate) counters: Arc<Counters>,
     worker: u32,
     /// Somebody watches exchanges.
@@ -168,11 +108,16 @@ impl Destination {
         worker: u32,
         is_watched: Rc<Cell<bool>>,
     ) -> Self {
+        let pipeline = match settings.protocol {
+            Protocol::Binary => Pipeline::binary(),
+            Protocol::Text => Pipeline::default(),
+        };
         Self {
             address,
             settings,
             health,
             fail_open: None,
+            ejections: Vec::new(),
             worker,
             is_watched,
             counters,
@@ -180,7 +125,7 @@ impl Destination {
             guard: None,
             generation: 0,
             connect_began_us: 0,
-            pipeline: Pipeline::default(),
+            pipeline,
             datagrams: None,
             input: Vec::new(),
             polls_output: false,
@@ -218,6 +163,7 @@ impl Destination {
         if self.health.is_tko() && !self.fail_open.as_ref().is_some_and(|pool| pool.is_open()) {
             add(&self.counters.tko, 1);
             self.plan_probe(now_us);
+            self.tell_failure(now_us);
             return Err(Failure::Tko);
         }
         if self.health.is_dirty() && request.op.class() == Class::Get {
@@ -267,7 +213,7 @@ impl Destination {
     pub(crate) fn on_datagrams(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
         let Some(mut datagrams) = self.datagrams.take() else { return };
         let limit = self.settings.value_bytes_max;
-        let mut tally = tally!(self, now_us, sink);
+        let mut tally = Tally::new(server!(self, now_us), sink);
         let (counters, tcp) = (&self.counters, &mut self.pipeline);
         let goes_on = datagrams.receive(buffer, limit, counters, tcp, now_us, &mut tally);
         drop(tally);
@@ -281,11 +227,13 @@ impl Destination {
         if matches!(self.link, Link::Closed) {
             let tls =
                 self.settings.tls.as_ref().map(|tls| (tls, self.settings.server_name.as_str()));
-            let guard = Guard::new(tls, self.settings.login.as_ref());
+            let login = self.settings.login.as_ref().map(|login| (login, self.settings.protocol));
+            let guard = Guard::new(tls, login);
             let (Ok(socket), Ok(guard)) = (self.address.connect(), guard) else {
                 add(&self.counters.failed, 1);
                 self.health.unreachable();
                 self.plan_probe(now_us);
+                self.tell_failure(now_us);
                 return Err(Failure::ConnectError);
             };
             (self.link, self.guard) = (Link::Connecting(socket), guard);
@@ -382,8 +330,29 @@ impl Destination {
         }
     }
 
+    /// Pools that eject hear of a failure.
+    #[cold]
+    fn tell_failure(&self, now_us: u64) {
+        for (pool, place) in &self.ejections {
+            if let Some(pool) = pool.upgrade() {
+                pool.failed(*place, now_us);
+            }
+        }
+    }
+
+    /// The same of an answer.
+    #[cold]
+    fn tell_answer(&self) {
+        for (pool, place) in &self.ejections {
+            if let Some(pool) = pool.upgrade() {
+                pool.answered(*place);
+            }
+        }
+    }
+
     fn receive(&mut self, received: &[u8], now_us: u64, sink: &mut dyn Sink) {
-        let mut tally = tally!(self, now_us, sink);
+        let asked = self.pipeline.len();
+        let mut tally = Tally::new(server!(self, now_us), sink);
         let limit = self.settings.value_bytes_max;
         let oldest_us = self.pipeline.oldest_us();
         let result = if self.input.is_empty() {
@@ -416,6 +385,9 @@ impl Destination {
             self.counters.latency_ns.store(mean_ns, Ordering::Relaxed);
         }
         self.counters.pending.store(self.pipeline.len() as u64, Ordering::Relaxed);
+        if !self.ejections.is_empty() && self.pipeline.len() < asked {
+            self.tell_answer();
+        }
         if result.is_err() {
             self.close(End::Broken, now_us, sink);
         }
@@ -425,7 +397,11 @@ impl Destination {
     pub(crate) fn flush(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
         self.is_dirty = false;
         if let Some(datagrams) = &mut self.datagrams {
-            datagrams.flush(&self.counters, now_us, &mut failing!(self, now_us, sink));
+            datagrams.flush(
+                &self.counters,
+                now_us,
+                &mut Failing { sink: &mut *sink, server: server!(self, now_us) },
+            );
         }
         if self.guard.is_some() {
             return self.flush_guarded(now_us, sink);
@@ -513,7 +489,7 @@ impl Destination {
     pub(crate) fn on_due(&mut self, now_us: u64, sink: &mut dyn Sink) {
         let udp_timeout_us = self.udp_timeout_us();
         if let Some(datagrams) = &mut self.datagrams {
-            let failing = &mut failing!(self, now_us, sink);
+            let failing = &mut Failing { sink: &mut *sink, server: server!(self, now_us) };
             datagrams.on_due(udp_timeout_us, &self.counters, now_us, failing);
         }
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit)) <= now_us;
@@ -560,6 +536,7 @@ impl Destination {
         let is_refusal = end == End::Gone && self.guard.is_some() && self.is_opening();
         let end = if is_refusal { End::Refused("the server hangs up at once") } else { end };
         (self.link, self.guard) = (Link::Closed, None);
+        self.tell_failure(now_us);
         self.counters.connected.store(0, Ordering::Relaxed);
         self.counters.pending.store(0, Ordering::Relaxed);
         self.input = Vec::new();
@@ -576,7 +553,7 @@ impl Destination {
             End::Timeout => (Failure::Timeout, Failure::Timeout, &b""[..]),
         };
         let pending = self.pipeline.len();
-        let failing = &mut failing!(self, now_us, sink);
+        let failing = &mut Failing { sink: &mut *sink, server: server!(self, now_us) };
         let late_count = self.pipeline.fail(late_us, late, other, words, failing);
         match end {
             End::Broken => add(&self.counters.broken, 1),
@@ -599,7 +576,7 @@ impl Destination {
     pub(crate) fn end(&mut self, now_us: u64, sink: &mut dyn Sink) {
         self.close(End::Gone, now_us, sink);
         if let Some(mut datagrams) = self.datagrams.take() {
-            datagrams.end(&mut failing!(self, now_us, sink));
+            datagrams.end(&mut Failing { sink: &mut *sink, server: server!(self, now_us) });
         }
         self.health.leave_probing(self.worker);
         self.probe = None;
@@ -614,78 +591,4 @@ const LATENCY_SPAN: u64 = 64;
 
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Counts answers on their way.
-struct Tally<'a> {
-    sink: &'a mut dyn Sink,
-    address: &'a Address,
-    health: &'a Health,
-    counters: &'a Counters,
-    latencies: MutexGuard<'a, Latencies>,
-    is_watched: bool,
-    now_us: u64,
-    probe_answered: bool,
-}
-
-impl Ear for Tally<'_> {
-    #[inline]
-    fn hear(&mut self, op: Op, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
-        let took_us = self.now_us.saturating_sub(asked_us);
-        if op != Op::Version {
-            self.latencies.record(pool, took_us);
-        }
-        if self.is_watched {
-            let pool = self.latencies.name(pool);
-            let exchange = Exchange { op, key, pool, server: self.address, took_us };
-            self.sink.exchanged(&exchange, reply);
-        }
-    }
-}
-
-impl Sink for Tally<'_> {
-    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
-        self.health.answered();
-        if ticket == PROBE {
-            self.probe_answered = true;
-            return;
-        }
-        if reply.outcome.failure().is_some() {
-            add(&self.counters.failed, 1);
-        } else {
-            add(&self.counters.answered, 1);
-            add(&self.counters.found, u64::from(reply.outcome.is_hit()));
-            add(&self.counters.not_found, u64::from(reply.outcome.is_miss()));
-        }
-        self.sink.answer(ticket, reply);
-    }
-}
-
-/// Keeps failed probes to itself.
-struct Failing<'a> {
-    sink: &'a mut dyn Sink,
-    address: &'a Address,
-    counters: &'a Counters,
-    is_watched: bool,
-    now_us: u64,
-}
-
-impl Ear for Failing<'_> {
-    fn hear(&mut self, op: Op, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
-        if self.is_watched && op != Op::Version {
-            let took_us = self.now_us.saturating_sub(asked_us);
-            let latencies = self.counters.latencies();
-            let pool = latencies.name(pool);
-            let exchange = Exchange { op, key, pool, server: self.address, took_us };
-            self.sink.exchanged(&exchange, reply);
-        }
-    }
-}
-
-impl Sink for Failing<'_> {
-    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
-        if ticket != PROBE {
-            self.sink.answer(ticket, reply);
-        }
-    }
 }

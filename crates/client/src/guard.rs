@@ -12,8 +12,12 @@ use std::io::{Read, Write};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use certs::ClientOptions;
+use proto::binary::answer::{Parsed, parse};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
+
+use crate::sasl::{Sasl, Step};
+use crate::settings::Protocol;
 
 /// How connections are encrypted, with what its files say; shared by all connections, cheap to clone.
 #[derive(Clone)]
@@ -97,6 +101,11 @@ impl Login {
         Some(Self::new(user, password))
     }
 
+    /// User and password.
+    pub(crate) fn parts(&self) -> (&str, &str) {
+        (&self.user, &self.password)
+    }
+
     /// The command of memcached's `-Y`: a set whose data are name and password.
     fn command(&self) -> Vec<u8> {
         let data = format!("{} {}", self.user, self.password);
@@ -120,7 +129,9 @@ enum Stage {
 /// See the head of this file.
 pub(crate) struct Guard {
     session: Option<ClientConnection>,
-    login: Option<Login>,
+    login: Option<(Login, Protocol)>,
+    /// The login goes by SASL.
+    sasl: Option<Sasl>,
     stage: Stage,
     /// Bytes for the socket; those before `sent` have left.
     out: Vec<u8>,
@@ -134,6 +145,9 @@ pub(crate) struct Guard {
 /// The longest answer to a login, in bytes.
 const ANSWER_BYTES_MAX: usize = 1024;
 
+/// Bytes of what a packet of it says.
+const SASL_ANSWER_BYTES_MAX: u32 = 512;
+
 /// Plain bytes that are encrypted at once.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -145,7 +159,7 @@ impl Guard {
     /// Why there can be no session.
     pub(crate) fn new(
         tls: Option<(&Tls, &str)>,
-        login: Option<&Login>,
+        login: Option<(&Login, Protocol)>,
     ) -> Result<Option<Box<Self>>, String> {
         if tls.is_none() && login.is_none() {
             return Ok(None);
@@ -153,7 +167,8 @@ impl Guard {
         let session = tls.map(|(tls, name)| tls.session(name)).transpose()?;
         let mut guard = Self {
             session,
-            login: login.cloned(),
+            login: login.map(|(login, protocol)| (login.clone(), protocol)),
+            sasl: None,
             stage: Stage::Handshake,
             out: Vec::new(),
             sent: 0,
@@ -193,13 +208,8 @@ impl Guard {
         self.advance();
         if self.stage == Stage::Login {
             self.answer.extend(plain.drain(begin..));
-            if let Some(end) = memchr::memchr(b'\n', &self.answer) {
-                let rest = self.answer.split_off(end + 1);
-                if self.answer != b"STORED\r\n" {
-                    let line = self.answer.trim_ascii_end().escape_ascii();
-                    return Err(format!("the login is refused: {line}"));
-                }
-                plain.extend(rest);
+            if self.is_let_in()? {
+                plain.append(&mut self.answer);
                 self.stage = Stage::Open;
             } else if self.answer.len() > ANSWER_BYTES_MAX {
                 return Err("the login is not answered".to_owned());
@@ -207,6 +217,37 @@ impl Guard {
         }
         self.seal();
         Ok(())
+    }
+
+    /// Takes what is whole of the answers to the login, up to the one that accepts it.
+    fn is_let_in(&mut self) -> Result<bool, String> {
+        let Some(mut sasl) = self.sasl.take() else { return self.is_stored() };
+        loop {
+            let (step, consumed) = match parse(&self.answer, SASL_ANSWER_BYTES_MAX) {
+                Parsed::Bad => return Err("the login is answered by no packet".to_owned()),
+                Parsed::Incomplete { .. } => {
+                    self.sasl = Some(sasl);
+                    return Ok(false);
+                }
+                Parsed::Response { response, consumed } => (sasl.take(&response)?, consumed),
+            };
+            self.answer.drain(..consumed);
+            match step {
+                Step::Done => return Ok(true),
+                Step::Send(packet) => self.send(&packet),
+            }
+        }
+    }
+
+    /// The same of the text login, whose answer is a line.
+    fn is_stored(&mut self) -> Result<bool, String> {
+        let Some(end) = memchr::memchr(b'\n', &self.answer) else { return Ok(false) };
+        let rest = self.answer.split_off(end + 1);
+        let line = std::mem::replace(&mut self.answer, rest);
+        if line == b"STORED\r\n" {
+            return Ok(true);
+        }
+        Err(format!("the login is refused: {}", line.trim_ascii_end().escape_ascii()))
     }
 
     fn open(&mut self, mut received: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
@@ -232,9 +273,15 @@ impl Guard {
         if self.stage == Stage::Handshake && !is_handshaking {
             match self.login.take() {
                 None => self.stage = Stage::Open,
-                Some(login) => {
+                Some((login, Protocol::Text)) => {
                     self.stage = Stage::Login;
                     self.send(&login.command());
+                }
+                Some((login, Protocol::Binary)) => {
+                    self.stage = Stage::Login;
+                    let (sasl, packet) = Sasl::new(login);
+                    self.sasl = Some(sasl);
+                    self.send(&packet);
                 }
             }
         }
@@ -282,7 +329,8 @@ mod tests {
     use super::*;
 
     fn asking() -> Box<Guard> {
-        Guard::new(None, Some(&Login::new("app", "a b"))).unwrap().unwrap()
+        let login = Login::new("app", "a b");
+        Guard::new(None, Some((&login, Protocol::Text))).unwrap().unwrap()
     }
 
     #[test]

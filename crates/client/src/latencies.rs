@@ -46,16 +46,15 @@ impl Latencies {
         self.pools.get(usize::from(pool)).map_or("", |pool| &pool.name)
     }
 
-    /// An answer took so long.
-    #[inline]
-    pub(crate) fn record(&mut self, pool: u16, us: u64) {
+    /// So many answers took so long.
+    pub(crate) fn record(&mut self, pool: u16, us: u64, count: u64) {
         let Some(pool) = self.pools.get_mut(usize::from(pool)) else { return };
         if pool.times_us.is_none() {
             pool.times_us = new_histogram();
         }
         if let Some(times_us) = &mut pool.times_us {
             // It grows up to the longest time, and has that at the most.
-            let _ = times_us.record(us.min(US_MAX));
+            let _ = times_us.record_n(us.min(US_MAX), count);
         }
     }
 
@@ -96,9 +95,9 @@ mod tests {
         let (mut latencies, mut sums) = (Latencies::default(), BTreeMap::new());
         let address = Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
         assert_eq!((latencies.pool("A"), latencies.pool("B"), latencies.pool("A")), (0, 1, 0));
-        latencies.record(1, 150);
-        latencies.record(1, u64::MAX);
-        latencies.record(7, 1);
+        latencies.record(1, 150, 1);
+        latencies.record(1, u64::MAX, 1);
+        latencies.record(7, 1, 1);
         latencies.add_to(&address, &mut sums);
         latencies.add_to(&address, &mut sums);
         let (place, times_us) = sums.iter().next().unwrap();

@@ -8,6 +8,8 @@
 //! Gets that meet in the same turn go out as one line, `get a b c`. The server answers the hits in order and leaves the misses
 //! out, so a value for `b` says that `a` is a miss.
 //!
+//! A server that is spoken to in packets ([`packets`]) gets the same questions by the same laws.
+//!
 //! # Laws
 //!
 //! 1. Every ticket is answered exactly once, by an answer or by a failure.
@@ -15,8 +17,11 @@
 //!    [`Broken`], and the connection must be closed: what follows could be anybody's.
 //! 3. Nothing is asked twice.
 
+mod packets;
+
 use std::collections::VecDeque;
 
+use packets::Packets;
 use proto::answer::{self, Answer, Parsed, Value};
 use proto::reply::CRLF;
 
@@ -85,6 +90,20 @@ struct Asked {
     pool: u16,
     /// Its line ends with it: of gets on one line, only the last.
     ends_line: bool,
+    /// As a packet: the command's number, and bytes of meta words behind the key.
+    opcode: u8,
+    words_len: u16,
+}
+
+impl Asked {
+    /// On a line that ends with it.
+    #[inline]
+    fn new(request: &Request<'_>, ticket: Ticket, pool: u16, at_us: u64) -> Self {
+        // Keys are 250 bytes at the most.
+        let key_len = u8::try_from(request.key.len()).unwrap_or(u8::MAX);
+        let (op, ends_line, opcode, words_len) = (request.op, true, 0, 0);
+        Self { ticket, at_us, op, key_len, pool, ends_line, opcode, words_len }
+    }
 }
 
 /// See the head of this file.
@@ -104,12 +123,19 @@ pub(crate) struct Pipeline {
     awaits_end: bool,
     /// Where in `out` requests with a value end, if anybody wants to know: see [`Self::mark_ends`].
     ends: Option<VecDeque<usize>>,
+    /// It speaks in packets.
+    packets: Option<Packets>,
 }
 
 impl Pipeline {
     /// Questions that have no answer yet.
     pub(crate) fn len(&self) -> usize {
         self.asked.len()
+    }
+
+    /// In packets of the binary protocol.
+    pub(crate) fn binary() -> Self {
+        Self { packets: Some(Packets::default()), ..Self::default() }
     }
 
     /// Nothing more is to come.
@@ -137,6 +163,9 @@ impl Pipeline {
     pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, now_us: u64) {
         let is_get = matches!(request.op, Op::Get | Op::Gets);
         let joins = is_get && self.open_op == Some(request.op) && self.open_keys < LINE_KEYS_MAX;
+        if self.packets.is_some() {
+            return self.ask_packet(request, joins, ticket, pool, now_us);
+        }
         if joins {
             self.open_keys += 1;
             wire::word_and_key(&mut self.out, b" ", request.key);
@@ -157,15 +186,7 @@ impl Pipeline {
             }
         }
         self.keys.extend_from_slice(request.key);
-        self.asked.push_back(Asked {
-            ticket,
-            at_us: now_us,
-            op: request.op,
-            // Keys are 250 bytes at the most.
-            key_len: u8::try_from(request.key.len()).unwrap_or(u8::MAX),
-            pool,
-            ends_line: true,
-        });
+        self.asked.push_back(Asked::new(request, ticket, pool, now_us));
     }
 
     /// The command that was asked last.
@@ -185,7 +206,9 @@ impl Pipeline {
     fn end_line(&mut self) {
         if self.open_op.take().is_some() {
             self.open_keys = 0;
-            self.out.extend_from_slice(CRLF);
+            if self.packets.is_none() {
+                self.out.extend_from_slice(CRLF);
+            }
         }
     }
 
@@ -216,8 +239,11 @@ impl Pipeline {
         &mut self,
         input: &[u8],
         value_bytes_max: u32,
-        sink: &mut dyn Ear,
+        sink: &mut impl Ear,
     ) -> Result<(usize, usize), Broken> {
+        if self.packets.is_some() {
+            return self.receive_packets(input, value_bytes_max, sink);
+        }
         let mut used = 0;
         loop {
             let rest = input.get(used..).unwrap_or_default();
@@ -242,7 +268,7 @@ impl Pipeline {
         late: Failure,
         other: Failure,
         words: &[u8],
-        sink: &mut dyn Ear,
+        sink: &mut impl Ear,
     ) -> u32 {
         let mut count_late = 0;
         while let Some(oldest) = self.asked.front() {
@@ -250,11 +276,12 @@ impl Pipeline {
             count_late += u32::from(is_late);
             self.finish(&Reply::failed(if is_late { late } else { other }, words), sink);
         }
-        *self = Self::default();
+        *self = if self.packets.is_some() { Self::binary() } else { Self::default() };
         count_late
     }
 
-    fn take(&mut self, answer: &Answer<'_>, sink: &mut dyn Ear) -> Result<(), Broken> {
+    #[inline]
+    fn take(&mut self, answer: &Answer<'_>, sink: &mut impl Ear) -> Result<(), Broken> {
         if self.awaits_end {
             // Values went out already; what is wrong behind them is nobody's answer.
             self.awaits_end = false;
@@ -290,7 +317,7 @@ impl Pipeline {
         &mut self,
         op: Op,
         answer: &Answer<'_>,
-        sink: &mut dyn Ear,
+        sink: &mut impl Ear,
     ) -> Result<(), Broken> {
         let plain = |outcome| Reply::of(outcome);
         let reply = match (answer, op) {
@@ -350,7 +377,8 @@ impl Pipeline {
     }
 
     /// A value: a hit of the oldest question with this key on the oldest line, and a miss of those before it.
-    fn take_value(&mut self, found: &Value<'_>, sink: &mut dyn Ear) -> Result<(), Broken> {
+    #[inline]
+    fn take_value(&mut self, found: &Value<'_>, sink: &mut impl Ear) -> Result<(), Broken> {
         // Nothing is a miss before it is known whose value this is.
         let Some(misses) = self.misses_before(found.key) else { return Err(Broken::Mismatch) };
         let wants_cas =
@@ -390,7 +418,7 @@ impl Pipeline {
     }
 
     /// The same answer for all that is left of the oldest line.
-    fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut dyn Ear) {
+    fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut impl Ear) {
         while let Some(ends_line) = self.finish(reply, sink) {
             if ends_line {
                 return;
@@ -405,7 +433,7 @@ impl Pipeline {
 
     /// The oldest question is answered. Whether its line ends with it; `None` if there is no question.
     #[inline]
-    fn finish(&mut self, reply: &Reply<'_>, sink: &mut dyn Ear) -> Option<bool> {
+    fn finish(&mut self, reply: &Reply<'_>, sink: &mut impl Ear) -> Option<bool> {
         let &Asked { ticket, at_us, op, pool, ends_line, .. } = self.asked.front()?;
         sink.hear(op, self.oldest_key(), pool, at_us, reply);
         self.pop();
@@ -413,9 +441,10 @@ impl Pipeline {
         Some(ends_line)
     }
 
+    #[inline]
     fn pop(&mut self) -> Option<Asked> {
         let asked = self.asked.pop_front()?;
-        self.keys_start += usize::from(asked.key_len);
+        self.keys_start += usize::from(asked.key_len) + usize::from(asked.words_len);
         if self.keys_start == self.keys.len() {
             self.keys.clear();
             self.keys_start = 0;

@@ -11,21 +11,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use routeconf::Variables;
-use routeconf::ast::{self, Config, Entry, Member, Protocol, RouteId, Security, ServerAddress};
+use routeconf::ast::{self, Config, Entry, Member, RouteId, Security, ServerAddress};
 
 use crate::address::Address;
 use crate::core::Tree;
 use crate::deletes::Target;
-use crate::destination::Settings;
 use crate::guard::Tls;
 use crate::reply::Failure;
 use crate::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
-    Change, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, MigrateRoute, MissFailoverRoute,
-    ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute, OriginalClientHashRoute,
-    PrefixSelectorRoute, RandomRoute, RateLimitRoute, RootRoute, RouteRef, RoutingGroupRoute,
-    Selecting, Shadow, ShadowRoute,
+    Change, DoorRoute, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, MigrateRoute,
+    MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute,
+    OriginalClientHashRoute, PrefixSelectorRoute, RandomRoute, RateLimitRoute, RootRoute, RouteRef,
+    RoutingGroupRoute, Selecting, Shadow, ShadowRoute,
 };
+use crate::settings::{Protocol, Settings};
 use crate::upstream::{DestinationId, Upstream};
 
 /// A configuration whose every route is known and whose every server has an address.
@@ -61,9 +61,6 @@ impl Plan {
             }
         }
         for pool in &config.pools {
-            for what in pool::missing(pool) {
-                flaws.push(format!("{}: {what} is not supported", config.files.place(pool.at)));
-            }
             for member in &pool.members {
                 let Member::Server(server) = member else { continue };
                 let place = config.files.place(server.at);
@@ -75,9 +72,6 @@ impl Plan {
                     Err(error) => flaws.push(format!("{place}: {}: {error}", server.address)),
                 }
             }
-        }
-        if config.doors.len() != 1 {
-            flaws.push(format!("{} doors: one is supported", config.doors.len()));
         }
         if flaws.is_empty() {
             let pairs = failover::pairs(&config);
@@ -158,8 +152,14 @@ impl Plan {
         } else {
             settings.server_name = server_name(server).to_owned();
         }
-        if settings.tls.is_some() || settings.login.is_some() {
-            // Datagrams are neither encrypted nor anybody's.
+        if server.protocol == ast::Protocol::Binary {
+            settings.protocol = Protocol::Binary;
+        }
+        if settings.tls.is_some()
+            || settings.login.is_some()
+            || settings.protocol == Protocol::Binary
+        {
+            // Datagrams are neither encrypted nor anybody's, and are lines.
             settings.udp_gets = None;
         }
         if let Some(ms) = pool.server_timeout_ms {
@@ -188,9 +188,6 @@ impl Plan {
 
 /// What keeps a server from being spoken to as the configuration says.
 fn unusable(server: &ast::Server, settings: &Settings) -> Option<String> {
-    if server.protocol == Protocol::Binary {
-        return Some("servers are spoken to in text".to_owned());
-    }
     match server.security {
         Security::Plain => None,
         Security::TlsToPlain => {
@@ -223,10 +220,6 @@ fn missing(route: &ast::Route) -> Option<String> {
             let unknown = policies.iter().find(|policy| Field::named(&policy.field).is_none());
             unknown.map(|policy| format!("the field {} of a BlackholeRoute", policy.field))
         }
-        R::LatencyInjection(latency) if latency.request_payload => {
-            Some("request_payload_latency".to_owned())
-        }
-        R::Pool(pool) => pool::missing_of_route(pool),
         _ => None,
     }
 }
@@ -265,9 +258,21 @@ impl Builder<'_> {
     }
 
     fn root(&self) -> RouteRef {
-        match self.plan.config.doors.first().map(|door| &door.entry) {
-            Some(Entry::Plain(id)) => self.get(*id),
-            Some(Entry::Prefixes(prefixes)) => {
+        let mut doors = self.plan.config.doors.iter().map(|door| self.door(&door.entry));
+        match (doors.len(), doors.next()) {
+            (1, Some(door)) => door,
+            (_, None) => Rc::new(NullRoute),
+            (_, Some(first)) => {
+                let children = std::iter::once(first).chain(doors).collect();
+                Rc::new(Selecting(DoorRoute { children }))
+            }
+        }
+    }
+
+    fn door(&self, entry: &Entry) -> RouteRef {
+        match entry {
+            Entry::Plain(id) => self.get(*id),
+            Entry::Prefixes(prefixes) => {
                 let routes = prefixes
                     .iter()
                     .map(|entry| (entry.prefix.clone().into_bytes(), self.get(entry.route)));
@@ -275,7 +280,6 @@ impl Builder<'_> {
                 let invalid_to_default = self.plan.invalid_to_default;
                 Rc::new(RootRoute::new(routes.collect(), default, invalid_to_default))
             }
-            None => Rc::new(NullRoute),
         }
     }
 
@@ -329,7 +333,10 @@ impl Builder<'_> {
                 }))
             }
             R::Pool(pool) => self.pool(pool),
-            R::Random(ids) => Rc::new(Selecting(RandomRoute { children: self.all(ids) })),
+            R::Random(ids) => match self.ejecting_pool(ids) {
+                Some(pool) => self.ejecting(pool, None),
+                None => Rc::new(Selecting(RandomRoute { children: self.all(ids) })),
+            },
             R::RateLimit { target, rates, fallback } => {
                 let fallback = fallback.map(|id| self.get(id));
                 rate_limit(self.get(*target), rates, fallback)

@@ -10,6 +10,7 @@ use crate::address::Address;
 use crate::counters::{Counters, Totals};
 use crate::health::{Health, State};
 use crate::latencies::Place;
+use crate::settings::{Protocol, Settings};
 
 /// Shared by the workers.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Registry {
 struct Inner {
     health: BTreeMap<Address, Arc<Health>>,
     used: BTreeMap<(Address, Duration), Vec<Arc<Counters>>>,
+    /// How they are spoken to: by what, and whether by TLS.
+    spoken: BTreeMap<(Address, Duration), (Protocol, bool)>,
 }
 
 /// What is known of one server.
@@ -30,6 +33,10 @@ pub struct Report {
     pub address: Address,
     /// How long an answer may take.
     pub timeout: Duration,
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// Connections are encrypted.
+    pub is_encrypted: bool,
     /// How it stands.
     pub state: State,
     /// Knockouts so far.
@@ -49,10 +56,12 @@ impl Registry {
     }
 
     /// Counters for one worker that begins to use a server.
-    pub(crate) fn counters(&self, address: &Address, timeout: Duration) -> Arc<Counters> {
+    pub(crate) fn counters(&self, address: &Address, settings: &Settings) -> Arc<Counters> {
         let counters = Arc::new(Counters::default());
         let mut inner = self.lock();
-        inner.used.entry((address.clone(), timeout)).or_default().push(Arc::clone(&counters));
+        let key = (address.clone(), settings.timeout);
+        inner.spoken.insert(key.clone(), (settings.protocol, settings.tls.is_some()));
+        inner.used.entry(key).or_default().push(Arc::clone(&counters));
         counters
     }
 
@@ -64,6 +73,7 @@ impl Registry {
             used.retain(|other| !Arc::ptr_eq(other, counters));
             if used.is_empty() {
                 inner.used.remove(&key);
+                inner.spoken.remove(&key);
             }
         }
         if !inner.used.keys().any(|(other, _)| other == address) {
@@ -86,13 +96,17 @@ impl Registry {
     #[must_use]
     pub fn report(&self) -> Vec<Report> {
         let inner = self.lock();
-        let reports = inner.used.iter().map(|((address, timeout), used)| {
+        let reports = inner.used.iter().map(|(key, used)| {
+            let (address, timeout) = key;
+            let (protocol, is_encrypted) = inner.spoken.get(key).copied().unwrap_or_default();
             let health = inner.health.get(address);
             let mut totals = Totals::default();
             used.iter().for_each(|counters| totals.add(counters));
             Report {
                 address: address.clone(),
                 timeout: *timeout,
+                protocol,
+                is_encrypted,
                 state: health.map_or(State::New, |health| health.state()),
                 tko_count: health.map_or(0, |health| health.tko_count()),
                 totals,

@@ -1,6 +1,6 @@
 //! A request on its way to a server: borrowed while it can be, owned when it has to wait.
 
-use memchr::memmem;
+use hashing::key::before_hash_stop;
 use routeconf::ast::Operation;
 pub use routeconf::ast::OperationClass as Class;
 
@@ -183,6 +183,10 @@ pub struct Request<'a> {
     pub client: u32,
     /// The routing prefix that the key had; empty, if none.
     pub prefix: &'a [u8],
+    /// A delete that fails is said to have failed, where others would be kept for later.
+    pub unkept: bool,
+    /// By which of the configuration's doors it came in; 0 where there is one.
+    pub door: u16,
 }
 
 impl<'a> Request<'a> {
@@ -190,9 +194,23 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn new(op: Op, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
-        let (base64, hashed, client) = (false, None, 0);
+        let (base64, hashed, client, unkept, door) = (false, None, 0, false, 0);
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
-        Self { op, key, flags, exptime, number, value, words, base64, hashed, client, prefix }
+        Self {
+            op,
+            key,
+            flags,
+            exptime,
+            number,
+            value,
+            words,
+            base64,
+            hashed,
+            client,
+            prefix,
+            unkept,
+            door,
+        }
     }
 
     /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if there is one and no route
@@ -203,11 +221,7 @@ impl<'a> Request<'a> {
         if let Some(len) = self.hashed {
             return self.key.get(..usize::from(len)).unwrap_or(self.key);
         }
-        if memchr::memchr(b'|', self.key).is_none() {
-            return self.key;
-        }
-        let end = memmem::find(self.key, HASH_STOP).unwrap_or(self.key.len());
-        self.key.get(..end).unwrap_or(self.key)
+        before_hash_stop(self.key)
     }
 
     /// A copy of everything that it borrows.
@@ -227,6 +241,8 @@ impl<'a> Request<'a> {
             base64: self.base64,
             hashed: self.hashed,
             client: self.client,
+            unkept: self.unkept,
+            door: self.door,
             key_len: self.key.len(),
             prefix_len: self.prefix.len(),
             words_len: self.words.len(),
@@ -234,9 +250,6 @@ impl<'a> Request<'a> {
         }
     }
 }
-
-/// What separates the part of a key that is hashed from the rest (mcrouter).
-pub const HASH_STOP: &[u8] = b"|#|";
 
 /// A [`Request`] that borrows nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -248,6 +261,8 @@ pub struct OwnedRequest {
     base64: bool,
     hashed: Option<u8>,
     client: u32,
+    unkept: bool,
+    door: u16,
     key_len: usize,
     prefix_len: usize,
     words_len: usize,
@@ -268,8 +283,22 @@ impl OwnedRequest {
         let (key, rest) = self.bytes.split_at(self.key_len);
         let (prefix, rest) = rest.split_at(self.prefix_len);
         let (words, value) = rest.split_at(self.words_len);
-        let Self { op, flags, exptime, number, base64, hashed, client, .. } = *self;
-        Request { op, key, flags, exptime, number, value, words, base64, hashed, client, prefix }
+        let Self { op, flags, exptime, number, base64, hashed, client, unkept, door, .. } = *self;
+        Request {
+            op,
+            key,
+            flags,
+            exptime,
+            number,
+            value,
+            words,
+            base64,
+            hashed,
+            client,
+            prefix,
+            unkept,
+            door,
+        }
     }
 }
 
@@ -309,7 +338,9 @@ mod tests {
             base64: true,
             hashed: Some(2),
             client: 9,
+            door: 1,
             prefix: b"/a/b/",
+            unkept: true,
             ..Request::new(Op::MetaSet, b"key")
         };
         assert_eq!(request.to_owned().get(), request);

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,14 @@ use rustix::event::epoll;
 use rustix::time::Timespec;
 
 use crate::address::Address;
-use crate::destination::{Destination, Settings};
+use crate::destination::Destination;
+use crate::ejection::Ejection;
 use crate::health::FailOpen;
 use crate::pipeline::{Sink, Ticket};
 use crate::registry::Registry;
 use crate::reply::{Failure, Reply};
 use crate::request::Request;
+use crate::settings::Settings;
 use crate::window::{Sliding, Through, Window};
 
 /// Events taken from the poller at once.
@@ -158,7 +160,7 @@ impl Upstream {
         let id = found.unwrap_or_else(|| {
             let id = u32::try_from(self.destinations.len()).unwrap_or(u32::MAX);
             let health = self.registry.health(address);
-            let counters = self.registry.counters(address, settings.timeout);
+            let counters = self.registry.counters(address, settings);
             let (address, settings) = (address.clone(), settings.clone());
             let watched = Rc::clone(&self.is_watched);
             let made = Destination::new(address, settings, health, counters, self.worker, watched);
@@ -184,6 +186,15 @@ impl Upstream {
                     destination.fail_open = Some(Arc::clone(&tracker));
                 }
             }
+        }
+    }
+
+    /// The pool hears how the server does that has this place in it.
+    pub(crate) fn watch_failures(&mut self, id: DestinationId, pool: Weak<Ejection>, place: usize) {
+        if let Some(destination) = self.destinations.get_mut(id.place as usize) {
+            // Those of configurations that are gone go now.
+            destination.ejections.retain(|(pool, _)| pool.strong_count() > 0);
+            destination.ejections.push((pool, place));
         }
     }
 
@@ -270,7 +281,6 @@ impl Upstream {
         if has_socket {
             self.watch_datagrams(id);
         }
-        self.arm(id);
         asked
     }
 
@@ -352,7 +362,6 @@ impl Upstream {
             if !was_dirty {
                 self.dirty.push(id);
             }
-            self.arm(id);
         }
         self.events = events;
         is_woken
@@ -401,6 +410,7 @@ impl Upstream {
         }
     }
 
+    /// Whoever was asked or has answered is dirty, and gets its timer here.
     fn send(&mut self, sink: &mut dyn Sink) {
         while let Some(id) = self.dirty.pop() {
             let destination = &mut self.destinations[id as usize];

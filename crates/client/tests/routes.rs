@@ -243,7 +243,14 @@ fn operations_and_prefixes_choose() {
 fn warm_up_fills_the_cold_and_believes_it_first() {
     let mut cluster = Cluster::new(2, |all| {
         let (cold, warm) = (Rc::clone(&all[0]), Rc::clone(&all[1]));
-        Rc::new(WarmUpRoute { warm, cold, exptime: 0, keeps_ttl: false, hold_off: 0 })
+        Rc::new(WarmUpRoute {
+            warm,
+            cold,
+            exptime: 0,
+            keeps_ttl: false,
+            hold_off: 0,
+            leases: false,
+        })
     });
     cluster.set("1/k", "warm");
     cluster.has("k", Some("warm"));
@@ -272,6 +279,7 @@ fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
             exptime: 0,
             keeps_ttl: false,
             hold_off: 0,
+            leases: false,
         })
     });
     cluster.set("0/k", "stale");

@@ -9,7 +9,7 @@
 use memchr::memchr;
 
 use crate::number::{parse_u32, parse_u64};
-use crate::text::Words;
+use crate::text::{Words, first_word};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The longest line that a server may answer, in bytes before its `\n`.
@@ -159,6 +159,11 @@ pub fn parse(input: &[u8], value_bytes_max: u32) -> Parsed<'_> {
     match input {
         [b'E', b'N', b'D', b'\r', b'\n', ..] => return answer(Answer::End, 5),
         [b'S', b'T', b'O', b'R', b'E', b'D', b'\r', b'\n', ..] => return answer(Answer::Stored, 8),
+        [b'V', b'A', b'L', b'U', b'E', b' ', ..] => {
+            if let Some(parsed) = plain_value(input, value_bytes_max.min(VALUE_BYTES_MAX)) {
+                return parsed;
+            }
+        }
         _ => {}
     }
     let window = input.get(..=ANSWER_LINE_BYTES_MAX).unwrap_or(input);
@@ -269,6 +274,40 @@ fn value<'b>(input: &'b [u8], rest: &'b [u8], end: usize, limit: u32) -> Option<
     })
 }
 
+/// A value as servers write it, one space between words and no cas unique, in one pass. `None`: it is to be read the long way.
+#[inline]
+fn plain_value(input: &[u8], limit: u32) -> Option<Parsed<'_>> {
+    let text = input.get(b"VALUE ".len()..)?;
+    let key = first_word(text.get(..=KEY_BYTES_MAX).unwrap_or(text)).filter(|key| is_key(key))?;
+    let rest = text.get(key.len()..)?.strip_prefix(b" ")?;
+    let (flags, rest) = leading_u32(rest)?;
+    let (len, rest) = leading_u32(rest.strip_prefix(b" ")?)?;
+    let data = rest.strip_prefix(b"\r\n")?;
+    if len > limit {
+        return None;
+    }
+    Some(match block(input, input.len() - data.len(), len)? {
+        Block::Incomplete(total) => Parsed::Incomplete { total },
+        Block::Whole(value, total) => {
+            answer(Answer::Value(Value { key, flags, cas: None, value }), total)
+        }
+    })
+}
+
+/// The number of at most nine digits, hence a `u32`, that `text` begins with, and what follows it.
+#[inline]
+fn leading_u32(text: &[u8]) -> Option<(u32, &[u8])> {
+    let (mut number, mut rest) = (0, text);
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        if text.len() - rest.len() == 9 {
+            return None;
+        }
+        number = number * 10 + u32::from(digit - b'0');
+        rest = after;
+    }
+    (rest.len() < text.len()).then_some((number, rest))
+}
+
 fn lease<'b>(input: &'b [u8], rest: &'b [u8], end: usize, limit: u32) -> Option<Parsed<'b>> {
     let mut words = Words::new(rest);
     let (key, token, flags, len) = (words.next()?, words.next()?, words.next()?, words.next()?);
@@ -295,4 +334,47 @@ fn meta_value<'b>(input: &'b [u8], rest: &'b [u8], end: usize, limit: u32) -> Op
             answer(Answer::Meta(meta), total)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pieces of lines, right and wrong, in any order.
+    fn line() -> impl Strategy<Value = Vec<u8>> {
+        let pieces: [&[u8]; 10] = [
+            b" ",
+            b"k",
+            b"0",
+            b"3",
+            b"999999999",
+            b"4294967295",
+            b"\r\n",
+            b"\n",
+            b"abc\r\n",
+            b"END\r\n",
+        ];
+        let piece = proptest::sample::select(pieces.to_vec());
+        prop_oneof![
+            proptest::collection::vec(piece.clone(), 0..9).prop_map(|pieces| pieces.concat()),
+            proptest::collection::vec(piece, 0..4).prop_map(|pieces| [
+                b"k 0 3\r\nabc",
+                &pieces.concat()[..]
+            ]
+            .concat()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn both_ways_of_reading_a_value_agree(rest in line(), limit in prop_oneof![Just(2_u32), Just(1 << 20)]) {
+            let input = [b"VALUE ", &rest[..]].concat();
+            if let Some(quick) = plain_value(&input, limit) {
+                let end = memchr(b'\n', &input).map_or(input.len(), |at| at + 1);
+                let line = input.get(..end).and_then(|line| line.strip_suffix(b"\r\n"));
+                prop_assert_eq!(Some(quick), line.and_then(|line| read_line(&input, line, end, limit)));
+            }
+        }
+    }
 }

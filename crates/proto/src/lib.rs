@@ -4,7 +4,7 @@
 //! bytes -> text::parse   -> Request (classic, or meta within it) -> reply, meta::reply -> bytes
 //!       -> binary::parse -> Request                              -> binary::reply      -> bytes
 //! datagram -> udp::parse -> the same two
-//! bytes of a server -> answer::parse -> Answer (for a client)
+//! bytes of a server -> answer::parse, binary::answer::parse -> Answer, Response (for a client)
 //! ```
 //!
 //! # Laws

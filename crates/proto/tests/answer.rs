@@ -45,6 +45,9 @@ fn values_are_told_by_their_length() {
     is(b"VALUE k 7 0\r\n\r\n", value(None, b""));
     is(b"VALUE k 7 9\r\nEND\r\nEND\r\r\n", value(None, b"END\r\nEND\r"));
     is(b"VALUE k 7 1 99\r\nx\r\n", value(Some(99), b"x"));
+    // Spaces and zeros that no server writes, but the reader of words takes.
+    is(b"VALUE  k 7  1 \r\nx\r\n", value(None, b"x"));
+    is(b"VALUE k 0000000007 00000000001\r\nx\r\n", value(None, b"x"));
     is(
         b"LVALUE k 123 7 2\r\nab\r\n",
         Answer::Lease { key: b"k", token: 123, flags: 7, value: b"ab" },

@@ -354,3 +354,47 @@ fn statuses_and_their_texts() {
         );
     }
 }
+
+/// What a server writes a client reads, however it is cut; lengths that disagree are no response.
+#[test]
+fn a_client_reads_what_a_server_writes() {
+    use proto::binary::answer;
+    let header = Header { opcode: 0x0c, opaque: 9, ..Header::default() };
+    let mut sent = Vec::new();
+    reply::write_hit(&mut sent, &header, 5, 7, Some(b"k"), 2);
+    sent.extend_from_slice(b"xy");
+    let want = answer::Response {
+        opcode: 0x0c,
+        status: Some(Status::Ok),
+        opaque: 9,
+        cas: 7,
+        extras: &[0, 0, 0, 5],
+        key: b"k",
+        value: b"xy",
+    };
+    let whole = answer::Parsed::Response { response: want, consumed: sent.len() };
+    assert_eq!(answer::parse(&sent, 2), whole);
+    for short in 0..sent.len() {
+        let total = if short < HEADER_BYTES { HEADER_BYTES } else { sent.len() };
+        assert_eq!(answer::parse(&sent[..short], 2), answer::Parsed::Incomplete { total });
+    }
+    assert_eq!(answer::parse(&sent, 1), answer::Parsed::Bad);
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = sent.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    // The magic, a key that is longer than any, a body that is shorter than key and extras.
+    for bytes in [changed(0, 0x80), changed(2, 1), changed(11, 4), changed(8, 0xff)] {
+        assert_eq!(answer::parse(&bytes, 1 << 30), answer::Parsed::Bad);
+    }
+    let unknown = changed(7, 0x84);
+    let answer::Parsed::Response { response, .. } = answer::parse(&unknown, 2) else {
+        panic!("no response")
+    };
+    assert_eq!(response.status, None);
+    let mut asked = Vec::new();
+    proto::binary::request::write(&mut asked, 0x01, 9, 7, &[0; 8], b"k", 0);
+    let Parsed::Request { request, .. } = parse(&asked) else { panic!("{:?}", parse(&asked)) };
+    assert_eq!((request.header.opaque, request.header.cas), (9, 7));
+}

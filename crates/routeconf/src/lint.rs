@@ -134,6 +134,9 @@ fn route(config: &Config, handle: &Handle, found: &mut Vec<Diagnostic>) {
             }
         }
         Route::WarmUp(warm_up) => {
+            if warm_up.leases && warm_up.hold_off > 0 {
+                warn(format!("{name} has no use for 'hold_off' beside 'leases'"));
+            }
             same(config, handle, warm_up.warm, warm_up.cold, "'warm' and 'cold'", found)
         }
         Route::Staging { warm, staging } => {

@@ -286,13 +286,7 @@ mod tests {
             [name(0), name(1), name(2), name(27)],
             ["p:7:rest:x", "p:7aa:rest:x", "p:7ba:rest:x", "p:7ab:rest:x"]
         );
-        let split = ShardSplit {
-            old_size: 2,
-            new_size: 8,
-            start: 1000,
-            migration_secs: 100,
-            fanout_deletes: false,
-        };
+        let split = ShardSplit { old_size: 2, new_size: 8, start: 1000, migration_secs: 100 };
         let sizes = [999, 1000, 1050, 1101]
             .map(|now| (split_size(&split, 0, now), split_size(&split, 16_383, now)));
         assert_eq!(sizes, [(2, 2), (2, 2), (8, 2), (8, 8)]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::json::{self, Node, Value};
 use crate::load::Rejected;
-use crate::source::Files;
+use crate::source::{Diagnostic, Files};
 
 /// Numbers, and lists of numbers, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,8 +24,12 @@ impl Variables {
             Ok(root) => root,
             Err(error) => return Err(Rejected { files, findings: vec![*error] }),
         };
+        let Some(variables) = root.as_object() else {
+            let message = format!("variables are an object, not {}", root.value.kind());
+            return Err(Rejected { files, findings: vec![Diagnostic::error(root.at, message)] });
+        };
         let mut found = BTreeMap::new();
-        for (name, node) in root.as_object().into_iter().flat_map(|map| map.members()) {
+        for (name, node) in variables.members() {
             let numbers = match node.as_array() {
                 Some(items) => items.iter().map(number).collect(),
                 None => number(node).map(|number| vec![number]),
@@ -70,5 +74,7 @@ mod tests {
         assert_eq!((variables.get("b").map(<[f64]>::len), variables.get("c")), (Some(2), None));
         let error = Variables::parse("vars", "{\"a\": }").unwrap_err();
         assert!(error.render().starts_with("vars:1:7"), "{}", error.render());
+        let error = Variables::parse("vars", "[1]").unwrap_err();
+        assert!(error.render().contains("are an object, not a list"), "{}", error.render());
     }
 }

@@ -78,7 +78,7 @@ fn servers_in_all_their_forms() {
     let config = good(
         r#"{"pools": {"A": {"servers": ["h:1", "h:2:ascii", "h:3:ascii:ssl:notcompressed", "unix:/s", "[::2]:4::tls",
               {"hostname": "o:5", "use_ssl": true}, {"type": "NullRoute"}],
-              "server_timeout": 50, "connect_timeout": 20, "region": "r", "cluster": "c", "qos": {"class": 2, "path": 1},
+              "server_timeout": 50, "connect_timeout": 20,
               "tko_tracker": {"percent_tko_threshold_upper": 50, "num_tko_threshold_lower": 1},
               "failure_domains": [1, 1, "x", 2, 2, 3, 3]}},
             "route": "PoolRoute|A"}"#,
@@ -103,7 +103,6 @@ fn servers_in_all_their_forms() {
         ]
     );
     assert_eq!((pool.server_timeout_ms, pool.connect_timeout_ms), (Some(50), Some(20)));
-    assert_eq!(pool.locality, Some(("r".into(), "c".into())));
     assert_eq!(pool.tko_tracker.map(|tko| (tko.upper, tko.lower)), Some((3, 1)));
     assert_eq!(Protocol::default(), Protocol::Ascii);
     assert_eq!(Security::default(), Security::Plain);
@@ -242,7 +241,10 @@ fn weights_and_tags_of_a_pool_make_its_hash() {
         rendezvous.function,
         HashFunction::Rendezvous { tags: vec!["p".into(), "q".into()] }
     );
-    let ketama = hash(r#""qos": {}"#, r#", "hash": {"hash_func": "Ketama", "key_hash": "md5"}"#);
+    let ketama = hash(
+        r#""error_on_empty": false"#,
+        r#", "hash": {"hash_func": "Ketama", "key_hash": "md5"}"#,
+    );
     assert_eq!(ketama.function.name(), "Ketama");
 }
 
@@ -250,7 +252,7 @@ fn weights_and_tags_of_a_pool_make_its_hash() {
 fn a_pool_route_with_everything() {
     let config = good(&with_pools(
         r#"{"type": "PoolRoute", "pool": "A", "asynclog": false, "max_outstanding": 50,
-            "rates": {"gets_rate": 10.5, "gets_burst": 20}, "shard_splits": {"7": 3, "8": {"new_split_size": 4, "fanout_deletes": true}},
+            "rates": {"gets_rate": 10.5, "gets_burst": 20}, "shard_splits": {"7": 3, "8": {"new_split_size": 4}},
             "shadows": [{"target": "PoolRoute|B", "index_range": [0, 1], "key_fraction_range": [0, 0.5]},
                         {"target": "NullRoute", "keys_to_shadow": ["k"]}],
             "slow_warmup": {"failoverTarget": "PoolRoute|B", "settings": {"start": 0.2}}}"#,

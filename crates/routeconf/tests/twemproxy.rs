@@ -18,8 +18,6 @@ alpha:
   auto_eject_hosts: true
   server_retry_timeout: 2000
   server_failure_limit: 3
-  preconnect: true
-  server_connections: 4
   servers:
    - 127.0.0.1:11211:1
    - 127.0.0.1:11212:2 server2
@@ -42,12 +40,9 @@ fn the_settings_of_a_pool() {
     let servers: Vec<_> = servers.iter().map(|(name, weight)| (name.as_str(), *weight)).collect();
     assert_eq!(servers, [("127.0.0.1", 1), ("server2", 2), ("local", 1)]);
     let pool = config.pool(route.pool);
-    assert_eq!(
-        (pool.server_timeout_ms, pool.eject, pool.preconnect, pool.additional_fanout),
-        (Some(400), Some((3, 2000)), true, 3)
-    );
+    assert_eq!((pool.server_timeout_ms, pool.eject), (Some(400), Some((3, 2000))));
     let Member::Server(server) = &pool.members[2] else { panic!("no server") };
-    assert_eq!((server.address.to_string(), server.at.line), ("unix:/var/run/m.sock".into(), 16));
+    assert_eq!((server.address.to_string(), server.at.line), ("unix:/var/run/m.sock".into(), 14));
     let Entry::Plain(route) = config.doors[1].entry else { panic!("no route") };
     let Route::Random(children) = &config.handle(route).route else { panic!("no random") };
     assert_eq!(children.len(), 2);
@@ -56,12 +51,12 @@ fn the_settings_of_a_pool() {
 #[test]
 fn settings_that_change_nothing_are_warned_of() {
     assert_eq!(read(WHOLE).unwrap().warnings, []);
-    let unused = "backlog: 512\n  client_connections: 9\n  mbuf_size: 512\n  reuseport: true\n  tcpkeepalive: true";
+    let unused = "backlog: 512\n  client_connections: 9\n  mbuf_size: 512\n  reuseport: true\n  tcpkeepalive: true\n  preconnect: true\n  server_connections: 4";
     let text = format!("a:\n  listen: 127.0.0.1:1\n  {unused}\n  servers: [ \"h:1:1\" ]\n");
     let loaded = read(&text).unwrap();
     let files = &loaded.config.files;
     let told: Vec<_> = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
-    assert_eq!(told.len(), 5, "{told:?}");
+    assert_eq!(told.len(), 7, "{told:?}");
     assert!(
         told[0].starts_with("n.yml:3:") && told[0].contains("'backlog' changes nothing"),
         "{}",

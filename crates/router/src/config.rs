@@ -26,7 +26,7 @@ pub(crate) struct Configuration {
     pub(crate) build: Build,
     /// What `config get cluster` tells, if anything.
     pub(crate) cluster: Option<Arc<[Member]>>,
-    /// Its servers, as deletes that were kept name them.
+    /// Its servers with their addresses, as deletes that were kept name them: tells one membership from another.
     pub(crate) targets: Vec<Target>,
     /// What its author should know, a sentence each.
     pub(crate) warnings: Vec<String>,
@@ -34,8 +34,8 @@ pub(crate) struct Configuration {
     pub(crate) files: Vec<String>,
     /// Its servers come from elsewhere, or have names whose addresses may change.
     pub(crate) is_dynamic: bool,
-    /// Its servers with their addresses: tells one membership from another.
-    pub(crate) membership: String,
+    /// Where it says to listen, one for each of its doors.
+    pub(crate) listens: Vec<String>,
 }
 
 /// Understands `text`. What is wrong is told with file, line and column.
@@ -74,11 +74,15 @@ pub(crate) fn understand(
             Some(servers) => Some(servers.iter().filter_map(member).collect()),
         },
     };
+    let doors = &plan.config().doors;
+    let listens: Vec<_> = doors.iter().filter_map(|door| door.listen.clone()).collect();
+    if listens.len() > 1 && options.enable_flush_cmd {
+        return Err("--enable-flush-cmd: a flush would be of all pools' servers".to_owned());
+    }
     let targets = plan.targets();
     let is_dynamic = plan.has_names() || !sources.is_empty();
-    let membership = format!("{targets:?}");
     let build: Build = Arc::new(move |upstream| plan.tree(upstream));
-    Ok(Configuration { build, cluster, targets, warnings, files, is_dynamic, membership })
+    Ok(Configuration { build, cluster, targets, warnings, files, is_dynamic, listens })
 }
 
 /// A server as `config get cluster` tells it: the address that its name has now, and the name.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::{Registry, Spooler};
+use client::{Registry, Spooler, Target};
 use spool::{Fsync, Settings, Spool};
 
 use crate::options::Options;
@@ -20,6 +20,7 @@ const DEFAULT_FOLDER: &str = "/var/spool/mcrouter";
 pub(crate) fn start(
     options: &Options,
     registry: Registry,
+    targets: Vec<Target>,
     log: impl Fn(&str) + Send + 'static,
 ) -> Result<Option<Spooler>, String> {
     if options.asynclog_disable {
@@ -43,8 +44,8 @@ pub(crate) fn start(
         }
     };
     let worker = u32::try_from(options.num_proxies).unwrap_or(u32::MAX);
-    let spooler =
-        Spooler::start(spool, Some(folder), registry, worker, options.asynclog_hold_gets, log);
+    let holds_gets = options.asynclog_hold_gets;
+    let spooler = Spooler::start(spool, Some(folder), registry, worker, holds_gets, targets, log);
     spooler.map(Some).map_err(|error| format!("cannot start a thread: {error}"))
 }
 

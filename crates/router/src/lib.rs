@@ -3,6 +3,7 @@
 
 mod admin;
 mod config;
+mod doors;
 mod front;
 mod keeping;
 mod latency;
@@ -11,3 +12,4 @@ pub mod options;
 pub mod run;
 mod shared;
 mod stats;
+pub mod unused;

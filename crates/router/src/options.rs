@@ -30,7 +30,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME:VALUE", value_delimiter = ',', value_parser = param)]
     pub config_params: Vec<(String, String)>,
 
-    /// Ports to listen on [default: 5000, if no other is named]
+    /// Ports to listen on [default: 5000, if no other is named; with a configuration of twemproxy, where its pools say]
     #[arg(short, long = "port", value_name = "PORT", value_delimiter = ',')]
     pub ports: Vec<u16>,
 
@@ -327,6 +327,11 @@ impl Options {
             Some(Source::File(path)) => path.display().to_string(),
             Some(Source::Text(_)) | None => "<text>".to_owned(),
         }
+    }
+
+    /// Nothing here says where to listen.
+    pub(crate) fn names_no_address(&self) -> bool {
+        self.ports.is_empty() && self.ssl_ports.is_empty() && self.unix_domain_sock.is_none()
     }
 
     /// Ports for clients that speak no TLS.

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use client::{Core, Upstream, host_id};
+use client::{Core, Spooler, Target, Upstream, host_id};
 use discovery::Discovery;
-use net::{Control, Listen, TlsDoor, TlsMode};
+use net::{Control, TlsDoor, TlsMode};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config;
+use crate::doors::listeners;
 use crate::front::Front;
 use crate::keeping;
 use crate::metrics;
@@ -75,8 +75,8 @@ pub fn run(
         return Ok(());
     }
     let door = door(&options).map_err(Failure::fatal)?;
-    let sockets =
-        listen(&options).bind().map_err(|error| Failure::transient("cannot listen", &error))?;
+    let (listen, doors) = listeners(&options, &configuration.listens).map_err(Failure::fatal)?;
+    let sockets = listen.bind().map_err(|error| Failure::transient("cannot listen", &error))?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
     let config = net::Config {
@@ -85,19 +85,13 @@ pub fn run(
         tls: door.clone(),
         ..net::Config::default()
     };
-    let shared = Arc::new(Shared::new(options, configuration.build, configuration.cluster, text));
+    let (build, cluster) = (configuration.build, configuration.cluster);
+    let shared = Arc::new(Shared::new(options, doors, build, cluster, text));
     let log = Arc::new(log);
     let spooler = {
         let log = Arc::clone(&log);
-        let spooler =
-            keeping::start(&shared.options, shared.registry.clone(), move |line: &str| log(line));
-        spooler.map_err(|error| Failure { status: EXIT_TRANSIENT, message: error })?
+        keep_deletes(&shared, configuration.targets.clone(), move |line: &str| log(line))?
     };
-    if let Some(spooler) = &spooler {
-        spooler.deletes().set_targets(configuration.targets);
-        // Nobody else sets it.
-        let _ = shared.deletes.set(spooler.deletes().clone());
-    }
     let handle = {
         let (shared, log) = (Arc::clone(&shared), Arc::clone(&log));
         net::start(sockets, &config, Arc::new(net::Unbudgeted), move |index, _| {
@@ -122,7 +116,8 @@ pub fn run(
         files: configuration.files,
         seen: before,
         is_dynamic: configuration.is_dynamic,
-        membership: configuration.membership,
+        targets: configuration.targets,
+        listens: configuration.listens,
     };
     let certificates = Certificates { door, servers: guards.tls };
     let control = handle.control().clone();
@@ -136,21 +131,19 @@ pub fn run(
     Ok(())
 }
 
-/// The ports of plain clients, then those of TLS.
-fn listen(options: &Options) -> Listen {
-    let all = |ports: &[u16]| -> Vec<SocketAddr> {
-        let on = |port: &u16| {
-            let addresses = options.listen_addresses.iter();
-            addresses.map(|address| SocketAddr::new(*address, *port)).collect::<Vec<_>>()
-        };
-        ports.iter().flat_map(on).collect()
-    };
-    Listen {
-        tcp: [all(options.plain_ports()), all(&options.ssl_ports)].concat(),
-        unix: options.unix_domain_sock.clone().map(|path| (path, 0o700)),
-        backlog: 1024,
-        ..Listen::default()
+/// Keeps failed deletes, if that is wanted; what waits for these servers is known when this is back.
+fn keep_deletes(
+    shared: &Shared,
+    targets: Vec<Target>,
+    log: impl Fn(&str) + Send + 'static,
+) -> Result<Option<Spooler>, Failure> {
+    let spooler = keeping::start(&shared.options, shared.registry.clone(), targets, log);
+    let spooler = spooler.map_err(|error| Failure { status: EXIT_TRANSIENT, message: error })?;
+    if let Some(spooler) = &spooler {
+        // Nobody else sets it.
+        let _ = shared.deletes.set(spooler.deletes().clone());
     }
+    Ok(spooler)
 }
 
 /// What makes the TLS sessions of clients; `None` when no port asks for it.
@@ -269,7 +262,8 @@ struct Watched {
     files: Vec<String>,
     seen: Seen,
     is_dynamic: bool,
-    membership: String,
+    targets: Vec<Target>,
+    listens: Vec<String>,
 }
 
 /// Takes the file's configuration whenever the file has changed, and whenever its servers are others; one that is wrong is told of, and the
@@ -325,15 +319,25 @@ fn take(
     let text = config::read(&watched.source)?;
     let (guards, discovery) = (&watched.guards, &watched.discovery);
     let read = config::understand(&text, &watched.source, &shared.options, guards, discovery)?;
-    if !is_changed && read.membership == watched.membership {
+    if !is_changed && read.targets == watched.targets {
         return Ok(None);
+    }
+    if read.listens != watched.listens {
+        return Err("where pools listen cannot change while the proxy runs".to_owned());
     }
     watched.files = read.files;
     watched.seen.retain(|file, _| watched.files.contains(file));
-    (watched.is_dynamic, watched.membership) = (read.is_dynamic, read.membership);
-    shared.replace(read.build, read.cluster, text);
+    watched.is_dynamic = read.is_dynamic;
+    let before = std::mem::replace(&mut watched.targets, read.targets.clone());
     if let Some(deletes) = shared.deletes.get() {
+        // Who joins is asked only when it is known what waits for it; who leaves is asked until then.
+        let is_gone = |one: &Target| read.targets.iter().all(|other| other.0 != one.0);
+        let both = before.into_iter().filter(is_gone).chain(read.targets.clone());
+        deletes.set_targets(both.collect());
+        shared.replace(read.build, read.cluster, text);
         deletes.set_targets(read.targets);
+    } else {
+        shared.replace(read.build, read.cluster, text);
     }
     Ok(Some(read.warnings))
 }

@@ -9,6 +9,7 @@ use client::{Deletes, Registry, Tree, Upstream};
 use discovery::Member;
 use watch::hub::Watchers;
 
+use crate::doors::Doors;
 use crate::options::Options;
 
 /// Bytes of lines that a watcher may owe; as in a server.
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) config: ConfigState,
+    pub(crate) doors: Doors,
     generation: AtomicU64,
     current: Mutex<Current>,
 }
@@ -65,6 +67,7 @@ impl fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn new(
         options: Options,
+        doors: Doors,
         build: Build,
         cluster: Option<Arc<[Member]>>,
         text: Arc<str>,
@@ -83,6 +86,7 @@ impl Shared {
             started: now,
             watchers: Watchers::new(WATCHER_BYTES),
             config,
+            doors,
             generation: AtomicU64::new(1),
             current: Mutex::new(Current { generation: 1, build, cluster, text, since: now }),
         }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process;
 use std::sync::atomic::Ordering;
 
-use client::{Report, State};
+use client::{Protocol, Report, State};
 use proto::reply::{END, write_stat, write_stat_u64};
 
 use crate::shared::{Shared, unix_secs};
@@ -113,7 +113,13 @@ impl Shared {
     fn servers(&self, out: &mut Vec<u8>, wanted: impl Fn(&Report) -> bool) {
         for report in self.registry.report().iter().filter(|report| wanted(report)) {
             let Report { address, timeout, totals, .. } = report;
-            let name = format!("{address}:ascii:plain:notcompressed-{}", timeout.as_millis());
+            let protocol = match report.protocol {
+                Protocol::Binary => "binary",
+                Protocol::Text => "ascii",
+            };
+            let security = if report.is_encrypted { "tls" } else { "plain" };
+            let ms = timeout.as_millis();
+            let name = format!("{address}:{protocol}:{security}:notcompressed-{ms}");
             let mut line = format!(
                 "avg_latency_us:{:.3} pending_reqs:0 inflight_reqs:{}",
                 totals.latency_us, totals.pending

@@ -1,9 +1,7 @@
 //! Membership that comes from elsewhere: it changes, goes away and lies, and keys stay with servers that are there.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test stops where it fails and tells of the proxy"
-)]
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,12 +9,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use router::options::{Options, Parser};
+use common::{ask, eventually};
 use testkit::Server;
 use testkit::server::free_port;
 
@@ -54,47 +51,11 @@ fn cluster(servers: &[SocketAddr]) -> String {
     format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len())
 }
 
-/// A proxy in a thread of this test, which ends with the test's process; an error, if it does not start.
+/// A proxy that asks its sources all the time, and keeps what it learns in this folder.
 fn proxy(config: &str, folder: &Path, more: &[&str]) -> Result<SocketAddr, String> {
     let folder = folder.display().to_string();
-    let fixed = [
-        "holdall route",
-        "--config-str",
-        config,
-        "-p",
-        "0",
-        "-t",
-        "60000",
-        "--file-observer-poll-period-ms",
-        "5",
-        "--discovery-period-ms",
-        "20",
-        "--discovery-dir",
-        &folder,
-        "--asynclog-disable",
-    ];
-    let options = Options::try_parse_from(fixed.iter().chain(more)).unwrap();
-    let (tell, hear) = mpsc::channel();
-    let told = tell.clone();
-    thread::spawn(move || {
-        let started = move |control: &net::Control| {
-            tell.send(Ok(control.tcp_addresses().next().unwrap())).unwrap();
-        };
-        if let Err(failure) = router::run::run(options, |line| println!("{line}"), started) {
-            let _ = told.send(Err(failure.message));
-        }
-    });
-    hear.recv_timeout(Duration::from_secs(20)).unwrap()
-}
-
-/// One request, and what comes within its reply's first read.
-fn ask(address: SocketAddr, request: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut reply = [0; 4096];
-    let len = stream.read(&mut reply).unwrap();
-    String::from_utf8_lossy(&reply[..len]).into_owned()
+    let own = ["--config-str", config, "--discovery-period-ms", "20", "--discovery-dir", &folder];
+    common::proxy(&[&own, more].concat())
 }
 
 /// The servers that the proxy knows, by the lines of `stats servers`.
@@ -102,15 +63,6 @@ fn servers(address: SocketAddr) -> Vec<String> {
     let lines = ask(address, "stats servers\r\n");
     let names = lines.lines().filter_map(|line| line.strip_prefix("STAT "));
     names.filter_map(|line| line.split(":ascii").next()).map(str::to_owned).collect()
-}
-
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

@@ -149,16 +149,16 @@ impl Show<'_> {
             let Record { number, secs, body } = record;
             return writeln!(self.out, "{destination} {number} {secs} {}", body.escape_ascii());
         };
-        match entry(destination, record) {
-            Some(entry) => writeln!(self.out, "{}", asynclog::line(&entry, version)),
-            None => {
-                self.complain(&format!(
-                    "{destination} {}: no delete of a plain key",
-                    record.number
-                ));
-                Ok(())
+        // One server and then another (`a>b`) are two lines there.
+        for server in destination.split('>') {
+            match entry(server, record) {
+                Some(entry) => writeln!(self.out, "{}", asynclog::line(&entry, version))?,
+                None => {
+                    self.complain(&format!("{server} {}: no delete of a plain key", record.number))
+                }
             }
         }
+        Ok(())
     }
 
     /// A file of mcrouter's.

@@ -22,6 +22,8 @@ pub enum Mode {
     Open,
     /// Passes everything on, each piece of a reply so much later.
     Slow(Duration),
+    /// Passes requests on, and keeps replies until it does something else.
+    Held,
     /// Takes connections and bytes, and passes nothing on.
     BlackHole,
     /// Resets connections when they have been made.
@@ -145,11 +147,14 @@ fn pass(mut from: TcpStream, mut to: TcpStream, is_reply: bool, state: &State, e
                 continue;
             }
             Mode::Slow(delay) if is_reply => thread::sleep(delay),
-            Mode::Open | Mode::Slow(_) | Mode::Reset | Mode::Refuse => {}
+            Mode::Held | Mode::Open | Mode::Slow(_) | Mode::Reset | Mode::Refuse => {}
         }
         match from.read(&mut bytes) {
             Ok(0) => break,
             Ok(len) => {
+                while is_reply && state.mode() == Mode::Held && !state.is_over(epoch) {
+                    thread::sleep(TICK);
+                }
                 if state.is_over(epoch) || to.write_all(&bytes[..len]).is_err() {
                     break;
                 }

@@ -1,6 +1,9 @@
 //! A server whose answers are wrong now and then: another key, another length, too late, twice, too large, with a line too many.
 //!
-//! The true value of a key is [`value_of`] it, so that whoever reads one knows whose it is.
+//! The true value of a key is [`value_of`] it, so that whoever reads one knows whose it is. It speaks text, or the binary protocol with
+//! who begins with that.
+
+mod packets;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -24,7 +27,7 @@ pub enum Lie {
     Unsolicited,
     /// A value of 2 GiB is announced.
     Oversized,
-    /// The answer, and a line.
+    /// The answer, and a line; as a packet, the answer twice.
     ExtraLine,
     /// The answer of another command.
     WrongKind,
@@ -74,8 +77,20 @@ struct Shared {
     is_ending: AtomicBool,
 }
 
+impl Shared {
+    /// How the next question is lied to, if it is.
+    fn next_lie(&self) -> Option<Lie> {
+        let number = self.lines.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.lies.is_empty() || !number.is_multiple_of(self.one_in) {
+            return None;
+        }
+        let turn = self.lied.fetch_add(1, Ordering::SeqCst);
+        Some(self.lies[turn % self.lies.len()])
+    }
+}
+
 impl Liar {
-    /// Answers gets; every `one_in`th line is answered by one of `lies`, in turn.
+    /// Answers gets; every `one_in`th line (or packet) is answered by one of `lies`, in turn.
     #[must_use]
     pub fn start(lies: &[Lie], one_in: usize, patience: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -140,6 +155,9 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
     stream.set_nodelay(true).unwrap();
     let Ok(reader) = stream.try_clone() else { return };
     let mut lines = BufReader::new(reader);
+    if lines.fill_buf().is_ok_and(|begin| begin.first() == Some(&packets::REQUEST)) {
+        return packets::serve(&mut stream, &mut lines, shared);
+    }
     let (mut out, mut line) = (Vec::new(), String::new());
     loop {
         if lines.buffer().is_empty() && !out.is_empty() {
@@ -158,17 +176,14 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
             continue;
         };
         let honest: String = keys.split(' ').map(value).chain(["END\r\n".to_owned()]).collect();
-        let number = shared.lines.fetch_add(1, Ordering::SeqCst) + 1;
-        if shared.lies.is_empty() || !number.is_multiple_of(shared.one_in) {
+        let Some(lie) = shared.next_lie() else {
             out.extend_from_slice(honest.as_bytes());
             continue;
-        }
-        let turn = shared.lied.fetch_add(1, Ordering::SeqCst);
-        let key = keys.split(' ').next().unwrap_or_default();
-        let lie = shared.lies[turn % shared.lies.len()];
+        };
         if matches!(lie, Lie::Late | Lie::TooLong) {
             shared.silences.fetch_add(1, Ordering::SeqCst);
         }
+        let key = keys.split(' ').next().unwrap_or_default();
         if lie == Lie::Late {
             let _ = stream.write_all(&out);
             out.clear();

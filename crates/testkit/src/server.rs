@@ -115,7 +115,8 @@ impl Launch {
 
     fn start_on(&self, port: u16) -> Result<Server, String> {
         let addr = self.addr(port);
-        self.start_until(port, |_| answers(addr))
+        let is_binary = self.args.iter().any(|arg| arg == "-S");
+        self.start_until(port, |_| if is_binary { answers_packets(addr) } else { answers(addr) })
     }
 
     /// Where a server on this port is spoken to.
@@ -387,6 +388,21 @@ fn answers(addr: SocketAddr) -> bool {
     // A server that wants a login first answers with an error line: it is there all the same.
     // And so is one that closes at once: it speaks the binary protocol alone.
     let end = wire.read_until_or_end(b"\r\n", Duration::from_secs(2)).1;
+    matches!(end, End::Found | End::Closed)
+}
+
+/// The same of a server that speaks the binary protocol alone, perhaps after a login: it answers the packet of version somehow.
+fn answers_packets(addr: SocketAddr) -> bool {
+    const VERSION: [u8; 24] = {
+        let mut packet = [0; 24];
+        (packet[0], packet[1]) = (0x80, 0x0b);
+        packet
+    };
+    let Ok(mut wire) = Wire::try_connect(addr) else { return false };
+    if wire.try_send(&VERSION).is_err() {
+        return false;
+    }
+    let end = wire.read_until_or_end(&[0x81], Duration::from_secs(2)).1;
     matches!(end, End::Found | End::Closed)
 }
 

@@ -19,11 +19,11 @@ use super::lane::{Lane, Limits};
 use super::watch;
 use crate::core::Core;
 use crate::deletes::Spooler;
-use crate::destination::Settings;
 use crate::guard::{Login, Tls};
 use crate::host::host_id;
 use crate::plan::Plan;
 use crate::registry::Registry;
+use crate::settings::Settings;
 use crate::upstream::Upstream;
 use crate::window::Window;
 
@@ -57,6 +57,7 @@ pub struct Builder {
     deadline: Option<Duration>,
     codec: Codec,
     limits: Limits,
+    is_binary: bool,
     tls: Option<certs::ClientOptions>,
     window: Option<Window>,
     discovery: Arc<Discovery>,
@@ -80,6 +81,7 @@ impl Default for Builder {
                 value_bytes_max: 64 << 20,
             },
             limits: Limits { pending_max: 100_000, inbox_bytes_max: 64 << 20 },
+            is_binary: false,
             tls: None,
             window: None,
             discovery: Arc::default(),
@@ -191,7 +193,16 @@ impl Builder {
         self
     }
 
-    /// What every connection begins with, for servers with `-Y`. Without TLS, name and password can be read on the way.
+    /// [`Self::servers`] are spoken to in the binary protocol: for those that speak no other. Those of a configuration say it
+    /// themselves (`"protocol": "binary"`).
+    #[must_use]
+    pub const fn binary(mut self) -> Self {
+        self.is_binary = true;
+        self
+    }
+
+    /// What every connection begins with: in text for servers with `-Y`, in the binary protocol by SASL (SCRAM-SHA-256 where it is to
+    /// be had, else PLAIN). Without TLS, name and password can be read on the way.
     #[must_use]
     pub fn login(mut self, user: &str, password: &str) -> Self {
         self.settings.login = Some(Login::new(user, password));
@@ -244,10 +255,7 @@ impl Builder {
         let (plan, window) = (Arc::clone(&planned.plan), self.window);
         let registry = Registry::default();
         let count = u32::try_from(self.threads.clamp(1, 64)).unwrap_or(1);
-        let spooler = self.spooler(&registry, count)?;
-        if let Some(spooler) = &spooler {
-            spooler.deletes().set_targets(plan.targets());
-        }
+        let spooler = self.spooler(&registry, count, &plan)?;
         let mut lanes = Vec::new();
         let mut threads = Vec::new();
         for worker in 0..count {
@@ -287,12 +295,14 @@ impl Builder {
         &self,
         registry: &Registry,
         worker: u32,
+        plan: &Plan,
     ) -> Result<Option<Arc<Spooler>>, BuildError> {
         let Some(folder) = &self.deletes else { return Ok(None) };
         let named = |error: std::io::Error| BuildError(format!("{}: {error}", folder.display()));
         let spool = Spool::open(folder, spool::Settings::default()).map_err(named)?;
         // What is wrong with the disk is told by the calls that fail.
-        let spooler = Spooler::start(spool, None, registry.clone(), worker, false, |_| {});
+        let (registry, targets) = (registry.clone(), plan.targets());
+        let spooler = Spooler::start(spool, None, registry, worker, false, targets, |_| {});
         spooler.map(|one| Some(Arc::new(one))).map_err(|error| start_failed(&error))
     }
 
@@ -314,11 +324,17 @@ impl Builder {
             }
             Routes::Text(text) => self.understand("<text>", text, Path::new(""), &params),
             Routes::Servers(servers) => {
-                let text = pool_of(servers, &self.hash, self.tls.is_some())?;
+                let text = pool_of(servers, &self.hash, self.is_binary, self.tls.is_some())?;
                 self.understand("<text>", &text, Path::new(""), &params)
             }
         };
         let loaded = loaded.map_err(|rejected| BuildError(rejected.render()))?;
+        if loaded.config.doors.len() > 1 {
+            let count = loaded.config.doors.len();
+            return Err(BuildError(format!(
+                "{count} pools with addresses of their own; an application uses one"
+            )));
+        }
         let has_sources = loaded.config.files.names().any(is_source);
         let mut settings = self.settings.clone();
         // What a server sends may be compressed, and is then shorter.
@@ -355,13 +371,20 @@ fn start_failed(error: &std::io::Error) -> BuildError {
 }
 
 /// A configuration with one pool.
-fn pool_of(servers: &[String], hash: &str, is_encrypted: bool) -> Result<String, BuildError> {
+fn pool_of(
+    servers: &[String],
+    hash: &str,
+    is_binary: bool,
+    is_encrypted: bool,
+) -> Result<String, BuildError> {
     if servers.is_empty() {
         return Err(BuildError("there are no servers".to_owned()));
     }
     let mut names = String::new();
     for server in servers {
-        if server.contains(|c: char| c.is_control() || matches!(c, '"' | '\\' | '@' | '%')) {
+        // What begins so is a macro's name.
+        let is_call = server.starts_with('@');
+        if is_call || server.contains(|c: char| c.is_control() || matches!(c, '"' | '\\' | '%')) {
             return Err(BuildError(format!("{server:?} is not the address of a server")));
         }
         // Writing into a string does not fail.
@@ -370,13 +393,15 @@ fn pool_of(servers: &[String], hash: &str, is_encrypted: bool) -> Result<String,
     if !hash.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(BuildError(format!("{hash:?} is not the name of a hash")));
     }
+    let protocol = if is_binary { "binary" } else { "ascii" };
     let security = if is_encrypted { "tls" } else { "plain" };
     let list = match servers {
         [source] if is_source(source) => format!(r#""inherit": {names}"#),
         _ => format!(r#""servers": [{names}]"#),
     };
     Ok(format!(
-        r#"{{"pools": {{"servers": {{{list}, "security_mech": "{security}"}}}},
+        r#"{{"pools": {{"servers": {{{list}, "protocol": "{protocol}",
+                "security_mech": "{security}"}}}},
             "route": {{"type": "PoolRoute", "pool": "servers", "hash": "{hash}"}}}}"#
     ))
 }

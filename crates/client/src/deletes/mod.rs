@@ -19,6 +19,11 @@
 //! neither. Nor does a repetition: it removes what was stored meanwhile, a miss. (A fill that overtakes a
 //! delete is another matter: that is what leases are for; a replay comes later than the delete that it repeats, so it removes such fills rather than
 //! letting them pass.)
+//!
+//! # Servers of which one copies the other
+//!
+//! A cold cluster's server must not execute a delete for the last time before the warm one, whose values are copied to it. Such deletes
+//! are kept under both names (`warm>cold`); a window of them goes to the first server, and what that has executed to the second.
 
 mod import;
 mod replay;
@@ -28,16 +33,17 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use spool::Spool;
 
 use crate::address::Address;
-use crate::destination::Settings;
 use crate::pipeline::Ticket;
 use crate::registry::Registry;
-use crate::request::Request;
+use crate::request::{Op, Request};
+use crate::settings::Settings;
 use crate::wake::Wake;
 use crate::wire;
 
@@ -100,8 +106,8 @@ pub(crate) struct Mailbox {
 struct Inbox {
     kept: Vec<Kept>,
     bytes: usize,
-    /// The servers of a new configuration.
-    targets: Option<Vec<Target>>,
+    /// The servers of a new configuration, and who waits until they are known.
+    targets: Vec<(Vec<Target>, Sender<()>)>,
     is_ending: bool,
 }
 
@@ -126,7 +132,8 @@ pub struct Spooler {
 }
 
 impl Spooler {
-    /// Starts the thread. `worker` is a number that no other worker of `registry` has; `log` takes lines for people.
+    /// Starts the thread; when it is back, what waits for `targets` is known to whoever asks them. `worker` is a number that no
+    /// other worker of `registry` has; `log` takes lines for people.
     /// mcrouter's files of failed deletes below `import` are taken over. With `holds_gets` a server is asked for no value until
     /// its deletes are executed: [`crate::Failure::TryAgain`].
     ///
@@ -139,6 +146,7 @@ impl Spooler {
         registry: Registry,
         worker: u32,
         holds_gets: bool,
+        targets: Vec<Target>,
         log: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -151,7 +159,8 @@ impl Spooler {
         let make =
             move || spooler::Work::new(spool, import, registry, worker, holds_gets, theirs, log);
         let work = move || match make() {
-            Ok(work) => {
+            Ok(mut work) => {
+                work.begin(targets);
                 // The other end waits.
                 let _ = started.send(Ok(()));
                 work.run();
@@ -188,10 +197,20 @@ impl Shared {
 }
 
 impl Deletes {
-    /// These servers are in use: what is pending for them is replayed, what is pending for others waits.
+    /// These servers are in use: what is pending for them is replayed, what is pending for others waits. When this is back, those of
+    /// them that have deletes to come are known to, so it goes before whoever asks them.
     pub fn set_targets(&self, targets: Vec<Target>) {
-        self.shared.inbox().targets = Some(targets);
+        let (tell, known) = mpsc::channel();
+        {
+            let mut inbox = self.shared.inbox();
+            if inbox.is_ending {
+                return;
+            }
+            inbox.targets.push((targets, tell));
+        }
         self.shared.wake.wake();
+        // An error is the thread's end.
+        let _ = known.recv();
     }
 
     /// What became of failed deletes.
@@ -262,6 +281,21 @@ impl Mailbox {
             self.wake.wake();
         }
     }
+}
+
+/// The delete of the request's key, whatever else it asks for.
+pub(crate) const fn plain<'a>(request: &Request<'a>) -> Request<'a> {
+    let (op, words): (_, &[u8]) =
+        if request.base64 { (Op::MetaDelete, b"b") } else { (Op::Delete, b"") };
+    Request { op, words, exptime: 0, number: 0, ..*request }
+}
+
+/// Between the names of two servers: the second is asked when the first has executed a delete.
+const THEN: char = '>';
+
+/// The name under which deletes are kept that one server is to execute before another.
+pub(crate) fn one_after_the_other(first: &str, second: &str) -> String {
+    format!("{first}{THEN}{second}")
 }
 
 /// A record in the spool: the pool's name, a line end, and the command as a server reads it.

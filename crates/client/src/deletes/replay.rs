@@ -1,4 +1,5 @@
-//! The deletes of one server on their way back: a window of the oldest is asked, and what of it was executed is acknowledged.
+//! The deletes of one server, or of one and then another, on their way back: a window of the oldest is asked, and what of it all of
+//! them have executed is acknowledged.
 
 use std::time::{Duration, Instant};
 
@@ -29,11 +30,16 @@ enum Done {
     Failed,
 }
 
-/// One server's.
+/// Those of one name in the spool.
 #[derive(Debug)]
 pub(super) struct Replay {
-    pub(super) target: Target,
-    pub(super) id: DestinationId,
+    /// The name in the spool.
+    pub(super) name: String,
+    /// The servers, in the order in which they are asked.
+    pub(super) targets: Vec<Target>,
+    pub(super) ids: Vec<DestinationId>,
+    /// Which of them is asked.
+    turn: usize,
     records: Vec<Record>,
     done: Vec<Done>,
     retry_at: Instant,
@@ -48,8 +54,14 @@ pub(super) struct Settled {
 }
 
 impl Replay {
-    pub(super) fn new(target: Target, id: DestinationId, now: Instant) -> Self {
-        Self { target, id, records: Vec::new(), done: Vec::new(), retry_at: now, wait: WAIT_MIN }
+    pub(super) fn new(
+        name: String,
+        targets: Vec<Target>,
+        ids: Vec<DestinationId>,
+        now: Instant,
+    ) -> Self {
+        let (records, done) = (Vec::new(), Vec::new());
+        Self { name, targets, ids, turn: 0, records, done, retry_at: now, wait: WAIT_MIN }
     }
 
     /// Nothing is asked.
@@ -62,7 +74,7 @@ impl Replay {
         self.is_idle().then_some(self.retry_at)
     }
 
-    /// Asks the oldest deletes. False when there are none.
+    /// Asks the oldest deletes, or the next server those that the one before it has executed. False when there are none.
     pub(super) fn ask(
         &mut self,
         spool: &mut Spool,
@@ -70,13 +82,16 @@ impl Replay {
         number: u32,
         secs: u64,
     ) -> std::io::Result<bool> {
-        self.records = spool.read(&self.target.0, WINDOW, WINDOW_BYTES, secs)?;
+        if self.turn == 0 {
+            self.records = spool.read(&self.name, WINDOW, WINDOW_BYTES, secs)?;
+        }
+        let Some(id) = self.ids.get(self.turn).copied() else { return Ok(false) };
         for (index, record) in (0_u64..).zip(&self.records) {
             let done = match parse(&record.body) {
                 None => Done::Refused,
                 Some(request) => {
                     let ticket = u64::from(number) << 32 | index;
-                    match upstream.ask(self.id, &request.get(), ticket) {
+                    match upstream.ask(id, &request.get(), ticket) {
                         Ok(()) => Done::Asked,
                         Err(_) => Done::Failed,
                     }
@@ -101,19 +116,26 @@ impl Replay {
         }
     }
 
-    /// When every answer has come: acknowledges what went well from the first on. The rest is asked again.
+    /// When every answer has come: what went well from the first on goes to the next server, or is acknowledged. The rest is asked again.
     pub(super) fn settle(&mut self, spool: &mut Spool, now: Instant) -> Option<Settled> {
         if self.done.is_empty() || self.done.contains(&Done::Asked) {
             return None;
         }
         let mut settled = Settled::default();
         let good = self.done.iter().take_while(|done| **done != Done::Failed).count();
+        if good > 0 && self.turn + 1 < self.ids.len() {
+            self.turn += 1;
+            self.records.truncate(good);
+            self.done.clear();
+            return Some(settled);
+        }
+        self.turn = 0;
         for done in self.done.iter().take(good) {
             settled.executed += u64::from(*done == Done::Executed);
             settled.refused += u64::from(*done == Done::Refused);
         }
         if let Some(last) = good.checked_sub(1).and_then(|last| self.records.get(last)) {
-            spool.acknowledge(&self.target.0, last.number);
+            spool.acknowledge(&self.name, last.number);
             self.wait = WAIT_MIN;
         }
         if good < self.done.len() {

@@ -12,7 +12,7 @@ use rustix::time::Timespec;
 use spool::Spool;
 
 use super::replay::Replay;
-use super::{Kept, Shared, Target, import};
+use super::{Kept, Shared, THEN, Target, import};
 use crate::pipeline::{Sink, Ticket};
 use crate::registry::Registry;
 use crate::reply::{Outcome, Reply};
@@ -76,6 +76,15 @@ impl<L: Fn(&str)> Work<L> {
         Ok(work)
     }
 
+    /// What waits for these servers is known, before anybody asks them.
+    pub(super) fn begin(&mut self, targets: Vec<Target>) {
+        let now = Instant::now();
+        self.look_around(now);
+        self.take_targets(targets);
+        self.begin_replays(now);
+        self.count();
+    }
+
     /// Until the handle is dropped.
     pub(super) fn run(mut self) {
         let mut answers = Answers::default();
@@ -104,10 +113,13 @@ impl<L: Fn(&str)> Work<L> {
         let (kept, targets, is_ending) = {
             let mut inbox = self.shared.inbox();
             inbox.bytes = 0;
-            (std::mem::take(&mut inbox.kept), inbox.targets.take(), inbox.is_ending)
+            let targets = std::mem::take(&mut inbox.targets);
+            (std::mem::take(&mut inbox.kept), targets, inbox.is_ending)
         };
-        if let Some(targets) = targets {
-            self.targets = targets.into_iter().map(|target| (target.0.clone(), target)).collect();
+        let mut waiting = Vec::new();
+        for (targets, tell) in targets {
+            self.take_targets(targets);
+            waiting.push(tell);
         }
         let secs = unix_secs();
         let staged: Vec<(Kept, bool)> = kept
@@ -123,6 +135,10 @@ impl<L: Fn(&str)> Work<L> {
         }
         // Before anybody hears that a delete is kept.
         self.begin_replays(now);
+        for tell in waiting {
+            // Who does not wait any more need not know.
+            let _ = tell.send(());
+        }
         for (kept, is_staged) in staged {
             let is_kept =
                 is_staged && failed.iter().all(|failure| *failure.destination != *kept.destination);
@@ -134,45 +150,67 @@ impl<L: Fn(&str)> Work<L> {
         is_ending
     }
 
+    fn take_targets(&mut self, targets: Vec<Target>) {
+        self.targets = targets.into_iter().map(|target| (target.0.clone(), target)).collect();
+    }
+
     /// Asks every server whose turn it is.
     fn replay(&mut self, now: Instant, sink: &mut dyn Sink) {
         let secs = unix_secs();
+        let mut ended = Vec::new();
         for (number, place) in (0_u32..).zip(&mut self.replays) {
             let Some(replay) = place else { continue };
             if !replay.is_idle() {
                 continue;
             }
-            if self.targets.get(&replay.target.0) != Some(&replay.target) {
-                self.upstream.set_dirty(replay.id, false);
-                self.upstream.release(replay.id, sink);
-                *place = None;
+            if targets(&self.targets, &replay.name).as_ref() != Some(&replay.targets) {
+                ended.extend(place.take());
             } else if replay.due().is_some_and(|due| due <= now) {
                 match replay.ask(&mut self.spool, &mut self.upstream, number, secs) {
                     Ok(true) => {}
-                    Ok(false) => {
-                        self.upstream.set_dirty(replay.id, false);
-                        self.upstream.release(replay.id, sink);
-                        *place = None;
-                    }
+                    Ok(false) => ended.extend(place.take()),
                     Err(error) => {
-                        (self.log)(&format!("the spool for {}: {error}", replay.target.0));
+                        (self.log)(&format!("the spool for {}: {error}", replay.name));
                         replay.put_off(now + READ_AGAIN);
                     }
                 }
             }
+        }
+        if !ended.is_empty() {
+            // Those whose servers are used in another way now go on, before the others are believed.
+            self.begin_replays(now);
+        }
+        for replay in ended {
+            self.end(&replay, sink);
+        }
+    }
+
+    /// A server's values are believed again, unless there are other deletes for it.
+    fn end(&mut self, replay: &Replay, sink: &mut dyn Sink) {
+        let first = |replay: &Replay| replay.targets.first().map(|target| target.1.clone());
+        let is_due = self.replays.iter().flatten().any(|other| first(other) == first(replay));
+        if let Some(id) = replay.ids.first().filter(|_| !is_due) {
+            self.upstream.set_dirty(*id, false);
+        }
+        for id in &replay.ids {
+            self.upstream.release(*id, sink);
         }
     }
 
     /// Servers that have become known, or for which something has been kept.
     fn begin_replays(&mut self, now: Instant) {
         for (name, _) in self.spool.destinations() {
-            let Some(target) = self.targets.get(name) else { continue };
-            if self.replays.iter().flatten().any(|replay| replay.target.0 == name) {
+            let Some(targets) = targets(&self.targets, name) else { continue };
+            if self.replays.iter().flatten().any(|replay| replay.name == name) {
                 continue;
             }
-            let id = self.upstream.destination(&target.1, &target.2);
-            self.upstream.set_dirty(id, self.holds_gets);
-            let replay = Some(Replay::new(target.clone(), id, now));
+            let at = |target: &Target| self.upstream.destination(&target.1, &target.2);
+            let ids: Vec<_> = targets.iter().map(at).collect();
+            // From a server with deletes to come nothing is to be copied to another.
+            if let Some(id) = ids.first() {
+                self.upstream.set_dirty(*id, self.holds_gets || ids.len() > 1);
+            }
+            let replay = Some(Replay::new(name.to_owned(), targets, ids, now));
             match self.replays.iter_mut().find(|place| place.is_none()) {
                 Some(place) => *place = replay,
                 None => self.replays.push(replay),
@@ -234,6 +272,12 @@ impl<L: Fn(&str)> Work<L> {
         // An interrupted wait is a short one.
         let _ = poll(&mut fds, Timespec::try_from(wait).ok().as_ref());
     }
+}
+
+/// The servers of a name in the spool, in order; `None` while one of them is not known.
+fn targets(known: &BTreeMap<String, Target>, name: &str) -> Option<Vec<Target>> {
+    let whole = known.get(name).map(|target| vec![target.clone()]);
+    whole.or_else(|| name.split(THEN).map(|server| known.get(server).cloned()).collect())
 }
 
 fn unix_secs() -> u64 {

@@ -5,7 +5,7 @@ use crate::reply::OwnedReply;
 
 /// Collects answers.
 #[derive(Default)]
-struct Got(Vec<(Ticket, OwnedReply)>);
+pub(super) struct Got(pub(super) Vec<(Ticket, OwnedReply)>);
 
 impl Ear for Got {
     fn hear(&mut self, _: Op, _: &[u8], _: u16, _: u64, _: &Reply<'_>) {}
@@ -34,12 +34,11 @@ fn asked(requests: &[(Op, &[u8])]) -> Pipeline {
     pipeline
 }
 
-/// Feeds `bytes` in one piece, then byte by byte to another: the same must come of it.
+/// Feeds `bytes` to one pipeline in one piece, and to its like byte by byte: the same must come of it.
 #[track_caller]
-fn answers(requests: &[(Op, &[u8])], bytes: &[u8]) -> (Vec<(Ticket, Outcome)>, Option<Broken>) {
-    let (mut whole, mut got) = (asked(requests), Got::default());
+pub(super) fn fed(mut whole: Pipeline, mut bits: Pipeline, bytes: &[u8]) -> (Got, Option<Broken>) {
+    let (mut got, mut got_bits) = (Got::default(), Got::default());
     let broken = whole.receive(bytes, 1 << 20, &mut got).err();
-    let (mut bits, mut got_bits) = (asked(requests), Got::default());
     let (mut buffer, mut broken_bits) = (Vec::new(), None);
     for byte in bytes {
         buffer.push(*byte);
@@ -53,6 +52,12 @@ fn answers(requests: &[(Op, &[u8])], bytes: &[u8]) -> (Vec<(Ticket, Outcome)>, O
     }
     assert_eq!((&got.0, broken), (&got_bits.0, broken_bits));
     assert_eq!((whole.len(), whole.awaits_end), (bits.len(), bits.awaits_end));
+    (got, broken)
+}
+
+#[track_caller]
+fn answers(requests: &[(Op, &[u8])], bytes: &[u8]) -> (Vec<(Ticket, Outcome)>, Option<Broken>) {
+    let (got, broken) = fed(asked(requests), asked(requests), bytes);
     (got.outcomes(), broken)
 }
 

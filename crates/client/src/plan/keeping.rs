@@ -63,6 +63,7 @@ impl Builder<'_> {
                 exptime: i64::from(warm_up.exptime),
                 keeps_ttl: warm_up.enable_metaget,
                 hold_off: i64::from(warm_up.hold_off),
+                leases: warm_up.leases,
             }),
             other => self.passing(other),
         }

@@ -3,24 +3,16 @@
 use std::rc::Rc;
 
 use hashing::Placement;
-use routeconf::ast::{self, HashFunction, Member, PoolId, ServerAddress};
+use routeconf::ast::{self, HashFunction, Member, PoolId, RouteId, ServerAddress};
 
 use super::keeping::{outstanding_limit, slow_warm_up};
 use super::{Builder, rate_limit};
+use crate::ejection::Ejection;
 use crate::reply::Failure;
 use crate::route::{
-    DestinationRoute, ErrorRoute, HashRoute, NullRoute, RouteRef, Selecting, ShardSplitRoute,
+    DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute, RouteRef, Selecting,
+    ShardSplitRoute,
 };
-
-/// What keeps a pool from being used as it says.
-pub(super) fn missing(pool: &ast::Pool) -> Vec<&'static str> {
-    let asked = [(pool.eject.is_some(), "auto_eject_hosts")];
-    asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, what)| what).collect()
-}
-
-pub(super) fn missing_of_route(pool: &ast::PoolRoute) -> Option<String> {
-    pool.weights_rv.is_some().then(|| "weights_rv beside the hash".to_owned())
-}
 
 impl Builder<'_> {
     /// One place of a pool. Deletes that fail are kept under the name of `asynclog`.
@@ -70,6 +62,9 @@ impl Builder<'_> {
     pub(super) fn pool(&mut self, route: &ast::PoolRoute) -> RouteRef {
         let config = &self.plan.config;
         let pool = config.pool(route.pool);
+        if pool.eject.is_some() {
+            return self.ejecting(route.pool, Some(&route.hash));
+        }
         let mut children = Vec::new();
         for index in 0..pool.members.len() {
             let mut child = self.destination(route.pool, index, route.asynclog.as_deref());
@@ -99,6 +94,33 @@ impl Builder<'_> {
             }
             None => limited,
         }
+    }
+
+    /// The pool of twemproxy whose places, all of them, these routes are, if it ejects.
+    pub(super) fn ejecting_pool(&self, ids: &[RouteId]) -> Option<PoolId> {
+        let ast::Route::Destination { pool, .. } = self.plan.config.handle(*ids.first()?).route
+        else {
+            return None;
+        };
+        self.plan.config.pool(pool).eject.map(|_| pool)
+    }
+
+    /// A pool of twemproxy that ejects who fails.
+    pub(super) fn ejecting(&mut self, id: PoolId, hash: Option<&ast::Hash>) -> RouteRef {
+        let pool = self.plan.config.pool(id);
+        let (limit, retry_ms) = pool.eject.unwrap_or((u32::MAX, 0));
+        let retry_us = retry_ms.saturating_mul(1000);
+        let ejection = Rc::new(Ejection::new(pool.members.len(), limit, retry_us));
+        let mut children = Vec::new();
+        for index in 0..pool.members.len() {
+            let before = self.destinations.len();
+            children.push(self.destination(id, index, None));
+            if let Some(place) = self.destinations.get(before) {
+                self.upstream.watch_failures(*place, Rc::downgrade(&ejection), index);
+            }
+        }
+        let label = pool.name.clone();
+        Rc::new(Selecting(EjectRoute::new(children, hash.cloned(), ejection, label)))
     }
 
     /// One of `children` by the hash of the key; nothing, if there are none.

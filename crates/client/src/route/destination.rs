@@ -26,7 +26,8 @@ impl DestinationRoute {
     /// The pool's name, if the request is kept should it fail.
     #[inline]
     fn kept_as(&self, cx: &Context, request: &Request<'_>) -> Option<&str> {
-        if !matches!(request.op, Op::Delete | Op::MetaDelete) || !cx.keeps_deletes() {
+        let is_delete = matches!(request.op, Op::Delete | Op::MetaDelete) && !request.unkept;
+        if !is_delete || !cx.keeps_deletes() {
             return None;
         }
         self.asynclog.as_deref()
@@ -71,5 +72,9 @@ impl Route for DestinationRoute {
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
         Vec::new()
+    }
+
+    fn server<'a>(&'a self, _cx: &Context, request: &mut Request<'_>) -> Option<&'a Self> {
+        (!self.keeps_prefix || request.prefix.is_empty()).then_some(self)
     }
 }

@@ -5,12 +5,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use hashing::key::HASH_STOP;
+
+use super::destination::DestinationRoute;
 use super::lease_pairs::LeasePairs;
 use super::order::Order;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::reply::{Failure, Outcome, OwnedReply};
-use crate::request::{Class, HASH_STOP, Op, Request};
+use crate::request::{Class, Op, Request};
 
 /// Which failures lead to the next child.
 #[derive(Clone, Debug)]
@@ -161,6 +164,14 @@ impl Route for FailoverRoute {
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
         self.children.clone()
+    }
+
+    fn server<'a>(
+        &'a self,
+        cx: &Context,
+        request: &mut Request<'_>,
+    ) -> Option<&'a DestinationRoute> {
+        self.children.first().and_then(|first| first.server(cx, request))
     }
 }
 

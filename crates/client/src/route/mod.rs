@@ -14,6 +14,8 @@ mod all_sync;
 mod big_value;
 mod blackhole;
 mod destination;
+mod door;
+mod eject;
 mod error;
 mod failover;
 mod hash;
@@ -54,6 +56,8 @@ pub use all_sync::AllSyncRoute;
 pub use big_value::BigValueRoute;
 pub use blackhole::{BlackholeRoute, Field, Test};
 pub use destination::DestinationRoute;
+pub use door::DoorRoute;
+pub use eject::EjectRoute;
 pub use error::ErrorRoute;
 pub use failover::{FailoverErrors, FailoverLimit, FailoverRoute};
 pub use hash::HashRoute;
@@ -129,6 +133,16 @@ pub trait Route: fmt::Debug {
 
     /// The routes that this request may go to from here, for those who ask.
     fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef>;
+
+    /// The one server that has this key while nothing fails, where the route does nothing to the request but choose.
+    fn server<'a>(
+        &'a self,
+        cx: &Context,
+        request: &mut Request<'_>,
+    ) -> Option<&'a DestinationRoute> {
+        let _ = (cx, request);
+        None
+    }
 }
 
 /// A route that chooses one of its children, and nothing else.
@@ -160,5 +174,13 @@ impl<S: Select> Route for Selecting<S> {
 
     fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
         vec![Rc::clone(self.0.select(cx, request))]
+    }
+
+    fn server<'a>(
+        &'a self,
+        cx: &Context,
+        request: &mut Request<'_>,
+    ) -> Option<&'a DestinationRoute> {
+        self.0.select(cx, request).server(cx, request)
     }
 }

@@ -1,18 +1,36 @@
 //! `WarmUpRoute`: a cold cluster is filled from a warm one, not from the database (section 4.3 of the paper).
 //!
-//! A miss in the cold cluster is asked of the warm one, and what it has is **added** to the cold one before the client gets
-//! it. If the add is refused, somebody else has stored the key, or a delete holds it off: then the cold cluster is asked again,
-//! and if it still has nothing the reply is a miss, so that the client reads the database. Handing out the warm
-//! value in that case would be the race that the paper's hold-off is there to close.
+//! A miss in the cold cluster is asked of the warm one, and what that has is stored in the cold one before the client gets it. What must
+//! not be stored is what the warm cluster has though it was deleted in the cold one. There are two ways to see to that.
 //!
-//! Sets and deletes go to the cold cluster alone; deletes with a hold-off, if one is set, so that what the warm cluster has until its own
-//! delete arrives is refused meanwhile. The paper's is two seconds.
+//! **Leases** (`leases`): a copy is stored with a token of the cold server, and a delete is executed by the warm server before it is
+//! by the cold one, for the last time.
+//!
+//! ```text
+//!     copy    token (cold) < get (warm) < lease-set (cold)
+//!     delete  cold, at once;  warm < cold
+//! ```
+//!
+//! A copy is old if its get came before the delete in the warm cluster. Then the cold one's comes either between token and lease-set,
+//! and voids the token, or after the lease-set, and removes the copy. No clock has a part in this, so it
+//! does not matter how late any of them is, nor who stands still meanwhile. A delete that the warm server does not take goes to the spool, for
+//! both in this order; where that cannot be, it fails.
+//!
+//! **A hold-off** (`hold_off`) is the paper's: deletes go to the cold cluster alone and refuse `add` for so long, which is how copies
+//! come. The warm cluster's own delete has to come within that time, and a copy takes less; two seconds are the paper's.
+//!
+//! If a copy is refused, the cold cluster is asked again, and if it still has nothing the reply is a miss, so that the client reads
+//! the database. Sets go to the cold cluster alone.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
+use super::destination::DestinationRoute;
 use super::ttl::{self, Ttl};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
+use crate::deletes;
+use crate::join;
 use crate::reply::{Outcome, OwnedReply};
 use crate::request::{Op, Request};
 
@@ -29,11 +47,13 @@ pub struct WarmUpRoute {
     pub keeps_ttl: bool,
     /// Seconds for which a delete refuses copies; 0 is none. The cold cluster's servers must know it (ours do).
     pub hold_off: i64,
+    /// Copies take a token, and deletes go to the warm cluster first. The cold cluster's servers must know leases (ours do).
+    pub leases: bool,
 }
 
 impl WarmUpRoute {
     /// A delete as the cold cluster is to have it; one with a hold-off of its own stays as it is.
-    async fn delete(&self, cx: &Rc<Context>, mut request: Request<'_>) -> OwnedReply {
+    async fn delete_held_off(&self, cx: &Rc<Context>, mut request: Request<'_>) -> OwnedReply {
         let mut words = request.words.to_vec();
         if request.op == Op::Delete {
             if request.exptime == 0 {
@@ -48,30 +68,68 @@ impl WarmUpRoute {
         self.cold.route(cx, Request { words: &words, ..request }).await
     }
 
+    /// A delete in both clusters, in the cold one at once and once more behind the warm one.
+    async fn delete_in_order(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+        let plain = Request { unkept: true, ..deletes::plain(&request) };
+        let both = vec![self.warm.route(cx, plain), self.cold.route(cx, request)];
+        let mut replies = join::all(both).await.into_iter();
+        let (Some(warm), Some(early)) = (replies.next(), replies.next()) else {
+            return OwnedReply::from(crate::Failure::LocalError);
+        };
+        if warm.outcome.failure().is_some() {
+            return if self.keep(cx, &request).await { early } else { warm };
+        }
+        let late = self.cold.route(cx, request).await;
+        let is_told = late.outcome.failure().is_none() && early.outcome.failure().is_none();
+        if is_told { early } else { late }
+    }
+
+    /// Keeps the delete for the warm server and then the cold one. False where it cannot be said which those are, or nothing is kept.
+    async fn keep(&self, cx: &Rc<Context>, request: &Request<'_>) -> bool {
+        if !cx.keeps_deletes() {
+            return false;
+        }
+        let plain = deletes::plain(request);
+        let servers = [&self.warm, &self.cold].map(|route| route.server(cx, &mut { plain }));
+        let [Some(warm), Some(cold)] = servers else { return false };
+        let Some(pool) = &cold.asynclog else { return false };
+        let name: Arc<str> = deletes::one_after_the_other(&warm.label, &cold.label).into();
+        cx.keep(&name, pool, &plain).await
+    }
+
     async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
-        let missed = self.cold.route(cx, request).await;
+        // A get whose miss is to be filled with a token asks for it at once.
+        let is_lease = self.leases && request.op == Op::Get;
+        let op = if is_lease { Op::LeaseGet } else { request.op };
+        let mut missed = self.cold.route(cx, Request { op, ..request }).await;
         if !missed.outcome.is_miss() {
             return missed;
         }
-        // A waiter for somebody else's lease has nothing to store with.
-        let token = (missed.outcome == Outcome::Lease).then_some(missed.number);
-        if token == Some(HOT_MISS) {
-            return missed;
-        }
-        let get = Request::new(Op::Get, request.key);
-        let mut found = self.warm.route(cx, get).await;
-        if found.outcome != Outcome::Found {
-            return missed;
-        }
-        let exptime = if self.keeps_ttl {
-            match ttl::of(&self.warm, cx, request.key).await {
-                Ttl::Lives(secs) => secs,
-                Ttl::Absent => return missed,
-                Ttl::Failed(_) => self.exptime,
+        let mut token = (missed.outcome == Outcome::Lease).then_some(missed.number);
+        if is_lease {
+            missed = OwnedReply::of(Outcome::NotFound);
+        } else if self.leases && token.is_none() {
+            let lease = Request { words: b"", ..Request { op: Op::LeaseGet, ..request } };
+            let lease = self.cold.route(cx, lease).await;
+            token = (lease.outcome == Outcome::Lease).then_some(lease.number);
+            if token.is_none() {
+                return missed;
             }
-        } else {
-            self.exptime
+        }
+        // Somebody else fills the key. Who cannot be told to wait is shown what the warm cluster has.
+        let waits = token == Some(HOT_MISS);
+        if waits && !is_lease {
+            return missed;
+        }
+        let Some((mut found, exptime)) = self.warm_value(cx, request.key).await else {
+            return missed;
         };
+        found.number = 0;
+        if waits {
+            return found;
+        }
+        // A hold-off refuses what is added, not who has a token.
+        let token = token.filter(|_| self.leases || self.hold_off == 0);
         let copy = Request {
             flags: found.flags,
             exptime,
@@ -82,7 +140,6 @@ impl WarmUpRoute {
         let stored = self.cold.route(cx, copy).await;
         let is_plain = matches!(request.op, Op::Get | Op::LeaseGet);
         if stored.outcome == Outcome::Stored && is_plain {
-            found.number = 0;
             return found;
         }
         if request.op == Op::LeaseGet {
@@ -90,6 +147,22 @@ impl WarmUpRoute {
         }
         // The cas unique, the flags of a meta command, or somebody else's value: as the cold cluster has it now.
         self.cold.route(cx, request).await
+    }
+
+    /// What the warm cluster has, and how long a copy of it is to live.
+    async fn warm_value(&self, cx: &Rc<Context>, key: &[u8]) -> Option<(OwnedReply, i64)> {
+        let found = self.warm.route(cx, Request::new(Op::Get, key)).await;
+        if found.outcome != Outcome::Found {
+            return None;
+        }
+        if !self.keeps_ttl {
+            return Some((found, self.exptime));
+        }
+        match ttl::of(&self.warm, cx, key).await {
+            Ttl::Lives(secs) => Some((found, secs)),
+            Ttl::Absent => None,
+            Ttl::Failed(_) => Some((found, self.exptime)),
+        }
     }
 }
 
@@ -106,10 +179,13 @@ impl Route for WarmUpRoute {
             request.op,
             Op::Get | Op::Gets | Op::Gat | Op::Gats | Op::LeaseGet | Op::MetaGet
         );
+        let is_delete = matches!(request.op, Op::Delete | Op::MetaDelete);
         if is_get && !request.base64 {
             Box::pin(self.get(cx, request))
-        } else if self.hold_off > 0 && matches!(request.op, Op::Delete | Op::MetaDelete) {
-            Box::pin(self.delete(cx, request))
+        } else if is_delete && self.leases {
+            Box::pin(self.delete_in_order(cx, request))
+        } else if is_delete && self.hold_off > 0 {
+            Box::pin(self.delete_held_off(cx, request))
         } else {
             self.cold.route(cx, request)
         }
@@ -117,5 +193,13 @@ impl Route for WarmUpRoute {
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
         vec![Rc::clone(&self.cold), Rc::clone(&self.warm)]
+    }
+
+    fn server<'a>(
+        &'a self,
+        cx: &Context,
+        request: &mut Request<'_>,
+    ) -> Option<&'a DestinationRoute> {
+        self.cold.server(cx, request)
     }
 }

@@ -6,8 +6,11 @@
 //! Source: memcached's `protocol-binary.xml` and `protocol_binary.h`; the behaviour of the running
 //! 1.6.45.
 
+pub mod answer;
+pub mod opcode;
 mod parse;
 pub mod reply;
+pub mod request;
 
 pub use parse::parse;
 

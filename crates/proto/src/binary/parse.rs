@@ -1,5 +1,10 @@
 //! Binary requests: the header, the opcode table, and the sizes each opcode allows.
 
+use super::opcode::{
+    ADD, APPEND, DECREMENT, DELETE, FLUSH, GAT, GATK, GATKQ, GATQ, GET, GETK, GETKQ, GETQ,
+    INCREMENT, NOOP, PREPEND, PREPENDQ, QUIT, REPLACE, SASL_AUTH, SASL_LIST, SASL_STEP, SET, SETQ,
+    STAT, TOUCH, VERSION,
+};
 use super::{
     BODY_BYTES_MAX, BadRequest, Command, HEADER_BYTES, Header, Parsed, REQUEST_MAGIC, Request,
     SASL_BODY_BYTES_MAX, Status, Then,
@@ -51,7 +56,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     }
 }
 
-fn read_header(bytes: &[u8; HEADER_BYTES]) -> Header {
+pub(super) fn read_header(bytes: &[u8; HEADER_BYTES]) -> Header {
     let [_, opcode, k0, k1, extras_len, _, _, _, b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] = *bytes;
     Header {
         opcode,
@@ -68,7 +73,7 @@ const fn loud(opcode: u8) -> (u8, bool) {
     match opcode {
         GETQ => (GET, true),
         GETKQ => (GETK, true),
-        SETQ..=PREPENDQ_LAST => (quiet_to_loud(opcode), true),
+        SETQ..=PREPENDQ => (quiet_to_loud(opcode), true),
         GATQ => (GAT, true),
         GATKQ => (GATK, true),
         _ => (opcode, false),
@@ -83,34 +88,6 @@ const fn quiet_to_loud(opcode: u8) -> u8 {
         _ => opcode - 0x0b,
     }
 }
-
-const GET: u8 = 0x00;
-const SET: u8 = 0x01;
-const ADD: u8 = 0x02;
-const REPLACE: u8 = 0x03;
-const DELETE: u8 = 0x04;
-const INCREMENT: u8 = 0x05;
-const DECREMENT: u8 = 0x06;
-const QUIT: u8 = 0x07;
-const FLUSH: u8 = 0x08;
-const GETQ: u8 = 0x09;
-const NOOP: u8 = 0x0a;
-const VERSION: u8 = 0x0b;
-const GETK: u8 = 0x0c;
-const GETKQ: u8 = 0x0d;
-const APPEND: u8 = 0x0e;
-const PREPEND: u8 = 0x0f;
-const STAT: u8 = 0x10;
-const SETQ: u8 = 0x11;
-const PREPENDQ_LAST: u8 = 0x1a;
-const TOUCH: u8 = 0x1c;
-const GAT: u8 = 0x1d;
-const GATQ: u8 = 0x1e;
-const SASL_LIST: u8 = 0x20;
-const SASL_AUTH: u8 = 0x21;
-const SASL_STEP: u8 = 0x22;
-const GATK: u8 = 0x23;
-const GATKQ: u8 = 0x24;
 
 /// The sizes an opcode allows.
 struct Shape {

@@ -24,6 +24,29 @@ impl Status {
         }
     }
 
+    /// The status with this number on the wire.
+    #[must_use]
+    pub fn of_code(code: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.code() == code)
+    }
+
+    const ALL: [Self; 14] = [
+        Self::Ok,
+        Self::NotFound,
+        Self::Exists,
+        Self::TooLarge,
+        Self::InvalidArguments,
+        Self::NotStored,
+        Self::NonNumeric,
+        Self::AuthFailure,
+        Self::AuthContinue,
+        Self::AccessDenied,
+        Self::UnknownCommand,
+        Self::OutOfMemory,
+        Self::Busy,
+        Self::TemporaryFailure,
+    ];
+
     /// The body of an error response.
     #[must_use]
     pub const fn text(self) -> &'static str {

@@ -55,7 +55,11 @@ pub struct Options<'b> {
 impl<'b> Options<'b> {
     /// Reads the flag words. The argument of `M` is given apart: its meaning is in
     /// [`super::Command`].
-    pub(super) fn parse(flags: Words<'b>) -> Result<(Self, Option<&'b [u8]>), Error> {
+    ///
+    /// # Errors
+    ///
+    /// The first word that is none, stands twice, or has an argument that it cannot have.
+    pub fn parse(flags: Words<'b>) -> Result<(Self, Option<&'b [u8]>), Error> {
         let (mut options, mut mode) = (Self::default(), None);
         let mut seen = 0u128;
         for word in flags {

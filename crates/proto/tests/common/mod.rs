@@ -233,6 +233,7 @@ pub fn single_bytes(bytes: &[u8]) -> Vec<&[u8]> {
 /// does not change when more follows it.
 pub fn check_answer(bytes: &[u8]) {
     use proto::answer::{Parsed, parse};
+    check_response(bytes);
     let mut rest = bytes;
     loop {
         match parse(rest, 1 << 16) {
@@ -245,6 +246,28 @@ pub fn check_answer(bytes: &[u8]) {
                 let (whole, after) = rest.split_at(consumed);
                 assert!(!whole.is_empty());
                 assert_eq!(parse(whole, 1 << 16), Parsed::Answer { answer, consumed });
+                rest = after;
+            }
+        }
+    }
+}
+
+/// The same of a server that speaks in packets.
+fn check_response(bytes: &[u8]) {
+    use proto::binary::answer::{Parsed, parse};
+    let mut rest = bytes;
+    loop {
+        match parse(rest, 1 << 16) {
+            Parsed::Bad => return,
+            Parsed::Incomplete { total } => {
+                assert!(total > rest.len());
+                return;
+            }
+            Parsed::Response { response, consumed } => {
+                let (whole, after) = rest.split_at(consumed);
+                let said = response.extras.len() + response.key.len() + response.value.len();
+                assert_eq!(whole.len(), binary::HEADER_BYTES + said);
+                assert_eq!(parse(whole, 1 << 16), Parsed::Response { response, consumed });
                 rest = after;
             }
         }

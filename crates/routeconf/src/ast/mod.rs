@@ -14,14 +14,13 @@ mod settings;
 pub use failover::{Failover, FailoverErrors, FailoverLimit, FailoverPolicy, Failure};
 pub use hash::{Hash, HashFunction, KeyPart};
 pub use operation::{Operation, OperationClass};
-pub use pool::{Member, Pool, PoolId, Protocol, Qos, Security, Server, ServerAddress, TkoTracker};
+pub use pool::{Member, Pool, PoolId, Protocol, Security, Server, ServerAddress, TkoTracker};
 pub use route::{
     Condition, ExptimeAction, LatencyInjection, Latest, LoadBalancer, LoadBalancerAlgorithm,
     ModifyKey, Route, RouteId, SizeSplit, WarmUp,
 };
 pub use settings::{
-    Bucketize, PoolRoute, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits,
-    SlowWarmUpSettings,
+    PoolRoute, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits, SlowWarmUpSettings,
 };
 
 use crate::source::{At, Files};

@@ -32,22 +32,14 @@ pub struct Pool {
     pub server_timeout_ms: Option<u64>,
     /// `connect_timeout`, milliseconds; `None` is `server_timeout`.
     pub connect_timeout_ms: Option<u64>,
-    /// `region` and `cluster`, both or none: they choose a timeout of the command line.
-    pub locality: Option<(String, String)>,
     /// Whether servers are sent keys with their routing prefix.
     pub keep_routing_prefix: bool,
-    /// `qos`.
-    pub qos: Option<Qos>,
     /// `tko_tracker`: with too many servers out, they are asked all the same.
     pub tko_tracker: Option<TkoTracker>,
-    /// `additional_fanout`: further connections to each server.
-    pub additional_fanout: u32,
     /// `error_on_empty`: a pool without servers answers with an error, not with misses.
     pub error_on_empty: bool,
     /// twemproxy's `auto_eject_hosts`: `server_failure_limit` and `server_retry_timeout` in milliseconds.
     pub eject: Option<(u32, u64)>,
-    /// twemproxy's `preconnect`.
-    pub preconnect: bool,
     /// Where it stands.
     pub at: At,
 }
@@ -126,15 +118,6 @@ pub enum Security {
     Tls,
     /// TLS for the handshake only: `tls_to_plain`.
     TlsToPlain,
-}
-
-/// `qos`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Qos {
-    /// 0 to 4.
-    pub class: u8,
-    /// 0 to 3.
-    pub path: u8,
 }
 
 /// `tko_tracker`, in servers: above `upper` the pool fails open, below `lower` again it does not.

@@ -284,8 +284,6 @@ pub struct ModifyKey {
     pub replace_key_prefix: Option<String>,
     /// Put behind the key.
     pub set_key_suffix: String,
-    /// Whether the request itself is changed and not a copy.
-    pub modify_inplace: bool,
 }
 
 /// `WarmUpRoute`.
@@ -301,6 +299,8 @@ pub struct WarmUp {
     pub enable_metaget: bool,
     /// Seconds for which a delete refuses copies (ours); 0 is none.
     pub hold_off: u32,
+    /// Whether copies take a lease's token, and deletes go to the warm cluster first (ours).
+    pub leases: bool,
 }
 
 /// `L1L2SizeSplitRoute`.
@@ -322,7 +322,7 @@ pub struct SizeSplit {
     pub retries: u32,
 }
 
-/// `LatencyInjectionRoute`; all in milliseconds but the last.
+/// `LatencyInjectionRoute`; in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatencyInjection {
     /// Where to.
@@ -333,10 +333,6 @@ pub struct LatencyInjection {
     pub after_ms: u64,
     /// In all, the server's own time included.
     pub total_ms: u64,
-    /// Whether the request's own payload may ask for a delay.
-    pub request_payload: bool,
-    /// The most that a request may ask for, microseconds.
-    pub max_request_us: u64,
 }
 
 /// `LatestRoute`.

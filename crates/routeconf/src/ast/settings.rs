@@ -5,7 +5,7 @@ use super::pool::PoolId;
 use super::route::RouteId;
 
 /// `PoolRoute`. From the inside out: each destination, `max_outstanding` for each, `slow_warmup`, `shadows`, `hash`, `rates`,
-/// `shard_splits`, the spool of failed deletes, `bucketize`.
+/// `shard_splits`, the spool of failed deletes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolRoute {
     /// The pool.
@@ -18,29 +18,12 @@ pub struct PoolRoute {
     pub shard_splits: Option<ShardSplits>,
     /// The name in the spool of failed deletes, or `None` with `"asynclog": false`.
     pub asynclog: Option<String>,
-    /// `bucketize`.
-    pub bucketize: Option<Bucketize>,
     /// `shadows`.
     pub shadows: Vec<Shadow>,
     /// `slow_warmup`.
     pub slow_warmup: Option<(RouteId, SlowWarmUpSettings)>,
     /// `max_outstanding` for each destination and thread; 0 is no limit.
     pub max_outstanding: u32,
-    /// `weights_rv`: the share of keys that goes to the pool is this runtime variable, the rest is answered as a miss.
-    pub weights_rv: Option<String>,
-}
-
-/// `bucketize`: the key's bucket, a number below the total, as `get_bucket` of the admin interface shows it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bucketize {
-    /// `total_buckets`.
-    pub total_buckets: u32,
-    /// `total_buckets_by_prefix`: other totals for keys that begin so.
-    pub by_prefix: Vec<(String, u32)>,
-    /// `bucketization_keyspace`.
-    pub keyspace: String,
-    /// `salt`.
-    pub salt: String,
 }
 
 /// `rates`: buckets of tokens a second for each class of commands.
@@ -92,8 +75,6 @@ pub enum ShadowKeys {
 pub struct ShardSplits {
     /// By shard id.
     pub splits: Vec<(String, ShardSplit)>,
-    /// `split_shard_fanout`.
-    pub fanout: u32,
 }
 
 /// The split of one shard; the sizes are the same unless it is on its way.
@@ -107,8 +88,6 @@ pub struct ShardSplit {
     pub start: u64,
     /// How long it takes, seconds.
     pub migration_secs: u64,
-    /// Whether deletes go to all names.
-    pub fanout_deletes: bool,
 }
 
 /// `SlowWarmUpRoute` and `slow_warmup`.

@@ -164,7 +164,7 @@ impl Builder<'_> {
                     );
                     return fail(fields.place("tags"), message);
                 }
-                fields.ignore(&["hash"]);
+                fields.unused(&["hash"]);
                 FailoverPolicy::Rendezvous {
                     max_tries: fields.int32("max_tries", 1, u32::MAX)?.unwrap_or(most),
                     tags,
@@ -177,7 +177,9 @@ impl Builder<'_> {
                 "InOrderPolicy tries all children; 'max_tries' has no effect, as in mcrouter";
             self.warn(fields.place("max_tries"), message);
         }
-        fields.ignore(&["exclude_errors"]);
+        if !matches!(policy, FailoverPolicy::DeterministicOrder { .. }) {
+            fields.unused(&["exclude_errors"]);
+        }
         fields.finish(&mut self.findings);
         Ok(policy)
     }

@@ -13,6 +13,7 @@ pub(super) struct Fields<'n> {
     /// What it is, for messages: `PoolRoute`, `the pool 'A'`.
     pub(super) what: String,
     asked: RefCell<Vec<&'static str>>,
+    unused: RefCell<Vec<&'static str>>,
 }
 
 impl<'n> Fields<'n> {
@@ -20,7 +21,10 @@ impl<'n> Fields<'n> {
     pub(super) fn new(node: &'n Node, what: impl Into<String>) -> Fallible<Self> {
         let what = what.into();
         match node.as_object() {
-            Some(map) => Ok(Self { map, at: node.at, what, asked: RefCell::default() }),
+            Some(map) => {
+                let (asked, unused) = (RefCell::default(), RefCell::default());
+                Ok(Self { map, at: node.at, what, asked, unused })
+            }
             None => fail(node.at, format!("{what} is an object, not {}", node.value.kind())),
         }
     }
@@ -145,15 +149,25 @@ impl<'n> Fields<'n> {
         self.map.get(name).map_or(self.at, |node| node.at)
     }
 
-    /// Names that mean nothing here and need no warning.
-    pub(super) fn ignore(&self, names: &[&'static str]) {
+    /// Names that are read elsewhere.
+    pub(super) fn known(&self, names: &[&'static str]) {
         self.asked.borrow_mut().extend(names);
+    }
+
+    /// mcrouter's names that have no effect here, which is warned of.
+    pub(super) fn unused(&self, names: &[&'static str]) {
+        self.unused.borrow_mut().extend(names);
     }
 
     /// Warns of members that nobody asked for. Names that begin with `_` or `#` are taken for remarks.
     pub(super) fn finish(&self, findings: &mut Vec<Diagnostic>) {
-        let asked = self.asked.borrow();
+        let (asked, unused) = (self.asked.borrow(), self.unused.borrow());
         for (name, node) in self.map.members() {
+            if unused.contains(&&**name) {
+                let message = format!("'{name}' of {} changes nothing here", self.what);
+                findings.push(Diagnostic::warning(node.at, message));
+                continue;
+            }
             let known = asked.contains(&&**name) || matches!(&**name, "name" | "type");
             if known || name.starts_with(['_', '#']) {
                 continue;

@@ -229,6 +229,7 @@ impl Builder<'_> {
                 exptime: fields.int32("exptime", 0, u32::MAX)?.unwrap_or(0),
                 enable_metaget: fields.flag("enable_metaget", false)?,
                 hold_off: fields.int32("hold_off", 0, 3600)?.unwrap_or(0),
+                leases: fields.flag("leases", false)?,
             }))),
         }
     }
@@ -247,7 +248,8 @@ impl Builder<'_> {
         let Some(fields) = &given.fields else {
             return Ok(Route::Hash { children, hash: Box::new(crate::ast::Hash::ch3()) });
         };
-        fields.ignore(&["bucketize", "client_fanout", "error_on_empty", "weights", "tags"]);
+        fields.known(&["weights", "tags"]);
+        fields.unused(&["bucketize", "client_fanout", "error_on_empty"]);
         match fields.text("hash_func")? {
             Some("Latest") => return self.latest(given),
             Some("LoadBalancer") => return self.load_balancer(fields),
@@ -349,19 +351,20 @@ impl Builder<'_> {
     }
 
     fn latency_injection(&mut self, fields: &Fields<'_>) -> Fallible<Route> {
-        fields.ignore(&["total_latency_percentile_ms"]);
+        fields.unused(&["total_latency_percentile_ms"]);
+        // Fields of a request that memcached's protocols do not have.
+        fields.unused(&["request_payload_latency", "max_request_latency_us"]);
         Ok(Route::LatencyInjection(Box::new(LatencyInjection {
             child: self.need_route(fields, "child")?,
             before_ms: fields.natural("before_latency_ms")?.unwrap_or(0),
             after_ms: fields.natural("after_latency_ms")?.unwrap_or(0),
             total_ms: fields.natural("total_latency_ms")?.unwrap_or(0),
-            request_payload: fields.flag("request_payload_latency", false)?,
-            max_request_us: fields.natural("max_request_latency_us")?.unwrap_or(0),
         })))
     }
 
     fn load_balancer(&mut self, fields: &Fields<'_>) -> Fallible<Route> {
-        fields.ignore(&["enable_thrift_server_load", "hash_func"]);
+        fields.known(&["hash_func"]);
+        fields.unused(&["enable_thrift_server_load"]);
         let algorithm = match fields.text("algorithm")? {
             None | Some("weighted-hashing") => LoadBalancerAlgorithm::WeightedHashing,
             Some("two-random-choices") => LoadBalancerAlgorithm::TwoRandomChoices,
@@ -405,6 +408,7 @@ impl Builder<'_> {
                 None => Ok(text.map(str::to_owned)),
             }
         };
+        fields.unused(&["modify_inplace"]);
         let prefix = own("set_routing_prefix")?;
         if let Some(prefix) = prefix.as_deref().filter(|prefix| !prefix.is_empty())
             && !(prefix.starts_with('/')
@@ -420,7 +424,6 @@ impl Builder<'_> {
             ensure_key_prefix: own("ensure_key_prefix")?.unwrap_or_default(),
             replace_key_prefix: own("replace_key_prefix")?,
             set_key_suffix: own("set_key_suffix")?.unwrap_or_default(),
-            modify_inplace: fields.flag("modify_inplace", false)?,
         })))
     }
 }
@@ -430,7 +433,7 @@ fn error(given: &Given<'_>) -> Fallible<Route> {
     let (mut result, mut message) = ("local_error".to_owned(), String::new());
     match &given.fields {
         Some(fields) => {
-            fields.ignore(&["enable_logging"]);
+            fields.unused(&["enable_logging"]);
             message = fields.text("response")?.unwrap_or_default().to_owned();
             if let Some(text) = fields.text("result")? {
                 text.strip_prefix("mc_res_").unwrap_or(text).clone_into(&mut result);

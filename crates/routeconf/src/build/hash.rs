@@ -25,8 +25,15 @@ const FUNCTIONS: [&str; 11] = [
 ];
 
 impl Builder<'_> {
-    /// The hash of a `PoolRoute`: weights and tags of the pool, under what its `hash` says.
-    pub(super) fn pool_hash(&mut self, own: Option<&Node>, pool: &Pool, at: At) -> Fallible<Hash> {
+    /// The hash of a `PoolRoute`: weights and tags of the pool, under what its `hash` says. With the name of a runtime variable beside
+    /// it, those are the weights, unless `hash` names another function.
+    pub(super) fn pool_hash(
+        &mut self,
+        own: Option<&Node>,
+        variable: Option<&Node>,
+        pool: &Pool,
+        at: At,
+    ) -> Fallible<Hash> {
         let mut members = IndexMap::new();
         let place = own.map_or(at, |own| own.at);
         if let Some(weights) = &pool.weights {
@@ -38,6 +45,10 @@ impl Builder<'_> {
         if let Some(tags) = &pool.tags {
             let tags = tags.iter().map(|tag| Node::string(tag, pool.at)).collect();
             members.insert("tags".into(), Node::array(tags, pool.at)?);
+        }
+        if let Some(variable) = variable {
+            members.insert("hash_func".into(), Node::string("WeightedCh3Rv", variable.at));
+            members.insert("weights_rv".into(), variable.clone());
         }
         match own.map(|own| (&own.value, own)) {
             None => {}
@@ -58,7 +69,7 @@ impl Builder<'_> {
         let merged = Node::object(members, place)?;
         let fields = Fields::new(&merged, "'hash'")?;
         let hash = self.hash(&fields, pool.members.len(), Some(pool))?;
-        fields.ignore(&["weights", "tags"]);
+        fields.known(&["weights", "tags"]);
         fields.finish(&mut self.findings);
         Ok(hash)
     }

@@ -98,7 +98,7 @@ impl<'s> Builder<'s> {
             }
         }
         self.named_handles(&fields)?;
-        fields.ignore(&["routing_options", "partial_reconfigure"]);
+        fields.unused(&["routing_options", "partial_reconfigure"]);
         let routes = fields.get("routes");
         let prefixes = match (fields.get("route"), routes) {
             (Some(_), Some(both)) => {

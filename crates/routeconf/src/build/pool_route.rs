@@ -40,18 +40,17 @@ impl Builder<'_> {
             return fail(at, "the pool is not there");
         };
         let own = fields.and_then(|fields| fields.get("hash"));
-        let hash = self.pool_hash(own, &pool, at)?;
+        let variable = fields.and_then(|fields| fields.get("weights_rv"));
+        let hash = self.pool_hash(own, variable, &pool, at)?;
         let mut route = PoolRoute {
             pool: id,
             hash,
             rates: None,
             shard_splits: None,
             asynclog: Some(pool.name.clone()),
-            bucketize: None,
             shadows: Vec::new(),
             slow_warmup: None,
             max_outstanding: 0,
-            weights_rv: None,
         };
         if let Some(fields) = fields {
             self.pool_settings(fields, &mut route)?;
@@ -69,12 +68,12 @@ impl Builder<'_> {
         if !fields.flag("asynclog", true)? {
             route.asynclog = None;
         }
-        route.bucketize = self.bucketize(fields)?;
         route.shadows = self.shadows(fields)?;
         route.slow_warmup = self.slow_warmup(fields)?;
         route.max_outstanding = fields.int32("max_outstanding", 0, 1_000_000)?.unwrap_or(0);
-        route.weights_rv = fields.text("weights_rv")?.map(str::to_owned);
-        fields.ignore(&["pool_id", "weights_rv_salt", "useBucketHashSelector"]);
+        fields.unused(&["pool_id", "weights_rv_salt", "useBucketHashSelector"]);
+        fields.unused(&["bucketize", "total_buckets", "total_buckets_by_prefix"]);
+        fields.unused(&["bucketization_keyspace"]);
         for name in ["axonlog", "distribution_enabled"] {
             if fields.flag(name, false)? {
                 return fail(

@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use super::fields::Fields;
 use super::server::{ServerDefaults, parse_protocol, parse_security, parse_server};
 use super::{Builder, owned};
-use crate::ast::{Member, Pool, PoolId, Protocol, Qos, Security, TkoTracker};
+use crate::ast::{Member, Pool, PoolId, Protocol, Security, TkoTracker};
 use crate::json::{self, Node, Value};
 use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, fail};
@@ -146,20 +146,15 @@ impl Builder<'_> {
             tags,
             server_timeout_ms: timeout(&fields, "server_timeout")?,
             connect_timeout_ms: timeout(&fields, "connect_timeout")?,
-            locality: fields
-                .text("region")?
-                .map(str::to_owned)
-                .zip(fields.text("cluster")?.map(str::to_owned)),
             keep_routing_prefix: fields.flag("keep_routing_prefix", false)?,
-            qos: qos(&fields)?,
-            additional_fanout: fields.int32("additional_fanout", 0, 100)?.unwrap_or(0),
             error_on_empty: fields.flag("error_on_empty", false)?,
             eject: None,
-            preconnect: false,
             at: node.at,
         };
-        fields.ignore(&["inherit", "services", "service_id_override", "pool_locality"]);
-        fields.ignore(&["disable_request_deadline_check", "enable_compression", "use_typed"]);
+        fields.known(&["inherit"]);
+        fields.unused(&["services", "service_id_override", "pool_locality", "region", "cluster"]);
+        fields.unused(&["disable_request_deadline_check", "enable_compression", "use_typed"]);
+        fields.unused(&["qos", "additional_fanout"]);
         fields.finish(&mut self.findings);
         Ok(pool)
     }
@@ -177,7 +172,7 @@ impl Builder<'_> {
         if let Some(tls) = fields.truth("use_ssl")? {
             own.security = if tls { Security::Tls } else { Security::Plain };
         }
-        fields.ignore(&["qos"]);
+        fields.unused(&["qos"]);
         let server = parse_server(fields.need_text("hostname")?, own, node.at)?;
         fields.finish(&mut self.findings);
         Ok(Member::Server(server))
@@ -239,15 +234,6 @@ fn failure_domains(fields: &Fields<'_>, servers: usize) -> Fallible<Vec<String>>
 
 fn timeout(fields: &Fields<'_>, name: &'static str) -> Fallible<Option<u64>> {
     Ok(fields.int(name, 0, 1_000_000_000)?.map(i64::unsigned_abs))
-}
-
-fn qos(fields: &Fields<'_>) -> Fallible<Option<Qos>> {
-    let Some(node) = fields.get("qos") else { return Ok(None) };
-    let inner = Fields::new(node, "'qos'")?;
-    let part = |name, most| -> Fallible<u8> {
-        Ok(inner.int(name, 0, most)?.and_then(|number| u8::try_from(number).ok()).unwrap_or(0))
-    };
-    Ok(Some(Qos { class: part("class", 4)?, path: part("path", 3)? }))
 }
 
 fn tko_tracker(fields: &Fields<'_>, servers: usize) -> Fallible<Option<TkoTracker>> {

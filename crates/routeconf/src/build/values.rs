@@ -1,9 +1,9 @@
-//! Settings that several routes share: shadows, rates, shard splits, slow warm-up, buckets.
+//! Settings that several routes share: shadows, rates, shard splits, slow warm-up.
 
 use super::fields::{Fields, as_number};
 use super::{Builder, owned};
 use crate::ast::{
-    Bucketize, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits, SlowWarmUpSettings,
+    RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits, SlowWarmUpSettings,
 };
 use crate::json::{Node, Value};
 use crate::source::{Fallible, fail};
@@ -13,7 +13,7 @@ const SPLITS_MAX: i64 = 26 * 26 + 1;
 
 impl Builder<'_> {
     pub(super) fn shadows(&mut self, fields: &Fields<'_>) -> Fallible<Vec<Shadow>> {
-        fields.ignore(&["shadow_policy"]);
+        fields.unused(&["shadow_policy"]);
         let items = fields.list("shadows")?.unwrap_or_default();
         items.iter().map(|item| self.shadow(item)).collect()
     }
@@ -77,13 +77,13 @@ impl Builder<'_> {
 
     /// `shard_splits` of a `PoolRoute` or a `ShardSplitRoute`.
     pub(super) fn shard_splits(&mut self, fields: &Fields<'_>) -> Fallible<Option<ShardSplits>> {
-        let fanout = fields.int32("split_shard_fanout", 0, u32::MAX)?.unwrap_or(0);
+        fields.unused(&["split_shard_fanout"]);
         let Some(map) = fields.object("shard_splits")? else { return Ok(None) };
         let mut splits = Vec::new();
         for (shard, node) in map.members() {
             splits.push((owned(shard), self.shard_split(shard, node)?));
         }
-        Ok(Some(ShardSplits { splits, fanout }))
+        Ok(Some(ShardSplits { splits }))
     }
 
     fn shard_split(&mut self, shard: &str, node: &Node) -> Fallible<ShardSplit> {
@@ -96,13 +96,7 @@ impl Builder<'_> {
             }
             let size = u32::try_from(size).unwrap_or(1);
             let (start, migration_secs) = (0, 0);
-            return Ok(ShardSplit {
-                old_size: size,
-                new_size: size,
-                start,
-                migration_secs,
-                fanout_deletes: false,
-            });
+            return Ok(ShardSplit { old_size: size, new_size: size, start, migration_secs });
         }
         let fields = Fields::new(node, format!("the split of shard {shard}"))?;
         let size = |name| -> Fallible<u32> {
@@ -114,8 +108,9 @@ impl Builder<'_> {
             new_size: size("new_split_size")?,
             start: fields.natural("split_start")?.unwrap_or(0),
             migration_secs: fields.natural("migration_period")?.unwrap_or(0),
-            fanout_deletes: fields.flag("fanout_deletes", false)?,
         };
+        // Deletes go to all names, whatever it says.
+        fields.unused(&["fanout_deletes"]);
         fields.finish(&mut self.findings);
         Ok(split)
     }
@@ -144,36 +139,6 @@ impl Builder<'_> {
         }
         fields.finish(&mut self.findings);
         Ok(settings)
-    }
-
-    pub(super) fn bucketize(&mut self, fields: &Fields<'_>) -> Fallible<Option<Bucketize>> {
-        let wanted = fields.flag("bucketize", false)?;
-        let total = fields.int32("total_buckets", 1, u32::MAX)?;
-        let keyspace = fields.text("bucketization_keyspace")?.unwrap_or_default().to_owned();
-        let mut by_prefix = Vec::new();
-        for (prefix, node) in
-            fields.object("total_buckets_by_prefix")?.into_iter().flat_map(|map| map.members())
-        {
-            match node.value {
-                Value::Int(total) if total > 0 => {
-                    by_prefix.push((owned(prefix), u32::try_from(total).unwrap_or(u32::MAX)));
-                }
-                _ => {
-                    return fail(
-                        node.at,
-                        format!("the buckets of prefix '{prefix}' are an integer of at least 1"),
-                    );
-                }
-            }
-        }
-        if !wanted {
-            return Ok(None);
-        }
-        let Some(total_buckets) = total else {
-            return fail(fields.place("bucketize"), "'bucketize' needs 'total_buckets'");
-        };
-        let salt = fields.text("salt")?.unwrap_or_default().to_owned();
-        Ok(Some(Bucketize { total_buckets, by_prefix, keyspace, salt }))
     }
 }
 

@@ -39,11 +39,13 @@ const KEYS: [&str; 19] = [
 ];
 
 /// Settings that are taken and change nothing, with what to do instead.
-const UNUSED: [(&str, &str); 5] = [
+const UNUSED: [(&str, &str); 7] = [
     ("backlog", "the length of the queue is the kernel's limit or 1024"),
     ("client_connections", "--max-conns limits them over all pools"),
     ("mbuf_size", "buffers grow as they need to"),
+    ("preconnect", "connections are made when they are needed"),
     ("reuseport", "one process serves with several threads: --num-proxies"),
+    ("server_connections", "a worker has one connection to each server: --num-proxies"),
     ("tcpkeepalive", "connections to servers have it always"),
 ];
 
@@ -108,7 +110,8 @@ fn pool(
         settings.number("server_retry_timeout")?.unwrap_or(30_000),
     );
     let limit = u32::try_from(limit.max(1)).unwrap_or(u32::MAX);
-    let connections = settings.number("server_connections")?.unwrap_or(1).max(1);
+    settings.number("server_connections")?;
+    settings.truth("preconnect")?;
     let id = PoolId(u32::try_from(config.pools.len()).unwrap_or(u32::MAX));
     let count = servers.len();
     config.pools.push(Pool {
@@ -118,14 +121,10 @@ fn pool(
         tags: None,
         server_timeout_ms: settings.number("timeout")?,
         connect_timeout_ms: None,
-        locality: None,
         keep_routing_prefix: true,
-        qos: None,
         tko_tracker: None,
-        additional_fanout: u32::try_from(connections - 1).unwrap_or(u32::MAX),
         error_on_empty: true,
         eject: eject.then_some((limit, retry)),
-        preconnect: settings.truth("preconnect")?,
         at: node.at,
     });
     let route = match hash {
@@ -165,11 +164,9 @@ fn plain(pool: PoolId, hash: Hash) -> PoolRoute {
         rates: None,
         shard_splits: None,
         asynclog: None,
-        bucketize: None,
         shadows: Vec::new(),
         slow_warmup: None,
         max_outstanding: 0,
-        weights_rv: None,
     }
 }
 

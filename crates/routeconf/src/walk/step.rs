@@ -338,6 +338,9 @@ impl Walker<'_> {
         let class = question.operation.class();
         let reads = class == OperationClass::Get;
         let (first, second, when) = match route {
+            Route::WarmUp(warm_up) if warm_up.leases && class == OperationClass::Delete => {
+                (warm_up.cold, warm_up.warm, Some(When::Also))
+            }
             Route::WarmUp(warm_up) => (warm_up.cold, warm_up.warm, reads.then_some(When::IfMissed)),
             Route::Staging { warm, staging } if class == OperationClass::Delete => {
                 (*warm, *staging, Some(When::Also))

@@ -150,6 +150,7 @@ impl Front {
             words: &words,
             base64,
             client: session.client,
+            door: session.door,
             ..Request::new(op, key)
         };
         let slot = slot(op, packet, want);

@@ -27,7 +27,7 @@ pub(crate) fn reply(
     }
     match reply.outcome {
         Outcome::Found => value(heap, slot, client_key, reply),
-        Outcome::NotFound if matches!(slot.kind, Kind::Key) => {}
+        Outcome::NotFound if matches!(slot.kind, Kind::Key | Kind::OnlyKey) => {}
         Outcome::Failed(failure) => {
             error(heap, failure, reply.value);
             return true;

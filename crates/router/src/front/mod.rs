@@ -56,6 +56,8 @@ pub(crate) struct Session {
     queue: u32,
     /// A hash of the client's address.
     client: u32,
+    /// By which of the configuration's doors it came in.
+    door: u16,
     /// A retrieval line whose keys are still in the input.
     line: Option<GetLine>,
     receiving: Option<Box<Receiving>>,
@@ -187,6 +189,7 @@ impl Service for Front {
         Session {
             queue,
             client,
+            door: self.shared.doors.of(&peer.listener),
             line: None,
             receiving: None,
             swallow: 0,

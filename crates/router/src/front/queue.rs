@@ -34,7 +34,7 @@ pub(crate) const HEAP_BYTES_MAX: usize = 256 * 1024;
 const HEAP_BYTES_CUT: usize = 32 << 20;
 
 /// Capacity that an idle connection keeps, in bytes of answers and in slots.
-const HEAP_KEPT: usize = 2048;
+const HEAP_KEPT: usize = 4096;
 const SLOTS_KEPT: usize = 64;
 
 /// What one slot is owed.
@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     End,
     /// A key of a retrieval line.
     Key,
+    /// The one key of a retrieval line, and its end.
+    OnlyKey,
     /// A whole reply.
     Whole,
 }
@@ -223,6 +225,9 @@ impl Sink for Queues {
         let too_much = Reply::failed(Failure::Busy, b"out of memory writing reply");
         let reply = if start > HEAP_BYTES_CUT { &too_much } else { reply };
         slot.is_error = format::reply(&mut queue.heap, slot, client_key, reply);
+        if slot.kind == Kind::OnlyKey && !slot.is_error {
+            queue.heap.extend_from_slice(proto::reply::END);
+        }
         slot.is_ready = true;
         (slot.start, slot.len) = (offset(start), offset(queue.heap.len() - start));
         if index == 0 && !queue.is_resumed {
@@ -302,7 +307,7 @@ impl Queue {
                     (0, 0)
                 }
                 Kind::Key => range,
-                Kind::Whole => {
+                Kind::OnlyKey | Kind::Whole => {
                     // The error of a line that was refused later goes before those of its keys.
                     self.line_error = None;
                     range

@@ -55,7 +55,7 @@ impl Front {
         match request {
             text::Request::Get(line) => {
                 input.consume(consumed);
-                return self.keys(session, line, input);
+                return self.retrieve(session, line, input);
             }
             text::Request::Store(store) => return self.store(session, input, consumed, &store),
             text::Request::Meta(meta) => return self.meta(session, input, consumed, &meta),
@@ -139,7 +139,26 @@ impl Front {
     /// A command of one line and one reply.
     fn ask(&mut self, session: &Session, is_mute: bool, request: &Request<'_>) {
         let slot = Slot::new(request.op, Kind::Whole).mute(is_mute);
-        self.submit(session.queue, slot, &Request { client: session.client, ..*request });
+        let Session { client, door, .. } = *session;
+        self.submit(session.queue, slot, &Request { client, door, ..*request });
+    }
+
+    /// A retrieval line. One whole line of one key, which most are, is one slot.
+    #[inline]
+    fn retrieve(&mut self, session: &mut Session, line: GetLine, input: &mut Input<'_>) -> Step {
+        let bytes = input.bytes();
+        if let KeyToken::Key { key, consumed } = { line }.next_key(bytes)
+            && bytes.get(consumed..).is_some_and(|rest| rest.starts_with(reply::CRLF))
+            && !key.starts_with(ADMIN_PREFIX)
+        {
+            input.consume(consumed + reply::CRLF.len());
+            let (op, client, door) = (retrieval(&line), session.client, session.door);
+            let exptime = line.exptime.unwrap_or(0);
+            let request = Request { exptime, client, door, ..Request::new(op, key) };
+            self.submit(session.queue, Slot::new(op, Kind::OnlyKey), &request);
+            return Step::Next;
+        }
+        self.keys(session, line, input)
     }
 
     /// The keys of a retrieval line, as many as there is room for.
@@ -150,13 +169,7 @@ impl Front {
         input: &mut Input<'_>,
     ) -> Step {
         session.line = None;
-        let op = match (line.exptime, line.with_cas) {
-            _ if line.with_lease => Op::LeaseGet,
-            (None, false) => Op::Get,
-            (None, true) => Op::Gets,
-            (Some(_), false) => Op::Gat,
-            (Some(_), true) => Op::Gats,
-        };
+        let op = retrieval(&line);
         loop {
             if self.queues.get(session.queue).is_full() {
                 session.line = Some(line);
@@ -170,8 +183,9 @@ impl Front {
                         self.admin_key(session.queue, slot, key);
                         continue;
                     }
-                    let (exptime, client) = (line.exptime.unwrap_or(0), session.client);
-                    let request = Request { exptime, client, ..Request::new(op, key) };
+                    let (exptime, door) = (line.exptime.unwrap_or(0), session.door);
+                    let client = session.client;
+                    let request = Request { exptime, client, door, ..Request::new(op, key) };
                     self.submit(session.queue, slot, &request);
                 }
                 KeyToken::End { consumed } => {
@@ -250,12 +264,25 @@ impl Front {
         }
         let line = if is_quiet { &words[..] } else { meta.flags.line().trim_ascii_start() };
         let base64 = meta.options.base64;
-        let client = session.client;
-        let request = Request { value, words: line, base64, client, ..Request::new(op, meta.key) };
+        let Session { client, door, .. } = *session;
+        let asked = Request::new(op, meta.key);
+        let request = Request { value, words: line, base64, client, door, ..asked };
         let slot = Slot::new(op, Kind::Whole).quiet(is_quiet);
         self.submit(session.queue, slot, &request);
         self.words = words;
         Step::Next
+    }
+}
+
+/// What a retrieval line asks of each of its keys.
+#[inline]
+const fn retrieval(line: &GetLine) -> Op {
+    match (line.exptime, line.with_cas) {
+        _ if line.with_lease => Op::LeaseGet,
+        (None, false) => Op::Get,
+        (None, true) => Op::Gets,
+        (Some(_), false) => Op::Gat,
+        (Some(_), true) => Op::Gats,
     }
 }
 

@@ -1,6 +1,6 @@
 //! MariaDB.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -126,22 +126,29 @@ impl Drop for MariaDb {
     }
 }
 
-/// A folder as a new server needs it, made once for all of a process.
+/// A folder as a new server of this version needs it, made once and kept beside the test programs.
 fn installed() -> &'static Path {
-    // A static is never dropped: what is left is a few MB in the temporary folder, and one process's.
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     let made = MADE.get_or_init(|| {
-        let folder = Folder::new("mariadb-installed");
-        let mut install = Command::new("mariadb-install-db");
-        install.args([
-            "--no-defaults",
-            "--auth-root-authentication-method=normal",
-            "--skip-test-db",
-        ]);
-        install.arg(format!("--datadir={}", folder.0.join("data").display()));
-        install.arg(format!("--tmpdir={}", folder.0.display()));
-        done(as_root(&mut install));
-        folder.keep().join("data")
+        let own = std::env::current_exe().expect("a test knows its own path");
+        let beside = own.parent().expect("a program is in a folder");
+        let mut version = done(Command::new("mariadbd").args(["--no-defaults", "--version"]));
+        version.retain(|letter| letter.is_ascii_alphanumeric());
+        let kept = beside.join(format!("mariadb-{version}"));
+        if !kept.is_dir() {
+            let part = Folder(beside.join(format!("mariadb-{}.part", std::process::id())));
+            let mut install = Command::new("mariadb-install-db");
+            install.args([
+                "--no-defaults",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+            ]);
+            install.arg(format!("--datadir={}", part.0.display()));
+            done(as_root(&mut install));
+            // Another test program may have been faster: then its folder stays, and the part goes.
+            let _ = fs::rename(&part.0, &kept);
+        }
+        kept
     });
     made.as_path()
 }

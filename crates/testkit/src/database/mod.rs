@@ -30,13 +30,6 @@ impl Folder {
         fs::create_dir_all(&path).expect("a folder for the database");
         Self(path)
     }
-
-    /// The folder, which then stays.
-    fn keep(self) -> PathBuf {
-        let path = self.0.clone();
-        std::mem::forget(self);
-        path
-    }
 }
 
 impl Drop for Folder {

@@ -1,0 +1,116 @@
+//! twemproxy's `auto_eject_hosts`: which servers of a pool are in use, as one worker sees it. No socket, and the clock is an argument.
+//!
+//! A server that fails `limit` times without an answer in between is out for `retry_us`; its keys go to the others, by the same hash
+//! over fewer servers. A failure is a connection that could not be made or has ended, or a request that was not sent because the server
+//! is knocked out.
+//!
+//! Source: `server_failure`, `server_ok` and `server_pool_update` of twemproxy's `nc_server.c`.
+
+use std::cell::{Cell, RefCell};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Ejection {
+    limit: u32,
+    retry_us: u64,
+    members: RefCell<Vec<Member>>,
+    /// Somebody was ejected since [`Self::live`] was asked.
+    is_changed: Cell<bool>,
+    /// When the first who is out comes back; `None`: nobody is.
+    returns_us: Cell<Option<u64>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Member {
+    /// Since the last answer.
+    failures: u32,
+    /// Out until then.
+    until_us: Option<u64>,
+}
+
+impl Ejection {
+    /// So many servers, all in use.
+    pub(crate) fn new(servers: usize, limit: u32, retry_us: u64) -> Self {
+        Self {
+            limit,
+            retry_us,
+            members: RefCell::new(vec![Member::default(); servers]),
+            is_changed: Cell::new(false),
+            returns_us: Cell::new(None),
+        }
+    }
+
+    /// The server at this place failed.
+    pub(crate) fn failed(&self, place: usize, now_us: u64) {
+        let mut members = self.members.borrow_mut();
+        let Some(member) = members.get_mut(place) else { return };
+        member.failures += 1;
+        if member.failures >= self.limit {
+            *member = Member { failures: 0, until_us: Some(now_us.saturating_add(self.retry_us)) };
+            self.is_changed.set(true);
+        }
+    }
+
+    /// The server at this place answered.
+    pub(crate) fn answered(&self, place: usize) {
+        let mut members = self.members.borrow_mut();
+        if let Some(member) = members.get_mut(place).filter(|member| member.failures != 0) {
+            *member = Member::default();
+        }
+    }
+
+    /// Whether [`Self::live`] would say something else than last time.
+    #[inline]
+    pub(crate) fn is_due(&self, now_us: u64) -> bool {
+        self.is_changed.get() || self.returns_us.get().is_some_and(|at_us| now_us > at_us)
+    }
+
+    /// The places of the servers in use.
+    pub(crate) fn live(&self, now_us: u64) -> Vec<usize> {
+        let mut members = self.members.borrow_mut();
+        for member in members.iter_mut() {
+            member.until_us = member.until_us.filter(|until_us| *until_us > now_us);
+        }
+        self.is_changed.set(false);
+        self.returns_us.set(members.iter().filter_map(|member| member.until_us).min());
+        let places = members.iter().enumerate();
+        places.filter(|(_, member)| member.until_us.is_none()).map(|(place, _)| place).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_in_a_row_eject_for_a_time() {
+        let pool = Ejection::new(3, 2, 1000);
+        pool.failed(1, 10);
+        pool.answered(1);
+        pool.failed(1, 20);
+        assert!(!pool.is_due(20));
+        pool.failed(1, 30);
+        assert!(pool.is_due(30));
+        assert_eq!(pool.live(30), [0, 2]);
+        pool.failed(0, 40);
+        assert!(!pool.is_due(1030), "not before its time is over");
+        assert!(pool.is_due(1031));
+        assert_eq!(pool.live(1031), [0, 1, 2]);
+        // It has as many tries as before.
+        pool.failed(1, 1040);
+        assert!(!pool.is_due(1040));
+        pool.failed(1, 1050);
+        assert_eq!(pool.live(1050), [0, 2]);
+    }
+
+    #[test]
+    fn nobody_may_be_left() {
+        let pool = Ejection::new(2, 1, 1000);
+        pool.failed(0, 0);
+        pool.failed(1, 500);
+        assert!(pool.live(600).is_empty());
+        assert!(!pool.is_due(1000) && pool.is_due(1001));
+        assert_eq!(pool.live(1001), [0]);
+        assert_eq!(pool.live(1501), [0, 1]);
+    }
+}

@@ -1,0 +1,149 @@
+//! Questions as packets of the binary protocol. Each has a number, its opaque, that its answer repeats: the count of questions
+//! before it.
+//!
+//! Gets that meet in the same turn are quiet but for the last (`GETKQ a, GETKQ b, GETK c`): a server answers the hits and the last, so
+//! an answer to a later one says that those before it are misses. Everything else is answered in order.
+//!
+//! What the protocol cannot say goes as a NOOP, and its answer says why: so it is answered like everything else, once.
+
+use proto::binary::answer::{Parsed, Response, parse};
+use proto::binary::opcode::GETKQ;
+
+use super::{Asked, Broken, Ear, Pipeline, Ticket};
+use crate::packet::{self, Scratch};
+use crate::reply::{Outcome, Reply};
+use crate::request::{Op, Request};
+
+/// What a pipeline of packets knows beside.
+#[derive(Debug, Default)]
+pub(super) struct Packets {
+    /// The number of the oldest question.
+    first: u32,
+    /// Where in `out` the last get begins, if more may follow it.
+    open_at: usize,
+    scratch: Scratch,
+}
+
+impl Pipeline {
+    /// Asks; `joins` the gets before it.
+    pub(super) fn ask_packet(
+        &mut self,
+        request: &Request<'_>,
+        joins: bool,
+        ticket: Ticket,
+        pool: u16,
+        now_us: u64,
+    ) {
+        let Some(packets) = &mut self.packets else { return };
+        if joins && let Some(last) = self.asked.back_mut() {
+            (last.opcode, last.ends_line) = (GETKQ, false);
+            if let Some(opcode) = self.out.get_mut(packets.open_at + 1) {
+                *opcode = GETKQ;
+            }
+        }
+        let count = u32::try_from(self.asked.len()).unwrap_or(u32::MAX);
+        packets.open_at = self.out.len();
+        let opcode = packet::write(&mut self.out, request, packets.first.wrapping_add(count));
+        let is_get = matches!(request.op, Op::Get | Op::Gets);
+        self.open_keys = if joins { self.open_keys + 1 } else { u32::from(is_get) };
+        self.open_op = is_get.then_some(request.op);
+        if let Some(ends) = self.ends.as_mut().filter(|_| request.op.has_value()) {
+            ends.push_back(self.out.len());
+        }
+        let words = if request.op.is_meta() { request.words } else { b"" };
+        self.keys.extend_from_slice(request.key);
+        self.keys.extend_from_slice(words);
+        // Words are a line at the most.
+        let words_len = u16::try_from(words.len()).unwrap_or(u16::MAX);
+        let asked = Asked::new(request, ticket, pool, now_us);
+        self.asked.push_back(Asked { opcode, words_len, ..asked });
+    }
+
+    /// As [`Self::receive`].
+    pub(super) fn receive_packets(
+        &mut self,
+        input: &[u8],
+        value_bytes_max: u32,
+        sink: &mut impl Ear,
+    ) -> Result<(usize, usize), Broken> {
+        let mut used = 0;
+        loop {
+            let rest = input.get(used..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok((used, 0));
+            }
+            match parse(rest, value_bytes_max) {
+                Parsed::Bad => return Err(Broken::Garbage),
+                Parsed::Incomplete { total } => return Ok((used, total)),
+                Parsed::Response { response, consumed } => {
+                    self.take_packet(&response, sink)?;
+                    used += consumed;
+                }
+            }
+        }
+    }
+
+    fn take_packet(&mut self, response: &Response<'_>, sink: &mut impl Ear) -> Result<(), Broken> {
+        if self.asked.is_empty() {
+            return Err(Broken::Unsolicited);
+        }
+        let (place, start) = self.asked_by(response).ok_or(Broken::Mismatch)?;
+        let mut scratch = self.packets.as_mut().map(|packets| std::mem::take(&mut packets.scratch));
+        let scratch = scratch.get_or_insert_default();
+        let Some(asked) = self.asked.get(place) else { return Err(Broken::Mismatch) };
+        let question = packet::Question {
+            op: asked.op,
+            opcode: asked.opcode,
+            key: self.keys.get(start..asked.key_end(start)).unwrap_or_default(),
+            words: self.keys.get(asked.key_end(start)..asked.end(start)).unwrap_or_default(),
+        };
+        let reply = packet::read(&question, response, scratch).ok_or(Broken::Mismatch)?;
+        for _ in 0..place {
+            self.finish_packet(&Reply::of(Outcome::NotFound), sink);
+        }
+        self.finish_packet(&reply, sink);
+        if let Some(packets) = &mut self.packets {
+            packets.scratch = std::mem::take(scratch);
+        }
+        Ok(())
+    }
+
+    /// The question that has this answer, how many stand before it, and where its key begins. `None` if it is not asked, or if one
+    /// before it must be answered first.
+    fn asked_by(&self, response: &Response<'_>) -> Option<(usize, usize)> {
+        let first = self.packets.as_ref()?.first;
+        let place = usize::try_from(response.opaque.wrapping_sub(first)).ok()?;
+        let asked = self.asked.get(place).filter(|asked| asked.opcode == response.opcode)?;
+        debug_assert!(asked.ends_line || asked.opcode == GETKQ, "only gets share a line");
+        let mut start = self.keys_start;
+        for before in self.asked.iter().take(place) {
+            if before.opcode != GETKQ {
+                return None;
+            }
+            start = before.end(start);
+        }
+        Some((place, start))
+    }
+
+    fn finish_packet(&mut self, reply: &Reply<'_>, sink: &mut impl Ear) {
+        if let Some(packets) = &mut self.packets {
+            packets.first = packets.first.wrapping_add(1);
+        }
+        self.finish(reply, sink);
+    }
+}
+
+impl Asked {
+    /// Where a key that begins at `start` ends.
+    fn key_end(&self, start: usize) -> usize {
+        start + usize::from(self.key_len)
+    }
+
+    /// Where the words behind it end.
+    fn end(&self, start: usize) -> usize {
+        self.key_end(start) + usize::from(self.words_len)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! twemproxy's pools, each with an address of its own: the request goes to the pool at whose address it came in.
+
+use super::{RouteRef, Select};
+use crate::context::Context;
+use crate::request::Request;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct DoorRoute {
+    /// One for each door, at least one.
+    pub children: Vec<RouteRef>,
+}
+
+impl Select for DoorRoute {
+    fn name(&self) -> String {
+        format!("doors|{}", self.children.len())
+    }
+
+    #[inline]
+    fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
+        // A number that is none is that of the first.
+        self.children.get(usize::from(request.door)).unwrap_or(&self.children[0])
+    }
+}

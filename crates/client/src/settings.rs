@@ -1,0 +1,66 @@
+//! How one server is used: times, limits, what is spoken.
+
+use std::time::Duration;
+
+use crate::guard::{Login, Tls};
+
+/// How a server is spoken to.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Protocol {
+    /// Packets, and SASL for a login.
+    Binary,
+    /// Lines, classic and meta.
+    #[default]
+    Text,
+}
+
+/// How a server is used.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Settings {
+    /// An answer that takes longer is a timeout.
+    pub timeout: Duration,
+    /// A connection that takes longer is a failure.
+    pub connect_timeout: Duration,
+    /// Timeouts in a row that knock it out; 0: never.
+    pub timeouts_until_tko: u32,
+    /// First time to wait before a server that was knocked out is asked whether it is back.
+    pub probe_initial: Duration,
+    /// The longest such time; each is half as long again as the one before.
+    pub probe_max: Duration,
+    /// Requests without an answer, at the most; more are [`crate::Failure::Busy`].
+    pub pending_max: usize,
+    /// Bytes that were not taken by the socket, at the most; more are [`crate::Failure::Busy`].
+    pub unsent_bytes_max: usize,
+    /// The longest value that is taken from it, in bytes.
+    pub value_bytes_max: u32,
+    /// Gets go by UDP, and one that has no answer after this time is lost.
+    pub udp_gets: Option<Duration>,
+    /// Connections are encrypted.
+    pub tls: Option<Tls>,
+    /// The name that the server's certificate must have.
+    pub server_name: String,
+    /// What every connection begins with.
+    pub login: Option<Login>,
+    /// What is spoken.
+    pub protocol: Protocol,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(1),
+            timeouts_until_tko: 3,
+            probe_initial: Duration::from_millis(500),
+            probe_max: Duration::from_secs(10),
+            pending_max: 100_000,
+            unsent_bytes_max: 64 << 20,
+            value_bytes_max: 128 << 20,
+            udp_gets: None,
+            tls: None,
+            server_name: String::new(),
+            login: None,
+            protocol: Protocol::Text,
+        }
+    }
+}

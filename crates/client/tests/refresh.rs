@@ -1,0 +1,192 @@
+//! The library asks its sources again while it runs: servers join and leave, and whoever lies or is silent takes none away.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use client::{BlockingClient, Client};
+use testkit::Server;
+use testkit::server::free_port;
+
+/// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get cluster` with this.
+struct Endpoint {
+    address: SocketAddr,
+    answer: Arc<Mutex<String>>,
+    asked: Arc<Mutex<u64>>,
+}
+
+impl Endpoint {
+    fn new(answer: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (answer, asked) = (Arc::new(Mutex::new(answer)), Arc::new(Mutex::new(0)));
+        let (told, counted) = (Arc::clone(&answer), Arc::clone(&asked));
+        thread::spawn(move || {
+            for mut client in listener.incoming().map_while(Result::ok) {
+                let _ = client.read(&mut [0; 64]);
+                let _ = client.write_all(told.lock().unwrap().as_bytes());
+                drop(client);
+                *counted.lock().unwrap() += 1;
+            }
+        });
+        Self { address, answer, asked }
+    }
+
+    /// It tells this, and has told it to somebody when this returns.
+    fn tell(&self, answer: String) {
+        *self.answer.lock().unwrap() = answer;
+        let before = *self.asked.lock().unwrap();
+        // The first after the change may have been asked before it.
+        eventually("it is asked again", || *self.asked.lock().unwrap() >= before + 2);
+    }
+}
+
+/// As ElastiCache writes it.
+fn cluster(servers: &[SocketAddr]) -> String {
+    let members = servers.iter().map(|one| format!("name|{}|{}", one.ip(), one.port()));
+    let text = format!("7\n{}\n", members.collect::<Vec<_>>().join(" "));
+    format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len())
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn client(source: &str) -> BlockingClient {
+    let builder = Client::builder().servers([source]).timeout(Duration::from_secs(60));
+    builder.discovery_period(Duration::from_millis(20)).build().unwrap().into()
+}
+
+fn known(client: &BlockingClient) -> BTreeSet<String> {
+    client.client().servers().into_iter().map(|one| one.address.to_string()).collect()
+}
+
+fn set(servers: &[SocketAddr]) -> BTreeSet<String> {
+    servers.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn members_come_and_go_while_calls_go_on() {
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(Server::addr);
+    let endpoint = Endpoint::new(cluster(&[one]));
+    let client = client(&format!("elasticache:{}", endpoint.address));
+    client.set("k", "v", 0).unwrap();
+    assert_eq!(known(&client), set(&[one]));
+    endpoint.tell(cluster(&[one, two]));
+    eventually("the second joins", || known(&client) == set(&[one, two]));
+    let keys: Vec<String> = (0..100).map(|number| format!("k{number}")).collect();
+    for key in &keys {
+        client.set(key, "v", 0).unwrap();
+    }
+    assert!(client.get_many(&keys).unwrap().iter().all(|value| matches!(value, Ok(Some(_)))));
+    let used = client.client().servers().into_iter().filter(|one| one.totals.answered > 0).count();
+    assert_eq!(used, 2, "each has some of a hundred keys");
+    // Nothing, nonsense, half an answer, silence: both stay.
+    let half = cluster(&[one])[..30].to_owned();
+    for wrong in [cluster(&[]), "ERROR\r\n".to_owned(), half, String::new()] {
+        endpoint.tell(wrong);
+        assert_eq!(known(&client), set(&[one, two]));
+    }
+    endpoint.tell(cluster(&[two]));
+    eventually("the first leaves", || known(&client) == set(&[two]));
+    client.set("k", "v", 0).unwrap();
+    // Routes that replace it are not the source's any more.
+    let fixed = Client::builder().servers([one.to_string()]);
+    client.client().replace_routes(&fixed).unwrap();
+    eventually("they are replaced", || known(&client) == set(&[one]));
+    *endpoint.answer.lock().unwrap() = cluster(&[one, two]);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(known(&client), set(&[one]));
+}
+
+/// A program of this test's, ended with it.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn quiet(command: &mut Command) -> &mut Command {
+    command.stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+#[test]
+fn members_are_the_keys_of_a_real_etcd() {
+    let folder: PathBuf = std::env::temp_dir().join(format!("client-etcd-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let [port, peer] = [free_port(), free_port()];
+    let [url, peer_url] = [port, peer].map(|port| format!("http://127.0.0.1:{port}"));
+    let mut command = Command::new("etcd");
+    command.arg("--data-dir").arg(&folder);
+    command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+    command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
+    command.args(["--initial-cluster", &format!("default={peer_url}")]);
+    let etcd = Program(quiet(&mut command).spawn().unwrap());
+    let control = |words: &[&str]| {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &url]).args(words);
+        quiet(&mut command).status().unwrap().success()
+    };
+    eventually("etcd answers", || control(&["endpoint", "health"]));
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(Server::addr);
+    assert!(control(&["put", "cache/a", &one.to_string()]));
+    let client = client(&format!("etcd:127.0.0.1:{port}/cache/"));
+    assert_eq!(known(&client), set(&[one]));
+    assert!(control(&["put", "cache/b", &two.to_string()]));
+    eventually("the second joins", || known(&client) == set(&[one, two]));
+    assert!(control(&["del", "cache/a"]));
+    eventually("the first leaves", || known(&client) == set(&[two]));
+    drop(etcd);
+    client.set("k", "v", 0).unwrap();
+    assert_eq!(known(&client), set(&[two]));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A real resolver, dnsmasq, whose SRV records change.
+#[test]
+fn members_are_what_a_resolver_lists() {
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(Server::addr);
+    let port = free_port();
+    let start = |servers: &[SocketAddr]| {
+        let mut command = Command::new("dnsmasq");
+        let fixed = "--keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts \
+                     --listen-address=127.0.0.1 --bind-interfaces --user=root --pid-file=";
+        command.args(fixed.split(' ').filter(|word| !word.is_empty()));
+        command.arg(format!("--port={port}")).arg("--address=/cache.test/127.0.0.1");
+        for server in servers {
+            let port = server.port();
+            command.arg(format!("--srv-host=_memcached._tcp.test,n{port}.cache.test,{port},1"));
+        }
+        let program = Program(quiet(&mut command).spawn().unwrap());
+        eventually("the resolver listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        program
+    };
+    let resolver = start(&[one]);
+    let client = client(&format!("srv:_memcached._tcp.test@127.0.0.1:{port}"));
+    assert_eq!(known(&client), set(&[one]));
+    drop(resolver);
+    let resolver = start(&[one, two]);
+    eventually("the second joins", || known(&client) == set(&[one, two]));
+    drop(resolver);
+    let _empty = start(&[]);
+    client.set("k", "v", 0).unwrap();
+    assert_eq!(known(&client), set(&[one, two]));
+}

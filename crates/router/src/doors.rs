@@ -1,0 +1,114 @@
+//! Where to listen: by the command line, or, where that is silent, by the pools of a twemproxy's YAML, each at an address of its own.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use net::{Listen, ListenAddress};
+
+use crate::options::Options;
+
+/// Which door of the configuration each listener is.
+#[derive(Debug, Default)]
+pub(crate) struct Doors {
+    /// By the listener's place in [`Listen::tcp`].
+    tcp: Vec<u16>,
+    unix: u16,
+}
+
+impl Doors {
+    /// The door of a listener; one that nobody named is the first.
+    pub(crate) fn of(&self, listener: &ListenAddress) -> u16 {
+        match listener {
+            ListenAddress::Tcp(_, place) => self.tcp.get(*place).copied().unwrap_or(0),
+            ListenAddress::Unix(_) => self.unix,
+            ListenAddress::Udp(..) => 0,
+        }
+    }
+}
+
+/// The permission bits of a unix socket.
+const MODE: u32 = 0o700;
+
+/// The listeners, and which doors they are. `named` is where the configuration says to listen, one for each of its doors.
+///
+/// # Errors
+///
+/// Addresses that cannot be, for people.
+pub(crate) fn listeners(options: &Options, named: &[String]) -> Result<(Listen, Doors), String> {
+    if options.names_no_address() && !named.is_empty() {
+        return by_pools(named);
+    }
+    if named.len() > 1 {
+        let count = named.len();
+        return Err(format!(
+            "{count} pools listen at addresses of their own: leave out -p and --unix-domain-sock"
+        ));
+    }
+    let all = |ports: &[u16]| -> Vec<SocketAddr> {
+        let on = |port: &u16| {
+            let addresses = options.listen_addresses.iter();
+            addresses.map(|address| SocketAddr::new(*address, *port)).collect::<Vec<_>>()
+        };
+        ports.iter().flat_map(on).collect()
+    };
+    let tcp = [all(options.plain_ports()), all(&options.ssl_ports)].concat();
+    let unix = options.unix_domain_sock.clone().map(|path| (path, MODE));
+    Ok((Listen { tcp, unix, backlog: BACKLOG, ..Listen::default() }, Doors::default()))
+}
+
+const BACKLOG: i32 = 1024;
+
+fn by_pools(named: &[String]) -> Result<(Listen, Doors), String> {
+    let mut listen = Listen { backlog: BACKLOG, ..Listen::default() };
+    let mut doors = Doors::default();
+    for (door, name) in (0..).zip(named) {
+        if name.starts_with('/') {
+            if listen.unix.replace((PathBuf::from(name), MODE)).is_some() {
+                return Err(format!("{name}: one unix socket is supported"));
+            }
+            doors.unix = door;
+            continue;
+        }
+        let addresses = name.to_socket_addrs().map_err(|error| format!("{name}: {error}"))?;
+        let address = addresses.into_iter().next();
+        let address = address.ok_or_else(|| format!("{name}: the name has no address"))?;
+        if listen.tcp.contains(&address) {
+            return Err(format!("{name}: two pools listen there"));
+        }
+        listen.tcp.push(address);
+        doors.tcp.push(door);
+    }
+    Ok((listen, doors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Parser;
+
+    fn listening(words: &[&str], named: &[&str]) -> Result<(Listen, Doors), String> {
+        let options = Options::try_parse_from(["route"].iter().chain(words)).unwrap();
+        listeners(&options, &named.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn pools_listen_where_they_say_unless_the_command_line_says_otherwise() {
+        let named = ["127.0.0.1:22121", "/run/pool.sock", "[::1]:22122"];
+        let (listen, doors) = listening(&[], &named).unwrap();
+        let addresses: Vec<SocketAddr> =
+            vec!["127.0.0.1:22121".parse().unwrap(), "[::1]:22122".parse().unwrap()];
+        assert_eq!((listen.tcp, doors.tcp, doors.unix), (addresses, vec![0, 2], 1));
+        assert_eq!(listen.unix.unwrap().0, PathBuf::from("/run/pool.sock"));
+        let (listen, doors) = listening(&["-p", "5001"], &named[..1]).unwrap();
+        assert_eq!((listen.tcp[0].port(), doors.tcp.len()), (5001, 0));
+        assert_eq!(listening(&[], &[]).unwrap().0.tcp[0].port(), 5000);
+        for (words, named) in [
+            (&["-p", "5001"][..], &named[..]),
+            (&[], &["127.0.0.1:1", "127.0.0.1:1"]),
+            (&[], &["/a", "/b"]),
+            (&[], &["nonsense"]),
+        ] {
+            assert!(listening(words, named).is_err(), "{words:?} {named:?}");
+        }
+    }
+}

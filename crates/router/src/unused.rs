@@ -1,0 +1,122 @@
+//! mcrouter's flags that change nothing here: taken, so that its command lines work, and warned of. Flags that would change what
+//! clients are answered are not among them: whoever needs one must learn that it is missing.
+
+use std::ffi::{OsStr, OsString};
+
+/// A flag without a value here, and what there is instead.
+const SWITCHES: &[(&str, &str)] = &[
+    ("--constantly-reload-configs", "the configuration's file is looked at all the time"),
+    ("--disable-fibers-use-guard-pages", "there are no fibers"),
+    ("--enable-qos", "packets are not marked"),
+    ("--retain-source-ip", "the client's address is always known"),
+    ("--ssl-connection-cache", "sessions are resumed always"),
+    ("--ssl-handshake-offload", "handshakes are done by the workers"),
+    ("--thread-affinity", "a worker has one connection to each server"),
+    ("--use-mux-io-thread-pool", "--num-proxies says how many threads there are"),
+];
+
+/// The same of flags that have a value.
+const VALUES: &[(&str, &str)] = &[
+    ("--carbon-router-name", "this is a router for memcached"),
+    ("--client-timeout", "idle clients stay connected"),
+    ("--config-dump-root", "--discovery-dir keeps what was discovered"),
+    ("--core-multiplier", "--num-proxies says how many threads there are"),
+    ("--debug-fifo-root", "'holdall watch' shows the traffic"),
+    ("--default-qos-class", "packets are not marked"),
+    ("--default-qos-path", "packets are not marked"),
+    ("--fibers-max-pool-size", "there are no fibers"),
+    ("--fibers-stack-size", "there are no fibers"),
+    ("--keepalive-count", "the system's settings hold"),
+    ("--keepalive-idle", "the system's settings hold"),
+    ("--keepalive-interval", "the system's settings hold"),
+    ("--log-path", "lines for people go to stderr"),
+    ("-L", "lines for people go to stderr"),
+    ("--logging-rtt-outlier-threshold-us", "'stats latency' has histograms"),
+    ("--max-dumped-config-age", "--discovery-dir keeps what was discovered"),
+    ("--max-no-flush-event-loops", "writes wait for three turns at the most"),
+    ("--num-listening-sockets", "there is one for each address"),
+    ("--pool-stats-config-file", "'stats latency' and --metrics have every pool"),
+    ("--proxy-threads", "--num-proxies says how many threads there are"),
+    ("--reconfiguration-delay-ms", "a change is taken when it is seen"),
+    ("--reconfiguration-jitter-ms", "a change is taken when it is seen"),
+    ("--reset-inactive-connection-interval", "idle connections to servers stay"),
+    ("--stats-logging-interval", "--metrics serves statistics"),
+    ("--stats-root", "--metrics serves statistics"),
+    ("--tcp-listen-backlog", "it is 1024"),
+    ("--tcp-rto-min", "the system's settings hold"),
+    ("--tfo-queue-size", "the system's settings hold"),
+];
+
+/// The command line without those, and a sentence for each.
+#[must_use]
+pub fn without(line: impl Iterator<Item = OsString>) -> (Vec<OsString>, Vec<String>) {
+    let (mut kept, mut told) = (Vec::new(), Vec::new());
+    let mut rest = line;
+    while let Some(word) = rest.next() {
+        let (name, has_value) = split(&word);
+        let of = |flags: &[(&str, &str)]| {
+            flags.iter().find(|(flag, _)| *flag == name).map(|(_, instead)| instead.to_string())
+        };
+        let instead = match of(SWITCHES) {
+            Some(instead) => Some(instead),
+            None => of(VALUES).inspect(|_| {
+                if !has_value {
+                    rest.next();
+                }
+            }),
+        };
+        match instead {
+            Some(instead) => told.push(format!("warning: {name} changes nothing here: {instead}")),
+            None => kept.push(word),
+        }
+    }
+    (kept, told)
+}
+
+/// The flag's name, and whether its value is in the same word. mcrouter takes `_` for `-`, too.
+fn split(word: &OsStr) -> (String, bool) {
+    let text = word.to_string_lossy();
+    let (name, has_value) = match text.split_once('=') {
+        Some((name, _)) => (name, true),
+        None => (&*text, false),
+    };
+    let name = if name.starts_with("--") { name.replace('_', "-") } else { name.to_owned() };
+    (name, has_value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_nothing_is_taken_and_told() {
+        let line = "route -p 5000 --stats-root /x --fibers_stack_size=24 -L /log --enable-qos -f c --stats-root";
+        let (kept, told) = without(line.split(' ').map(OsString::from));
+        assert_eq!(kept, ["route", "-p", "5000", "-f", "c"]);
+        assert_eq!(told.len(), 5, "{told:?}");
+        assert_eq!(
+            told[1],
+            "warning: --fibers-stack-size changes nothing here: there are no fibers"
+        );
+    }
+
+    /// None of them is one of ours.
+    #[test]
+    fn flags_that_do_something_are_not_among_them() {
+        use clap::CommandFactory;
+        let command = crate::options::Options::command();
+        let ours: Vec<String> = command
+            .get_arguments()
+            .flat_map(|one| {
+                [
+                    one.get_long().map(|long| format!("--{long}")),
+                    one.get_short().map(|c| format!("-{c}")),
+                ]
+            })
+            .flatten()
+            .collect();
+        for (flag, _) in SWITCHES.iter().chain(VALUES) {
+            assert!(!ours.iter().any(|one| one == flag), "{flag}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The same in packets of the binary protocol.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use super::{Lie, Shared, value_of};
+
+/// The first byte of a request.
+pub(super) const REQUEST: u8 = 0x80;
+
+const RESPONSE: u8 = 0x81;
+
+const HEADER_BYTES: usize = 24;
+
+/// One connection, until it ends or a lie ends it.
+pub(super) fn serve(stream: &mut TcpStream, input: &mut BufReader<TcpStream>, shared: &Shared) {
+    let mut out = Vec::new();
+    loop {
+        if input.buffer().is_empty() && !out.is_empty() {
+            if stream.write_all(&out).is_err() {
+                return;
+            }
+            out.clear();
+        }
+        if !input.fill_buf().is_ok_and(|begin| !begin.is_empty()) {
+            return;
+        }
+        let mut header = [0; HEADER_BYTES];
+        if input.read_exact(&mut header).is_err() {
+            return;
+        }
+        let body_len = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+        let mut body = vec![0; body_len as usize];
+        if input.read_exact(&mut body).is_err() {
+            return;
+        }
+        let asked = Asked {
+            opcode: header[1],
+            opaque: [header[12], header[13], header[14], header[15]],
+            key: String::from_utf8_lossy(&body).into_owned(),
+        };
+        if asked.key.is_empty() {
+            out.extend(packet(asked.opcode, asked.opaque, b"", b"", b"liar"));
+            continue;
+        }
+        let Some(lie) = shared.next_lie() else {
+            out.extend(asked.honest());
+            continue;
+        };
+        if lie == Lie::Late {
+            shared.silences.fetch_add(1, Ordering::SeqCst);
+            let _ = stream.write_all(&out);
+            out.clear();
+            thread::sleep(shared.patience);
+        }
+        out.extend(asked.told(lie));
+        if lie == Lie::Cut {
+            let _ = stream.write_all(&out);
+            return;
+        }
+    }
+}
+
+/// A get.
+struct Asked {
+    opcode: u8,
+    opaque: [u8; 4],
+    key: String,
+}
+
+impl Asked {
+    fn honest(&self) -> Vec<u8> {
+        self.of(&self.key)
+    }
+
+    /// The answer as if this key had been asked.
+    fn of(&self, key: &str) -> Vec<u8> {
+        packet(self.opcode, self.opaque, &[0; 4], key.as_bytes(), value_of(key).as_bytes())
+    }
+
+    /// The honest answer, with a body that is so long by its header.
+    fn sized(&self, len: u32) -> Vec<u8> {
+        let mut packet = self.honest();
+        packet[8..12].copy_from_slice(&len.to_be_bytes());
+        packet
+    }
+
+    /// The honest answer, whose key takes some of the value by its header.
+    fn with_a_long_key(&self) -> Vec<u8> {
+        let mut packet = self.honest();
+        packet[3] += 7;
+        packet
+    }
+
+    fn told(&self, lie: Lie) -> Vec<u8> {
+        let honest = self.honest();
+        let another = u32::from_be_bytes(self.opaque).wrapping_add(1).to_be_bytes();
+        match lie {
+            Lie::WrongKey => self.of(&format!("{}x", self.key)),
+            // Of the body alone: a value that is longer or shorter is a value like any other.
+            Lie::TooShort => self.sized(3),
+            Lie::TooLong => self.with_a_long_key(),
+            Lie::Late => honest,
+            Lie::Unsolicited => {
+                let stolen = packet(self.opcode, another, &[0; 4], b"stolen", b"value-of-stolen");
+                [honest, stolen].concat()
+            }
+            Lie::Oversized => self.sized(0x7fff_ffff),
+            Lie::ExtraLine => [honest.clone(), honest].concat(),
+            // That of delete.
+            Lie::WrongKind => packet(0x04, self.opaque, b"", b"", b""),
+            Lie::Garbage => b"\x01\x02garbage\r\n".to_vec(),
+            Lie::Cut => honest[..honest.len() / 2].to_vec(),
+        }
+    }
+}
+
+fn packet(opcode: u8, opaque: [u8; 4], extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
+    let body = [extras, key, value].concat();
+    let mut packet = vec![RESPONSE, opcode];
+    packet.extend(u16::try_from(key.len()).unwrap().to_be_bytes());
+    packet.extend([u8::try_from(extras.len()).unwrap(), 0, 0, 0]);
+    packet.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+    packet.extend(opaque);
+    packet.extend([0; 8]);
+    packet.extend(body);
+    packet
+}
