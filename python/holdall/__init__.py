@@ -11,6 +11,7 @@ from ._native import CacheError, CacheTimeout, IllegalInputError, __version__
 from .aio import AsyncClient
 from .client import Client, Markers, Written
 from .serde import PickleSerde, TypedSerde
+from .settings import TLS
 
 __all__ = [
     "AsyncClient",
@@ -20,6 +21,7 @@ __all__ = [
     "IllegalInputError",
     "Markers",
     "PickleSerde",
+    "TLS",
     "TypedSerde",
     "Written",
     "__version__",

@@ -1,4 +1,4 @@
-"""The client for asyncio: calls to be awaited, of any event loop.
+"""The client for asyncio: calls to be awaited, of any event loop that can watch a descriptor (asyncio's own on Linux, uvloop).
 
     from holdall import AsyncClient
 
@@ -6,124 +6,262 @@
         await client.set("greeting", b"hello", expire=60)
         first, second = await asyncio.gather(client.get("greeting"), client.get("other"))
 
-A call waits on a thread of the client's own, without the interpreter's lock, so the loop is never blocked; what many wait for shares
-connections. A call that is cancelled has been asked or will be, and its answer is nobody's.
+No thread waits for a call: the client's own threads ring a bell that the loop watches, and the loop gives out all the answers that have
+come. A call that is cancelled has been asked, and its answer is nobody's.
 """
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from __future__ import annotations
 
-from .client import Client
+import asyncio
+import contextvars
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from ._native import Bridge, CacheError, IllegalInputError, Later
+from .client import AnyKey, Client, Key, Markers, Written, region, unique
+from .settings import Address
+
+# One for each loop, whatever clients it has.
+_bridges: dict[asyncio.AbstractEventLoop, Bridge] = {}
+os.register_at_fork(after_in_child=_bridges.clear)
+
+
+def _bridge() -> Bridge:
+    loop = asyncio.get_running_loop()
+    return _bridges.get(loop) or _bridge_of(loop)
+
+
+def _bridge_of(loop: asyncio.AbstractEventLoop) -> Bridge:
+    for other in [other for other in _bridges if other.is_closed()]:
+        _bridges.pop(other, None)
+    bridge = Bridge(loop.create_future)
+    loop.add_reader(bridge.fileno(), bridge.turn)
+    _bridges[loop] = bridge
+    return bridge
+
+
+async def _bring(coroutine: Awaitable[Any], later: Later) -> None:
+    try:
+        later.bring(await coroutine)
+    except BaseException as error:
+        later.fail(error)
+        if not isinstance(error, Exception):
+            raise
 
 
 class AsyncClient:
-    """As `Client`, with the same settings; every call waits for its answer, so there is no `noreply`.
+    """As `Client`, with the same settings; every call waits for its answer, so there is no `noreply`."""
 
-    `concurrency` is how many calls wait at a time; more wait for their turn.
-    """
-
-    def __init__(self, servers=None, *, concurrency=64, **settings):
+    def __init__(self, servers: Address | list[Address] | None = None, **settings: Any) -> None:
         self._client = Client(servers, default_noreply=False, **settings)
-        self._concurrency = concurrency
-        self._threads = None
 
-    async def _run(self, call, *arguments, **more):
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._concurrency, "holdall-async")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: call(*arguments, **more))
+    async def _ask(self, failed: Any, name: str, *arguments: Any) -> Any:
+        bridge = _bridge()
+        future, place = getattr(self._client._core(), name)(*arguments, bridge)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            bridge.forget(place, future)
+            raise
+        except IllegalInputError:
+            raise
+        except CacheError:
+            if self._client.ignore_exc:
+                return failed
+            raise
 
-    async def get(self, key, default=None):
-        return await self._run(self._client.get, key, default)
+    async def get(self, key: Key, default: Any = None) -> Any:
+        client = self._client
+        return client._fetched(key, await self._ask(None, "get", client._key(key)), default)
 
-    async def gets(self, key, default=None, cas_default=None):
+    async def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
         """The value and its cas unique."""
-        return await self._run(self._client.gets, key, default, cas_default)
+        found = await self._ask(None, "gets", self._client._key(key))
+        cas = cas_default if found is None else found[2]
+        return self._client._fetched(key, found, default), cas
 
-    async def gat(self, key, expire=0, default=None):
-        return await self._run(self._client.gat, key, expire, default)
+    async def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
+        found = await self._ask(None, "gat", self._client._key(key), expire)
+        return self._client._fetched(key, found, default)
 
-    async def gats(self, key, expire=0, default=None, cas_default=None):
-        return await self._run(self._client.gats, key, expire, default, cas_default)
+    async def gats(
+        self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None
+    ) -> tuple[Any, Any]:
+        found = await self._ask(None, "gats", self._client._key(key), expire)
+        cas = cas_default if found is None else found[2]
+        return self._client._fetched(key, found, default), cas
 
-    async def get_many(self, keys):
+    async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         """A dict of the keys that there are."""
-        return await self._run(self._client.get_many, list(keys))
+        client, keys = self._client, list(keys)
+        asked = [client._key(key) for key in keys]
+        found, failed = await self._ask(([], None), "get_many", asked, False)
+        if failed is not None and not client.ignore_exc:
+            raise failed
+        found = zip(keys, found)
+        return {key: client._fetched(key, one, None) for key, one in found if one is not None}
 
-    async def multi_get(self, *keys):
+    async def multi_get(self, *keys: AnyKey) -> tuple[Any, ...]:
         """A tuple with the value of each key, or None: aiomcache's."""
         found = await self.get_many(keys)
         return tuple(found.get(key) for key in keys)
 
-    async def set(self, key, value, expire=0, flags=None):
-        return await self._run(self._client.set, key, value, expire, flags=flags)
+    async def _store(
+        self, command: str, key: Key, value: Any, expire: int, flags: int | None
+    ) -> bool:
+        client = self._client
+        data, own = client._pack(key, value, flags)
+        arguments = (command, client._key(key), data, own, expire, False)
+        stored: bool = await self._ask(False, "store", *arguments)
+        return stored
 
-    async def add(self, key, value, expire=0, flags=None):
-        return await self._run(self._client.add, key, value, expire, flags=flags)
+    async def set(self, key: Key, value: Any, expire: int = 0, flags: int | None = None) -> bool:
+        return await self._store("set", key, value, expire, flags)
 
-    async def replace(self, key, value, expire=0, flags=None):
-        return await self._run(self._client.replace, key, value, expire, flags=flags)
+    async def add(self, key: Key, value: Any, expire: int = 0, flags: int | None = None) -> bool:
+        return await self._store("add", key, value, expire, flags)
 
-    async def append(self, key, value, expire=0, flags=None):
-        return await self._run(self._client.append, key, value, expire, flags=flags)
+    async def replace(
+        self, key: Key, value: Any, expire: int = 0, flags: int | None = None
+    ) -> bool:
+        return await self._store("replace", key, value, expire, flags)
 
-    async def prepend(self, key, value, expire=0, flags=None):
-        return await self._run(self._client.prepend, key, value, expire, flags=flags)
+    async def append(self, key: Key, value: Any, expire: int = 0, flags: int | None = None) -> bool:
+        return await self._store("append", key, value, expire, flags)
 
-    async def set_many(self, values, expire=0, flags=None):
+    async def prepend(
+        self, key: Key, value: Any, expire: int = 0, flags: int | None = None
+    ) -> bool:
+        return await self._store("prepend", key, value, expire, flags)
+
+    async def set_many(
+        self, values: Mapping[AnyKey, Any], expire: int = 0, flags: int | None = None
+    ) -> list[AnyKey]:
         """Stores a dict; the keys that were not stored."""
-        return await self._run(self._client.set_many, values, expire, flags=flags)
+        client, keys = self._client, list(values)
+        items = [client._item(key, value, flags) for key, value in values.items()]
+        places = await self._ask(range(len(keys)), "set_many", items, expire, False)
+        return [keys[place] for place in places]
 
-    async def cas(self, key, value, cas, expire=0, flags=None):
+    async def cas(
+        self,
+        key: Key,
+        value: Any,
+        cas: int | str | bytes,
+        expire: int = 0,
+        flags: int | None = None,
+    ) -> bool | None:
         """True: stored; False: changed since `gets`; None: there is no such item."""
-        return await self._run(self._client.cas, key, value, cas, expire, flags=flags)
+        client = self._client
+        data, own = client._pack(key, value, flags)
+        arguments = (client._key(key), data, own, expire, unique(cas))
+        stored: bool | None = await self._ask(False, "cas", *arguments)
+        return stored
 
-    async def delete(self, key, hold_off=0):
+    async def delete(self, key: Key, hold_off: int = 0) -> bool:
         """True when it was there."""
-        return await self._run(self._client.delete, key, hold_off=hold_off)
+        keys = [self._client._key(key)]
+        deleted: bool = await self._ask(False, "delete_many", keys, hold_off, False)
+        return deleted
 
-    async def delete_many(self, keys):
-        return await self._run(self._client.delete_many, list(keys))
+    async def delete_many(self, keys: Iterable[Key]) -> bool:
+        asked = [self._client._key(key) for key in keys]
+        return await self._ask(None, "delete_many", asked, 0, False) is not None
 
-    async def incr(self, key, value=1):
+    async def incr(self, key: Key, value: int = 1) -> int | None:
         """The new number, or None when there is no such item."""
-        return await self._run(self._client.incr, key, value)
+        return await self._count(key, value, False)
 
-    async def decr(self, key, value=1):
+    async def decr(self, key: Key, value: int = 1) -> int | None:
         """The new number, 0 at the least, or None when there is no such item."""
-        return await self._run(self._client.decr, key, value)
+        return await self._count(key, value, True)
 
-    async def touch(self, key, expire=0):
-        return await self._run(self._client.touch, key, expire)
+    async def _count(self, key: Key, value: int, down: bool) -> int | None:
+        arguments = (self._client._key(key), value, down, False)
+        number: int | None = await self._ask(None, "count", *arguments)
+        return number
 
-    async def get_or_load(self, key, load, expire=0, **options):
+    async def touch(self, key: Key, expire: int = 0) -> bool:
+        touched: bool = await self._ask(False, "touch", self._client._key(key), expire, False)
+        return touched
+
+    async def get_or_load(
+        self,
+        key: Key,
+        load: Callable[..., Coroutine[Any, Any, Any]],
+        expire: int = 0,
+        *,
+        takes_stale: bool = True,
+        markers: Markers | None = None,
+    ) -> Any:
         """As `Client.get_or_load`; `load` is a coroutine function, which this loop runs."""
+        client = self._client
+        fresh: list[Any] = []
+
+        async def packed(source: str) -> tuple[bytes, int]:
+            fresh.append(await (load(source) if markers is not None else load()))
+            return client._pack(key, fresh[0])
+
+        settings = None if markers is None else region(markers)
+        arguments = (expire, takes_stale, settings)
+        data, flags = await self._led("get_or_load", key, packed, *arguments)
+        return fresh[0] if fresh else client.serde.deserialize(key, data, flags)
+
+    async def write_marked(
+        self, key: Key, write: Callable[[bytes], Coroutine[Any, Any, Any]], markers: Markers
+    ) -> Written:
+        """As `Client.write_marked`; `write` is a coroutine function, which this loop runs."""
+        return Written(*await self._led("write_marked", key, write, region(markers)))
+
+    async def _led(
+        self,
+        name: str,
+        key: Key,
+        step: Callable[[Any], Coroutine[Any, Any, Any]],
+        *arguments: Any,
+    ) -> Any:
+        """Asks for what calls a coroutine function in between."""
         loop = asyncio.get_running_loop()
+        # What the step runs in is the caller's, not that of the loop's reader.
+        context = contextvars.copy_context()
+        tasks: list[asyncio.Task[None]] = []
 
-        def run(*source):
-            return asyncio.run_coroutine_threadsafe(load(*source), loop).result()
+        def begin(argument: Any, later: Later) -> None:
+            tasks.append(context.run(loop.create_task, _bring(step(argument), later)))
 
-        return await self._run(self._client.get_or_load, key, run, expire, **options)
+        try:
+            return await self._ask(None, name, self._client._key(key), begin, *arguments)
+        finally:
+            for task in tasks:
+                task.cancel()
 
-    async def flush_all(self, delay=0):
-        return await self._run(self._client.flush_all, delay)
+    async def flush_all(self, delay: int = 0) -> bool:
+        await self._ask(None, "flush_all", delay)
+        return True
 
-    async def version(self):
-        return await self._run(self._client.version)
+    async def version(self) -> bytes:
+        version: str = await self._ask(None, "version")
+        return version.encode("ascii")
 
-    def stats(self):
+    def stats(self) -> dict[str, dict[str, Any]]:
         """As `Client.stats`."""
         return self._client.stats()
 
-    async def close(self):
-        """Waits until what was asked has been answered. A later call begins anew."""
-        threads, self._threads = self._threads, None
-        await asyncio.to_thread(self._client.close)
-        if threads is not None:
-            threads.shutdown(wait=False)
+    def look_aside_totals(self) -> dict[str, int]:
+        """As `Client.look_aside_totals`."""
+        return self._client.look_aside_totals()
 
-    async def __aenter__(self):
+    def kept_deletes(self) -> dict[str, int] | None:
+        """As `Client.kept_deletes`."""
+        return self._client.kept_deletes()
+
+    async def close(self) -> None:
+        """Waits until what was asked has been answered. A later call begins anew."""
+        await asyncio.to_thread(self._client.close)
+
+    async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(self, *exception):
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()

@@ -1,48 +1,59 @@
 """The client, after pymemcache's: the same names, arguments and answers."""
 
+from __future__ import annotations
+
 import atexit
 import os
 import threading
 import weakref
-from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar, Union
 
 from ._native import CacheError, IllegalInputError, Native
 from .serde import RawSerde
+from .settings import Address, address, native
 
-#: Remote markers of a region whose database is a replica: keys that begin with `prefix`, which routes send to the regional pool, and
-#: which stand for `ttl` seconds if nobody deletes them.
-Markers = namedtuple("Markers", ["prefix", "ttl"])
+Key = Union[str, bytes]
+AnyKey = TypeVar("AnyKey", str, bytes)
 
-#: What `Client.write_marked` returns: the result of the write, whether the marker stands, and whether the key was deleted.
-Written = namedtuple("Written", ["result", "marked", "deleted"])
 
-_SETTINGS = (
-    "config",
-    "config_file",
-    "hash",
-    "default_route",
-    "timeout",
-    "connect_timeout",
-    "deadline",
-    "threads",
-    "max_value_bytes",
-    "compress",
-    "compress_threshold",
-)
+class Serde(Protocol):
+    """pymemcache's: values to bytes and client flags, and back."""
 
-_clients = weakref.WeakSet()
+    def serialize(self, key: Any, value: Any) -> tuple[Any, int]: ...
+
+    def deserialize(self, key: Any, value: bytes, flags: int) -> Any: ...
+
+
+class Markers(NamedTuple):
+    """Remote markers of a region whose database is a replica: keys that begin with `prefix`, which routes send to the regional pool,
+    and which stand for `ttl` seconds if nobody deletes them."""
+
+    prefix: Key
+    ttl: int
+
+
+class Written(NamedTuple):
+    """What `write_marked` returns: the result of the write, whether the marker stands, and whether the key was deleted."""
+
+    result: Any
+    marked: bool
+    deleted: bool
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 # Clients of the parent process, whose threads a fork does not copy. They are kept: ending them would wait for those threads.
-_parents = []
+_parents: list[Native | None] = []
 
 
-def _after_fork():
+def _after_fork() -> None:
     for client in list(_clients):
         _parents.append(client._native)
         client._native = None
         client._lock = threading.Lock()
 
 
-def _at_exit():
+def _at_exit() -> None:
     for client in list(_clients):
         client.close()
 
@@ -51,18 +62,12 @@ os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
 
 
-def _address(server):
-    if isinstance(server, (tuple, list)):
-        host, port = server
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return f"unix:{server}" if server.startswith("/") else server
-
-
 class Client:
     """A client of one or many servers, for all threads of a program; their requests share connections.
 
-    `servers` is an address, or a list of them: "host:port", ("host", port), "/path/of/a/socket". With `config` (text) or `config_file`
-    (mcrouter's JSON or twemproxy's YAML) requests take the configuration's routes instead.
+    `servers` is an address, or a list of them: "host:port", ("host", port), "/path/of/a/socket"; or one source that names them, such as
+    "srv:_memcache._tcp.example.net" or "etcd:10.0.0.1:2379/cache/". With `config` (text) or `config_file` (mcrouter's JSON or
+    twemproxy's YAML) requests take the configuration's routes instead.
 
     As in pymemcache, `set` and whatever else has `noreply` does not wait for the server's answer unless told to
     (`noreply=False`, or `default_noreply=False` for all): it returns True, and what becomes of it is not known. Unlike there the
@@ -75,37 +80,33 @@ class Client:
     `serde` has pymemcache's `serialize(key, value) -> (bytes, flags)` and `deserialize(key, bytes, flags)`. `compress` ("zstd" or
     "lz4") packs values of `compress_threshold` bytes and more; values packed in either way are always read.
 
+    `tls` is a `TLS`, True for one without files, or a dict of what it holds; `username` and `password` are what connections begin with.
+
     Times to live (`expire`) are memcached's: 0 is for ever, up to 30 days are seconds, more is Unix time.
     """
 
     def __init__(
         self,
-        servers=None,
+        servers: Address | list[Address] | None = None,
         *,
-        serde=None,
-        key_prefix=b"",
-        default_noreply=True,
-        ignore_exc=False,
-        allow_unicode_keys=False,
-        **settings,
-    ):
-        unknown = [name for name in settings if name not in _SETTINGS]
-        if unknown:
-            raise TypeError(f"no setting {unknown[0]!r}")
-        self._settings = {name: value for name, value in settings.items() if value is not None}
-        if servers is not None:
-            many = isinstance(servers, list)
-            self._settings["servers"] = [_address(one) for one in (servers if many else [servers])]
-        self.serde = serde or RawSerde()
+        serde: Serde | None = None,
+        key_prefix: Key = b"",
+        default_noreply: bool = True,
+        ignore_exc: bool = False,
+        allow_unicode_keys: bool = False,
+        **settings: Any,
+    ) -> None:
+        self._settings = native(servers, settings)
+        self.serde: Serde = serde or RawSerde()
         self.key_prefix = key_prefix.encode("ascii") if isinstance(key_prefix, str) else key_prefix
         self.default_noreply = default_noreply
         self.ignore_exc = ignore_exc
         self.allow_unicode_keys = allow_unicode_keys
         self._lock = threading.Lock()
-        self._native = Native(self._settings)
+        self._native: Native | None = Native(self._settings)
         _clients.add(self)
 
-    def _core(self):
+    def _core(self) -> Native:
         native = self._native
         if native is None:
             with self._lock:
@@ -114,7 +115,7 @@ class Client:
                 native = self._native
         return native
 
-    def _key(self, key):
+    def _key(self, key: Key) -> bytes:
         if isinstance(key, str):
             try:
                 key = key.encode("utf-8" if self.allow_unicode_keys else "ascii")
@@ -122,16 +123,20 @@ class Client:
                 raise IllegalInputError(f"a key is not ASCII: {key!r}") from error
         return self.key_prefix + bytes(key)
 
-    def _pack(self, key, value, flags=None):
+    def _pack(self, key: Any, value: Any, flags: int | None = None) -> tuple[bytes, int]:
         data, own = self.serde.serialize(key, value)
         if not isinstance(data, bytes):
             data = str(data).encode("ascii")
         return data, own if flags is None else flags
 
-    def _waits(self, noreply):
+    def _item(self, key: Key, value: Any, flags: int | None) -> tuple[bytes, bytes, int]:
+        data, own = self._pack(key, value, flags)
+        return self._key(key), data, own
+
+    def _waits(self, noreply: bool | None) -> bool:
         return not (self.default_noreply if noreply is None else noreply)
 
-    def _try(self, failed, call, *arguments):
+    def _try(self, failed: Any, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return call(*arguments)
         except IllegalInputError:
@@ -141,124 +146,188 @@ class Client:
                 return failed
             raise
 
-    def _fetched(self, key, found, default):
+    def _fetched(self, key: Any, found: Any, default: Any) -> Any:
         return default if found is None else self.serde.deserialize(key, found[0], found[1])
 
     # Retrieval
 
-    def get(self, key, default=None):
+    def get(self, key: Key, default: Any = None) -> Any:
         """The value of a key, or `default` when there is none."""
         return self._fetched(key, self._try(None, self._core().get, self._key(key)), default)
 
-    def gets(self, key, default=None, cas_default=None):
+    def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
         """The value and its cas unique."""
         found = self._try(None, self._core().gets, self._key(key))
         return (self._fetched(key, found, default), cas_default if found is None else found[2])
 
-    def gat(self, key, expire=0, default=None):
+    def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
         """The value, whose time to live begins anew."""
         found = self._try(None, self._core().gat, self._key(key), expire)
         return self._fetched(key, found, default)
 
-    def gats(self, key, expire=0, default=None, cas_default=None):
+    def gats(
+        self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None
+    ) -> tuple[Any, Any]:
         """As `gat`, with the cas unique."""
         found = self._try(None, self._core().gats, self._key(key), expire)
         return (self._fetched(key, found, default), cas_default if found is None else found[2])
 
-    def _get_many(self, keys, with_cas):
-        keys = list(keys)
+    def _get_many(self, keys: list[AnyKey], with_cas: bool) -> Iterator[tuple[AnyKey, Any]]:
         asked = [self._key(key) for key in keys]
         found, failed = self._try(([], None), self._core().get_many, asked, with_cas)
         if failed is not None and not self.ignore_exc:
             raise failed
         return ((key, one) for key, one in zip(keys, found) if one is not None)
 
-    def get_many(self, keys):
+    def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         """The values that there are, by key. Each server is asked once."""
-        return {key: self._fetched(key, one, None) for key, one in self._get_many(keys, False)}
+        return {key: self._fetched(key, one, None) for key, one in self._get_many(list(keys), False)}
 
-    def gets_many(self, keys):
+    def gets_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, tuple[Any, int]]:
         """As `get_many`, with cas uniques."""
-        found = self._get_many(keys, True)
+        found = self._get_many(list(keys), True)
         return {key: (self._fetched(key, one, None), one[2]) for key, one in found}
 
     # Stores
 
-    def _store(self, command, key, value, expire, noreply, flags):
-        data, flags = self._pack(key, value, flags)
-        noreply = not self._waits(noreply)
+    def _store(
+        self,
+        command: str,
+        key: Key,
+        value: Any,
+        expire: int,
+        noreply: bool | None,
+        flags: int | None,
+    ) -> bool:
+        data, own = self._pack(key, value, flags)
+        quiet = not self._waits(noreply)
         store = self._core().store
-        return self._try(False, store, command, self._key(key), data, flags, expire, noreply)
+        done: bool = self._try(False, store, command, self._key(key), data, own, expire, quiet)
+        return done
 
-    def set(self, key, value, expire=0, noreply=None, flags=None):
+    def set(
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
         return self._store("set", key, value, expire, noreply, flags)
 
-    def add(self, key, value, expire=0, noreply=None, flags=None):
+    def add(
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
         return self._store("add", key, value, expire, noreply, flags)
 
-    def replace(self, key, value, expire=0, noreply=None, flags=None):
+    def replace(
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
         return self._store("replace", key, value, expire, noreply, flags)
 
-    def append(self, key, value, expire=0, noreply=None, flags=None):
+    def append(
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
         return self._store("append", key, value, expire, noreply, flags)
 
-    def prepend(self, key, value, expire=0, noreply=None, flags=None):
+    def prepend(
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> bool:
         return self._store("prepend", key, value, expire, noreply, flags)
 
-    def set_many(self, values, expire=0, noreply=None, flags=None):
+    def set_many(
+        self,
+        values: Mapping[AnyKey, Any],
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
+    ) -> list[AnyKey]:
         """Stores a dict; the keys that were not stored."""
         keys = list(values)
-        items = [(self._key(key), *self._pack(key, value, flags)) for key, value in values.items()]
+        items = [self._item(key, value, flags) for key, value in values.items()]
         everything = range(len(keys))
-        noreply = not self._waits(noreply)
-        places = self._try(everything, self._core().set_many, items, expire, noreply)
+        quiet = not self._waits(noreply)
+        places = self._try(everything, self._core().set_many, items, expire, quiet)
         return [keys[place] for place in places]
 
-    def cas(self, key, value, cas, expire=0, noreply=False, flags=None):
+    def cas(
+        self,
+        key: Key,
+        value: Any,
+        cas: int | str | bytes,
+        expire: int = 0,
+        noreply: bool = False,
+        flags: int | None = None,
+    ) -> bool | None:
         """True: stored; False: changed since `gets`; None: there is no such item. It always waits."""
-        data, flags = self._pack(key, value, flags)
-        try:
-            cas = int(cas)
-        except ValueError as error:
-            raise IllegalInputError(f"a cas unique is a number, not {cas!r}") from error
-        return self._try(False, self._core().cas, self._key(key), data, flags, expire, cas)
+        data, own = self._pack(key, value, flags)
+        arguments = (self._key(key), data, own, expire, unique(cas))
+        stored: bool | None = self._try(False, self._core().cas, *arguments)
+        return stored
 
     # The rest
 
-    def delete(self, key, noreply=None, hold_off=0):
+    def delete(self, key: Key, noreply: bool | None = None, hold_off: int = 0) -> bool:
         """True when it was there, or nobody waits. `hold_off`: seconds for which `add` is refused (holdall's servers)."""
-        noreply = not self._waits(noreply)
-        return self._try(False, self._core().delete_many, [self._key(key)], hold_off, noreply)
+        arguments = ([self._key(key)], hold_off, not self._waits(noreply))
+        deleted: bool = self._try(False, self._core().delete_many, *arguments)
+        return deleted
 
-    def delete_many(self, keys, noreply=None):
+    def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
         """True, as in pymemcache: it does not tell which keys there were."""
         asked = [self._key(key) for key in keys]
         deleted = self._try(None, self._core().delete_many, asked, 0, not self._waits(noreply))
         return deleted is not None
 
-    def incr(self, key, value, noreply=False):
+    def incr(self, key: Key, value: int = 1, noreply: bool = False) -> int | None:
         """The new number, or None when there is no such item."""
-        return self._try(None, self._core().count, self._key(key), value, False, bool(noreply))
+        arguments = (self._key(key), value, False, bool(noreply))
+        number: int | None = self._try(None, self._core().count, *arguments)
+        return number
 
-    def decr(self, key, value, noreply=False):
+    def decr(self, key: Key, value: int = 1, noreply: bool = False) -> int | None:
         """The new number, 0 at the least, or None when there is no such item."""
-        return self._try(None, self._core().count, self._key(key), value, True, bool(noreply))
+        arguments = (self._key(key), value, True, bool(noreply))
+        number: int | None = self._try(None, self._core().count, *arguments)
+        return number
 
-    def touch(self, key, expire=0, noreply=None):
+    def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
         """Begins the time to live anew; False when there is no such item."""
-        noreply = not self._waits(noreply)
-        return self._try(False, self._core().touch, self._key(key), expire, noreply)
+        quiet = not self._waits(noreply)
+        touched: bool = self._try(False, self._core().touch, self._key(key), expire, quiet)
+        return touched
 
-    def flush_all(self, delay=0, noreply=None):
+    def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Drops everything on every server; it always waits."""
         self._try(None, self._core().flush_all, delay)
         return True
 
-    def version(self):
+    def version(self) -> bytes:
         """The version of one of the servers; fails unless all of them answer."""
-        return self._core().version().encode("ascii")
+        version: str = self._core().version()
+        return version.encode("ascii")
 
-    def close(self):
+    def close(self) -> None:
         """Waits until what was asked has been answered. A later call begins anew."""
         with self._lock:
             native, self._native = self._native, None
@@ -268,22 +337,22 @@ class Client:
     quit = close
     disconnect_all = close
 
-    def __enter__(self):
+    def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Key) -> Any:
         value = self.get(key)
         if value is None:
             raise KeyError(key)
         return value
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: Key, value: Any) -> None:
         self.set(key, value, noreply=True)
 
-    def __delitem__(self, key):
+    def __delitem__(self, key: Key) -> None:
         self.delete(key, noreply=True)
 
     get_multi = get_many
@@ -292,58 +361,83 @@ class Client:
 
     # Beyond pymemcache
 
-    def get_or_load(self, key, load, expire=0, *, takes_stale=True, markers=None):
+    def get_or_load(
+        self,
+        key: Key,
+        load: Callable[..., Any],
+        expire: int = 0,
+        *,
+        takes_stale: bool = True,
+        markers: Markers | None = None,
+    ) -> Any:
         """The value of a key, from the cache or else from `load()`, which is called once at the most.
 
         One caller of all clients loads a missing key; the others wait a short time, or get the value that was deleted before
         (`takes_stale`). Nothing is stored after a failure of the cache or of `load`, nor over a delete that came in between.
         With `markers`, `load` is told "local" or "master".
         """
-        fresh = []
+        fresh: list[Any] = []
 
-        def packed(source):
+        def packed(source: str) -> tuple[bytes, int]:
             fresh.append(load(source) if markers is not None else load())
             return self._pack(key, fresh[0])
 
-        settings = None if markers is None else (_bytes(markers.prefix), markers.ttl)
         core = self._core().get_or_load
-        data, flags = core(self._key(key), packed, expire, takes_stale, settings)
+        data, flags = core(self._key(key), packed, expire, takes_stale, None if markers is None else region(markers))
         return fresh[0] if fresh else self.serde.deserialize(key, data, flags)
 
-    def write_marked(self, key, write, markers):
+    def write_marked(self, key: Key, write: Callable[[bytes], Any], markers: Markers) -> Written:
         """A write in a region whose database is a replica: sets the marker, calls `write(marker)`, deletes the key.
 
         `write` writes to the master, and has both keys, this one and `marker`, invalidated by the replication stream.
         """
-        core = self._core().write_marked
-        return Written(*core(self._key(key), write, (_bytes(markers.prefix), markers.ttl)))
+        return Written(*self._core().write_marked(self._key(key), write, region(markers)))
 
-    def replace_routes(self, *, config=None, config_file=None, servers=None):
+    def replace_routes(
+        self,
+        *,
+        config: str | None = None,
+        config_file: Any = None,
+        servers: list[Address] | None = None,
+    ) -> None:
         """Takes another configuration, or other servers; requests that run end in the old one."""
         given = {"config": config, "config_file": config_file}
         if servers is not None:
-            given["servers"] = [_address(server) for server in servers]
+            given["servers"] = [address(server) for server in servers]
         given = {name: value for name, value in given.items() if value is not None}
         rest = {name: self._settings[name] for name in self._settings if name not in _ROUTES}
         self._core().replace_routes({**rest, **given})
         self._settings = {**rest, **given}
 
-    def servers(self):
+    def servers(self) -> list[tuple[str, str, int, int, int, int, int]]:
         """How each server stands: address, state, requests asked, answered, failed, timed out, and connections made."""
         return self._core().servers()
 
-    def stats(self):
+    def stats(self) -> dict[str, dict[str, Any]]:
         """What this client has seen of each server, by its address: state, asked, answered, failed, timeouts, connects."""
         names = ("state", "asked", "answered", "failed", "timeouts", "connects")
         return {row[0]: dict(zip(names, row[1:])) for row in self._core().servers()}
 
-    def look_aside_totals(self):
+    def look_aside_totals(self) -> dict[str, int]:
         """How `get_or_load` went: hits, stale, waits, loads, fills, refused, unfilled."""
         return self._core().look_aside_totals()
+
+    def kept_deletes(self) -> dict[str, int] | None:
+        """What became of deletes that failed, where `keep_deletes` keeps them: pending, bytes, kept, failed, replayed, refused, expired,
+        lost."""
+        return self._core().kept_deletes()
 
 
 _ROUTES = ("config", "config_file", "servers")
 
 
-def _bytes(text):
-    return text.encode("ascii") if isinstance(text, str) else bytes(text)
+def region(markers: Markers) -> tuple[bytes, int]:
+    prefix = markers.prefix
+    return prefix.encode("ascii") if isinstance(prefix, str) else bytes(prefix), markers.ttl
+
+
+def unique(cas: int | str | bytes) -> int:
+    try:
+        return int(cas)
+    except ValueError as error:
+        raise IllegalInputError(f"a cas unique is a number, not {cas!r}") from error

@@ -1,36 +1,42 @@
-//! The methods.
+//! The methods. Each waits for its answer, or, by a [`Bridge`], begins a call of an event loop and returns the future to be awaited.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use client::{
-    BlockingClient, CasOutcome, Error, LoadError, LookAsideTotals, Markers, Op, Outcome, Request,
-    Source, Value, block_on,
+    CasOutcome, LookAsideTotals, Markers, Op, Outcome, Request, Source, Value, block_on, together,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 
-use crate::errors::{IllegalInputError, to_python};
+use crate::answer::{Answer, Failed};
+use crate::bridge::Bridge;
+use crate::errors::IllegalInputError;
+use crate::later;
 use crate::{Native, builder};
-
-/// A value with its flags and its cas unique.
-type Found<'py> = Option<(Bound<'py, PyBytes>, u32, u64)>;
-
-fn found(py: Python<'_>, value: Option<Value>) -> Found<'_> {
-    value.map(|value| (PyBytes::new(py, &value.bytes), value.flags, value.cas))
-}
 
 /// The marker prefix, and how many seconds a marker stands.
 type MarkerSettings = (Vec<u8>, u32);
 
-fn markers_of(client: &BlockingClient, settings: MarkerSettings) -> Markers {
-    Markers::new(client.client().clone(), settings.0, settings.1)
-}
+/// The loop that waits, if it is one.
+type By<'a, 'py> = Option<&'a Bound<'py, Bridge>>;
 
-fn loaded<T>(result: Result<T, LoadError<PyErr>>) -> PyResult<T> {
-    result.map_err(|error| match error {
-        LoadError::BadKey => to_python(Error::BadKey),
-        LoadError::Loader(error) => error,
-    })
+type Found<'py> = PyResult<Bound<'py, PyAny>>;
+
+impl Native {
+    fn run<'py, F>(&self, py: Python<'py>, by: By<'_, 'py>, call: F) -> Found<'py>
+    where
+        F: Future<Output = Result<Answer, Failed>> + Send + 'static,
+    {
+        match by {
+            Some(bridge) => bridge.get().start(py, Box::pin(call)),
+            None => py.detach(|| block_on(call)).map_err(PyErr::from)?.to_python(py),
+        }
+    }
+
+    fn markers(&self, settings: MarkerSettings) -> Markers {
+        Markers::new(self.client.as_ref().clone(), settings.0, settings.1)
+    }
 }
 
 #[pymethods]
@@ -39,61 +45,64 @@ impl Native {
     fn new(settings: &Bound<'_, PyDict>) -> PyResult<Self> {
         let client = builder(settings)?.build();
         let client = client.map_err(|error| IllegalInputError::new_err(error.to_string()))?;
-        Ok(Self { client: client.into() })
+        Ok(Self { client: Arc::new(client) })
     }
 
-    fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Found<'py>> {
-        Ok(found(py, py.detach(|| self.client.get(key)).map_err(to_python)?))
+    #[pyo3(signature = (key, by=None))]
+    fn get<'py>(&self, py: Python<'py>, key: Vec<u8>, by: By<'_, 'py>) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move { Ok(Answer::Found(client.get(key).await?)) })
     }
 
-    fn gets<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Found<'py>> {
-        Ok(found(py, py.detach(|| self.client.gets(key)).map_err(to_python)?))
+    #[pyo3(signature = (key, by=None))]
+    fn gets<'py>(&self, py: Python<'py>, key: Vec<u8>, by: By<'_, 'py>) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move { Ok(Answer::Found(client.gets(key).await?)) })
     }
 
-    fn gat<'py>(&self, py: Python<'py>, key: &[u8], expire: i64) -> PyResult<Found<'py>> {
-        Ok(found(py, py.detach(|| self.client.gat(key, expire)).map_err(to_python)?))
+    #[pyo3(signature = (key, expire, by=None))]
+    fn gat<'py>(&self, py: Python<'py>, key: Vec<u8>, expire: i64, by: By<'_, 'py>) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move { Ok(Answer::Found(client.gat(key, expire).await?)) })
     }
 
-    fn gats<'py>(&self, py: Python<'py>, key: &[u8], expire: i64) -> PyResult<Found<'py>> {
-        Ok(found(py, py.detach(|| self.client.gats(key, expire)).map_err(to_python)?))
+    #[pyo3(signature = (key, expire, by=None))]
+    fn gats<'py>(&self, py: Python<'py>, key: Vec<u8>, expire: i64, by: By<'_, 'py>) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move { Ok(Answer::Found(client.gats(key, expire).await?)) })
     }
 
     /// The values in the order of the keys, `None` for misses, and what the first key that failed failed with.
+    #[pyo3(signature = (keys, with_cas, by=None))]
     fn get_many<'py>(
         &self,
         py: Python<'py>,
         keys: Vec<Vec<u8>>,
         with_cas: bool,
-    ) -> PyResult<(Vec<Found<'py>>, Option<PyErr>)> {
-        let client = &self.client;
-        let got = py
-            .detach(|| if with_cas { client.gets_many(keys) } else { client.get_many(keys) })
-            .map_err(to_python)?;
-        let mut failed = None;
-        let values = got.into_iter().map(|one| match one {
-            Ok(value) => found(py, value),
-            Err(error) => {
-                failed.get_or_insert_with(|| to_python(error));
-                None
-            }
-        });
-        let values = values.collect();
-        Ok((values, failed))
+        by: By<'_, 'py>,
+    ) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move {
+            let got =
+                if with_cas { client.gets_many(keys).await } else { client.get_many(keys).await };
+            Ok(Answer::Many(got?))
+        })
     }
 
     /// Stores by `set`, `add`, `replace`, `append` or `prepend`. True when it was stored, and when nobody waits for that.
-    fn store(
+    #[pyo3(signature = (command, key, value, flags, expire, noreply, by=None))]
+    fn store<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         command: &str,
-        key: &[u8],
-        value: &[u8],
+        key: Vec<u8>,
+        value: Vec<u8>,
         flags: u32,
         expire: i64,
         noreply: bool,
-    ) -> PyResult<bool> {
-        let client = &self.client;
-        let packed = Value { bytes: value.to_vec(), flags, cas: 0 };
+        by: By<'_, 'py>,
+    ) -> Found<'py> {
+        let client = Arc::clone(&self.client);
         let op = match command {
             "add" => Op::Add,
             "append" => Op::Append,
@@ -102,186 +111,222 @@ impl Native {
             "set" => Op::Set,
             _ => return Err(IllegalInputError::new_err(format!("no command {command:?}"))),
         };
-        let stored = py.detach(|| match op {
-            Op::Append | Op::Prepend if noreply => {
-                client.client().tell(Request { value, ..Request::new(op, key) }).map(|()| true)
-            }
-            _ if noreply => client.client().store_untold(op, key, packed, expire).map(|()| true),
-            Op::Add => client.add(key, packed, expire),
-            Op::Append => client.append(key, value),
-            Op::Prepend => client.prepend(key, value),
-            Op::Replace => client.replace(key, packed, expire),
-            _ => client.set(key, packed, expire).map(|()| true),
-        });
-        stored.map_err(to_python)
+        self.run(py, by, async move {
+            let packed = |bytes| Value { bytes, flags, cas: 0 };
+            let stored = match op {
+                Op::Append | Op::Prepend if noreply => {
+                    let request = Request { value: &value, ..Request::new(op, &key) };
+                    client.tell(request).map(|()| true)
+                }
+                _ if noreply => client.store_untold(op, key, packed(value), expire).map(|()| true),
+                Op::Add => client.add(key, packed(value), expire).await,
+                Op::Append => client.append(key, &value).await,
+                Op::Prepend => client.prepend(key, &value).await,
+                Op::Replace => client.replace(key, packed(value), expire).await,
+                _ => client.set(key, packed(value), expire).await.map(|()| true),
+            };
+            Ok(Answer::Is(stored?))
+        })
     }
 
     /// Stores many; the places of those that were not stored.
-    fn set_many(
+    #[pyo3(signature = (items, expire, noreply, by=None))]
+    fn set_many<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         items: Vec<(Vec<u8>, Vec<u8>, u32)>,
         expire: i64,
         noreply: bool,
-    ) -> PyResult<Vec<usize>> {
-        let items =
-            items.into_iter().map(|(key, bytes, flags)| (key, Value { bytes, flags, cas: 0 }));
-        let client = &self.client;
-        py.detach(|| {
+        by: By<'_, 'py>,
+    ) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move {
+            let packed = |(key, bytes, flags)| (key, Value { bytes, flags, cas: 0 });
+            let items = items.into_iter().map(packed);
             if noreply {
                 for (key, value) in items {
-                    client.client().store_untold(Op::Set, key, value, expire)?;
+                    client.store_untold(Op::Set, key, value, expire)?;
                 }
-                return Ok(Vec::new());
+                return Ok(Answer::Places(Vec::new()));
             }
-            let outcomes = client.set_many(items, expire)?;
-            let places = outcomes.iter().enumerate();
-            Ok(places.filter(|(_, outcome)| outcome.is_err()).map(|(place, _)| place).collect())
+            let outcomes = client.set_many(items, expire).await?;
+            let places = outcomes.iter().enumerate().filter(|(_, outcome)| outcome.is_err());
+            Ok(Answer::Places(places.map(|(place, _)| place).collect()))
         })
-        .map_err(to_python)
     }
 
     /// True: stored; False: changed meanwhile; `None`: there is no such item.
-    fn cas(
+    #[pyo3(signature = (key, value, flags, expire, cas, by=None))]
+    fn cas<'py>(
         &self,
-        py: Python<'_>,
-        key: &[u8],
-        value: &[u8],
+        py: Python<'py>,
+        key: Vec<u8>,
+        value: Vec<u8>,
         flags: u32,
         expire: i64,
         cas: u64,
-    ) -> PyResult<Option<bool>> {
-        let value = Value { bytes: value.to_vec(), flags, cas: 0 };
-        let outcome = py.detach(|| self.client.cas(key, value, expire, cas)).map_err(to_python)?;
-        Ok(match outcome {
-            CasOutcome::Stored => Some(true),
-            CasOutcome::Exists => Some(false),
-            CasOutcome::NotFound => None,
+        by: By<'_, 'py>,
+    ) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move {
+            let value = Value { bytes: value, flags, cas: 0 };
+            Ok(Answer::Maybe(match client.cas(key, value, expire, cas).await? {
+                CasOutcome::Stored => Some(true),
+                CasOutcome::Exists => Some(false),
+                CasOutcome::NotFound => None,
+            }))
         })
     }
 
     /// Deletes each; whether all were there. `hold_off` seconds of refusing add, where it is not 0.
-    fn delete_many(
+    #[pyo3(signature = (keys, hold_off, noreply, by=None))]
+    fn delete_many<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         keys: Vec<Vec<u8>>,
         hold_off: u32,
         noreply: bool,
-    ) -> PyResult<bool> {
-        let client = self.client.client();
-        let delete = |key| Request { exptime: hold_off.into(), ..Request::new(Op::Delete, key) };
-        py.detach(|| {
+        by: By<'_, 'py>,
+    ) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move {
+            let delete =
+                |key| Request { exptime: hold_off.into(), ..Request::new(Op::Delete, key) };
             if noreply {
                 keys.iter().try_for_each(|key| client.tell(delete(key)))?;
-                return Ok(true);
+                return Ok(Answer::Is(true));
             }
-            let deletes = keys.iter().map(|key| client.ask(delete(key)));
-            let replies = block_on(client::together(deletes)).into_iter();
-            let outcomes = replies.map(|reply| reply.map(|reply| reply.outcome));
-            let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
-            Ok(outcomes.iter().all(|outcome| *outcome == Outcome::Deleted))
+            let mut were_there = true;
+            for reply in together(keys.iter().map(|key| client.ask(delete(key)))).await {
+                were_there &= reply?.outcome == Outcome::Deleted;
+            }
+            Ok(Answer::Is(were_there))
         })
-        .map_err(to_python)
     }
 
     /// Counts up, or down; `None`: there is no such item, or nobody waits.
-    fn count(
+    #[pyo3(signature = (key, number, down, noreply, by=None))]
+    fn count<'py>(
         &self,
-        py: Python<'_>,
-        key: &[u8],
-        by: u64,
+        py: Python<'py>,
+        key: Vec<u8>,
+        number: u64,
         down: bool,
         noreply: bool,
-    ) -> PyResult<Option<u64>> {
-        let client = &self.client;
-        py.detach(|| {
-            if noreply {
-                let op = if down { Op::Decr } else { Op::Incr };
-                let request = Request { number: by, ..Request::new(op, key) };
-                return client.client().tell(request).map(|()| None);
-            }
-            if down { client.decr(key, by) } else { client.incr(key, by) }
+        by: By<'_, 'py>,
+    ) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move {
+            let op = if down { Op::Decr } else { Op::Incr };
+            let counted = match (noreply, down) {
+                (true, _) => {
+                    client.tell(Request { number, ..Request::new(op, &key) }).map(|()| None)
+                }
+                (false, true) => client.decr(key, number).await,
+                (false, false) => client.incr(key, number).await,
+            };
+            Ok(Answer::Number(counted?))
         })
-        .map_err(to_python)
     }
 
-    fn touch(&self, py: Python<'_>, key: &[u8], expire: i64, noreply: bool) -> PyResult<bool> {
-        py.detach(|| {
+    #[pyo3(signature = (key, expire, noreply, by=None))]
+    fn touch<'py>(
+        &self,
+        py: Python<'py>,
+        key: Vec<u8>,
+        expire: i64,
+        noreply: bool,
+        by: By<'_, 'py>,
+    ) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move {
             if noreply {
-                let request = Request { exptime: expire, ..Request::new(Op::Touch, key) };
-                return self.client.client().tell(request).map(|()| true);
+                client.tell(Request { exptime: expire, ..Request::new(Op::Touch, &key) })?;
+                return Ok(Answer::Is(true));
             }
-            self.client.touch(key, expire)
+            Ok(Answer::Is(client.touch(key, expire).await?))
         })
-        .map_err(to_python)
     }
 
-    /// Look-aside: `load` is called with "local" or "master", and returns bytes and flags.
+    /// Look-aside: `load` is called with "local" or "master", and returns bytes and flags; by a loop it is also given a `Later`,
+    /// to which it brings them.
+    #[pyo3(signature = (key, load, expire, takes_stale, markers, by=None))]
     fn get_or_load<'py>(
         &self,
         py: Python<'py>,
-        key: &[u8],
+        key: Vec<u8>,
         load: Py<PyAny>,
         expire: i64,
         takes_stale: bool,
         markers: Option<MarkerSettings>,
-    ) -> PyResult<(Bound<'py, PyBytes>, u32)> {
-        let look_aside = self.client.client().look_aside().exptime(expire).takes_stale(takes_stale);
-        let load = |source| {
+        by: By<'_, 'py>,
+    ) -> Found<'py> {
+        let look_aside = self.client.look_aside().exptime(expire).takes_stale(takes_stale);
+        let markers = markers.map(|settings| self.markers(settings));
+        let is_awaited = by.is_some();
+        let load = async move |source| {
             let source = if source == Source::Master { "master" } else { "local" };
-            calls(&load, source, |py, result| {
-                let (bytes, flags): (Vec<u8>, u32) = result.extract(py)?;
-                Ok(Value { bytes, flags, cas: 0 })
-            })
+            let loaded = called(load, source, is_awaited).await?;
+            let (bytes, flags) = Python::attach(|py| loaded.extract::<(Vec<u8>, u32)>(py))?;
+            PyResult::Ok(Value { bytes, flags, cas: 0 })
         };
-        let value = py.detach(|| match markers {
-            Some(settings) => {
-                let markers = markers_of(&self.client, settings);
-                block_on(look_aside.get_or_load_from(&markers, key, load))
-            }
-            None => block_on(look_aside.get_or_load(key, || load(Source::Local))),
-        });
-        let value = loaded(value)?;
-        Ok((PyBytes::new(py, &value.bytes), value.flags))
+        self.run(py, by, async move {
+            Ok(Answer::Loaded(match &markers {
+                Some(markers) => look_aside.get_or_load_from(markers, key, load).await?,
+                None => look_aside.get_or_load(key, || load(Source::Local)).await?,
+            }))
+        })
     }
 
-    /// A write under a remote marker: `write` is called with the marker's key. Its result, and whether the marker was set and the key
-    /// deleted.
-    fn write_marked(
+    /// A write under a remote marker: `write` is called with the marker's key, and by a loop with a `Later` for its result.
+    #[pyo3(signature = (key, write, markers, by=None))]
+    fn write_marked<'py>(
         &self,
-        py: Python<'_>,
-        key: &[u8],
+        py: Python<'py>,
+        key: Vec<u8>,
         write: Py<PyAny>,
         markers: MarkerSettings,
-    ) -> PyResult<(Py<PyAny>, bool, bool)> {
-        let markers = markers_of(&self.client, markers);
-        let write = |marker: Vec<u8>| calls(&write, marker, |_, result| Ok(result));
-        let written = loaded(py.detach(|| block_on(markers.write(key, write))))?;
-        Ok((written.output, written.unmarked.is_none(), written.undeleted.is_none()))
+        by: By<'_, 'py>,
+    ) -> Found<'py> {
+        let (markers, is_awaited) = (self.markers(markers), by.is_some());
+        self.run(py, by, async move {
+            let write = |marker: Vec<u8>| called(write, marker, is_awaited);
+            let written = markers.write(key, write).await?;
+            let (marked, deleted) = (written.unmarked.is_none(), written.undeleted.is_none());
+            Ok(Answer::Written(written.output, marked, deleted))
+        })
+    }
+
+    #[pyo3(signature = (delay, by=None))]
+    fn flush_all<'py>(&self, py: Python<'py>, delay: u32, by: By<'_, 'py>) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(
+            py,
+            by,
+            async move { Ok(client.flush_all(delay).await.map(|()| Answer::Nothing)?) },
+        )
+    }
+
+    #[pyo3(signature = (by=None))]
+    fn version<'py>(&self, py: Python<'py>, by: By<'_, 'py>) -> Found<'py> {
+        let client = Arc::clone(&self.client);
+        self.run(py, by, async move { Ok(Answer::Text(client.version().await?)) })
     }
 
     /// Takes another configuration, or other servers.
     fn replace_routes(&self, settings: &Bound<'_, PyDict>) -> PyResult<()> {
-        let replaced = self.client.client().replace_routes(&builder(settings)?);
+        let replaced = self.client.replace_routes(&builder(settings)?);
         replaced.map_err(|error| IllegalInputError::new_err(error.to_string()))
-    }
-
-    fn flush_all(&self, py: Python<'_>, delay: u32) -> PyResult<()> {
-        py.detach(|| self.client.flush_all(delay)).map_err(to_python)
-    }
-
-    fn version(&self, py: Python<'_>) -> PyResult<String> {
-        py.detach(|| self.client.version()).map_err(to_python)
     }
 
     /// Waits for what was asked, and ends the threads.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.client.close());
+        py.detach(|| block_on(self.client.close()));
     }
 
     /// How each server stands: address, state, requests asked, answered, failed, timed out, connections made.
     fn servers(&self) -> Vec<(String, String, u64, u64, u64, u64, u64)> {
-        let reports = self.client.client().servers().into_iter();
+        let reports = self.client.servers().into_iter();
         let rows = reports.map(|one| {
             let (state, sums) = (format!("{:?}", one.state).to_lowercase(), one.totals);
             let failed = sums.failed + sums.tko;
@@ -295,8 +340,7 @@ impl Native {
     /// Counters of the look-aside reads, by name.
     fn look_aside_totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let LookAsideTotals { hits, stale, waits, loads, fills, refused, unfilled } =
-            self.client.client().look_aside_totals();
-        let dict = PyDict::new(py);
+            self.client.look_aside_totals();
         let counters = [
             ("hits", hits),
             ("stale", stale),
@@ -306,23 +350,44 @@ impl Native {
             ("refused", refused),
             ("unfilled", unfilled),
         ];
-        for (name, count) in counters {
-            dict.set_item(name, count)?;
-        }
-        Ok(dict)
+        named(py, &counters)
+    }
+
+    /// Counters of the deletes that failed, by name; `None` where they are not kept.
+    fn kept_deletes<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(counts) = self.client.kept_deletes() else { return Ok(None) };
+        let counters = [
+            ("pending", counts.pending),
+            ("bytes", counts.bytes),
+            ("kept", counts.kept),
+            ("failed", counts.failed),
+            ("replayed", counts.replayed),
+            ("refused", counts.refused),
+            ("expired", counts.expired),
+            ("lost", counts.lost),
+        ];
+        named(py, &counters).map(Some)
     }
 }
 
-/// Calls a Python function while this thread has not the interpreter's lock.
-fn calls<'a, T>(
-    function: &'a Py<PyAny>,
-    argument: impl for<'py> IntoPyObject<'py> + 'a,
-    then: impl FnOnce(Python<'_>, Py<PyAny>) -> PyResult<T> + 'a,
-) -> impl Future<Output = PyResult<T>> + 'a {
-    async move {
-        Python::attach(|py| {
-            let result = function.call1(py, (argument,))?;
-            then(py, result)
-        })
+fn named<'py>(py: Python<'py>, counters: &[(&str, u64)]) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, count) in counters {
+        dict.set_item(name, count)?;
     }
+    Ok(dict)
+}
+
+/// Calls a Python function while this thread has not the interpreter's lock. One that is awaited returns at once, and brings its
+/// result later.
+async fn called<A>(function: Py<PyAny>, argument: A, is_awaited: bool) -> PyResult<Py<PyAny>>
+where
+    A: for<'py> IntoPyObject<'py>,
+{
+    if !is_awaited {
+        return Python::attach(|py| function.call1(py, (argument,)));
+    }
+    let (later, brought) = later::pair();
+    Python::attach(|py| function.call1(py, (argument, later)).map(drop))?;
+    brought.await
 }

@@ -3,21 +3,26 @@
 //! What Python's programs see is made of this in `holdall/client.py`. The interpreter's lock is released while a call waits.
 #![forbid(unsafe_code)]
 
+mod answer;
+mod bridge;
 mod call;
 mod errors;
+mod later;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use client::{BlockingClient, Builder, Client, Compression};
+use client::{Builder, Client, Compression, TlsOptions, Window};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use bridge::Bridge;
 use errors::{CacheError, CacheTimeout, IllegalInputError};
 
 /// A client, and the threads that work for it. For any Python thread.
 #[pyclass(frozen)]
 struct Native {
-    client: BlockingClient,
+    client: Arc<Client>,
 }
 
 fn builder(settings: &Bound<'_, PyDict>) -> PyResult<Builder> {
@@ -27,16 +32,29 @@ fn builder(settings: &Bound<'_, PyDict>) -> PyResult<Builder> {
         let name: String = name.extract()?;
         let secs =
             || PyResult::Ok(Duration::from_secs_f64(value.extract::<f64>()?.clamp(0.0, 1e6)));
+        let path = || value.extract::<std::path::PathBuf>();
         builder = match name.as_str() {
             "servers" => builder.servers(value.extract::<Vec<String>>()?),
             "config" => builder.config_text(&value.extract::<String>()?),
-            "config_file" => builder.config_file(value.extract::<String>()?),
+            "config_file" => builder.config_file(path()?),
             "hash" => builder.hash(&value.extract::<String>()?),
             "default_route" => builder.default_route(&value.extract::<String>()?),
             "timeout" => builder.timeout(secs()?),
             "connect_timeout" => builder.connect_timeout(secs()?),
             "deadline" => builder.deadline(secs()?),
             "threads" => builder.threads(value.extract()?),
+            "timeouts_until_tko" => builder.timeouts_until_tko(value.extract()?),
+            "pending_max" => builder.pending_max(value.extract()?),
+            "tls" => builder.tls(tls(&value)?),
+            "login" => {
+                let (user, password): (String, String) = value.extract()?;
+                builder.login(&user, &password)
+            }
+            "udp_gets" => builder.udp_gets(secs()?),
+            "window" => builder.window(window(&value)?),
+            "keep_deletes" => builder.keep_deletes(path()?),
+            "discovery_period" => builder.discovery_period(secs()?),
+            "discovery_dir" => builder.discovery_dir(path()?),
             "max_value_bytes" => builder.value_bytes_max(value.extract()?),
             "compress" => {
                 compression.0 = match value.extract::<String>()?.as_str() {
@@ -56,10 +74,29 @@ fn builder(settings: &Bound<'_, PyDict>) -> PyResult<Builder> {
     Ok(builder.compression(compression.0, compression.1))
 }
 
+/// Files of authorities, of an own certificate and of its key, each `None` where there is none.
+fn tls(value: &Bound<'_, PyAny>) -> PyResult<TlsOptions> {
+    let (ca_cert, chain_cert, key) = value.extract()?;
+    Ok(TlsOptions { ca_cert, chain_cert, key })
+}
+
+/// `"adaptive"`, or how many requests.
+fn window(value: &Bound<'_, PyAny>) -> PyResult<Window> {
+    if let Ok(count) = value.extract::<u32>() {
+        return Ok(Window::Fixed(count));
+    }
+    match value.extract::<&str>() {
+        Ok("adaptive") => Ok(Window::Adaptive),
+        _ => Err(IllegalInputError::new_err("window is \"adaptive\" or a number of requests")),
+    }
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add_class::<Native>()?;
+    module.add_class::<Bridge>()?;
+    module.add_class::<later::Later>()?;
     module.add("CacheError", py.get_type::<CacheError>())?;
     module.add("CacheTimeout", py.get_type::<CacheTimeout>())?;
     module.add("IllegalInputError", py.get_type::<IllegalInputError>())?;

@@ -1,9 +1,12 @@
 """The client for asyncio against a real server: every call, cancelled ones, and a thousand at once."""
 
 import asyncio
+import contextvars
+import socket
 import sys
+import threading
 
-from holdall import AsyncClient, CacheError, IllegalInputError, TypedSerde
+from holdall import AsyncClient, CacheError, IllegalInputError, Markers, TypedSerde
 
 checks = 0
 
@@ -69,6 +72,79 @@ async def many(address):
             if not isinstance(value, asyncio.CancelledError) and value != b"%d" % n:
                 raise SystemExit(f"k{n}: {value!r}")
         same(all(not isinstance(one, Exception) for one in got if one is not None), True, "a thousand")
+        same(threading.active_count(), 1, "threads of Python's")
+
+
+USER = contextvars.ContextVar("USER")
+
+
+async def look_aside(address):
+    async with AsyncClient(address, serde=TypedSerde(), timeout=60) as client:
+        region = Markers("remote:", 60)
+        USER.set("me")
+
+        async def load(source):
+            await asyncio.sleep(0.001)
+            return f"{source} by {USER.get()}"
+
+        await client.delete_many(["marked", "remote:marked", "slow", "failing"])
+        same(await client.get_or_load("marked", load, markers=region), "local by me", "no marker")
+
+        async def write(marker):
+            await asyncio.sleep(0.001)
+            return bytes(marker)
+
+        written = await client.write_marked("marked", write, region)
+        same(tuple(written), (b"remote:marked", True, True), "a marked write")
+        # What was deleted may be given out for a while.
+        got = await client.get_or_load("marked", load, takes_stale=False, markers=region)
+        same(got, "master by me", "a marker")
+
+        async def failing():
+            raise KeyError("the database is down")
+
+        try:
+            await client.get_or_load("failing", failing)
+            raise SystemExit("a failing load was no failure")
+        except KeyError as error:
+            same(error.args, ("the database is down",), "a failing load")
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def slow():
+            begun.set()
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ended.set()
+
+        call = asyncio.ensure_future(client.get_or_load("slow", slow))
+        await begun.wait()
+        call.cancel()
+        got = await asyncio.gather(call, return_exceptions=True)
+        same(type(got[0]), asyncio.CancelledError, "a call that was cancelled")
+        await asyncio.wait_for(ended.wait(), 60)
+        same(ended.is_set(), True, "the load of a call that was cancelled ends")
+
+
+async def silence():
+    """Calls to a server that never answers are given up at once, and leave nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = "%s:%d" % server.getsockname()
+        client = AsyncClient(address, timeout=3600)
+        for _ in range(3):
+            calls = [asyncio.ensure_future(client.get(f"k{n}")) for n in range(100)]
+            await asyncio.sleep(0.01)
+            for call in calls:
+                call.cancel()
+            got = await asyncio.gather(*calls, return_exceptions=True)
+            same({type(one) for one in got}, {asyncio.CancelledError}, "all are cancelled")
+        late = asyncio.ensure_future(client.get("k"))
+        try:
+            await asyncio.wait_for(late, 0.01)
+            raise SystemExit("a silent server has answered")
+        except asyncio.TimeoutError:
+            same(late.cancelled(), True, "a call that ran out of time")
+    await client.close()
 
 
 async def failures():
@@ -87,5 +163,7 @@ address = sys.argv[1]
 # Each has a loop of its own.
 asyncio.run(commands(address))
 asyncio.run(many(address))
+asyncio.run(look_aside(address))
+asyncio.run(silence())
 asyncio.run(failures())
 print(f"{checks} checks passed")

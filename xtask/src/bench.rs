@@ -3,6 +3,7 @@
 mod half_load;
 mod invalidation;
 mod latency;
+mod python;
 mod replication;
 mod rig;
 mod warmup;
@@ -37,6 +38,8 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
            from commit to delete, keys a second from log to cache, packets with and without batches, by
            a MariaDB server and the release build; prints three lines
   latency  one get at a time by UDP, by TCP, and by TCP through the router; prints a table
+  python   the library for Python beside pymemcache, aiomcache and emcache, blocking and by asyncio; prints
+           a table; takes seconds of each measurement, and rounds
   window   multigets through a shallow queue with windows of several widths, in network
            namespaces (as root); prints a table
   udp      UDP gets beside TCP gets of the same server; target/bench/udp.md
@@ -72,6 +75,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         Some((name, rest)) if name == "warmup" => return warmup::run(rest),
         Some((name, rest)) if name == "invalidation" => return invalidation::run(rest),
         Some((name, rest)) if name == "latency" => return latency::run(rest),
+        Some((name, rest)) if name == "python" => return python::run(rest),
         Some((name, rest)) if name == "window" => return window::run(rest),
         _ => {}
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 19] = [
+const PACKAGES: [(&str, &str); 20] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -23,6 +23,7 @@ const PACKAGES: [(&str, &str); 19] = [
     ("openssl", "certificates, and a TLS client"),
     ("python3-pylibmc", "a client with SASL"),
     ("libsasl2-modules", "its mechanisms"),
+    ("sasl2-bin", "users of memcached's SASL"),
     ("redis-server", "the other server that the bench measures"),
     ("chromium", "opens the bench's report"),
     ("mariadb-server", "a database whose log the invalidator follows"),

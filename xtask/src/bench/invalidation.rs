@@ -8,7 +8,10 @@ use crate::steps::{cargo, target};
 const MEASUREMENTS: [(&str, &[(&str, &str)]); 3] = [
     ("figures_of_the_time", &[("CHANGES", "100000"), ("RATE", "5000")]),
     ("figures_of_the_rate", &[("CHANGES", "400000")]),
-    ("figures_of_packets", &[("CHANGES", "50000"), ("RATE", "5000"), ("SERVERS", "20")]),
+    (
+        "figures_of_packets",
+        &[("CHANGES", "50000"), ("RATE", "5000"), ("SERVERS", "20"), ("DATABASES", "3")],
+    ),
 ];
 
 /// Builds and measures; `args` are names of measurements, all without one.

@@ -109,6 +109,16 @@ pub(super) fn run(words: &[&str]) -> Result<Row, String> {
     end(begin(words)?)
 }
 
+/// What `holdall bench search` with these words says that holds.
+pub(super) fn search(words: &[&str]) -> Result<f64, String> {
+    let mut command = Command::new(program("holdall"));
+    command.args(["bench", "search"]).args(words).stderr(Stdio::null());
+    let output = command.output().map_err(|error| format!("holdall bench: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let holds = text.lines().find_map(|line| line.split_once(" holds at ")?.1.split(' ').next());
+    holds.and_then(|word| word.parse().ok()).ok_or_else(|| format!("nothing holds:\n{text}"))
+}
+
 /// The middle one.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

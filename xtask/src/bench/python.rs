@@ -1,0 +1,59 @@
+//! The library for Python beside others from PyPI.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use super::rig::{Running, build, free_port};
+use crate::steps::target;
+
+/// Measures, and prints a table.
+pub(super) fn run(args: &[String]) -> ExitCode {
+    match measure(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("python: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &[String]) -> Result<(), String> {
+    build(&["-p", "holdall"])?;
+    let python = environment()?;
+    let port = free_port()?;
+    let mut running = Running(Vec::new());
+    running.start(&["serve", "-u", "root", "-t", "1", "-p", &port.to_string()], port)?;
+    let mut compare = Command::new(python);
+    done(compare.arg("python/bench/compare.py").arg(format!("127.0.0.1:{port}")).args(args))
+}
+
+/// An environment of its own with the wheel of the release build and the other clients; its interpreter.
+fn environment() -> Result<PathBuf, String> {
+    let home = target().join("bench/python");
+    let (venv, wheels) = (home.join("venv"), home.join("wheels"));
+    let python = venv.join("bin/python");
+    if std::env::var_os("BENCH_BIN").is_some() && python.exists() {
+        return Ok(python);
+    }
+    done(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let pip = |words: &[&str]| {
+        let mut command = Command::new(venv.join("bin/pip"));
+        command.args(["install", "--quiet", "--disable-pip-version-check"]).args(words);
+        command
+    };
+    done(&mut pip(&["-r", "python/bench/requirements.txt"]))?;
+    let mut maturin = Command::new(venv.join("bin/maturin"));
+    maturin.args(["build", "--release", "-m", "python/Cargo.toml", "-o"]).arg(&wheels);
+    done(maturin.env("CARGO_TARGET_DIR", target().join("python")))?;
+    let newest = ["--force-reinstall", "--no-deps", "--no-index", "holdall", "--find-links"];
+    done(pip(&newest).arg(&wheels))?;
+    Ok(python)
+}
+
+fn done(command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{}: {status}", command.get_program().display())),
+        Err(error) => Err(format!("{}: {error}", command.get_program().display())),
+    }
+}
