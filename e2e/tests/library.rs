@@ -26,9 +26,17 @@ fn text(value: Option<Value>) -> Option<String> {
 
 #[test]
 fn every_command_means_what_the_server_says() {
-    for kind in [Kind::Holdall, Kind::Memcached] {
+    for (kind, is_binary) in [
+        (Kind::Holdall, false),
+        (Kind::Memcached, false),
+        (Kind::Holdall, true),
+        (Kind::Memcached, true),
+    ] {
         let servers = [Launch::new(kind).start(), Launch::new(kind).start()];
-        let client = client(&[&servers[0], &servers[1]]);
+        let names = servers.iter().map(|server| server.addr().to_string());
+        let builder = Client::builder().servers(names).timeout(Duration::from_secs(60));
+        let builder = if is_binary { builder.binary() } else { builder };
+        let client = BlockingClient::from(builder.build().unwrap());
         assert_eq!(client.get("k").unwrap(), None);
         client.set("k", "one", 0).unwrap();
         assert_eq!(text(client.get("k").unwrap()), Some("one".into()));

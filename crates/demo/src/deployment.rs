@@ -13,12 +13,13 @@
 //! get.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bench::process::free_port;
 use plan::{Hosts, Places, Regional, Templates, Topology};
 use rustix::process::Signal;
+use tokio::time::sleep;
 
 use crate::database::{Database, Door, Kind, NAME, TABLES, USER};
 use crate::folder::Folder;
@@ -43,6 +44,12 @@ const MONITOR_ONE_IN: u32 = 10;
 /// When invalidators send a delete once more. On a machine that does all of this at once, a commit may become visible much later than its
 /// place in the log.
 const REPEAT_AFTER_MS: u32 = 1000;
+
+/// Invalidators' replication slot.
+const SLOT: &str = "holdall";
+
+/// How long a database may take to see that who used the slot has gone.
+const RELEASED_MAX: Duration = Duration::from_secs(60);
 
 /// A frontend cluster.
 #[derive(Debug)]
@@ -172,7 +179,7 @@ impl Deployment {
             password: region.folder.path().join("password").display().to_string(),
             server_id: u32::try_from(4001 + at).ok(),
             database: Some(NAME.to_owned()),
-            slot: "holdall".to_owned(),
+            slot: SLOT.to_owned(),
             publication: "holdall".to_owned(),
         }
     }
@@ -289,12 +296,43 @@ impl Deployment {
         Ok(())
     }
 
-    /// Starts the region's invalidator from an earlier position of the log.
-    pub(crate) async fn replay(&mut self, at: usize, since: &str) -> Result<()> {
-        let Some(invalidator) = &mut self.regions[at].invalidator else { return Ok(()) };
+    /// Starts the region's invalidator from an earlier position of the log; PostgreSQL has it from a `slot` of then.
+    pub(crate) async fn replay(
+        &mut self,
+        at: usize,
+        since: &str,
+        slot: Option<&str>,
+    ) -> Result<()> {
+        let Region { database, invalidator: Some(invalidator), .. } = &mut self.regions[at] else {
+            return Ok(());
+        };
         invalidator.stop(Signal::TERM);
+        if let Some(slot) = slot {
+            let drop = format!("SELECT pg_drop_replication_slot('{SLOT}')");
+            let end = Instant::now() + RELEASED_MAX;
+            // Who follows it has gone, which its server may not have seen yet.
+            while let Err(error) = database.run(&drop).await {
+                if Instant::now() > end {
+                    return Err(error);
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+            let copy = format!("SELECT pg_copy_logical_replication_slot('{slot}', '{SLOT}')");
+            database.run(&copy).await?;
+        }
         invalidator.spawn(&["--since", since])?;
         invalidator.accepts().await
+    }
+
+    /// Keeps the master region's log from the place on that its invalidator has come to.
+    pub(crate) async fn copy_slot(&self, name: &str) -> Result<()> {
+        let copy = format!("SELECT pg_copy_logical_replication_slot('{SLOT}', '{name}')");
+        self.regions[0].database.run(&copy).await
+    }
+
+    /// Ends that.
+    pub(crate) async fn drop_slot(&self, name: &str) -> Result<()> {
+        self.regions[0].database.run(&format!("SELECT pg_drop_replication_slot('{name}')")).await
     }
 
     /// Delays the replica's database; zero ends that.
@@ -369,7 +407,7 @@ async fn until_replicated(primary: &Database, replica: &Database) -> Result<()> 
         if tokio::time::Instant::now() > end {
             anyhow::bail!("the replica does not follow:\n{}", replica.process.last_words());
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        sleep(Duration::from_millis(50)).await;
     }
     Ok(())
 }

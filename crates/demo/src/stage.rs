@@ -27,8 +27,23 @@ const AWAY: Duration = Duration::from_secs(5);
 /// How much of the log is delivered again.
 const REPLAYED: Duration = Duration::from_secs(30);
 
+/// How long a replay waits for the first place in the log.
+const REMEMBERED_MAX: Duration = Duration::from_secs(60);
+
+/// How often a place in PostgreSQL's log is kept for that.
+const SLOT_EVERY: Duration = Duration::from_secs(5);
+
 /// Seconds that are kept: a day. Longer runs forget their beginning.
 const SECONDS_MAX: usize = 86_400;
+
+/// A place in the log from which deletes can be sent again.
+#[derive(Clone, Debug)]
+struct Past {
+    at: Instant,
+    position: String,
+    /// PostgreSQL: the slot that keeps the log from there on.
+    slot: Option<String>,
+}
 
 /// What ends by itself.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +71,10 @@ pub(crate) struct Stage {
     watcher: JoinHandle<()>,
     behind_ms: Arc<AtomicU64>,
     recoveries: Vec<(Instant, Recovery)>,
-    /// Positions in the master region's log, with their moments.
-    positions: VecDeque<(Instant, String)>,
+    /// Positions in the master region's log, oldest first.
+    past: VecDeque<Past>,
+    /// Slots made for that.
+    slots: u32,
     /// By which server comes next.
     turn: usize,
     /// Numbers since the start: of the databases, the gutters, the invalidators.
@@ -99,7 +116,8 @@ impl Stage {
             watcher,
             behind_ms,
             recoveries: Vec::new(),
-            positions: VecDeque::new(),
+            past: VecDeque::new(),
+            slots: 0,
             turn: 0,
             before: Before::default(),
         };
@@ -200,15 +218,16 @@ impl Stage {
     }
 
     async fn replay(&mut self) -> Result<()> {
-        if self.kind == Kind::Postgresql {
-            self.tell("PostgreSQL keeps no log before what its slot confirmed: nothing to replay");
-            return Ok(());
+        let end = Instant::now() + REMEMBERED_MAX;
+        while self.past.is_empty() && Instant::now() < end {
+            self.remember().await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let Some((_, position)) = self.positions.front().cloned() else {
+        let Some(Past { position, slot, .. }) = self.past.front().cloned() else {
             self.tell("nothing was delivered yet: nothing to replay");
             return Ok(());
         };
-        self.deployment.replay(0, &position).await?;
+        self.deployment.replay(0, &position, slot.as_deref()).await?;
         self.tell(format!("deletes since {position} are sent again"));
         Ok(())
     }
@@ -246,16 +265,9 @@ impl Stage {
         self.load.recorder.judge(false);
         let gutters: Vec<SocketAddr> = self.gutters();
         let invalidators = self.invalidators();
+        self.remember().await;
         let gutters = stats::ask(&gutters).await;
         let invalidators = stats::ask(&invalidators).await;
-        // It has none before it has delivered something.
-        let position = invalidators.first().map_or("", |stats| stats.text("position"));
-        if !position.is_empty() {
-            self.positions.push_back((Instant::now(), position.to_owned()));
-            while self.positions.front().is_some_and(|(at, _)| at.elapsed() > REPLAYED) {
-                self.positions.pop_front();
-            }
-        }
         let tallies = self.load.recorder.second();
         let clusters = self.clusters_second(&tallies, &gutters);
         let regions = (0..2).map(|at| self.region_second(at, &invalidators[at])).collect();
@@ -264,6 +276,41 @@ impl Stage {
         if self.seconds.len() > SECONDS_MAX {
             self.seconds.pop_front();
         }
+    }
+
+    /// Notes where the master region's invalidator is in the log, and forgets what is longer ago than is ever sent again.
+    async fn remember(&mut self) {
+        let slot = self.slot_of_now().await;
+        let invalidators = stats::ask(&self.invalidators()).await;
+        // It has none before it reads.
+        let position = invalidators.first().map_or("", |stats| stats.text("position")).to_owned();
+        let is_place = slot.is_some() || self.kind == Kind::Mariadb;
+        let mut gone = Vec::new();
+        if position.is_empty() {
+            gone.extend(slot);
+        } else if is_place {
+            self.past.push_back(Past { at: Instant::now(), position, slot });
+        }
+        while let Some(past) = self.past.pop_front_if(|past| past.at.elapsed() > REPLAYED) {
+            gone.extend(past.slot);
+        }
+        for slot in gone {
+            // One that stays keeps a part of the log until the end of the run.
+            let _ = self.deployment.drop_slot(&slot).await;
+        }
+    }
+
+    /// PostgreSQL keeps no log before what the invalidator's slot has confirmed, unless another slot stands there: its copy, made now and
+    /// then. The position that is asked for afterwards is not before it.
+    async fn slot_of_now(&mut self) -> Option<String> {
+        let is_due = self.past.back().is_none_or(|last| last.at.elapsed() >= SLOT_EVERY);
+        if self.kind != Kind::Postgresql || !is_due {
+            return None;
+        }
+        self.slots += 1;
+        let name = format!("behind_{}", self.slots);
+        // There is none before the invalidator has begun; it is tried again.
+        self.deployment.copy_slot(&name).await.ok().map(|()| name)
     }
 
     /// In the order of [`Self::frontends`].

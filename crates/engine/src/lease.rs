@@ -101,13 +101,12 @@ impl Worker {
         stale
     }
 
-    /// Whether a value may be stored with this token: it is the key's, nothing has invalidated the key since, and nothing holds it.
-    /// The token is used up. Under the key's lock.
+    /// Whether a value may be stored with this token: it is the key's, and nothing has invalidated the key since. The token is used up.
+    /// Under the key's lock.
     pub(crate) fn redeem(&self, key: Key<'_>, token: u64) -> bool {
         let given = self.shared.leases().and_then(|table| table.redeem(key.hash, token));
-        let is_good = given
-            .is_some_and(|count| !self.shared.store().invalidated_since(key.bytes, count))
-            && !self.is_held(key);
+        let is_good =
+            given.is_some_and(|count| !self.shared.store().invalidated_since(key.bytes, count));
         self.count(if is_good { Counter::LeaseSets } else { Counter::LeaseSetRejected });
         is_good
     }

@@ -51,7 +51,7 @@ counters! {
     GetFlushed = "get_flushed",
     /// Keys asked for and not there.
     GetMisses = "get_misses",
-    /// An `add` or a lease's value refused because of a hold-off.
+    /// An `add` refused because of a hold-off.
     HoldoffRefused = "holdoff_refused",
     /// Deletes with a hold-off.
     Holdoffs = "holdoffs",

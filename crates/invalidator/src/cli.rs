@@ -6,12 +6,14 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum as _};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::again::{Before, Start, begin_again_on_panic};
 use crate::change::ChangeSource;
 use crate::checkpoint::KeptFile;
 use crate::config::{Config, Gap, Kind};
@@ -59,6 +61,9 @@ enum Command {
         /// What is done about a gap in the log, instead of the configuration's `on_gap`.
         #[arg(long)]
         on_gap: Option<Gap>,
+        /// What a process that panicked tells the one that takes its place.
+        #[arg(long, hide = true, default_value_t)]
+        after_panics: Before,
     },
     /// Empties every cluster now. After a jump of the position do it when `run` reads again, not before.
     Flush {
@@ -128,9 +133,16 @@ fn log(line: &str) {
 
 async fn command(command: Command) -> Result<String, String> {
     match command {
-        Command::Run { config, since, on_gap } => {
-            let mut config = Config::read(&config).map_err(|error| error.to_string())?;
+        Command::Run { config: path, since, on_gap, after_panics } => {
+            let mut config = Config::read(&path).map_err(|error| error.to_string())?;
             on_gap.map_or(Ok(()), |gap| config.override_gap(gap))?;
+            let on_gap = on_gap.and_then(|gap| gap.to_possible_value());
+            let start = Start {
+                config: path,
+                since: since.clone(),
+                on_gap: on_gap.map(|gap| gap.get_name().to_owned()),
+                before: after_panics,
+            };
             let since = match since.as_deref() {
                 None => Since::Checkpoint,
                 Some("now") => Since::Now,
@@ -138,7 +150,7 @@ async fn command(command: Command) -> Result<String, String> {
                     Since::Position(text.parse::<Position>().map_err(|error| error.to_string())?)
                 }
             };
-            run(&config, since).await.map(|()| String::new())
+            run(&config, since, start).await.map(|()| String::new())
         }
         Command::Flush { config, prefixes, clusters } => {
             let config = Config::read(&config).map_err(|error| error.to_string())?;
@@ -157,16 +169,16 @@ async fn command(command: Command) -> Result<String, String> {
     }
 }
 
-async fn run(config: &Config, since: Since) -> Result<(), String> {
+async fn run(config: &Config, since: Since, start: Start) -> Result<(), String> {
     let plan = config.plan()?;
     match config.source.kind {
         Kind::MariaDb | Kind::MySql => {
             let settings = config.mysql().map_err(|error| error.to_string())?;
-            follow(config, MysqlSource::new(settings, plan.rules), since).await
+            follow(config, MysqlSource::new(settings, plan.rules), since, start).await
         }
         Kind::Postgresql => {
             let settings = config.postgres().map_err(|error| error.to_string())?;
-            follow(config, PostgresSource::new(settings, plan.rules), since).await
+            follow(config, PostgresSource::new(settings, plan.rules), since, start).await
         }
     }
 }
@@ -175,9 +187,11 @@ async fn follow(
     config: &Config,
     source: impl ChangeSource + 'static,
     since: Since,
+    start: Start,
 ) -> Result<(), String> {
     let plan = config.plan()?;
     let stats = Arc::new(Stats::new(plan.clusters.iter().map(|cluster| cluster.name.clone())));
+    stats.panics.store(start.before.panics, Ordering::Relaxed);
     if let Some(address) = &config.status {
         let listener = TcpListener::bind(address)
             .await
@@ -188,29 +202,19 @@ async fn follow(
     damage.iter().for_each(|line| log(line));
     let keep = Arc::new(KeptFile(config.checkpoint.clone()));
     let world = World { network: Arc::new(Tcp), keep, shelves, log };
-    end_clearly_on_panic();
+    let is_ending = Arc::new(AtomicBool::new(false));
+    begin_again_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
     let (ask, asked) = watch::channel(false);
     let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
     tokio::spawn(async move {
         tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        is_ending.store(true, Ordering::Relaxed);
         // The pipeline may have ended by itself.
         let _ = ask.send(true);
         std::future::pending::<()>().await;
     });
     pipeline::run(source, plan, since, world, stats, asked).await.map_err(|error| error.to_string())
-}
-
-/// The library for MySQL's protocol takes it for impossible that a packet is shorter than its event says, and panics. Nothing is
-/// skipped by that: the position waits for what was delivered, so the next start reads the same place again.
-fn end_clearly_on_panic() {
-    std::panic::set_hook(Box::new(|panic| {
-        log(&format!(
-            "ended by what cannot be understood: {panic}; no position was kept for it. Start again: if it ends at the same place, \
-             the log there is damaged; then start once with --on-gap flush and --since a later position"
-        ));
-        std::process::exit(1);
-    }));
 }
 
 async fn check(config: &Config) -> Result<String, String> {

@@ -12,6 +12,7 @@
 //! *Scaling Memcache at Facebook* (2013), 4.1 and 5, calls this daemon mcsqueal.
 #![forbid(unsafe_code)]
 
+mod again;
 pub mod assemble;
 pub mod backlog;
 pub mod batch;

@@ -32,6 +32,8 @@ pub struct Stats {
     pub checkpoints: AtomicU64,
     /// Checkpoints that could not be written.
     pub checkpoint_failures: AtomicU64,
+    /// Panics after which the process began again in its place, over all its lives.
+    pub panics: AtomicU64,
     /// The last checkpoint's position.
     pub position: Mutex<String>,
 }
@@ -125,6 +127,7 @@ impl Stats {
             prepared: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             checkpoint_failures: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
             position: Mutex::new(String::new()),
         }
     }
@@ -142,6 +145,7 @@ impl Stats {
             ("prepared_transactions", self.prepared.load(Relaxed)),
             ("checkpoints", self.checkpoints.load(Relaxed)),
             ("checkpoint_failures", self.checkpoint_failures.load(Relaxed)),
+            ("panics", self.panics.load(Relaxed)),
         ]
         .into_iter()
         .map(|(name, value)| (name, String::new(), value))

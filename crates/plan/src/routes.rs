@@ -2,7 +2,8 @@
 //!
 //! A key without a routing prefix goes to its router's own cluster (`--route-prefix`); `/region/*/key`, as invalidators write it, to all of the
 //! region. A failed server's keys go to the gutter, with a short life; keys of regional prefixes to the regional pool,
-//! whichever cluster asks. A cold cluster is filled from a warm one of the same region; its deletes hold copies off for two seconds.
+//! whichever cluster asks. A cold cluster is filled from a warm one of the same region, with leases: nothing old can be copied, however late a
+//! delete is.
 
 use serde_json::{Map, Value, json};
 
@@ -45,9 +46,6 @@ pub fn prefix(region: &Region, cluster: &Cluster) -> String {
     format!("/{}/{}/", region.name, cluster.name)
 }
 
-/// The paper's, for deletes to a cold cluster.
-const HOLD_OFF_SECS: u32 = 2;
-
 fn warmed(topology: &Topology, cluster: &Cluster) -> Value {
     let cold = of_cluster(topology, cluster);
     let Some(warm) = &cluster.warm_from else { return cold };
@@ -55,7 +53,7 @@ fn warmed(topology: &Topology, cluster: &Cluster) -> Value {
         "type": "WarmUpRoute",
         "cold": cold,
         "warm": format!("PoolRoute|{warm}"),
-        "hold_off": HOLD_OFF_SECS,
+        "leases": true,
     })
 }
 

@@ -99,7 +99,7 @@ fn a_cold_cluster_is_filled_from_the_warm_one() {
     let routes: Value = serde_json::from_str(routes).unwrap();
     let cold = &routes["routes"][1]["route"]["wildcard"];
     assert_eq!((&cold["type"], &cold["warm"]), (&"WarmUpRoute".into(), &"PoolRoute|a".into()));
-    assert_eq!(cold["hold_off"], 2);
+    assert_eq!(cold["leases"], true);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! A log whose packets are shorter than their events say: the invalidator ends with a reason, and loses nothing.
+//! A log whose packets arrive cut, changed, or as half of one: the invalidator goes on, as the same process, and loses nothing.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use testkit::database::MariaDb;
@@ -11,62 +11,131 @@ use testkit::database::MariaDb;
 use crate::harness::{Invalidator, cache, fill, until_absent};
 use crate::mariadb::source;
 
-/// Passes on what two sides say; while `cuts`, once, an event of inserted rows arrives without its last bytes.
-fn relay(database: SocketAddr, cuts: Arc<AtomicBool>) -> SocketAddr {
+/// Types of events, as MariaDB writes them for an inserted row.
+const XID: u8 = 16;
+const TABLE: u8 = 19;
+const ROWS: u8 = 23;
+const GTID: u8 = 162;
+
+/// What happens to a packet.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// It ends so many bytes earlier, and says so: shorter than its event, which makes the library panic.
+    Cut(usize),
+    /// The byte at this place has its bits turned over.
+    Flip(usize),
+    /// The connection ends in its middle.
+    Half,
+    /// It says that it has so many bytes more, or fewer, than come: everything after it is out of step.
+    Says(i32),
+}
+
+/// Faults to come, each for the next event of its type.
+type Faults = Arc<Mutex<VecDeque<(u8, Fault)>>>;
+
+/// Passes on what two sides say, but for what the database says of its log.
+fn relay(database: SocketAddr, faults: &Faults) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let faults = Arc::clone(faults);
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let Ok(server) = TcpStream::connect(database) else { continue };
             let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            // Either side may end whenever it likes.
-            thread::spawn(move || io::copy(&mut from, &mut to));
-            let cuts = Arc::clone(&cuts);
-            thread::spawn(move || packets(server, client, &cuts));
+            // Either side may end whenever it likes, and takes the other with it.
+            thread::spawn(move || {
+                let _ = io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Both);
+            });
+            let faults = Arc::clone(&faults);
+            thread::spawn(move || {
+                let _ = packets(&server, &client, &faults);
+                let _ = client.shutdown(Shutdown::Both);
+                let _ = server.shutdown(Shutdown::Both);
+            });
         }
     });
     address
 }
 
 /// The database's packets: three bytes of length, one of number, the body.
-fn packets(mut from: TcpStream, mut to: TcpStream, cuts: &AtomicBool) -> io::Result<()> {
-    /// `WRITE_ROWS_EVENT_V1`, which MariaDB writes.
-    const ROWS: u8 = 23;
+fn packets(mut from: &TcpStream, mut to: &TcpStream, faults: &Faults) -> io::Result<()> {
     loop {
         let mut head = [0; 4];
         from.read_exact(&mut head)?;
         let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
         let mut body = vec![0; length as usize];
         from.read_exact(&mut body)?;
-        // A mark that it is an event, four bytes of time, the event's type.
-        let is_rows = body.first() == Some(&0) && body.get(5) == Some(&ROWS);
-        if is_rows && cuts.swap(false, Ordering::SeqCst) {
-            body.truncate(body.len() - 8);
-            head[..3].copy_from_slice(&(length - 8).to_le_bytes()[..3]);
+        // A mark that it is an event, four bytes of time, the event's type; 19 bytes are its header.
+        let kind = body.get(5).copied().filter(|_| body[0] == 0 && length > 20);
+        match kind.and_then(|kind| next_of(kind, faults)) {
+            None => {}
+            Some(Fault::Cut(count)) => {
+                body.truncate(body.len() - count);
+                head = head_of(body.len(), head[3]);
+            }
+            Some(Fault::Flip(at)) => body[at] ^= 0xff,
+            Some(Fault::Half) => {
+                to.write_all(&head)?;
+                return to.write_all(&body[..body.len() / 2]);
+            }
+            Some(Fault::Says(more)) => {
+                head = head_of(body.len().saturating_add_signed(more as isize), head[3]);
+            }
         }
         to.write_all(&head)?;
         to.write_all(&body)?;
     }
 }
 
+fn head_of(length: usize, number: u8) -> [u8; 4] {
+    let bytes = u32::try_from(length).unwrap().to_le_bytes();
+    [bytes[0], bytes[1], bytes[2], number]
+}
+
+fn next_of(kind: u8, faults: &Faults) -> Option<Fault> {
+    let mut faults = faults.lock().unwrap();
+    faults.pop_front_if(|(of, _)| *of == kind).map(|(_, fault)| fault)
+}
+
 #[test]
-fn an_event_that_is_cut_short_ends_it_with_a_reason_and_is_read_again() {
+fn a_log_that_is_cut_and_changed_on_its_way_is_read_again_and_nothing_is_lost() {
     let database = MariaDb::start(1, &[]);
     database.sql("CREATE TABLE items (id INT PRIMARY KEY)");
-    let cuts = Arc::new(AtomicBool::new(false));
-    let relayed = relay(database.addr(), Arc::clone(&cuts));
+    let faults = Faults::default();
+    let relayed = relay(database.addr(), &faults);
     let server = cache();
     let lines =
         source(&[&database], "").replace(&database.addr().to_string(), &relayed.to_string());
     let keys = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
     let mut invalidator = Invalidator::new(&lines, keys, &[server.addr()], "");
-    invalidator.start(&[]);
-    let keys = ["item:1", "item:2"];
-    fill(&server, &keys);
-    cuts.store(true, Ordering::SeqCst);
-    database.sql("INSERT INTO items VALUES (1)");
-    let said = invalidator.ended();
-    assert!(said.contains("no position was kept for it"), "{said}");
-    invalidator.start(&[]);
-    until_absent(&server, &keys, &["item:1"], &invalidator);
+    // Its begin is kept before anything is read, so `now` does not count again.
+    invalidator.start(&["--since", "now"]);
+    let all = [
+        (ROWS, Fault::Cut(8)),
+        (TABLE, Fault::Cut(12)),
+        (GTID, Fault::Cut(10)),
+        (ROWS, Fault::Flip(22)),
+        (TABLE, Fault::Flip(30)),
+        // The number of a transaction: taken for another, it would become a position.
+        (GTID, Fault::Flip(20)),
+        // The event's own length.
+        (XID, Fault::Flip(10)),
+        (ROWS, Fault::Half),
+        (ROWS, Fault::Says(7)),
+    ];
+    for (id, fault) in all.into_iter().enumerate() {
+        let names = [format!("item:{id}"), "item:other".to_owned()];
+        let names = [names[0].as_str(), names[1].as_str()];
+        fill(&server, &names);
+        faults.lock().unwrap().push_back(fault);
+        database.sql(&format!("INSERT INTO items VALUES ({id})"));
+        until_absent(&server, &names, &names[..1], &invalidator);
+        assert!(faults.lock().unwrap().is_empty(), "{fault:?} did not happen");
+    }
+    assert!(invalidator.is_running(), "{}", invalidator.log());
+    invalidator.until("source_connected", |value| value == 1);
+    let panics = invalidator.stat("panics").unwrap();
+    assert!(panics >= 1, "the library took a short event for one:\n{}", invalidator.log());
+    assert!(invalidator.log().contains("no position was kept for it"), "{}", invalidator.log());
 }

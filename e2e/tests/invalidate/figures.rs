@@ -2,7 +2,8 @@
 //! reads and delivers, and how many packets batching saves. Printed; asserted is only that everything arrives.
 //!
 //! `CHANGES` is how many row changes each measurement makes, `RATE` how many a second, `SERVERS` how many servers packets go to,
-//! `BATCH_WAIT_US` how long a batch waits for more. `cargo xtask bench invalidation` runs them with many and with the release build.
+//! `DATABASES` how many databases they come from, `BATCH_WAIT_US` how long a batch waits for more. `cargo xtask bench invalidation` runs
+//! them with many and with the release build.
 
 use std::env;
 use std::io::{Read as _, Write as _};
@@ -11,11 +12,10 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::database::MariaDb;
 use testkit::{Kind, Launch, Router, Server};
 
+use crate::database::Database;
 use crate::harness::Invalidator;
-use crate::mariadb::source;
 
 /// Rows that one transaction changes.
 const ROWS: u32 = 10;
@@ -29,16 +29,14 @@ fn delivery() -> String {
     format!("[delivery]\n{}", wait.unwrap_or_default())
 }
 
-fn database(rows: u32) -> MariaDb {
-    let database = MariaDb::start(1, &["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"]);
-    database.sql("CREATE TABLE items (id INT PRIMARY KEY, v INT)");
-    if rows > 0 {
-        database.sql(&format!("INSERT INTO items SELECT seq - 1, 0 FROM seq_1_to_{rows}"));
-    }
-    database
+/// Row `id` of the table means this key.
+fn keys(database: &Database) -> String {
+    format!("[keys.tables]\n\"{}\" = \"item:{{id}}\"", database.table("items"))
 }
 
-const KEYS: &str = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
+fn follow(database: &Database, router: &Router) -> Invalidator {
+    Invalidator::new(&database.source(), &keys(database), &[router.addr()], &delivery())
+}
 
 fn small() -> Server {
     Launch::new(Kind::Holdall).args(&["-t", "1", "-m", "64"]).start()
@@ -67,7 +65,7 @@ impl Turns {
 /// Commits transactions of `ROWS` rows at its share of the rate; answers, for the first row of each, how long after the commit
 /// was asked for, and after it was acknowledged, its key was gone.
 fn writer(
-    database: &MariaDb,
+    database: &Database,
     cache: SocketAddr,
     (share, shares): (u32, u32),
     transactions: u32,
@@ -108,28 +106,32 @@ fn writer(
 
 #[test]
 fn figures_of_the_time_from_commit_to_delete() {
+    for (name, make) in Database::BOTH {
+        time(name, &make());
+    }
+}
+
+fn time(name: &str, database: &Database) {
     let (changes, rate) = (number("CHANGES", 400), number("RATE", 5000));
-    let database = database(changes);
+    database.make("items", changes.into());
     let server = small();
     let router = Router::over(&[server.addr()], "\"PoolRoute|all\"", &["--num-proxies", "1"]);
-    let mut invalidator =
-        Invalidator::new(&source(&[&database], ""), KEYS, &[router.addr()], &delivery());
+    let mut invalidator = follow(database, &router);
     invalidator.start(&[]);
     let (shares, cache) = (4, server.addr());
     let times: Vec<(Duration, Duration)> = thread::scope(|scope| {
-        let database = &database;
         let run = |share| {
             scope.spawn(move || writer(database, cache, (share, shares), changes / ROWS, rate))
         };
         let threads: Vec<_> = (0..shares).map(run).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    for (name, of) in [("asked for", 0), ("acknowledged", 1)] {
+    for (moment, of) in [("asked for", 0), ("acknowledged", 1)] {
         let mut sorted: Vec<Duration> =
             times.iter().map(|both| if of == 0 { both.0 } else { both.1 }).collect();
         sorted.sort();
         println!(
-            "{changes} row changes at {rate}/s: gone after the commit was {name}: p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
+            "{name}: {changes} row changes at {rate}/s: gone after the commit was {moment}: p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
             quantile(&sorted, 500),
             quantile(&sorted, 900),
             quantile(&sorted, 990),
@@ -141,24 +143,28 @@ fn figures_of_the_time_from_commit_to_delete() {
 
 #[test]
 fn figures_of_the_rate_at_which_a_log_is_read_and_delivered() {
+    for (name, make) in Database::BOTH {
+        read_and_deliver(name, &make());
+    }
+}
+
+fn read_and_deliver(name: &str, database: &Database) {
     let changes = number("CHANGES", 400);
-    let database = database(0);
+    database.make("items", 0);
     let server = small();
     let router = Router::over(&[server.addr()], "\"PoolRoute|all\"", &["--num-proxies", "1"]);
-    let mut invalidator =
-        Invalidator::new(&source(&[&database], ""), KEYS, &[router.addr()], &delivery());
-    let since = database.sql("SELECT @@gtid_binlog_pos");
-    database.sql(&format!(
-        "DELIMITER ;;\nBEGIN NOT ATOMIC DECLARE i INT DEFAULT 0; WHILE i < {changes} DO \
-         INSERT INTO items SELECT i + seq, 0 FROM seq_1_to_{ROWS}; SET i = i + {ROWS}; END WHILE; END;;"
-    ));
+    let mut invalidator = follow(database, &router);
+    // Its position is kept before it reads; what is written while it is away is the log to be read.
+    invalidator.start(&[]);
+    invalidator.kill();
+    database.insert("items", changes, ROWS);
     let begin = Instant::now();
-    invalidator.start(&["--since", &format!("mariadb-gtid:{}", since.trim())]);
+    invalidator.start(&[]);
     invalidator.until("cluster:c0:delivered", |count| count >= u64::from(changes));
     let took = begin.elapsed();
     invalidator.until("cluster:c0:waiting", |count| count == 0);
     println!(
-        "{changes} keys in transactions of {ROWS} were read and delivered in {took:?}: {:.0} keys/s; {:?} of CPU, each delete sent twice",
+        "{name}: {changes} keys in transactions of {ROWS} were read and delivered in {took:?}: {:.0} keys/s; {:?} of CPU, each delete sent twice",
         f64::from(changes) / took.as_secs_f64(),
         invalidator.cpu()
     );
@@ -187,19 +193,10 @@ fn sent(is_meant: impl Fn(u16, u16) -> bool) -> (u64, u64) {
     (packets, bytes)
 }
 
-#[test]
-fn figures_of_packets_with_and_without_batches() {
-    let (changes, rate) = (number("CHANGES", 400), number("RATE", 5000));
-    let servers: Vec<Server> = (0..number("SERVERS", 3)).map(|_| small()).collect();
-    let addresses: Vec<SocketAddr> = servers.iter().map(Server::addr).collect();
-    let database = database(changes);
-    let router = Router::over(&addresses, "\"PoolRoute|all\"", &["--num-proxies", "1"]);
-    let mut invalidator =
-        Invalidator::new(&source(&[&database], ""), KEYS, &[router.addr()], &delivery());
-    invalidator.start(&[]);
-    // One delete a packet, from one database to all servers, at the same rate.
+/// One delete a packet, from one database straight to all servers; packets and bytes.
+fn one_by_one(servers: &[SocketAddr], changes: u32, rate: u32) -> (u64, u64) {
     let mut streams: Vec<TcpStream> =
-        addresses.iter().map(|address| TcpStream::connect(address).unwrap()).collect();
+        servers.iter().map(|address| TcpStream::connect(address).unwrap()).collect();
     streams.iter().for_each(|stream| stream.set_nodelay(true).unwrap());
     let count = u32::try_from(streams.len()).unwrap();
     let every = Duration::from_secs(1) / rate;
@@ -210,8 +207,11 @@ fn figures_of_packets_with_and_without_batches() {
         stream.write_all(format!("delete item:{key} noreply\r\n").as_bytes()).unwrap();
     }
     let own: Vec<u16> = streams.iter().map(|stream| stream.local_addr().unwrap().port()).collect();
-    let (single, single_bytes) = sent(|port, _| own.contains(&port));
-    drop(streams);
+    sent(|port, _| own.contains(&port))
+}
+
+/// Commits transactions of `ROWS` rows at this rate.
+fn change(database: &Database, changes: u32, rate: u32) {
     let mut session = database.session();
     let every = Duration::from_secs(u64::from(ROWS)) / rate;
     let mut turns = Turns { begin: Instant::now(), every, turn: 0 };
@@ -221,18 +221,55 @@ fn figures_of_packets_with_and_without_batches() {
         let update = format!("UPDATE items SET v = v + 1 WHERE id BETWEEN {first} AND {last}");
         session.run(&update).expect("the database runs");
     }
-    let keys = u64::from(changes / ROWS * ROWS);
-    invalidator.until("cluster:c0:delivered", |count| count >= keys);
-    invalidator.until("cluster:c0:waiting", |count| count == 0);
+}
+
+/// Streams of several databases, each with its invalidator, into one cluster of many servers.
+#[test]
+fn figures_of_packets_with_and_without_batches() {
+    for (name, make) in Database::BOTH {
+        packets(name, make);
+    }
+}
+
+fn packets(name: &str, make: fn() -> Database) {
+    let (changes, rate) = (number("CHANGES", 400), number("RATE", 5000));
+    let servers: Vec<Server> = (0..number("SERVERS", 3)).map(|_| small()).collect();
+    let addresses: Vec<SocketAddr> = servers.iter().map(Server::addr).collect();
+    let databases: Vec<Database> = (0..number("DATABASES", 1)).map(|_| make()).collect();
+    let router = Router::over(&addresses, "\"PoolRoute|all\"", &["--num-proxies", "1"]);
+    let mut invalidators = Vec::new();
+    for database in &databases {
+        database.make("items", changes.into());
+        let mut invalidator = follow(database, &router);
+        invalidator.start(&[]);
+        invalidators.push(invalidator);
+    }
+    let (single, single_bytes) = one_by_one(&addresses, changes, rate);
+    thread::scope(|scope| {
+        for database in &databases {
+            scope.spawn(move || change(database, changes, rate));
+        }
+    });
+    let mut batches = 0;
+    for invalidator in &invalidators {
+        let keys = u64::from(changes / ROWS * ROWS);
+        invalidator.until("cluster:c0:delivered", |count| count >= keys);
+        invalidator.until("cluster:c0:waiting", |count| count == 0);
+        batches += invalidator.stat("cluster:c0:batches").unwrap_or_default();
+    }
     let (batched, bytes) = sent(|_, peer| peer == router.addr().port());
+    let count = databases.len() as u64;
     println!(
-        "{changes} deletes at {rate}/s into {count} servers: {single} packets ({single_bytes} bytes) one by one, {batched} packets \
-         ({bytes} bytes) to the router in {} batches, each delete twice: {:.1} times fewer",
-        invalidator.stat("cluster:c0:batches").unwrap_or_default(),
-        number_f64(single) / number_f64(batched)
+        "{name}: {count} streams of {changes} deletes at {rate}/s into {} servers: {} packets ({} bytes) one by one, {batched} packets \
+         ({bytes} bytes) to the router in {batches} batches, each delete twice: {:.1} times fewer",
+        addresses.len(),
+        single * count,
+        single_bytes * count,
+        number_f64(single * count) / number_f64(batched)
     );
     // A batch has at least one whole transaction, and goes twice.
-    assert!(single > 0 && batched > 0 && batched < u64::from(changes / 2), "{single}, {batched}");
+    let most = u64::from(changes / 2) * count;
+    assert!(single > 0 && batched > 0 && batched < most, "{single}, {batched}");
 }
 
 fn number_f64(number: u64) -> f64 {

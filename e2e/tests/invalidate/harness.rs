@@ -85,6 +85,11 @@ impl Invalidator {
         self.log()
     }
 
+    /// True while the process that was started has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -142,9 +147,10 @@ impl Invalidator {
 impl Drop for Invalidator {
     fn drop(&mut self) {
         self.kill();
-        if !thread::panicking() {
-            let _ = fs::remove_dir_all(&self.folder);
+        if thread::panicking() {
+            eprintln!("the invalidator said:\n{}", self.log());
         }
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

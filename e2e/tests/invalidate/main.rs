@@ -1,8 +1,15 @@
 //! `holdall invalidate` behind real databases, in front of real servers.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test stops where it fails"
+)]
 
 mod away;
 mod cut;
+mod database;
 mod figures;
 mod harness;
 mod kills;

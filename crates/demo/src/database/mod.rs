@@ -112,6 +112,11 @@ impl Database {
         Ok(())
     }
 
+    /// Runs one statement.
+    pub(crate) async fn run(&self, statement: &str) -> Result<()> {
+        self.all(&[statement.to_owned()]).await
+    }
+
     /// Makes the tables, with so many rows each.
     pub(crate) async fn fill(&self, rows: [u64; 2]) -> Result<()> {
         self.all(&match self.door.kind {

@@ -65,14 +65,13 @@ impl Leases {
     }
 
     /// Whether a value may be stored with this token, which is used up.
-    pub fn redeem(&mut self, key: &[u8], token: u64, now_secs: u32) -> bool {
-        let is_held = self.is_held(key, now_secs);
+    pub fn redeem(&mut self, key: &[u8], token: u64) -> bool {
         let Some(lease) = self.keys.get_mut(key) else { return false };
         if lease.token != Some(token) {
             return false;
         }
         lease.token = None;
-        lease.invalidations < INVALIDATIONS_MAX && !is_held
+        lease.invalidations < INVALIDATIONS_MAX
     }
 
     /// Everything under a prefix is gone.
@@ -94,7 +93,7 @@ impl Leases {
         let lease = self.keys.get(key).copied().unwrap_or_default();
         let is_recent =
             lease.issued_secs.is_some_and(|issued| now_secs - issued <= SETTINGS.interval_secs);
-        (!is_recent && lease.held_until <= now_secs, self.stale(key, now_secs))
+        (!is_recent, self.stale(key, now_secs))
     }
 
     fn given(&mut self, key: &[u8], token: u64, now_secs: u32) {

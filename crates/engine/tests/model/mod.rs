@@ -255,7 +255,7 @@ impl World {
                 return (if is_concat { Verdict::NotStored } else { Verdict::NotFound }, None);
             }
             let lease = condition.lease;
-            if lease.is_some_and(|token| !self.leases.redeem(key, token, now_secs)) {
+            if lease.is_some_and(|token| !self.leases.redeem(key, token)) {
                 return (Verdict::NotStored, None);
             }
             return match (condition.mode, condition.vivify_deadline) {

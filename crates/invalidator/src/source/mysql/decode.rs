@@ -148,6 +148,12 @@ impl Decoder {
             }
             EventData::XidEvent(_) => self.commit(time_us),
             EventData::XaPrepareLogEvent(data) => self.prepared(&data, time_us)?,
+            // A set without the tag would say that another transaction has been read, and the server would leave that out.
+            EventData::GtidEvent(gtid) if gtid.is_tagged() && self.by == By::Gtid => {
+                return Err(io::Error::other(
+                    "its transaction identifier has a tag, which positions do not have: use position = \"file\"",
+                ));
+            }
             EventData::GtidEvent(gtid) => {
                 self.reading = Some(Gtid::Mysql { server: gtid.sid(), number: gtid.gno() });
                 self.is_open = false;
@@ -376,7 +382,66 @@ fn emptied(schema: &str, statement: &str) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use mysql_async::binlog::BinlogVersion;
+    use mysql_async::binlog::events::{FormatDescriptionEvent, GtidEvent};
+    use mysql_common::packets::Tag;
+    use mysql_common::proto::MySerialize as _;
+
     use super::*;
+
+    const SERVER: Uuid = [7; 16];
+
+    /// What a MySQL server says of these events, each a type and a body; the position was behind the first five transactions.
+    fn said(by: By, events: &[(u8, Vec<u8>)]) -> Vec<Event> {
+        let mut from = crate::gtid::GtidSet::default();
+        (1..=5).for_each(|number| from.insert(SERVER, number));
+        let from = Position::MysqlGtid(from);
+        let mut decoder = Decoder::new(Flavour::MySql, by, &from, &Rules::default());
+        let description = FormatDescriptionEvent::new(BinlogVersion::Version4);
+        for (kind, body) in events {
+            let mut bytes = vec![0; 4];
+            bytes.push(*kind);
+            bytes.extend_from_slice(&1_u32.to_le_bytes());
+            bytes.extend_from_slice(&u32::try_from(19 + body.len()).unwrap().to_le_bytes());
+            bytes.extend_from_slice(&[100, 0, 0, 0, 0, 0]);
+            bytes.extend_from_slice(body);
+            let event = Logged::read(&description, &bytes[..]).unwrap();
+            decoder.push(&event, |_| None).unwrap();
+        }
+        std::iter::from_fn(|| decoder.pop()).collect()
+    }
+
+    fn body(gtid: &GtidEvent) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        gtid.serialize(&mut bytes);
+        bytes
+    }
+
+    /// Thread, time, length of the schema's name, error, length of what comes before it, the name.
+    fn statement(text: &str) -> Vec<u8> {
+        [&[0; 8][..], &[0, 0, 0, 0, 0, 0], text.as_bytes()].concat()
+    }
+
+    #[test]
+    fn a_transaction_of_mysql_moves_the_position_by_its_identifier() {
+        let gtid = body(&GtidEvent::new(SERVER, 6));
+        let all = said(By::Gtid, &[(33, gtid), (2, statement("BEGIN")), (16, vec![1; 8])]);
+        let [Event::Commit { position, .. }] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(position.to_string(), "mysql-gtid:07070707-0707-0707-0707-070707070707:1-6");
+    }
+
+    #[test]
+    fn a_tagged_identifier_is_taken_for_no_other() {
+        let gtid = body(&GtidEvent::new_tagged(SERVER, Tag::new("batch").unwrap(), 6));
+        let events = [(42, gtid), (2, statement("BEGIN")), (16, vec![1; 8])];
+        let all = said(By::Gtid, &events);
+        let [Event::Gap { why }, Event::Commit { position, .. }] = &all[..] else {
+            panic!("{all:?}")
+        };
+        assert!(why.contains("has a tag"), "{why}");
+        assert_eq!(position.to_string(), "mysql-gtid:07070707-0707-0707-0707-070707070707:1-5");
+        assert!(!said(By::File, &events).iter().any(|event| matches!(event, Event::Gap { .. })));
+    }
 
     #[test]
     fn statements_that_empty_tables_name_them() {

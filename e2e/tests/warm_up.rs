@@ -1,0 +1,192 @@
+//! A cold cluster that is filled from a warm one (`WarmUpRoute` with leases) keeps nothing that was deleted, however late anybody is: each
+//! test makes the order of events that would leave an old value, by doors that keep replies back or shut.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{Gate, Kind, Launch, Mode, Router, Server, Wire};
+
+/// How long a test waits for what must come: no machine is so slow.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server that is away is noticed and asked again soon.
+const QUICK: [&str; 4] = ["-r", "10", "--probe-timeout-max", "20"];
+
+/// Two servers behind doors, and the proxy that fills one from the other.
+struct Rig {
+    warm: Server,
+    cold: Server,
+    warm_gate: Gate,
+    cold_gate: Gate,
+    proxy: Router,
+    spool: PathBuf,
+}
+
+impl Rig {
+    fn new(args: &[&str]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        let spool = env::temp_dir().join(format!("warm-up-{}-{turn}", std::process::id()));
+        let [warm, cold] = [0, 1].map(|_| Launch::new(Kind::Holdall).start());
+        let [warm_gate, cold_gate] = [&warm, &cold].map(|server| Gate::before(server.addr()));
+        let config = format!(
+            r#"{{"pools": {{"cold": {{"servers": ["{}"]}}, "warm": {{"servers": ["{}"]}}}},
+                "route": {{"type": "WarmUpRoute", "cold": "PoolRoute|cold", "warm": "PoolRoute|warm", "leases": true}}}}"#,
+            cold_gate.addr(),
+            warm_gate.addr()
+        );
+        let kept = ["-a", spool.to_str().unwrap()];
+        let args: Vec<&str> = QUICK.iter().chain(&kept).chain(args).copied().collect();
+        let proxy = Router::start(&config, &args);
+        Self { warm, cold, warm_gate, cold_gate, proxy, spool }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // The proxy may write until it has gone; what is left then is little, and in the folder for such things.
+        let _ = fs::remove_dir_all(&self.spool);
+    }
+}
+
+fn set(server: &Server, key: &str, value: &str) {
+    let text = format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
+    server.connect().expect(text.as_bytes(), b"STORED\r\n");
+}
+
+fn has(server: &Server, key: &str) -> bool {
+    let mut wire = server.connect();
+    wire.send(format!("mg {key}\r\n").as_bytes());
+    wire.line() == "HD"
+}
+
+#[track_caller]
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Gets of every kind, and how their answers begin: with a value, and without.
+const GETS: [(&str, &str, &str); 4] = [
+    ("get", "VALUE k", "END"),
+    ("gets", "VALUE k", "END"),
+    ("mg v", "VA 3", "EN"),
+    ("lease-get", "VALUE k", "LVALUE k"),
+];
+
+/// `mg v` asks `mg KEY v`.
+fn ask(wire: &mut Wire, get: &str, key: &str) {
+    let (word, flags) = get.split_once(' ').unwrap_or((get, ""));
+    wire.send(format!("{word} {key} {flags}\r\n").replace(" \r\n", "\r\n").as_bytes());
+}
+
+#[test]
+fn every_get_copies_what_is_missing() {
+    let rig = Rig::new(&[]);
+    for (number, (get, found, missed)) in GETS.into_iter().enumerate() {
+        let (key, absent) = (format!("k{number}"), format!("k-absent{number}"));
+        set(&rig.warm, &key, "old");
+        let mut wire = rig.proxy.connect();
+        ask(&mut wire, get, &key);
+        let line = wire.line();
+        assert!(line.starts_with(found), "{get}: {line}");
+        assert!(has(&rig.cold, &key), "{get}: it is copied");
+        let mut wire = rig.proxy.connect();
+        ask(&mut wire, get, &absent);
+        let line = wire.line();
+        assert!(line.starts_with(missed), "{get}: {line}");
+    }
+}
+
+/// Who cannot be told to wait is shown what the warm cluster has; it does not store it.
+#[test]
+fn somebody_elses_lease_makes_no_plain_get_miss() {
+    let rig = Rig::new(&[]);
+    set(&rig.warm, "k", "old");
+    let mut other = rig.cold.connect();
+    other.send(b"lease-get k\r\n");
+    assert!(other.line().starts_with("LVALUE k "));
+    rig.proxy.connect().expect(b"get k\r\n", b"VALUE k 0 3\r\nold\r\nEND\r\n");
+    assert!(!has(&rig.cold, "k"));
+}
+
+/// The answer of the warm server is on its way for as long as one likes, longer than any hold-off: the copy is refused, and nobody is shown it.
+#[test]
+fn a_copy_that_was_asked_for_before_the_delete_is_refused() {
+    let rig = Rig::new(&[]);
+    for (number, (get, _, missed)) in GETS.into_iter().enumerate() {
+        let key = format!("k{number}");
+        set(&rig.warm, &key, "old");
+        let (hits, deletes) = (rig.warm.stat("get_hits"), rig.cold.stat("delete_misses"));
+        rig.warm_gate.set(Mode::Held);
+        let (mut reader, mut writer) = (rig.proxy.connect(), rig.proxy.connect());
+        ask(&mut reader, get, &key);
+        until("the warm server has answered", || rig.warm.stat("get_hits") > hits);
+        writer.send(format!("delete {key}\r\n").as_bytes());
+        until("the cold server has deleted", || rig.cold.stat("delete_misses") > deletes);
+        rig.warm_gate.set(Mode::Open);
+        assert_eq!(writer.line(), "NOT_FOUND");
+        let line = reader.line();
+        assert!(line.starts_with(missed), "{get}: {line}");
+        assert!(!has(&rig.cold, &key) && !has(&rig.warm, &key), "{get}");
+    }
+}
+
+/// A warm server is away with its old value, and is back: a copy may be made before its own delete comes. It does not outlive that delete, which
+/// goes to the cold server behind it, whoever of them is away in between.
+#[test]
+fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
+    let rig = Rig::new(&[]);
+    for (delete, answer) in [("delete k", "NOT_FOUND"), ("md k", "NF"), ("md aw== b", "NF")] {
+        set(&rig.warm, "k", "old");
+        rig.warm_gate.set(Mode::Refuse);
+        let mut writer = rig.proxy.connect();
+        writer.expect(format!("{delete}\r\n").as_bytes(), format!("{answer}\r\n").as_bytes());
+        rig.proxy.wait_for("asynclog_pending", 1);
+        // The copy, by another proxy: this one makes none.
+        set(&rig.cold, "k", "old");
+        rig.cold_gate.set(Mode::Refuse);
+        rig.warm_gate.set(Mode::Open);
+        until("the warm server has deleted", || !has(&rig.warm, "k"));
+        assert!(has(&rig.cold, "k"), "{delete}: nobody was there");
+        assert_eq!(rig.proxy.stat("asynclog_pending"), 1, "{delete}");
+        set(&rig.warm, "other", "old");
+        rig.cold_gate.set(Mode::Open);
+        rig.proxy.wait_for("asynclog_pending", 0);
+        assert!(!has(&rig.cold, "k"), "{delete}");
+        until("copies are made again", || {
+            let mut wire = rig.proxy.connect();
+            wire.send(b"get other\r\n");
+            wire.line().starts_with("VALUE other")
+        });
+    }
+}
+
+/// Nobody is told that a delete is done when the warm server has it to come, and nothing keeps it.
+#[test]
+fn without_a_spool_a_delete_that_the_warm_server_misses_fails() {
+    let rig = Rig::new(&["--asynclog-disable"]);
+    set(&rig.warm, "k", "old");
+    set(&rig.cold, "k", "old");
+    rig.warm_gate.set(Mode::Refuse);
+    let mut writer = rig.proxy.connect();
+    writer.send(b"delete k\r\n");
+    let line = writer.line();
+    assert!(line.starts_with("SERVER_ERROR "), "{line}");
+    assert!(!has(&rig.cold, "k"), "the cold server is asked all the same");
+    rig.warm_gate.set(Mode::Open);
+    until("it is back", || {
+        let mut writer = rig.proxy.connect();
+        writer.send(b"delete k\r\n");
+        writer.line() == "NOT_FOUND"
+    });
+    assert!(!has(&rig.warm, "k"));
+}
