@@ -10,6 +10,10 @@ use crate::latencies::Latencies;
 pub struct Counters {
     /// Connections made.
     pub connects: AtomicU64,
+    /// Connections that were not made in time and begun again.
+    pub connect_retries: AtomicU64,
+    /// Connections that were made by beginning again.
+    pub connects_retried: AtomicU64,
     /// 1 while there is a connection.
     pub connected: AtomicU64,
     /// Requests asked.
@@ -64,6 +68,10 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
 pub struct Totals {
     /// See [`Counters`]; so are the others.
     pub connects: u64,
+    /// See [`Counters`].
+    pub connect_retries: u64,
+    /// See [`Counters`].
+    pub connects_retried: u64,
     /// Workers that have a connection.
     pub connected: u64,
     /// See [`Counters`].
@@ -103,6 +111,8 @@ impl Totals {
     pub(crate) fn add(&mut self, counters: &Counters) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.connects += read(&counters.connects);
+        self.connect_retries += read(&counters.connect_retries);
+        self.connects_retried += read(&counters.connects_retried);
         self.connected += read(&counters.connected);
         self.asked += read(&counters.asked);
         self.pending += read(&counters.pending);

@@ -71,6 +71,8 @@ pub(crate) struct Destination {
     /// Of the connection: tells events of this one from those of the one before.
     pub(crate) generation: u32,
     connect_began_us: u64,
+    /// Connections in a row that were not made in time, and were begun again.
+    connect_retries: u32,
     pipeline: Pipeline,
     /// Gets by UDP, once there were any.
     pub(crate) datagrams: Option<Datagrams>,
@@ -125,6 +127,7 @@ impl Destination {
             guard: None,
             generation: 0,
             connect_began_us: 0,
+            connect_retries: 0,
             pipeline,
             datagrams: None,
             input: Vec::new(),
@@ -231,7 +234,7 @@ impl Destination {
             let guard = Guard::new(tls, login);
             let (Ok(socket), Ok(guard)) = (self.address.connect(), guard) else {
                 add(&self.counters.failed, 1);
-                self.health.unreachable();
+                self.unreachable();
                 self.plan_probe(now_us);
                 self.tell_failure(now_us);
                 return Err(Failure::ConnectError);
@@ -275,8 +278,18 @@ impl Destination {
         }
     }
 
+    /// It could not be connected to.
+    fn unreachable(&self) {
+        if self.settings.knocks_out {
+            self.health.unreachable();
+        }
+    }
+
     /// From here on, questions are asked.
-    fn opened(&self) {
+    fn opened(&mut self) {
+        if std::mem::take(&mut self.connect_retries) > 0 {
+            add(&self.counters.connects_retried, 1);
+        }
         self.counters.connected.store(1, Ordering::Relaxed);
         add(&self.counters.connects, 1);
     }
@@ -494,7 +507,9 @@ impl Destination {
         }
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit)) <= now_us;
         if self.is_opening() {
-            if timeout(self.connect_began_us, self.settings.connect_timeout) {
+            if timeout(self.connect_began_us, self.settings.connect_timeout)
+                && !self.connects_again(now_us)
+            {
                 self.close(End::Connect(Failure::ConnectTimeout), now_us, sink);
             }
         } else if self.pipeline.oldest_us().is_some_and(|at| timeout(at, self.settings.timeout)) {
@@ -505,6 +520,18 @@ impl Destination {
         {
             self.send_probe(wait, now_us);
         }
+    }
+
+    /// A connection that was not made in time is begun again, as often as the settings say.
+    fn connects_again(&mut self, now_us: u64) -> bool {
+        if self.connect_retries >= self.settings.connect_retries {
+            self.connect_retries = 0;
+            return false;
+        }
+        self.connect_retries += 1;
+        add(&self.counters.connect_retries, 1);
+        (self.link, self.guard) = (Link::Closed, None);
+        self.connect(now_us).is_ok()
     }
 
     /// A server that was knocked out is asked some time later, by one worker.
@@ -557,11 +584,13 @@ impl Destination {
         let late_count = self.pipeline.fail(late_us, late, other, words, failing);
         match end {
             End::Broken => add(&self.counters.broken, 1),
-            End::Connect(_) | End::Refused(_) => self.health.unreachable(),
+            End::Connect(_) | End::Refused(_) => self.unreachable(),
             End::Gone => {}
             End::Timeout => {
                 add(&self.counters.timeouts, u64::from(late_count));
-                self.health.timed_out(late_count, self.settings.timeouts_until_tko);
+                if self.settings.knocks_out {
+                    self.health.timed_out(late_count, self.settings.timeouts_until_tko);
+                }
             }
         }
         if end != End::Timeout {

@@ -1,6 +1,7 @@
 //! From a configuration to trees: checked and resolved once, built by each worker with its own connections.
 
 mod failover;
+mod flags;
 mod keeping;
 mod pool;
 
@@ -28,13 +29,15 @@ use crate::route::{
 use crate::settings::{Protocol, Settings};
 use crate::upstream::{DestinationId, Upstream};
 
+pub use flags::{BigValues, Distances, TreeFlags};
+
 /// A configuration whose every route is known and whose every server has an address.
 #[derive(Debug)]
 pub struct Plan {
     config: Config,
     settings: Settings,
     addresses: BTreeMap<String, Address>,
-    invalid_to_default: bool,
+    flags: TreeFlags,
     /// What `weights_rv` and `key_fraction_range_rv` stand for.
     variables: Variables,
     /// Leases of failovers, by the name of the pairing; all workers' trees share them.
@@ -42,17 +45,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks `config`. Servers are used by `settings` where their pool says nothing; with `invalid_to_default`, keys with an
-    /// unknown routing prefix go where those without one go.
+    /// Checks `config`. Servers are used by `settings` where their pool says nothing.
     ///
     /// # Errors
     ///
     /// Everything that is not to be had here, or not to be found, each with its place.
-    pub fn new(
-        config: Config,
-        settings: Settings,
-        invalid_to_default: bool,
-    ) -> Result<Self, Vec<String>> {
+    pub fn new(config: Config, settings: Settings, flags: TreeFlags) -> Result<Self, Vec<String>> {
         let mut flaws = Vec::new();
         let mut addresses = BTreeMap::new();
         for handle in &config.handles {
@@ -76,7 +74,7 @@ impl Plan {
         if flaws.is_empty() {
             let pairs = failover::pairs(&config);
             let variables = Variables::default();
-            Ok(Self { config, settings, addresses, invalid_to_default, variables, pairs })
+            Ok(Self { config, settings, addresses, flags, variables, pairs })
         } else {
             Err(flaws)
         }
@@ -169,6 +167,9 @@ impl Plan {
         if let Some(ms) = pool.connect_timeout_ms {
             settings.connect_timeout = Duration::from_millis(ms);
         }
+        if let Some(timeout) = self.flags.distances.timeout(pool, &self.config.default_route) {
+            (settings.timeout, settings.connect_timeout) = (timeout, timeout);
+        }
         settings
     }
 
@@ -190,16 +191,13 @@ impl Plan {
 fn unusable(server: &ast::Server, settings: &Settings) -> Option<String> {
     match server.security {
         Security::Plain => None,
-        Security::TlsToPlain => {
-            Some("TLS for the handshake alone is Meta's own; write 'tls'".to_owned())
-        }
-        Security::Tls if settings.tls.is_none() => {
+        Security::Tls | Security::TlsToPlain if settings.tls.is_none() => {
             Some("TLS is not set up here (--pem-ca-path)".to_owned())
         }
-        Security::Tls if !Tls::is_name(server_name(server)) => Some(
+        _ if !Tls::is_name(server_name(server)) => Some(
             "a certificate cannot have this name; 'hostnames' of the pool gives another".to_owned(),
         ),
-        Security::Tls => None,
+        Security::Tls | Security::TlsToPlain => None,
     }
 }
 
@@ -258,7 +256,9 @@ impl Builder<'_> {
     }
 
     fn root(&self) -> RouteRef {
-        let mut doors = self.plan.config.doors.iter().map(|door| self.door(&door.entry));
+        let flags = &self.plan.flags;
+        let doors = self.plan.config.doors.iter();
+        let mut doors = doors.map(|door| flags.around(self.door(&door.entry)));
         match (doors.len(), doors.next()) {
             (1, Some(door)) => door,
             (_, None) => Rc::new(NullRoute),
@@ -277,7 +277,7 @@ impl Builder<'_> {
                     .iter()
                     .map(|entry| (entry.prefix.clone().into_bytes(), self.get(entry.route)));
                 let default = self.plan.config.default_route.as_bytes();
-                let invalid_to_default = self.plan.invalid_to_default;
+                let invalid_to_default = self.plan.flags.send_invalid_route_to_default;
                 Rc::new(RootRoute::new(routes.collect(), default, invalid_to_default))
             }
         }

@@ -21,6 +21,10 @@ pub struct Settings {
     pub timeout: Duration,
     /// A connection that takes longer is a failure.
     pub connect_timeout: Duration,
+    /// How often a connection that was not made in time is tried again, while those who asked wait.
+    pub connect_retries: u32,
+    /// Failures knock it out; otherwise it is asked whatever happens.
+    pub knocks_out: bool,
     /// Timeouts in a row that knock it out; 0: never.
     pub timeouts_until_tko: u32,
     /// First time to wait before a server that was knocked out is asked whether it is back.
@@ -50,6 +54,8 @@ impl Default for Settings {
         Self {
             timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
+            connect_retries: 0,
+            knocks_out: true,
             timeouts_until_tko: 3,
             probe_initial: Duration::from_millis(500),
             probe_max: Duration::from_secs(10),

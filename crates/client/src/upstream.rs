@@ -24,7 +24,7 @@ use crate::registry::Registry;
 use crate::reply::{Failure, Reply};
 use crate::request::Request;
 use crate::settings::Settings;
-use crate::window::{Sliding, Through, Window};
+use crate::window::{Sliding, Through, Waiting, Window};
 
 /// Events taken from the poller at once.
 const EVENTS: usize = 128;
@@ -104,7 +104,12 @@ impl Upstream {
 
     /// No more than `window` says may be outstanding, over all servers.
     pub fn set_window(&mut self, window: Window) {
-        self.window = Some(Sliding::new(window));
+        self.set_window_with(window, Waiting::default());
+    }
+
+    /// The same, with limits for what waits.
+    pub fn set_window_with(&mut self, window: Window, waiting: Waiting) {
+        self.window = Some(Sliding::new(window, waiting));
     }
 
     /// Requests that may be outstanding, are, and wait for that; without a window `None`.
@@ -239,7 +244,7 @@ impl Upstream {
     ) -> Result<(), Failure> {
         let Some(window) = &mut self.window else { return self.ask_now(id, request, ticket) };
         if !window.is_open() {
-            return window.wait(id, request, ticket);
+            return window.wait(id, request, ticket, self.now_us);
         }
         self.ask_in_window(id, request, ticket)
     }
@@ -382,6 +387,9 @@ impl Upstream {
 
     /// What has waited for room in the window is asked, as far as there is room.
     fn ask_waiting(&mut self, sink: &mut dyn Sink) {
+        while let Some(ticket) = self.window.as_mut().and_then(|one| one.give_up(self.now_us)) {
+            sink.answer(ticket, &Reply::failed(Failure::Busy, b""));
+        }
         while let Some((id, request, ticket)) = self.window.as_mut().and_then(Sliding::next) {
             if let Err(failure) = self.ask_in_window(id, &request.get(), ticket) {
                 sink.answer(ticket, &Reply::failed(failure, b""));
@@ -435,8 +443,9 @@ impl Upstream {
     /// When [`Self::flush`] is to be called at the latest, whatever happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let Reverse((at_us, _)) = self.timers.peek()?;
-        self.instant(*at_us)
+        let timer = self.timers.peek().map(|Reverse((at_us, _))| *at_us);
+        let window = self.window.as_ref().and_then(Sliding::due_us);
+        self.instant(timer.into_iter().chain(window).min()?)
     }
 
     /// The time `us` microseconds after the start.

@@ -7,7 +7,9 @@
 //! What does not fit waits in the order in which it came.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
+use crate::destination::micros;
 use crate::pipeline::{Exchange, Sink, Ticket};
 use crate::reply::{Failure, Reply};
 use crate::request::{OwnedRequest, Request};
@@ -33,8 +35,20 @@ const WIDTH_MAX: f64 = 65_536.0;
 /// What is left of the width when a request goes unanswered.
 const SHRINKS_TO: f64 = 0.75;
 
-/// Requests that wait at the most; more are [`Failure::Busy`].
-const WAITING_MAX: usize = 100_000;
+/// What may wait for room.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Waiting {
+    /// Requests at the most; more are [`Failure::Busy`].
+    pub max: usize,
+    /// How long; who has waited longer is [`Failure::Busy`]. `None`: for ever.
+    pub timeout: Option<Duration>,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { max: 100_000, timeout: None }
+    }
+}
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -46,11 +60,13 @@ pub(crate) struct Sliding {
     outstanding: u32,
     /// Answers until the next loss counts: what is outstanding at one was asked before it.
     recovering: u32,
-    waiting: VecDeque<(DestinationId, OwnedRequest, Ticket)>,
+    limits: Waiting,
+    /// With the times at which they came, in microseconds.
+    waiting: VecDeque<(u64, DestinationId, OwnedRequest, Ticket)>,
 }
 
 impl Sliding {
-    pub(crate) fn new(window: Window) -> Self {
+    pub(crate) fn new(window: Window, limits: Waiting) -> Self {
         let (adapts, width) = match window {
             Window::Adaptive => (true, WIDTH_FIRST),
             Window::Fixed(width) => (false, f64::from(width.max(1))),
@@ -61,6 +77,7 @@ impl Sliding {
             width,
             outstanding: 0,
             recovering: 0,
+            limits,
             waiting: VecDeque::new(),
         }
     }
@@ -81,12 +98,27 @@ impl Sliding {
         id: DestinationId,
         request: &Request<'_>,
         ticket: Ticket,
+        now_us: u64,
     ) -> Result<(), Failure> {
-        if self.waiting.len() >= WAITING_MAX {
+        if self.waiting.len() >= self.limits.max {
             return Err(Failure::Busy);
         }
-        self.waiting.push_back((id, request.to_owned(), ticket));
+        self.waiting.push_back((now_us, id, request.to_owned(), ticket));
         Ok(())
+    }
+
+    /// When the first that waits has waited too long, in microseconds.
+    pub(crate) fn due_us(&self) -> Option<u64> {
+        let (came_us, ..) = self.waiting.front()?;
+        Some(came_us.saturating_add(micros(self.limits.timeout?)))
+    }
+
+    /// The first that waits, if it has waited too long.
+    pub(crate) fn give_up(&mut self, now_us: u64) -> Option<Ticket> {
+        if self.due_us()? > now_us {
+            return None;
+        }
+        self.waiting.pop_front().map(|(_, _, _, ticket)| ticket)
     }
 
     /// Somebody waits, and there is room.
@@ -96,7 +128,10 @@ impl Sliding {
 
     /// The next that has waited, if there is room.
     pub(crate) fn next(&mut self) -> Option<(DestinationId, OwnedRequest, Ticket)> {
-        if self.has_next() { self.waiting.pop_front() } else { None }
+        if !self.has_next() {
+            return None;
+        }
+        self.waiting.pop_front().map(|(_, id, request, ticket)| (id, request, ticket))
     }
 
     /// A request has ended.
@@ -151,9 +186,9 @@ mod tests {
 
     /// One that has somebody waiting.
     fn busy(window: Window) -> Sliding {
-        let mut window = Sliding::new(window);
+        let mut window = Sliding::new(window, Waiting::default());
         let get = Request::new(crate::request::Op::Get, b"k");
-        window.wait(DestinationId::default(), &get, 1).unwrap();
+        window.wait(DestinationId::default(), &get, 1, 0).unwrap();
         window
     }
 
@@ -190,7 +225,7 @@ mod tests {
 
     #[test]
     fn one_that_is_not_full_does_not_grow() {
-        let mut window = Sliding::new(Window::Adaptive);
+        let mut window = Sliding::new(Window::Adaptive, Waiting::default());
         for _ in 0..100 {
             window.asked();
             window.ended(None);
@@ -199,8 +234,21 @@ mod tests {
     }
 
     #[test]
+    fn no_more_wait_than_may_and_no_longer() {
+        let limits = Waiting { max: 2, timeout: Some(Duration::from_micros(100)) };
+        let mut window = Sliding::new(Window::Fixed(1), limits);
+        let get = Request::new(crate::request::Op::Get, b"k");
+        let mut wait = |ticket, now_us| window.wait(DestinationId::default(), &get, ticket, now_us);
+        assert_eq!((wait(1, 0), wait(2, 50), wait(3, 60)), (Ok(()), Ok(()), Err(Failure::Busy)));
+        assert_eq!((window.due_us(), window.give_up(99)), (Some(100), None));
+        assert_eq!((window.give_up(100), window.give_up(100)), (Some(1), None));
+        assert_eq!(window.give_up(150), Some(2));
+        assert_eq!(window.due_us(), None);
+    }
+
+    #[test]
     fn a_fixed_one_stays() {
-        let mut window = Sliding::new(Window::Fixed(2));
+        let mut window = Sliding::new(Window::Fixed(2), Waiting::default());
         window.asked();
         assert!(window.is_open());
         window.asked();

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use client::{Core, Failure, Op, Outcome, Plan, Request, Tree};
+use client::{Core, Failure, Op, Outcome, Plan, Request, Tree, TreeFlags};
 use common::{Rig, patient};
 use routeconf::{MemorySources, Params, Variables, load};
 use testkit::Server;
@@ -37,7 +37,7 @@ fn plan(text: &str) -> Result<Plan, Vec<String>> {
         Ok(loaded) => loaded,
         Err(rejected) => panic!("{}", rejected.render()),
     };
-    Plan::new(loaded.config, patient(), false)
+    Plan::new(loaded.config, patient(), TreeFlags::default())
 }
 
 impl Cluster {
@@ -226,8 +226,9 @@ fn a_hot_shard_has_several_names() {
     let mut cluster = Cluster::new(1, route);
     assert_eq!(cluster.direct[0].store(Op::Set, "a:17aa:k", "own"), Outcome::Stored);
     cluster.has("a:17:k", Some("own"));
-    cluster.set("a:17:k", "plain");
-    assert_eq!(cluster.on(0, "a:17:k").as_deref(), Some("plain"));
+    cluster.set("a:17:k", "mine");
+    assert_eq!(cluster.on(0, "a:17aa:k").as_deref(), Some("mine"));
+    assert_eq!(cluster.direct[0].store(Op::Set, "a:17:k", "plain"), Outcome::Stored);
     cluster.set("a:18:k", "other");
     cluster.has("a:18:k", Some("other"));
     assert_eq!(cluster.direct[0].store(Op::Set, "a:17ba:k", "third"), Outcome::Stored);
@@ -237,6 +238,21 @@ fn a_hot_shard_has_several_names() {
         rig.turn();
         ["a:17:k", "a:17aa:k", "a:17ba:k"].iter().all(|key| direct[0].get(key) == Ok(None))
     });
+}
+
+#[test]
+fn deletes_of_a_split_shard_go_to_one_name_if_it_says_so() {
+    let split = r#"{"old_split_size": 3, "new_split_size": 3, "fanout_deletes": false}"#;
+    let route =
+        format!(r#"{{"type": "PoolRoute", "pool": "A", "shard_splits": {{"17": {split}}}}}"#);
+    let mut cluster = Cluster::new(1, &route);
+    for key in ["a:17:k", "a:17aa:k", "a:17ba:k"] {
+        assert_eq!(cluster.direct[0].store(Op::Set, key, "x"), Outcome::Stored);
+    }
+    assert_eq!(cluster.rig.simple(Op::Delete, "a:17:k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Op::Delete, "a:17:k"), Outcome::NotFound);
+    assert_eq!(cluster.on(0, "a:17:k").as_deref(), Some("x"));
+    assert_eq!(cluster.on(0, "a:17ba:k").as_deref(), Some("x"));
 }
 
 #[test]

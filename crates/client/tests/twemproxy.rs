@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Failure, Plan};
+use client::{Failure, Plan, TreeFlags};
 use common::{Rig, Scripted, quick};
 use routeconf::{MemorySources, Params, load};
 
@@ -46,7 +46,7 @@ fn rig(servers: &[Named], distribution: &str) -> Rig {
         Ok(loaded) => loaded,
         Err(rejected) => panic!("{}", rejected.render()),
     };
-    let plan = Plan::new(loaded.config, quick(), false).unwrap();
+    let plan = Plan::new(loaded.config, quick(), TreeFlags::default()).unwrap();
     Rig::over(|upstream| plan.tree(upstream)).freeze()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ast::{Config, Entry, Handle, Member, Operation, PoolId, Route, RouteId};
+use crate::ast::{Config, Entry, Handle, Member, Operation, PoolId, Route, RouteId, Security};
 use crate::select::{by_class, by_operation, children};
 use crate::source::Diagnostic;
 
@@ -22,10 +22,24 @@ pub fn lint(config: &Config) -> Vec<Diagnostic> {
         }
     }
     pools(config, &reached, &mut found);
+    security(config, &mut found);
     all_on_gets(config, &mut found);
     found.sort_by_key(|finding| finding.at);
     found.dedup();
     found
+}
+
+/// TLS for the handshake alone is Meta's own; a server that does not know it stays in TLS, as it does with mcrouter.
+fn security(config: &Config, found: &mut Vec<Diagnostic>) {
+    for member in config.pools.iter().flat_map(|pool| &pool.members) {
+        let Member::Server(server) = member else { continue };
+        if server.security == Security::TlsToPlain {
+            let address = &server.address;
+            let message =
+                format!("{address}: what is sent stays encrypted: tls_to_plain is tls here");
+            found.push(Diagnostic::warning(server.at, message));
+        }
+    }
 }
 
 /// The routes that requests reach, or those of one command.

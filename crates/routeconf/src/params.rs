@@ -72,7 +72,9 @@ impl Params {
         &self.default_route
     }
 
-    pub(crate) fn values(&self) -> &[(String, ParamValue)] {
+    /// All of them, by name.
+    #[must_use]
+    pub fn values(&self) -> &[(String, ParamValue)] {
         &self.values
     }
 

@@ -125,6 +125,12 @@ pub fn shard_split<'s>(splits: &'s [(String, ShardSplit)], key: &[u8]) -> Option
     splits.iter().find(|(known, _)| known.as_bytes() == shard).map(|(_, split)| split)
 }
 
+/// Whether a command goes to all names of a split shard, and not to that of this host alone.
+#[must_use]
+pub fn goes_to_all_names(split: &ShardSplit, class: OperationClass) -> bool {
+    split.fanout_deletes && class == OperationClass::Delete
+}
+
 /// How many names a shard has at this moment, seen from this host.
 #[must_use]
 pub fn split_size(split: &ShardSplit, host_id: u32, now_secs: u64) -> u32 {
@@ -286,7 +292,13 @@ mod tests {
             [name(0), name(1), name(2), name(27)],
             ["p:7:rest:x", "p:7aa:rest:x", "p:7ba:rest:x", "p:7ab:rest:x"]
         );
-        let split = ShardSplit { old_size: 2, new_size: 8, start: 1000, migration_secs: 100 };
+        let split = ShardSplit {
+            old_size: 2,
+            new_size: 8,
+            start: 1000,
+            migration_secs: 100,
+            fanout_deletes: true,
+        };
         let sizes = [999, 1000, 1050, 1101]
             .map(|now| (split_size(&split, 0, now), split_size(&split, 16_383, now)));
         assert_eq!(sizes, [(2, 2), (2, 2), (8, 2), (8, 8)]);

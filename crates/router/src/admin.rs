@@ -1,5 +1,7 @@
 //! `get __mcrouter__.what`: questions to this program, by mcrouter's names.
 
+use std::sync::atomic::Ordering;
+
 use client::route::RouteRef;
 use client::{Core, Op, Request};
 use routeconf::ast::Operation;
@@ -12,7 +14,9 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
     let (name, arguments) = match what.split_once('(') {
         Some((name, rest)) => {
             let inner = rest.strip_suffix(')').ok_or("bad admin request: no closing bracket")?;
-            (name, inner.split(',').collect())
+            // A key may have commas in it.
+            let most = if name.starts_with("route") { 2 } else { usize::MAX };
+            (name, inner.splitn(most, ',').collect())
         }
         None => (what, Vec::new()),
     };
@@ -22,7 +26,26 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
         ("config_file", []) => Ok(shared.options.config_name()),
         ("preprocessed_config", []) => Ok(shared.current().text.to_string()),
         ("hostid", []) => Ok(core.context().host_id().to_string()),
+        ("config_md5_digest", []) => Ok(shared.current().facts.md5.clone()),
+        ("config_sources_info", []) => Ok(shared.current().facts.sources.clone()),
+        ("failure_domains", [pool]) => {
+            let current = shared.current();
+            let domains = current.facts.failure_domains.get(*pool);
+            domains.cloned().ok_or_else(|| format!("there is no pool {pool}"))
+        }
+        ("global_params", []) => Ok(shared.current().facts.params.clone()),
         ("options", []) => Ok(shared.options.list()),
+        ("options", [name]) => {
+            let value = shared.options.values().into_iter().find(|(known, _)| known == name);
+            value.map(|(_, value)| value).ok_or_else(|| format!("there is no option {name}"))
+        }
+        ("pools", []) => Ok(shared.current().facts.pools.clone()),
+        ("verbosity", []) => Ok(shared.verbosity.load(Ordering::Relaxed).to_string()),
+        ("verbosity", [level]) => {
+            let level = level.parse().map_err(|_| format!("{level} is no number"))?;
+            let before = shared.verbosity.swap(level, Ordering::Relaxed);
+            Ok(format!("{before} -> {level}"))
+        }
         ("route_handles", [op, key]) => {
             let request = Request::new(op_of(op)?, key.as_bytes());
             let mut lines = String::new();

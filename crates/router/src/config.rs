@@ -1,5 +1,6 @@
 //! From the configuration's text to what builds trees.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use client::{Address, Plan, Target, host_id};
 use discovery::{Discovered, Discovery, Member, is_source};
 use routeconf::{FileSources, Params, Variables, load};
 
+use crate::facts::{Facts, Noting};
 use crate::options::{Guards, Options, Source};
-use crate::shared::Build;
+use crate::shared::{Build, Read};
 
 /// The text of the configuration.
 pub(crate) fn read(source: &Source) -> Result<Arc<str>, String> {
@@ -23,9 +25,7 @@ pub(crate) fn read(source: &Source) -> Result<Arc<str>, String> {
 
 /// A configuration that can be used.
 pub(crate) struct Configuration {
-    pub(crate) build: Build,
-    /// What `config get cluster` tells, if anything.
-    pub(crate) cluster: Option<Arc<[Member]>>,
+    pub(crate) read: Read,
     /// Its servers with their addresses, as deletes that were kept name them: tells one membership from another.
     pub(crate) targets: Vec<Target>,
     /// What its author should know, a sentence each.
@@ -40,7 +40,7 @@ pub(crate) struct Configuration {
 
 /// Understands `text`. What is wrong is told with file, line and column.
 pub(crate) fn understand(
-    text: &str,
+    text: &Arc<str>,
     source: &Source,
     options: &Options,
     guards: &Guards,
@@ -50,15 +50,17 @@ pub(crate) fn understand(
         Source::File(path) => (path.display().to_string(), path.as_path()),
         Source::Text(_) => ("<text>".to_owned(), Path::new("")),
     };
-    let mut sources = Discovered { files: FileSources::beside(path), discovery };
-    let loaded =
-        load(&name, text, &params(options), &mut sources).map_err(|rejected| rejected.render())?;
+    let discovered = Discovered { files: FileSources::beside(path), discovery };
+    let mut sources = Noting { sources: discovered, read: BTreeMap::new() };
+    let params = params(options);
+    let loaded = load(&name, text, &params, &mut sources).map_err(|rejected| rejected.render())?;
     let files = &loaded.config.files;
     let warnings = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
+    let facts = Arc::new(Facts::new(text, sources.read, &loaded.config, &params));
     let (sources, mut files): (Vec<String>, Vec<String>) =
         files.names().map(str::to_owned).partition(|name| is_source(name));
-    let invalid_to_default = options.send_invalid_route_to_default;
-    let mut plan = Plan::new(loaded.config, options.settings(guards), invalid_to_default)
+    let flags = options.routing.tree();
+    let mut plan = Plan::new(loaded.config, options.settings(guards), flags)
         .map_err(|flaws| flaws.join("\n"))?;
     if let Some(path) = &options.runtime_vars_file {
         let name = path.display().to_string();
@@ -82,7 +84,8 @@ pub(crate) fn understand(
     let targets = plan.targets();
     let is_dynamic = plan.has_names() || !sources.is_empty();
     let build: Build = Arc::new(move |upstream| plan.tree(upstream));
-    Ok(Configuration { build, cluster, targets, warnings, files, is_dynamic, listens })
+    let read = Read { build, cluster, text: Arc::clone(text), facts };
+    Ok(Configuration { read, targets, warnings, files, is_dynamic, listens })
 }
 
 /// A server as `config get cluster` tells it: the address that its name has now, and the name.
@@ -96,6 +99,9 @@ fn params(options: &Options) -> Params {
     let mut params = Params::new(&options.route_prefix);
     params.set_number("hostid", i64::from(host_id()));
     params.set_number("num-proxies", i64::try_from(options.num_proxies).unwrap_or(i64::MAX));
+    for (name, value) in options.values() {
+        params.set_text(&format!("mcr_opts-{name}"), &value);
+    }
     for (name, value) in &options.config_params {
         params.set_text(name, value);
     }

@@ -4,11 +4,13 @@
 mod admin;
 mod config;
 mod doors;
+mod facts;
 mod front;
 mod keeping;
 mod latency;
 mod metrics;
 pub mod options;
+mod routing;
 pub mod run;
 mod shared;
 mod stats;

@@ -9,6 +9,7 @@ pub use clap::Parser;
 use spool::Fsync;
 
 use crate::keeping::fsync;
+pub use crate::routing::RoutingFlags;
 
 /// A proxy that takes memcached requests and sends each to the servers that a configuration names.
 #[derive(Clone, Debug, Parser)]
@@ -87,8 +88,12 @@ pub struct Options {
     pub udp_timeout: u64,
 
     /// Requests outstanding over all servers, for each worker: a number, or "adaptive" (grows on answers, shrinks on silence)
-    #[arg(long, value_name = "N|adaptive", value_parser = window)]
+    #[arg(long, visible_alias = "proxy-max-inflight-requests", value_name = "N|adaptive", value_parser = window)]
     pub window: Option<client::Window>,
+
+    /// mcrouter's flags that change routes, times and limits
+    #[command(flatten)]
+    pub routing: RoutingFlags,
 
     /// Client connections, over all workers
     #[arg(long, value_name = "N", default_value_t = 65_536)]
@@ -122,10 +127,6 @@ pub struct Options {
     /// Pass `flush_all` and `flush_prefix` on, to every server
     #[arg(long)]
     pub enable_flush_cmd: bool,
-
-    /// Keys with an unknown routing prefix go where those without one go
-    #[arg(long)]
-    pub send_invalid_route_to_default: bool,
 
     /// Answer failed deletes with their error, and keep none
     #[arg(long)]
@@ -161,9 +162,18 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<std::net::SocketAddr>,
 
-    /// Read the configuration, say whether it is good, and end
-    #[arg(long)]
-    pub validate_config: bool,
+    /// Read the configuration, say whether it is good, and end; with "run", go on if it is
+    #[arg(long, value_name = "exit|run", num_args = 0..=1, require_equals = true, default_missing_value = "exit")]
+    pub validate_config: Option<Validate>,
+}
+
+/// What follows when a configuration was found good.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub enum Validate {
+    /// The end.
+    Exit,
+    /// The proxy runs.
+    Run,
 }
 
 /// TLS, towards clients and towards servers.
@@ -287,7 +297,7 @@ fn window(text: &str) -> Result<client::Window, String> {
 }
 
 /// An hour at the most.
-fn millis(text: &str) -> Result<u64, String> {
+pub(crate) fn millis(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(ms @ 1..=3_600_000) => Ok(ms),
         _ => Err("1 to 3600000 milliseconds".to_owned()),
@@ -345,6 +355,8 @@ impl Options {
         client::Settings {
             timeout,
             connect_timeout: timeout,
+            connect_retries: self.routing.connect_timeout_retries,
+            knocks_out: !self.routing.disable_tko_tracking,
             timeouts_until_tko: self.timeouts_until_tko,
             probe_initial: Duration::from_millis(self.probe_timeout_initial),
             probe_max: Duration::from_millis(self.probe_timeout_max),
@@ -359,31 +371,57 @@ impl Options {
     /// Every option and its value, a line each.
     pub(crate) fn list(&self) -> String {
         let mut lines = String::new();
-        let config = self.config_name();
+        for (name, value) in self.values() {
+            // Writing into a string does not fail.
+            let _ = write!(lines, "{name} {value}\r\n");
+        }
+        lines
+    }
+
+    /// Every option and its value; names are mcrouter's, where mcrouter has the option.
+    pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
+        let path = |path: &Option<PathBuf>| {
+            path.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+        };
+        let texts = [
+            ("config", self.config_name()),
+            ("default_route", self.route_prefix.clone()),
+            ("async_spool", path(&self.async_dir)),
+            ("runtime_vars_file", path(&self.runtime_vars_file)),
+            ("pem_cert_path", path(&self.tls.pem_cert_path)),
+            ("pem_key_path", path(&self.tls.pem_key_path)),
+            ("pem_ca_path", path(&self.tls.pem_ca_path)),
+            ("discovery_dir", path(&self.discovery_dir)),
+            ("serve_cluster", self.serve_cluster.clone().unwrap_or_default()),
+        ];
+        let window = match self.window {
+            Some(client::Window::Fixed(width)) => u64::from(width),
+            Some(client::Window::Adaptive) | None => 0,
+        };
         let numbers = [
             ("num_proxies", self.num_proxies as u64),
             ("server_timeout_ms", self.server_timeout),
-            ("timeouts_until_tko", u64::from(self.timeouts_until_tko)),
-            ("probe_timeout_initial_ms", self.probe_timeout_initial),
-            ("probe_timeout_max_ms", self.probe_timeout_max),
+            ("failures_until_tko", u64::from(self.timeouts_until_tko)),
+            ("probe_delay_initial_ms", self.probe_timeout_initial),
+            ("probe_delay_max_ms", self.probe_timeout_max),
             ("target_max_pending_requests", self.target_max_pending_requests as u64),
+            ("proxy_max_inflight_requests", window),
             ("udp_gets", u64::from(self.udp_gets)),
             ("udp_timeout_ms", self.udp_timeout),
             ("max_conns", self.max_conns as u64),
             ("disable_reload_configs", u64::from(self.disable_reload_configs)),
             ("file_observer_poll_period_ms", self.file_observer_poll_period_ms),
             ("discovery_period_ms", self.discovery_period_ms),
+            ("ssl_verify_peers", u64::from(self.tls.ssl_verify_peers)),
+            ("ssl_require_peer_certs", u64::from(self.tls.ssl_require_peer_certs)),
             ("enable_flush_cmd", u64::from(self.enable_flush_cmd)),
-            ("send_invalid_route_to_default", u64::from(self.send_invalid_route_to_default)),
             ("asynclog_disable", u64::from(self.asynclog_disable)),
+            ("use_asynclog_version2", u64::from(self.use_asynclog_version2)),
             ("asynclog_max_bytes", self.asynclog_max_bytes),
             ("asynclog_max_age", self.asynclog_max_age),
+            ("asynclog_hold_gets", u64::from(self.asynclog_hold_gets)),
         ];
-        // Writing into a string does not fail.
-        let _ = write!(lines, "config {config}\r\ndefault_route {}\r\n", self.route_prefix);
-        for (name, value) in numbers {
-            let _ = write!(lines, "{name} {value}\r\n");
-        }
-        lines
+        let numbers = numbers.into_iter().chain(self.routing.values());
+        texts.into_iter().chain(numbers.map(|(name, value)| (name, value.to_string()))).collect()
     }
 }

@@ -20,7 +20,7 @@ use crate::doors::listeners;
 use crate::front::Front;
 use crate::keeping;
 use crate::metrics;
-use crate::options::{Guards, Options, Source};
+use crate::options::{Guards, Options, Source, Validate};
 use crate::shared::{Shared, unix_secs};
 
 /// How long clients have, at the end, for the replies to what was read from them.
@@ -71,7 +71,7 @@ pub fn run(
     let configuration = config::understand(&text, &source, &options, &guards, &discovery)
         .map_err(Failure::fatal)?;
     configuration.warnings.iter().for_each(|warning| log(warning));
-    if options.validate_config {
+    if options.validate_config == Some(Validate::Exit) {
         return Ok(());
     }
     let door = door(&options).map_err(Failure::fatal)?;
@@ -85,8 +85,7 @@ pub fn run(
         tls: door.clone(),
         ..net::Config::default()
     };
-    let (build, cluster) = (configuration.build, configuration.cluster);
-    let shared = Arc::new(Shared::new(options, doors, build, cluster, text));
+    let shared = Arc::new(Shared::new(options, doors, configuration.read));
     let log = Arc::new(log);
     let spooler = {
         let log = Arc::clone(&log);
@@ -187,7 +186,7 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
     let upstream = Upstream::new(worker, shared.registry.clone(), Instant::now());
     let mut upstream = upstream.expect("a descriptor for the worker's poller");
     if let Some(window) = shared.options.window {
-        upstream.set_window(window);
+        upstream.set_window_with(window, shared.options.routing.waiting());
     }
     let seed = RandomState::new().build_hasher().finish();
     let core = Core::new(upstream, host_id(), seed, |upstream| (current.build)(upstream));
@@ -334,10 +333,10 @@ fn take(
         let is_gone = |one: &Target| read.targets.iter().all(|other| other.0 != one.0);
         let both = before.into_iter().filter(is_gone).chain(read.targets.clone());
         deletes.set_targets(both.collect());
-        shared.replace(read.build, read.cluster, text);
+        shared.replace(read.read);
         deletes.set_targets(read.targets);
     } else {
-        shared.replace(read.build, read.cluster, text);
+        shared.replace(read.read);
     }
     Ok(Some(read.warnings))
 }

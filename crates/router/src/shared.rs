@@ -1,7 +1,7 @@
 //! What the workers share: options, the present configuration, and what is known of the servers.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -10,6 +10,7 @@ use discovery::Member;
 use watch::hub::Watchers;
 
 use crate::doors::Doors;
+use crate::facts::Facts;
 use crate::options::Options;
 
 /// Bytes of lines that a watcher may owe; as in a server.
@@ -28,8 +29,24 @@ pub(crate) struct Current {
     pub(crate) cluster: Option<Arc<[Member]>>,
     /// The text, as it was read.
     pub(crate) text: Arc<str>,
+    pub(crate) facts: Arc<Facts>,
     /// When it was taken.
     pub(crate) since: Instant,
+}
+
+/// What a configuration gives that is taken.
+pub(crate) struct Read {
+    pub(crate) build: Build,
+    pub(crate) cluster: Option<Arc<[Member]>>,
+    pub(crate) text: Arc<str>,
+    pub(crate) facts: Arc<Facts>,
+}
+
+impl Read {
+    fn taken(self, generation: u64, since: Instant) -> Current {
+        let Self { build, cluster, text, facts } = self;
+        Current { generation, build, cluster, text, facts, since }
+    }
 }
 
 /// See the head of this file.
@@ -44,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) config: ConfigState,
     pub(crate) doors: Doors,
+    /// How much is told on stderr: 0, or 1 for servers that are knocked out and come back, too.
+    pub(crate) verbosity: AtomicU32,
     generation: AtomicU64,
     current: Mutex<Current>,
 }
@@ -65,13 +84,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        options: Options,
-        doors: Doors,
-        build: Build,
-        cluster: Option<Arc<[Member]>>,
-        text: Arc<str>,
-    ) -> Self {
+    pub(crate) fn new(options: Options, doors: Doors, read: Read) -> Self {
         let now = Instant::now();
         let config = ConfigState::default();
         config.last_attempt.store(unix_secs(), Ordering::Relaxed);
@@ -87,8 +100,9 @@ impl Shared {
             watchers: Watchers::new(WATCHER_BYTES),
             config,
             doors,
+            verbosity: AtomicU32::new(0),
             generation: AtomicU64::new(1),
-            current: Mutex::new(Current { generation: 1, build, cluster, text, since: now }),
+            current: Mutex::new(read.taken(1, now)),
         }
     }
 
@@ -104,10 +118,10 @@ impl Shared {
     }
 
     /// Workers take this configuration from their next turn on.
-    pub(crate) fn replace(&self, build: Build, cluster: Option<Arc<[Member]>>, text: Arc<str>) {
+    pub(crate) fn replace(&self, read: Read) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = current.generation + 1;
-        *current = Current { generation, build, cluster, text, since: Instant::now() };
+        *current = read.taken(generation, Instant::now());
         self.generation.store(generation, Ordering::Relaxed);
         self.config.last_success.store(unix_secs(), Ordering::Relaxed);
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use common::{ask, eventually, proxy};
+use common::{ask, eventually, proxy, stat};
 use testkit::Server;
 
 /// Puts a file in another's place in one piece: written in place, it would be seen empty for a moment.
@@ -21,12 +21,6 @@ fn write(path: &Path, text: &str) {
 fn share(address: SocketAddr, first: &str) -> usize {
     let route = |key: u32| ask(address, &format!("get __mcrouter__.route(get,k{key})\r\n"));
     (0..100).filter(|key| route(*key).contains(first)).count()
-}
-
-fn stat(address: SocketAddr, name: &str) -> u64 {
-    let lines = ask(address, "stats\r\n");
-    let line = lines.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-    line.unwrap().parse().unwrap()
 }
 
 #[test]

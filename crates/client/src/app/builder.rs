@@ -21,7 +21,7 @@ use crate::core::Core;
 use crate::deletes::Spooler;
 use crate::guard::{Login, Tls};
 use crate::host::host_id;
-use crate::plan::Plan;
+use crate::plan::{Plan, TreeFlags};
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::upstream::Upstream;
@@ -341,7 +341,7 @@ impl Builder {
         let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
         settings.value_bytes_max = value_bytes_max.min(proto::VALUE_BYTES_MAX);
         settings.tls = self.tls.clone().map(Tls::open).transpose().map_err(BuildError)?;
-        let plan = Plan::new(loaded.config, settings, false)
+        let plan = Plan::new(loaded.config, settings, TreeFlags::default())
             .map_err(|flaws| BuildError(flaws.join("\n")))?;
         Ok(Planned { is_dynamic: has_sources || plan.has_names(), plan: Arc::new(plan) })
     }

@@ -50,10 +50,9 @@ impl Builder<'_> {
                 stores_both: split.both_full_set,
                 retries: split.retries,
             }),
-            R::ShardSplit { destination, splits } => Rc::new(ShardSplitRoute {
-                destination: self.get(*destination),
-                splits: (**splits).clone(),
-            }),
+            R::ShardSplit { destination, splits } => {
+                self.shard_split(self.get(*destination), Some(splits))
+            }
             R::Staging { warm, staging } => {
                 Rc::new(StagingRoute { warm: self.get(*warm), staging: self.get(*staging) })
             }
@@ -66,6 +65,18 @@ impl Builder<'_> {
                 leases: warm_up.leases,
             }),
             other => self.passing(other),
+        }
+    }
+
+    /// The names of shards before `destination`, unless the command line says that there are none.
+    pub(super) fn shard_split(
+        &self,
+        destination: RouteRef,
+        splits: Option<&ast::ShardSplits>,
+    ) -> RouteRef {
+        match splits.filter(|_| !self.plan.flags.disable_shard_split_route) {
+            Some(splits) => Rc::new(ShardSplitRoute { destination, splits: splits.clone() }),
+            None => destination,
         }
     }
 

@@ -11,7 +11,6 @@ use crate::ejection::Ejection;
 use crate::reply::Failure;
 use crate::route::{
     DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute, RouteRef, Selecting,
-    ShardSplitRoute,
 };
 
 impl Builder<'_> {
@@ -69,8 +68,10 @@ impl Builder<'_> {
         for index in 0..pool.members.len() {
             let mut child = self.destination(route.pool, index, route.asynclog.as_deref());
             let place = u32::try_from(index).unwrap_or(u32::MAX);
-            if route.max_outstanding > 0 {
-                child = outstanding_limit(child, route.max_outstanding);
+            for limit in [self.plan.flags.target_max_inflight, route.max_outstanding] {
+                if limit > 0 {
+                    child = outstanding_limit(child, limit);
+                }
             }
             if let Some((failover, settings)) = &route.slow_warmup {
                 child = slow_warm_up(child, self.get(*failover), settings);
@@ -87,13 +88,7 @@ impl Builder<'_> {
             Some(rates) => rate_limit(hashed, rates, None),
             None => hashed,
         };
-        match &route.shard_splits {
-            Some(splits) => {
-                let splits = splits.clone();
-                Rc::new(ShardSplitRoute { destination: limited, splits })
-            }
-            None => limited,
-        }
+        self.shard_split(limited, route.shard_splits.as_ref())
     }
 
     /// The pool of twemproxy whose places, all of them, these routes are, if it ejects.

@@ -9,10 +9,10 @@ use routeconf::select;
 use super::all::ask_aside;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use crate::request::{Class, Op, Request};
+use crate::request::Request;
 
-/// Gets and lease-sets use the name of this host; deletes go to all names, the reply is that of the plain one; everything else
-/// goes to the plain name.
+/// Deletes go to all names, the reply is that of the plain one, unless the split says otherwise; everything else goes to the name of
+/// this host.
 #[derive(Debug)]
 pub struct ShardSplitRoute {
     /// Where to.
@@ -44,25 +44,20 @@ impl Route for ShardSplitRoute {
 
     fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
         let Some(split) = self.split(&request) else { return self.destination.route(cx, request) };
-        match request.op {
-            op if op.class() == Class::Get || op == Op::LeaseSet => {
-                let size = select::split_size(split, cx.host_id(), cx.unix_secs());
-                let key = named(&request, cx.host_id() % size.max(1));
-                Box::pin(async move {
-                    let request = Request { key: &key, hashed: None, ..request };
-                    self.destination.route(cx, request).await
-                })
+        if select::goes_to_all_names(split, request.op.class()) {
+            for name in 1..split.old_size.max(split.new_size) {
+                let key = named(&request, name);
+                let delete = Request { key: &key, hashed: None, ..request };
+                ask_aside(std::slice::from_ref(&self.destination), cx, &delete);
             }
-            op if op.class() == Class::Delete => {
-                for name in 1..split.old_size.max(split.new_size) {
-                    let key = named(&request, name);
-                    let delete = Request { key: &key, hashed: None, ..request };
-                    ask_aside(std::slice::from_ref(&self.destination), cx, &delete);
-                }
-                self.destination.route(cx, request)
-            }
-            _ => self.destination.route(cx, request),
+            return self.destination.route(cx, request);
         }
+        let size = select::split_size(split, cx.host_id(), cx.unix_secs());
+        let key = named(&request, cx.host_id() % size.max(1));
+        Box::pin(async move {
+            let request = Request { key: &key, hashed: None, ..request };
+            self.destination.route(cx, request).await
+        })
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {

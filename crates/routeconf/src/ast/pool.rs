@@ -32,6 +32,10 @@ pub struct Pool {
     pub server_timeout_ms: Option<u64>,
     /// `connect_timeout`, milliseconds; `None` is `server_timeout`.
     pub connect_timeout_ms: Option<u64>,
+    /// `region` and `cluster`, by which the router knows how far away it is; empty where the pool does not say.
+    pub region: String,
+    /// See `region`.
+    pub cluster: String,
     /// Whether servers are sent keys with their routing prefix.
     pub keep_routing_prefix: bool,
     /// `tko_tracker`: with too many servers out, they are asked all the same.

@@ -88,6 +88,8 @@ pub struct ShardSplit {
     pub start: u64,
     /// How long it takes, seconds.
     pub migration_secs: u64,
+    /// Deletes go to all names; else to that of this host, as everything does.
+    pub fanout_deletes: bool,
 }
 
 /// `SlowWarmUpRoute` and `slow_warmup`.

@@ -146,13 +146,15 @@ impl Builder<'_> {
             tags,
             server_timeout_ms: timeout(&fields, "server_timeout")?,
             connect_timeout_ms: timeout(&fields, "connect_timeout")?,
+            region: fields.text("region")?.unwrap_or_default().to_owned(),
+            cluster: fields.text("cluster")?.unwrap_or_default().to_owned(),
             keep_routing_prefix: fields.flag("keep_routing_prefix", false)?,
             error_on_empty: fields.flag("error_on_empty", false)?,
             eject: None,
             at: node.at,
         };
         fields.known(&["inherit"]);
-        fields.unused(&["services", "service_id_override", "pool_locality", "region", "cluster"]);
+        fields.unused(&["services", "service_id_override", "pool_locality"]);
         fields.unused(&["disable_request_deadline_check", "enable_compression", "use_typed"]);
         fields.unused(&["qos", "additional_fanout"]);
         fields.finish(&mut self.findings);

@@ -95,8 +95,13 @@ impl Builder<'_> {
                 );
             }
             let size = u32::try_from(size).unwrap_or(1);
-            let (start, migration_secs) = (0, 0);
-            return Ok(ShardSplit { old_size: size, new_size: size, start, migration_secs });
+            return Ok(ShardSplit {
+                old_size: size,
+                new_size: size,
+                start: 0,
+                migration_secs: 0,
+                fanout_deletes: true,
+            });
         }
         let fields = Fields::new(node, format!("the split of shard {shard}"))?;
         let size = |name| -> Fallible<u32> {
@@ -108,9 +113,8 @@ impl Builder<'_> {
             new_size: size("new_split_size")?,
             start: fields.natural("split_start")?.unwrap_or(0),
             migration_secs: fields.natural("migration_period")?.unwrap_or(0),
+            fanout_deletes: fields.flag("fanout_deletes", true)?,
         };
-        // Deletes go to all names, whatever it says.
-        fields.unused(&["fanout_deletes"]);
         fields.finish(&mut self.findings);
         Ok(split)
     }

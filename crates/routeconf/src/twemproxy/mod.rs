@@ -121,6 +121,8 @@ fn pool(
         tags: None,
         server_timeout_ms: settings.number("timeout")?,
         connect_timeout_ms: None,
+        region: String::new(),
+        cluster: String::new(),
         keep_routing_prefix: true,
         tko_tracker: None,
         error_on_empty: true,

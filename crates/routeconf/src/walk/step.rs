@@ -257,13 +257,16 @@ impl Walker<'_> {
         step: &mut Step,
         question: &Question<'_>,
     ) {
-        let size = select::shard_split(&splits.splits, &step.key);
-        let size =
-            size.map_or(1, |split| select::split_size(split, question.host_id, question.now_secs));
-        let names = match question.operation.class() {
-            OperationClass::Get => vec![question.host_id % size.max(1)],
-            OperationClass::Delete => (0..size.max(1)).collect(),
-            _ => vec![0],
+        let names = match select::shard_split(&splits.splits, &step.key) {
+            None => vec![0],
+            Some(split) => {
+                let size = select::split_size(split, question.host_id, question.now_secs).max(1);
+                if select::goes_to_all_names(split, question.operation.class()) {
+                    (0..size).collect()
+                } else {
+                    vec![question.host_id % size]
+                }
+            }
         };
         for (place, name) in names.into_iter().enumerate() {
             let key = select::shard_name(&step.key, name);
@@ -279,7 +282,8 @@ impl Walker<'_> {
             .shard_splits
             .as_ref()
             .and_then(|splits| select::shard_split(&splits.splits, &step.key));
-        if let (Some(split), OperationClass::Get) = (split, asked.class()) {
+        if let Some(split) = split.filter(|split| !select::goes_to_all_names(split, asked.class()))
+        {
             let size = select::split_size(split, question.host_id, question.now_secs);
             step.key = select::shard_name(&step.key, question.host_id % size.max(1));
         }

@@ -52,6 +52,27 @@ pub fn ask(address: SocketAddr, request: &str) -> String {
     String::from_utf8_lossy(&reply[..len]).into_owned()
 }
 
+/// The answer to `stats` with these words, whole.
+pub fn stats(address: SocketAddr, words: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(format!("stats {words}\r\n").as_bytes()).unwrap();
+    let (mut text, mut part) = (Vec::new(), [0; 4096]);
+    while !text.ends_with(b"END\r\n") {
+        let len = stream.read(&mut part).unwrap();
+        assert!(len > 0, "the proxy hangs up");
+        text.extend_from_slice(&part[..len]);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+/// A number of `stats`.
+pub fn stat(address: SocketAddr, name: &str) -> u64 {
+    let lines = stats(address, "");
+    let line = lines.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    line.unwrap_or_else(|| panic!("no {name} in {lines}")).parse().unwrap()
+}
+
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(120);

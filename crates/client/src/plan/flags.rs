@@ -1,0 +1,87 @@
+//! What holds for a whole tree, whatever its configuration says: the flags of mcrouter's command line that change routes.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use routeconf::ast::Pool;
+
+use crate::route::{BigValueRoute, GroupErrorsRoute, LoggingRoute, OnlyGetsRoute, RouteRef};
+
+/// How long servers have for an answer, by how far away their pool says they are; `None`: as long as otherwise.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Distances {
+    /// `--within-cluster-timeout-ms`: of pools with the region and the cluster of the default route.
+    pub within_cluster: Option<Duration>,
+    /// `--cross-cluster-timeout-ms`: with its region alone.
+    pub cross_cluster: Option<Duration>,
+    /// `--cross-region-timeout-ms`: with another region.
+    pub cross_region: Option<Duration>,
+}
+
+impl Distances {
+    /// The time for servers of `pool`, seen from `default_route` (`/region/cluster/`).
+    pub(super) fn timeout(self, pool: &Pool, default_route: &str) -> Option<Duration> {
+        if pool.region.is_empty() || pool.cluster.is_empty() {
+            return None;
+        }
+        let (region, cluster) = default_route.trim_matches('/').split_once('/')?;
+        match (pool.region == region, pool.cluster == cluster) {
+            (true, true) => self.within_cluster,
+            (true, false) => self.cross_cluster,
+            (false, _) => self.cross_region,
+        }
+    }
+}
+
+/// Values that are stored in pieces.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BigValues {
+    /// `--big-value-split-threshold`: bytes of a piece, and above which a value is cut; at least 1.
+    pub split_bytes: usize,
+    /// `--big-value-batch-size`: pieces that are asked for or stored at once; 0 is all.
+    pub batch: usize,
+    /// `--big-value-hide-reply-flag`: replies leave the flag 0x8000 out.
+    pub hides_flag: bool,
+}
+
+/// See the head of this file. Names are mcrouter's.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TreeFlags {
+    /// Keys with an unknown routing prefix go where those without one go.
+    pub send_invalid_route_to_default: bool,
+    /// What is no get is answered as if there were nothing.
+    pub allow_only_gets: bool,
+    /// Large values are cut.
+    pub big_values: Option<BigValues>,
+    /// Every request is told of in the log.
+    pub enable_logging_route: bool,
+    /// What servers did wrong is one error for clients, whatever it was.
+    pub group_remote_errors: bool,
+    /// `shard_splits` do nothing.
+    pub disable_shard_split_route: bool,
+    /// `--target-max-inflight-requests`: requests of a worker at one place of a pool at once, the others wait; 0: any number.
+    pub target_max_inflight: u32,
+    /// Times by distance.
+    pub distances: Distances,
+}
+
+impl TreeFlags {
+    /// What every request goes through before it comes to `entry`. From the outside in: the log, the folding of errors, big values, gets
+    /// alone.
+    pub(super) fn around(&self, entry: RouteRef) -> RouteRef {
+        let mut route = entry;
+        if self.allow_only_gets {
+            route = Rc::new(OnlyGetsRoute { child: route });
+        }
+        if let Some(BigValues { split_bytes, batch, hides_flag }) = self.big_values {
+            route = Rc::new(BigValueRoute { target: route, split_bytes, batch, hides_flag });
+        }
+        if self.group_remote_errors {
+            route = Rc::new(GroupErrorsRoute { child: route });
+        }
+        if self.enable_logging_route {
+            route = Rc::new(LoggingRoute { target: Some(route) });
+        }
+        route
+    }
+}

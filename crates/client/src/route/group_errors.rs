@@ -1,0 +1,35 @@
+//! mcrouter's `--group-remote-errors`: whatever a server did wrong is `Remote error` for the client.
+
+use std::rc::Rc;
+
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::reply::Failure;
+use crate::request::Request;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct GroupErrorsRoute {
+    /// Where to.
+    pub child: RouteRef,
+}
+
+impl Route for GroupErrorsRoute {
+    fn name(&self) -> String {
+        "group-errors".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        Box::pin(async move {
+            let reply = self.child.route(cx, request).await;
+            match reply.outcome.failure() {
+                None | Some(Failure::ClientError | Failure::LocalError) => reply,
+                Some(_) => Failure::RemoteError.into(),
+            }
+        })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Rc::clone(&self.child)]
+    }
+}

@@ -1,0 +1,44 @@
+//! mcrouter's `--allow-only-gets`: what is no get reaches no server, and is answered as if there were nothing.
+
+use std::rc::Rc;
+
+use super::{Answer, Pick, Route, RouteRef, default_outcome};
+use crate::context::Context;
+use crate::reply::OwnedReply;
+use crate::request::{Class, Request};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct OnlyGetsRoute {
+    /// Where gets go.
+    pub child: RouteRef,
+}
+
+fn is_get(request: &Request<'_>) -> bool {
+    request.op.class() == Class::Get
+}
+
+impl Route for OnlyGetsRoute {
+    fn name(&self) -> String {
+        "only-gets".to_owned()
+    }
+
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        if is_get(request) {
+            self.child.pick(cx, request)
+        } else {
+            Pick::Answer(default_outcome(request.op))
+        }
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        if is_get(&request) {
+            return self.child.route(cx, request);
+        }
+        Box::pin(async move { OwnedReply::of(default_outcome(request.op)) })
+    }
+
+    fn next(&self, _cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
+        if is_get(request) { vec![Rc::clone(&self.child)] } else { Vec::new() }
+    }
+}

@@ -1,0 +1,94 @@
+//! What is to be told of a configuration that was understood, besides its routes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io;
+
+use md5::{Digest, Md5};
+use routeconf::ast::{Config, Member};
+use routeconf::{ParamValue, Params, Sources};
+use serde_json::{Map, Value};
+
+/// mcrouter's name of the configuration among its sources.
+const MAIN: &str = "mcrouter_config";
+
+/// See the head of this file. Each is JSON, as mcrouter's admin requests tell it.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// Of the configuration's text.
+    pub(crate) md5: String,
+    /// The digests of everything that was read, by name.
+    pub(crate) sources: String,
+    /// The servers of each pool.
+    pub(crate) pools: String,
+    /// The failure domains of the servers of each pool that has some.
+    pub(crate) failure_domains: BTreeMap<String, String>,
+    /// What macros may ask.
+    pub(crate) params: String,
+}
+
+impl Facts {
+    /// Of a configuration that was made of `text` and of what `read` tells.
+    pub(crate) fn new(
+        text: &str,
+        read: BTreeMap<String, String>,
+        config: &Config,
+        params: &Params,
+    ) -> Self {
+        let md5 = digest(text);
+        let mut sources: Map<String, Value> =
+            read.into_iter().map(|(name, digest)| (name, digest.into())).collect();
+        sources.insert(MAIN.to_owned(), md5.clone().into());
+        let (mut pools, mut failure_domains) = (Map::new(), BTreeMap::new());
+        for pool in &config.pools {
+            let (mut names, mut domains) = (Vec::new(), Map::new());
+            for member in &pool.members {
+                let Member::Server(server) = member else { continue };
+                names.push(Value::from(format!("host|{}", server.address)));
+                if let Some(domain) = &server.failure_domain {
+                    domains.insert(server.address.to_string(), domain.clone().into());
+                }
+            }
+            pools.insert(pool.name.clone(), names.into());
+            failure_domains.insert(pool.name.clone(), pretty(domains));
+        }
+        let params = params.values().iter().map(|(name, value)| {
+            let value = match value {
+                ParamValue::Number(number) => Value::from(*number),
+                ParamValue::Text(text) => Value::from(text.as_str()),
+            };
+            (name.clone(), value)
+        });
+        let params = pretty(params.collect());
+        Self { md5, sources: pretty(sources), pools: pretty(pools), failure_domains, params }
+    }
+}
+
+/// JSON for people.
+pub(crate) fn pretty(map: Map<String, Value>) -> String {
+    format!("{:#}", Value::Object(map))
+}
+
+fn digest(text: &str) -> String {
+    Md5::digest(text).iter().fold(String::new(), |mut hex, byte| {
+        // Writing into a string does not fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// Notes what is read.
+#[derive(Debug)]
+pub(crate) struct Noting<S> {
+    pub(crate) sources: S,
+    /// Digests, by name.
+    pub(crate) read: BTreeMap<String, String>,
+}
+
+impl<S: Sources> Sources for Noting<S> {
+    fn read(&mut self, name: &str) -> io::Result<(String, String)> {
+        let (text, shown) = self.sources.read(name)?;
+        self.read.insert(shown.clone(), digest(&text));
+        Ok((text, shown))
+    }
+}

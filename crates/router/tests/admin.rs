@@ -1,0 +1,60 @@
+//! `get __mcrouter__.what`: what the proxy tells of itself.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+use std::net::SocketAddr;
+
+use common::{ask, proxy};
+
+/// The value of one admin request.
+fn admin(proxy: SocketAddr, what: &str) -> String {
+    let answer = ask(proxy, &format!("get __mcrouter__.{what}\r\n"));
+    match answer.split_once("\r\n") {
+        Some((_, rest)) => rest.strip_suffix("\r\nEND\r\n").unwrap_or(&answer).to_owned(),
+        None => answer,
+    }
+}
+
+#[test]
+fn a_configuration_is_told_with_its_sources_pools_and_parameters() {
+    let folder = std::env::temp_dir().join(format!("router-admin-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let pool = r#"{"servers": ["127.0.0.1:1", "127.0.0.1:2"], "failure_domains": ["a", 7]}"#;
+    fs::write(folder.join("pool.json"), pool).unwrap();
+    let file = folder.join("main.json");
+    fs::write(&file, r#"{"pools": {"A": "file:pool.json"}, "route": "PoolRoute|A"}"#).unwrap();
+    let file = file.display().to_string();
+    let proxy = proxy(&["-f", &file, "--config-params", "x:y", "-R", "/r/c/"]).unwrap();
+
+    // As md5sum tells it.
+    assert_eq!(admin(proxy, "config_md5_digest"), "f7713eefa6c67aa06a34cbe0faa2b9d0");
+    let sources = admin(proxy, "config_sources_info");
+    assert!(sources.contains(r#""mcrouter_config": ""#), "{sources}");
+    assert!(sources.contains("pool.json"), "{sources}");
+    let pools = admin(proxy, "pools");
+    assert!(pools.contains(r#""host|127.0.0.1:1""#), "{pools}");
+    let domains = admin(proxy, "failure_domains(A)");
+    assert!(domains.contains(r#""127.0.0.1:2": "7""#), "{domains}");
+    let params = admin(proxy, "global_params");
+    for one in
+        [r#""x": "y""#, r#""default-region": "r""#, r#""mcr_opts-server_timeout_ms": "60000""#]
+    {
+        assert!(params.contains(one), "{params}");
+    }
+    assert_eq!(admin(proxy, "options(server_timeout_ms)"), "60000");
+    assert!(admin(proxy, "options").contains("default_route /r/c/\r\n"));
+    assert!(admin(proxy, "route(get,a,b)").starts_with("127.0.0.1:"));
+    for wrong in ["options(none)", "failure_domains(none)", "verbosity(x)", "get_bucket(k)"] {
+        assert!(admin(proxy, wrong).starts_with("CLIENT_ERROR "), "{wrong}");
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn verbosity_is_told_and_set() {
+    let proxy = proxy(&["--config-str", r#"{"route": "NullRoute"}"#]).unwrap();
+    let said = ["verbosity", "verbosity(1)", "verbosity"].map(|what| admin(proxy, what));
+    assert_eq!(said, ["0", "0 -> 1", "1"]);
+}
