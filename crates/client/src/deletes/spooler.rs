@@ -133,8 +133,9 @@ impl<L: Fn(&str)> Work<L> {
         for failure in &failed {
             (self.log)(&format!("the spool for {}: {}", failure.destination, failure.error));
         }
-        // Before anybody hears that a delete is kept.
+        // Before anybody hears that a delete is kept: whoever then looks sees it counted.
         self.begin_replays(now);
+        self.count();
         for tell in waiting {
             // Who does not wait any more need not know.
             let _ = tell.send(());
