@@ -3,12 +3,14 @@
 //!
 //! Each part is looked for first, so a second run installs nothing and takes a second.
 
+mod mysql;
+
 use crate::steps::{Steps, program, succeeds, target};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 20] = [
+const PACKAGES: [(&str, &str); 23] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -28,6 +30,9 @@ const PACKAGES: [(&str, &str); 20] = [
     ("chromium", "opens the bench's report"),
     ("mariadb-server", "a database whose log the invalidator follows"),
     ("postgresql", "another"),
+    ("libaio1", "what MySQL needs, which is no package"),
+    ("libnuma1", "the same"),
+    ("curl", "fetches it"),
     ("etcd-server", "servers are found in it"),
     ("etcd-client", "puts them there"),
     ("dnsmasq-base", "a resolver with SRV records"),
@@ -53,6 +58,7 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
     python(steps)?;
     go(steps)?;
     node(steps)?;
+    mysql::install(steps, &tools())?;
     python_library(steps)
 }
 
@@ -180,7 +186,7 @@ fn python_library(steps: &mut Steps) -> Result<(), String> {
     steps.run("python library, install", install)
 }
 
-fn mark(path: &Path) -> Result<(), String> {
+pub(super) fn mark(path: &Path) -> Result<(), String> {
     std::fs::write(path, "").map_err(|error| format!("{}: {error}", path.display()))
 }
 

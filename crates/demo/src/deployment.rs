@@ -41,10 +41,6 @@ pub(crate) const PREFIXES: [&str; TABLES.len()] = ["item:", "photo:"];
 /// One key in so many is watched by the invalidator's monitor.
 const MONITOR_ONE_IN: u32 = 10;
 
-/// When invalidators send a delete once more. On a machine that does all of this at once, a commit may become visible much later than its
-/// place in the log.
-const REPEAT_AFTER_MS: u32 = 1000;
-
 /// Invalidators' replication slot.
 const SLOT: &str = "holdall";
 
@@ -279,9 +275,7 @@ impl Deployment {
             }
         };
         let mut text = plan::invalidator(&topology, plan, database, routers, &places);
-        text += &format!(
-            "\n[delivery]\nrepeat_after_ms = {REPEAT_AFTER_MS}\n[monitor]\none_in = {MONITOR_ONE_IN}\n"
-        );
+        text += &format!("\n[monitor]\none_in = {MONITOR_ONE_IN}\n");
         let config = region.folder.write("invalidate.toml", &text)?;
         if let Some(running) = &mut region.invalidator {
             running.stop(Signal::TERM);

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 
-use crate::change::Event;
+use crate::change::{Event, Mark};
 use crate::keys::{KEY_BYTES_MAX, Keyer};
 use crate::position::Position;
 
@@ -28,6 +28,8 @@ pub enum Output {
         position: Position,
         /// When the database committed, in microseconds since 1970; 0 when nothing was.
         committed_us: u64,
+        /// By what a witness recognises it.
+        mark: Mark,
     },
     /// What changed is not known.
     Gap(String),
@@ -73,22 +75,6 @@ impl Assembler {
         Self { keyer, open, prepared, last: start, bytes_max, too_long: 0 }
     }
 
-    /// Forgets what was read of unfinished transactions, and answers where the source has to begin again.
-    pub fn restart(&mut self) -> Position {
-        let from = self.safe();
-        self.open = Keys::default();
-        self.prepared.clear();
-        self.last = from.clone();
-        from
-    }
-
-    /// Goes on at another place, because what lies between is given up.
-    pub fn jump(&mut self, position: Position) {
-        self.open = Keys::default();
-        self.prepared.clear();
-        self.last = position;
-    }
-
     /// How many transactions are prepared and neither committed nor undone.
     #[must_use]
     pub fn prepared(&self) -> usize {
@@ -102,9 +88,9 @@ impl Assembler {
                 self.change(&change);
                 Vec::new()
             }
-            Event::Commit { position, committed_us } => {
+            Event::Commit { position, committed_us, mark } => {
                 let keys = std::mem::take(&mut self.open);
-                self.committed(keys, position, committed_us)
+                self.committed(keys, position, committed_us, mark)
             }
             Event::Rollback => {
                 self.open = Keys::default();
@@ -131,9 +117,11 @@ impl Assembler {
                     },
                     None => Keys::default(),
                 };
-                self.committed(keys, position, committed_us)
+                // Its end is in the log before the engine is told, and no witness knows it.
+                self.committed(keys, position, committed_us, Mark::Unknown)
             }
-            Event::Idle { position } => self.committed(Keys::default(), position, 0),
+            Event::Alive => Vec::new(),
+            Event::Idle { position } => self.committed(Keys::default(), position, 0, Mark::Unknown),
             Event::Gap { why } => {
                 self.open = Keys::default();
                 vec![Output::Gap(why)]
@@ -160,10 +148,17 @@ impl Assembler {
         }
     }
 
-    fn committed(&mut self, keys: Keys, position: Position, committed_us: u64) -> Vec<Output> {
+    fn committed(
+        &mut self,
+        keys: Keys,
+        position: Position,
+        committed_us: u64,
+        mark: Mark,
+    ) -> Vec<Output> {
         self.last = position;
         let mut outputs: Vec<Output> = keys.gap.map(Output::Gap).into_iter().collect();
-        outputs.push(Output::Commit { keys: keys.order, position: self.safe(), committed_us });
+        let (keys, position) = (keys.order, self.safe());
+        outputs.push(Output::Commit { keys, position, committed_us, mark });
         outputs
     }
 
@@ -197,12 +192,13 @@ mod tests {
     }
 
     fn commit(at: u64) -> Event {
-        Event::Commit { position: Position::Lsn(at), committed_us: at }
+        Event::Commit { position: Position::Lsn(at), committed_us: at, mark: Mark::Unknown }
     }
 
     fn said(keys: &[&'static str], at: u64, committed_us: u64) -> Vec<Output> {
         let keys = keys.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
-        vec![Output::Commit { keys, position: Position::Lsn(at), committed_us }]
+        let (position, mark) = (Position::Lsn(at), Mark::Unknown);
+        vec![Output::Commit { keys, position, committed_us, mark }]
     }
 
     fn finish(xid: &str, is_committed: bool, at: u64) -> Event {
@@ -252,18 +248,6 @@ mod tests {
         assembler.push(message("x"));
         assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::Lsn(2) });
         assert_eq!(assembler.push(finish("t", false, 4)), said(&[], 4, 4));
-    }
-
-    #[test]
-    fn a_restart_goes_back_before_what_was_prepared() {
-        let mut assembler = assembler();
-        assembler.push(commit(1));
-        assembler.push(message("x"));
-        assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::Lsn(2) });
-        assembler.push(commit(3));
-        assembler.push(message("lost with the connection"));
-        assert_eq!(assembler.restart(), Position::Lsn(1));
-        assert_eq!(assembler.push(commit(9)), said(&[], 9, 9));
     }
 
     #[test]

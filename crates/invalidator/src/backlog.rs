@@ -220,10 +220,7 @@ impl<S: Shelf> Backlog<S> {
                 self.staged.notified().await;
                 continue;
             }
-            let real: Vec<_> = batch.iter().filter(|one| !one.is_position()).cloned().collect();
-            while !real.is_empty()
-                && let Err(refused) = shelf.append(real.clone()).await
-            {
+            while let Err(refused) = shelf.append(batch.clone()).await {
                 self.own().spool_failures.fetch_add(1, Relaxed);
                 match (refused, &on_gap) {
                     (Refused::Full, OnGap::Flush(flush)) => {

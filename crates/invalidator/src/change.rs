@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::gtid::Uuid;
 use crate::position::Position;
 
 /// A table as the log describes it at one moment.
@@ -65,6 +66,29 @@ pub enum Change {
     },
 }
 
+/// By what a [`Witness`] recognises a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mark {
+    /// By nothing: whether others see it cannot be told.
+    Unknown,
+    /// The lower half of PostgreSQL's transaction number.
+    Xid(u32),
+    /// Its end in a binary log.
+    End {
+        /// The binary log's name.
+        file: String,
+        /// Bytes from its beginning.
+        offset: u64,
+    },
+    /// MySQL's transaction identifier.
+    Gtid {
+        /// The server that committed first.
+        server: Uuid,
+        /// Its number there.
+        number: u64,
+    },
+}
+
 /// What a source says next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -76,6 +100,8 @@ pub enum Event {
         position: Position,
         /// When it was committed, in microseconds since 1970; of the database's clock.
         committed_us: u64,
+        /// By what it is recognised among those that other sessions see.
+        mark: Mark,
     },
     /// The transaction that was being read is undone.
     Rollback,
@@ -97,6 +123,8 @@ pub enum Event {
         /// As in [`Event::Commit`].
         committed_us: u64,
     },
+    /// The database has nothing to say, and is there.
+    Alive,
     /// Nothing of ours until here.
     Idle {
         /// Where to go on.
@@ -128,10 +156,30 @@ impl fmt::Display for SourceError {
     }
 }
 
+/// An ordinary session of the database, which tells what other sessions see.
+///
+/// A log shows a commit before the database shows it to others: MariaDB and MySQL write the binary log, wait for replicas
+/// (`AFTER_SYNC`) and then commit in the engine; PostgreSQL writes its log, waits for synchronous standbys and then leaves the list of
+/// those that run.
+pub trait Witness: Send {
+    /// Looks at what is visible now.
+    ///
+    /// # Errors
+    ///
+    /// When the database does not say.
+    fn look(&mut self) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// True when the commit was visible at the last look; none where this database cannot tell.
+    fn saw(&self, mark: &Mark) -> Option<bool>;
+}
+
 /// The log of a database, from a position on.
 ///
 /// The pipeline owns one and calls it from one task; it never calls back.
 pub trait ChangeSource: Send {
+    /// A session at the server that is followed.
+    type Witness: Witness;
+
     /// Connects and goes to `from`, or to the log's present end where that is none. Answers where it stands. What was read of an
     /// unfinished transaction before is forgotten, and will be said again.
     ///
@@ -149,6 +197,9 @@ pub trait ChangeSource: Send {
     ///
     /// When the log cannot be read on.
     fn next(&mut self) -> impl Future<Output = Result<Event, SourceError>> + Send;
+
+    /// A session at the server whose log is open, which connects when it looks first.
+    fn witness(&self) -> Self::Witness;
 
     /// How many bytes of log the database has beyond what was read; none when it is not known.
     fn behind_bytes(&self) -> Option<u64>;

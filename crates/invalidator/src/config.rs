@@ -131,7 +131,8 @@ struct Delivery {
     batch_keys: usize,
     batch_bytes: usize,
     batch_wait_us: u64,
-    repeat_after_ms: u64,
+    /// All deletes; those that were not seen to be visible where it is not named.
+    repeat_after_ms: Option<u64>,
     answer_within_ms: u64,
     window_keys: usize,
     checkpoint_every_ms: u64,
@@ -141,6 +142,9 @@ struct Delivery {
     on_gap: Gap,
     prefixes: Vec<String>,
 }
+
+/// When a delete that was not seen to be visible is repeated, in milliseconds.
+const REPEAT_UNSEEN_AFTER_MS: u64 = 100;
 
 /// What is done about a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -160,7 +164,7 @@ impl Default for Delivery {
             batch_keys: 1000,
             batch_bytes: 1 << 16,
             batch_wait_us: 4000,
-            repeat_after_ms: 100,
+            repeat_after_ms: None,
             answer_within_ms: 1000,
             window_keys: 500_000,
             checkpoint_every_ms: 200,
@@ -381,7 +385,8 @@ impl Config {
                 batch_keys: delivery.batch_keys,
                 batch_bytes: delivery.batch_bytes,
                 batch_wait: Duration::from_micros(delivery.batch_wait_us),
-                repeat_after: ms(delivery.repeat_after_ms),
+                repeat_after: ms(delivery.repeat_after_ms.unwrap_or(REPEAT_UNSEEN_AFTER_MS)),
+                repeats_seen: delivery.repeat_after_ms.is_some(),
                 answer_within: ms(delivery.answer_within_ms),
                 retry_first: ms(50),
                 retry_max: ms(2000),

@@ -10,10 +10,9 @@
 //! are delivered, or moved to the disk, nothing after them counts as acknowledged. Deletes may be repeated and overtake each
 //! other: a delete of a key is right at any moment after its commit.
 //!
-//! **Every delete is sent twice.** A database hands a commit to the followers of its log before it lets other sessions see
-//! it: MariaDB and MySQL between binary log and engine, PostgreSQL between log and snapshot. Who misses in between reads the
-//! old row and caches it after the delete. So the same delete comes once more a moment later (`repeat_after`), and counts as
-//! acknowledged only then.
+//! **A delete that others were not seen to see is sent twice**: whoever still reads the old row caches it after the first. The
+//! same delete comes once more a moment later (`repeat_after`), and counts as acknowledged only then. Where readers ask replicas
+//! that lag, all may be sent twice (`repeats_seen`).
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -50,6 +49,8 @@ pub struct Limits {
     pub retry_max: Duration,
     /// When a delete is repeated; zero for never.
     pub repeat_after: Duration,
+    /// True when those that others see are repeated, too.
+    pub repeats_seen: bool,
     /// Keys of a cluster that may wait in memory.
     pub window_keys: usize,
     /// A full window without an acknowledgement for so long moves to the disk.
@@ -216,12 +217,13 @@ impl<N: Network, S: Shelf> Destination<N, S> {
         let read_at = Instant::now();
         // Numbers of records begin with 0, those of deliveries with 1.
         let delivery = |(number, work, committed_us)| {
-            Arc::new(Delivery { seq: number + 1, work, committed_us, read_at })
+            // Records do not say whether it was seen.
+            Arc::new(Delivery { seq: number + 1, work, committed_us, read_at, is_seen: false })
         };
         let mut deliveries: Vec<_> = records.into_iter().map(delivery).collect();
         if lost > 0 {
             let (seq, work) = (deliveries[0].seq, Work::Flush(self.lost()?));
-            let flush = Delivery { seq, work, committed_us: 0, read_at };
+            let flush = Delivery { seq, work, committed_us: 0, read_at, is_seen: false };
             deliveries.insert(0, Arc::new(flush));
         }
         self.deliver(&deliveries).await;
@@ -233,8 +235,10 @@ impl<N: Network, S: Shelf> Destination<N, S> {
         let left: Vec<Bytes> = left.into_iter().map(|(_, key)| key).collect();
         let committed_us = deliveries.first().map_or(0, |first| first.committed_us);
         let is_left = !left.is_empty();
-        let left =
-            is_left.then(|| Delivery { seq: 0, work: Work::Delete(left), committed_us, read_at });
+        let left = is_left.then(|| {
+            let work = Work::Delete(left);
+            Delivery { seq: 0, work, committed_us, read_at, is_seen: false }
+        });
         self.backlog.acknowledge_chunk(last, left).await;
         if is_left {
             sleep(self.target.limits.retry_first * 4).await;
@@ -292,7 +296,7 @@ impl<N: Network, S: Shelf> Destination<N, S> {
 
     /// Delivers a batch, however long it takes, unless it is moved to the disk meanwhile.
     async fn deliver(&mut self, deliveries: &[Arc<Delivery>]) {
-        let oldest = deliveries.iter().find(|delivery| !delivery.is_position());
+        let oldest = deliveries.first();
         self.own().oldest_us.store(oldest.map_or(0, |oldest| oldest.committed_us), Relaxed);
         let mut seen = HashSet::new();
         let mut keys: Vec<(u64, &Bytes)> = Vec::new();
@@ -333,10 +337,12 @@ impl<N: Network, S: Shelf> Destination<N, S> {
     }
 
     fn repeat_later(&mut self, deliveries: &[Arc<Delivery>], keys: Vec<(u64, &Bytes)>) {
-        let due = Instant::now() + self.target.limits.repeat_after;
-        if self.target.limits.repeat_after.is_zero() {
+        let limits = &self.target.limits;
+        let is_seen = deliveries.iter().all(|delivery| delivery.is_seen);
+        if limits.repeat_after.is_zero() || is_seen && !limits.repeats_seen {
             return;
         }
+        let due = Instant::now() + limits.repeat_after;
         if let Some((first, _)) = keys.first() {
             let first = *first;
             let keys = keys.into_iter().map(|(_, key)| key.clone()).collect();
@@ -450,7 +456,7 @@ impl<N: Network, S: Shelf> Destination<N, S> {
         let own = self.own();
         {
             let mut delivery_us = lock(&own.delivery_us);
-            for delivery in deliveries.iter().filter(|delivery| !delivery.is_position()) {
+            for delivery in deliveries {
                 let us = now.duration_since(delivery.read_at).as_micros();
                 delivery_us.saturating_record(u64::try_from(us).unwrap_or(u64::MAX));
             }

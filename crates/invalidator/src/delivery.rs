@@ -12,8 +12,10 @@ pub struct Delivery {
     pub work: Work,
     /// When it was committed, in microseconds since 1970; 0 when that is not known.
     pub committed_us: u64,
-    /// When it was read.
+    /// When it was read; of one that others did not see yet, when they were last known not to.
     pub read_at: Instant,
+    /// True when others were seen to see it.
+    pub is_seen: bool,
 }
 
 /// What a cluster is to do.
@@ -53,15 +55,9 @@ impl Delivery {
         }
     }
 
-    /// What it counts in a window of keys: one that says only a position takes room, too.
+    /// What it counts in a window of keys.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.keys().len().max(1)
-    }
-
-    /// True when there is nothing to do but to remember the position.
-    #[must_use]
-    pub fn is_position(&self) -> bool {
-        matches!(&self.work, Work::Delete(keys) if keys.is_empty())
     }
 }

@@ -1,11 +1,11 @@
 //! Deletes cached keys as the log of the database that holds the truth tells.
 //!
 //! ```text
-//!     ChangeSource -> Assembler -> a Backlog for each cluster -> Destination -> router
-//!      (the log)     (keys of       (memory, bounded; a          (batches of      |
-//!                     committed      Shelf on disk while the      quiet deletes)  |
-//!                     transactions)  cluster is away)                             |
-//!     checkpoint <- the oldest position that every cluster has acknowledged  <----+
+//!     ChangeSource -> Assembler -> Gate -> a Backlog for each cluster -> Destination -> router
+//!      (the log)     (keys of      (until    (memory, bounded; a          (batches of      |
+//!                     committed     others    Shelf on disk while the      quiet deletes)  |
+//!                     transactions) see it)   cluster is away)                             |
+//!     checkpoint <- the oldest position that every cluster has acknowledged  <-------------+
 //! ```
 //!
 //! Data flows one way. A position is kept after its keys are delivered, so a restart repeats deletes and never skips one.
@@ -25,6 +25,7 @@ pub mod deliver;
 pub mod delivery;
 pub mod finding;
 pub mod flush;
+mod gate;
 pub mod gtid;
 mod keeper;
 pub mod keys;

@@ -1,23 +1,26 @@
 //! From the log to every cluster, and back to the checkpoint.
 //!
-//! One task reads the log and fills the clusters' backlogs; each cluster has a task that empties its own; one task keeps the
-//! oldest position that all have acknowledged. A backlog moves to the disk while its cluster is away; one that is full, or has no
+//! One task reads the log and fills the clusters' backlogs with what others see; each cluster has a task that empties its own; one
+//! task keeps the oldest position that all have acknowledged. A backlog moves to the disk while its cluster is away; one that is full, or has no
 //! disk, stops the reading: then the database's log is the buffer.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::assemble::{Assembler, Output};
 use crate::backlog::Backlog;
-use crate::change::{ChangeSource, SourceError};
+use crate::change::{ChangeSource, Mark, SourceError};
 use crate::checkpoint::{self, Keep};
 use crate::deliver::{Destination, Limits, Target};
-use crate::delivery::{Delivery, Flush, OnGap, Work};
+use crate::delivery::{Flush, OnGap, Work};
+use crate::gate::{Gate, Outlet, READ_AHEAD, Read};
 use crate::keeper::Keeper;
 use crate::keys::{Keyer, Rules};
 use crate::monitor::Monitor;
@@ -130,6 +133,7 @@ where
     K: Keep,
     S: Shelf,
 {
+    stats.heard_us.store(system_now_us(), Relaxed);
     let kept = checkpoint::read(world.keep.as_ref(), &plan.name);
     let from = match since {
         Since::Checkpoint => kept?,
@@ -156,11 +160,10 @@ where
     });
     let mut follower = Follower {
         plan: &plan,
-        backlogs,
-        positions,
+        outlet: Outlet { backlogs, positions, seq: 0, passed: None, has_told: false },
         confirmed,
         stats: Arc::clone(&stats),
-        seq: 0,
+        owed: None,
         log: world.log,
     };
     let ended = tokio::select! {
@@ -173,7 +176,7 @@ where
     };
     // What was read is delivered and its position kept, within reason.
     drop(follower);
-    let _ = tokio::time::timeout(plan.limits.answer_within * 2, async {
+    let _ = timeout(plan.limits.answer_within * 2, async {
         while tasks.join_next().await.is_some() {}
     })
     .await;
@@ -237,18 +240,12 @@ impl<S: Shelf> Clusters<S> {
 /// Reads the log.
 struct Follower<'p, S: Shelf> {
     plan: &'p Plan,
-    backlogs: Vec<Arc<Backlog<S>>>,
-    positions: mpsc::UnboundedSender<(u64, Position)>,
+    outlet: Outlet<S>,
     confirmed: watch::Receiver<Option<Position>>,
     stats: Arc<Stats>,
-    seq: u64,
+    /// What was flushed for a gap whose changes others may not see yet: it is flushed again when they see the commit after it.
+    owed: Option<Flush>,
     log: fn(&str),
-}
-
-impl<S: Shelf> Drop for Follower<'_, S> {
-    fn drop(&mut self) {
-        self.backlogs.iter().for_each(|backlog| backlog.close());
-    }
 }
 
 impl<S: Shelf> Follower<'_, S> {
@@ -257,22 +254,19 @@ impl<S: Shelf> Follower<'_, S> {
         source: &mut impl ChangeSource,
         from: Option<Position>,
     ) -> Result<(), Ended> {
-        let start = self.open(source, from).await?;
-        // The keeper ends with this.
-        let _ = self.positions.send((self.seq, start.clone()));
+        let mut from = self.open(source, from).await?;
+        self.outlet.pass(from.clone());
         // Kept before anything is read, so that an end before the first commit does not begin later the next time; unless a gap
         // was found at once, whose flush comes first.
-        if self.seq == 0 && self.confirmed.wait_for(Option::is_some).await.is_err() {
+        if self.outlet.seq == 0 && self.confirmed.wait_for(Option::is_some).await.is_err() {
             return Err(Ended::Broken);
         }
-        let keyer = Keyer::new(self.plan.rules.clone());
-        let mut assembler = Assembler::new(keyer, start, self.plan.transaction_bytes_max);
         let mut pause = self.plan.limits.retry_first;
         loop {
             let began = Instant::now();
-            let error = self.read(source, &mut assembler).await?;
+            let error = self.read(source, from.clone()).await?;
             self.stats.source_connected.store(false, Relaxed);
-            let from = assembler.restart();
+            from = self.outlet.passed.clone().unwrap_or(from);
             (self.log)(&format!("{error}; reading again from {from}"));
             // A connection that is made and breaks at once, again and again, must not be made without a rest.
             pause = if began.elapsed() < self.plan.limits.retry_max {
@@ -281,69 +275,42 @@ impl<S: Shelf> Follower<'_, S> {
                 self.plan.limits.retry_first
             };
             sleep(pause).await;
-            let opened = match error {
+            from = match error {
                 SourceError::Lost(_) => self.open(source, Some(from)).await?,
                 error => self.refused(source, error).await?,
             };
-            assembler.jump(opened);
         }
     }
 
-    /// Reads until the source fails, and answers how.
+    /// Reads on from where the source stands until it fails, and answers how.
     async fn read(
         &mut self,
         source: &mut impl ChangeSource,
-        assembler: &mut Assembler,
+        from: Position,
     ) -> Result<SourceError, Ended> {
-        self.stats.source_connected.store(true, Relaxed);
-        loop {
-            let event = match source.next().await {
-                Ok(event) => event,
-                Err(error) => return Ok(error),
-            };
-            for output in assembler.push(event) {
-                match output {
-                    Output::Commit { keys, position, committed_us } => {
-                        self.stats.transactions.fetch_add(1, Relaxed);
-                        self.stats.keys.fetch_add(keys.len() as u64, Relaxed);
-                        self.send(Work::Delete(keys), position, committed_us).await;
-                    }
-                    Output::Gap(why) => self.gap(why).await?,
-                }
-            }
-            self.stats.keys_too_long.store(assembler.too_long, Relaxed);
-            self.stats.prepared.store(assembler.prepared() as u64, Relaxed);
-            self.stats.behind_bytes.store(source.behind_bytes().unwrap_or(u64::MAX), Relaxed);
-            if self.confirmed.has_changed().unwrap_or(false)
-                && let Some(position) = self.confirmed.borrow_and_update().as_ref()
-            {
-                source.confirm(position);
-            }
+        let limits = self.plan.limits;
+        let (reads, passing) = mpsc::channel(READ_AHEAD);
+        let (stats, log) = (Arc::clone(&self.stats), self.log);
+        let gate = Gate::new(&mut self.outlet, source.witness(), limits, stats, log);
+        let mut reading = Reading {
+            plan: self.plan,
+            reads,
+            confirmed: &mut self.confirmed,
+            stats: &self.stats,
+            owed: &mut self.owed,
+            log: self.log,
+        };
+        let mut passing = pin!(gate.pass(passing));
+        let ended = tokio::select! {
+            ended = reading.read(source, from) => ended,
+            () = &mut passing => Err(Ended::Broken),
+        };
+        drop(reading);
+        if ended.is_err() {
+            // What was read before the end goes out, if others see it soon.
+            let _ = timeout(limits.answer_within, passing).await;
         }
-    }
-
-    async fn gap(&mut self, why: String) -> Result<(), Ended> {
-        self.stats.gaps.fetch_add(1, Relaxed);
-        let OnGap::Flush(flush) = &self.plan.on_gap else { return Err(Ended::Gap(why)) };
-        (self.log)(&format!("{why}; every cluster is {}", flushed(flush)));
-        // It has no position of its own: that is kept with what follows it.
-        self.push(Work::Flush(flush.clone()), 0).await;
-        Ok(())
-    }
-
-    async fn send(&mut self, work: Work, position: Position, committed_us: u64) {
-        // The keeper ends with this.
-        let _ = self.positions.send((self.seq + 1, position));
-        self.push(work, committed_us).await;
-    }
-
-    async fn push(&mut self, work: Work, committed_us: u64) {
-        self.seq += 1;
-        let read_at = Instant::now();
-        let delivery = Arc::new(Delivery { seq: self.seq, work, committed_us, read_at });
-        for backlog in &self.backlogs {
-            backlog.push(&delivery).await;
-        }
+        ended
     }
 
     /// Connects, however long it takes.
@@ -391,7 +358,8 @@ impl<S: Shelf> Follower<'_, S> {
             flushed(&flush)
         ));
         // The position was read before the flush, so what is cached after it is not older.
-        self.send(Work::Flush(flush), position.clone(), 0).await;
+        self.outlet.push(Work::Flush(flush), 0, Instant::now(), false).await;
+        self.outlet.pass(position.clone());
         Ok(position)
     }
 
@@ -399,6 +367,94 @@ impl<S: Shelf> Follower<'_, S> {
         self.stats.source_connects.fetch_add(1, Relaxed);
         (self.log)(&format!("reading from {position}"));
         position
+    }
+}
+
+/// One connection's events on their way to the gate.
+struct Reading<'f> {
+    plan: &'f Plan,
+    reads: mpsc::Sender<Read>,
+    confirmed: &'f mut watch::Receiver<Option<Position>>,
+    stats: &'f Stats,
+    owed: &'f mut Option<Flush>,
+    log: fn(&str),
+}
+
+impl Reading<'_> {
+    async fn read(
+        &mut self,
+        source: &mut impl ChangeSource,
+        from: Position,
+    ) -> Result<SourceError, Ended> {
+        let keyer = Keyer::new(self.plan.rules.clone());
+        let mut assembler = Assembler::new(keyer, from, self.plan.transaction_bytes_max);
+        self.heard();
+        self.stats.source_connected.store(true, Relaxed);
+        loop {
+            let event = match source.next().await {
+                Ok(event) => event,
+                Err(error) => return Ok(error),
+            };
+            self.heard();
+            for output in assembler.push(event) {
+                match output {
+                    Output::Commit { keys, position, committed_us, mark } => {
+                        self.stats.transactions.fetch_add(1, Relaxed);
+                        self.stats.keys.fetch_add(keys.len() as u64, Relaxed);
+                        self.commit(keys, position, committed_us, mark).await;
+                    }
+                    Output::Gap(why) => self.gap(why).await?,
+                }
+            }
+            self.stats.keys_too_long.fetch_add(std::mem::take(&mut assembler.too_long), Relaxed);
+            self.stats.prepared.store(assembler.prepared() as u64, Relaxed);
+            self.stats.behind_bytes.store(source.behind_bytes().unwrap_or(u64::MAX), Relaxed);
+            if self.confirmed.has_changed().unwrap_or(false)
+                && let Some(position) = self.confirmed.borrow_and_update().as_ref()
+            {
+                source.confirm(position);
+            }
+        }
+    }
+
+    async fn commit(
+        &mut self,
+        keys: Vec<Bytes>,
+        position: Position,
+        committed_us: u64,
+        mark: Mark,
+    ) {
+        if let Some(flush) = self.owed.take() {
+            self.send(Some(Work::Flush(flush)), mark.clone(), None, committed_us).await;
+        }
+        let work = (!keys.is_empty()).then_some(Work::Delete(keys));
+        self.send(work, mark, Some(position), committed_us).await;
+    }
+
+    async fn gap(&mut self, why: String) -> Result<(), Ended> {
+        self.stats.gaps.fetch_add(1, Relaxed);
+        let OnGap::Flush(flush) = &self.plan.on_gap else { return Err(Ended::Gap(why)) };
+        (self.log)(&format!("{why}; every cluster is {}", flushed(flush)));
+        *self.owed = Some(flush.clone());
+        // It has no position of its own: that is kept with what follows it.
+        self.send(Some(Work::Flush(flush.clone())), Mark::Unknown, None, 0).await;
+        Ok(())
+    }
+
+    async fn send(
+        &self,
+        work: Option<Work>,
+        mark: Mark,
+        position: Option<Position>,
+        committed_us: u64,
+    ) {
+        let read = Read { work, mark, position, committed_us, read_at: Instant::now() };
+        // The gate goes when this does.
+        let _ = self.reads.send(read).await;
+    }
+
+    fn heard(&self) {
+        self.stats.heard_us.store(system_now_us(), Relaxed);
     }
 }
 

@@ -306,7 +306,7 @@ mod tests {
 
     fn delivery(work: Work) -> Arc<Delivery> {
         let read_at = tokio::time::Instant::now();
-        Arc::new(Delivery { seq: 1, work, committed_us: 7_000_000, read_at })
+        Arc::new(Delivery { seq: 1, work, committed_us: 7_000_000, read_at, is_seen: false })
     }
 
     fn deletes(keys: &[&[u8]]) -> Work {

@@ -28,6 +28,10 @@ pub struct Stats {
     pub behind_bytes: AtomicU64,
     /// Transactions that are prepared and not ended.
     pub prepared: AtomicU64,
+    /// Transactions of the log that others do not see yet, and those read behind them.
+    pub unseen: AtomicU64,
+    /// When the database last said something on the log's connection, in microseconds since 1970.
+    pub heard_us: AtomicU64,
     /// Checkpoints written.
     pub checkpoints: AtomicU64,
     /// Checkpoints that could not be written.
@@ -96,6 +100,9 @@ pub struct MonitorStats {
     pub still_stale: AtomicU64,
 }
 
+/// A database that has nothing to say says so each second or two.
+const SILENT_MS: u64 = 5000;
+
 /// The longest time that a histogram keeps apart: an hour, in microseconds.
 pub const STALE_US_MAX: u64 = 3_600_000_000;
 
@@ -125,6 +132,8 @@ impl Stats {
             source_connected: AtomicBool::new(false),
             behind_bytes: AtomicU64::new(u64::MAX),
             prepared: AtomicU64::new(0),
+            unseen: AtomicU64::new(0),
+            heard_us: AtomicU64::new(u64::MAX),
             checkpoints: AtomicU64::new(0),
             checkpoint_failures: AtomicU64::new(0),
             panics: AtomicU64::new(0),
@@ -143,6 +152,7 @@ impl Stats {
             ("source_connected", u64::from(self.source_connected.load(Relaxed))),
             ("source_connects", self.source_connects.load(Relaxed)),
             ("prepared_transactions", self.prepared.load(Relaxed)),
+            ("unseen_transactions", self.unseen.load(Relaxed)),
             ("checkpoints", self.checkpoints.load(Relaxed)),
             ("checkpoint_failures", self.checkpoint_failures.load(Relaxed)),
             ("panics", self.panics.load(Relaxed)),
@@ -153,12 +163,19 @@ impl Stats {
         if behind != u64::MAX {
             all.push(("behind_bytes", String::new(), behind));
         }
+        let silent_ms = self.silent_ms(now_us);
         for cluster in &self.clusters {
-            for (name, value) in cluster.numbers(now_us) {
+            for (name, value) in cluster.numbers(now_us, silent_ms) {
                 all.push((name, cluster.name.clone(), value));
             }
         }
         all
+    }
+
+    /// For how long the database said nothing, in milliseconds; 0 while the pauses are usual ones.
+    fn silent_ms(&self, now_us: u64) -> u64 {
+        let ms = now_us.saturating_sub(self.heard_us.load(Relaxed)) / 1000;
+        if ms >= SILENT_MS || !self.source_connected.load(Relaxed) { ms } else { 0 }
     }
 
     /// `STAT name value` lines, clusters' names as `cluster:name:number`.
@@ -231,9 +248,11 @@ impl ClusterStats {
         }
     }
 
-    fn numbers(&self, now_us: u64) -> Vec<(&'static str, u64)> {
+    fn numbers(&self, now_us: u64, silent_ms: u64) -> Vec<(&'static str, u64)> {
         let oldest = self.oldest_us.load(Relaxed);
-        let lag_ms = if oldest == 0 { 0 } else { now_us.saturating_sub(oldest) / 1000 };
+        let waits_ms = if oldest == 0 { 0 } else { now_us.saturating_sub(oldest) / 1000 };
+        // What is not read is at most as old as the silence.
+        let lag_ms = waits_ms.max(silent_ms);
         let mut all = vec![
             ("connected", u64::from(self.connected.load(Relaxed))),
             ("delivered", self.delivered.load(Relaxed)),

@@ -5,16 +5,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::Router;
-use testkit::database::MariaDb;
+use testkit::database::Mysqld;
 
 use crate::harness::{Invalidator, Process, absent, cache, fill, until_absent};
-use crate::mariadb::{purge, source};
+use crate::mysql::{purge, source};
 
 const ITEMS: &str = "CREATE TABLE items (id INT PRIMARY KEY, v INT)";
 const ITEM_KEYS: &str = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
 
 /// One transaction for each of these rows.
-fn replace(database: &MariaDb, ids: std::ops::Range<u32>) {
+fn replace(database: &Mysqld, ids: std::ops::Range<u32>) {
     let statements: Vec<String> =
         ids.map(|id| format!("REPLACE INTO items VALUES ({id}, 0)")).collect();
     database.sql(&statements.join(";"));
@@ -22,7 +22,7 @@ fn replace(database: &MariaDb, ids: std::ops::Range<u32>) {
 
 #[test]
 fn a_cluster_that_is_away_holds_up_no_other_and_gets_everything() {
-    let database = MariaDb::start(1, &[]);
+    let database = Mysqld::mariadb(1, &[]);
     database.sql(ITEMS);
     let (near, behind) = (cache(), cache());
     let config = std::env::temp_dir().join(format!("invalidate-away-{}.json", std::process::id()));
@@ -70,7 +70,7 @@ fn a_cluster_that_is_away_holds_up_no_other_and_gets_everything() {
 
 #[test]
 fn a_purged_log_costs_what_begins_as_the_keys_do_and_no_more() {
-    let database = MariaDb::start(1, &[]);
+    let database = Mysqld::mariadb(1, &[]);
     database.sql(ITEMS);
     let (first, second) = (cache(), cache());
     let args = ["--num-proxies", "1", "--enable-flush-cmd"];

@@ -6,10 +6,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use testkit::database::MariaDb;
+use testkit::database::Mysqld;
 
 use crate::harness::{Invalidator, cache, fill, until_absent};
-use crate::mariadb::source;
+use crate::mysql::source;
 
 /// Types of events, as MariaDB writes them for an inserted row.
 const XID: u8 = 16;
@@ -100,7 +100,7 @@ fn next_of(kind: u8, faults: &Faults) -> Option<Fault> {
 
 #[test]
 fn a_log_that_is_cut_and_changed_on_its_way_is_read_again_and_nothing_is_lost() {
-    let database = MariaDb::start(1, &[]);
+    let database = Mysqld::mariadb(1, &[]);
     database.sql("CREATE TABLE items (id INT PRIMARY KEY)");
     let faults = Faults::default();
     let relayed = relay(database.addr(), &faults);

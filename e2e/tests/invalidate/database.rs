@@ -1,15 +1,15 @@
 //! Either database, where a test is the same for both.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use testkit::database::{MariaDb, Postgres, Session};
+use testkit::database::{Brand, Mysqld, Postgres, Session};
 
-use crate::{mariadb, postgres};
+use crate::{mysql, postgres};
 
-/// One of the two.
+/// One of them.
 pub(crate) enum Database {
-    MariaDb(MariaDb),
+    Mysqld(Mysqld),
     Postgres(Postgres),
 }
 
@@ -21,7 +21,16 @@ impl Database {
         [("mariadb", Self::maria_db), ("postgresql", Self::postgres)];
 
     pub(crate) fn maria_db() -> Self {
-        Self::MariaDb(MariaDb::start(1, &["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"]))
+        Self::started(Brand::MariaDb)
+    }
+
+    pub(crate) fn mysql() -> Self {
+        Self::started(Brand::MySql)
+    }
+
+    fn started(brand: Brand) -> Self {
+        let flags = ["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"];
+        Self::Mysqld(Mysqld::start(brand, 1, &flags))
     }
 
     pub(crate) fn postgres() -> Self {
@@ -31,7 +40,7 @@ impl Database {
     /// The source's lines in a configuration.
     pub(crate) fn source(&self) -> String {
         match self {
-            Self::MariaDb(database) => mariadb::source(&[database], ""),
+            Self::Mysqld(database) => mysql::source(&[database], ""),
             Self::Postgres(database) => postgres::source(database),
         }
     }
@@ -39,7 +48,7 @@ impl Database {
     /// The table's name in a configuration.
     pub(crate) fn table(&self, name: &str) -> String {
         match self {
-            Self::MariaDb(_) => format!("shop.{name}"),
+            Self::Mysqld(_) => format!("shop.{name}"),
             Self::Postgres(_) => format!("public.{name}"),
         }
     }
@@ -48,7 +57,10 @@ impl Database {
     pub(crate) fn make(&self, name: &str, rows: u64) {
         self.sql(&format!("CREATE TABLE {name} (id BIGINT PRIMARY KEY, v BIGINT)"));
         let numbers = match self {
-            Self::MariaDb(_) => format!("SELECT seq - 1, seq FROM seq_1_to_{rows}"),
+            Self::Mysqld(database) if database.brand() == Brand::MySql => format!(
+                "WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < {rows}) SELECT n - 1, n FROM numbers"
+            ),
+            Self::Mysqld(_) => format!("SELECT seq - 1, seq FROM seq_1_to_{rows}"),
             Self::Postgres(_) => {
                 self.sql(&format!("CREATE PUBLICATION cached FOR TABLE {name}"));
                 format!("SELECT n - 1, n FROM generate_series(1, {rows}) n")
@@ -62,7 +74,7 @@ impl Database {
     /// Inserts so many rows, each transaction as many as `together`.
     pub(crate) fn insert(&self, name: &str, rows: u32, together: u32) {
         let statement = match self {
-            Self::MariaDb(_) => format!(
+            Self::Mysqld(_) => format!(
                 "DELIMITER ;;\nBEGIN NOT ATOMIC DECLARE i INT DEFAULT 0; WHILE i < {rows} DO \
                  INSERT INTO {name} SELECT i + seq, 0 FROM seq_1_to_{together}; SET i = i + {together}; END WHILE; END;;"
             ),
@@ -74,23 +86,52 @@ impl Database {
         self.sql(&statement);
     }
 
+    /// From now on the log shows commits that no other session sees: they wait for a replica that is not there.
+    pub(crate) fn hold_commits(&self) {
+        match self {
+            Self::Mysqld(database) => database.sql(
+                "SET GLOBAL rpl_semi_sync_master_timeout = 600000; SET GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'; \
+                 SET GLOBAL rpl_semi_sync_master_enabled = 1",
+            ),
+            Self::Postgres(database) => {
+                database.sql("ALTER SYSTEM SET synchronous_standby_names = 'absent'");
+                let reloaded = database.sql("SELECT pg_reload_conf()");
+                // A new session has the new setting once the server has read it.
+                let is_set = || database.sql("SHOW synchronous_standby_names").trim() == "absent";
+                until("the setting", is_set);
+                reloaded
+            }
+        };
+    }
+
+    /// Gives up the wait.
+    pub(crate) fn release_commits(&self) {
+        match self {
+            Self::Mysqld(database) => database.sql("SET GLOBAL rpl_semi_sync_master_enabled = 0"),
+            Self::Postgres(database) => {
+                database.sql("ALTER SYSTEM RESET synchronous_standby_names");
+                database.sql("SELECT pg_reload_conf()")
+            }
+        };
+    }
+
     pub(crate) fn sql(&self, statements: &str) -> String {
         match self {
-            Self::MariaDb(database) => database.sql(statements),
+            Self::Mysqld(database) => database.sql(statements),
             Self::Postgres(database) => database.sql(statements),
         }
     }
 
     pub(crate) fn session(&self) -> Session {
         match self {
-            Self::MariaDb(database) => database.session(),
+            Self::Mysqld(database) => database.session(),
             Self::Postgres(database) => database.session(),
         }
     }
 
     pub(crate) fn kill_and_restart(&mut self, pause: Duration) {
         match self {
-            Self::MariaDb(database) => {
+            Self::Mysqld(database) => {
                 database.kill();
                 thread::sleep(pause);
                 database.restart();
@@ -106,7 +147,7 @@ impl Database {
     /// Ends the connections on which the log is read.
     pub(crate) fn kill_followers(&self) {
         match self {
-            Self::MariaDb(database) => {
+            Self::Mysqld(database) => {
                 let ids = database.sql(
                     "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'",
                 );
@@ -118,5 +159,15 @@ impl Database {
                 database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication");
             }
         }
+    }
+}
+
+/// Waits until it is so.
+#[track_caller]
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}: it does not come to be");
+        thread::sleep(Duration::from_millis(20));
     }
 }

@@ -164,7 +164,7 @@ fn read_and_deliver(name: &str, database: &Database) {
     let took = begin.elapsed();
     invalidator.until("cluster:c0:waiting", |count| count == 0);
     println!(
-        "{name}: {changes} keys in transactions of {ROWS} were read and delivered in {took:?}: {:.0} keys/s; {:?} of CPU, each delete sent twice",
+        "{name}: {changes} keys in transactions of {ROWS} were read and delivered in {took:?}: {:.0} keys/s; {:?} of CPU",
         f64::from(changes) / took.as_secs_f64(),
         invalidator.cpu()
     );

@@ -14,5 +14,6 @@ mod figures;
 mod harness;
 mod kills;
 mod load;
-mod mariadb;
+mod mysql;
 mod postgres;
+mod unseen;

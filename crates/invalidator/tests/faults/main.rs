@@ -39,6 +39,7 @@ fn plan() -> Plan {
             batch_bytes: 1000,
             batch_wait: ms(1),
             repeat_after: ms(50),
+            repeats_seen: false,
             answer_within: ms(200),
             retry_first: ms(5),
             retry_max: ms(100),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use invalidator::change::{Change, ChangeSource, Event, SourceError};
+use invalidator::change::{Change, ChangeSource, Event, Mark, SourceError, Witness};
 use invalidator::checkpoint::Keep;
 use invalidator::delivery::{Delivery, Flush, Work};
 use invalidator::network::Network;
@@ -25,6 +25,8 @@ const TRANSACTIONS: usize = 120;
 pub(crate) struct Truth {
     dice: Mutex<u64>,
     is_calm: AtomicBool,
+    /// Whether the database tells what others see.
+    tells: bool,
     state: Mutex<State>,
 }
 
@@ -34,6 +36,8 @@ struct State {
     log: Vec<Logged>,
     /// What other sessions see of the database: they see a commit a moment after the log has it.
     visible: HashMap<u64, u64>,
+    /// How many transactions they see.
+    seen: u64,
     newest: HashMap<u64, u64>,
     caches: Vec<HashMap<String, (u64, u64)>>,
     /// The next cas unique.
@@ -61,7 +65,8 @@ impl Truth {
             ..State::default()
         };
         let dice = Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        Arc::new(Self { dice, is_calm: AtomicBool::new(false), state: Mutex::new(state) })
+        let (is_calm, tells) = (AtomicBool::new(false), !seed.is_multiple_of(3));
+        Arc::new(Self { dice, is_calm, tells, state: Mutex::new(state) })
     }
 
     fn next(&self) -> u64 {
@@ -146,14 +151,16 @@ pub(crate) async fn change(truth: Arc<Truth>) {
                 }
             }
         };
-        // A reader may still see the old row.
-        sleep(Duration::from_millis(truth.below(10))).await;
+        // A reader may still see the old row: for longer than deletes are repeated after, where the database tells.
+        let is_long = truth.tells && truth.fails(20);
+        sleep(Duration::from_millis(truth.below(if is_long { 400 } else { 10 }))).await;
         fill();
         {
             let mut state = truth.state.lock().unwrap();
             for key in &keys {
                 state.visible.insert(*key, version);
             }
+            state.seen = version;
         }
         fill();
         sleep(Duration::from_millis(truth.below(10))).await;
@@ -180,7 +187,12 @@ impl Log {
         let state = self.truth.state.lock().unwrap();
         let Some(logged) = state.log.get(usize::try_from(at).unwrap()) else { return Ok(false) };
         self.at = Some(at + 1);
-        self.pending.push(Event::Commit { position: Position::Lsn(at + 1), committed_us: at });
+        let mark = match self.truth.tells {
+            true => Mark::Xid(u32::try_from(at + 1).unwrap()),
+            false => Mark::Unknown,
+        };
+        let position = Position::Lsn(at + 1);
+        self.pending.push(Event::Commit { position, committed_us: at, mark });
         if logged.is_garbled {
             self.pending.push(Event::Gap { why: "garbled".to_owned() });
         }
@@ -193,6 +205,12 @@ impl Log {
 }
 
 impl ChangeSource for Log {
+    type Witness = Session;
+
+    fn witness(&self) -> Session {
+        Session { truth: Arc::clone(&self.truth), seen: 0 }
+    }
+
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
         sleep(Duration::from_millis(1)).await;
         self.pending.clear();
@@ -231,6 +249,30 @@ impl ChangeSource for Log {
     }
 
     fn confirm(&mut self, _position: &Position) {}
+}
+
+/// A session that sees so many transactions.
+pub(crate) struct Session {
+    truth: Arc<Truth>,
+    seen: u64,
+}
+
+impl Witness for Session {
+    async fn look(&mut self) -> Result<(), String> {
+        sleep(Duration::from_micros(self.truth.below(1000))).await;
+        if self.truth.fails(10) {
+            return Err("lost".to_owned());
+        }
+        let seen = self.truth.state.lock().unwrap().seen;
+        sleep(Duration::from_micros(self.truth.below(1000))).await;
+        self.seen = seen;
+        Ok(())
+    }
+
+    fn saw(&self, mark: &Mark) -> Option<bool> {
+        let Mark::Xid(xid) = mark else { return None };
+        Some(u64::from(*xid) <= self.seen)
+    }
 }
 
 /// A disk that forgets nothing that it said was written, and sometimes refuses.

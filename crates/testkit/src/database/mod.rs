@@ -1,12 +1,12 @@
-//! Real databases as child processes: MariaDB and PostgreSQL from Debian's packages, each in a folder and on a port of its own.
+//! Real databases as child processes: MariaDB and PostgreSQL from Debian's packages, and MySQL, each in a folder and on a port of its own.
 //!
-//! Both are asked through their own command-line clients, so that a test relies on no library that it tests.
+//! All are asked through their own command-line clients, so that a test relies on no library that it tests.
 
-mod mariadb;
+mod mysqld;
 mod postgres;
 mod session;
 
-pub use mariadb::MariaDb;
+pub use mysqld::{Brand, Mysqld};
 pub use postgres::Postgres;
 pub use session::Session;
 

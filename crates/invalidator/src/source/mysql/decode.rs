@@ -13,12 +13,13 @@ use std::io;
 
 use mysql_async::binlog::BinlogChecksumAlg;
 use mysql_async::binlog::events::{Event as Logged, EventData, TableMapEvent};
+use mysql_common::proto::MySerialize as _;
 
 use super::By;
 use super::compressed;
 use super::rows::Rows;
 use super::server::Flavour;
-use crate::change::{Change, Event};
+use crate::change::{Change, Event, Mark};
 use crate::gtid::Uuid;
 use crate::keys::Rules;
 use crate::position::Position;
@@ -38,8 +39,7 @@ pub(super) struct Decoder {
     /// The file and the place in it.
     file: String,
     offset: u64,
-    /// The first rotate event of a MariaDB server comes before the log says that it has checksums, and the name has four bytes
-    /// too many.
+    /// True once the log said whether it has checksums.
     is_described: bool,
 }
 
@@ -128,6 +128,7 @@ impl Decoder {
         let Some(data) = event.read_data()? else {
             // MySQL's second form of the heartbeat.
             if event.header().event_type_raw() == 41 {
+                self.pending.push_back(Event::Alive);
                 return Ok(());
             }
             return Err(io::Error::other("its type is unknown"));
@@ -158,13 +159,14 @@ impl Decoder {
                 self.reading = Some(Gtid::Mysql { server: gtid.sid(), number: gtid.gno() });
                 self.is_open = false;
             }
-            EventData::AnonymousGtidEvent(_) => self.is_open = false,
+            EventData::AnonymousGtidEvent(_) => {
+                self.reading = None;
+                self.is_open = false;
+            }
             EventData::RotateEvent(rotate) => {
                 let is_fake = event.header().log_pos() == 0;
-                if self.is_described || !is_fake {
-                    self.file = rotate.name().into_owned();
-                    self.offset = rotate.position();
-                }
+                self.file = name(event, rotate.name_raw(), self.is_described);
+                self.offset = rotate.position();
                 if !is_fake && self.by == By::File && !self.is_open {
                     self.position = self.here();
                     self.pending.push_back(Event::Idle { position: self.position.clone() });
@@ -187,8 +189,8 @@ impl Decoder {
                     }));
                 }
             }
-            EventData::HeartbeatEvent
-            | EventData::StopEvent
+            EventData::HeartbeatEvent => self.pending.push_back(Event::Alive),
+            EventData::StopEvent
             | EventData::IntvarEvent(_)
             | EventData::RandEvent(_)
             | EventData::UserVarEvent(_)
@@ -286,8 +288,20 @@ impl Decoder {
 
     fn commit(&mut self, time_us: u64) {
         self.is_open = false;
+        let mark = self.mark();
         let position = self.advance();
-        self.pending.push_back(Event::Commit { position, committed_us: time_us });
+        self.pending.push_back(Event::Commit { position, committed_us: time_us, mark });
+    }
+
+    /// By what a witness recognises the transaction that is being read.
+    fn mark(&self) -> Mark {
+        match (self.flavour, self.reading) {
+            (Flavour::MariaDb, _) if !self.file.is_empty() => {
+                Mark::End { file: self.file.clone(), offset: self.offset }
+            }
+            (Flavour::MySql, Some(Gtid::Mysql { server, number })) => Mark::Gtid { server, number },
+            _ => Mark::Unknown,
+        }
     }
 
     fn here(&self) -> Position {
@@ -316,6 +330,9 @@ impl Decoder {
 
 const HEARTBEAT: u8 = 27;
 
+/// Bytes before an event's own.
+const HEADER_BYTES: usize = 19;
+
 /// Compares the checksum, which the library reads and does not compare.
 fn verify(event: &Logged) -> Result<(), String> {
     let Ok(Some(BinlogChecksumAlg::BINLOG_CHECKSUM_ALG_CRC32)) = event.footer().get_checksum_alg()
@@ -333,6 +350,23 @@ fn verify(event: &Logged) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("an event of type {} has a wrong checksum", event.header().event_type_raw()))
+}
+
+/// The name in a rotate event. MariaDB sends the first one before the log says that it has checksums, and the library takes the
+/// checksum for a part of the name.
+fn name(event: &Logged, raw: &[u8], is_described: bool) -> String {
+    let plain = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    match raw.split_last_chunk::<4>() {
+        Some((name, sum)) if !is_described => {
+            let mut header = Vec::with_capacity(HEADER_BYTES);
+            event.header().serialize(&mut header);
+            let mut hasher = crc32fast::Hasher::new();
+            hasher.update(&header);
+            hasher.update(&event.data()[..event.data().len() - sum.len()]);
+            plain(if hasher.finalize() == u32::from_le_bytes(*sum) { name } else { raw })
+        }
+        _ => plain(raw),
+    }
 }
 
 fn starts(text: &str, words: &str) -> bool {

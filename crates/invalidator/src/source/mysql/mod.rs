@@ -13,6 +13,7 @@ mod decode;
 mod lag;
 mod rows;
 mod server;
+mod witness;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::keys::Rules;
 use crate::position::Position;
 use decode::Decoder;
 use lag::Lag;
+pub use witness::MysqlWitness;
 
 /// How a place in the log is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
@@ -125,6 +127,8 @@ impl MysqlSource {
 }
 
 impl ChangeSource for MysqlSource {
+    type Witness = MysqlWitness;
+
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
         self.reading = None;
         let mut reasons = Vec::new();
@@ -174,6 +178,11 @@ impl ChangeSource for MysqlSource {
         // The next attempt goes to another server, if there is one.
         self.turn += 1;
         Err(failed)
+    }
+
+    fn witness(&self) -> MysqlWitness {
+        let server = self.reading.as_ref().map(|reading| reading.server.clone());
+        MysqlWitness::new(self.settings.clone(), server.unwrap_or_default())
     }
 
     fn behind_bytes(&self) -> Option<u64> {

@@ -73,29 +73,26 @@ impl Server {
         done.map_err(|error| refused(&self.name, &error))
     }
 
-    /// Where the log ends now.
+    /// Where the log ends now, of what other sessions see.
     pub(super) async fn end(&mut self, by: By) -> Result<Position, SourceError> {
         match (by, self.flavour) {
             (By::Gtid, Flavour::MariaDb) => {
-                let text = self.text("SELECT @@GLOBAL.gtid_binlog_pos").await?;
+                let (file, offset) = self.seen().await?;
+                let query = format!("SELECT BINLOG_GTID_POS('{file}', {offset})");
+                let text = self.text(&query).await?;
                 let domains = maria_domains(&text);
                 domains
                     .map(Position::MariaGtid)
-                    .ok_or_else(|| self.strange("gtid_binlog_pos", &text))
+                    .ok_or_else(|| self.strange("BINLOG_GTID_POS", &text))
             }
-            (By::Gtid, Flavour::MySql) => {
-                let text = self.text("SELECT @@GLOBAL.gtid_executed").await?.replace('\n', "");
-                text.parse()
-                    .map(Position::MysqlGtid)
-                    .map_err(|_| self.strange("gtid_executed", &text))
+            (By::Gtid, Flavour::MySql) => self.executed().await.map(Position::MysqlGtid),
+            (By::File, Flavour::MariaDb) => {
+                let (name, offset) = self.seen().await?;
+                Ok(Position::File { name, offset })
             }
-            (By::File, _) => {
-                // MySQL 8.4 has the new word alone, MariaDB both.
-                let query = match self.flavour {
-                    Flavour::MariaDb => "SHOW MASTER STATUS",
-                    Flavour::MySql => "SHOW BINARY LOG STATUS",
-                };
-                let mut rows = self.rows(query).await;
+            (By::File, Flavour::MySql) => {
+                // 8.4 has the new words alone.
+                let mut rows = self.rows("SHOW BINARY LOG STATUS").await;
                 if rows.is_err() {
                     rows = self.rows("SHOW MASTER STATUS").await;
                 }
@@ -108,6 +105,25 @@ impl Server {
                 Ok(Position::File { name: cell(&row, 0), offset })
             }
         }
+    }
+
+    /// MariaDB: the file and offset of its log until which the engine has committed.
+    pub(super) async fn seen(&mut self) -> Result<(String, u64), SourceError> {
+        let rows = self.rows("SHOW STATUS LIKE 'Binlog\\_snapshot\\_%'").await?;
+        let value = |name: &str| {
+            let row = rows.iter().find(|row| cell(row, 0).eq_ignore_ascii_case(name));
+            row.map(|row| cell(row, 1)).unwrap_or_default()
+        };
+        let offset = value("Binlog_snapshot_position");
+        let number = offset.parse();
+        let number = number.map_err(|_| self.strange("Binlog_snapshot_position", &offset))?;
+        Ok((value("Binlog_snapshot_file"), number))
+    }
+
+    /// MySQL: the transactions that are committed in the engine.
+    pub(super) async fn executed(&mut self) -> Result<GtidSet, SourceError> {
+        let text = self.text("SELECT @@GLOBAL.gtid_executed").await?.replace('\n', "");
+        text.parse().map_err(|_| self.strange("gtid_executed", &text))
     }
 
     fn strange(&self, what: &str, text: &str) -> SourceError {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pg_walstream::{LogicalReplicationMessage as Message, LogicalReplicationParser, TupleData};
 
-use crate::change::{Cell, Change, Event, Row, Table};
+use crate::change::{Cell, Change, Event, Mark, Row, Table};
 use crate::keys::Rules;
 use crate::position::Position;
 
@@ -17,6 +17,8 @@ pub(super) struct Decoder {
     relations: HashMap<u32, Relation>,
     pending: VecDeque<Event>,
     is_open: bool,
+    /// The number of the last transaction.
+    xid: u32,
     /// The end of the last transaction.
     position: u64,
 }
@@ -40,6 +42,7 @@ impl Decoder {
             relations: HashMap::new(),
             pending: VecDeque::new(),
             is_open: false,
+            xid: 0,
             position: start,
         }
     }
@@ -69,13 +72,16 @@ impl Decoder {
 
     fn message(&mut self, message: Message) {
         match message {
-            Message::Begin { .. } => self.is_open = true,
+            Message::Begin { xid, .. } => {
+                self.is_open = true;
+                self.xid = xid;
+            }
             Message::Commit { end_lsn, timestamp, .. } => {
                 self.is_open = false;
                 self.position = end_lsn;
                 let committed_us = u64::try_from(timestamp.saturating_add(EPOCH_US)).unwrap_or(0);
-                self.pending
-                    .push_back(Event::Commit { position: Position::Lsn(end_lsn), committed_us });
+                let (position, mark) = (Position::Lsn(end_lsn), Mark::Xid(self.xid));
+                self.pending.push_back(Event::Commit { position, committed_us, mark });
             }
             Message::Relation { relation_id, namespace, relation_name, columns, .. } => {
                 let name = format!("{namespace}.{relation_name}");
@@ -106,7 +112,8 @@ impl Decoder {
                 if !is_transactional {
                     // It counts at once and has no commit of its own; one comes between transactions, never in one.
                     let position = Position::Lsn(self.position);
-                    self.pending.push_back(Event::Commit { position, committed_us: 0 });
+                    let mark = Mark::Unknown;
+                    self.pending.push_back(Event::Commit { position, committed_us: 0, mark });
                 }
             }
             Message::Type { .. } | Message::Origin { .. } => {}

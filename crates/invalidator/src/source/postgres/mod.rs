@@ -6,6 +6,7 @@
 
 mod check;
 mod decode;
+mod witness;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::{Position, lsn};
 use decode::Decoder;
+pub use witness::PostgresWitness;
 
 /// Which database, and as whom.
 #[derive(Debug, Clone)]
@@ -37,6 +39,24 @@ pub struct Settings {
     pub publication: String,
     /// `disable`, `prefer`, `require`, `verify-ca` or `verify-full`.
     pub sslmode: String,
+}
+
+impl Settings {
+    /// Connects; `more` is added to the parameters.
+    fn connect(&self, server: &str, more: &str) -> Result<PgReplicationConnection, SourceError> {
+        let (host, port) = server.rsplit_once(':').unwrap_or((server, "5432"));
+        let quote = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
+        let line = format!(
+            "host={} port={} user={} password={} dbname={} sslmode={} connect_timeout=10{more}",
+            quote(host.trim_matches(['[', ']'])),
+            quote(port),
+            quote(&self.user),
+            quote(&self.password),
+            quote(&self.database),
+            quote(&self.sslmode),
+        );
+        PgReplicationConnection::connect(&line).map_err(|error| refused(server, &error))
+    }
 }
 
 /// The server's clock may stand still for so long before the connection counts as dead; it says something every two seconds.
@@ -95,19 +115,7 @@ impl PostgresSource {
     }
 
     fn connect(&self, server: &str) -> Result<PgReplicationConnection, SourceError> {
-        let (host, port) = server.rsplit_once(':').unwrap_or((server, "5432"));
-        let settings = &self.settings;
-        let quote = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
-        let line = format!(
-            "host={} port={} user={} password={} dbname={} sslmode={} connect_timeout=10 replication=database",
-            quote(host.trim_matches(['[', ']'])),
-            quote(port),
-            quote(&settings.user),
-            quote(&settings.password),
-            quote(&settings.database),
-            quote(&settings.sslmode),
-        );
-        PgReplicationConnection::connect(&line).map_err(|error| refused(server, &error))
+        self.settings.connect(server, " replication=database")
     }
 
     fn open_at(&self, server: &str, from: Option<u64>) -> Result<(u64, Reading), SourceError> {
@@ -199,6 +207,8 @@ fn make(connection: &mut PgReplicationConnection, name: &str) -> Result<u64, Rep
 }
 
 impl ChangeSource for PostgresSource {
+    type Witness = PostgresWitness;
+
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
         self.reading = None;
         let from = match from {
@@ -248,6 +258,11 @@ impl ChangeSource for PostgresSource {
         }
     }
 
+    fn witness(&self) -> PostgresWitness {
+        let server = self.settings.servers[self.turn % self.settings.servers.len()].clone();
+        PostgresWitness::new(self.settings.clone(), server)
+    }
+
     fn behind_bytes(&self) -> Option<u64> {
         self.reading.as_ref().map(|reading| reading.end.saturating_sub(reading.read))
     }
@@ -290,6 +305,7 @@ impl Reading {
                         return Ok(Event::Idle { position: Position::Lsn(alive.wal_end) });
                     }
                     self.tell(confirmed).await?;
+                    return Ok(Event::Alive);
                 }
                 None => {}
                 Some(other) => {

@@ -1,20 +1,21 @@
-//! What MariaDB's binary log says becomes deletes: every form of change, every trap, every refusal.
+//! What the binary logs of MariaDB and MySQL say becomes deletes: every form of change, every trap, every refusal.
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::database::MariaDb;
+use testkit::database::{Brand, Mysqld};
 
 use crate::harness::{Invalidator, cache, fill, until_absent};
 
 /// The source's lines.
-pub(crate) fn source(databases: &[&MariaDb], more: &str) -> String {
+pub(crate) fn source(databases: &[&Mysqld], more: &str) -> String {
     let servers: Vec<_> =
         databases.iter().map(|database| format!("\"{}\"", database.addr())).collect();
     let servers = servers.join(", ");
     format!(
-        "kind = \"mariadb\"\nservers = [{servers}]\nuser = \"holdall\"\npassword = \"secret\"\nserver_id = 4001\n{more}"
+        "kind = \"{}\"\nservers = [{servers}]\nuser = \"holdall\"\npassword = \"secret\"\nserver_id = 4001\n{more}",
+        databases[0].brand().name()
     )
 }
 
@@ -26,12 +27,20 @@ const KEYS: [&str; 6] = ["user:1", "user:2", "user:3", "mail:a@x", "mail:b@x", "
 
 #[test]
 fn committed_rows_delete_their_keys_and_no_others() {
-    for flags in [&[][..], &["--log-bin-compress=1"], &["--binlog-checksum=NONE"]] {
-        let database = MariaDb::start(1, flags);
+    let without_gtids = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"];
+    for (brand, flags, position) in [
+        (Brand::MariaDb, &[][..], ""),
+        (Brand::MariaDb, &["--log-bin-compress=1"], ""),
+        (Brand::MariaDb, &["--binlog-checksum=NONE"], ""),
+        (Brand::MySql, &[], ""),
+        (Brand::MySql, &["--binlog-checksum=NONE"], "position = \"file\""),
+        (Brand::MySql, &without_gtids, "position = \"file\""),
+    ] {
+        let database = Mysqld::start(brand, 1, flags);
         database.sql(USERS);
         let server = cache();
         let mut invalidator =
-            Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+            Invalidator::new(&source(&[&database], position), USER_KEYS, &[server.addr()], "");
         invalidator.start(&[]);
         let fill = || fill(&server, &KEYS);
         let gone = |gone: &[&str]| until_absent(&server, &KEYS, gone, &invalidator);
@@ -53,12 +62,18 @@ fn committed_rows_delete_their_keys_and_no_others() {
         fill();
         database.sql("FLUSH BINARY LOGS; ALTER TABLE users ADD COLUMN front INT FIRST; INSERT INTO users VALUES (9, 2, 'c@x', '')");
         gone(&["user:2", "mail:c@x"]);
+        let cannot_tell = invalidator.log().contains("does not tell whether others see");
+        assert_eq!(cannot_tell, flags == without_gtids, "{flags:?}: {}", invalidator.log());
     }
 }
 
 #[test]
 fn a_prepared_transaction_deletes_when_it_is_committed() {
-    let database = MariaDb::start(1, &[]);
+    Brand::ALL.into_iter().for_each(prepared);
+}
+
+fn prepared(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
     database.sql(USERS);
     let server = cache();
     let mut invalidator =
@@ -80,7 +95,11 @@ fn a_prepared_transaction_deletes_when_it_is_committed() {
 
 #[test]
 fn an_outbox_and_comments_name_keys() {
-    let database = MariaDb::start(1, &[]);
+    Brand::ALL.into_iter().for_each(outbox_and_comments);
+}
+
+fn outbox_and_comments(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
     database.sql("CREATE TABLE outbox (k VARCHAR(250)) ENGINE=BLACKHOLE; CREATE TABLE t (a INT)");
     let server = cache();
     let keys = "[keys.outbox]\ntable = \"shop.outbox\"\ncolumn = \"k\"";
@@ -91,7 +110,7 @@ fn an_outbox_and_comments_name_keys() {
     until_absent(&server, &KEYS, &["user:1", "mail:a@x"], &invalidator);
     drop(invalidator);
 
-    let database = MariaDb::start(1, &["--binlog-format=STATEMENT"]);
+    let database = Mysqld::start(brand, 1, &["--binlog-format=STATEMENT"]);
     database.sql("CREATE TABLE t (a INT); CREATE TABLE m (a INT) ENGINE=MyISAM");
     let mut invalidator =
         Invalidator::new(&source(&[&database], ""), "comments = true", &[server.addr()], "");
@@ -110,8 +129,13 @@ fn an_outbox_and_comments_name_keys() {
 
 #[test]
 fn another_replica_takes_over_by_transaction_identifier() {
-    let mut primary = MariaDb::start(1, &["--gtid-domain-id=7"]);
-    let replica = MariaDb::start(2, &["--gtid-domain-id=7"]);
+    Brand::ALL.into_iter().for_each(failover);
+}
+
+fn failover(brand: Brand) {
+    let flags: &[&str] = if brand == Brand::MariaDb { &["--gtid-domain-id=7"] } else { &[] };
+    let mut primary = Mysqld::start(brand, 1, flags);
+    let replica = Mysqld::start(brand, 2, flags);
     // Both made their own user and database before; replication begins after that.
     primary.sql("RESET MASTER");
     replica.sql("RESET MASTER");
@@ -125,9 +149,7 @@ fn another_replica_takes_over_by_transaction_identifier() {
     fill(&server, &KEYS);
     primary.sql("UPDATE users SET mail = 'a@x' WHERE id = 1");
     until_absent(&server, &KEYS, &["user:1", "mail:a@x"], &invalidator);
-    let caught_up = primary.sql("SELECT @@gtid_binlog_pos");
-    let waited = replica.sql(&format!("SELECT MASTER_GTID_WAIT('{}', 20)", caught_up.trim()));
-    assert_eq!(waited.trim(), "0");
+    replica.catch_up(&primary.gtids());
     primary.kill();
     replica.sql("STOP SLAVE; INSERT INTO users VALUES (2, 'b@x', '')");
     until_absent(&server, &KEYS, &["user:1", "user:2", "mail:a@x", "mail:b@x"], &invalidator);
@@ -135,7 +157,11 @@ fn another_replica_takes_over_by_transaction_identifier() {
 
 #[test]
 fn a_restart_repeats_and_never_skips() {
-    let database = MariaDb::start(1, &[]);
+    Brand::ALL.into_iter().for_each(restarts);
+}
+
+fn restarts(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
     database.sql(USERS);
     let server = cache();
     for more in ["", "position = \"file\""] {
@@ -143,7 +169,7 @@ fn a_restart_repeats_and_never_skips() {
         let mut invalidator =
             Invalidator::new(&source(&[&database], more), USER_KEYS, &[server.addr()], "");
         invalidator.start(&[]);
-        let since = database.sql("SELECT @@gtid_binlog_pos");
+        let since = database.gtids();
         database.sql("INSERT INTO users VALUES (1, NULL, '')");
         invalidator.until("checkpoints", |count| count > 0);
         invalidator.until("cluster:c0:delivered", |count| count > 0);
@@ -156,7 +182,7 @@ fn a_restart_repeats_and_never_skips() {
             // What was delivered long ago is delivered again when asked for.
             invalidator.kill();
             fill(&server, &KEYS);
-            invalidator.start(&["--since", &format!("mariadb-gtid:{}", since.trim())]);
+            invalidator.start(&["--since", &format!("{}-gtid:{since}", brand.name())]);
             until_absent(&server, &KEYS, &["user:1", "user:2", "user:3"], &invalidator);
         }
     }
@@ -164,7 +190,11 @@ fn a_restart_repeats_and_never_skips() {
 
 #[test]
 fn a_purged_log_is_told_or_flushed() {
-    let database = MariaDb::start(1, &[]);
+    Brand::ALL.into_iter().for_each(purged);
+}
+
+fn purged(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
     database.sql(USERS);
     let server = cache();
     let start = |more: &str, position: &str| {
@@ -198,7 +228,7 @@ fn a_purged_log_is_told_or_flushed() {
 }
 
 /// Removes all files of the log but the newest, once the server noticed that nobody reads them any more.
-pub(crate) fn purge(database: &MariaDb) {
+pub(crate) fn purge(database: &Mysqld) {
     let newest = database.sql("SHOW MASTER STATUS");
     let newest = newest.split('\t').next().unwrap();
     let end = Instant::now() + Duration::from_secs(30);
@@ -212,10 +242,10 @@ pub(crate) fn purge(database: &MariaDb) {
 #[test]
 fn what_is_not_in_the_log_is_refused_at_the_start() {
     let server = cache();
-    let refusal = |database: &MariaDb, keys: &str| {
+    let refusal = |database: &Mysqld, keys: &str| {
         Invalidator::new(&source(&[database], ""), keys, &[server.addr()], "").refusal("check", &[])
     };
-    let database = MariaDb::start(
+    let database = Mysqld::mariadb(
         1,
         &["--binlog-row-image=MINIMAL", "--binlog-row-metadata=NO_LOG", "--binlog-format=MIXED"],
     );
@@ -250,7 +280,7 @@ fn what_is_not_in_the_log_is_refused_at_the_start() {
 
 #[test]
 fn a_damaged_checkpoint_is_refused() {
-    let database = MariaDb::start(1, &[]);
+    let database = Mysqld::mariadb(1, &[]);
     database.sql(USERS);
     let server = cache();
     let mut invalidator =
@@ -269,7 +299,11 @@ fn a_damaged_checkpoint_is_refused() {
 
 #[test]
 fn a_change_without_rows_stops_or_flushes() {
-    let database = MariaDb::start(1, &[]);
+    Brand::ALL.into_iter().for_each(without_rows);
+}
+
+fn without_rows(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
     database.sql(USERS);
     let server = cache();
     for change in [
@@ -293,7 +327,11 @@ fn a_change_without_rows_stops_or_flushes() {
 
 #[test]
 fn two_followers_with_one_number_are_told() {
-    let database = MariaDb::start(1, &[]);
+    Brand::ALL.into_iter().for_each(two_followers);
+}
+
+fn two_followers(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
     database.sql(USERS);
     let server = cache();
     let make = || Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");

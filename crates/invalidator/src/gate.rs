@@ -1,0 +1,395 @@
+//! Holds back what others do not see yet: after an earlier delete a reader would cache the old row, for good.
+//!
+//! ```text
+//!     the log -> held -> a witness saw the commit -> outlet -> every cluster's backlog
+//!                 ^  |                                   \---> positions, for the keeper
+//!                 +--+ not yet: it looks again
+//! ```
+//!
+//! Each goes out when it is seen, whatever waits before it: with PostgreSQL a commit that waits for no standby overtakes those that
+//! do. The position goes on when everything before it is out, so what is held is read again after a restart.
+//!
+//! One look serves all that were read before it, and those that come later and are older. Where a database cannot tell, or does
+//! not answer for long, deletes go out at once and are repeated (see `deliver`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::backlog::Backlog;
+use crate::change::{Mark, Witness};
+use crate::deliver::Limits;
+use crate::delivery::{Delivery, Work};
+use crate::position::Position;
+use crate::shelf::Shelf;
+use crate::stats::Stats;
+
+/// The first pause between two looks, and the longest while nothing new is seen.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
+
+/// A witness that failed for so many times the limit of an answer is not waited for.
+const BLIND_AFTER: u32 = 5;
+
+/// How many were read and are not held yet.
+pub(crate) const READ_AHEAD: usize = 256;
+
+/// What was read of the log.
+#[derive(Debug)]
+pub(crate) struct Read {
+    /// None where there is only a position, or no longer more.
+    pub(crate) work: Option<Work>,
+    /// By what a witness recognises it.
+    pub(crate) mark: Mark,
+    /// Where a restart may go on after it; none when only what follows says.
+    pub(crate) position: Option<Position>,
+    /// As in [`Delivery`].
+    pub(crate) committed_us: u64,
+    /// As in [`Delivery`].
+    pub(crate) read_at: Instant,
+}
+
+/// Where deliveries go: to every cluster, and their positions to the keeper.
+#[derive(Debug)]
+pub(crate) struct Outlet<S: Shelf> {
+    pub(crate) backlogs: Vec<Arc<Backlog<S>>>,
+    pub(crate) positions: mpsc::UnboundedSender<(u64, Position)>,
+    /// The last delivery's number.
+    pub(crate) seq: u64,
+    /// Everything until here went out.
+    pub(crate) passed: Option<Position>,
+    /// True once it was said that something cannot be told.
+    pub(crate) has_told: bool,
+}
+
+impl<S: Shelf> Drop for Outlet<S> {
+    fn drop(&mut self) {
+        self.backlogs.iter().for_each(|backlog| backlog.close());
+    }
+}
+
+impl<S: Shelf> Outlet<S> {
+    /// Hands work to every cluster. One that is interrupted counts for nothing: no position is kept for it.
+    pub(crate) async fn push(
+        &mut self,
+        work: Work,
+        committed_us: u64,
+        read_at: Instant,
+        is_seen: bool,
+    ) {
+        self.seq += 1;
+        let delivery = Arc::new(Delivery { seq: self.seq, work, committed_us, read_at, is_seen });
+        for backlog in &self.backlogs {
+            backlog.push(&delivery).await;
+        }
+    }
+
+    /// Everything until here was pushed.
+    pub(crate) fn pass(&mut self, position: Position) {
+        // The keeper ends with this.
+        let _ = self.positions.send((self.seq, position.clone()));
+        self.passed = Some(position);
+    }
+}
+
+/// See the head of this file. One lives as long as a connection to the log.
+pub(crate) struct Gate<'o, S: Shelf, W> {
+    outlet: &'o mut Outlet<S>,
+    witness: W,
+    /// In the order of the log; what went out has no work any more.
+    held: VecDeque<Read>,
+    held_keys: usize,
+    limits: Limits,
+    looked_at: Instant,
+    pause: Duration,
+    /// Since when the witness fails, and whether it is still waited for.
+    failing: Option<Instant>,
+    is_blind: bool,
+    stats: Arc<Stats>,
+    log: fn(&str),
+}
+
+impl<'o, S: Shelf, W: Witness> Gate<'o, S, W> {
+    pub(crate) fn new(
+        outlet: &'o mut Outlet<S>,
+        witness: W,
+        limits: Limits,
+        stats: Arc<Stats>,
+        log: fn(&str),
+    ) -> Self {
+        Self {
+            outlet,
+            witness,
+            held: VecDeque::new(),
+            held_keys: 0,
+            limits,
+            looked_at: Instant::now(),
+            pause: PAUSES[0],
+            failing: None,
+            is_blind: false,
+            stats,
+            log,
+        }
+    }
+
+    /// Passes on what is read until nothing more comes and all of it is out.
+    pub(crate) async fn pass(mut self, mut reads: mpsc::Receiver<Read>) {
+        loop {
+            if self.held.is_empty() {
+                let Some(read) = reads.recv().await else { return };
+                self.hold(read);
+            }
+            while self.has_room()
+                && let Ok(read) = reads.try_recv()
+            {
+                self.hold(read);
+            }
+            self.let_out().await;
+            let is_due = self.is_blind && Instant::now() >= self.looked_at + self.pause;
+            if !self.held.is_empty() || is_due {
+                self.gather(&mut reads).await;
+                self.look().await;
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.held_keys < self.limits.window_keys
+    }
+
+    fn hold(&mut self, read: Read) {
+        self.held_keys += weight(&read);
+        self.held.push_back(read);
+    }
+
+    /// Takes what is read until it is time to look again.
+    async fn gather(&mut self, reads: &mut mpsc::Receiver<Read>) {
+        let until = self.looked_at + self.pause;
+        while self.has_room()
+            && let Ok(Some(read)) = timeout_at(until, reads.recv()).await
+        {
+            self.hold(read);
+        }
+        tokio::time::sleep_until(until).await;
+    }
+
+    /// Lets out what may go.
+    async fn let_out(&mut self) {
+        for at in 0..self.held.len() {
+            if self.held[at].work.is_none() {
+                continue;
+            }
+            let saw = self.witness.saw(&self.held[at].mark);
+            match saw {
+                Some(false) if !self.is_blind => continue,
+                Some(_) => {}
+                None => self.tell_once(at),
+            }
+            let read = &mut self.held[at];
+            self.held_keys -= weight(read);
+            let Some(work) = read.work.take() else { continue };
+            self.outlet.push(work, read.committed_us, read.read_at, saw == Some(true)).await;
+            self.pause = PAUSES[0];
+        }
+        let mut passed = None;
+        while let Some(out) = self.held.pop_front_if(|read| read.work.is_none()) {
+            passed = out.position.or(passed);
+        }
+        if let Some(position) = passed {
+            self.outlet.pass(position);
+        }
+        self.stats.unseen.store(self.held.len() as u64, Relaxed);
+    }
+
+    fn tell_once(&mut self, at: usize) {
+        if std::mem::replace(&mut self.outlet.has_told, true) {
+            return;
+        }
+        let place = self.held[at].position.as_ref().map(ToString::to_string).unwrap_or_default();
+        (self.log)(&format!(
+            "{place}: the database does not tell whether others see this change yet; such deletes are sent at once, and again after {:?}",
+            self.limits.repeat_after
+        ));
+    }
+
+    async fn look(&mut self) {
+        self.looked_at = Instant::now();
+        let looked = timeout(self.limits.answer_within, self.witness.look()).await;
+        let why = match looked {
+            Ok(Ok(())) => {
+                let unseen = |read: &&mut Read| self.witness.saw(&read.mark) == Some(false);
+                for read in self.held.iter_mut().filter(unseen) {
+                    read.read_at = self.looked_at;
+                }
+                (self.failing, self.is_blind) = (None, false);
+                self.pause = (self.pause * 2).min(PAUSES[1]);
+                return;
+            }
+            Ok(Err(why)) => why,
+            Err(_) => format!("no answer within {:?}", self.limits.answer_within),
+        };
+        let since = *self.failing.get_or_insert(self.looked_at);
+        if since.elapsed() < self.limits.answer_within * BLIND_AFTER {
+            self.pause = self.limits.retry_first;
+            return;
+        }
+        self.pause = self.limits.answer_within * BLIND_AFTER;
+        if !std::mem::replace(&mut self.is_blind, true) {
+            (self.log)(&format!(
+                "whether others see changes cannot be asked: {why}; deletes are sent at once, and again after {:?}",
+                self.limits.repeat_after
+            ));
+        }
+    }
+}
+
+fn weight(read: &Read) -> usize {
+    match &read.work {
+        Some(Work::Delete(keys)) => keys.len(),
+        Some(Work::Flush(_)) => 1,
+        None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use bytes::Bytes;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::shelf::Folder;
+    use crate::stats::lock;
+
+    /// The transactions that are visible, or why that cannot be told.
+    type Sight = Arc<Mutex<Result<Vec<u32>, String>>>;
+
+    struct Fake {
+        now: Sight,
+        seen: Vec<u32>,
+    }
+
+    impl Witness for Fake {
+        async fn look(&mut self) -> Result<(), String> {
+            self.seen = lock(&self.now).clone()?;
+            Ok(())
+        }
+
+        fn saw(&self, mark: &Mark) -> Option<bool> {
+            let Mark::Xid(xid) = mark else { return None };
+            Some(self.seen.contains(xid))
+        }
+    }
+
+    struct World {
+        reads: mpsc::Sender<Read>,
+        sight: Sight,
+        backlog: Arc<Backlog<Folder>>,
+        positions: mpsc::UnboundedReceiver<(u64, Position)>,
+        stats: Arc<Stats>,
+    }
+
+    impl World {
+        fn start() -> Self {
+            let stats = Arc::new(Stats::new(["c".to_owned()]));
+            let ms = Duration::from_millis;
+            let (backlog, _) = Backlog::new(None, 100, ms(100), Arc::clone(&stats), 0);
+            let (send, positions) = mpsc::unbounded_channel();
+            let (reads, passing) = mpsc::channel(READ_AHEAD);
+            let sight = Sight::new(Mutex::new(Ok(Vec::new())));
+            let world = Self {
+                reads,
+                sight,
+                backlog: Arc::clone(&backlog),
+                positions,
+                stats: Arc::clone(&stats),
+            };
+            let limits = Limits {
+                batch_keys: 10,
+                batch_bytes: 1000,
+                batch_wait: ms(1),
+                answer_within: ms(100),
+                retry_first: ms(5),
+                retry_max: ms(100),
+                repeat_after: ms(50),
+                repeats_seen: false,
+                window_keys: 100,
+                away_after: ms(100),
+            };
+            let witness = Fake { now: Arc::clone(&world.sight), seen: Vec::new() };
+            tokio::spawn(async move {
+                let backlogs = vec![backlog];
+                let mut outlet =
+                    Outlet { backlogs, positions: send, seq: 0, passed: None, has_told: false };
+                Gate::new(&mut outlet, witness, limits, stats, |_| {}).pass(passing).await;
+            });
+            world
+        }
+
+        async fn read(&self, mark: Mark, at: u64) {
+            let key = Bytes::from(format!("k{at}"));
+            let work = Some(Work::Delete(vec![key]));
+            let position = Some(Position::Lsn(at));
+            let read = Read { work, mark, position, committed_us: at, read_at: Instant::now() };
+            self.reads.send(read).await.unwrap();
+        }
+
+        /// What went out after a while: when it was committed, and whether it was seen.
+        async fn out(&self) -> Vec<(u64, bool)> {
+            sleep(Duration::from_millis(50)).await;
+            let batch = self.backlog.take(100, 1000);
+            batch.iter().map(|one| (one.committed_us, one.is_seen)).collect()
+        }
+
+        fn position(&mut self) -> Option<(u64, Position)> {
+            std::iter::from_fn(|| self.positions.try_recv().ok()).last()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_seen_goes_out_and_the_position_waits_for_what_is_not() {
+        let mut world = World::start();
+        for xid in 1..=3 {
+            world.read(Mark::Xid(xid), u64::from(xid)).await;
+        }
+        assert_eq!(world.out().await, []);
+        assert_eq!(world.stats.unseen.load(Relaxed), 3);
+        *lock(&world.sight) = Ok(vec![2]);
+        assert_eq!(world.out().await, [(2, true)]);
+        assert_eq!(world.position(), None);
+        *lock(&world.sight) = Ok(vec![1, 2]);
+        assert_eq!(world.out().await, [(1, true)]);
+        assert_eq!(world.position(), Some((2, Position::Lsn(2))));
+        world.read(Mark::Unknown, 4).await;
+        assert_eq!(world.out().await, [(4, false)]);
+        assert_eq!(world.position(), None);
+        *lock(&world.sight) = Ok(vec![3]);
+        assert_eq!(world.out().await, [(3, true)]);
+        assert_eq!(world.position(), Some((4, Position::Lsn(4))));
+        assert_eq!(world.stats.unseen.load(Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever_for_a_witness_that_fails() {
+        let mut world = World::start();
+        *lock(&world.sight) = Err("too many connections".to_owned());
+        world.read(Mark::Xid(1), 1).await;
+        assert_eq!(world.out().await, []);
+        sleep(Duration::from_millis(600)).await;
+        assert_eq!(world.out().await, [(1, false)]);
+        assert_eq!(world.position(), Some((1, Position::Lsn(1))));
+        // It is asked again, and waited for when it answers.
+        *lock(&world.sight) = Ok(vec![2]);
+        sleep(Duration::from_secs(1)).await;
+        world.read(Mark::Xid(2), 2).await;
+        world.read(Mark::Xid(3), 3).await;
+        let out = world.out().await;
+        sleep(Duration::from_secs(1)).await;
+        world.read(Mark::Xid(4), 4).await;
+        assert_eq!(world.out().await, [], "{out:?}");
+    }
+}

@@ -1,0 +1,119 @@
+//! What other sessions of a server see of its log.
+//!
+//! MariaDB tells how far its binary log is committed in the engine (`Binlog_snapshot_file`, `Binlog_snapshot_position`; outside of a
+//! transaction they are of this moment), MySQL which transaction identifiers are (`gtid_executed`). Both are changed after the
+//! engine's commit, which may come long after the log's followers had the transaction: seconds with `AFTER_SYNC` and a replica that
+//! does not answer, or with `binlog_group_commit_sync_delay`. MySQL without identifiers does not tell.
+
+use super::Settings;
+use super::server::{Flavour, Server};
+use crate::change::{Mark, SourceError, Witness};
+use crate::gtid::GtidSet;
+
+/// A session at one server.
+#[derive(Debug)]
+pub struct MysqlWitness {
+    settings: Settings,
+    name: String,
+    server: Option<Server>,
+    seen: Seen,
+}
+
+#[derive(Debug, Default)]
+enum Seen {
+    #[default]
+    Nothing,
+    /// Everything to here.
+    End {
+        file: String,
+        offset: u64,
+    },
+    Gtids(GtidSet),
+}
+
+impl MysqlWitness {
+    pub(super) const fn new(settings: Settings, name: String) -> Self {
+        Self { settings, name, server: None, seen: Seen::Nothing }
+    }
+
+    async fn ask(&mut self) -> Result<(), SourceError> {
+        // A session whose question was not answered to the end is not used again.
+        let mut server = match self.server.take() {
+            Some(server) => server,
+            None => Server::connect(&self.settings, &self.name).await?,
+        };
+        self.seen = match server.flavour {
+            Flavour::MariaDb => {
+                let (file, offset) = server.seen().await?;
+                Seen::End { file, offset }
+            }
+            Flavour::MySql => Seen::Gtids(server.executed().await?),
+        };
+        self.server = Some(server);
+        Ok(())
+    }
+}
+
+impl Witness for MysqlWitness {
+    async fn look(&mut self) -> Result<(), String> {
+        self.ask().await.map_err(|error| error.to_string())
+    }
+
+    fn saw(&self, mark: &Mark) -> Option<bool> {
+        match (mark, &self.seen) {
+            (Mark::Unknown | Mark::Xid(_), _) => None,
+            (Mark::End { file, offset }, Seen::End { file: seen, offset: until }) => {
+                Some((number(file), *offset) <= (number(seen), *until))
+            }
+            (Mark::Gtid { server, number }, Seen::Gtids(set)) => {
+                Some(set.contains(*server, *number))
+            }
+            _ => Some(false),
+        }
+    }
+}
+
+/// Files of a log are numbered; the number has six digits or more.
+fn number(file: &str) -> u64 {
+    file.rsplit('.').next().and_then(|digits| digits.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::mysql::By;
+
+    fn saw(seen: Seen, mark: &Mark) -> Option<bool> {
+        let settings = Settings {
+            servers: Vec::new(),
+            user: String::new(),
+            password: String::new(),
+            server_id: 1,
+            by: By::Gtid,
+        };
+        let mut witness = MysqlWitness::new(settings, String::new());
+        witness.seen = seen;
+        witness.saw(mark)
+    }
+
+    #[test]
+    fn what_ends_before_the_snapshot_was_seen() {
+        let seen = || Seen::End { file: "a-bin.1000000".to_owned(), offset: 500 };
+        let end = |file: &str, offset| Mark::End { file: file.to_owned(), offset };
+        assert_eq!(saw(seen(), &end("a-bin.1000000", 500)), Some(true));
+        assert_eq!(saw(seen(), &end("a-bin.1000000", 501)), Some(false));
+        assert_eq!(saw(seen(), &end("a-bin.999999", 9_000)), Some(true));
+        assert_eq!(saw(seen(), &end("a-bin.1000001", 4)), Some(false));
+        assert_eq!(saw(Seen::Nothing, &end("a-bin.000001", 4)), Some(false));
+        assert_eq!(saw(seen(), &Mark::Unknown), None);
+    }
+
+    #[test]
+    fn what_is_executed_was_seen() {
+        let mut set = GtidSet::default();
+        set.insert([7; 16], 3);
+        let mark = |number| Mark::Gtid { server: [7; 16], number };
+        assert_eq!(saw(Seen::Gtids(set.clone()), &mark(3)), Some(true));
+        assert_eq!(saw(Seen::Gtids(set), &mark(2)), Some(false));
+    }
+}

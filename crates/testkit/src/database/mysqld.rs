@@ -1,0 +1,280 @@
+//! MariaDB, and MySQL, which is started and asked in the same way.
+
+use std::env;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use super::{Folder, Session, done, until_up};
+use crate::server::free_port;
+
+/// Whose server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Brand {
+    /// MariaDB, Debian's package.
+    MariaDb,
+    /// MySQL 8.0, which `cargo xtask install` puts below `E2E_TOOLS`.
+    MySql,
+}
+
+/// A server with a binary log, whose user `holdall` has the password `secret` and every right.
+#[derive(Debug)]
+pub struct Mysqld {
+    brand: Brand,
+    child: Child,
+    folder: Folder,
+    port: u16,
+    flags: Vec<String>,
+}
+
+impl Brand {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::MariaDb, Self::MySql];
+
+    /// Its name in a configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadb",
+            Self::MySql => "mysql",
+        }
+    }
+
+    fn program(self) -> PathBuf {
+        match self {
+            Self::MariaDb => "mariadbd".into(),
+            Self::MySql => {
+                let tools = env::var_os("E2E_TOOLS").map(PathBuf::from).unwrap_or_else(|| {
+                    // TARGET/PROFILE/deps/TEST
+                    let own = env::current_exe().expect("a test knows its own path");
+                    own.ancestors().nth(3).expect("a target folder").join("e2e")
+                });
+                let program = tools.join("mysql/bin/mysqld");
+                assert!(program.is_file(), "{}: run cargo xtask install", program.display());
+                program
+            }
+        }
+    }
+
+    /// Flags that only this one has or needs.
+    const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::MariaDb => &["--plugin-load-add=ha_blackhole"],
+            Self::MySql => &[
+                "--gtid-mode=ON",
+                "--enforce-gtid-consistency=ON",
+                "--default-authentication-plugin=mysql_native_password",
+                "--mysqlx=OFF",
+            ],
+        }
+    }
+}
+
+impl Mysqld {
+    /// Starts a MariaDB server with a binary log of rows; `flags` come last, so they win.
+    #[must_use]
+    pub fn mariadb(server_id: u32, flags: &[&str]) -> Self {
+        Self::start(Brand::MariaDb, server_id, flags)
+    }
+
+    /// Starts a server with a binary log of rows, MySQL's with transaction identifiers; `flags` come last, so they win.
+    #[must_use]
+    pub fn start(brand: Brand, server_id: u32, flags: &[&str]) -> Self {
+        let folder = Folder::new(brand.name());
+        done(Command::new("cp").arg("-r").arg(installed(brand)).arg(folder.0.join("data")));
+        let mut all = vec![
+            format!("--server-id={server_id}"),
+            format!("--report-port={server_id}"),
+            "--log-bin=bl".to_owned(),
+            "--binlog-format=ROW".to_owned(),
+            "--binlog-row-metadata=FULL".to_owned(),
+            "--character-set-server=utf8mb4".to_owned(),
+            "--log-slave-updates".to_owned(),
+            "--innodb-buffer-pool-size=32M".to_owned(),
+            "--innodb-log-file-size=32M".to_owned(),
+            "--performance-schema=OFF".to_owned(),
+            "--slave-net-timeout=5".to_owned(),
+        ];
+        all.extend(brand.flags().iter().map(ToString::to_string));
+        all.extend(flags.iter().map(ToString::to_string));
+        let port = free_port();
+        let child = spawn(brand, &folder, port, &all);
+        let mut database = Self { brand, child, folder, port, flags: all };
+        database.wait();
+        database.sql("CREATE USER holdall IDENTIFIED BY 'secret'; GRANT ALL ON *.* TO holdall; CREATE DATABASE shop");
+        database
+    }
+
+    /// Whose server it is.
+    #[must_use]
+    pub const fn brand(&self) -> Brand {
+        self.brand
+    }
+
+    fn wait(&mut self) {
+        let (socket, log) = (self.socket(), self.folder.0.join("log"));
+        let is_up = || {
+            let mut ping = Command::new("mariadb");
+            ping.args(["--no-defaults", "-u", "root", "-e", "SELECT 1", "-S"]).arg(&socket);
+            ping.output().is_ok_and(|output| output.status.success())
+        };
+        until_up(&mut self.child, &log, is_up);
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.0.join("socket")
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// Runs statements in the database `shop` (if it exists); answers the last result's rows, tab-separated, without names.
+    #[track_caller]
+    pub fn sql(&self, statements: &str) -> String {
+        let mut client = Command::new("mariadb");
+        client
+            .args(["--no-defaults", "-u", "root", "-N", "-B", "--init-command=USE shop", "-S"])
+            .arg(self.socket());
+        if statements.starts_with("CREATE USER") {
+            client = Command::new("mariadb");
+            client.args(["--no-defaults", "-u", "root", "-N", "-B", "-S"]).arg(self.socket());
+        }
+        done(client.args(["-e", statements]))
+    }
+
+    /// A connection of its own, over TCP.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        let mut client = Command::new("mariadb");
+        client.args([
+            "--no-defaults",
+            "-u",
+            "holdall",
+            "-psecret",
+            "-h",
+            "127.0.0.1",
+            "-P",
+            &self.port.to_string(),
+        ]);
+        Session::start(client.args(["-N", "-B", "-n", "--comments", "--skip-reconnect", "shop"]))
+    }
+
+    /// Makes it a replica of another, by transaction identifiers.
+    pub fn follow(&self, primary: &Self) {
+        let port = primary.port;
+        let by = match self.brand {
+            Brand::MariaDb => "MASTER_USE_GTID=slave_pos",
+            Brand::MySql => "MASTER_AUTO_POSITION=1",
+        };
+        self.sql(&format!(
+            "STOP SLAVE; CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='holdall', MASTER_PASSWORD='secret', \
+             {by}, MASTER_CONNECT_RETRY=1; START SLAVE"
+        ));
+    }
+
+    /// The identifiers of the transactions in its log.
+    #[must_use]
+    pub fn gtids(&self) -> String {
+        let name = match self.brand {
+            Brand::MariaDb => "gtid_binlog_pos",
+            Brand::MySql => "gtid_executed",
+        };
+        self.sql(&format!("SELECT @@GLOBAL.{name}")).split_whitespace().collect()
+    }
+
+    /// Waits until it has these transactions of the server that it follows.
+    #[track_caller]
+    pub fn catch_up(&self, gtids: &str) {
+        let function = match self.brand {
+            Brand::MariaDb => "MASTER_GTID_WAIT",
+            Brand::MySql => "WAIT_FOR_EXECUTED_GTID_SET",
+        };
+        let waited = self.sql(&format!("SELECT {function}('{gtids}', 60)"));
+        assert_eq!(waited.trim(), "0", "it does not follow");
+    }
+
+    /// Ends the process at once, as a crash does.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again after [`Self::kill`].
+    pub fn restart(&mut self) {
+        self.child = spawn(self.brand, &self.folder, self.port, &self.flags);
+        self.wait();
+    }
+}
+
+impl Drop for Mysqld {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A folder as a new server of this version needs it, made once and kept beside the test programs.
+fn installed(brand: Brand) -> &'static Path {
+    static MADE: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
+    let made = MADE[brand as usize].get_or_init(|| {
+        let own = env::current_exe().expect("a test knows its own path");
+        let beside = own.parent().expect("a program is in a folder");
+        let mut version = done(Command::new(brand.program()).args(["--no-defaults", "--version"]));
+        version.retain(|letter| letter.is_ascii_alphanumeric());
+        let kept = beside.join(format!("database-{version}"));
+        if !kept.is_dir() {
+            let part = Folder(beside.join(format!("database-{version}-{}", std::process::id())));
+            let mut install = install(brand);
+            install.arg(format!("--datadir={}", part.0.display()));
+            done(as_root(&mut install));
+            // It names the server; each copy is to have a name of its own.
+            let _ = fs::remove_file(part.0.join("auto.cnf"));
+            // Another test program may have been faster: then its folder stays, and the part goes.
+            let _ = fs::rename(&part.0, &kept);
+        }
+        kept
+    });
+    made.as_path()
+}
+
+fn install(brand: Brand) -> Command {
+    match brand {
+        Brand::MariaDb => {
+            let mut install = Command::new("mariadb-install-db");
+            let no_password = "--auth-root-authentication-method=normal";
+            install.args(["--no-defaults", no_password, "--skip-test-db"]);
+            install
+        }
+        Brand::MySql => {
+            let mut install = Command::new(brand.program());
+            install.args(["--no-defaults", "--initialize-insecure"]).args(brand.flags());
+            install
+        }
+    }
+}
+
+fn spawn(brand: Brand, folder: &Folder, port: u16, flags: &[String]) -> Child {
+    let log = File::options().create(true).append(true).open(folder.0.join("log")).expect("a log");
+    let mut server = Command::new(brand.program());
+    server.arg("--no-defaults").arg(format!("--datadir={}", folder.0.join("data").display()));
+    // Temporary tables of several servers in one folder take each other's names.
+    server.arg(format!("--tmpdir={}", folder.0.display()));
+    server.arg(format!("--socket={}", folder.0.join("socket").display()));
+    server.arg(format!("--pid-file={}", folder.0.join("pid").display()));
+    server.args(["--bind-address=127.0.0.1", &format!("--port={port}"), "--skip-name-resolve"]);
+    server.args(flags);
+    as_root(&mut server);
+    server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it is installed")
+}
+
+/// The server refuses to run as root unless told so; the folder is its own.
+fn as_root(command: &mut Command) -> &mut Command {
+    if rustix::process::geteuid().is_root() {
+        command.arg("--user=root");
+    }
+    command
+}

@@ -1,0 +1,101 @@
+//! A log that shows commits before the database shows them to others: nothing is deleted before a reader can see the change, and
+//! what readers cache meanwhile is deleted after it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::Server;
+
+use crate::database::Database;
+use crate::harness::{Invalidator, absent, cache, fill, until_absent};
+
+/// A commit stays in the log for so long, many times as long as deletes that cannot be told are repeated after.
+const HELD: Duration = Duration::from_millis(500);
+
+const NAMES: [&str; 2] = ["item:0", "item:1"];
+
+fn follow(database: &Database, server: &Server) -> Invalidator {
+    database.make("items", 2);
+    let keys = format!("[keys.tables]\n\"{}\" = \"item:{{id}}\"", database.table("items"));
+    let mut invalidator = Invalidator::new(&database.source(), &keys, &[server.addr()], "");
+    invalidator.start(&[]);
+    invalidator
+}
+
+fn value(database: &Database, id: u32) -> String {
+    database.sql(&format!("SELECT v FROM items WHERE id = {id}")).trim().to_owned()
+}
+
+/// Commits that wait for a replica that does not answer, which no other session sees until that wait is given up.
+#[test]
+fn nothing_is_deleted_before_others_see_the_change() {
+    for (name, make) in Database::BOTH {
+        let database = make();
+        let server = cache();
+        let mut invalidator = follow(&database, &server);
+        database.hold_commits();
+        fill(&server, &NAMES);
+        let mut session = database.session();
+        let writer = thread::spawn(move || session.run("UPDATE items SET v = 100 WHERE id = 0"));
+        invalidator.until("unseen_transactions", |count| count >= 1);
+        thread::sleep(HELD);
+        assert_eq!(value(&database, 0), "1", "{name}");
+        assert_eq!(absent(&server, &NAMES), [""; 0], "{name}: what is cached is what readers see");
+        if name == "postgresql" {
+            // One that waits for nobody overtakes it.
+            database.sql("SET synchronous_commit = local; UPDATE items SET v = 7 WHERE id = 1");
+            until_absent(&server, &NAMES, &["item:1"], &invalidator);
+        }
+        // No position is kept for what waits.
+        invalidator.kill();
+        invalidator.start(&[]);
+        invalidator.until("unseen_transactions", |count| count >= 1);
+        fill(&server, &NAMES[..1]);
+        database.release_commits();
+        assert!(writer.join().unwrap().is_some(), "{name}: the commit was refused");
+        let gone: &[&str] = if name == "postgresql" { &NAMES } else { &NAMES[..1] };
+        until_absent(&server, &NAMES, gone, &invalidator);
+        invalidator.until("unseen_transactions", |count| count == 0);
+        assert_eq!(value(&database, 0), "100", "{name}");
+    }
+}
+
+/// As a reader does who always misses: what the database says is put where nothing is.
+fn read(database: &Database, server: &Server, stop: &AtomicBool) {
+    let mut session = database.session();
+    let mut wire = server.connect();
+    while !stop.load(Ordering::Acquire) {
+        let row = session.run("SELECT v FROM items WHERE id = 0").unwrap().remove(0);
+        wire.send(format!("add item:0 0 0 {}\r\n{row}\r\n", row.len()).as_bytes());
+        wire.line();
+    }
+}
+
+/// Every commit is in MySQL's log for up to a second before others see it, while readers fill the cache.
+#[test]
+fn what_readers_cache_before_they_see_a_change_of_mysql_is_deleted_after_it() {
+    let database = Database::mysql();
+    let server = cache();
+    let invalidator = follow(&database, &server);
+    database.sql("SET GLOBAL sync_binlog = 0; SET GLOBAL binlog_group_commit_sync_delay = 400000");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| read(&database, &server, &stop));
+        for version in 100..105 {
+            database.sql(&format!("UPDATE items SET v = {version} WHERE id = 0"));
+        }
+        stop.store(true, Ordering::Release);
+    });
+    let end = Instant::now() + Duration::from_secs(30);
+    let cached = || {
+        let mut wire = server.connect();
+        wire.send(b"mg item:0 v\r\n");
+        let line = wire.line();
+        if line == "EN" { None } else { Some(wire.line()) }
+    };
+    while cached().is_some_and(|value| value != "104") {
+        assert!(Instant::now() < end, "{:?} stays:\n{}", cached(), invalidator.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
