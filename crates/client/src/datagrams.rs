@@ -11,17 +11,16 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use proto::udp::{self, Frame};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
 use crate::address::Address;
 use crate::counters::{Counters, add};
 use crate::pipeline::{Ear, Pipeline, Ticket};
 use crate::reply::Failure;
 use crate::request::Request;
+use crate::system::Socket;
 
 /// Bytes of a request at the most, so that it fits into one datagram everywhere.
 const REQUEST_BYTES_MAX: usize = 1392;
@@ -64,7 +63,7 @@ impl Line {
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
-    socket: OwnedFd,
+    socket: Socket,
     /// Oldest first; the ids are one behind the other from `first_id`.
     lines: VecDeque<Line>,
     first_id: u16,
@@ -83,7 +82,7 @@ impl Datagrams {
     /// A socket of its own towards the server; `None` if it is not to be had.
     pub(crate) fn new(address: &Address) -> Option<Self> {
         Some(Self {
-            socket: address.connect_udp().ok()?,
+            socket: Socket::datagrams(address).ok()?,
             lines: VecDeque::new(),
             first_id: 0,
             spare: Vec::new(),
@@ -94,8 +93,8 @@ impl Datagrams {
         })
     }
 
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     /// Gets are taken.
@@ -135,8 +134,7 @@ impl Datagrams {
             let bytes = line.pipeline.outgoing();
             let len = bytes.len();
             let parts = [IoSlice::new(&head), IoSlice::new(bytes)];
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let sent = sendmsg(&self.socket, &parts, &mut SendAncillaryBuffer::default(), flags);
+            let sent = self.socket.send_datagram(&parts);
             line.pipeline.has_sent(len);
             add(&counters.writes, 1);
             if sent.is_err() {
@@ -169,10 +167,10 @@ impl Datagrams {
     ) -> bool {
         let mut goes_on = false;
         for _ in 0..DATAGRAMS {
-            let len = match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((len, _)) => len,
+            let len = match self.socket.receive_datagram(buffer) {
+                Ok(len) => len,
                 // An ICMP message says that a datagram was refused; which one is found out by its time.
-                Err(Errno::INTR | Errno::CONNREFUSED) => continue,
+                Err(Errno::CONNREFUSED) => continue,
                 Err(_) => break,
             };
             let datagram = buffer.get(..len).unwrap_or_default();

@@ -10,14 +10,12 @@
 //! try once more is a route, and sees the failure.
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send, sockopt};
 
 use crate::address::Address;
 use crate::counters::{Counters, add};
@@ -29,6 +27,7 @@ use crate::pipeline::{Pipeline, Sink, Ticket};
 use crate::reply::Failure;
 use crate::request::{Class, Op, Request};
 use crate::settings::{Protocol, Settings};
+use crate::system::Socket;
 use crate::tally::{Failing, Server, Tally};
 
 /// What a [`Tally`] must know, out of a destination's fields, so that the others stay free.
@@ -49,8 +48,8 @@ pub(crate) const PROBE: Ticket = Ticket::MAX;
 
 enum Link {
     Closed,
-    Connecting(OwnedFd),
-    Up(OwnedFd),
+    Connecting(Socket),
+    Up(Socket),
 }
 
 pub(crate) struct Destination {
@@ -139,10 +138,10 @@ impl Destination {
         }
     }
 
-    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn socket(&self) -> Option<&Socket> {
         match &self.link {
             Link::Closed => None,
-            Link::Connecting(socket) | Link::Up(socket) => Some(socket.as_fd()),
+            Link::Connecting(socket) | Link::Up(socket) => Some(socket),
         }
     }
 
@@ -232,7 +231,7 @@ impl Destination {
                 self.settings.tls.as_ref().map(|tls| (tls, self.settings.server_name.as_str()));
             let login = self.settings.login.as_ref().map(|login| (login, self.settings.protocol));
             let guard = Guard::new(tls, login);
-            let (Ok(socket), Ok(guard)) = (self.address.connect(), guard) else {
+            let (Ok(socket), Ok(guard)) = (Socket::connect(&self.address), guard) else {
                 add(&self.counters.failed, 1);
                 self.unreachable();
                 self.plan_probe(now_us);
@@ -264,14 +263,14 @@ impl Destination {
         let Link::Connecting(socket) = std::mem::replace(&mut self.link, Link::Closed) else {
             return;
         };
-        match sockopt::socket_error(&socket) {
-            Ok(Ok(())) => {
+        match socket.connected() {
+            Ok(()) => {
                 self.link = Link::Up(socket);
                 if self.guard.is_none() {
                     self.opened();
                 }
             }
-            Ok(Err(_)) | Err(_) => {
+            Err(_) => {
                 drop(socket);
                 self.close(End::Connect(Failure::ConnectError), now_us, sink);
             }
@@ -297,13 +296,7 @@ impl Destination {
     /// Reads what there is, once: what is left tells itself again.
     fn read(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
         let Link::Up(socket) = &self.link else { return };
-        let read = loop {
-            match rustix::io::read(socket, &mut *buffer) {
-                Err(Errno::INTR) => {}
-                other => break other,
-            }
-        };
-        match read {
+        match socket.read(buffer) {
             Ok(0) => self.close(End::Gone, now_us, sink),
             Ok(len) => {
                 let received = buffer.get(..len).unwrap_or_default();
@@ -328,7 +321,7 @@ impl Destination {
         if let Err(reason) = result {
             if let Link::Up(socket) = &self.link {
                 // The peer should know why; whether it hears is its own matter.
-                let _ = send(socket, guard.outgoing(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                let _ = socket.send(guard.outgoing());
             }
             return self.close(End::Refused(&reason), now_us, sink);
         }
@@ -426,7 +419,7 @@ impl Destination {
                 return false;
             }
             let len = bytes.len();
-            match send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match socket.send(bytes) {
                 Ok(taken) => {
                     add(&self.counters.writes, 1);
                     self.pipeline.has_sent(taken);
@@ -434,7 +427,6 @@ impl Destination {
                         return true;
                     }
                 }
-                Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return true,
                 Err(_) => {
                     self.close(End::Gone, now_us, sink);
@@ -465,12 +457,11 @@ impl Destination {
                 self.pipeline.has_sent(taken);
                 continue;
             }
-            match send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match socket.send(bytes) {
                 Ok(taken) => {
                     add(&self.counters.writes, 1);
                     guard.has_sent(taken);
                 }
-                Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return true,
                 Err(_) => {
                     self.close(End::Gone, now_us, sink);

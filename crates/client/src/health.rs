@@ -19,6 +19,14 @@ pub enum State {
     HardTko,
 }
 
+impl State {
+    /// Whether it is knocked out.
+    #[must_use]
+    pub const fn is_out(self) -> bool {
+        matches!(self, Self::SoftTko | Self::HardTko)
+    }
+}
+
 /// Shared by all workers that use the server. Everything here is Relaxed: a worker that sees a change late sends a few more
 /// requests, or sends them a little later.
 #[derive(Debug, Default)]

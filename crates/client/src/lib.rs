@@ -40,6 +40,9 @@ mod request;
 pub mod route;
 mod sasl;
 mod settings;
+#[cfg(test)]
+mod simulation;
+mod system;
 mod tally;
 mod task;
 mod upstream;

@@ -24,6 +24,8 @@ use std::collections::VecDeque;
 use packets::Packets;
 use proto::answer::{self, Answer, Parsed, Value};
 use proto::reply::CRLF;
+use proto::text::Words;
+use proto::{KeyBuf, base64};
 
 use crate::address::Address;
 use crate::reply::{Failure, Outcome, Reply};
@@ -90,19 +92,21 @@ struct Asked {
     pool: u16,
     /// Its line ends with it: of gets on one line, only the last.
     ends_line: bool,
-    /// As a packet: the command's number, and bytes of meta words behind the key.
+    /// As a packet: the command's number.
     opcode: u8,
+    /// Bytes of meta words behind the key.
     words_len: u16,
 }
 
 impl Asked {
-    /// On a line that ends with it.
-    #[inline]
-    fn new(request: &Request<'_>, ticket: Ticket, pool: u16, at_us: u64) -> Self {
-        // Keys are 250 bytes at the most.
-        let key_len = u8::try_from(request.key.len()).unwrap_or(u8::MAX);
-        let (op, ends_line, opcode, words_len) = (request.op, true, 0, 0);
-        Self { ticket, at_us, op, key_len, pool, ends_line, opcode, words_len }
+    /// Where a key that begins at `start` ends.
+    fn key_end(&self, start: usize) -> usize {
+        start + usize::from(self.key_len)
+    }
+
+    /// Where the words behind it end.
+    fn end(&self, start: usize) -> usize {
+        self.key_end(start) + usize::from(self.words_len)
     }
 }
 
@@ -116,7 +120,7 @@ pub(crate) struct Pipeline {
     open_keys: u32,
     open_op: Option<Op>,
     asked: VecDeque<Asked>,
-    /// Keys of `asked`, one behind the other from `keys_start`.
+    /// Keys of `asked`, each with its meta words, one behind the other from `keys_start`.
     keys: Vec<u8>,
     keys_start: usize,
     /// The last value of a line has come, its END has not.
@@ -185,8 +189,23 @@ impl Pipeline {
                 }
             }
         }
+        self.note(request, ticket, pool, now_us, 0);
+    }
+
+    /// Keeps a question until it is answered; its line ends with it.
+    #[inline]
+    fn note(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, at_us: u64, opcode: u8) {
         self.keys.extend_from_slice(request.key);
-        self.asked.push_back(Asked::new(request, ticket, pool, now_us));
+        // Keys are 250 bytes at the most, words a line.
+        let key_len = u8::try_from(request.key.len()).unwrap_or(u8::MAX);
+        let mut words_len = 0;
+        if request.op.is_meta() {
+            self.keys.extend_from_slice(request.words);
+            words_len = u16::try_from(request.words.len()).unwrap_or(u16::MAX);
+        }
+        let (op, ends_line) = (request.op, true);
+        let asked = Asked { ticket, at_us, op, key_len, pool, ends_line, opcode, words_len };
+        self.asked.push_back(asked);
     }
 
     /// The command that was asked last.
@@ -350,6 +369,7 @@ impl Pipeline {
                 // `me` answers ME or EN, and no other command answers ME; only mg and ma have values.
                 if is_me != (meta.code == answer::MetaCode::Me) && meta.code != answer::MetaCode::En
                     || meta.code == answer::MetaCode::Mn
+                    || !self.is_of_oldest(is_me && meta.code == answer::MetaCode::Me, meta.flags)
                 {
                     return Err(Broken::Mismatch);
                 }
@@ -427,8 +447,24 @@ impl Pipeline {
     }
 
     fn oldest_key(&self) -> &[u8] {
-        let len = self.asked.front().map_or(0, |asked| usize::from(asked.key_len));
-        self.keys.get(self.keys_start..self.keys_start + len).unwrap_or_default()
+        let end = self.asked.front().map_or(0, |asked| asked.key_end(self.keys_start));
+        self.keys.get(self.keys_start..end).unwrap_or_default()
+    }
+
+    /// Whether the key and the opaque that a meta reply tells, as far as it does, are those of the oldest question.
+    fn is_of_oldest(&self, begins_with_key: bool, mut told: Words<'_>) -> bool {
+        let Some(oldest) = self.asked.front() else { return false };
+        let key = self.oldest_key();
+        let (key_end, end) = (oldest.key_end(self.keys_start), oldest.end(self.keys_start));
+        let mut asked = Words::new(self.keys.get(key_end..end).unwrap_or_default());
+        if begins_with_key {
+            return told.next().is_some_and(|word| is_key(word, key));
+        }
+        told.all(|word| match word {
+            [b'k', told @ ..] => is_key(told, key),
+            [b'O', ..] => asked.any(|mine| mine == word),
+            _ => true,
+        })
     }
 
     /// The oldest question is answered. Whether its line ends with it; `None` if there is no question.
@@ -454,6 +490,12 @@ impl Pipeline {
         }
         Some(asked)
     }
+}
+
+/// Whether a server tells this key: as it is, or in base64, which it may have been stored by.
+fn is_key(told: &[u8], key: &[u8]) -> bool {
+    let mut buffer = KeyBuf::default();
+    told == key || base64::decode(told, &mut buffer).is_some_and(|told| told == key)
 }
 
 /// Capacity of the output buffer that is kept when all has left, in bytes.

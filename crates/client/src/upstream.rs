@@ -7,13 +7,12 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use rustix::time::Timespec;
 
 use crate::address::Address;
 use crate::destination::Destination;
@@ -24,6 +23,7 @@ use crate::registry::Registry;
 use crate::reply::{Failure, Reply};
 use crate::request::Request;
 use crate::settings::Settings;
+use crate::system::Poller;
 use crate::window::{Sliding, Through, Waiting, Window};
 
 /// Events taken from the poller at once.
@@ -51,7 +51,7 @@ impl DestinationId {
 
 /// See the head of this file.
 pub struct Upstream {
-    poller: OwnedFd,
+    poller: Poller,
     worker: u32,
     registry: Registry,
     destinations: Vec<Destination>,
@@ -81,7 +81,7 @@ impl Upstream {
     /// When there is no descriptor for the poller.
     pub fn new(worker: u32, registry: Registry, now: Instant) -> io::Result<Self> {
         Ok(Self {
-            poller: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            poller: Poller::new()?,
             worker,
             registry,
             destinations: Vec::new(),
@@ -130,8 +130,7 @@ impl Upstream {
     ///
     /// When the kernel has no memory for it.
     pub(crate) fn watch_wake(&self, wake: BorrowedFd<'_>) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(WAKE);
-        Ok(epoll::add(&self.poller, wake, data, epoll::EventFlags::IN)?)
+        self.poller.watch_fd(wake, WAKE)
     }
 
     /// The time is `now`: once a turn.
@@ -293,19 +292,14 @@ impl Upstream {
         let destination = &mut self.destinations[id as usize];
         let Some(datagrams) = &mut destination.datagrams else { return };
         datagrams.is_watched = true;
-        let data = epoll::EventData::new_u64(DATAGRAMS | u64::from(id));
-        // Without memory in the kernel nothing is told of, and all datagrams are lost.
-        let _ = epoll::add(&self.poller, datagrams.socket(), data, epoll::EventFlags::IN);
+        self.poller.watch(datagrams.socket(), DATAGRAMS | u64::from(id), false);
     }
 
     /// A connection was begun: the poller tells when it is made.
     fn watch(&self, id: u32) {
         let destination = &self.destinations[id as usize];
         let Some(socket) = destination.socket() else { return };
-        let data = event_data(id, destination.generation);
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-        // Without memory in the kernel the connection is never told of, and times out.
-        let _ = epoll::add(&self.poller, socket, data, flags);
+        self.poller.watch(socket, event_data(id, destination.generation), true);
     }
 
     /// What is due earlier than any timer of it gets a timer.
@@ -344,9 +338,7 @@ impl Upstream {
     fn take_events(&mut self, sink: &mut dyn Sink) -> bool {
         let mut is_woken = false;
         let mut events = std::mem::take(&mut self.events);
-        let spare = rustix::buffer::spare_capacity(&mut events);
-        // An interrupted wait is a wait that found nothing.
-        let _ = epoll::wait(&self.poller, spare, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        self.poller.take(&mut events);
         for event in events.drain(..) {
             let bits = event.data.u64();
             is_woken |= bits == WAKE;
@@ -434,10 +426,7 @@ impl Upstream {
     fn poll_for(&self, id: u32, output: bool) {
         let destination = &self.destinations[id as usize];
         let Some(socket) = destination.socket() else { return };
-        let output = if output { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
-        let data = event_data(id, destination.generation);
-        // Changing the flags of a registered descriptor has no way to fail.
-        let _ = epoll::modify(&self.poller, socket, data, epoll::EventFlags::IN | output);
+        self.poller.change(socket, event_data(id, destination.generation), output);
     }
 
     /// When [`Self::flush`] is to be called at the latest, whatever happens.
@@ -472,6 +461,6 @@ const DATAGRAMS: u64 = 1 << 63;
 /// What an event's data keeps of a generation.
 const GENERATIONS: u32 = 0x7fff_ffff;
 
-fn event_data(id: u32, generation: u32) -> epoll::EventData {
-    epoll::EventData::new_u64(u64::from(generation & GENERATIONS) << 32 | u64::from(id))
+fn event_data(id: u32, generation: u32) -> u64 {
+    u64::from(generation & GENERATIONS) << 32 | u64::from(id)
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use client::{BlockingClient, Client, Error, Failure, Op, Request, block_on, together};
+use client::{BlockingClient, Builder, Client, Error, Failure, Op, Request, block_on, together};
 use echo::{Echo, FOR_EVER, value_of};
 
 fn prompt() -> Echo {
@@ -40,6 +40,16 @@ struct Outcomes {
 /// hangs up. Every answer must be that of the key that was asked.
 #[test]
 fn answers_are_nobody_elses_whoever_gives_up() {
+    call_and_give_up(|builder| builder);
+}
+
+/// The same in packets.
+#[test]
+fn answers_are_nobody_elses_in_packets() {
+    call_and_give_up(Builder::binary);
+}
+
+fn call_and_give_up(speak: fn(Builder) -> Builder) {
     const CALLERS: u64 = 64;
     let ops: u64 = std::env::var("OPS").map_or(40_000, |ops| ops.parse().unwrap());
     let servers: Vec<_> = (0..4)
@@ -52,7 +62,7 @@ fn answers_are_nobody_elses_whoever_gives_up() {
         .collect();
     let names = servers.iter().map(|server| server.address.to_string());
     let builder = Client::builder().servers(names).timeout(Duration::from_millis(250));
-    let client = builder.timeouts_until_tko(0).threads(2).build().unwrap();
+    let client = speak(builder.timeouts_until_tko(0).threads(2)).build().unwrap();
     let outcomes = Arc::new(Outcomes::default());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use discovery::{Discovered, Discovery, is_source};
 use routeconf::{FileSources, Params, load};
@@ -24,6 +24,7 @@ use crate::host::host_id;
 use crate::plan::{Plan, TreeFlags};
 use crate::registry::Registry;
 use crate::settings::Settings;
+use crate::system::now;
 use crate::upstream::Upstream;
 use crate::window::Window;
 
@@ -263,7 +264,7 @@ impl Builder {
             let (plan, registry) = (Arc::clone(&plan), registry.clone());
             let deletes = spooler.as_ref().map(|spooler| spooler.deletes().clone());
             let core = move || {
-                let mut upstream = Upstream::new(worker, registry, Instant::now())?;
+                let mut upstream = Upstream::new(worker, registry, now())?;
                 if let Some(window) = window {
                     upstream.set_window(window);
                 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::builder::{BuildError, Builder};
 use super::codec::Codec;
@@ -19,6 +19,7 @@ use crate::plan::Plan;
 use crate::registry::{Registry, Report};
 use crate::reply::{Failure, Outcome, OwnedReply};
 use crate::request::{Op, OwnedRequest, Request};
+use crate::system::now;
 
 /// What all handles share.
 #[derive(Debug)]
@@ -163,7 +164,7 @@ impl Client {
         let mut jobs: Vec<Job> = asked
             .map(|(index, request)| Job::Ask { request, slot: Arc::clone(&slot), index })
             .collect();
-        if let Some(at) = self.deadline.and_then(|deadline| Instant::now().checked_add(deadline)) {
+        if let Some(at) = self.deadline.and_then(|deadline| now().checked_add(deadline)) {
             jobs.push(Job::Expire { at, slot: Arc::downgrade(&slot) });
         }
         self.lane.push(jobs)?;
@@ -245,7 +246,7 @@ impl Client {
     /// Waits until the time is over: a timer for programs whose executor has none.
     pub(crate) async fn sleep(&self, time: Duration) {
         let slot = Slot::new(1);
-        let at = Instant::now() + time;
+        let at = now() + time;
         // A client that is closed does not wait.
         if self.lane.push(vec![Job::Expire { at, slot: Arc::downgrade(&slot) }]).is_ok() {
             Pending(slot).await;

@@ -17,6 +17,7 @@ use crate::core::{Core, Submitted};
 use crate::deletes::Spooler;
 use crate::pipeline::{Sink, Ticket};
 use crate::reply::{Failure, Outcome, OwnedReply, Reply};
+use crate::system::now;
 
 /// Starts the thread; `core` is made on it, and the outcome of that awaited.
 ///
@@ -45,46 +46,64 @@ pub(crate) fn start(
 }
 
 /// See the head of this file.
-struct Driver {
+pub(super) struct Driver {
     lane: Arc<Lane>,
     core: Core,
     tickets: Tickets,
     expiries: BinaryHeap<Reverse<Expiry>>,
     /// Those that wait for everything to be answered.
     resting: Vec<Arc<Slot>>,
+    /// Empty, kept for its memory.
+    jobs: Vec<Job>,
 }
 
 impl Driver {
-    fn new(lane: Arc<Lane>, core: Core) -> Self {
-        let (tickets, expiries, resting) = Default::default();
-        Self { lane, core, tickets, expiries, resting }
+    pub(super) fn new(lane: Arc<Lane>, core: Core) -> Self {
+        let (tickets, expiries, resting, jobs) = Default::default();
+        Self { lane, core, tickets, expiries, resting, jobs }
     }
 
     fn run(&mut self) {
-        let mut jobs = Vec::new();
         loop {
-            let answered = std::mem::take(&mut self.tickets.answered);
-            let has_rung = self.lane.may_sleep(answered) && self.sleep();
-            self.core.turn(Instant::now());
-            self.core.on_events(&mut self.tickets);
-            let is_closed = self.lane.take(&mut jobs, has_rung);
-            jobs.drain(..).for_each(|job| self.take(job));
-            self.core.settle(&mut self.tickets);
-            self.expire();
-            if self.tickets.live == 0 {
-                self.resting.drain(..).for_each(|slot| slot.answer(0, OwnedReply::of(Outcome::Ok)));
-                if is_closed {
-                    return;
-                }
+            let has_rung = self.may_sleep() && self.sleep();
+            if self.turn(has_rung) {
+                return;
             }
         }
     }
 
+    /// Whether nobody has asked anything meanwhile.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        let answered = std::mem::take(&mut self.tickets.answered);
+        self.lane.may_sleep(answered)
+    }
+
+    /// Does what there is to do. True when that was the last.
+    pub(super) fn turn(&mut self, has_rung: bool) -> bool {
+        self.core.turn(now());
+        self.core.on_events(&mut self.tickets);
+        let is_closed = self.lane.take(&mut self.jobs, has_rung);
+        let mut jobs = std::mem::take(&mut self.jobs);
+        jobs.drain(..).for_each(|job| self.take(job));
+        self.jobs = jobs;
+        self.core.settle(&mut self.tickets);
+        self.expire();
+        if self.tickets.live > 0 {
+            return false;
+        }
+        self.resting.drain(..).for_each(|slot| slot.answer(0, OwnedReply::of(Outcome::Ok)));
+        is_closed
+    }
+
+    /// When there is something to do, whatever comes.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let next = self.expiries.peek().map(|Reverse(expiry)| expiry.at);
+        next.into_iter().chain(self.core.deadline()).min()
+    }
+
     /// Waits for something to happen. True when the bell rang.
     fn sleep(&self) -> bool {
-        let next = self.expiries.peek().map(|Reverse(expiry)| expiry.at);
-        let end = next.into_iter().chain(self.core.deadline()).min();
-        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let left = self.due().map(|end| end.saturating_duration_since(now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = [
             PollFd::from_borrowed_fd(self.lane.bell(), PollFlags::IN),
@@ -115,7 +134,7 @@ impl Driver {
 
     /// Fails the calls whose time is over.
     fn expire(&mut self) {
-        let now = Instant::now();
+        let now = now();
         while let Some(Reverse(expiry)) = self.expiries.peek()
             && (expiry.at <= now || expiry.slot.strong_count() == 0)
         {

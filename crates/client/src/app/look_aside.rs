@@ -22,6 +22,7 @@ use super::markers::{Markers, Source};
 use super::value::{Decode, Encode, Value};
 use crate::reply::{Failure, Outcome};
 use crate::request::Op;
+use crate::system::now;
 
 /// How long a client that met a server without leases asks by get and add, before it tries leases again.
 const NO_LEASES_FOR: Duration = Duration::from_secs(30);
@@ -46,13 +47,13 @@ pub(crate) struct Leases {
 
 impl Default for Leases {
     fn default() -> Self {
-        Self { start: Instant::now(), missing_until_ms: AtomicU64::new(0) }
+        Self { start: now(), missing_until_ms: AtomicU64::new(0) }
     }
 }
 
 impl Leases {
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(now().saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Relaxed, here and below: who sees it late asks once too often.

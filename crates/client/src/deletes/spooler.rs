@@ -16,6 +16,7 @@ use super::{Kept, Shared, THEN, Target, import};
 use crate::pipeline::{Sink, Ticket};
 use crate::registry::Registry;
 use crate::reply::{Outcome, Reply};
+use crate::system::now;
 use crate::upstream::Upstream;
 
 /// How often it looks for what became too old, and for files of mcrouter's.
@@ -58,7 +59,7 @@ impl<L: Fn(&str)> Work<L> {
         shared: Arc<Shared>,
         log: L,
     ) -> io::Result<Self> {
-        let now = Instant::now();
+        let now = now();
         let upstream = Upstream::new(worker, registry, now)?;
         let (targets, replays) = (BTreeMap::new(), Vec::new());
         let mut work = Self {
@@ -78,7 +79,7 @@ impl<L: Fn(&str)> Work<L> {
 
     /// What waits for these servers is known, before anybody asks them.
     pub(super) fn begin(&mut self, targets: Vec<Target>) {
-        let now = Instant::now();
+        let now = now();
         self.look_around(now);
         self.take_targets(targets);
         self.begin_replays(now);
@@ -87,24 +88,25 @@ impl<L: Fn(&str)> Work<L> {
 
     /// Until the handle is dropped.
     pub(super) fn run(mut self) {
-        let mut answers = Answers::default();
-        loop {
-            let now = Instant::now();
-            self.upstream.turn(now);
-            if now >= self.look_around_at {
-                self.look_around(now);
-            }
-            let is_ending = self.take_inbox(now);
-            self.upstream.on_events(&mut answers);
-            self.replay(now, &mut answers);
-            self.upstream.flush(&mut answers);
-            self.take_answers(now, &mut answers);
-            self.count();
-            if is_ending {
-                return;
-            }
+        while !self.turn() {
             self.wait();
         }
+    }
+
+    /// Does what there is to do. True when that was the last.
+    pub(super) fn turn(&mut self) -> bool {
+        let (now, mut answers) = (now(), Answers::default());
+        self.upstream.turn(now);
+        if now >= self.look_around_at {
+            self.look_around(now);
+        }
+        let is_ending = self.take_inbox(now);
+        self.upstream.on_events(&mut answers);
+        self.replay(now, &mut answers);
+        self.upstream.flush(&mut answers);
+        self.take_answers(now, &mut answers);
+        self.count();
+        is_ending
     }
 
     /// Keeps what has come, all of it together. True when that was the last.
@@ -260,12 +262,16 @@ impl<L: Fn(&str)> Work<L> {
         store(&counters.lost, counts.lost);
     }
 
-    /// Waits for something to do.
-    fn wait(&self) {
+    /// When there is something to do, whatever comes.
+    pub(super) fn due(&self) -> Option<Instant> {
         let retries = self.replays.iter().flatten().filter_map(Replay::due);
         let times = [Some(self.look_around_at), self.upstream.deadline(), self.spool.sync_due()];
-        let due = times.into_iter().flatten().chain(retries).min();
-        let wait = due.map_or(LOOK_AROUND, |due| due.saturating_duration_since(Instant::now()));
+        times.into_iter().flatten().chain(retries).min()
+    }
+
+    /// Waits for something to do.
+    fn wait(&self) {
+        let wait = self.due().map_or(LOOK_AROUND, |due| due.saturating_duration_since(now()));
         let mut fds = [
             PollFd::from_borrowed_fd(self.upstream.poller(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.shared.wake.fd(), PollFlags::IN),

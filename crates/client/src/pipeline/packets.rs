@@ -9,7 +9,7 @@
 use proto::binary::answer::{Parsed, Response, parse};
 use proto::binary::opcode::GETKQ;
 
-use super::{Asked, Broken, Ear, Pipeline, Ticket};
+use super::{Broken, Ear, Pipeline, Ticket};
 use crate::packet::{self, Scratch};
 use crate::reply::{Outcome, Reply};
 use crate::request::{Op, Request};
@@ -50,13 +50,7 @@ impl Pipeline {
         if let Some(ends) = self.ends.as_mut().filter(|_| request.op.has_value()) {
             ends.push_back(self.out.len());
         }
-        let words = if request.op.is_meta() { request.words } else { b"" };
-        self.keys.extend_from_slice(request.key);
-        self.keys.extend_from_slice(words);
-        // Words are a line at the most.
-        let words_len = u16::try_from(words.len()).unwrap_or(u16::MAX);
-        let asked = Asked::new(request, ticket, pool, now_us);
-        self.asked.push_back(Asked { opcode, words_len, ..asked });
+        self.note(request, ticket, pool, now_us, opcode);
     }
 
     /// As [`Self::receive`].
@@ -130,18 +124,6 @@ impl Pipeline {
             packets.first = packets.first.wrapping_add(1);
         }
         self.finish(reply, sink);
-    }
-}
-
-impl Asked {
-    /// Where a key that begins at `start` ends.
-    fn key_end(&self, start: usize) -> usize {
-        start + usize::from(self.key_len)
-    }
-
-    /// Where the words behind it end.
-    fn end(&self, start: usize) -> usize {
-        self.key_end(start) + usize::from(self.words_len)
     }
 }
 

@@ -1,4 +1,5 @@
-//! A server that answers each get with a value made of the key, in time or late, and notes what it was asked.
+//! A server that answers each get with a value made of the key, in time or late, and notes what it was asked. It speaks text, or
+//! packets with who begins with one.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -8,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use proto::binary::{Command, Parsed, Request, opcode, reply};
 
 /// The delay of an answer that comes when the client has hung up.
 pub const FOR_EVER: Duration = Duration::MAX;
@@ -66,6 +69,9 @@ impl Drop for Echo {
 
 fn serve(stream: &TcpStream, seen: &Seen, delay: &dyn Fn(u64) -> Duration) -> std::io::Result<()> {
     let mut input = BufReader::with_capacity(1 << 16, stream);
+    if input.fill_buf()?.first() == Some(&PACKET) {
+        return serve_packets(&mut input, seen, delay);
+    }
     let (mut output, mut line) = (Vec::new(), Vec::new());
     loop {
         if input.buffer().is_empty() && !output.is_empty() {
@@ -77,12 +83,7 @@ fn serve(stream: &TcpStream, seen: &Seen, delay: &dyn Fn(u64) -> Duration) -> st
         if input.read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
-        let wait = delay(seen.lines.fetch_add(1, Ordering::SeqCst));
-        if wait == FOR_EVER {
-            std::io::copy(&mut input, &mut std::io::sink())?;
-        } else if !wait.is_zero() {
-            thread::sleep(wait);
-        }
+        wait(&mut input, delay(seen.lines.fetch_add(1, Ordering::SeqCst)))?;
         let mut words = line.trim_ascii().split(|byte| *byte == b' ');
         match words.next() {
             Some(b"get") => {
@@ -103,6 +104,60 @@ fn serve(stream: &TcpStream, seen: &Seen, delay: &dyn Fn(u64) -> Duration) -> st
             }
             Some(b"version") => output.extend_from_slice(b"VERSION 1\r\n"),
             _ => output.extend_from_slice(b"ERROR\r\n"),
+        }
+    }
+}
+
+/// The answer takes so long.
+fn wait(input: &mut BufReader<&TcpStream>, time: Duration) -> std::io::Result<()> {
+    if time == FOR_EVER {
+        std::io::copy(input, &mut std::io::sink())?;
+    } else if !time.is_zero() {
+        thread::sleep(time);
+    }
+    Ok(())
+}
+
+/// The first byte of a packet.
+const PACKET: u8 = 0x80;
+
+/// Bytes of a packet's header; the last four of its first twelve say how many follow.
+const HEADER_BYTES: usize = 24;
+
+/// A run of quiet gets, with the loud one behind them, is what a line is in text.
+fn serve_packets(
+    input: &mut BufReader<&TcpStream>,
+    seen: &Seen,
+    delay: &dyn Fn(u64) -> Duration,
+) -> std::io::Result<()> {
+    let mut output = Vec::new();
+    loop {
+        if input.buffer().is_empty() && !output.is_empty() {
+            let mut stream: &TcpStream = input.get_ref();
+            stream.write_all(&output)?;
+            output.clear();
+        }
+        let mut packet = vec![0; HEADER_BYTES];
+        input.read_exact(&mut packet)?;
+        let body_len = u32::from_be_bytes(packet[8..12].try_into().unwrap());
+        packet.resize(HEADER_BYTES + body_len as usize, 0);
+        input.read_exact(&mut packet[HEADER_BYTES..])?;
+        let Parsed::Request { request: Request { header, command, .. }, .. } =
+            proto::binary::parse(&packet)
+        else {
+            panic!("{packet:?} is no request");
+        };
+        if header.opcode != opcode::GETKQ {
+            wait(input, delay(seen.lines.fetch_add(1, Ordering::SeqCst)))?;
+        }
+        match command {
+            Command::Get { key, .. } => {
+                let value = [b"value of ", key].concat();
+                let len = u32::try_from(value.len()).unwrap();
+                reply::write_hit(&mut output, &header, 0, 1, Some(key), len);
+                output.extend_from_slice(&value);
+            }
+            _ => reply::write_error(&mut output, &header, proto::binary::Status::UnknownCommand),
         }
     }
 }

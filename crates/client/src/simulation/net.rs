@@ -1,0 +1,611 @@
+//! The simulated network: what is sent arrives later, in other pieces, or never; and its servers fail in their ways.
+//!
+//! Everything that happens is drawn from one seeded sequence, in the order in which it is asked for: the same seed is the same run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use testkit::Rng;
+
+use super::server::{Server, Session};
+use crate::address::Address;
+
+/// A client's end of a connection, or of a way for datagrams.
+pub(crate) type SocketId = u32;
+
+/// Where server `number` listens.
+pub(crate) fn address(number: usize) -> Address {
+    Address::Tcp(([10, 0, 0, 1], 11_000 + u16::try_from(number).unwrap_or(0)).into())
+}
+
+/// How a server, or the way to it, fails for a time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Trouble {
+    /// Not at all.
+    None,
+    /// It is gone: connections are reset, and new ones refused.
+    Dead,
+    /// Nothing arrives in either direction, until it ends.
+    Cut,
+    /// It has forgotten its connections, and tells nobody.
+    Forgets,
+    /// It takes everything, and answers when this has ended.
+    Silent,
+    /// Its socket takes nothing more.
+    Full,
+    /// Everything takes longer.
+    Slow,
+    /// New connections end after some bytes.
+    Breaks,
+    /// It lies: see [`super::lies`].
+    Lies,
+    /// This host has no descriptor left.
+    NoSockets,
+    /// Datagrams are lost, doubled and overtake each other.
+    Loses,
+}
+
+impl Trouble {
+    const ALL: [Self; 10] = [
+        Self::Dead,
+        Self::Cut,
+        Self::Forgets,
+        Self::Silent,
+        Self::Full,
+        Self::Slow,
+        Self::Breaks,
+        Self::Lies,
+        Self::NoSockets,
+        Self::Loses,
+    ];
+}
+
+/// One server as the network sees it.
+struct Place {
+    server: Server,
+    trouble: Trouble,
+    /// When the trouble ends.
+    until_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    Dialing,
+    Open,
+    Failed(Errno),
+    Datagrams,
+}
+
+/// How much later the other end hears, at the most.
+const LATENCY_US: usize = 400;
+
+struct Link {
+    place: usize,
+    state: State,
+    /// The client has closed it.
+    is_closed: bool,
+    /// What has come and is not read; behind it, the end.
+    inbox: VecDeque<u8>,
+    end: Option<Result<(), Errno>>,
+    datagrams: VecDeque<Vec<u8>>,
+    /// Bytes that the server has not taken, and how many may be on their way.
+    unsent: usize,
+    room: usize,
+    /// When the last piece arrives, in each direction: nothing overtakes it.
+    up_us: u64,
+    down_us: u64,
+    /// Bytes until it breaks, in each direction.
+    breaks_up: Option<usize>,
+    breaks_down: Option<usize>,
+    /// The server's end; `None`: it knows nothing of it.
+    session: Option<Session>,
+    watch: Option<(u32, u64, bool)>,
+}
+
+enum Event {
+    Dialed(SocketId),
+    Up(SocketId, Vec<u8>),
+    Down(SocketId, Vec<u8>),
+    /// The server's end closes, in order or by a reset.
+    End(SocketId, Result<(), Errno>),
+    /// Something begins or ends at a server.
+    Turn(usize),
+}
+
+/// See the head of this file.
+pub(crate) struct Net {
+    pub(crate) rng: Rng,
+    base: Instant,
+    now_us: u64,
+    number: u64,
+    events: BTreeMap<(u64, u64), Event>,
+    links: BTreeMap<SocketId, Link>,
+    places: Vec<Place>,
+    pollers: u32,
+    /// Troubles come and go.
+    is_wild: bool,
+    /// Which of them.
+    troubles: Vec<Trouble>,
+    /// How long one lasts at the most.
+    trouble_us: usize,
+}
+
+impl Net {
+    /// So many servers, all well.
+    pub(crate) fn new(seed: u64, servers: usize) -> Self {
+        let place = |_| Place { server: Server::default(), trouble: Trouble::None, until_us: 0 };
+        Self {
+            rng: Rng::new(seed),
+            base: Instant::now(),
+            now_us: 0,
+            number: 0,
+            events: BTreeMap::new(),
+            links: BTreeMap::new(),
+            places: (0..servers).map(place).collect(),
+            pollers: 0,
+            is_wild: false,
+            troubles: Vec::new(),
+            trouble_us: 0,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.base + Duration::from_micros(self.now_us)
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    /// The microsecond of `time`.
+    pub(crate) fn us_of(&self, time: Instant) -> u64 {
+        u64::try_from(time.saturating_duration_since(self.base).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.places.iter().map(|place| &place.server)
+    }
+
+    /// From here on, servers have troubles of all kinds but `without`, each for this long at the most.
+    pub(crate) fn go_wild(&mut self, trouble_us: usize, without: &[Trouble]) {
+        self.is_wild = true;
+        self.trouble_us = trouble_us;
+        self.troubles = Trouble::ALL.into_iter().filter(|one| !without.contains(one)).collect();
+        for place in 0..self.places.len() {
+            let at_us = self.now_us + self.below(trouble_us);
+            self.at(at_us, Event::Turn(place));
+        }
+    }
+
+    /// All is well from here on: what was held comes, and connections that servers have forgotten end.
+    pub(crate) fn heal(&mut self) {
+        self.is_wild = false;
+        for place in 0..self.places.len() {
+            self.begin(place, Trouble::None, self.now_us);
+        }
+        let now_us = self.now_us;
+        let events = std::mem::take(&mut self.events).into_iter();
+        self.events =
+            events.map(|((at_us, number), event)| ((at_us.min(now_us), number), event)).collect();
+        for link in self.links.values_mut() {
+            (link.up_us, link.down_us) = (link.up_us.min(now_us), link.down_us.min(now_us));
+        }
+        let forgotten = self.links.iter().filter(|(_, link)| {
+            link.session.is_none() && matches!(link.state, State::Open) && !link.is_closed
+        });
+        for id in forgotten.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.end_later(id, Err(Errno::CONNRESET));
+        }
+        for link in self.links.values_mut() {
+            (link.breaks_up, link.breaks_down, link.room) = (None, None, usize::MAX);
+        }
+    }
+
+    fn below(&mut self, bound: usize) -> u64 {
+        self.rng.below(bound) as u64
+    }
+
+    fn at(&mut self, at_us: u64, event: Event) {
+        self.number += 1;
+        self.events.insert((at_us, self.number), event);
+    }
+
+    /// When the next thing happens by itself.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        self.events.first_key_value().map(|((at_us, _), _)| *at_us)
+    }
+
+    /// Whether a poller has something to tell.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.links.values().any(|link| link.watch.is_some_and(|(_, _, out)| is_ready(link, out)))
+    }
+
+    /// The time is `us`, and everything until then has happened.
+    pub(crate) fn pass_to(&mut self, us: u64) {
+        while let Some(entry) = self.events.first_entry()
+            && entry.key().0 <= us
+        {
+            let ((at_us, number), event) = entry.remove_entry();
+            self.now_us = self.now_us.max(at_us);
+            self.happen(number, event);
+        }
+        self.now_us = self.now_us.max(us);
+    }
+
+    fn happen(&mut self, number: u64, event: Event) {
+        let (id, is_down) = match &event {
+            Event::Turn(place) => return self.turn(*place),
+            Event::Dialed(id) | Event::Up(id, _) => (*id, false),
+            Event::Down(id, _) | Event::End(id, _) => (*id, true),
+        };
+        let Some(link) = self.links.get(&id) else { return };
+        let place = &self.places[link.place];
+        let is_held = match place.trouble {
+            Trouble::Cut => true,
+            Trouble::Silent => is_down,
+            Trouble::Full => matches!(event, Event::Up(..)),
+            _ => false,
+        };
+        if is_held && self.now_us < place.until_us {
+            // With its old number, so that the order stays.
+            self.events.insert((place.until_us, number), event);
+            return;
+        }
+        match event {
+            Event::Dialed(id) => self.dialed(id),
+            Event::Up(id, bytes) => self.up(id, &bytes),
+            Event::Down(id, bytes) => self.down(id, bytes),
+            Event::End(id, end) => {
+                if let Some(link) = self.links.get_mut(&id) {
+                    link.end = link.end.or(Some(end));
+                }
+            }
+            Event::Turn(_) => {}
+        }
+    }
+
+    /// A trouble ends, or another begins.
+    fn turn(&mut self, place: usize) {
+        if !self.is_wild {
+            return;
+        }
+        let is_well = self.places[place].trouble == Trouble::None;
+        let trouble = if is_well { *self.rng.pick(&self.troubles.clone()) } else { Trouble::None };
+        let until_us = self.now_us + 1 + self.below(self.trouble_us);
+        self.begin(place, trouble, until_us);
+        self.at(until_us, Event::Turn(place));
+    }
+
+    fn begin(&mut self, place: usize, trouble: Trouble, until_us: u64) {
+        self.places[place].server.lies = trouble == Trouble::Lies;
+        (self.places[place].trouble, self.places[place].until_us) = (trouble, until_us);
+        let ids: Vec<_> =
+            self.links.iter().filter(|(_, link)| link.place == place).map(|(id, _)| *id).collect();
+        for id in ids {
+            match trouble {
+                Trouble::Dead => self.reset(id),
+                Trouble::Forgets => self.links.get_mut(&id).into_iter().for_each(|link| {
+                    if link.state == State::Open {
+                        link.session = None;
+                    }
+                }),
+                _ => {}
+            }
+        }
+    }
+
+    /// The server's end is gone; what was on its way is lost.
+    fn reset(&mut self, id: SocketId) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if link.state == State::Open {
+            link.session = None;
+            link.end = link.end.or(Some(Err(Errno::CONNRESET)));
+        }
+    }
+
+    fn latency(&mut self, place: usize) -> u64 {
+        let base = 20 + self.below(LATENCY_US);
+        match self.places[place].trouble {
+            Trouble::Slow => base + self.below(30_000),
+            _ => base,
+        }
+    }
+
+    fn end_later(&mut self, id: SocketId, end: Result<(), Errno>) {
+        let Some(link) = self.links.get(&id) else { return };
+        let at_us = link.down_us.max(self.now_us);
+        let at_us = at_us + self.latency(self.links[&id].place);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.down_us = at_us;
+        }
+        self.at(at_us, Event::End(id, end));
+    }
+
+    // What the client's end does.
+
+    pub(crate) fn new_poller(&mut self) -> u32 {
+        self.pollers += 1;
+        self.pollers
+    }
+
+    fn open(&mut self, address: &Address, state: State) -> Result<SocketId, Errno> {
+        let place = (0..self.places.len()).find(|place| *address == self::address(*place));
+        let place = place.ok_or(Errno::NETUNREACH)?;
+        if self.places[place].trouble == Trouble::NoSockets {
+            return Err(Errno::MFILE);
+        }
+        let breaks = self.places[place].trouble == Trouble::Breaks;
+        let mut draw = |one_in| (breaks && self.rng.one_in(one_in)).then(|| self.rng.below(400));
+        let (breaks_up, breaks_down) = (draw(2), draw(2));
+        let is_narrow = self.is_wild && self.rng.one_in(4);
+        let room = if is_narrow { 64 + self.rng.below(4096) } else { usize::MAX };
+        let id = u32::try_from(self.links.len()).unwrap_or(u32::MAX);
+        let now_us = self.now_us;
+        self.links.insert(
+            id,
+            Link {
+                place,
+                state,
+                is_closed: false,
+                inbox: VecDeque::new(),
+                end: None,
+                datagrams: VecDeque::new(),
+                unsent: 0,
+                room,
+                up_us: now_us,
+                down_us: now_us,
+                breaks_up,
+                breaks_down,
+                session: Some(Session::default()),
+                watch: None,
+            },
+        );
+        Ok(id)
+    }
+
+    pub(crate) fn connect(&mut self, address: &Address) -> Result<SocketId, Errno> {
+        let id = self.open(address, State::Dialing)?;
+        let place = self.links[&id].place;
+        let at_us = self.now_us + self.latency(place);
+        self.at(at_us, Event::Dialed(id));
+        Ok(id)
+    }
+
+    pub(crate) fn datagrams(&mut self, address: &Address) -> Result<SocketId, Errno> {
+        self.open(address, State::Datagrams)
+    }
+
+    fn dialed(&mut self, id: SocketId) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let is_dead = self.places[link.place].trouble == Trouble::Dead;
+        link.state = if is_dead { State::Failed(Errno::CONNREFUSED) } else { State::Open };
+    }
+
+    pub(crate) fn connected(&mut self, id: SocketId) -> Result<(), Errno> {
+        match self.links[&id].state {
+            State::Failed(errno) => Err(errno),
+            State::Dialing | State::Open | State::Datagrams => Ok(()),
+        }
+    }
+
+    pub(crate) fn watch(&mut self, id: SocketId, poller: u32, data: u64, output: bool) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.watch = Some((poller, data, output));
+        }
+    }
+
+    /// What a poller tells of its sockets, in an order of its own.
+    pub(crate) fn ready(&mut self, poller: u32) -> Vec<u64> {
+        let told = self.links.values().filter_map(|link| match link.watch {
+            Some((mine, data, output)) if mine == poller && is_ready(link, output) => Some(data),
+            _ => None,
+        });
+        let mut told: Vec<_> = told.collect();
+        if !told.is_empty() {
+            let by = self.rng.below(told.len());
+            told.rotate_left(by);
+        }
+        told
+    }
+
+    pub(crate) fn read(&mut self, id: SocketId, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let Some(link) = self.links.get_mut(&id) else { return Err(Errno::BADF) };
+        if link.inbox.is_empty() {
+            return match link.end {
+                None => Err(Errno::AGAIN),
+                Some(Ok(())) => Ok(0),
+                Some(Err(errno)) => Err(errno),
+            };
+        }
+        let mut len = buffer.len().min(link.inbox.len());
+        if self.rng.one_in(3) {
+            len = 1 + self.rng.below(len);
+        }
+        buffer.iter_mut().zip(link.inbox.drain(..len)).for_each(|(to, byte)| *to = byte);
+        Ok(len)
+    }
+
+    pub(crate) fn send(&mut self, id: SocketId, bytes: &[u8]) -> Result<usize, Errno> {
+        let Some(link) = self.links.get_mut(&id) else { return Err(Errno::BADF) };
+        if link.end.is_some_and(|end| end.is_err()) {
+            return Err(Errno::PIPE);
+        }
+        let mut len = bytes.len().min(link.room.saturating_sub(link.unsent));
+        if len == 0 {
+            return Err(Errno::AGAIN);
+        }
+        if self.rng.one_in(10) {
+            len = 1 + self.rng.below(len);
+        }
+        link.unsent += len;
+        for piece in self.pieces(&bytes[..len]) {
+            let place = self.links[&id].place;
+            let at_us = self.now_us + self.latency(place);
+            let Some(link) = self.links.get_mut(&id) else { return Err(Errno::BADF) };
+            link.up_us = link.up_us.max(at_us);
+            let at_us = link.up_us;
+            self.at(at_us, Event::Up(id, piece));
+        }
+        Ok(len)
+    }
+
+    /// Cut anywhere: as often as not it is not.
+    fn pieces(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut pieces = Vec::new();
+        let mut rest = bytes;
+        while rest.len() > 1 && pieces.len() < 8 && self.rng.one_in(2) {
+            let (piece, behind) = rest.split_at(1 + self.rng.below(rest.len() - 1));
+            pieces.push(piece.to_vec());
+            rest = behind;
+        }
+        pieces.push(rest.to_vec());
+        pieces
+    }
+
+    /// Bytes arrive at the server, which answers.
+    fn up(&mut self, id: SocketId, bytes: &[u8]) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.unsent = link.unsent.saturating_sub(bytes.len());
+        let place = link.place;
+        if link.state == State::Datagrams {
+            let replies = self.places[place].server.datagram(bytes, self.now_us, &mut self.rng);
+            return self.answer_datagrams(id, &replies);
+        }
+        let mut taken = bytes;
+        let mut is_broken = false;
+        if let Some(left) = &mut link.breaks_up {
+            is_broken = bytes.len() > *left;
+            taken = &bytes[..bytes.len().min(*left)];
+            *left -= taken.len();
+        }
+        let is_known = link.session.is_some() && self.places[place].trouble != Trouble::Dead;
+        let Some(session) = link.session.as_mut().filter(|_| is_known) else {
+            // Nobody there knows this connection; now and then nobody says so, either.
+            if matches!(link.state, State::Open) && !self.rng.one_in(3) {
+                self.end_later(id, Err(Errno::CONNRESET));
+            }
+            return;
+        };
+        let (now_us, rng) = (self.now_us, &mut self.rng);
+        let answer = self.places[place].server.serve(session, taken, now_us, rng);
+        if !answer.bytes.is_empty() {
+            self.answer(id, &answer.bytes);
+        }
+        if answer.ends || is_broken {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.session = None;
+            }
+            let end = if is_broken && self.rng.one_in(2) { Err(Errno::CONNRESET) } else { Ok(()) };
+            self.end_later(id, end);
+        }
+    }
+
+    fn answer(&mut self, id: SocketId, bytes: &[u8]) {
+        for piece in self.pieces(bytes) {
+            let place = self.links[&id].place;
+            let at_us = self.now_us + self.latency(place);
+            let Some(link) = self.links.get_mut(&id) else { return };
+            link.down_us = link.down_us.max(at_us);
+            let at_us = link.down_us;
+            self.at(at_us, Event::Down(id, piece));
+        }
+    }
+
+    fn down(&mut self, id: SocketId, mut bytes: Vec<u8>) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if link.state == State::Datagrams {
+            link.datagrams.push_back(bytes);
+            return;
+        }
+        if link.end.is_some() {
+            return;
+        }
+        let mut is_broken = false;
+        if let Some(left) = &mut link.breaks_down {
+            is_broken = bytes.len() > *left;
+            bytes.truncate(*left);
+            *left -= bytes.len();
+        }
+        link.inbox.extend(bytes);
+        if is_broken {
+            link.session = None;
+            link.end = Some(if self.rng.one_in(2) { Ok(()) } else { Err(Errno::CONNRESET) });
+        }
+    }
+
+    pub(crate) fn send_datagram(&mut self, id: SocketId, bytes: &[u8]) -> Result<(), Errno> {
+        let place = self.links[&id].place;
+        let at_us = self.now_us + self.latency(place);
+        if self.loses(place) {
+            return if self.rng.one_in(4) { Err(Errno::AGAIN) } else { Ok(()) };
+        }
+        self.at(at_us, Event::Up(id, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn loses(&mut self, place: usize) -> bool {
+        let trouble = self.places[place].trouble;
+        match trouble {
+            Trouble::Cut | Trouble::Dead => true,
+            Trouble::Loses => self.rng.one_in(4),
+            _ => false,
+        }
+    }
+
+    fn answer_datagrams(&mut self, id: SocketId, replies: &[Vec<u8>]) {
+        let place = self.links[&id].place;
+        for datagram in replies {
+            if self.loses(place) {
+                continue;
+            }
+            let copies = if self.places[place].trouble == Trouble::Loses && self.rng.one_in(4) {
+                2
+            } else {
+                1
+            };
+            for _ in 0..copies {
+                let is_orderly = self.places[place].trouble != Trouble::Loses;
+                let at_us = self.now_us + self.latency(place);
+                let Some(link) = self.links.get_mut(&id) else { return };
+                link.down_us = link.down_us.max(at_us);
+                let at_us = if is_orderly { link.down_us } else { at_us };
+                self.at(at_us, Event::Down(id, datagram.clone()));
+            }
+        }
+    }
+
+    pub(crate) fn receive_datagram(
+        &mut self,
+        id: SocketId,
+        buffer: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let Some(link) = self.links.get_mut(&id) else { return Err(Errno::BADF) };
+        let datagram = link.datagrams.pop_front().ok_or(Errno::AGAIN)?;
+        let len = datagram.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&datagram[..len]);
+        Ok(len)
+    }
+
+    /// What was sent still arrives; what comes back is nobody's.
+    pub(crate) fn close(&mut self, id: SocketId) {
+        if let Some(link) = self.links.get_mut(&id) {
+            (link.is_closed, link.watch) = (true, None);
+            link.inbox.clear();
+            link.end = link.end.or(Some(Err(Errno::CONNRESET)));
+        }
+    }
+}
+
+/// Whether a poller tells of it.
+fn is_ready(link: &Link, output: bool) -> bool {
+    match link.state {
+        State::Dialing => false,
+        State::Failed(_) => true,
+        State::Datagrams => !link.datagrams.is_empty(),
+        State::Open => {
+            let has_room = link.unsent < link.room;
+            !link.inbox.is_empty() || link.end.is_some() || output && has_room
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! A server of the simulation: honest bookkeeping over the protocols' own parsers. It notes what it executed, and when.
+
+use std::collections::BTreeMap;
+
+use proto::binary::{self, Command, Header, Status};
+use proto::meta::reply::{self as meta_reply, ItemFacts, Status as MetaStatus};
+use proto::reply::{CRLF, write_lease_header, write_number, write_value_header};
+use proto::text::{self, KeyToken, Parsed};
+use proto::udp::{self, Frame};
+use proto::{KeyBuf, StoreMode, Wire, meta};
+use testkit::Rng;
+
+use super::call::{mark, number_of};
+use super::lies::{self, Reply, Tells};
+
+/// Bytes that an item may grow to.
+const ITEM_BYTES_MAX: usize = 500_000;
+
+/// What a server knows of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// Received, and no whole request yet.
+    input: Vec<u8>,
+}
+
+/// What it says to what it received.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) bytes: Vec<u8>,
+    /// It closes the connection behind that.
+    pub(crate) ends: bool,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    items: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) lies: bool,
+    /// How often the calls came that must not come twice, by their numbers.
+    pub(crate) heard: BTreeMap<u64, u32>,
+    /// When each key was last deleted.
+    pub(crate) deleted_us: BTreeMap<Vec<u8>, u64>,
+    /// Who may fill a key, and how often such tokens were given.
+    tokens: BTreeMap<Vec<u8>, u64>,
+    pub(crate) tokens_given: u64,
+    now_us: u64,
+}
+
+impl Server {
+    /// Takes bytes that arrive, and answers what has become whole.
+    pub(crate) fn serve(
+        &mut self,
+        session: &mut Session,
+        bytes: &[u8],
+        now_us: u64,
+        rng: &mut Rng,
+    ) -> Answer {
+        self.now_us = now_us;
+        session.input.extend_from_slice(bytes);
+        let mut answer = Answer::default();
+        while !answer.ends
+            && let Some((used, replies)) = self.next(&session.input)
+        {
+            session.input.drain(..used);
+            for reply in replies {
+                if self.lies && rng.one_in(4) {
+                    answer.ends |= lies::tell(&reply, &mut answer.bytes, rng);
+                } else {
+                    answer.bytes.extend_from_slice(&reply.bytes);
+                }
+            }
+        }
+        answer
+    }
+
+    /// Answers one datagram: gets alone, in datagrams of a size that cuts replies often.
+    pub(crate) fn datagram(&mut self, bytes: &[u8], now_us: u64, rng: &mut Rng) -> Vec<Vec<u8>> {
+        self.now_us = now_us;
+        let Some((frame, payload)) = udp::split(bytes) else { return Vec::new() };
+        let Some((_, replies)) = self.next(payload) else { return Vec::new() };
+        let mut whole: Vec<u8> = replies.into_iter().flat_map(|reply| reply.bytes).collect();
+        if whole.len() > 30_000 || rng.one_in(20) {
+            whole = b"SERVER_ERROR too long\r\n".to_vec();
+        }
+        let parts: Vec<&[u8]> = whole.chunks(400).collect();
+        let count = u16::try_from(parts.len()).unwrap_or(0);
+        let framed = (0..count).zip(parts).map(|(sequence, part)| {
+            let head = udp::encode(Frame { request_id: frame.request_id, sequence, count });
+            [&head[..], part].concat()
+        });
+        framed.collect()
+    }
+
+    /// The next request of `input`: its bytes, and the replies to it.
+    fn next(&mut self, input: &[u8]) -> Option<(usize, Vec<Reply>)> {
+        match Wire::of(*input.first()?) {
+            Wire::Binary => self.packet(input),
+            Wire::Text => self.line(input),
+        }
+    }
+
+    fn hear(&mut self, number: u64) {
+        *self.heard.entry(number).or_default() += 1;
+    }
+
+    fn line(&mut self, input: &[u8]) -> Option<(usize, Vec<Reply>)> {
+        let end = input.iter().position(|byte| *byte == b'\n')? + 1;
+        let mut key_buf = KeyBuf::default();
+        let line = &input[..end];
+        let Parsed::Request { request, consumed } = text::parse(line, &mut key_buf) else {
+            return Some((end, vec![Reply::new(Tells::Nothing, b"ERROR\r\n")]));
+        };
+        let len = match &request {
+            text::Request::Store(store) => Some(store.len as usize),
+            text::Request::Meta(meta::Request {
+                command: meta::Command::Set { len, .. }, ..
+            }) => Some(*len as usize),
+            _ => None,
+        };
+        let data = match len {
+            None => &b""[..],
+            Some(len) if input.len() < end + len + CRLF.len() => return None,
+            Some(len) => &input[end..end + len],
+        };
+        let used = end + len.map_or(0, |len| len + CRLF.len());
+        let word = |bytes: &[u8]| vec![Reply::new(Tells::Nothing, bytes)];
+        let replies = match request {
+            text::Request::Get(mut keys) => {
+                let mut reply = Vec::new();
+                let mut rest = &line[consumed..];
+                let with_cas = keys.with_cas;
+                while let KeyToken::Key { key, consumed } = keys.next_key(rest) {
+                    rest = &rest[consumed..];
+                    if keys.with_lease {
+                        self.lease(key, &mut reply);
+                    } else if let Some(value) = self.items.get(key) {
+                        let cas = with_cas.then(|| mark(key, 0));
+                        write_value_header(&mut reply, key, 0, value.len(), cas);
+                        reply.extend_from_slice(value);
+                        reply.extend_from_slice(CRLF);
+                    }
+                }
+                let tells = if reply.is_empty() { Tells::Nothing } else { Tells::Key };
+                reply.extend_from_slice(b"END\r\n");
+                vec![Reply::new(tells, &reply)]
+            }
+            text::Request::Store(store) => {
+                self.hear_stored(data);
+                let token = store.lease;
+                let is_stored = token.is_none_or(|token| {
+                    let mine = self.tokens.get(store.key) == Some(&token);
+                    mine && self.tokens.remove(store.key).is_some()
+                }) && self.store(store.mode, store.key, data);
+                word(if is_stored { b"STORED\r\n" } else { b"NOT_STORED\r\n" })
+            }
+            text::Request::Arithmetic(count) => {
+                self.hear(count.delta);
+                let mut reply = Vec::new();
+                write_number(&mut reply, mark(count.key, count.delta));
+                vec![Reply::new(Tells::Number, &reply)]
+            }
+            text::Request::Delete { key, .. } => {
+                let is_there = self.delete(key);
+                word(if is_there { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" })
+            }
+            text::Request::Touch { key, exptime, .. } => {
+                self.hear(u64::try_from(exptime).unwrap_or(0));
+                let is_there = self.items.contains_key(key);
+                word(if is_there { b"TOUCHED\r\n" } else { b"NOT_FOUND\r\n" })
+            }
+            text::Request::Version => word(b"VERSION simulated\r\n"),
+            text::Request::Meta(request) => vec![self.meta(&request, data)],
+            _ => word(b"ERROR\r\n"),
+        };
+        Some((used, replies))
+    }
+
+    fn hear_stored(&mut self, data: &[u8]) {
+        if let Some(number) = number_of(data) {
+            self.hear(number);
+        }
+    }
+
+    fn lease(&mut self, key: &[u8], reply: &mut Vec<u8>) {
+        if let Some(value) = self.items.get(key) {
+            write_value_header(reply, key, 0, value.len(), None);
+            reply.extend_from_slice(value);
+        } else if self.tokens.contains_key(key) {
+            write_lease_header(reply, key, 1, 0, 0);
+        } else {
+            self.tokens_given += 1;
+            let token = 100 + self.tokens_given;
+            self.tokens.insert(key.to_vec(), token);
+            write_lease_header(reply, key, token, 0, 0);
+        }
+        reply.extend_from_slice(CRLF);
+    }
+
+    fn store(&mut self, mode: StoreMode, key: &[u8], data: &[u8]) -> bool {
+        let present = self.items.get(key);
+        let value = match (mode, present) {
+            (StoreMode::Set, _) | (StoreMode::Add, None) | (StoreMode::Replace, Some(_)) => {
+                data.to_vec()
+            }
+            (StoreMode::Append, Some(old)) => [old, data].concat(),
+            (StoreMode::Prepend, Some(old)) => [data, old].concat(),
+            _ => return false,
+        };
+        if value.len() > ITEM_BYTES_MAX {
+            return false;
+        }
+        self.items.insert(key.to_vec(), value);
+        true
+    }
+
+    fn delete(&mut self, key: &[u8]) -> bool {
+        self.deleted_us.insert(key.to_vec(), self.now_us);
+        self.tokens.remove(key);
+        self.items.remove(key).is_some()
+    }
+
+    fn meta(&mut self, request: &meta::Request<'_>, data: &[u8]) -> Reply {
+        let key = request.key;
+        let mut out = Vec::new();
+        let facts = ItemFacts { cas: mark(key, 0), ..ItemFacts::default() };
+        match request.command {
+            meta::Command::Get if !self.items.contains_key(key) => {
+                meta_reply::write_status(&mut out, request, MetaStatus::Miss);
+            }
+            meta::Command::Get => {
+                let value = &self.items[key];
+                meta_reply::write_value_header(&mut out, request, value.len(), &facts);
+                out.extend_from_slice(value);
+                out.extend_from_slice(CRLF);
+            }
+            meta::Command::Set { mode, .. } => {
+                self.hear_stored(data);
+                let is_stored = self.store(mode, key, data);
+                let status = if is_stored { MetaStatus::Done } else { MetaStatus::NotStored };
+                meta_reply::write_item(&mut out, request, status, &facts);
+            }
+            meta::Command::Delete => {
+                let is_there = self.delete(key);
+                let status = if is_there { MetaStatus::Done } else { MetaStatus::NotFound };
+                meta_reply::write_status(&mut out, request, status);
+            }
+            meta::Command::Arithmetic { .. } => {
+                let number = request.options.delta.unwrap_or(0);
+                self.hear(number);
+                let digits = mark(key, number).to_string();
+                meta_reply::write_value_header(&mut out, request, digits.len(), &facts);
+                out.extend_from_slice(digits.as_bytes());
+                out.extend_from_slice(CRLF);
+            }
+            meta::Command::Debug | meta::Command::NoOp => out.extend_from_slice(b"EN\r\n"),
+        }
+        let tells =
+            if out.windows(4).any(|four| four == b" kk:") { Tells::Key } else { Tells::Nothing };
+        Reply::new(tells, &out)
+    }
+
+    fn packet(&mut self, input: &[u8]) -> Option<(usize, Vec<Reply>)> {
+        let binary::Parsed::Request { request, consumed } = binary::parse(input) else {
+            return None;
+        };
+        let (header, is_quiet) = (request.header, request.quiet);
+        let len = match request.command {
+            Command::Store { value_len, .. } | Command::Concat { value_len, .. } => {
+                value_len as usize
+            }
+            _ => 0,
+        };
+        let data = input.get(consumed..consumed + len)?;
+        let mut out = Vec::new();
+        self.command(&header, request.command, data, is_quiet, &mut out);
+        let replies = if out.is_empty() { Vec::new() } else { vec![Reply::packet(&out)] };
+        Some((consumed + len, replies))
+    }
+
+    fn command(
+        &mut self,
+        header: &Header,
+        command: Command<'_>,
+        data: &[u8],
+        is_quiet: bool,
+        out: &mut Vec<u8>,
+    ) {
+        use binary::reply::{
+            write_done, write_error, write_hit, write_miss, write_touched, write_value,
+        };
+        match command {
+            Command::Get { key, with_key, .. } => {
+                let told = with_key.then_some(key);
+                match self.items.get(key) {
+                    Some(value) => {
+                        let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+                        write_hit(out, header, 0, mark(key, 0), told, len);
+                        out.extend_from_slice(value);
+                    }
+                    None if is_quiet => {}
+                    None => write_miss(out, header, told),
+                }
+            }
+            Command::Store { mode, key, .. } | Command::Concat { mode, key, .. } => {
+                self.hear_stored(data);
+                match (self.store(mode, key, data), mode) {
+                    (true, _) => write_done(out, header, mark(key, 0)),
+                    (false, StoreMode::Add) => write_error(out, header, Status::Exists),
+                    (false, StoreMode::Replace) => write_error(out, header, Status::NotFound),
+                    (false, _) => write_error(out, header, Status::NotStored),
+                }
+            }
+            Command::Delete { key } => match self.delete(key) {
+                true => write_done(out, header, 0),
+                false => write_error(out, header, Status::NotFound),
+            },
+            Command::Arithmetic { key, delta, .. } => {
+                self.hear(delta);
+                binary::reply::write_number(out, header, 0, mark(key, delta));
+            }
+            Command::Touch { key, exptime } => {
+                self.hear(u64::from(exptime));
+                match self.items.contains_key(key) {
+                    true => write_touched(out, header, 0, mark(key, 0)),
+                    false => write_error(out, header, Status::NotFound),
+                }
+            }
+            Command::NoOp => write_done(out, header, 0),
+            Command::Version => write_value(out, header, Status::Ok, 0, b"", b"simulated"),
+            _ => write_error(out, header, Status::UnknownCommand),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The system as it is.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recv, send, sendmsg, socket_with, sockopt,
+};
+use rustix::time::Timespec;
+
+use crate::address::Address;
+
+/// The present time.
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// A socket towards a server. Nothing here waits: what cannot be done now is [`Errno::AGAIN`], and no call is interrupted.
+#[derive(Debug)]
+pub(crate) struct Socket(OwnedFd);
+
+const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+impl Socket {
+    /// Begins to connect; the socket is writable when it has succeeded or failed.
+    ///
+    /// # Errors
+    ///
+    /// When it fails at once.
+    pub(crate) fn connect(address: &Address) -> Result<Self, Errno> {
+        match address {
+            Address::Tcp(address) => {
+                let family = family_of(address);
+                let socket = socket_with(family, SocketType::STREAM, SOCKET_FLAGS, None)?;
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                sockopt::set_socket_keepalive(&socket, true)?;
+                begun(connect(&socket, address))?;
+                Ok(Self(socket))
+            }
+            Address::Unix(path) => {
+                let family = AddressFamily::UNIX;
+                let socket = socket_with(family, SocketType::STREAM, SOCKET_FLAGS, None)?;
+                begun(connect(&socket, &SocketAddrUnix::new(path)?))?;
+                Ok(Self(socket))
+            }
+        }
+    }
+
+    /// A socket for datagrams to and from there alone.
+    ///
+    /// # Errors
+    ///
+    /// For a socket in the file system, and when there is no descriptor.
+    pub(crate) fn datagrams(address: &Address) -> Result<Self, Errno> {
+        let Address::Tcp(address) = address else { return Err(Errno::OPNOTSUPP) };
+        let socket = socket_with(family_of(address), SocketType::DGRAM, SOCKET_FLAGS, None)?;
+        connect(&socket, address)?;
+        Ok(Self(socket))
+    }
+
+    /// What connecting came to, once the socket is writable.
+    pub(crate) fn connected(&self) -> Result<(), Errno> {
+        sockopt::socket_error(&self.0)?
+    }
+
+    /// Takes bytes that have come; 0: there will be no more.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut *buffer))
+    }
+
+    /// Sends as many of the bytes as there is room for.
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        rustix::io::retry_on_intr(|| send(&self.0, bytes, SEND_FLAGS))
+    }
+
+    /// Takes one datagram.
+    pub(crate) fn receive_datagram(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        rustix::io::retry_on_intr(|| recv(&self.0, &mut *buffer, RecvFlags::DONTWAIT))
+            .map(|(len, _)| len)
+    }
+
+    /// Sends one datagram.
+    pub(crate) fn send_datagram(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        let mut ancillary = SendAncillaryBuffer::default();
+        sendmsg(&self.0, parts, &mut ancillary, SEND_FLAGS).map(drop)
+    }
+}
+
+fn family_of(address: &std::net::SocketAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+}
+
+/// "In progress" is no failure.
+fn begun(result: Result<(), Errno>) -> Result<(), Errno> {
+    match result {
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(()),
+        other => other,
+    }
+}
+
+/// Tells which sockets have something to read, or room. A socket that is closed leaves it.
+#[derive(Debug)]
+pub(crate) struct Poller(OwnedFd);
+
+impl Poller {
+    /// Of no sockets.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    /// Tells by `data` when the socket has something to read, and, with `output`, when it has room or cannot be connected.
+    pub(crate) fn watch(&self, socket: &Socket, data: u64, output: bool) {
+        // Without memory in the kernel nothing is ever told of it, and what was asked there times out.
+        let _ = epoll::add(&self.0, &socket.0, EventData::new_u64(data), flags(output));
+    }
+
+    /// The same of a socket that is watched already.
+    pub(crate) fn change(&self, socket: &Socket, data: u64, output: bool) {
+        // Changing the flags of a registered descriptor has no way to fail.
+        let _ = epoll::modify(&self.0, &socket.0, EventData::new_u64(data), flags(output));
+    }
+
+    /// Tells by `data` when `fd` is readable.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no memory for it.
+    pub(crate) fn watch_fd(&self, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(data), EventFlags::IN)?)
+    }
+
+    /// Fills the spare room of `events` with what there is now.
+    pub(crate) fn take(&self, events: &mut Vec<epoll::Event>) {
+        let spare = rustix::buffer::spare_capacity(events);
+        // An interrupted wait is a wait that found nothing.
+        let _ = epoll::wait(&self.0, spare, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    }
+}
+
+impl AsFd for Poller {
+    /// Readable when [`Self::take`] has something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn flags(output: bool) -> EventFlags {
+    if output { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
+}
