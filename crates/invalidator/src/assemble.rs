@@ -104,7 +104,7 @@ impl Assembler {
                 self.last = position;
                 Vec::new()
             }
-            Event::Finish { xid, is_committed, position, committed_us } => {
+            Event::Finish { xid, is_committed, position, committed_us, mark } => {
                 self.open = Keys::default();
                 let keys = match self.prepared.remove(&xid) {
                     Some(prepared) if is_committed => prepared.keys,
@@ -117,8 +117,7 @@ impl Assembler {
                     },
                     None => Keys::default(),
                 };
-                // Its end is in the log before the engine is told, and no witness knows it.
-                self.committed(keys, position, committed_us, Mark::Unknown)
+                self.committed(keys, position, committed_us, mark)
             }
             Event::Alive => Vec::new(),
             Event::Idle { position } => self.committed(Keys::default(), position, 0, Mark::Unknown),
@@ -207,6 +206,7 @@ mod tests {
             is_committed,
             position: Position::Lsn(at),
             committed_us: at,
+            mark: Mark::Unknown,
         }
     }
 

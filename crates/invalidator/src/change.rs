@@ -87,6 +87,8 @@ pub enum Mark {
         /// Its number there.
         number: u64,
     },
+    /// The end of a prepared transaction: it is marked as others are, and a moment before others see it.
+    Prepared(Box<Self>),
 }
 
 /// What a source says next.
@@ -122,6 +124,8 @@ pub enum Event {
         position: Position,
         /// As in [`Event::Commit`].
         committed_us: u64,
+        /// The same.
+        mark: Mark,
     },
     /// The database has nothing to say, and is there.
     Alive,

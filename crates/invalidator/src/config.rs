@@ -163,7 +163,7 @@ impl Default for Delivery {
         Self {
             batch_keys: 1000,
             batch_bytes: 1 << 16,
-            batch_wait_us: 4000,
+            batch_wait_us: 3000,
             repeat_after_ms: None,
             answer_within_ms: 1000,
             window_keys: 500_000,

@@ -191,7 +191,8 @@ impl<'o, S: Shelf, W: Witness> Gate<'o, S, W> {
             let read = &mut self.held[at];
             self.held_keys -= weight(read);
             let Some(work) = read.work.take() else { continue };
-            self.outlet.push(work, read.committed_us, read.read_at, saw == Some(true)).await;
+            let is_seen = saw == Some(true) && !matches!(read.mark, Mark::Prepared(_));
+            self.outlet.push(work, read.committed_us, read.read_at, is_seen).await;
             self.pause = PAUSES[0];
         }
         let mut passed = None;
@@ -201,7 +202,9 @@ impl<'o, S: Shelf, W: Witness> Gate<'o, S, W> {
         if let Some(position) = passed {
             self.outlet.pass(position);
         }
-        self.stats.unseen.store(self.held.len() as u64, Relaxed);
+        self.held = merged(std::mem::take(&mut self.held));
+        let unseen = self.held.iter().filter(|read| read.work.is_some()).count();
+        self.stats.unseen.store(unseen as u64, Relaxed);
     }
 
     fn tell_once(&mut self, at: usize) {
@@ -244,6 +247,20 @@ impl<'o, S: Shelf, W: Witness> Gate<'o, S, W> {
             ));
         }
     }
+}
+
+/// Of what stands together and has no work, only the last position counts: behind one that waits for long there may be millions.
+fn merged(held: VecDeque<Read>) -> VecDeque<Read> {
+    let mut kept: VecDeque<Read> = VecDeque::with_capacity(held.len());
+    for read in held {
+        match kept.back_mut() {
+            Some(last) if last.work.is_none() && read.work.is_none() => {
+                last.position = read.position.or_else(|| last.position.take());
+            }
+            _ => kept.push_back(read),
+        }
+    }
+    kept
 }
 
 fn weight(read: &Read) -> usize {
@@ -355,6 +372,11 @@ mod tests {
         let mut world = World::start();
         for xid in 1..=3 {
             world.read(Mark::Xid(xid), u64::from(xid)).await;
+            let position = Some(Position::Lsn(u64::from(xid)));
+            let read_at = Instant::now();
+            let mark = Mark::Unknown;
+            let empty = Read { work: None, mark, position, committed_us: 0, read_at };
+            world.reads.send(empty).await.unwrap();
         }
         assert_eq!(world.out().await, []);
         assert_eq!(world.stats.unseen.load(Relaxed), 3);

@@ -28,7 +28,7 @@ pub struct Stats {
     pub behind_bytes: AtomicU64,
     /// Transactions that are prepared and not ended.
     pub prepared: AtomicU64,
-    /// Transactions of the log that others do not see yet, and those read behind them.
+    /// Transactions with keys that others do not see yet.
     pub unseen: AtomicU64,
     /// When the database last said something on the log's connection, in microseconds since 1970.
     pub heard_us: AtomicU64,
@@ -300,5 +300,29 @@ impl ClusterStats {
     /// Notes what went wrong; control characters would break the lines of `STAT`.
     pub fn fail(&self, error: &str) {
         *lock(&self.last_error) = error.replace(|letter: char| letter.is_control(), " ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_grows_while_the_database_says_nothing() {
+        let stats = Stats::new(["c".to_owned()]);
+        let lag = |now_us| {
+            let text = stats.text(now_us);
+            let line = text.lines().find_map(|line| line.strip_prefix("STAT cluster:c:lag_ms "));
+            line.and_then(|number| number.parse::<u64>().ok()).unwrap()
+        };
+        assert_eq!(lag(9_000_000), 0, "it has not begun");
+        stats.heard_us.store(1_000_000, Relaxed);
+        assert_eq!(lag(3_000_000), 2000, "there is no connection");
+        stats.source_connected.store(true, Relaxed);
+        assert_eq!(lag(3_000_000), 0, "a pause");
+        assert_eq!(lag(7_000_000), 6000, "a silence");
+        stats.clusters[0].oldest_us.store(500_000, Relaxed);
+        assert_eq!(lag(7_000_000), 6500);
+        assert_eq!(lag(2_000_000), 1500);
     }
 }

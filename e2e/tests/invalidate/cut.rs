@@ -14,12 +14,12 @@ use crate::mysql::source;
 /// Types of events, as MariaDB writes them for an inserted row.
 const XID: u8 = 16;
 const TABLE: u8 = 19;
-const ROWS: u8 = 23;
-const GTID: u8 = 162;
+pub(crate) const ROWS: u8 = 23;
+pub(crate) const GTID: u8 = 162;
 
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+pub(crate) enum Fault {
     /// It ends so many bytes earlier, and says so: shorter than its event, which makes the library panic.
     Cut(usize),
     /// The byte at this place has its bits turned over.
@@ -31,10 +31,10 @@ enum Fault {
 }
 
 /// Faults to come, each for the next event of its type.
-type Faults = Arc<Mutex<VecDeque<(u8, Fault)>>>;
+pub(crate) type Faults = Arc<Mutex<VecDeque<(u8, Fault)>>>;
 
 /// Passes on what two sides say, but for what the database says of its log.
-fn relay(database: SocketAddr, faults: &Faults) -> SocketAddr {
+pub(crate) fn relay(database: SocketAddr, faults: &Faults) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let faults = Arc::clone(faults);

@@ -1,5 +1,6 @@
 //! Either database, where a test is the same for both.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,22 @@ impl Database {
 
     pub(crate) fn postgres() -> Self {
         Self::Postgres(Postgres::start(&[]))
+    }
+
+    /// Whose server with a binary log it is.
+    pub(crate) const fn brand(&self) -> Option<Brand> {
+        match self {
+            Self::Mysqld(database) => Some(database.brand()),
+            Self::Postgres(_) => None,
+        }
+    }
+
+    /// Where it listens.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        match self {
+            Self::Mysqld(database) => database.addr(),
+            Self::Postgres(database) => database.addr(),
+        }
     }
 
     /// The source's lines in a configuration.

@@ -225,6 +225,15 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    /// Stands still for so long.
+    pub(crate) fn stand_still(&self, pause: Duration) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let signal = |signal| rustix::process::kill_process(pid, signal).unwrap();
+        signal(rustix::process::Signal::STOP);
+        thread::sleep(pause);
+        signal(rustix::process::Signal::CONT);
+    }
+
     pub(crate) fn restart(&mut self) {
         self.child = spawn(&self.args);
         self.wait();

@@ -1,7 +1,8 @@
-//! Whatever is killed, no cache keeps an old value: one process after the other is ended by `kill -9` under load, the database
-//! among them. The history is judged by `testkit::staleness`, and after every round each cache is compared with the database.
+//! Whatever happens, no cache keeps an old value: one process after the other is ended by `kill -9` under load, the database
+//! among them, or one of the other `troubles` comes. The history is judged by `testkit::staleness`, and after every round each cache
+//! is compared with the database.
 //!
-//! `KILLS` is the number of rounds of each database, `SEED` repeats the choices.
+//! `KILLS` is the number of rounds of each database (each trouble once without it), `SEED` repeats the choices.
 
 use std::env;
 use std::fs;
@@ -12,13 +13,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::Rng;
-use testkit::database::Session;
+use testkit::database::{Brand, Session};
 use testkit::rng::seed_from_env;
 use testkit::staleness::{Fate, Read, Write, judge};
 
+use crate::cut::{Faults, relay};
 use crate::database::Database;
 use crate::harness::{Invalidator, Process};
 use crate::load::{self, Cache, Found, KEYS, Shared};
+use crate::troubles::{self, Trouble};
 
 fn rounds(default: u64) -> u64 {
     env::var("KILLS").map_or(default, |text| text.parse().expect("KILLS is a number"))
@@ -47,7 +50,8 @@ impl Clusters {
         )
         .unwrap();
         let path = config.display().to_string();
-        let proxy = Process::start(&["route", "--num-proxies", "1", "-f", &path]);
+        let proxy =
+            Process::start(&["route", "--num-proxies", "1", "--enable-flush-cmd", "-f", &path]);
         Self { servers, proxy, config }
     }
 
@@ -81,6 +85,10 @@ struct World {
     database: Arc<RwLock<Database>>,
     clusters: Clusters,
     invalidator: Invalidator,
+    /// What configures it: source, keys, delivery.
+    lines: [String; 3],
+    troubles: Vec<Trouble>,
+    faults: Faults,
     shared: Arc<Shared>,
 }
 
@@ -92,20 +100,31 @@ fn campaign(database: Database) -> String {
     let clusters = Clusters::start();
     let keys = format!("[keys.tables]\n\"{}\" = \"item:{{id}}\"", database.table("items"));
     // A window so small that a cluster that is away for a moment sends its deletes to the disk.
-    let delivery = "[delivery]\nwindow_keys = 30\naway_after_ms = 20";
-    let invalidator = Invalidator::new(&database.source(), &keys, &clusters.addresses(), delivery);
+    let delivery = "[delivery]\nwindow_keys = 30\naway_after_ms = 20\non_gap = \"flush\"";
+    let troubles = troubles::of(&database);
+    let faults = Faults::default();
+    let mut source = database.source();
+    if database.brand() == Some(Brand::MariaDb) {
+        let relayed = relay(database.addr(), &faults);
+        source = source.replace(&database.addr().to_string(), &relayed.to_string());
+    }
+    let lines = [source, keys, delivery.to_owned()];
+    let [source, keys, delivery] = &lines;
+    let invalidator = Invalidator::new(source, keys, &clusters.addresses(), delivery);
     let database = Arc::new(RwLock::new(database));
-    let mut world = World { database, clusters, invalidator, shared: Shared::new() };
+    let shared = Shared::new();
+    let mut world = World { database, clusters, invalidator, lines, troubles, faults, shared };
     world.invalidator.start(&[]);
     let database = Arc::clone(&world.database);
     let session: Arc<dyn Fn() -> Session + Send + Sync> =
         Arc::new(move || database.read().unwrap().session());
     let threads = load::start(&world.shared, &session, &world.clusters.addresses(), seed);
     let mut last = None;
-    for round in 0..rounds(7) {
+    let rounds = rounds(world.troubles.len() as u64);
+    for round in 0..rounds {
         world.shared.go_on();
         thread::sleep(Duration::from_millis(50 + rng.next_u64() % 150));
-        world.kill_one(round, &mut rng);
+        world.trouble(round, &mut rng);
         thread::sleep(Duration::from_millis(rng.next_u64() % 150));
         world.shared.pause(threads.len());
         world.settle(round);
@@ -126,32 +145,62 @@ fn campaign(database: Database) -> String {
     }
     let written = world.shared.written.load(Ordering::Relaxed);
     assert!(written > 100, "the load did nothing");
+    let log = world.invalidator.log();
+    let said = |words: &str| log.matches(words).count();
+    println!(
+        "the log's connection was lost {} times, and {} gaps were flushed",
+        said("reading again from"),
+        said("every cluster is flushed")
+    );
     format!(
-        "{} rounds, {written} writes, 0 stale; in the last round {last:?} (share of reads fresh within 1 s, reads)",
-        rounds(7)
+        "{rounds} rounds, {written} writes, 0 stale; in the last round {last:?} (share of reads fresh within 1 s, reads)"
     )
 }
 
 impl World {
-    fn kill_one(&mut self, round: u64, rng: &mut Rng) {
+    fn trouble(&mut self, round: u64, rng: &mut Rng) {
         let pause = Duration::from_millis(rng.next_u64() % 150);
         let again = |process: &mut Process| {
             process.kill();
             thread::sleep(pause);
             process.restart();
         };
-        // The first rounds take each victim once.
-        match if round < 6 { round } else { rng.next_u64() % 6 } {
-            0 => {
+        // The first rounds take each once.
+        let count = self.troubles.len() as u64;
+        let turn = if round < count { round } else { rng.next_u64() % count };
+        let trouble = self.troubles[usize::try_from(turn).unwrap()];
+        let database = || self.database.read().unwrap();
+        match trouble {
+            Trouble::Invalidator => {
                 self.invalidator.kill();
                 thread::sleep(pause);
                 self.invalidator.spawn(&[]);
             }
-            1 => again(&mut self.clusters.servers[0]),
-            2 => again(&mut self.clusters.servers[1]),
-            3 => again(&mut self.clusters.proxy),
-            4 => self.database.read().unwrap().kill_followers(),
-            _ => self.database.write().unwrap().kill_and_restart(pause),
+            Trouble::Server(number) => again(&mut self.clusters.servers[number]),
+            Trouble::Proxy => again(&mut self.clusters.proxy),
+            Trouble::Connection => database().kill_followers(),
+            Trouble::Database => self.database.write().unwrap().kill_and_restart(pause),
+            Trouble::Slow(number) => self.clusters.servers[number].stand_still(pause * 3),
+            Trouble::Statements(statements) => {
+                // It may be refused for the load's sake, or the other way round.
+                let _ = database().session().run(statements);
+            }
+            Trouble::Hole => troubles::leave_out(&database()),
+            Trouble::Purged => {
+                self.invalidator.kill();
+                thread::sleep(pause);
+                troubles::purge(&database());
+                self.invalidator.spawn(&[]);
+            }
+            Trouble::Twin => {
+                let [source, keys, delivery] = &self.lines;
+                let mut twin = Invalidator::new(source, keys, &self.clusters.addresses(), delivery);
+                twin.start(&[]);
+                self.invalidator.ended();
+                twin.kill();
+                self.invalidator.spawn(&[]);
+            }
+            Trouble::Damage(kind, fault) => self.faults.lock().unwrap().push_back((kind, fault)),
         }
     }
 

@@ -16,4 +16,5 @@ mod kills;
 mod load;
 mod mysql;
 mod postgres;
+mod troubles;
 mod unseen;

@@ -72,7 +72,9 @@ fn a_restart_of_either_side_repeats_and_never_skips() {
     invalidator.start(&[]);
     until_absent(&server, &KEYS[1..], &["user:2"], &invalidator);
     database.kill();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    invalidator.until("source_connected", |value| value == 0);
+    // How old what is not read may be.
+    invalidator.until("cluster:c0:lag_ms", |ms| ms > 500);
     database.restart();
     database.sql("INSERT INTO users VALUES (3, NULL, '')");
     until_absent(&server, &KEYS[1..], &["user:2", "user:3"], &invalidator);

@@ -61,6 +61,25 @@ fn nothing_is_deleted_before_others_see_the_change() {
     }
 }
 
+#[test]
+fn the_commit_of_a_prepared_transaction_waits_too() {
+    let database = Database::maria_db();
+    let server = cache();
+    let invalidator = follow(&database, &server);
+    database.sql("XA START 'x'; UPDATE items SET v = 100 WHERE id = 0; XA END 'x'; XA PREPARE 'x'");
+    database.hold_commits();
+    fill(&server, &NAMES);
+    let mut session = database.session();
+    let writer = thread::spawn(move || session.run("XA COMMIT 'x'"));
+    invalidator.until("unseen_transactions", |count| count >= 1);
+    thread::sleep(HELD);
+    assert_eq!(value(&database, 0), "1");
+    assert_eq!(absent(&server, &NAMES), [""; 0]);
+    database.release_commits();
+    assert!(writer.join().unwrap().is_some(), "the commit was refused");
+    until_absent(&server, &NAMES, &NAMES[..1], &invalidator);
+}
+
 /// As a reader does who always misses: what the database says is put where nothing is.
 fn read(database: &Database, server: &Server, stop: &AtomicBool) {
     let mut session = database.session();

@@ -223,6 +223,7 @@ impl ChangeSource for Log {
                 return Err(SourceError::Purged("purged".to_owned()));
             }
             Some(Position::Lsn(at)) => *at,
+            _ if self.truth.tells => state.seen,
             _ => state.log.len() as u64,
         };
         self.at = Some(at);

@@ -241,12 +241,14 @@ impl Decoder {
             let xid = words.splitn(3, ' ').nth(2).unwrap_or_default();
             let xid = xid.trim_end_matches("ONE PHASE").trim().to_ascii_lowercase();
             self.is_open = false;
+            let mark = Mark::Prepared(Box::new(self.mark()));
             let position = self.advance();
             self.pending.push_back(Event::Finish {
                 xid,
                 is_committed,
                 position,
                 committed_us: time_us,
+                mark,
             });
         } else {
             let change = match emptied(schema, words) {

@@ -29,6 +29,9 @@ pub(super) struct Server {
 /// How long connecting may take.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
+/// How long an answer may take; to look for a place in a log, the server reads a file of it.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
 impl Server {
     pub(super) async fn connect(settings: &Settings, name: &str) -> Result<Self, SourceError> {
         let (host, port) = name.rsplit_once(':').unwrap_or((name, "3306"));
@@ -58,8 +61,7 @@ impl Server {
 
     /// Asks for rows.
     pub(super) async fn rows(&mut self, query: &str) -> Result<Vec<Row>, SourceError> {
-        let rows = self.conn.query::<Row, _>(query).await;
-        rows.map_err(|error| refused(&self.name, &error))
+        answer(&self.name, self.conn.query::<Row, _>(query)).await
     }
 
     /// Asks for one value as text; NULL and no row are empty.
@@ -69,8 +71,7 @@ impl Server {
     }
 
     async fn set(&mut self, statement: &str) -> Result<(), SourceError> {
-        let done = self.conn.query_drop(statement).await;
-        done.map_err(|error| refused(&self.name, &error))
+        answer(&self.name, self.conn.query_drop(statement)).await
     }
 
     /// Where the log ends now, of what other sessions see.
@@ -145,20 +146,18 @@ impl Server {
         }
         let request = BinlogStreamRequest::new(settings.server_id);
         let name = self.name.clone();
-        let stream = match (from, self.flavour) {
+        let request = match (from, self.flavour) {
             (Position::File { name, offset }, _) => {
-                let request = request.with_filename(name.as_bytes()).with_pos(*offset);
-                self.conn.get_binlog_stream(request).await
+                request.with_filename(name.as_bytes()).with_pos(*offset)
             }
             (Position::MariaGtid(domains), Flavour::MariaDb) => {
                 let state = maria_text(domains);
                 self.set(&format!("SET @slave_connect_state='{state}', @slave_gtid_strict_mode=0, @slave_gtid_ignore_duplicates=0"))
                     .await?;
-                self.conn.get_binlog_stream(request).await
+                request
             }
             (Position::MysqlGtid(set), Flavour::MySql) => {
-                let request = request.with_gtid().with_gtid_set(sids(set));
-                self.conn.get_binlog_stream(request).await
+                request.with_gtid().with_gtid_set(sids(set))
             }
             (other, flavour) => {
                 return Err(SourceError::Wrong(format!(
@@ -166,7 +165,18 @@ impl Server {
                 )));
             }
         };
-        stream.map_err(|error| refused(&name, &error))
+        answer(&name, self.conn.get_binlog_stream(request)).await
+    }
+}
+
+/// What the server says, if it says it in time.
+async fn answer<T>(
+    name: &str,
+    asked: impl Future<Output = Result<T, mysql_async::Error>>,
+) -> Result<T, SourceError> {
+    match timeout(ANSWER_MAX, asked).await {
+        Ok(said) => said.map_err(|error| refused(name, &error)),
+        Err(_) => Err(SourceError::Lost(format!("{name}: no answer within {ANSWER_MAX:?}"))),
     }
 }
 

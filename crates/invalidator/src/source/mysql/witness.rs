@@ -62,6 +62,7 @@ impl Witness for MysqlWitness {
     fn saw(&self, mark: &Mark) -> Option<bool> {
         match (mark, &self.seen) {
             (Mark::Unknown | Mark::Xid(_), _) => None,
+            (Mark::Prepared(mark), _) => self.saw(mark),
             (Mark::End { file, offset }, Seen::End { file: seen, offset: until }) => {
                 Some((number(file), *offset) <= (number(seen), *until))
             }

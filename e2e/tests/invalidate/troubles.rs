@@ -1,0 +1,111 @@
+//! What can happen to a deployment: processes that end or stand still, and what databases and networks do to a log.
+
+use testkit::database::Brand;
+
+use crate::cut::{Fault, GTID, ROWS};
+use crate::database::Database;
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    /// `kill -9` of the invalidator.
+    Invalidator,
+    /// `kill -9` of a cache server.
+    Server(usize),
+    /// `kill -9` of the proxy.
+    Proxy,
+    /// The end of the log's connection.
+    Connection,
+    /// `kill -9` of the database.
+    Database,
+    /// A cache server that answers nothing for a while.
+    Slow(usize),
+    /// Statements, whatever becomes of them.
+    Statements(&'static str),
+    /// Transaction identifiers that are left out.
+    Hole,
+    /// A log that is gone when the invalidator is back.
+    Purged,
+    /// Another follower with the same number.
+    Twin,
+    /// An event that is changed or cut on its way.
+    Damage(u8, Fault),
+}
+
+/// One transaction with 40,000 rows, twice as many changes.
+const HUGE: &str = "BEGIN; INSERT INTO items SELECT a.id * 201 + b.id + 1000, 0 FROM items a, items b; \
+                    DELETE FROM items WHERE id > 999; COMMIT";
+
+const ALL: [Trouble; 9] = [
+    Trouble::Invalidator,
+    Trouble::Server(0),
+    Trouble::Server(1),
+    Trouble::Proxy,
+    Trouble::Connection,
+    Trouble::Database,
+    Trouble::Slow(0),
+    Trouble::Slow(2),
+    Trouble::Statements(HUGE),
+];
+
+const BINARY_LOGS: [Trouble; 6] = [
+    Trouble::Statements("FLUSH BINARY LOGS"),
+    // Tables get new numbers, and other columns.
+    Trouble::Statements("FLUSH TABLES"),
+    Trouble::Statements(
+        "ALTER TABLE items ADD COLUMN w INT FIRST; ALTER TABLE items DROP COLUMN w",
+    ),
+    Trouble::Hole,
+    Trouble::Purged,
+    Trouble::Twin,
+];
+
+const MARIADB: [Trouble; 4] = [
+    Trouble::Statements(
+        "SET GLOBAL log_bin_compress_min_len = 10; SET GLOBAL log_bin_compress = NOT @@GLOBAL.log_bin_compress",
+    ),
+    Trouble::Damage(ROWS, Fault::Flip(22)),
+    Trouble::Damage(GTID, Fault::Flip(20)),
+    Trouble::Damage(ROWS, Fault::Half),
+];
+
+/// Everything that can happen with this database.
+pub(crate) fn of(database: &Database) -> Vec<Trouble> {
+    let mut all = ALL.to_vec();
+    if let Some(brand) = database.brand() {
+        all.extend(BINARY_LOGS);
+        if brand == Brand::MariaDb {
+            all.extend(MARIADB);
+        }
+    }
+    all
+}
+
+/// A transaction whose identifier is far behind the last one.
+pub(crate) fn leave_out(database: &Database) {
+    let Database::Mysqld(server) = database else { return };
+    let last = server.gtids();
+    let hole = 100_000;
+    match server.brand() {
+        Brand::MariaDb => {
+            let number = last.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
+            let number = number.expect("a number") + hole;
+            server.sql(&format!(
+                "SET SESSION gtid_seq_no = {number}; CREATE OR REPLACE TABLE holes (id INT)"
+            ));
+        }
+        Brand::MySql => {
+            let (uuid, numbers) = last.split_once(':').expect("one server");
+            let number = numbers.rsplit(['-', ':']).next().and_then(|one| one.parse::<u64>().ok());
+            let number = number.expect("a number") + hole;
+            server.sql(&format!("SET gtid_next = '{uuid}:{number}'; BEGIN; COMMIT"));
+        }
+    }
+}
+
+/// Removes the log but for its newest file. Nobody reads it.
+pub(crate) fn purge(database: &Database) {
+    let Database::Mysqld(server) = database else { return };
+    server.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS");
+    crate::mysql::purge(server);
+}
