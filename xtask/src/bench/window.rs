@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::steps::{cargo, target};
+use super::rig;
 
 const SERVERS: u16 = 100;
 const FIRST_PORT: u16 = 20_000;
@@ -70,7 +70,7 @@ impl Rig {
             let port = (FIRST_PORT + number).to_string();
             let server = Command::new("ip")
                 .args(["netns", "exec", &self.far])
-                .arg(target().join("release/holdall"))
+                .arg(rig::program("holdall"))
                 .args(["serve", "-u", "root", "-t", "1", "-m", "8", "-l", SERVER_ADDRESS])
                 .args(["-p", &port, "-U", &port, "-o", "udp_amplification=0,no_sampling"])
                 .stdin(Stdio::null())
@@ -98,11 +98,7 @@ pub(super) fn run(args: &[String]) -> ExitCode {
 }
 
 fn measure(args: &[String]) -> Result<(), String> {
-    let mut build =
-        cargo(["build", "--release", "--locked", "-p", "client", "--examples", "-p", "holdall"]);
-    if !build.status().is_ok_and(|status| status.success()) {
-        return Err("the build failed".to_owned());
-    }
+    rig::build(&["-p", "client", "--examples", "-p", "holdall"])?;
     let mut rig = Rig::new()?;
     rig.serve()?;
     println!(
@@ -110,7 +106,7 @@ fn measure(args: &[String]) -> Result<(), String> {
     );
     let first = format!("{SERVER_ADDRESS}:{FIRST_PORT}");
     let mut client = Command::new("ip");
-    client.args(["netns", "exec", &rig.near]).arg(target().join("release/examples/incast")).args([
+    client.args(["netns", "exec", &rig.near]).arg(rig::program("examples/incast")).args([
         &first,
         &SERVERS.to_string(),
         KEYS,
