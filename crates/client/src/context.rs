@@ -14,14 +14,19 @@ use crate::pipeline::{Exchange, Sink, Ticket};
 use crate::reply::{Failure, Outcome, OwnedReply, Reply};
 use crate::request::Request;
 use crate::task::Tasks;
+use crate::traffic::{Count, Event, Traffic};
 use crate::upstream::{DestinationId, Upstream};
 
 /// Tickets with this bit belong to tasks; the others to whoever calls [`crate::Core::submit`].
 pub(crate) const TASK_TICKET: Ticket = 1 << 63;
 
+/// With [`TASK_TICKET`]: of a request that is counted by itself. Other tickets leave this bit clear, too.
+const ASIDE_TICKET: Ticket = 1 << 62;
+
 /// See the head of this file. One for each worker.
 pub struct Context {
     pub(crate) upstream: RefCell<Upstream>,
+    traffic: Arc<Traffic>,
     pub(crate) tasks: Tasks,
     waits: RefCell<Waits>,
     /// Where failed deletes go, and where it is told what became of them.
@@ -67,6 +72,7 @@ enum Wait {
 impl Context {
     pub(crate) fn new(upstream: Upstream, host_id: u32, seed: u64) -> Self {
         Self {
+            traffic: Arc::clone(upstream.traffic()),
             upstream: RefCell::new(upstream),
             tasks: Tasks::default(),
             waits: RefCell::default(),
@@ -79,6 +85,13 @@ impl Context {
             chosen: Cell::new(NOTHING),
             log: RefCell::default(),
         }
+    }
+
+    /// What this worker was asked and did.
+    #[inline]
+    #[must_use]
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
     }
 
     /// Asks a server when the future is first polled.
@@ -112,7 +125,13 @@ impl Context {
             self.waits.borrow_mut().remove(number);
             return false;
         }
-        Waiting { cx: self, number: Some(number) }.await.outcome == Outcome::Ok
+        let began_us = self.now_us();
+        let is_kept = Waiting { cx: self, number: Some(number) }.await.outcome == Outcome::Ok;
+        let took_us = self.now_us().saturating_sub(began_us);
+        self.traffic.event(Event::Spooled);
+        self.traffic.add(Count::Event(Event::SpooledWell), u64::from(is_kept));
+        self.traffic.add(Count::Event(Event::SpooledUs), took_us);
+        is_kept
     }
 
     /// Wakes the tasks whose deletes are kept by now, or are not.
@@ -242,7 +261,8 @@ impl Future for Asking<'_> {
         if self.waiting.is_none() {
             let cx = self.cx;
             let number = cx.waits.borrow_mut().add();
-            let ticket = TASK_TICKET | u64::from(number);
+            let aside = if self.request.is_aside { ASIDE_TICKET } else { 0 };
+            let ticket = TASK_TICKET | aside | u64::from(number);
             let asked = cx.upstream.borrow_mut().ask(self.id, &self.request, ticket);
             if let Err(failure) = asked {
                 cx.waits.borrow_mut().remove(number);
@@ -314,13 +334,16 @@ impl Sink for Split<'_> {
     }
 
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        if let Some(failure) = reply.outcome.failure() {
+            self.cx.traffic.failed(failure, ticket & ASIDE_TICKET != 0);
+        }
         if ticket & TASK_TICKET == 0 {
             self.other.answer(ticket, reply);
             return;
         }
         let mut waits = self.cx.waits.borrow_mut();
         // A task's ticket is a place in `waits`.
-        let number = u32::try_from(ticket & !TASK_TICKET).unwrap_or(u32::MAX);
+        let number = u32::try_from(ticket & !(TASK_TICKET | ASIDE_TICKET)).unwrap_or(u32::MAX);
         let Some(wait) = waits.waits.get_mut(number as usize) else { return };
         match std::mem::replace(wait, Wait::Free) {
             Wait::Asked(waker) => {

@@ -44,6 +44,20 @@ pub struct Counters {
     pub udp_reordered: AtomicU64,
     /// Datagrams that nobody waited for: late, twice, or nobody's.
     pub udp_late: AtomicU64,
+    /// Connections that ended.
+    pub closes: AtomicU64,
+    /// Requests of which not all has left.
+    pub unsent: AtomicU64,
+    /// Writes of which the socket took a part.
+    pub partial_writes: AtomicU64,
+    /// How long answers to gets took, in sum, in microseconds.
+    pub get_us: AtomicU64,
+    /// Answers to gets.
+    pub got: AtomicU64,
+    /// How long the other answers took, in sum, in microseconds.
+    pub update_us: AtomicU64,
+    /// Other answers.
+    pub updated: AtomicU64,
     /// Mean time of an answer in nanoseconds, the last ones counting most.
     pub latency_ns: AtomicU64,
     /// How long answers took. Its lock is taken once for everything that one read brought.
@@ -102,6 +116,20 @@ pub struct Totals {
     pub udp_reordered: u64,
     /// See [`Counters`].
     pub udp_late: u64,
+    /// See [`Counters`].
+    pub closes: u64,
+    /// See [`Counters`].
+    pub unsent: u64,
+    /// See [`Counters`].
+    pub partial_writes: u64,
+    /// See [`Counters`].
+    pub get_us: u64,
+    /// See [`Counters`].
+    pub got: u64,
+    /// See [`Counters`].
+    pub update_us: u64,
+    /// See [`Counters`].
+    pub updated: u64,
     /// Mean of the workers that have asked, in microseconds.
     pub latency_us: f64,
 }
@@ -127,12 +155,52 @@ impl Totals {
         self.udp_lost += read(&counters.udp_lost);
         self.udp_reordered += read(&counters.udp_reordered);
         self.udp_late += read(&counters.udp_late);
+        self.closes += read(&counters.closes);
+        self.unsent += read(&counters.unsent);
+        self.partial_writes += read(&counters.partial_writes);
+        self.get_us += read(&counters.get_us);
+        self.got += read(&counters.got);
+        self.update_us += read(&counters.update_us);
+        self.updated += read(&counters.updated);
         let answered = read(&counters.answered);
         self.answered += answered;
         if answered > 0 {
             let share = answered as f64 / self.answered as f64;
             let latency_us = read(&counters.latency_ns) as f64 / 1000.0;
             self.latency_us += (latency_us - self.latency_us) * share;
+        }
+    }
+
+    /// Adds another sum.
+    pub fn add_totals(&mut self, other: &Self) {
+        self.connects += other.connects;
+        self.connect_retries += other.connect_retries;
+        self.connects_retried += other.connects_retried;
+        self.connected += other.connected;
+        self.asked += other.asked;
+        self.pending += other.pending;
+        self.found += other.found;
+        self.not_found += other.not_found;
+        self.timeouts += other.timeouts;
+        self.failed += other.failed;
+        self.tko += other.tko;
+        self.broken += other.broken;
+        self.writes += other.writes;
+        self.udp_asked += other.udp_asked;
+        self.udp_lost += other.udp_lost;
+        self.udp_reordered += other.udp_reordered;
+        self.udp_late += other.udp_late;
+        self.closes += other.closes;
+        self.unsent += other.unsent;
+        self.partial_writes += other.partial_writes;
+        self.get_us += other.get_us;
+        self.got += other.got;
+        self.update_us += other.update_us;
+        self.updated += other.updated;
+        self.answered += other.answered;
+        if other.answered > 0 {
+            let share = other.answered as f64 / self.answered as f64;
+            self.latency_us += (other.latency_us - self.latency_us) * share;
         }
     }
 }

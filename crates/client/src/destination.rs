@@ -29,6 +29,7 @@ use crate::request::{Class, Op, Request};
 use crate::settings::{Protocol, Settings};
 use crate::system::Socket;
 use crate::tally::{Failing, Server, Tally};
+use crate::traffic::Traffic;
 
 /// What a [`Tally`] must know, out of a destination's fields, so that the others stay free.
 macro_rules! server {
@@ -37,7 +38,7 @@ macro_rules! server {
             address: &$self.address,
             health: &$self.health,
             counters: &$self.counters,
-            is_watched: $self.is_watched.get(),
+            is_watched: $self.worker.is_watched.get(),
             now_us: $now_us,
         }
     };
@@ -52,6 +53,14 @@ enum Link {
     Up(Socket),
 }
 
+/// Whose a destination is.
+pub(crate) struct Worker {
+    pub(crate) number: u32,
+    pub(crate) traffic: Arc<Traffic>,
+    /// Somebody watches exchanges.
+    pub(crate) is_watched: Rc<Cell<bool>>,
+}
+
 pub(crate) struct Destination {
     pub(crate) address: Address,
     pub(crate) settings: Settings,
@@ -61,9 +70,9 @@ pub(crate) struct Destination {
     /// Pools that eject who fails, and its place in each.
     pub(crate) ejections: Vec<(Weak<Ejection>, usize)>,
     pub(crate) counters: Arc<Counters>,
-    worker: u32,
-    /// Somebody watches exchanges.
-    is_watched: Rc<Cell<bool>>,
+    /// Questions that have left, all bytes of them.
+    left: u64,
+    worker: Worker,
     link: Link,
     /// What stands between the socket and the pipeline.
     guard: Option<Box<Guard>>,
@@ -106,8 +115,7 @@ impl Destination {
         settings: Settings,
         health: Arc<Health>,
         counters: Arc<Counters>,
-        worker: u32,
-        is_watched: Rc<Cell<bool>>,
+        worker: Worker,
     ) -> Self {
         let pipeline = match settings.protocol {
             Protocol::Binary => Pipeline::binary(),
@@ -120,8 +128,8 @@ impl Destination {
             fail_open: None,
             ejections: Vec::new(),
             worker,
-            is_watched,
             counters,
+            left: 0,
             link: Link::Closed,
             guard: None,
             generation: 0,
@@ -154,6 +162,13 @@ impl Destination {
         self.is_connecting() || self.guard.as_ref().is_some_and(|guard| !guard.is_open())
     }
 
+    /// How long it may take until questions can be asked. Servers tell a wrong login late on purpose, and whoever waits should hear that.
+    fn time_to_open(&self) -> Duration {
+        let is_logging_in = matches!(self.link, Link::Up(_)) && self.settings.login.is_some();
+        let patience = if is_logging_in { LOGIN_PATIENCE } else { Duration::ZERO };
+        self.settings.connect_timeout + patience
+    }
+
     /// Asks, or says at once why not. A connection that does not exist is begun; the caller polls it.
     pub(crate) fn ask(
         &mut self,
@@ -162,7 +177,9 @@ impl Destination {
         pool: u16,
         now_us: u64,
     ) -> Result<(), Failure> {
-        if self.health.is_tko() && !self.fail_open.as_ref().is_some_and(|pool| pool.is_open()) {
+        if self.health.is_tko()
+            && !self.fail_open.as_ref().is_some_and(|pool| pool.is_open(&self.worker.traffic))
+        {
             add(&self.counters.tko, 1);
             self.plan_probe(now_us);
             self.tell_failure(now_us);
@@ -401,6 +418,16 @@ impl Destination {
 
     /// Sends what there is. True when the socket took less.
     pub(crate) fn flush(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
+        let is_blocked = self.send(now_us, sink);
+        let asked = self.counters.asked.load(Ordering::Relaxed);
+        if self.pipeline.unsent() == 0 {
+            self.left = asked;
+        }
+        self.counters.unsent.store(asked.wrapping_sub(self.left), Ordering::Relaxed);
+        is_blocked
+    }
+
+    fn send(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
         self.is_dirty = false;
         if let Some(datagrams) = &mut self.datagrams {
             datagrams.flush(
@@ -424,6 +451,7 @@ impl Destination {
                     add(&self.counters.writes, 1);
                     self.pipeline.has_sent(taken);
                     if taken < len {
+                        add(&self.counters.partial_writes, 1);
                         return true;
                     }
                 }
@@ -447,7 +475,7 @@ impl Destination {
                 let plain = plain.get(..CHUNK_BYTES).unwrap_or(plain);
                 if guard.is_done() {
                     self.guard = None;
-                    return self.flush(now_us, sink);
+                    return self.send(now_us, sink);
                 }
                 if !guard.is_open() || plain.is_empty() {
                     return false;
@@ -476,7 +504,7 @@ impl Destination {
     pub(crate) fn due_us(&self) -> Option<u64> {
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit));
         let link = if self.is_opening() {
-            Some(timeout(self.connect_began_us, self.settings.connect_timeout))
+            Some(timeout(self.connect_began_us, self.time_to_open()))
         } else {
             self.pipeline.oldest_us().map(|at_us| timeout(at_us, self.settings.timeout))
         };
@@ -498,9 +526,7 @@ impl Destination {
         }
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit)) <= now_us;
         if self.is_opening() {
-            if timeout(self.connect_began_us, self.settings.connect_timeout)
-                && !self.connects_again(now_us)
-            {
+            if timeout(self.connect_began_us, self.time_to_open()) && !self.connects_again(now_us) {
                 self.close(End::Connect(Failure::ConnectTimeout), now_us, sink);
             }
         } else if self.pipeline.oldest_us().is_some_and(|at| timeout(at, self.settings.timeout)) {
@@ -527,7 +553,7 @@ impl Destination {
 
     /// A server that was knocked out is asked some time later, by one worker.
     fn plan_probe(&mut self, now_us: u64) {
-        if self.probe.is_none() && self.health.take_probing(self.worker) {
+        if self.probe.is_none() && self.health.take_probing(self.worker.number) {
             self.probe =
                 Some((now_us + micros(self.settings.probe_initial), self.settings.probe_initial));
         }
@@ -555,7 +581,9 @@ impl Destination {
         let end = if is_refusal { End::Refused("the server hangs up at once") } else { end };
         (self.link, self.guard) = (Link::Closed, None);
         self.tell_failure(now_us);
-        self.counters.connected.store(0, Ordering::Relaxed);
+        let was_connected = self.counters.connected.swap(0, Ordering::Relaxed);
+        add(&self.counters.closes, was_connected);
+        self.counters.unsent.store(0, Ordering::Relaxed);
         self.counters.pending.store(0, Ordering::Relaxed);
         self.input = Vec::new();
         self.polls_output = false;
@@ -598,13 +626,16 @@ impl Destination {
         if let Some(mut datagrams) = self.datagrams.take() {
             datagrams.end(&mut Failing { sink: &mut *sink, server: server!(self, now_us) });
         }
-        self.health.leave_probing(self.worker);
+        self.health.leave_probing(self.worker.number);
         self.probe = None;
     }
 }
 
 /// Bytes reserved for a reply that has only begun, at the most.
 const RESERVED_MAX: usize = 1 << 20;
+
+/// How much longer than a connection a login may take: ours are refused after a second.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers over which the mean latency goes, roughly.
 const LATENCY_SPAN: u64 = 64;

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::traffic::{Event, Traffic};
+
 /// How a server stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
@@ -146,13 +148,20 @@ impl FailOpen {
         Self { pool, lower, upper, is_open: AtomicBool::new(false) }
     }
 
-    /// Asked for a server that is out, so rarely.
-    pub(crate) fn is_open(&self) -> bool {
+    /// Whether it is of these servers and thresholds.
+    pub(crate) fn is_of(&self, pool: &[Arc<Health>], lower: u32, upper: u32) -> bool {
+        (self.lower, self.upper) == (lower as usize, upper as usize)
+            && self.pool.len() == pool.len()
+            && self.pool.iter().zip(pool).all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+
+    /// Asked for a server that is out, so rarely. `traffic` is told of changes.
+    pub(crate) fn is_open(&self, traffic: &Traffic) -> bool {
         let out = self.pool.iter().filter(|health| health.is_tko()).count();
         let was_open = self.is_open.load(Ordering::Relaxed);
         let is_open = if was_open { out >= self.lower } else { out >= self.upper };
-        if is_open != was_open {
-            self.is_open.store(is_open, Ordering::Relaxed);
+        if is_open != was_open && self.is_open.swap(is_open, Ordering::Relaxed) == was_open {
+            traffic.event(if is_open { Event::FailOpenEntered } else { Event::FailOpenExited });
         }
         is_open
     }
@@ -204,7 +213,7 @@ mod tests {
             for (index, health) in pool.iter().enumerate() {
                 if index < out { health.unreachable() } else { health.answered() }
             }
-            tracker.is_open()
+            tracker.is_open(&Traffic::default())
         };
         let seen: Vec<bool> = [0, 2, 3, 2, 1, 2, 4].map(opens).to_vec();
         assert_eq!(seen, [false, false, true, true, false, false, true]);

@@ -160,7 +160,7 @@ impl Pipeline {
     /// From here on, [`Self::outgoing`] ends where a request with a value does. TLS sends it as records of its own, since memcached
     /// (1.6.18) forgets what stands in a record behind a value until another record comes.
     pub(crate) fn mark_ends(&mut self) {
-        self.ends = Some(VecDeque::new());
+        self.ends.get_or_insert_default();
     }
 
     /// Asks for a pool; the answer goes to `ticket`.

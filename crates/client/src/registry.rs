@@ -1,16 +1,17 @@
 //! The servers of a program: their health, which workers share, and the counters of all workers.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 use crate::address::Address;
 use crate::counters::{Counters, Totals};
-use crate::health::{Health, State};
+use crate::health::{FailOpen, Health, State};
 use crate::latencies::Place;
 use crate::settings::{Protocol, Settings};
+use crate::traffic::{Snapshot, Traffic};
 
 /// Shared by the workers.
 #[derive(Clone, Debug, Default)]
@@ -21,9 +22,31 @@ pub struct Registry {
 #[derive(Debug, Default)]
 struct Inner {
     health: BTreeMap<Address, Arc<Health>>,
-    used: BTreeMap<(Address, Duration), Vec<Arc<Counters>>>,
-    /// How they are spoken to: by what, and whether by TLS.
-    spoken: BTreeMap<(Address, Duration), (Protocol, bool)>,
+    used: BTreeMap<Use, Vec<Arc<Counters>>>,
+    /// One a worker.
+    traffic: Vec<Arc<Traffic>>,
+    /// Those that somebody uses.
+    fail_open: Vec<Weak<FailOpen>>,
+}
+
+/// A server, and how it is used.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Use {
+    address: Address,
+    timeout: Duration,
+    protocol: Protocol,
+    is_encrypted: bool,
+}
+
+impl Use {
+    fn new(address: &Address, settings: &Settings) -> Self {
+        Self {
+            address: address.clone(),
+            timeout: settings.timeout,
+            protocol: settings.protocol,
+            is_encrypted: settings.tls.is_some(),
+        }
+    }
 }
 
 /// What is known of one server.
@@ -58,27 +81,53 @@ impl Registry {
     /// Counters for one worker that begins to use a server.
     pub(crate) fn counters(&self, address: &Address, settings: &Settings) -> Arc<Counters> {
         let counters = Arc::new(Counters::default());
-        let mut inner = self.lock();
-        let key = (address.clone(), settings.timeout);
-        inner.spoken.insert(key.clone(), (settings.protocol, settings.tls.is_some()));
-        inner.used.entry(key).or_default().push(Arc::clone(&counters));
+        let key = Use::new(address, settings);
+        self.lock().used.entry(key).or_default().push(Arc::clone(&counters));
         counters
     }
 
     /// The worker whose counters these are does not use the server any more.
-    pub(crate) fn forget(&self, address: &Address, timeout: Duration, counters: &Arc<Counters>) {
+    pub(crate) fn forget(&self, address: &Address, settings: &Settings, counters: &Arc<Counters>) {
         let mut inner = self.lock();
-        let key = (address.clone(), timeout);
+        let key = Use::new(address, settings);
         if let Some(used) = inner.used.get_mut(&key) {
             used.retain(|other| !Arc::ptr_eq(other, counters));
             if used.is_empty() {
                 inner.used.remove(&key);
-                inner.spoken.remove(&key);
             }
         }
-        if !inner.used.keys().any(|(other, _)| other == address) {
+        if !inner.used.keys().any(|other| other.address == *address) {
             inner.health.remove(address);
         }
+    }
+
+    /// The numbers of one more worker.
+    pub(crate) fn add_worker(&self) -> Arc<Traffic> {
+        let traffic = Arc::new(Traffic::default());
+        self.lock().traffic.push(Arc::clone(&traffic));
+        traffic
+    }
+
+    /// What all workers were asked and did since the start.
+    #[must_use]
+    pub fn traffic(&self) -> Snapshot {
+        let mut sum = Snapshot::default();
+        self.lock().traffic.iter().for_each(|traffic| sum.add(traffic));
+        sum
+    }
+
+    /// What knows when the pool of these servers fails open: the same for all workers.
+    pub(crate) fn fail_open(&self, pool: &[Address], lower: u32, upper: u32) -> Arc<FailOpen> {
+        let health: Vec<_> = pool.iter().map(|address| self.health(address)).collect();
+        let known = &mut self.lock().fail_open;
+        known.retain(|one| one.strong_count() > 0);
+        let same = known.iter().filter_map(Weak::upgrade);
+        if let Some(found) = { same }.find(|one| one.is_of(&health, lower, upper)) {
+            return found;
+        }
+        let made = Arc::new(FailOpen::new(health, lower, upper));
+        known.push(Arc::downgrade(&made));
+        made
     }
 
     /// How long the answers of each server in each pool took, in microseconds, since it is used.
@@ -86,8 +135,8 @@ impl Registry {
     pub fn latencies(&self) -> BTreeMap<Place, Histogram<u64>> {
         let inner = self.lock();
         let mut sums = BTreeMap::new();
-        for ((address, _), used) in &inner.used {
-            used.iter().for_each(|counters| counters.latencies().add_to(address, &mut sums));
+        for (key, used) in &inner.used {
+            used.iter().for_each(|counters| counters.latencies().add_to(&key.address, &mut sums));
         }
         sums
     }
@@ -97,14 +146,13 @@ impl Registry {
     pub fn report(&self) -> Vec<Report> {
         let inner = self.lock();
         let reports = inner.used.iter().map(|(key, used)| {
-            let (address, timeout) = key;
-            let (protocol, is_encrypted) = inner.spoken.get(key).copied().unwrap_or_default();
-            let health = inner.health.get(address);
+            let Use { address, timeout, protocol, is_encrypted } = key.clone();
+            let health = inner.health.get(&address);
             let mut totals = Totals::default();
             used.iter().for_each(|counters| totals.add(counters));
             Report {
-                address: address.clone(),
-                timeout: *timeout,
+                address,
+                timeout,
                 protocol,
                 is_encrypted,
                 state: health.map_or(State::New, |health| health.state()),

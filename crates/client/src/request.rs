@@ -59,6 +59,34 @@ pub enum Op {
 }
 
 impl Op {
+    /// All of them.
+    pub const ALL: [Self; 24] = [
+        Self::Add,
+        Self::Append,
+        Self::Cas,
+        Self::Decr,
+        Self::Delete,
+        Self::FlushAll,
+        Self::Gat,
+        Self::Gats,
+        Self::Get,
+        Self::Gets,
+        Self::Incr,
+        Self::LeaseGet,
+        Self::LeaseSet,
+        Self::MetaArithmetic,
+        Self::MetaDebug,
+        Self::MetaDelete,
+        Self::MetaInfo,
+        Self::MetaGet,
+        Self::MetaSet,
+        Self::Prepend,
+        Self::Replace,
+        Self::Set,
+        Self::Touch,
+        Self::Version,
+    ];
+
     /// The command by which routes choose: of a meta command, the classic one that it is like.
     #[must_use]
     pub const fn operation(self) -> Option<Operation> {
@@ -187,6 +215,8 @@ pub struct Request<'a> {
     pub unkept: bool,
     /// By which of the configuration's doors it came in; 0 where there is one.
     pub door: u16,
+    /// Another server has failed before, or the answer is nobody's (a shadow): counted by itself.
+    pub is_aside: bool,
 }
 
 impl<'a> Request<'a> {
@@ -195,6 +225,7 @@ impl<'a> Request<'a> {
     pub const fn new(op: Op, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client, unkept, door) = (false, None, 0, false, 0);
+        let is_aside = false;
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
         Self {
             op,
@@ -210,6 +241,7 @@ impl<'a> Request<'a> {
             prefix,
             unkept,
             door,
+            is_aside,
         }
     }
 
@@ -243,6 +275,7 @@ impl<'a> Request<'a> {
             client: self.client,
             unkept: self.unkept,
             door: self.door,
+            is_aside: self.is_aside,
             key_len: self.key.len(),
             prefix_len: self.prefix.len(),
             words_len: self.words.len(),
@@ -263,6 +296,7 @@ pub struct OwnedRequest {
     client: u32,
     unkept: bool,
     door: u16,
+    is_aside: bool,
     key_len: usize,
     prefix_len: usize,
     words_len: usize,
@@ -283,7 +317,8 @@ impl OwnedRequest {
         let (key, rest) = self.bytes.split_at(self.key_len);
         let (prefix, rest) = rest.split_at(self.prefix_len);
         let (words, value) = rest.split_at(self.words_len);
-        let Self { op, flags, exptime, number, base64, hashed, client, unkept, door, .. } = *self;
+        let Self { op, flags, exptime, number, base64, hashed, client, unkept, .. } = *self;
+        let Self { door, is_aside, .. } = *self;
         Request {
             op,
             key,
@@ -298,6 +333,7 @@ impl OwnedRequest {
             prefix,
             unkept,
             door,
+            is_aside,
         }
     }
 }
@@ -339,6 +375,7 @@ mod tests {
             hashed: Some(2),
             client: 9,
             door: 1,
+            is_aside: true,
             prefix: b"/a/b/",
             unkept: true,
             ..Request::new(Op::MetaSet, b"key")

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::guard::{Login, Tls};
 
 /// How a server is spoken to.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Protocol {
     /// Packets, and SASL for a login.
     Binary,

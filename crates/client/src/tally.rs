@@ -9,7 +9,7 @@ use crate::health::Health;
 use crate::latencies::Latencies;
 use crate::pipeline::{Ear, Exchange, Sink, Ticket};
 use crate::reply::Reply;
-use crate::request::Op;
+use crate::request::{Class, Op};
 
 /// What is to be known of the server, and when this is.
 #[derive(Clone, Copy)]
@@ -70,6 +70,11 @@ impl Ear for Tally<'_> {
         let took_us = self.server.now_us.saturating_sub(asked_us);
         if op != Op::Version {
             self.took(pool, took_us);
+            let Counters { got, get_us, updated, update_us, .. } = self.server.counters;
+            let is_get = op.class() == Class::Get;
+            let (count, us) = if is_get { (got, get_us) } else { (updated, update_us) };
+            add(count, 1);
+            add(us, took_us);
         }
         if self.server.is_watched {
             let pool = self.latencies.name(pool);

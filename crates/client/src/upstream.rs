@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 
 use crate::address::Address;
-use crate::destination::Destination;
+use crate::destination::{Destination, Worker};
 use crate::ejection::Ejection;
-use crate::health::FailOpen;
 use crate::pipeline::{Sink, Ticket};
 use crate::registry::Registry;
 use crate::reply::{Failure, Reply};
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::system::Poller;
+use crate::traffic::{Count, Traffic};
 use crate::window::{Sliding, Through, Waiting, Window};
 
 /// Events taken from the poller at once.
@@ -54,6 +54,7 @@ pub struct Upstream {
     poller: Poller,
     worker: u32,
     registry: Registry,
+    traffic: Arc<Traffic>,
     destinations: Vec<Destination>,
     by_address: BTreeMap<(Address, u64), Vec<u32>>,
     dirty: Vec<u32>,
@@ -83,6 +84,7 @@ impl Upstream {
         Ok(Self {
             poller: Poller::new()?,
             worker,
+            traffic: registry.add_worker(),
             registry,
             destinations: Vec::new(),
             by_address: BTreeMap::new(),
@@ -167,7 +169,9 @@ impl Upstream {
             let counters = self.registry.counters(address, settings);
             let (address, settings) = (address.clone(), settings.clone());
             let watched = Rc::clone(&self.is_watched);
-            let made = Destination::new(address, settings, health, counters, self.worker, watched);
+            let traffic = Arc::clone(&self.traffic);
+            let who = Worker { number: self.worker, traffic, is_watched: watched };
+            let made = Destination::new(address, settings, health, counters, who);
             self.destinations.push(made);
             ids.push(id);
             id
@@ -179,8 +183,8 @@ impl Upstream {
 
     /// These servers, which are in use, are a pool that fails open: when `upper` of them are knocked out, until fewer than `lower` are.
     pub(crate) fn track(&mut self, pool: &[(&Address, Settings)], lower: u32, upper: u32) {
-        let health = pool.iter().map(|(address, _)| self.registry.health(address)).collect();
-        let tracker = Arc::new(FailOpen::new(health, lower, upper));
+        let addresses: Vec<_> = pool.iter().map(|(address, _)| (*address).clone()).collect();
+        let tracker = self.registry.fail_open(&addresses, lower, upper);
         for (address, settings) in pool {
             for destination in &mut self.destinations {
                 if destination.users > 0
@@ -219,8 +223,8 @@ impl Upstream {
                 Some(window) => destination.end(self.now_us, &mut Through { window, sink }),
                 None => destination.end(self.now_us, sink),
             }
-            let (address, timeout) = (destination.address.clone(), destination.settings.timeout);
-            self.registry.forget(&address, timeout, &destination.counters);
+            let Destination { address, settings, counters, .. } = destination;
+            self.registry.forget(address, settings, counters);
             // Its place stays, empty: tickets and timers name places.
             self.by_address.retain(|_, ids| {
                 ids.retain(|other| *other != id);
@@ -241,11 +245,17 @@ impl Upstream {
         request: &Request<'_>,
         ticket: Ticket,
     ) -> Result<(), Failure> {
-        let Some(window) = &mut self.window else { return self.ask_now(id, request, ticket) };
-        if !window.is_open() {
-            return window.wait(id, request, ticket, self.now_us);
+        let (op, is_aside) = (request.op, request.is_aside);
+        self.traffic.count(if is_aside { Count::SentAside(op) } else { Count::Sent(op) });
+        let asked = match &mut self.window {
+            None => self.ask_now(id, request, ticket),
+            Some(window) if window.is_open() => self.ask_in_window(id, request, ticket),
+            Some(window) => window.wait(id, request, ticket, self.now_us),
+        };
+        if let Err(failure) = asked {
+            self.traffic.failed(failure, is_aside);
         }
-        self.ask_in_window(id, request, ticket)
+        asked
     }
 
     fn ask_in_window(
@@ -440,6 +450,11 @@ impl Upstream {
     /// The time `us` microseconds after the start.
     pub(crate) fn instant(&self, us: u64) -> Option<Instant> {
         self.start.checked_add(Duration::from_micros(us))
+    }
+
+    /// What this worker was asked and did.
+    pub(crate) fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
     }
 
     /// The number of the worker.

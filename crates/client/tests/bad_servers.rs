@@ -4,13 +4,14 @@
 mod common;
 
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use client::route::{PrefixSelectorRoute, Selecting};
-use client::{Failure, Op, Outcome, Request, Settings, State};
+use client::route::{NullRoute, PrefixSelectorRoute, Selecting};
+use client::{Failure, Login, Op, Outcome, Protocol, Request, Settings, State, Tree};
 use common::{Rig, Scripted, patient, quick};
 use testkit::liar::value_of;
 use testkit::{Liar, Lie};
@@ -20,7 +21,7 @@ fn two(settings: Settings, bad: &Scripted, good: &Scripted) -> Rig {
     let rig = Rig::new(settings, |servers| {
         let policies = vec![(b"bad".to_vec(), servers.at(bad.address))];
         let good = servers.at(good.address);
-        std::rc::Rc::new(Selecting(PrefixSelectorRoute::new(policies, good)))
+        Rc::new(Selecting(PrefixSelectorRoute::new(policies, good)))
     });
     rig.freeze()
 }
@@ -260,7 +261,7 @@ fn whatever_a_server_tells_no_answer_is_anothers() {
 #[test]
 fn whatever_a_server_tells_in_packets_no_answer_is_anothers() {
     let liar = Liar::start(&Lie::ALL, 199, Duration::from_millis(50));
-    let settings = Settings { protocol: client::Protocol::Binary, ..quick() };
+    let settings = Settings { protocol: Protocol::Binary, ..quick() };
     let (found, failed) = question(&liar, settings);
     assert!(
         liar.lied() >= 45 && found >= 5000 && failed >= 30,
@@ -305,4 +306,40 @@ fn question(liar: &Liar, settings: Settings) -> (u32, u32) {
         });
     }
     (found, failed)
+}
+
+/// Servers refuse late, on purpose: ours after a second, which is the time for a connection.
+#[test]
+fn a_login_that_is_refused_late_is_told_as_refused() {
+    let (heard, hears) = mpsc::channel();
+    let (tell, told) = mpsc::channel::<()>();
+    let told = Mutex::new(told);
+    let server = Scripted::new(move |asked| {
+        heard.send(asked.to_owned()).unwrap();
+        told.lock().unwrap().recv().ok()?;
+        Some("CLIENT_ERROR no\r\n".to_owned())
+    });
+    let settings = Settings { login: Some(Login::new("app", "wrong")), ..Settings::default() };
+    let mut rig = Rig::new(settings, |servers| servers.at(server.address)).freeze();
+    let ticket = rig.submit(&Request::new(Op::Get, b"k"));
+    rig.eventually("the login is heard", |_| hears.try_recv().is_ok());
+    rig.pass(Settings::default().connect_timeout + Duration::from_millis(500));
+    assert!(!rig.has_reply(ticket));
+    tell.send(()).unwrap();
+    let reply = rig.reply(ticket);
+    assert_eq!(reply.outcome, Outcome::Failed(Failure::ConnectError));
+    assert_eq!(reply.value.escape_ascii().to_string(), "the login is refused: CLIENT_ERROR no");
+}
+
+#[test]
+fn a_server_in_two_protocols_is_two_lines_and_one_health() {
+    let server = Scripted::new(|_| None);
+    let address = server.address.into();
+    let binary = Settings { protocol: Protocol::Binary, ..quick() };
+    let rig = Rig::over(|upstream| {
+        let destinations = [quick(), binary].map(|one| upstream.destination(&address, &one));
+        Tree { root: Rc::new(NullRoute), destinations: destinations.to_vec() }
+    });
+    let protocols: Vec<Protocol> = rig.registry.report().iter().map(|one| one.protocol).collect();
+    assert_eq!(protocols, [Protocol::Binary, Protocol::Text]);
 }

@@ -29,9 +29,7 @@ pub(crate) fn start(
     let folder = options.async_dir.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FOLDER));
     let is_named = options.async_dir.is_some();
     let spool = if is_named || folder.is_dir() {
-        let ports = options.plain_ports().iter().chain(&options.ssl_ports);
-        let port = ports.copied().next().unwrap_or(0);
-        open(&folder, port, &settings(options))
+        open(&folder, options.first_port(), &settings(options))
     } else {
         Err(format!("{}: it does not exist", folder.display()))
     };

@@ -9,6 +9,7 @@ mod front;
 mod keeping;
 mod latency;
 mod metrics;
+mod observer;
 pub mod options;
 mod routing;
 pub mod run;

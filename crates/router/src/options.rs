@@ -158,6 +158,18 @@ pub struct Options {
     #[arg(long)]
     pub asynclog_hold_gets: bool,
 
+    /// Write mcrouter's files of statistics into this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub stats_root: Option<PathBuf>,
+
+    /// How often, in milliseconds; 0: never
+    #[arg(long, value_name = "MS", default_value_t = 10_000)]
+    pub stats_logging_interval: u64,
+
+    /// A file that names the pools of which they tell: {"stats_enabled_pools": ["A"]}
+    #[arg(long, value_name = "FILE")]
+    pub pool_stats_config_file: Option<PathBuf>,
+
     /// Answer GET /metrics, for Prometheus, on this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<std::net::SocketAddr>,
@@ -349,6 +361,11 @@ impl Options {
         if self.ports.is_empty() && self.ssl_ports.is_empty() { &[5000] } else { &self.ports }
     }
 
+    /// The port that names this proxy's folders and files; 0 if there is none.
+    pub(crate) fn first_port(&self) -> u16 {
+        self.plain_ports().iter().chain(&self.ssl_ports).copied().next().unwrap_or(0)
+    }
+
     /// How servers are used, unless the configuration says otherwise.
     pub(crate) fn settings(&self, guards: &Guards) -> client::Settings {
         let timeout = Duration::from_millis(self.server_timeout);
@@ -387,6 +404,8 @@ impl Options {
             ("config", self.config_name()),
             ("default_route", self.route_prefix.clone()),
             ("async_spool", path(&self.async_dir)),
+            ("stats_root", path(&self.stats_root)),
+            ("pool_stats_config_file", path(&self.pool_stats_config_file)),
             ("runtime_vars_file", path(&self.runtime_vars_file)),
             ("pem_cert_path", path(&self.tls.pem_cert_path)),
             ("pem_key_path", path(&self.tls.pem_key_path)),
@@ -411,6 +430,7 @@ impl Options {
             ("max_conns", self.max_conns as u64),
             ("disable_reload_configs", u64::from(self.disable_reload_configs)),
             ("file_observer_poll_period_ms", self.file_observer_poll_period_ms),
+            ("stats_logging_interval", self.stats_logging_interval),
             ("discovery_period_ms", self.discovery_period_ms),
             ("ssl_verify_peers", u64::from(self.tls.ssl_verify_peers)),
             ("ssl_require_peer_certs", u64::from(self.tls.ssl_require_peer_certs)),

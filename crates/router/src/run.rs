@@ -20,8 +20,10 @@ use crate::doors::listeners;
 use crate::front::Front;
 use crate::keeping;
 use crate::metrics;
+use crate::observer;
 use crate::options::{Guards, Options, Source, Validate};
 use crate::shared::{Shared, unix_secs};
+use crate::stats::files::Files;
 
 /// How long clients have, at the end, for the replies to what was read from them.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
@@ -122,7 +124,7 @@ pub fn run(
     let control = handle.control().clone();
     let watcher =
         watch(&shared, watched, signals, certificates, control, move |line: &str| log(line))
-            .map_err(|error| Failure::transient("cannot start a thread", &error))?;
+            .map_err(|error| Failure::transient("cannot start", &error))?;
     handle.join();
     watcher.close();
     // Everything that was answered is written.
@@ -212,6 +214,13 @@ fn watch(
         let (shared, handle, log) = (Arc::clone(shared), handle.clone(), Arc::clone(&log));
         move || reload(&shared, watched, &handle, &*log)
     };
+    let files = Files::open(&shared.options).map_err(io::Error::other)?;
+    let is_over = {
+        let handle = handle.clone();
+        move || handle.is_closed()
+    };
+    let tell = Arc::clone(&log);
+    observer::start(shared, files, is_over, move |line: &str| tell(line))?;
     if !shared.options.disable_reload_configs {
         thread::Builder::new().name("config".to_owned()).spawn(reload)?;
     }
@@ -314,6 +323,7 @@ fn take(
     watched: &mut Watched,
     is_changed: bool,
 ) -> Result<Option<Vec<String>>, String> {
+    shared.config.attempts.fetch_add(1, Ordering::Relaxed);
     shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
     let text = config::read(&watched.source)?;
     let (guards, discovery) = (&watched.guards, &watched.discovery);

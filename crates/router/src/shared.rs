@@ -12,6 +12,7 @@ use watch::hub::Watchers;
 use crate::doors::Doors;
 use crate::facts::Facts;
 use crate::options::Options;
+use crate::stats::history::History;
 
 /// Bytes of lines that a watcher may owe; as in a server.
 const WATCHER_BYTES: usize = 256 * 1024;
@@ -58,6 +59,9 @@ pub(crate) struct Shared {
     /// Where failed deletes go, if they are kept.
     pub(crate) deletes: OnceLock<Deletes>,
     pub(crate) started: Instant,
+    /// The command line, for people.
+    pub(crate) arguments: String,
+    pub(crate) history: History,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) config: ConfigState,
     pub(crate) doors: Doors,
@@ -71,6 +75,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct ConfigState {
     pub(crate) failures: AtomicU64,
+    pub(crate) attempts: AtomicU64,
     /// Unix seconds.
     pub(crate) last_attempt: AtomicU64,
     /// Unix seconds.
@@ -85,15 +90,18 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     pub(crate) fn new(options: Options, doors: Doors, read: Read) -> Self {
-        let now = Instant::now();
+        let (now, registry) = (Instant::now(), Registry::default());
         let config = ConfigState::default();
+        config.attempts.store(1, Ordering::Relaxed);
         config.last_attempt.store(unix_secs(), Ordering::Relaxed);
         config.last_success.store(unix_secs(), Ordering::Relaxed);
         Self {
             options,
             // One word, since libmemcached reads no more of it.
             version: env!("CARGO_PKG_VERSION"),
-            registry: Registry::default(),
+            history: History::new(&registry),
+            registry,
+            arguments: arguments(),
             control: OnceLock::new(),
             deletes: OnceLock::new(),
             started: now,
@@ -125,6 +133,13 @@ impl Shared {
         self.generation.store(generation, Ordering::Relaxed);
         self.config.last_success.store(unix_secs(), Ordering::Relaxed);
     }
+}
+
+/// The command line in one line: what a line cannot have in it is a space.
+fn arguments() -> String {
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    words.join(" ").replace(char::is_control, " ")
 }
 
 /// Seconds since 1970.

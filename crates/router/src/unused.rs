@@ -59,7 +59,6 @@ const VALUES: &[(&str, &str)] = &[
     ("--max-no-flush-event-loops", "writes wait for three turns at the most"),
     ("--min-rxmit-reconnect-threshold", "the kernel's retransmissions are not looked at"),
     ("--num-listening-sockets", "there is one for each address"),
-    ("--pool-stats-config-file", "'stats latency' and --metrics have every pool"),
     ("--post-reconfiguration-delay-ms", "changes are taken as they come"),
     ("--proxy-cpu-interval-s", "'stats' has the processor's time"),
     ("--proxy-max-inflight-shadow-requests", "shadows count as requests"),
@@ -70,8 +69,6 @@ const VALUES: &[(&str, &str)] = &[
     ("--rxmit-latency-deviation-us", "the kernel's retransmissions are not looked at"),
     ("--ssl-service-identity", "nor in mcrouter's open build"),
     ("--stats-async-queue-length", "statistics are written by a thread of their own"),
-    ("--stats-logging-interval", "--metrics serves statistics"),
-    ("--stats-root", "--metrics serves statistics"),
     ("--target-max-shadow-requests", "shadows count as requests"),
     ("--tcp-listen-backlog", "it is 1024"),
     ("--tcp-rto-min", "the system's settings hold"),
@@ -123,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_is_taken_and_told() {
-        let line = "route -p 5000 --stats-root /x --fibers_stack_size=24 -L /log --enable-qos -f c --stats-root";
+        let line = "route -p 5000 --log-path /x --fibers_stack_size=24 -L /log --enable-qos -f c --log-path";
         let (kept, told) = without(line.split(' ').map(OsString::from));
         assert_eq!(kept, ["route", "-p", "5000", "-f", "c"]);
         assert_eq!(told.len(), 5, "{told:?}");

@@ -271,7 +271,10 @@ fn a_dead_server_takes_its_keys_only() {
     stats.write_all(b"stats suspect_servers\r\nquit\r\n").unwrap();
     let lines = rest(stats);
     assert!(lines.starts_with(&format!("STAT {dead}:ascii:plain:notcompressed-60000 ")), "{lines}");
-    assert!(lines.contains("down:1;") && !lines.contains(&server.addr().to_string()), "{lines}");
+    assert!(
+        lines.contains("status:tko num_failures:1") && !lines.contains(&server.addr().to_string()),
+        "{lines}"
+    );
 }
 
 #[test]

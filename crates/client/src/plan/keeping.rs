@@ -7,10 +7,10 @@ use routeconf::ast::{self, LoadBalancerAlgorithm};
 
 use super::Builder;
 use crate::route::{
-    Algorithm, BigValueRoute, BlackholeRoute, Field, Gate, HashStopAllowListRoute, HitRate,
-    KeyParseRoute, KeySplitRoute, L1L2CacheRoute, L1L2SizeSplitRoute, LatencyInjectionRoute,
-    LoadBalancerRoute, LoggingRoute, NullRoute, OutstandingLimitRoute, RouteRef, Selecting,
-    ShardSplitRoute, SlowWarmUpRoute, StagingRoute, Test, WarmUpRoute,
+    Algorithm, BigValueRoute, BlackholeRoute, DevNullRoute, Field, Gate, HashStopAllowListRoute,
+    HitRate, KeyParseRoute, KeySplitRoute, L1L2CacheRoute, L1L2SizeSplitRoute,
+    LatencyInjectionRoute, LoadBalancerRoute, LoggingRoute, NullRoute, OutstandingLimitRoute,
+    RouteRef, Selecting, ShardSplitRoute, SlowWarmUpRoute, StagingRoute, Test, WarmUpRoute,
 };
 
 impl Builder<'_> {
@@ -122,7 +122,8 @@ impl Builder<'_> {
             R::SlowWarmUp { target, failover_target, settings } => {
                 slow_warm_up(self.get(*target), self.get(*failover_target), settings)
             }
-            // NullRoute and DevNullRoute; `Builder::route` and `by_request` have built the others.
+            R::DevNull => Rc::new(DevNullRoute),
+            // NullRoute; `Builder::route` and `by_request` have built the others.
             _ => Rc::new(NullRoute),
         }
     }

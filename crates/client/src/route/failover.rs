@@ -14,6 +14,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::reply::{Failure, Outcome, OwnedReply};
 use crate::request::{Class, Op, Request};
+use crate::traffic::Event;
 
 /// Which failures lead to the next child.
 #[derive(Clone, Debug)]
@@ -99,14 +100,17 @@ impl FailoverRoute {
         let tagged = self.tag.as_ref().and_then(|tag| tagged(request.key, tag));
         let mut last = (0, OwnedReply::from(Failure::LocalError));
         let mut tries = self.order.tries(self.children.len(), cx);
-        let mut is_first = true;
+        let (mut is_first, mut count_tries) = (true, 0);
         while let Some(index) = tries.next(&request) {
             if !is_first && self.limit.as_ref().is_some_and(|limit| !limit.take()) {
+                cx.traffic().event(Event::FailoverLimited);
                 break;
             }
+            count_tries += 1;
             let key = tagged.as_deref().filter(|_| !is_first).unwrap_or(request.key);
             cx.forget_chosen();
-            let answer = self.children[index].route(cx, Request { key, ..request });
+            let answer = self.children[index]
+                .route(cx, Request { key, is_aside: request.is_aside || !is_first, ..request });
             if is_first {
                 tries.first_chose(cx.chosen());
             }
@@ -120,7 +124,23 @@ impl FailoverRoute {
                 break;
             }
         }
+        if count_tries > 1 {
+            let failure = last.1.outcome.failure();
+            let class = request.op.class();
+            self.count(cx, failure.is_some_and(|failure| self.errors.contain(class, failure)));
+        }
         last
+    }
+
+    /// A request went on to another child, and all have failed or not.
+    fn count(&self, cx: &Context, is_failed: bool) {
+        let (tried, failed) = self.order.events();
+        for event in [Event::Failover].into_iter().chain(tried) {
+            cx.traffic().event(event);
+        }
+        for event in [Event::FailoverFailed].into_iter().chain(failed).filter(|_| is_failed) {
+            cx.traffic().event(event);
+        }
     }
 
     /// With leases: what one child has given is not shown to another.
@@ -134,6 +154,7 @@ impl FailoverRoute {
             && let Some((child, number)) = pairs.take(request.number, cx.unix_secs())
             && let Some(child) = self.children.get(child)
         {
+            cx.traffic().event(Event::LeaseSetRedirected);
             return child.route(cx, Request { number, ..request }).await;
         }
         let (child, mut reply) = self.tried(cx, request).await;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::request::Request;
+use crate::traffic::Event;
 
 /// See the head of this file; microseconds.
 #[derive(Debug)]
@@ -29,12 +30,17 @@ impl Route for LatencyInjectionRoute {
         Box::pin(async move {
             let began_us = cx.now_us();
             if self.before_us > 0 {
+                cx.traffic().event(Event::DelayedBefore);
                 cx.sleep_until(began_us + self.before_us).await;
             }
             let reply = self.child.route(cx, request).await;
-            let until_us = (cx.now_us() + self.after_us).max(began_us + self.total_us);
-            if until_us > cx.now_us() {
-                cx.sleep_until(until_us).await;
+            if self.after_us > 0 {
+                cx.traffic().event(Event::DelayedAfter);
+                cx.sleep_until(cx.now_us() + self.after_us).await;
+            }
+            if began_us + self.total_us > cx.now_us() {
+                cx.traffic().event(Event::DelayedTotal);
+                cx.sleep_until(began_us + self.total_us).await;
             }
             reply
         })

@@ -76,7 +76,7 @@ pub use migrate::MigrateRoute;
 pub use miss_failover::MissFailoverRoute;
 pub use modify_exptime::{Change, ModifyExptimeRoute};
 pub use modify_key::ModifyKeyRoute;
-pub use null::{NullRoute, default_outcome};
+pub use null::{DevNullRoute, NullRoute, default_outcome};
 pub use only_gets::OnlyGetsRoute;
 pub use operation_selector::{OperationSelectorRoute, RoutingGroupRoute};
 pub use order::{Deterministic, Latest, Order};

@@ -8,6 +8,7 @@ use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use crate::reply::{Outcome, OwnedReply};
 use crate::request::{Op, Request};
+use crate::traffic::Event;
 
 /// The outcome of a request for which there is nothing and nobody (mcrouter's default reply).
 #[must_use]
@@ -39,6 +40,10 @@ pub const fn default_outcome(op: Op) -> Outcome {
 #[derive(Debug)]
 pub struct NullRoute;
 
+/// The same, and counts them.
+#[derive(Debug)]
+pub struct DevNullRoute;
+
 impl Route for NullRoute {
     fn name(&self) -> String {
         "null".to_owned()
@@ -50,6 +55,26 @@ impl Route for NullRoute {
 
     fn route<'a>(&'a self, _cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move { OwnedReply::of(default_outcome(request.op)) })
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        Vec::new()
+    }
+}
+
+impl Route for DevNullRoute {
+    fn name(&self) -> String {
+        "devnull".to_owned()
+    }
+
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        cx.traffic().event(Event::DevNull);
+        NullRoute.pick(cx, request)
+    }
+
+    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        cx.traffic().event(Event::DevNull);
+        NullRoute.route(cx, request)
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {

@@ -8,6 +8,7 @@ use super::host_id::salted;
 use crate::context::Context;
 use crate::reply::Failure;
 use crate::request::Request;
+use crate::traffic::Event;
 
 /// The first child is tried first; then they differ.
 #[derive(Debug)]
@@ -86,6 +87,23 @@ pub(super) struct Tries<'a> {
 }
 
 impl Order {
+    /// What counts requests that went on to another child, and those of them that failed, by policy; mcrouter's statistics have no
+    /// names for `LatestRoute`.
+    pub(super) const fn events(&self) -> (Option<Event>, Option<Event>) {
+        let (tried, failed) = match self {
+            Self::InOrder => (Event::FailoverInOrder, Event::FailoverInOrderFailed),
+            Self::LeastFailures { .. } => {
+                (Event::FailoverLeastFailures, Event::FailoverLeastFailuresFailed)
+            }
+            Self::Deterministic(_) => {
+                (Event::FailoverDeterministic, Event::FailoverDeterministicFailed)
+            }
+            Self::Rendezvous { .. } => (Event::FailoverRendezvous, Event::FailoverRendezvousFailed),
+            Self::Latest(_) => return (None, None),
+        };
+        (Some(tried), Some(failed))
+    }
+
     pub(super) fn tries<'a>(&'a self, children: usize, cx: &Context) -> Tries<'a> {
         let mut planned: Vec<usize> = Vec::new();
         match self {

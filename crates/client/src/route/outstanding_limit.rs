@@ -9,7 +9,8 @@ use std::task::{Poll, Waker};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::reply::{Failure, OwnedReply};
-use crate::request::Request;
+use crate::request::{Class, Request};
+use crate::traffic::{Count, Event, Traffic};
 
 /// Requests that wait at the most; more are [`Failure::Busy`].
 const WAITING_MAX: usize = 100_000;
@@ -45,7 +46,7 @@ impl Gate {
     }
 
     /// A place, when it is one's turn; `None` if too many wait.
-    async fn pass(&self) -> Option<Place<'_>> {
+    async fn pass(&self, cx: &Context, class: Class) -> Option<Place<'_>> {
         if self.free.get() > 0 {
             self.free.set(self.free.get() - 1);
             return Some(Place { gate: self });
@@ -54,6 +55,7 @@ impl Gate {
         if self.waiting.borrow().len() >= WAITING_MAX {
             return None;
         }
+        let (ahead, began_us) = (self.waiting.borrow().len() as u64, cx.now_us());
         self.waiting.borrow_mut().push_back(Rc::clone(&waiter));
         let turn = Turn { gate: self, waiter };
         poll_fn(|task| {
@@ -65,6 +67,7 @@ impl Gate {
         })
         .await;
         turn.waiter.is_called.set(false);
+        count(cx.traffic(), class, ahead, cx.now_us().saturating_sub(began_us));
         Some(Place { gate: self })
     }
 
@@ -78,6 +81,17 @@ impl Gate {
         if let Some(waker) = next.waker.take() {
             waker.wake();
         }
+    }
+}
+
+/// One has waited so long, behind so many.
+fn count(traffic: &Traffic, class: Class, ahead: u64, us: u64) {
+    let events = match class {
+        Class::Get => [Event::QueuedGets, Event::QueuedGetsAhead, Event::QueuedGetsUs],
+        _ => [Event::QueuedUpdates, Event::QueuedUpdatesAhead, Event::QueuedUpdatesUs],
+    };
+    for (event, number) in events.into_iter().zip([1, ahead, us]) {
+        traffic.add(Count::Event(event), number);
     }
 }
 
@@ -113,7 +127,8 @@ impl Route for OutstandingLimitRoute {
 
     fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
-            let Some(_place) = self.gate.pass().await else { return Failure::Busy.into() };
+            let passed = self.gate.pass(cx, request.op.class()).await;
+            let Some(_place) = passed else { return Failure::Busy.into() };
             let reply: OwnedReply = self.target.route(cx, request).await;
             reply
         })

@@ -72,8 +72,9 @@ impl Route for ShadowRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+        let aside = Request { is_aside: true, ..request };
         for shadow in self.shadows.iter().filter(|shadow| shadow.takes(cx, &request)) {
-            ask_aside(std::slice::from_ref(&shadow.target), cx, &request);
+            ask_aside(std::slice::from_ref(&shadow.target), cx, &aside);
         }
         self.child.route(cx, request)
     }

@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{Core, Request, Submitted};
+use client::{Core, Event, Request, Submitted};
 use net::{CloseReason, ConnId, DatagramReply, Flow, Input, Output, Peer, Service};
 use proto::text::GetLine;
 
@@ -91,7 +91,8 @@ enum Step {
 impl Front {
     /// A worker's front, with the configuration of this number.
     pub(crate) fn new(core: Core, shared: Arc<Shared>, generation: u64) -> Self {
-        let queues = Queues::new(watch::Reporter::new(&shared.watchers));
+        let traffic = Arc::clone(core.context().traffic());
+        let queues = Queues::new(watch::Reporter::new(&shared.watchers), traffic);
         let (batch, words) = (Batch::default(), Vec::new());
         let (is_short, receiving_bytes) = (false, 0);
         Self { core, shared, queues, generation, is_short, receiving_bytes, batch, words }
@@ -273,6 +274,9 @@ impl Service for Front {
             self.core.hold(&mut self.queues);
         } else {
             self.core.settle(&mut self.queues);
+        }
+        if let Some((_, _, waiting)) = self.core.context().window() {
+            self.core.context().traffic().set(Event::Waiting, waiting as u64);
         }
         resumed.append(&mut self.queues.resumed);
     }

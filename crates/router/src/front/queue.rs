@@ -16,8 +16,9 @@
 //! 2. Nothing is taken out of a queue but from its front.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use client::{Exchange, Failure, Op, Reply, Sink, Ticket};
+use client::{Count, Event, Exchange, Failure, Op, Reply, Sink, Ticket, Traffic};
 use net::ConnId;
 
 use super::format;
@@ -154,11 +155,13 @@ pub(crate) struct Queues {
     /// Connections whose first slot has become ready.
     pub(crate) resumed: Vec<ConnId>,
     pub(super) reporter: Reporter,
+    /// Where requests and their replies are counted.
+    traffic: Arc<Traffic>,
 }
 
 impl Queues {
-    pub(super) fn new(reporter: Reporter) -> Self {
-        Self { queues: Vec::new(), free: Vec::new(), resumed: Vec::new(), reporter }
+    pub(super) fn new(reporter: Reporter, traffic: Arc<Traffic>) -> Self {
+        Self { queues: Vec::new(), free: Vec::new(), resumed: Vec::new(), reporter, traffic }
     }
 
     /// Nothing is owed by this queue.
@@ -191,6 +194,7 @@ impl Queues {
     /// Adds a slot whose answer comes later; returns its ticket. `client_key` is given if servers see another.
     #[inline]
     pub(crate) fn push(&mut self, number: u32, mut slot: Slot, client_key: &[u8]) -> Ticket {
+        self.traffic.count(Count::Asked(slot.op));
         let queue = &mut self.queues[number as usize];
         if !client_key.is_empty() {
             (slot.start, slot.len) = queue.append(client_key);
@@ -209,6 +213,7 @@ impl Sink for Queues {
 
     #[inline]
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        self.traffic.event(Event::Replied);
         let (number, seq) = ((ticket >> 32) as u32, (ticket & 0xffff_ffff) as u32);
         let Some(queue) = self.queues.get_mut(number as usize) else { return };
         queue.outstanding -= 1;
@@ -224,6 +229,9 @@ impl Sink for Queues {
         let client_key = (slot.start as usize, slot.len as usize);
         let too_much = Reply::failed(Failure::Busy, b"out of memory writing reply");
         let reply = if start > HEAP_BYTES_CUT { &too_much } else { reply };
+        if let Some(failure) = reply.outcome.failure() {
+            count_error(&self.traffic, slot.op, failure);
+        }
         slot.is_error = format::reply(&mut queue.heap, slot, client_key, reply);
         if slot.kind == Kind::OnlyKey && !slot.is_error {
             queue.heap.extend_from_slice(proto::reply::END);
@@ -235,6 +243,14 @@ impl Sink for Queues {
             self.resumed.push(conn);
         }
     }
+}
+
+/// A client is answered with an error.
+#[cold]
+fn count_error(traffic: &Traffic, op: Op, failure: Failure) {
+    let is_here = failure == Failure::LocalError;
+    traffic.event(Event::RepliedError);
+    traffic.count(if is_here { Count::FailedHere(op) } else { Count::FailedThere(op) });
 }
 
 impl Queue {

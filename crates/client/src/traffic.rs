@@ -1,0 +1,251 @@
+//! What a worker was asked by clients, asked servers, and did on the way: numbers for statistics, which outlive servers and
+//! configurations.
+//!
+//! One [`Traffic`] a worker, written by it alone; [`Snapshot`] is their sum.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::counters::add;
+use crate::reply::Failure;
+use crate::request::Op;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Count {
+    /// Requests of clients.
+    Asked(Op),
+    /// Of them, those that were answered with an error made here.
+    FailedHere(Op),
+    /// Those that were answered with a server's error.
+    FailedThere(Op),
+    /// Requests for a server, whether it was asked or not, but those of [`Self::SentAside`].
+    Sent(Op),
+    /// Requests for a server behind another that failed, or of a shadow.
+    SentAside(Op),
+    /// Failures of [`Self::Sent`].
+    Result(Failure),
+    /// Failures of [`Self::SentAside`].
+    ResultAside(Failure),
+    /// Everything else.
+    Event(Event),
+}
+
+/// Things that happen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Event {
+    /// A client has its answer.
+    Replied,
+    /// Of them, errors.
+    RepliedError,
+    /// Requests that wait for room in the window: a level, not a count.
+    Waiting,
+    /// A request went on to another child after a failure, once for each request.
+    Failover,
+    /// All that were tried failed.
+    FailoverFailed,
+    /// The limit of failovers was reached.
+    FailoverLimited,
+    /// The same as [`Self::Failover`], by policy.
+    FailoverInOrder,
+    /// See [`Self::FailoverFailed`]; so are the others.
+    FailoverInOrderFailed,
+    /// `LeastFailuresPolicy`
+    FailoverLeastFailures,
+    /// See above.
+    FailoverLeastFailuresFailed,
+    /// `DeterministicOrderPolicy`
+    FailoverDeterministic,
+    /// See above.
+    FailoverDeterministicFailed,
+    /// `RendezvousPolicy`
+    FailoverRendezvous,
+    /// See above.
+    FailoverRendezvousFailed,
+    /// A lease-set went where its lease was given, which was not the first choice.
+    LeaseSetRedirected,
+    /// A `DevNullRoute` swallowed a request.
+    DevNull,
+    /// Latency was added before a request.
+    DelayedBefore,
+    /// Latency was added after it.
+    DelayedAfter,
+    /// Latency was added up to a total.
+    DelayedTotal,
+    /// Gets that had to wait for an `OutstandingLimitRoute`.
+    QueuedGets,
+    /// How many waited before them, in sum.
+    QueuedGetsAhead,
+    /// How long they waited, in microseconds.
+    QueuedGetsUs,
+    /// Other commands that had to wait.
+    QueuedUpdates,
+    /// How many waited before them, in sum.
+    QueuedUpdatesAhead,
+    /// How long they waited, in microseconds.
+    QueuedUpdatesUs,
+    /// Deletes that were handed to the spool.
+    Spooled,
+    /// Of them, those that are on the disk.
+    SpooledWell,
+    /// How long that took, in microseconds.
+    SpooledUs,
+    /// A pool began to ask servers that are knocked out.
+    FailOpenEntered,
+    /// It ended that.
+    FailOpenExited,
+}
+
+const OPS: usize = Op::Version as usize + 1;
+const FAILURES: usize = Failure::ALL.len();
+const RESULTS_AT: usize = 5 * OPS;
+const EVENTS_AT: usize = RESULTS_AT + 2 * FAILURES;
+const LEN: usize = EVENTS_AT + Event::FailOpenExited as usize + 1;
+
+impl Count {
+    #[inline]
+    const fn index(self) -> usize {
+        match self {
+            Self::Asked(op) => op as usize,
+            Self::FailedHere(op) => OPS + op as usize,
+            Self::FailedThere(op) => 2 * OPS + op as usize,
+            Self::Sent(op) => 3 * OPS + op as usize,
+            Self::SentAside(op) => 4 * OPS + op as usize,
+            Self::Result(failure) => RESULTS_AT + failure as usize,
+            Self::ResultAside(failure) => RESULTS_AT + FAILURES + failure as usize,
+            Self::Event(event) => EVENTS_AT + event as usize,
+        }
+    }
+}
+
+/// One worker's numbers. Relaxed: a reader sees each as it was a moment ago.
+#[derive(Debug)]
+pub struct Traffic([AtomicU64; LEN]);
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; LEN])
+    }
+}
+
+impl Traffic {
+    /// It happened once more.
+    #[inline]
+    pub fn count(&self, what: Count) {
+        self.add(what, 1);
+    }
+
+    /// It happened once more.
+    #[inline]
+    pub fn event(&self, event: Event) {
+        self.count(Count::Event(event));
+    }
+
+    /// A request for a server has failed.
+    #[cold]
+    pub(crate) fn failed(&self, failure: Failure, is_aside: bool) {
+        self.count(if is_aside { Count::ResultAside(failure) } else { Count::Result(failure) });
+    }
+
+    /// It happened so many times, or took so long. Only the worker whose this is calls it.
+    #[inline]
+    pub fn add(&self, what: Count, count: u64) {
+        add(self.of(what), count);
+    }
+
+    /// The level is this now.
+    pub fn set(&self, what: Event, level: u64) {
+        self.of(Count::Event(what)).store(level, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn of(&self, what: Count) -> &AtomicU64 {
+        // Every index is below `LEN`.
+        &self.0[what.index()]
+    }
+}
+
+/// The sum of all workers' numbers at a moment.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Snapshot(Vec<u64>);
+
+impl Default for Snapshot {
+    /// Nothing has happened.
+    fn default() -> Self {
+        Self(vec![0; LEN])
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn add(&mut self, traffic: &Traffic) {
+        for (sum, number) in self.0.iter_mut().zip(&traffic.0) {
+            *sum += number.load(Ordering::Relaxed);
+        }
+    }
+
+    /// How often it happened.
+    #[must_use]
+    pub fn get(&self, what: Count) -> u64 {
+        self.0.get(what.index()).copied().unwrap_or(0)
+    }
+
+    /// How often it happened.
+    #[must_use]
+    pub fn event(&self, event: Event) -> u64 {
+        self.get(Count::Event(event))
+    }
+
+    /// What happened since an earlier moment.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(self.0.iter().zip(&earlier.0).map(|(now, then)| now.saturating_sub(*then)).collect())
+    }
+
+    /// How often something happened that is counted for each command.
+    #[must_use]
+    pub fn sum(&self, what: fn(Op) -> Count) -> u64 {
+        Op::ALL.iter().map(|op| self.get(what(*op))).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_has_a_place_of_its_own() {
+        let ops = Op::ALL.iter().flat_map(|op| {
+            [
+                Count::Asked(*op),
+                Count::FailedHere(*op),
+                Count::FailedThere(*op),
+                Count::Sent(*op),
+                Count::SentAside(*op),
+            ]
+        });
+        let failures = Failure::ALL.into_iter();
+        let results = failures.flat_map(|one| [Count::Result(one), Count::ResultAside(one)]);
+        let ends = [Event::Replied, Event::FailOpenExited].map(Count::Event);
+        let mut places: Vec<usize> = ops.chain(results).chain(ends).map(Count::index).collect();
+        let count = places.len();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!((places.len(), places.last()), (count, Some(&(LEN - 1))));
+    }
+
+    #[test]
+    fn a_snapshot_is_the_sum_of_all_workers() {
+        let (one, other, mut sum) = (Traffic::default(), Traffic::default(), Snapshot::default());
+        one.count(Count::Asked(Op::Get));
+        other.add(Count::Asked(Op::Get), 4);
+        other.event(Event::DevNull);
+        sum.add(&one);
+        let before = sum.clone();
+        sum.add(&other);
+        assert_eq!((sum.get(Count::Asked(Op::Get)), sum.event(Event::DevNull)), (5, 1));
+        assert_eq!(
+            (sum.since(&before).sum(Count::Asked), before.since(&sum).sum(Count::Asked)),
+            (4, 0)
+        );
+    }
+}

@@ -1,0 +1,54 @@
+//! Requests by command: of clients, towards servers, and those that failed.
+
+use std::collections::BTreeMap;
+
+use client::{Count, Op, Snapshot};
+
+use super::{Kind, Lines, Numbers};
+
+/// What is told of one command.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfCommand {
+    asked: u64,
+    /// To first choices.
+    out: u64,
+    /// Those and the others: failovers, shadows.
+    out_all: u64,
+    local_errors: u64,
+    remote_errors: u64,
+}
+
+/// By mcrouter's name of the command; meta commands count as the classic ones that they are like.
+fn by_name(of: &Snapshot) -> BTreeMap<String, OfCommand> {
+    let mut sums: BTreeMap<String, OfCommand> = BTreeMap::new();
+    for op in Op::ALL {
+        let sum = sums.entry(op.name().replace(['-', '_'], "_")).or_default();
+        let out = of.get(Count::Sent(op));
+        sum.asked += of.get(Count::Asked(op));
+        sum.out += out;
+        sum.out_all += out + of.get(Count::SentAside(op));
+        sum.local_errors += of.get(Count::FailedHere(op));
+        sum.remote_errors += of.get(Count::FailedThere(op));
+    }
+    sums
+}
+
+pub(super) fn lines(lines: &mut Lines, numbers: &Numbers) {
+    let fresh = by_name(&numbers.window);
+    for (name, all) in by_name(&numbers.now.traffic) {
+        let fresh = fresh.get(&name).copied().unwrap_or_default();
+        for (suffix, all, fresh) in [
+            ("", all.asked, fresh.asked),
+            ("_out", all.out, fresh.out),
+            ("_out_all", all.out_all, fresh.out_all),
+        ] {
+            lines.put(Kind::Count, format!("cmd_{name}{suffix}_count"), all);
+            lines.put_fraction(Kind::Ods, format!("cmd_{name}{suffix}"), numbers.rate(fresh));
+        }
+        for (suffix, errors) in
+            [("local_error", all.local_errors), ("remote_error", all.remote_errors)]
+        {
+            lines.put(Kind::Error, format!("cmd_{name}_{suffix}_count"), errors);
+        }
+    }
+}

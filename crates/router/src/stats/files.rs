@@ -1,0 +1,113 @@
+//! mcrouter's files of statistics: `libmcrouter.mcrouter.PORT.{stats,startup_options,config_sources_info}`, in JSON.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use client::{Place, Registry};
+use routeconf::FileSources;
+use serde_json::{Map, Number, Value};
+
+use crate::facts::pretty;
+use crate::options::Options;
+use crate::shared::Shared;
+
+/// Where they go, and what they hold besides `stats ods`.
+#[derive(Debug)]
+pub(crate) struct Files {
+    folder: PathBuf,
+    /// What their names, and the names in them, begin with.
+    prefix: String,
+    /// Pools of which they tell.
+    pools: Vec<String>,
+}
+
+impl Files {
+    /// As the options say; `None` if they do not. The folder is made.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be made or read.
+    pub(crate) fn open(options: &Options) -> Result<Option<Self>, String> {
+        let Some(folder) =
+            options.stats_root.clone().filter(|_| options.stats_logging_interval > 0)
+        else {
+            return Ok(None);
+        };
+        let named = |error: io::Error, path: &Path| format!("{}: {error}", path.display());
+        fs::create_dir_all(&folder).map_err(|error| named(error, &folder))?;
+        let pools = options.pool_stats_config_file.as_deref().map(pools).transpose()?;
+        let port = options.first_port();
+        let prefix = format!("libmcrouter.mcrouter.{port}");
+        Ok(Some(Self { folder, prefix, pools: pools.unwrap_or_default() }))
+    }
+
+    /// Writes them anew.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub(crate) fn write(&self, shared: &Shared) -> io::Result<()> {
+        self.put("startup_options", &pretty(startup_options(&shared.options)))?;
+        self.put("config_sources_info", &shared.current().facts.sources)?;
+        let prefix = &self.prefix;
+        let lines = shared.lines();
+        let numbers = lines.ods().filter_map(|(name, value)| {
+            let number: Number = value.parse().ok()?;
+            Some((format!("{prefix}.{name}"), Value::Number(number)))
+        });
+        let pools = self.of_pools(&shared.registry);
+        self.put("stats", &pretty(numbers.chain(pools).collect()))
+    }
+
+    /// Readers see a file whole, or as it was.
+    fn put(&self, name: &str, text: &str) -> io::Result<()> {
+        let path = self.folder.join(format!("{}.{name}", self.prefix));
+        let part = self.folder.join(format!("{}.{name}.temp", self.prefix));
+        fs::write(&part, format!("{text}\n"))?;
+        fs::rename(part, path)
+    }
+
+    fn of_pools(&self, registry: &Registry) -> Vec<(String, Value)> {
+        let (times, reports) = (registry.latencies(), registry.report());
+        let mut found = Vec::new();
+        for pool in &self.pools {
+            let of_pool = |place: &&Place| *place.pool == **pool;
+            let (mut answers, mut us) = (0, 0.0);
+            for place in times.keys().filter(of_pool) {
+                let Some(one) = times.get(place) else { continue };
+                answers += one.len();
+                us += one.mean() * one.len() as f64;
+            }
+            let servers = times.keys().filter(of_pool);
+            let connections: u64 = servers
+                .flat_map(|place| reports.iter().filter(|one| one.address == place.server))
+                .map(|report| report.totals.connected)
+                .sum();
+            let duration_us = if answers == 0 { 0.0 } else { us / answers as f64 };
+            let name = |what: &str| format!("{}.{pool}.{what}", self.prefix);
+            found.push((name("requests.sum"), answers.into()));
+            found.push((name("connections"), connections.into()));
+            found.push((name("duration_us.avg"), duration_us.into()));
+        }
+        found
+    }
+}
+
+fn startup_options(options: &Options) -> Map<String, Value> {
+    let values = options.values().into_iter();
+    let mut map: Map<String, Value> =
+        values.map(|(name, value)| (name.to_owned(), value.into())).collect();
+    map.insert("pid".to_owned(), std::process::id().to_string().into());
+    map
+}
+
+/// `{"stats_enabled_pools": ["A", "B"]}`
+fn pools(path: &Path) -> Result<Vec<String>, String> {
+    let name = path.display();
+    let text = FileSources::read_path(path).map_err(|error| format!("{name}: {error}"))?;
+    let value: Value = serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
+    let pools = value.get("stats_enabled_pools").and_then(Value::as_array);
+    let pools = pools.ok_or_else(|| format!("{name}: it has no list 'stats_enabled_pools'"))?;
+    Ok(pools.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}

@@ -1,0 +1,86 @@
+//! Numbers as they were, for rates and means over the last four minutes, mcrouter's window.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use client::{Registry, Snapshot, Totals};
+
+/// How often they are noted.
+pub(crate) const PERIOD: Duration = Duration::from_secs(4);
+
+/// How far back they go.
+const WINDOW: Duration = Duration::from_secs(240);
+
+/// All numbers at a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Moment {
+    at: Instant,
+    pub(crate) traffic: Snapshot,
+    /// Of the servers in use.
+    pub(crate) totals: Totals,
+}
+
+impl Moment {
+    /// Now.
+    pub(crate) fn of(registry: &Registry) -> Self {
+        let mut totals = Totals::default();
+        registry.report().iter().for_each(|report| totals.add_totals(&report.totals));
+        Self { at: Instant::now(), traffic: registry.traffic(), totals }
+    }
+
+    /// Seconds since another, and not 0.
+    pub(crate) fn secs_since(&self, earlier: &Self) -> f64 {
+        self.at.saturating_duration_since(earlier.at).as_secs_f64().max(0.001)
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct History(Mutex<VecDeque<Moment>>);
+
+impl History {
+    /// From now on.
+    pub(crate) fn new(registry: &Registry) -> Self {
+        Self(Mutex::new(VecDeque::from([Moment::of(registry)])))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Moment>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how it is now.
+    pub(crate) fn note(&self, now: Moment) {
+        let mut moments = self.lock();
+        // One that is older than the window stays, so that there is always a whole window.
+        while let Some(second) = moments.get(1)
+            && now.at.saturating_duration_since(second.at) >= WINDOW
+        {
+            moments.pop_front();
+        }
+        moments.push_back(now);
+    }
+
+    /// How it was when the window began, or at the start.
+    pub(crate) fn oldest(&self) -> Option<Moment> {
+        self.lock().front().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_as_old_as_the_window() {
+        let registry = Registry::default();
+        let history = History::new(&registry);
+        let start = history.oldest().unwrap().at;
+        let mut last = start;
+        for secs in (4..=400).step_by(4) {
+            last = start + Duration::from_secs(secs);
+            history.note(Moment { at: last, ..Moment::of(&registry) });
+        }
+        assert_eq!(last - history.oldest().unwrap().at, WINDOW);
+    }
+}

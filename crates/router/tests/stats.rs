@@ -1,0 +1,119 @@
+//! `stats`, its kinds and its files: what is counted is what happened.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+
+use common::{ask, eventually, proxy, stat, stats};
+use testkit::Server;
+
+/// Nobody listens there.
+const NOBODY: &str = "unix:/nonexistent/socket";
+
+#[test]
+fn requests_failures_and_failovers_are_counted_by_command() {
+    let server = Server::memcached(&[]);
+    let addr = server.addr();
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{addr}"]}}, "dead": {{"servers": ["{NOBODY}"]}}}},
+            "route": {{"type": "PrefixSelectorRoute", "wildcard": "PoolRoute|A",
+                "policies": {{"f": {{"type": "FailoverRoute", "children": ["PoolRoute|dead", "PoolRoute|A"]}},
+                              "d": "PoolRoute|dead", "n": "DevNullRoute"}}}}}}"#
+    );
+    let proxy = proxy(&["--config-str", &config]).unwrap();
+    assert_eq!(ask(proxy, "set a 0 0 1\r\nv\r\n"), "STORED\r\n");
+    assert_eq!(ask(proxy, "get a b\r\n"), "VALUE a 0 1\r\nv\r\nEND\r\n");
+    assert_eq!(ask(proxy, "mg a v\r\n"), "VA 1\r\nv\r\n");
+    assert_eq!(ask(proxy, "get f\r\n"), "END\r\n");
+    assert_eq!(ask(proxy, "get n\r\n"), "END\r\n");
+    assert!(ask(proxy, "delete d\r\n").starts_with("SERVER_ERROR "));
+    for (name, count) in [
+        ("cmd_set_count", 1),
+        ("cmd_set_out_count", 1),
+        // a, b, a by mg, f (to the dead one, then to the other), and n, which goes nowhere.
+        ("cmd_get_count", 5),
+        ("cmd_get_out_count", 4),
+        ("cmd_get_out_all_count", 5),
+        ("cmd_delete_count", 1),
+        ("cmd_delete_remote_error_count", 1),
+        ("cmd_incr_count", 0),
+        ("request_sent_count", 7),
+        ("request_replied_count", 7),
+        ("request_error_count", 1),
+        ("request_success_count", 6),
+        ("result_error_count", 2),
+        ("result_connect_error_count", 1),
+        ("result_tko_count", 1),
+        ("proxy_reqs_processing", 0),
+        ("proxy_reqs_waiting", 0),
+        ("dev_null_requests", 1),
+        ("num_servers", 2),
+        ("num_suspect_servers", 1),
+        ("destination_pending_reqs", 0),
+        ("destination_inflight_reqs", 0),
+    ] {
+        assert_eq!(stat(proxy, name), count, "{name}");
+    }
+    let all = stats(proxy, "");
+    for name in ["failover_all", "failover_inorder_policy", "cmd_get", "duration_get_us", "ps_rss"]
+    {
+        let line = all.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        assert!(line.unwrap().parse::<f64>().unwrap() > 0.0, "{name}");
+    }
+    assert!(stats(proxy, "suspect_servers").contains("status:tko num_failures:1"));
+}
+
+#[test]
+fn each_kind_of_stats_has_its_lines() {
+    let proxy = proxy(&["--config-str", r#"{"route": "NullRoute"}"#]).unwrap();
+    let has = |kind: &str, name: &str| stats(proxy, kind).contains(&format!("STAT {name} "));
+    for (kind, with, without) in [
+        ("count", "cmd_get_count", "uptime"),
+        ("ods", "uptime", "cmd_get_count"),
+        ("cmd-error", "cmd_get_local_error_count", "cmd_get_count"),
+        ("all", "uptime", "none"),
+        ("detailed", "commandargs", "none"),
+    ] {
+        assert!(has(kind, with) && !has(kind, without), "{kind}");
+    }
+    assert_eq!(stats(proxy, "external"), "END\r\n");
+}
+
+#[test]
+fn files_tell_the_same_in_json() {
+    let folder = std::env::temp_dir().join(format!("router-stats-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let pools = folder.join("pools.json");
+    fs::write(&pools, r#"{"stats_enabled_pools": ["A"]}"#).unwrap();
+    let server = Server::memcached(&[]);
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{}"]}}}}, "route": "PoolRoute|A"}}"#,
+        server.addr()
+    );
+    let root = folder.join("root").display().to_string();
+    let pools = pools.display().to_string();
+    let proxy = proxy(&[
+        "--config-str",
+        &config,
+        "--stats-root",
+        &root,
+        "--stats-logging-interval",
+        "20",
+        "--pool-stats-config-file",
+        &pools,
+    ])
+    .unwrap();
+    assert_eq!(ask(proxy, "get a b\r\n"), "END\r\n");
+    let read = |name: &str| {
+        fs::read_to_string(format!("{root}/libmcrouter.mcrouter.0.{name}")).unwrap_or_default()
+    };
+    let answered = || read("stats").contains(r#""libmcrouter.mcrouter.0.A.requests.sum": 2"#);
+    eventually("the pool's answers are told", answered);
+    assert!(read("stats").contains(r#""libmcrouter.mcrouter.0.A.connections": 1"#));
+    assert!(read("stats").contains(r#""libmcrouter.mcrouter.0.uptime": "#));
+    assert!(read("startup_options").contains(r#""default_route": "/././""#));
+    assert!(read("config_sources_info").contains(r#""mcrouter_config": ""#));
+    // It goes on writing until the process ends.
+    fs::remove_dir_all(&folder).unwrap();
+}
