@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::env;
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -62,9 +64,16 @@ fn ask(wire: &mut Wire, rng: &mut Rng) {
     wire.expect(request.as_bytes(), reply.as_bytes());
 }
 
+/// What a leak would show in: open files, and resident memory in KiB, a page of which is not worth the word.
+fn held(proxy: &Router) -> (u64, u64) {
+    (proxy.stat("ps_open_fd"), proxy.stat("ps_rss") / 1024)
+}
+
 #[test]
 fn reloads_under_load_fail_no_request_and_change_no_route() {
     let reloads = count("RELOADS", 100);
+    // Memory is compared with what it was after so many.
+    let warm = reloads / 2;
     let servers = servers();
     let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
     let args = ["--num-proxies", "2", "--file-observer-poll-period-ms", "2", "--asynclog-disable"];
@@ -83,8 +92,11 @@ fn reloads_under_load_fail_no_request_and_change_no_route() {
             })
         })
         .collect();
-    let (mut taken, mut broken) = (1, 0);
+    let (mut taken, mut broken, mut before) = (1, 0, held(&proxy));
     for turn in 1..=reloads {
+        if turn == warm {
+            before = held(&proxy);
+        }
         let good = config(&addrs, turn);
         if turn % 10 == 0 {
             // A file that was cut, as by a disk that is full.
@@ -101,6 +113,20 @@ fn reloads_under_load_fail_no_request_and_change_no_route() {
     let asked: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
     println!("{reloads} reloads, {broken} of them broken; {asked} requests, 0 failed, 0 elsewhere");
     assert!(asked > 0);
+    let after = held(&proxy);
+    let share = after.1 as f64 / before.1 as f64 - 1.0;
+    println!(
+        "files {} then {}; memory {} KiB after {warm} reloads, {} at the end ({:+.2} %)",
+        before.0,
+        after.0,
+        before.1,
+        after.1,
+        share * 100.0
+    );
+    // The four clients have gone, and each configuration may have one server more than the others, for each worker.
+    assert!(after.0 <= before.0 + 2, "{before:?} {after:?}");
+    // A tree that stayed would show: a hundred of them are megabytes.
+    assert!(share < 0.10, "{before:?} {after:?}");
     // Connections to servers that are used no more are gone, and those in use were kept.
     assert!(proxy.stat("num_servers") <= 3);
 }
@@ -116,7 +142,11 @@ fn mutated_configurations_do_no_harm() {
     let mut rng = Rng::new(seed_from_env());
     let (mut taken, mut refused) = (1, 0);
     for case in 0..cases {
-        let text = mutated(config(&addrs, case), &mut rng);
+        let text = if case % 2 == 0 {
+            mutated(config(&addrs, case), &mut rng)
+        } else {
+            strange(&addrs, case / 2, &env::temp_dir())
+        };
         proxy.replace_config(&text);
         let seen = || (proxy.stat("config_generation"), proxy.stat("config_failures"));
         // A name that is looked up takes a while.
@@ -134,9 +164,68 @@ fn mutated_configurations_do_no_harm() {
     }
     println!("{cases} mutated: {} taken, {refused} refused", taken - 1);
     assert!(refused > cases / 4);
+    harmless_files(&mut proxy, refused);
     proxy.replace_config(&config(&addrs, 7777));
     proxy.wait_for("config_generation", taken + 1);
     ask(&mut proxy.connect(), &mut rng);
+}
+
+/// The file is no file, cannot be read, is not there, or has 100 MB: each is refused, and what was there goes on. `refused` were so far.
+fn harmless_files(proxy: &mut Router, mut refused: u64) {
+    let path = proxy.config_path().to_owned();
+    let away = path.with_extension("away");
+    let mut refuse = |what: &str, proxy: &mut Router| {
+        refused += 1;
+        let end = std::time::Instant::now() + Duration::from_secs(120);
+        while proxy.stat("config_failures") < refused {
+            assert!(std::time::Instant::now() < end, "never refused: {what}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        refused = proxy.stat("config_failures");
+        assert!(proxy.is_running(), "{what}");
+        let mut wire = proxy.connect();
+        wire.send(b"get a1\r\nmn\r\n");
+        let (answer, end) = wire.read_until_or_end(b"MN\r\n", Duration::from_secs(20));
+        assert_eq!(end, End::Found, "{what}: {}", answer.escape_ascii());
+    };
+    fs::rename(&path, &away).unwrap();
+    refuse("it is gone", proxy);
+    fs::create_dir(&path).unwrap();
+    refuse("it is a folder", proxy);
+    fs::remove_dir(&path).unwrap();
+    fs::write(&path, [0xff; 100]).unwrap();
+    refuse("it is no text", proxy);
+    fs::File::create(&path).unwrap().set_len(100 << 20).unwrap();
+    refuse("it has 100 MB", proxy);
+    fs::remove_file(&away).unwrap();
+}
+
+/// A configuration as a hand may leave it: what was meant is not there, is of another kind, goes in circles, or is far too much.
+fn strange(servers: &[SocketAddr], case: u64, folder: &Path) -> String {
+    let good = config(servers, case);
+    let own = |pools: &str, route: &str| {
+        format!(r#"{{"pools": {{{pools}}}, "route": {route}}} // {case}"#)
+    };
+    let pool = format!(r#""A": {{"servers": ["{}"]}}"#, servers[0]);
+    match case % 12 {
+        0 => good.replace("\"PrefixSelectorRoute\"", "7"),
+        1 => good.replace("\"policies\"", "\"policies\": [], \"x\""),
+        2 => good.replace("{\"servers\": [", "{\"servers\": {\"a\": ["),
+        3 => own(r#""A": {"inherit": "B"}, "B": {"inherit": "A"}"#, r#""PoolRoute|A""#),
+        4 => own(&pool, r#"{"type": "FailoverRoute", "children": [[[[[[["x"]]]]]]]}"#),
+        5 => format!(
+            r#"{{"named_handles": [{{"name": "a", "type": "FailoverRoute", "children": ["b"]}}, {{"name": "b", "type": "FailoverRoute", "children": ["a"]}}], "route": "a"}} // {case}"#
+        ),
+        6 => own(r#""A": "file:nowhere.json""#, r#""PoolRoute|A""#),
+        7 => own(&format!(r#""A": "file:{}""#, folder.display()), r#""PoolRoute|A""#),
+        // The pools that are in use are gone.
+        8 => format!(r#"{{"route": "NullRoute"}} // {case}"#),
+        9 => own(&pool, r#"{"type": "PoolRoute", "pool": "B"}"#),
+        10 => format!("{good}{}", " ".repeat(1 << 20)),
+        _ => format!(
+            r#"{{"macros": {{"m": {{"type": "macroDef", "params": [], "result": "@m()"}}}}, "route": "@m()"}} // {case}"#
+        ),
+    }
 }
 
 /// Cuts, repeats or changes a part of the text.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 23] = [
+const PACKAGES: [(&str, &str); 24] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -37,6 +37,7 @@ const PACKAGES: [(&str, &str); 23] = [
     ("etcd-client", "puts them there"),
     ("dnsmasq-base", "a resolver with SRV records"),
     ("iproute2", "counts the segments of connections"),
+    ("nftables", "drops packets and resets connections"),
 ];
 
 /// Programs that may also come from elsewhere; the Debian package is the fallback.

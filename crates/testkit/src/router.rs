@@ -84,6 +84,12 @@ impl Router {
         self.wait_until_it_accepts();
     }
 
+    /// The file of its configuration.
+    #[must_use]
+    pub fn config_path(&self) -> &Path {
+        &self.config
+    }
+
     /// Puts another configuration in the place of its own, in one piece.
     pub fn replace_config(&self, text: &str) {
         replace(&self.config, text);

@@ -1,0 +1,370 @@
+//! A network that really fails, in a namespace of the test's own: packets are dropped, connections reset, servers held, names not found, and
+//! one server lies all the time. Other pools do not notice, nobody waits for long, everything comes back, and nobody is given a wrong value.
+//!
+//! `INJECTIONS` is the number of troubles. Times are printed, and judged with all the room that a busy machine may need.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::liar::value_of;
+use testkit::rng::seed_from_env;
+use testkit::{Liar, Lie, Rng, Router, Server, Wire};
+
+/// What servers have for an answer.
+const TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The longest time between two questions whether a server is back, but for a tenth.
+const PROBE: Duration = Duration::from_millis(100);
+
+/// What nothing of a healthy program takes, on however busy a machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const KEYS: usize = 200;
+
+/// The name by which one pool's server is found, while names are.
+const NAME: &str = "cache.test";
+
+/// Troubles, each of which hurts the servers of pool A.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Trouble {
+    /// Packets towards one server are dropped.
+    Drop,
+    /// They are answered with a reset.
+    Reset,
+    /// The server is held.
+    Hold,
+    /// Packets towards all servers of the pool are dropped.
+    DropAll,
+    /// Names are not found, while the configuration is read again.
+    NoNames,
+}
+
+const TROUBLES: [Trouble; 5] =
+    [Trouble::Drop, Trouble::Reset, Trouble::Hold, Trouble::DropAll, Trouble::NoNames];
+
+#[test]
+fn real_troubles_hurt_their_own_pool_alone_and_pass() {
+    if env::var_os("IN_NAMESPACE").is_some() {
+        return within();
+    }
+    let own = env::current_exe().unwrap();
+    let mut inner = Command::new("unshare");
+    inner.args(["--map-root-user", "--net", "--mount"]).arg(own).env("IN_NAMESPACE", "1");
+    inner.args(["--exact", "real_troubles_hurt_their_own_pool_alone_and_pass", "--nocapture"]);
+    assert!(inner.status().unwrap().success());
+}
+
+/// Runs a program of the system to its end.
+#[track_caller]
+fn run(line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let status = Command::new(words[0]).args(&words[1..]).status();
+    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{line}: {status:?}");
+}
+
+/// A resolver that knows one name, and what this namespace asks.
+struct Names {
+    resolver: Child,
+    file: PathBuf,
+}
+
+impl Names {
+    fn start() -> Self {
+        let file = env::temp_dir().join(format!("network-resolv-{}", std::process::id()));
+        fs::write(&file, "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n").unwrap();
+        // Where it leads to another file, that is what is covered.
+        let covered =
+            fs::canonicalize("/etc/resolv.conf").unwrap_or_else(|_| "/etc/resolv.conf".into());
+        run(&format!("mount --bind {} {}", file.display(), covered.display()));
+        let resolver = Command::new("/usr/sbin/dnsmasq")
+            .args(["--no-daemon", "--no-resolv", "--no-hosts", "--conf-file=/dev/null"])
+            .args(["--user=root", "--group=root", "--pid-file", "--listen-address=127.0.0.1"])
+            .arg(format!("--address=/{NAME}/127.0.0.1"))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let names = Self { resolver, file };
+        let found = || std::net::ToSocketAddrs::to_socket_addrs(&(NAME, 1)).is_ok();
+        eventually("the name is found", found);
+        names
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        let _ = self.resolver.kill();
+        let _ = self.resolver.wait();
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What clients of one pool saw.
+#[derive(Debug, Default)]
+struct Seen {
+    found: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// One client's times, of when there was trouble and when there was none.
+#[derive(Debug, Default)]
+struct Times {
+    quiet_us: Vec<u64>,
+    troubled_us: Vec<u64>,
+}
+
+impl Times {
+    fn add(&mut self, mut other: Self) {
+        self.quiet_us.append(&mut other.quiet_us);
+        self.troubled_us.append(&mut other.troubled_us);
+    }
+
+    fn longest_us(&self) -> u64 {
+        self.quiet_us.iter().chain(&self.troubled_us).copied().max().unwrap_or(0)
+    }
+}
+
+/// What all clients look at.
+#[derive(Debug, Default)]
+struct Stage {
+    is_over: AtomicBool,
+    troubles: AtomicUsize,
+}
+
+/// Asks for keys of a pool, one after the other, until the end; every value must be the key's.
+fn client(
+    addr: SocketAddr,
+    prefix: &'static str,
+    seed: u64,
+    stage: &Arc<Stage>,
+    seen: &Arc<Seen>,
+) -> JoinHandle<Times> {
+    let (stage, seen) = (Arc::clone(stage), Arc::clone(seen));
+    thread::spawn(move || {
+        let (mut wire, mut rng, mut times) =
+            (Wire::connect(addr), Rng::new(seed), Times::default());
+        while !stage.is_over.load(Ordering::SeqCst) {
+            let key = format!("{prefix}-{}", rng.below(KEYS));
+            let begun = Instant::now();
+            wire.send(format!("get {key}\r\n").as_bytes());
+            let line = wire.line();
+            if line.starts_with("SERVER_ERROR ") {
+                seen.failed.fetch_add(1, Ordering::SeqCst);
+                // Errors of servers that are out come at once; nobody asks as fast as that.
+                thread::sleep(Duration::from_millis(1));
+            } else {
+                let value = value_of(&key);
+                assert_eq!(line, format!("VALUE {key} 0 {}", value.len()));
+                assert_eq!((wire.line(), wire.line()), (value, "END".to_owned()));
+                seen.found.fetch_add(1, Ordering::SeqCst);
+            }
+            let us = u64::try_from(begun.elapsed().as_micros()).unwrap();
+            let is_troubled = stage.troubles.load(Ordering::SeqCst) > 0;
+            let list = if is_troubled { &mut times.troubled_us } else { &mut times.quiet_us };
+            list.push(us);
+        }
+        times
+    })
+}
+
+/// The proxy, its servers, and what troubles them.
+struct Rig {
+    bad: [Server; 2],
+    proxy: Router,
+    config: String,
+    reloads: AtomicU64,
+}
+
+impl Rig {
+    fn start(bad: [Server; 2], good: &Server, liar: &Liar) -> Self {
+        let [one, two] = bad.each_ref().map(Server::addr);
+        let (ms, good) = (TIMEOUT.as_millis(), good.addr());
+        let config = format!(
+            r#"{{"pools": {{"A": {{"servers": ["{one}", "{two}"], "server_timeout": {ms}}},
+                    "L": {{"servers": ["{}"], "server_timeout": {ms}}},
+                    "B": {{"servers": ["{good}"]}},
+                    "N": {{"servers": ["{NAME}:{}"]}}}},
+                "route": {{"type": "PrefixSelectorRoute", "wildcard": "PoolRoute|B",
+                    "policies": {{"bad": "PoolRoute|A", "lie": "PoolRoute|L", "name": "PoolRoute|N"}}}}}}"#,
+            liar.addr(),
+            good.port()
+        );
+        let probe = (PROBE / 2).as_millis().to_string();
+        let probe_max = PROBE.as_millis().to_string();
+        let args = ["--num-proxies", "2", "-r", &probe, "--probe-timeout-max", &probe_max];
+        let more = ["--asynclog-disable", "--file-observer-poll-period-ms", "5"];
+        let proxy = Router::start(&config, &[&args[..], &more].concat());
+        Self { bad, proxy, config, reloads: AtomicU64::new(0) }
+    }
+
+    fn begin(&self, trouble: Trouble, which: usize) {
+        let port = self.bad[which].addr().port();
+        match trouble {
+            Trouble::Drop => run(&format!("nft add rule ip t o tcp dport {port} drop")),
+            Trouble::Reset => {
+                run(&format!("nft add rule ip t o tcp dport {port} reject with tcp reset"));
+            }
+            Trouble::Hold => self.bad[which].signal(Signal::STOP),
+            Trouble::DropAll => {
+                for server in &self.bad {
+                    run(&format!("nft add rule ip t o tcp dport {} drop", server.addr().port()));
+                }
+            }
+            Trouble::NoNames => {
+                run("nft add rule ip t o udp dport 53 drop");
+                let number = self.reloads.fetch_add(1, Ordering::SeqCst);
+                self.proxy.replace_config(&format!("{} // {number}", self.config));
+            }
+        }
+    }
+
+    fn end(&self, trouble: Trouble, which: usize) {
+        if trouble == Trouble::Hold {
+            self.bad[which].signal(Signal::CONT);
+        } else {
+            run("nft flush chain ip t o");
+        }
+    }
+
+    /// How long it takes until a key of each bad server is found.
+    fn recovery(&self) -> Duration {
+        let begun = Instant::now();
+        let mut wire = self.proxy.connect();
+        for key in 0..20 {
+            let get = format!("get bad-{key}\r\n");
+            eventually("the servers come back", || {
+                wire.send(get.as_bytes());
+                let is_found = wire.line().starts_with("VALUE ");
+                if is_found {
+                    let _rest = (wire.line(), wire.line());
+                }
+                is_found
+            });
+        }
+        begun.elapsed()
+    }
+}
+
+/// Puts every key of a pool where the pool's hash wants it.
+fn fill(proxy: &Router, prefix: &str) {
+    let mut wire = proxy.connect();
+    for key in (0..KEYS).map(|number| format!("{prefix}-{number}")) {
+        let value = value_of(&key);
+        let set = format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
+        wire.expect(set.as_bytes(), b"STORED\r\n");
+    }
+}
+
+fn within() {
+    run("ip link set lo up");
+    run("nft add table ip t");
+    run("nft add chain ip t o { type filter hook output priority 0 ; }");
+    let _names = Names::start();
+    let injections: usize = env::var("INJECTIONS").map_or(25, |count| count.parse().unwrap());
+    let bad = [Server::memcached(&[]), Server::memcached(&[])];
+    let good = Server::memcached(&[]);
+    let liar = Liar::start(&Lie::ALL, 50, TIMEOUT + Duration::from_millis(50));
+    let rig = Rig::start(bad, &good, &liar);
+    ["bad", "good", "name"].iter().for_each(|prefix| fill(&rig.proxy, prefix));
+
+    let stage = Arc::new(Stage::default());
+    let prefixes = ["bad", "lie", "good", "name"];
+    let seen: BTreeMap<&str, Arc<Seen>> =
+        prefixes.iter().map(|prefix| (*prefix, Arc::default())).collect();
+    let clients: Vec<_> = [("bad", 1), ("bad", 2), ("lie", 3), ("good", 4), ("name", 5)]
+        .into_iter()
+        .map(|(prefix, seed)| {
+            (prefix, client(rig.proxy.addr(), prefix, seed, &stage, &seen[prefix]))
+        })
+        .collect();
+    let recoveries = inject(&rig, &stage, injections);
+    stage.is_over.store(true, Ordering::SeqCst);
+    let mut times: BTreeMap<&str, Times> = BTreeMap::new();
+    for (prefix, client) in clients {
+        times.entry(prefix).or_default().add(client.join().unwrap());
+    }
+    report(&seen, &mut times, &recoveries, liar.lied());
+    for well in ["good", "name"] {
+        assert_eq!(seen[well].failed.load(Ordering::SeqCst), 0, "{well}");
+    }
+    assert!(seen["bad"].failed.load(Ordering::SeqCst) > 0 && liar.lied() > 0);
+    // Room for a machine on which this process does not run for seconds.
+    let longest = Duration::from_micros(times["bad"].longest_us().max(times["lie"].longest_us()));
+    assert!(longest < TIMEOUT + Duration::from_secs(20), "{longest:?}");
+}
+
+/// As many troubles, one after the other; returns how long it took until all was well after each.
+fn inject(rig: &Rig, stage: &Stage, injections: usize) -> Vec<(Trouble, Duration)> {
+    let mut rng = Rng::new(seed_from_env());
+    let mut recoveries = Vec::new();
+    for number in 0..injections {
+        let (trouble, which) = (TROUBLES[number % TROUBLES.len()], rng.below(2));
+        stage.troubles.fetch_add(1, Ordering::SeqCst);
+        rig.begin(trouble, which);
+        thread::sleep(Duration::from_millis(20 + rng.below(400) as u64));
+        rig.end(trouble, which);
+        recoveries.push((trouble, rig.recovery()));
+        stage.troubles.fetch_sub(1, Ordering::SeqCst);
+        // As long as that without any.
+        thread::sleep(Duration::from_millis(20 + rng.below(400) as u64));
+    }
+    recoveries
+}
+
+fn p99(list: &mut [u64]) -> u64 {
+    list.sort_unstable();
+    list.get(list.len() * 99 / 100).copied().unwrap_or(0)
+}
+
+fn report(
+    seen: &BTreeMap<&str, Arc<Seen>>,
+    times: &mut BTreeMap<&str, Times>,
+    recoveries: &[(Trouble, Duration)],
+    lies: usize,
+) {
+    println!("{} troubles, {lies} lies, 0 wrong values", recoveries.len());
+    let bound_us = u64::try_from((TIMEOUT + Duration::from_millis(50)).as_micros()).unwrap();
+    for (prefix, times) in times.iter_mut() {
+        let all = times.quiet_us.iter().chain(&times.troubled_us);
+        let late = all.filter(|us| **us > bound_us).count();
+        let (quiet, troubled) = (p99(&mut times.quiet_us), p99(&mut times.troubled_us));
+        println!(
+            "{prefix}: {} found, {} failed; p99 {quiet} us without trouble, {troubled} us with ({:.2}); longest {} us, {late} over {bound_us}",
+            seen[prefix].found.load(Ordering::SeqCst),
+            seen[prefix].failed.load(Ordering::SeqCst),
+            troubled as f64 / quiet.max(1) as f64,
+            times.longest_us(),
+        );
+    }
+    for trouble in TROUBLES {
+        let of_it = recoveries.iter().filter(|(one, _)| *one == trouble);
+        let mut ms: Vec<u64> =
+            of_it.map(|(_, took)| u64::try_from(took.as_millis()).unwrap()).collect();
+        let bound_ms = u64::try_from((PROBE * 2).as_millis()).unwrap();
+        let late = ms.iter().filter(|ms| **ms > bound_ms).count();
+        ms.sort_unstable();
+        let (median, most) = (ms.get(ms.len() / 2), ms.last());
+        println!(
+            "{trouble:?}: {} times; back after {median:?} ms, {most:?} at the most, {late} over {bound_ms}",
+            ms.len()
+        );
+    }
+}
