@@ -219,3 +219,10 @@ impl Core {
         &self.tree
     }
 }
+
+impl Drop for Core {
+    /// Tasks hold on to the context that holds them: with one that has not ended, sockets would stay open.
+    fn drop(&mut self) {
+        self.cx.tasks.clear();
+    }
+}

@@ -111,6 +111,13 @@ impl Tasks {
         }
     }
 
+    /// Gives up all tasks.
+    pub(crate) fn clear(&self) {
+        // Not dropped while it is borrowed: what a task holds may look here.
+        let slots = std::mem::take(&mut *self.slots.borrow_mut());
+        drop(slots);
+    }
+
     /// Whether [`Self::run`] has something to do.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()

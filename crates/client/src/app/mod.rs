@@ -20,6 +20,8 @@ mod error;
 mod lane;
 mod look_aside;
 mod markers;
+#[cfg(test)]
+mod simulation;
 mod slot;
 mod together;
 mod value;

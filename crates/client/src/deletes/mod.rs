@@ -27,6 +27,8 @@
 
 mod import;
 mod replay;
+#[cfg(test)]
+mod simulation;
 mod spooler;
 
 use std::io;

@@ -19,7 +19,8 @@ mod workers;
 
 use std::time::Instant;
 
-pub(crate) use net::address;
+pub(crate) use call::{is_of, mark, unit};
+pub(crate) use net::{Net, address};
 use testkit::Rng;
 
 /// Runs `run` with one seed after the other: `by_default` of them, or what the environment says.

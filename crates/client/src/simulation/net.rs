@@ -167,6 +167,15 @@ impl Net {
         self.places.iter().map(|place| &place.server)
     }
 
+    /// What must not come twice and did, to whichever servers, by the numbers of the calls.
+    pub(crate) fn heard_twice(&self) -> Vec<u64> {
+        let mut heard = BTreeMap::<u64, u32>::new();
+        for (number, count) in self.servers().flat_map(|server| &server.heard) {
+            *heard.entry(*number).or_default() += count;
+        }
+        heard.into_iter().filter(|(_, count)| *count > 1).map(|(number, _)| number).collect()
+    }
+
     /// From here on, servers have troubles of all kinds but `without`, each for this long at the most.
     pub(crate) fn go_wild(&mut self, trouble_us: usize, without: &[Trouble]) {
         self.is_wild = true;

@@ -8,8 +8,7 @@ use routeconf::{MemorySources, Params, load};
 use testkit::Rng;
 
 use super::call::{is_of, mark, unit};
-use super::net::Net;
-use super::{Clock, now_us, seeds, system};
+use super::{Clock, Net, now_us, seeds, system};
 use crate::core::{Core, Submitted};
 use crate::pipeline::{Sink, Ticket};
 use crate::plan::{Plan, TreeFlags};
@@ -331,15 +330,7 @@ impl World {
 
     /// Everything that must not be done twice was done once at the most.
     fn check_servers(&self) {
-        let mut heard = BTreeMap::<u64, u32>::new();
-        system::with(|net| {
-            for server in net.servers() {
-                for (number, count) in &server.heard {
-                    *heard.entry(*number).or_default() += count;
-                }
-            }
-        });
-        let twice: Vec<_> = heard.iter().filter(|(_, count)| **count > 1).collect();
+        let twice = system::with(|net| net.heard_twice());
         assert!(twice.is_empty(), "sent more than once: {twice:?}");
     }
 
