@@ -2,10 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::EXIT_PARTIAL;
 use crate::figures::{self, Drawable, maxima};
@@ -72,10 +77,19 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let steps = args.study.steps(&templates, &size);
     let (mut results, mut failures) = (Vec::new(), Vec::new());
+    // Servers end with this function, so a signal must not end the program before.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
     for (number, step) in steps.iter().enumerate() {
+        if stop.load(Ordering::SeqCst) {
+            failures.push(format!("{} and what follows it: interrupted", step.name));
+            break;
+        }
         terminal::print(&format!("\n[{}/{}] {}\n", number + 1, steps.len(), step.name));
         let file = args.out.join(format!("{}.json", step.name));
-        let done = args.step(step, &file, &own, &templates);
+        let done = args.step(step, &file, &own, &templates, &stop);
         match done.and_then(|()| read(&file)) {
             Ok(result) => results.push((step.name.clone(), result)),
             Err(error) => {
@@ -99,7 +113,14 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
 
 impl StudyArgs {
     /// Runs one step as a command of its own.
-    fn step(&self, step: &Step, file: &Path, own: &Path, servers: &[Contender]) -> Result<()> {
+    fn step(
+        &self,
+        step: &Step,
+        file: &Path,
+        own: &Path,
+        servers: &[Contender],
+        stop: &AtomicBool,
+    ) -> Result<()> {
         let running = match step.server {
             Some((index, threads)) => {
                 let server = servers::with_threads(&servers[index].server, threads, servers::GROUP);
@@ -118,11 +139,32 @@ impl StudyArgs {
         }
         words.extend(["--json".to_owned(), file.display().to_string()]);
         terminal::print(&format!("holdall bench {}\n", terminal::shell(&words)));
-        let status = Command::new(own).arg("bench").args(&words).status()?;
+        let status = wait(Command::new(own).arg("bench").args(&words).spawn()?, stop)?;
         // A partial result is drawn, with its mark.
         let is_kept = status.success() || status.code() == Some(i32::from(EXIT_PARTIAL));
         ensure!(is_kept, "the command ended with {status}");
         Ok(())
+    }
+}
+
+/// Waits for a step. It is ended, and tells what it has, when this program is asked to end.
+fn wait(mut step: Child, stop: &AtomicBool) -> Result<ExitStatus> {
+    let mut is_told = false;
+    loop {
+        if let Some(status) = step.try_wait()? {
+            return Ok(status);
+        }
+        if stop.load(Ordering::SeqCst) && !is_told {
+            let pid = Pid::from_raw(i32::try_from(step.id())?).context("a process id")?;
+            // One that has just ended needs no signal.
+            let _ = kill_process(pid, Signal::TERM);
+            is_told = true;
+        }
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "nothing tells of a child and a signal at once"
+        )]
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
+use plotters::coord::combinators::LogCoord;
 use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -54,9 +55,9 @@ pub fn lines(
     let chart = Lines { x_label, y_label, series, mark, y };
     match (axes.log_x, axes.log_y) {
         (false, false) => chart.draw(x.0..x.1, y.0..y.1),
-        (true, false) => chart.draw((x.0..x.1).log_scale(), y.0..y.1),
-        (false, true) => chart.draw(x.0..x.1, (y.0..y.1).log_scale()),
-        (true, true) => chart.draw((x.0..x.1).log_scale(), (y.0..y.1).log_scale()),
+        (true, false) => chart.draw(Logarithmic::new(x), y.0..y.1),
+        (false, true) => chart.draw(x.0..x.1, Logarithmic::new(y)),
+        (true, true) => chart.draw(Logarithmic::new(x), Logarithmic::new(y)),
     }
 }
 
@@ -214,6 +215,34 @@ impl Ranged for WholeNumbers {
     }
 }
 
+/// A logarithmic axis. Plotters names a power of ten twice where it comes to it from both sides by floating point.
+struct Logarithmic(LogCoord<f64>);
+
+impl Logarithmic {
+    fn new((least, most): (f64, f64)) -> Self {
+        Self((least..most).log_scale().into())
+    }
+}
+
+impl Ranged for Logarithmic {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.0.map(value, limit)
+    }
+
+    fn key_points<Hint: plotters::coord::ranged1d::KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        let mut points = self.0.key_points(hint);
+        points.dedup_by(|one, other| short(*one) == short(*other));
+        points
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.0.range()
+    }
+}
+
 /// The range of an axis: from 0 or, on a logarithmic one, from the least value above it.
 fn bounds(values: impl Iterator<Item = f64> + Clone, is_log: bool) -> (f64, f64) {
     let most = values.clone().fold(0.0, f64::max);
@@ -261,6 +290,22 @@ mod tests {
             (2e6, "2M"),
         ] {
             assert_eq!(short(number), text);
+        }
+    }
+
+    #[test]
+    fn a_logarithmic_axis_names_no_number_twice() {
+        for least in [0.9, 0.09, 3.0, 9.0] {
+            for most in [9.5, 12.0, 120.0, 1e4, 3e6] {
+                let axis = Logarithmic::new((least, most));
+                for count in 5..20 {
+                    let labels: Vec<String> =
+                        axis.key_points(count).into_iter().map(short).collect();
+                    let mut once = labels.clone();
+                    once.dedup();
+                    assert_eq!(labels, once, "{least}..{most}, {count}");
+                }
+            }
         }
     }
 
