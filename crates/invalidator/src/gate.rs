@@ -20,10 +20,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::backlog::Backlog;
 use crate::change::{Mark, Witness};
 use crate::deliver::Limits;
-use crate::delivery::{Delivery, Work};
+use crate::delivery::Work;
+use crate::outlet::Outlet;
 use crate::position::Position;
 use crate::shelf::Shelf;
 use crate::stats::Stats;
@@ -46,53 +46,10 @@ pub(crate) struct Read {
     pub(crate) mark: Mark,
     /// Where a restart may go on after it; none when only what follows says.
     pub(crate) position: Option<Position>,
-    /// As in [`Delivery`].
+    /// As in a delivery.
     pub(crate) committed_us: u64,
-    /// As in [`Delivery`].
+    /// The same.
     pub(crate) read_at: Instant,
-}
-
-/// Where deliveries go: to every cluster, and their positions to the keeper.
-#[derive(Debug)]
-pub(crate) struct Outlet<S: Shelf> {
-    pub(crate) backlogs: Vec<Arc<Backlog<S>>>,
-    pub(crate) positions: mpsc::UnboundedSender<(u64, Position)>,
-    /// The last delivery's number.
-    pub(crate) seq: u64,
-    /// Everything until here went out.
-    pub(crate) passed: Option<Position>,
-    /// True once it was said that something cannot be told.
-    pub(crate) has_told: bool,
-}
-
-impl<S: Shelf> Drop for Outlet<S> {
-    fn drop(&mut self) {
-        self.backlogs.iter().for_each(|backlog| backlog.close());
-    }
-}
-
-impl<S: Shelf> Outlet<S> {
-    /// Hands work to every cluster. One that is interrupted counts for nothing: no position is kept for it.
-    pub(crate) async fn push(
-        &mut self,
-        work: Work,
-        committed_us: u64,
-        read_at: Instant,
-        is_seen: bool,
-    ) {
-        self.seq += 1;
-        let delivery = Arc::new(Delivery { seq: self.seq, work, committed_us, read_at, is_seen });
-        for backlog in &self.backlogs {
-            backlog.push(&delivery).await;
-        }
-    }
-
-    /// Everything until here was pushed.
-    pub(crate) fn pass(&mut self, position: Position) {
-        // The keeper ends with this.
-        let _ = self.positions.send((self.seq, position.clone()));
-        self.passed = Some(position);
-    }
 }
 
 /// See the head of this file. One lives as long as a connection to the log.
@@ -279,6 +236,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+    use crate::backlog::Backlog;
     use crate::shelf::Folder;
     use crate::stats::lock;
 

@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::assemble::{Assembler, Output};
 use crate::backlog::Backlog;
-use crate::change::{ChangeSource, Mark, SourceError};
+use crate::change::{ChangeSource, SourceError};
 use crate::checkpoint::{self, Keep};
 use crate::deliver::{Destination, Limits, Target};
 use crate::delivery::{Flush, OnGap, Work};
-use crate::gate::{Gate, Outlet, READ_AHEAD, Read};
+use crate::gate::{Gate, READ_AHEAD};
 use crate::keeper::Keeper;
-use crate::keys::{Keyer, Rules};
+use crate::keys::Rules;
 use crate::monitor::Monitor;
 use crate::network::Network;
+use crate::outlet::Outlet;
 use crate::position::Position;
+use crate::reading::{Reading, flushed};
 use crate::shelf::Shelf;
 use crate::stats::Stats;
 
@@ -367,104 +367,5 @@ impl<S: Shelf> Follower<'_, S> {
         self.stats.source_connects.fetch_add(1, Relaxed);
         (self.log)(&format!("reading from {position}"));
         position
-    }
-}
-
-/// One connection's events on their way to the gate.
-struct Reading<'f> {
-    plan: &'f Plan,
-    reads: mpsc::Sender<Read>,
-    confirmed: &'f mut watch::Receiver<Option<Position>>,
-    stats: &'f Stats,
-    owed: &'f mut Option<Flush>,
-    log: fn(&str),
-}
-
-impl Reading<'_> {
-    async fn read(
-        &mut self,
-        source: &mut impl ChangeSource,
-        from: Position,
-    ) -> Result<SourceError, Ended> {
-        let keyer = Keyer::new(self.plan.rules.clone());
-        let mut assembler = Assembler::new(keyer, from, self.plan.transaction_bytes_max);
-        self.heard();
-        self.stats.source_connected.store(true, Relaxed);
-        loop {
-            let event = match source.next().await {
-                Ok(event) => event,
-                Err(error) => return Ok(error),
-            };
-            self.heard();
-            for output in assembler.push(event) {
-                match output {
-                    Output::Commit { keys, position, committed_us, mark } => {
-                        self.stats.transactions.fetch_add(1, Relaxed);
-                        self.stats.keys.fetch_add(keys.len() as u64, Relaxed);
-                        self.commit(keys, position, committed_us, mark).await;
-                    }
-                    Output::Gap(why) => self.gap(why).await?,
-                }
-            }
-            self.stats.keys_too_long.fetch_add(std::mem::take(&mut assembler.too_long), Relaxed);
-            self.stats.prepared.store(assembler.prepared() as u64, Relaxed);
-            self.stats.behind_bytes.store(source.behind_bytes().unwrap_or(u64::MAX), Relaxed);
-            if self.confirmed.has_changed().unwrap_or(false)
-                && let Some(position) = self.confirmed.borrow_and_update().as_ref()
-            {
-                source.confirm(position);
-            }
-        }
-    }
-
-    async fn commit(
-        &mut self,
-        keys: Vec<Bytes>,
-        position: Position,
-        committed_us: u64,
-        mark: Mark,
-    ) {
-        if let Some(flush) = self.owed.take() {
-            self.send(Some(Work::Flush(flush)), mark.clone(), None, committed_us).await;
-        }
-        let work = (!keys.is_empty()).then_some(Work::Delete(keys));
-        self.send(work, mark, Some(position), committed_us).await;
-    }
-
-    async fn gap(&mut self, why: String) -> Result<(), Ended> {
-        self.stats.gaps.fetch_add(1, Relaxed);
-        let OnGap::Flush(flush) = &self.plan.on_gap else { return Err(Ended::Gap(why)) };
-        (self.log)(&format!("{why}; every cluster is {}", flushed(flush)));
-        *self.owed = Some(flush.clone());
-        // It has no position of its own: that is kept with what follows it.
-        self.send(Some(Work::Flush(flush.clone())), Mark::Unknown, None, 0).await;
-        Ok(())
-    }
-
-    async fn send(
-        &self,
-        work: Option<Work>,
-        mark: Mark,
-        position: Option<Position>,
-        committed_us: u64,
-    ) {
-        let read = Read { work, mark, position, committed_us, read_at: Instant::now() };
-        // The gate goes when this does.
-        let _ = self.reads.send(read).await;
-    }
-
-    fn heard(&self) {
-        self.stats.heard_us.store(system_now_us(), Relaxed);
-    }
-}
-
-fn flushed(flush: &Flush) -> String {
-    match flush {
-        Flush::All => "flushed".to_owned(),
-        Flush::Prefixes(prefixes) => {
-            let names: Vec<_> =
-                prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix)).collect();
-            format!("flushed of keys that begin with {}", names.join(", "))
-        }
     }
 }
