@@ -261,7 +261,7 @@ fn packets(name: &str, make: fn() -> Database) {
     let count = databases.len() as u64;
     println!(
         "{name}: {count} streams of {changes} deletes at {rate}/s into {} servers: {} packets ({} bytes) one by one, {batched} packets \
-         ({bytes} bytes) to the router in {batches} batches, each delete twice: {:.1} times fewer",
+         ({bytes} bytes) to the router in {batches} batches: {:.1} times fewer",
         addresses.len(),
         single * count,
         single_bytes * count,
