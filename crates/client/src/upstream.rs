@@ -56,6 +56,8 @@ pub struct Upstream {
     registry: Registry,
     traffic: Arc<Traffic>,
     destinations: Vec<Destination>,
+    /// Places of servers that nobody uses any more.
+    free: Vec<u32>,
     by_address: BTreeMap<(Address, u64), Vec<u32>>,
     dirty: Vec<u32>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
@@ -87,6 +89,7 @@ impl Upstream {
             traffic: registry.add_worker(),
             registry,
             destinations: Vec::new(),
+            free: Vec::new(),
             by_address: BTreeMap::new(),
             dirty: Vec::new(),
             timers: BinaryHeap::new(),
@@ -164,15 +167,28 @@ impl Upstream {
             self.destinations.get(*id as usize).is_some_and(|found| found.settings == *settings)
         });
         let id = found.unwrap_or_else(|| {
-            let id = u32::try_from(self.destinations.len()).unwrap_or(u32::MAX);
             let health = self.registry.health(address);
             let counters = self.registry.counters(address, settings);
             let (address, settings) = (address.clone(), settings.clone());
             let watched = Rc::clone(&self.is_watched);
             let traffic = Arc::clone(&self.traffic);
             let who = Worker { number: self.worker, traffic, is_watched: watched };
-            let made = Destination::new(address, settings, health, counters, who);
-            self.destinations.push(made);
+            let mut made = Destination::new(address, settings, health, counters, who);
+            // What waits for room in the window names its server by the place.
+            let is_named = self.window.as_ref().is_some_and(|window| !window.is_empty());
+            let free = if is_named { None } else { self.free.pop() };
+            let id = match free.and_then(|id| Some((id, self.destinations.get_mut(id as usize)?))) {
+                Some((id, gone)) => {
+                    // Events of the connections before are not this one's.
+                    made.generation = gone.generation.wrapping_add(1);
+                    *gone = made;
+                    id
+                }
+                None => {
+                    self.destinations.push(made);
+                    u32::try_from(self.destinations.len() - 1).unwrap_or(u32::MAX)
+                }
+            };
             ids.push(id);
             id
         });
@@ -225,7 +241,8 @@ impl Upstream {
             }
             let Destination { address, settings, counters, .. } = destination;
             self.registry.forget(address, settings, counters);
-            // Its place stays, empty: tickets and timers name places.
+            // Its place is another's when nothing can name it any more.
+            self.free.push(id);
             self.by_address.retain(|_, ids| {
                 ids.retain(|other| *other != id);
                 !ids.is_empty()

@@ -157,6 +157,11 @@ impl Sliding {
         }
     }
 
+    /// Nothing waits, and so names a server.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Requests that may be outstanding, are, and wait.
     pub(crate) fn report(&self) -> (f64, u32, usize) {
         (self.width, self.outstanding, self.waiting.len())
