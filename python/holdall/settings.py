@@ -20,13 +20,14 @@ class TLS:
 
     `ca_cert` is who may have issued the servers' certificates, the system's authorities if it is missing; a certificate must have the
     name or address by which its server is reached. With `verify=False` whatever a server shows is believed. `cert` and `key` are shown
-    to servers that ask for a certificate.
+    to servers that ask for a certificate. `server_name` is the name that certificates must have where it is not that of the address.
     """
 
     ca_cert: Path | None = None
     cert: Path | None = None
     key: Path | None = None
     verify: bool = True
+    server_name: str | None = None
 
     def files(self) -> tuple[Path | None, Path | None, Path | None]:
         if (self.cert is None) != (self.key is None):
@@ -97,6 +98,8 @@ def native(servers: Address | list[Address] | None, given: Mapping[str, Any]) ->
     if tls:
         tls = TLS() if tls is True else TLS(**tls) if isinstance(tls, Mapping) else tls
         settings["tls"] = tls.files()
+        if tls.server_name is not None:
+            settings["server_name"] = tls.server_name
     login = given.get("username"), given.get("password")
     if login != (None, None):
         if None in login:

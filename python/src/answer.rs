@@ -55,7 +55,7 @@ impl From<Failed> for PyErr {
 }
 
 impl Answer {
-    pub(crate) fn to_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         Ok(match self {
             Self::Found(found) => value(py, found)?,
             Self::Is(is) => PyBool::new(py, is).to_owned().into_any(),

@@ -185,7 +185,7 @@ fn settle(future: &Bound<'_, PyAny>, outcome: Result<Answer, Failed>) -> PyResul
     if future.call_method0(intern!(py, "done"))?.is_truthy()? {
         return Ok(());
     }
-    match outcome.map_err(PyErr::from).and_then(|answer| answer.to_python(py)) {
+    match outcome.map_err(PyErr::from).and_then(|answer| answer.into_python(py)) {
         Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
         Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
     };

@@ -30,7 +30,7 @@ impl Native {
     {
         match by {
             Some(bridge) => bridge.get().start(py, Box::pin(call)),
-            None => py.detach(|| block_on(call)).map_err(PyErr::from)?.to_python(py),
+            None => py.detach(|| block_on(call)).map_err(PyErr::from)?.into_python(py),
         }
     }
 

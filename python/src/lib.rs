@@ -46,6 +46,7 @@ fn builder(settings: &Bound<'_, PyDict>) -> PyResult<Builder> {
             "timeouts_until_tko" => builder.timeouts_until_tko(value.extract()?),
             "pending_max" => builder.pending_max(value.extract()?),
             "tls" => builder.tls(tls(&value)?),
+            "server_name" => builder.server_name(&value.extract::<String>()?),
             "login" => {
                 let (user, password): (String, String) = value.extract()?;
                 builder.login(&user, &password)

@@ -53,6 +53,8 @@ def doors(address, ca, cert, key, stranger_cert, stranger_key):
     works(Client(address, tls=TLS(cert=cert, key=key, verify=False), **login), "nothing verified")
     of_dict = {"ca_cert": ca, "cert": cert, "key": key}
     works(Client([address], tls=of_dict, timeout=10, **login), "a dict, as of Django's OPTIONS")
+    named = {**of_dict, "server_name": "localhost"}
+    works(Client(address, tls=named, **login), "a certificate's other name")
     works(Client(address, tls=shown, window=4, **login), "a fixed window")
 
     async def awaited():
@@ -64,6 +66,7 @@ def doors(address, ca, cert, key, stranger_cert, stranger_key):
         "no certificate": {"tls": TLS(ca_cert=ca), **login},
         "another's certificate": {"tls": TLS(ca, stranger_cert, stranger_key), **login},
         "the system's authorities": {"tls": True, **login},
+        "another's name": {"tls": TLS(ca, cert, key, server_name="elsewhere"), **login},
         "no login": {"tls": shown},
         "a wrong password": {"tls": shown, "username": "me", "password": "guess"},
         "no TLS": login,

@@ -71,6 +71,11 @@ fn ci(steps: &mut Steps) -> Result<(), String> {
     let mut clippy = cargo(["clippy", "--workspace", "--all-targets", "--locked", "--"]);
     clippy.args(["-D", "warnings"]);
     steps.run("clippy", clippy)?;
+    let python = ["clippy", "--manifest-path", "python/Cargo.toml", "--locked", "--"];
+    let mut python = cargo(python);
+    // Where its wheel is built, too.
+    python.args(["-D", "warnings"]).env("CARGO_TARGET_DIR", steps::target().join("python"));
+    steps.run("clippy, library for Python", python)?;
     let mut doc =
         cargo(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");

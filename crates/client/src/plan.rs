@@ -148,7 +148,7 @@ impl Plan {
         if server.security == Security::Plain {
             settings.tls = None;
         } else {
-            settings.server_name = server_name(server).to_owned();
+            settings.server_name = server_name(server, &self.settings).to_owned();
         }
         if server.protocol == ast::Protocol::Binary {
             settings.protocol = Protocol::Binary;
@@ -194,17 +194,18 @@ fn unusable(server: &ast::Server, settings: &Settings) -> Option<String> {
         Security::Tls | Security::TlsToPlain if settings.tls.is_none() => {
             Some("TLS is not set up here (--pem-ca-path)".to_owned())
         }
-        _ if !Tls::is_name(server_name(server)) => Some(
+        _ if !Tls::is_name(server_name(server, settings)) => Some(
             "a certificate cannot have this name; 'hostnames' of the pool gives another".to_owned(),
         ),
         Security::Tls | Security::TlsToPlain => None,
     }
 }
 
-/// The name that a server's certificate has to have: that of `hostnames`, else its host's.
-fn server_name(server: &ast::Server) -> &str {
+/// The name that a server's certificate has to have: that of `hostnames`, else that of all servers, if they have one, else its host's.
+fn server_name<'a>(server: &'a ast::Server, settings: &'a Settings) -> &'a str {
     match (&server.name, &server.address) {
         (Some(name), _) => name,
+        _ if !settings.server_name.is_empty() => &settings.server_name,
         (None, ServerAddress::Tcp { host, .. }) => host,
         (None, ServerAddress::Unix(_)) => "localhost",
     }

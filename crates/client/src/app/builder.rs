@@ -194,6 +194,14 @@ impl Builder {
         self
     }
 
+    /// The name that servers' certificates must have, which they are told at the beginning (SNI); by default each one's host, as it is
+    /// written. For servers that are reached by addresses which no certificate has. `hostnames` of a configuration's pool go before it.
+    #[must_use]
+    pub fn server_name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.settings.server_name);
+        self
+    }
+
     /// [`Self::servers`] are spoken to in the binary protocol: for those that speak no other. Those of a configuration say it
     /// themselves (`"protocol": "binary"`).
     #[must_use]
@@ -405,4 +413,24 @@ fn pool_of(
                 "security_mech": "{security}"}}}},
             "route": {{"type": "PoolRoute", "pool": "servers", "hash": "{hash}"}}}}"#
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names that certificates must have, of the servers as they are told.
+    fn names(builder: Builder) -> Vec<String> {
+        let plan = builder.tls(certs::ClientOptions::default()).plan().unwrap().plan;
+        plan.targets().into_iter().map(|(_, _, settings)| settings.server_name).collect()
+    }
+
+    #[test]
+    fn a_certificate_has_the_name_of_all_servers_or_of_each() {
+        let servers = || Builder::default().servers(["127.0.0.1:1", "[::1]:2"]);
+        assert_eq!(names(servers()), ["127.0.0.1", "::1"]);
+        assert_eq!(names(servers().server_name("cache.example")), ["cache.example"; 2]);
+        let wrong = servers().server_name("no name").tls(certs::ClientOptions::default());
+        assert!(wrong.plan().unwrap_err().to_string().contains("cannot have this name"));
+    }
 }
