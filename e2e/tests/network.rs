@@ -197,11 +197,13 @@ impl Rig {
     fn start(bad: [Server; 2], good: &Server, liar: &Liar) -> Self {
         let [one, two] = bad.each_ref().map(Server::addr);
         let (ms, good) = (TIMEOUT.as_millis(), good.addr());
+        // A stall of the whole machine is no fault of the proxy's.
+        let well_ms = PATIENCE.as_millis();
         let config = format!(
             r#"{{"pools": {{"A": {{"servers": ["{one}", "{two}"], "server_timeout": {ms}}},
                     "L": {{"servers": ["{}"], "server_timeout": {ms}}},
-                    "B": {{"servers": ["{good}"]}},
-                    "N": {{"servers": ["{NAME}:{}"]}}}},
+                    "B": {{"servers": ["{good}"], "server_timeout": {well_ms}}},
+                    "N": {{"servers": ["{NAME}:{}"], "server_timeout": {well_ms}}}}},
                 "route": {{"type": "PrefixSelectorRoute", "wildcard": "PoolRoute|B",
                     "policies": {{"bad": "PoolRoute|A", "lie": "PoolRoute|L", "name": "PoolRoute|N"}}}}}}"#,
             liar.addr(),
