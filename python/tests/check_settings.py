@@ -52,7 +52,8 @@ def doors(address, ca, cert, key, stranger_cert, stranger_key):
     works(Client(address, tls=shown, **login), "all that is wanted")
     works(Client(address, tls=TLS(cert=cert, key=key, verify=False), **login), "nothing verified")
     of_dict = {"ca_cert": ca, "cert": cert, "key": key}
-    works(Client([address], tls=of_dict, timeout=10, **login), "a dict, as of Django's OPTIONS")
+    works(Client([address], tls=of_dict, timeout=10, **login), "a dict")
+    by_django(address, {"tls": of_dict, **login})
     named = {**of_dict, "server_name": "localhost"}
     works(Client(address, tls=named, **login), "a certificate's other name")
     works(Client(address, tls=shown, window=4, **login), "a fixed window")
@@ -106,6 +107,19 @@ def running(address, server):
     finally:
         process.kill()
         process.wait()
+
+
+def by_django(address, options):
+    """Django's cache before the same server."""
+    from django.conf import settings
+    from django.core.cache import cache
+
+    backend = "holdall.django.HoldallCache"
+    default = {"BACKEND": backend, "LOCATION": address, "OPTIONS": options}
+    settings.configure(CACHES={"default": default})
+    cache.set("by-django", {"a": [1, 2]}, timeout=60)
+    same(cache.get("by-django"), {"a": [1, 2]}, "by Django")
+    same(Client(address, timeout=5, **options).get(":1:by-django") is None, False, "its key")
 
 
 def udp(address, *server):
