@@ -6,16 +6,8 @@ import socket
 import sys
 import threading
 
+from checking import passed, same
 from holdall import AsyncClient, CacheError, IllegalInputError, Markers, TypedSerde
-
-checks = 0
-
-
-def same(got, want, what):
-    global checks
-    if got != want:
-        raise SystemExit(f"{what}: {got!r}, not {want!r}")
-    checks += 1
 
 
 async def commands(address):
@@ -166,4 +158,4 @@ asyncio.run(many(address))
 asyncio.run(look_aside(address))
 asyncio.run(silence())
 asyncio.run(failures())
-print(f"{checks} checks passed")
+passed("holdall for Python, asyncio")

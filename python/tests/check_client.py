@@ -5,29 +5,11 @@ import sys
 import threading
 import time
 
+from checking import passed, refused, same
 from holdall import CacheError, Client, IllegalInputError, Markers, PickleSerde, TypedSerde
 
 ADDRESS = sys.argv[1]
 LEASES = "leases" in sys.argv
-CHECKS = 0
-
-
-def same(got, want, what):
-    """Fails with both sides unless they are equal."""
-    global CHECKS
-    CHECKS += 1
-    if got != want:
-        raise SystemExit(f"{what}: got {got!r}, want {want!r}")
-
-
-def refused(error, what, call, *arguments, **named):
-    """Fails unless the call raises this."""
-    try:
-        call(*arguments, **named)
-    except error:
-        same(True, True, what)
-    else:
-        raise SystemExit(f"{what} was accepted")
 
 
 def commands():
@@ -216,4 +198,4 @@ failures()
 routes()
 forks()
 threads()
-print(f"holdall for Python: {CHECKS} checks passed")
+passed("holdall for Python")

@@ -8,27 +8,8 @@ import subprocess
 import sys
 import time
 
+from checking import passed, refused, same
 from holdall import TLS, AsyncClient, CacheError, Client, IllegalInputError
-
-CHECKS = 0
-
-
-def same(got, want, what):
-    """Fails with both sides unless they are equal."""
-    global CHECKS
-    CHECKS += 1
-    if got != want:
-        raise SystemExit(f"{what}: got {got!r}, want {want!r}")
-
-
-def refused(error, what, call, *arguments, **named):
-    """Fails unless the call raises this, and returns what it says."""
-    try:
-        call(*arguments, **named)
-    except error as raised:
-        same(True, True, what)
-        return str(raised)
-    raise SystemExit(f"{what} was accepted")
 
 
 def until(is_so, what):
@@ -173,4 +154,4 @@ def sources(source, folder, *addresses):
 
 what, arguments = sys.argv[1], sys.argv[2:]
 {"doors": doors, "wrong": wrong, "udp": udp, "deletes": deletes, "sources": sources}[what](*arguments)
-print(f"holdall for Python, {what}: {CHECKS} checks passed")
+passed(f"holdall for Python, {what}")

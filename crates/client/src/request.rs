@@ -265,8 +265,7 @@ impl<'a> Request<'a> {
         bytes.extend_from_slice(self.prefix);
         bytes.extend_from_slice(self.words);
         bytes.extend_from_slice(self.value);
-        OwnedRequest {
-            op: self.op,
+        let rest = Request {
             flags: self.flags,
             exptime: self.exptime,
             number: self.number,
@@ -276,6 +275,10 @@ impl<'a> Request<'a> {
             unkept: self.unkept,
             door: self.door,
             is_aside: self.is_aside,
+            ..Request::new(self.op, b"")
+        };
+        OwnedRequest {
+            rest,
             key_len: self.key.len(),
             prefix_len: self.prefix.len(),
             words_len: self.words.len(),
@@ -287,16 +290,8 @@ impl<'a> Request<'a> {
 /// A [`Request`] that borrows nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnedRequest {
-    op: Op,
-    flags: u32,
-    exptime: i64,
-    number: u64,
-    base64: bool,
-    hashed: Option<u8>,
-    client: u32,
-    unkept: bool,
-    door: u16,
-    is_aside: bool,
+    /// What is no bytes.
+    rest: Request<'static>,
     key_len: usize,
     prefix_len: usize,
     words_len: usize,
@@ -317,24 +312,7 @@ impl OwnedRequest {
         let (key, rest) = self.bytes.split_at(self.key_len);
         let (prefix, rest) = rest.split_at(self.prefix_len);
         let (words, value) = rest.split_at(self.words_len);
-        let Self { op, flags, exptime, number, base64, hashed, client, unkept, .. } = *self;
-        let Self { door, is_aside, .. } = *self;
-        Request {
-            op,
-            key,
-            flags,
-            exptime,
-            number,
-            value,
-            words,
-            base64,
-            hashed,
-            client,
-            prefix,
-            unkept,
-            door,
-            is_aside,
-        }
+        Request { key, prefix, words, value, ..self.rest }
     }
 }
 

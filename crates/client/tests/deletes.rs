@@ -40,6 +40,15 @@ fn keeping(rig: &Rig, folder: &Path, holds_gets: bool, servers: &[&Scripted]) ->
     spooler
 }
 
+/// The one delete that was kept is executed in the end, and the server is asked for values again.
+#[track_caller]
+fn executed(rig: &mut Rig, spooler: Spooler, folder: &Path) {
+    rig.eventually("it is asked again", |rig| rig.get("k") == Ok(Some("old".to_owned())));
+    rig.eventually("it is executed", |_| spooler.deletes().counts().replayed == 1);
+    drop(spooler);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// A server that takes no delete has the old value: whoever asked for it would be given that.
 #[test]
 fn a_server_with_deletes_to_come_is_asked_for_no_value() {
@@ -52,14 +61,11 @@ fn a_server_with_deletes_to_come_is_asked_for_no_value() {
         let old = Ok(Some("old".to_owned()));
         assert_eq!(rig.get("k"), old);
         assert_eq!(rig.simple(Op::Delete, "k"), Outcome::NotFound, "it is kept");
-        let held = if holds_gets { Err(Failure::TryAgain) } else { old.clone() };
+        let held = if holds_gets { Err(Failure::TryAgain) } else { old };
         assert_eq!(rig.get("k"), held);
         assert_eq!(rig.store(Op::Set, "other", "v"), Outcome::Stored);
         takes.store(true, Ordering::SeqCst);
-        rig.eventually("it is asked again", |rig| rig.get("k") == old);
-        rig.eventually("it is executed", |_| spooler.deletes().counts().replayed == 1);
-        drop(spooler);
-        std::fs::remove_dir_all(&folder).unwrap();
+        executed(&mut rig, spooler, &folder);
     }
 }
 
@@ -79,15 +85,11 @@ fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
         Rc::new(Selecting(OperationSelectorRoute { policies, default }))
     });
     let spooler = keeping(&rig, &folder, false, &[&warm, &cold]);
-    let old = Ok(Some("old".to_owned()));
-    assert_eq!(rig.get("k"), old);
+    assert_eq!(rig.get("k"), Ok(Some("old".to_owned())));
     assert_eq!(rig.simple(Op::Delete, "k"), Outcome::Deleted, "the cold server's answer");
     assert_eq!(rig.get("k"), Err(Failure::TryAgain));
     takes.store(true, Ordering::SeqCst);
-    rig.eventually("it is asked again", |rig| rig.get("k") == old);
-    rig.eventually("it is executed", |_| spooler.deletes().counts().replayed == 1);
-    drop(spooler);
-    std::fs::remove_dir_all(&folder).unwrap();
+    executed(&mut rig, spooler, &folder);
 }
 
 /// With a spool from before, the first question after the start is refused, and the server hears nothing of it.
