@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement stops where it fails")]
 
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::route::{DestinationRoute, RouteRef, Select, Selecting};
@@ -68,14 +68,14 @@ fn core(first: SocketAddr, servers: u16, window: Option<Window>) -> Core {
         });
         let ids: Vec<_> = ids.collect();
         let routes = ids.iter().map(|id| -> RouteRef {
-            Rc::new(DestinationRoute {
+            Arc::new(DestinationRoute {
                 id: *id,
                 label: "".into(),
                 asynclog: None,
                 keeps_prefix: false,
             })
         });
-        let root = Rc::new(Selecting(ByNumber(routes.collect())));
+        let root = Arc::new(Selecting(ByNumber(routes.collect())));
         Tree { root, destinations: ids }
     });
     core.unwrap()

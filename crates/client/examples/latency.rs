@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement stops where it fails")]
 
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::route::DestinationRoute;
@@ -43,7 +43,7 @@ impl Way {
         let upstream = Upstream::new(0, Registry::default(), Instant::now()).unwrap();
         let core = Core::new(upstream, 1, 2, |upstream| {
             let id = upstream.destination(&address.into(), &settings);
-            let root = Rc::new(DestinationRoute {
+            let root = Arc::new(DestinationRoute {
                 id,
                 label: address.to_string().into(),
                 asynclog: None,

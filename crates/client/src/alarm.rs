@@ -1,12 +1,12 @@
 //! Times at which tasks go on by themselves.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use crate::cell::{Cell, RefCell};
 use crate::context::Context;
 
 /// Who sleeps until when, in microseconds since the start; numbers tell those of one time apart.

@@ -1,14 +1,14 @@
 //! What routes use while they run: servers to ask, tasks beside their own, the clock.
 
-use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::alarm::{Alarms, Sleep};
+use crate::cell::{Cell, RefCell};
 use crate::deletes::{Deletes, Mailbox};
 use crate::pipeline::{Exchange, Sink, Ticket};
 use crate::reply::{Failure, Outcome, OwnedReply, Reply};
@@ -30,7 +30,7 @@ pub struct Context {
     pub(crate) tasks: Tasks,
     waits: RefCell<Waits>,
     /// Where failed deletes go, and where it is told what became of them.
-    deletes: OnceCell<(Deletes, Arc<Mailbox>)>,
+    deletes: OnceLock<(Deletes, Arc<Mailbox>)>,
     /// Root tasks that have ended.
     pub(crate) finished: RefCell<Vec<(Ticket, OwnedReply)>>,
     random: Cell<u64>,
@@ -43,7 +43,7 @@ pub struct Context {
 }
 
 /// Takes a line for people.
-type Log = Rc<dyn Fn(&str)>;
+type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 const NOTHING: u32 = u32::MAX;
 
@@ -76,7 +76,7 @@ impl Context {
             upstream: RefCell::new(upstream),
             tasks: Tasks::default(),
             waits: RefCell::default(),
-            deletes: OnceCell::new(),
+            deletes: OnceLock::new(),
             finished: RefCell::default(),
             random: Cell::new(seed | 1),
             unix_secs: Cell::new(0),
@@ -135,7 +135,7 @@ impl Context {
     }
 
     /// Wakes the tasks whose deletes are kept by now, or are not.
-    pub(crate) fn take_kept(self: &Rc<Self>, sink: &mut dyn Sink) {
+    pub(crate) fn take_kept(self: &Arc<Self>, sink: &mut dyn Sink) {
         let Some((_, mailbox)) = self.deletes.get() else { return };
         let mut split = Split { cx: self, other: sink };
         for (ticket, is_kept) in mailbox.take() {
@@ -145,7 +145,7 @@ impl Context {
     }
 
     /// Runs `task` beside the one that calls.
-    pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(Box::pin(task));
     }
 
@@ -324,7 +324,7 @@ impl Drop for Waiting<'_> {
 
 /// Gives tasks what is theirs, and the rest to `other`.
 pub(crate) struct Split<'a> {
-    pub(crate) cx: &'a Rc<Context>,
+    pub(crate) cx: &'a Arc<Context>,
     pub(crate) other: &'a mut dyn Sink,
 }
 

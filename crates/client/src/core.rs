@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -36,10 +35,10 @@ pub enum Submitted {
 /// See the head of this file.
 #[derive(Debug)]
 pub struct Core {
-    cx: Rc<Context>,
-    tree: Rc<Tree>,
+    cx: Arc<Context>,
+    tree: Arc<Tree>,
     /// Trees that were replaced, and may still have tasks.
-    retired: Vec<Rc<Tree>>,
+    retired: Vec<Arc<Tree>>,
     /// A second descriptor of the poller, which needs no borrowing.
     poller: OwnedFd,
 }
@@ -57,8 +56,8 @@ impl Core {
         build: impl FnOnce(&mut Upstream) -> Tree,
     ) -> io::Result<Self> {
         let poller = upstream.poller().try_clone_to_owned()?;
-        let tree = Rc::new(build(&mut upstream));
-        let cx = Rc::new(Context::new(upstream, host_id, seed));
+        let tree = Arc::new(build(&mut upstream));
+        let cx = Arc::new(Context::new(upstream, host_id, seed));
         Ok(Self { cx, tree, retired: Vec::new(), poller })
     }
 
@@ -76,7 +75,7 @@ impl Core {
 
     /// Takes a new tree; requests that run in the old one end there.
     pub fn replace(&mut self, build: impl FnOnce(&mut Upstream) -> Tree) {
-        let tree = Rc::new(build(&mut self.cx.upstream.borrow_mut()));
+        let tree = Arc::new(build(&mut self.cx.upstream.borrow_mut()));
         self.retired.push(std::mem::replace(&mut self.tree, tree));
     }
 
@@ -112,7 +111,8 @@ impl Core {
     fn run(&self, request: &Request<'_>, ticket: Ticket) {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         self.cx.set_unix_secs(unix.map_or(0, |since| since.as_secs()));
-        let (cx, tree, request) = (Rc::clone(&self.cx), Rc::clone(&self.tree), request.to_owned());
+        let (cx, tree, request) =
+            (Arc::clone(&self.cx), Arc::clone(&self.tree), request.to_owned());
         self.cx.spawn(async move {
             let mut reply = tree.root.route(&cx, request.get()).await;
             // Whatever a route made of the key on the way, the client asked for this one.
@@ -130,7 +130,7 @@ impl Core {
         ids.sort_unstable();
         // A server is asked once, however many pools it is in.
         ids.dedup_by_key(|id| id.place());
-        let (cx, request) = (Rc::clone(&self.cx), request.to_owned());
+        let (cx, request) = (Arc::clone(&self.cx), request.to_owned());
         self.cx.spawn(async move {
             let asked = ids.iter().map(|id| -> Answer<'_> { Box::pin(cx.ask(*id, request.get())) });
             let replies = join::all(asked.collect()).await;
@@ -185,7 +185,7 @@ impl Core {
     fn release_retired(&mut self, sink: &mut dyn Sink) {
         let (cx, retired) = (&self.cx, &mut self.retired);
         retired.retain_mut(|tree| {
-            let Some(tree) = Rc::get_mut(tree) else { return true };
+            let Some(tree) = Arc::get_mut(tree) else { return true };
             let mut split = Split { cx, other: sink };
             for id in tree.destinations.drain(..) {
                 cx.upstream.borrow_mut().release(id, &mut split);
@@ -203,8 +203,8 @@ impl Core {
     }
 
     /// Routes tell people by `log`.
-    pub fn set_log(&self, log: impl Fn(&str) + 'static) {
-        self.cx.set_log(Rc::new(log));
+    pub fn set_log(&self, log: impl Fn(&str) + Send + Sync + 'static) {
+        self.cx.set_log(Arc::new(log));
     }
 
     /// What routes use.
@@ -224,5 +224,17 @@ impl Drop for Core {
     /// Tasks hold on to the context that holds them: with one that has not ended, sockets would stay open.
     fn drop(&mut self) {
         self.cx.tasks.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a library for applications relies on: it is handed from thread to thread.
+    #[test]
+    fn a_core_may_be_sent() {
+        fn is_sent<T: Send>() {}
+        is_sent::<Core>();
     }
 }

@@ -9,15 +9,14 @@
 //! A connection that ends takes everything with it that was asked on it: it fails, and is not asked again. Whoever wants to
 //! try once more is a route, and sees the failure.
 
-use std::cell::Cell;
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::address::Address;
+use crate::cell::Cell;
 use crate::counters::{Counters, add};
 use crate::datagrams::Datagrams;
 use crate::ejection::Ejection;
@@ -58,7 +57,7 @@ pub(crate) struct Worker {
     pub(crate) number: u32,
     pub(crate) traffic: Arc<Traffic>,
     /// Somebody watches exchanges.
-    pub(crate) is_watched: Rc<Cell<bool>>,
+    pub(crate) is_watched: Arc<Cell<bool>>,
 }
 
 pub(crate) struct Destination {

@@ -6,7 +6,7 @@
 //!
 //! Source: `server_failure`, `server_ok` and `server_pool_update` of twemproxy's `nc_server.c`.
 
-use std::cell::{Cell, RefCell};
+use crate::cell::{Cell, RefCell};
 
 /// See the head of this file.
 #[derive(Debug)]

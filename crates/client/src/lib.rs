@@ -5,7 +5,7 @@
 //!     ticket, reply -> Sink   <- the oldest question that has no answer (Pipeline)             <- Destination <- socket
 //! ```
 //!
-//! One [`Core`] serves one thread; all it shares with others is the health of servers and counters ([`Registry`]). It has no
+//! One [`Core`] serves one thread at a time; all it shares with others is the health of servers and counters ([`Registry`]). It has no
 //! loop of its own: whoever owns it polls [`Core::poller`], and calls [`Core::on_events`] and, once a turn,
 //! [`Core::settle`]. What was asked in a turn goes to each server in one write.
 //!
@@ -19,6 +19,7 @@ mod address;
 mod alarm;
 #[cfg(feature = "application")]
 mod app;
+pub mod cell;
 mod context;
 mod core;
 mod counters;

@@ -7,7 +7,6 @@ mod pool;
 
 use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -245,7 +244,7 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn get(&self, id: RouteId) -> RouteRef {
-        Rc::clone(&self.routes[id.index()])
+        Arc::clone(&self.routes[id.index()])
     }
 
     fn all(&self, ids: &[RouteId]) -> Vec<RouteRef> {
@@ -253,7 +252,7 @@ impl Builder<'_> {
     }
 
     fn or_null(&self, id: Option<RouteId>) -> RouteRef {
-        id.map_or_else(|| -> RouteRef { Rc::new(NullRoute) }, |id| self.get(id))
+        id.map_or_else(|| -> RouteRef { Arc::new(NullRoute) }, |id| self.get(id))
     }
 
     fn root(&self) -> RouteRef {
@@ -262,10 +261,10 @@ impl Builder<'_> {
         let mut doors = doors.map(|door| flags.around(self.door(&door.entry)));
         match (doors.len(), doors.next()) {
             (1, Some(door)) => door,
-            (_, None) => Rc::new(NullRoute),
+            (_, None) => Arc::new(NullRoute),
             (_, Some(first)) => {
                 let children = std::iter::once(first).chain(doors).collect();
-                Rc::new(Selecting(DoorRoute { children }))
+                Arc::new(Selecting(DoorRoute { children }))
             }
         }
     }
@@ -279,7 +278,7 @@ impl Builder<'_> {
                     .map(|entry| (entry.prefix.clone().into_bytes(), self.get(entry.route)));
                 let default = self.plan.config.default_route.as_bytes();
                 let invalid_to_default = self.plan.flags.send_invalid_route_to_default;
-                Rc::new(RootRoute::new(routes.collect(), default, invalid_to_default))
+                Arc::new(RootRoute::new(routes.collect(), default, invalid_to_default))
             }
         }
     }
@@ -288,39 +287,40 @@ impl Builder<'_> {
     fn route(&mut self, route: &ast::Route) -> RouteRef {
         use ast::Route as R;
         match route {
-            R::AllAsync(ids) => Rc::new(AllAsyncRoute { children: self.all(ids) }),
-            R::AllFastest(ids) => Rc::new(AllFastestRoute { children: self.all(ids) }),
-            R::AllInitial(ids) => Rc::new(AllInitialRoute { children: self.all(ids) }),
-            R::AllMajority(ids) => Rc::new(AllMajorityRoute { children: self.all(ids) }),
-            R::AllSync(ids) => Rc::new(AllSyncRoute { children: self.all(ids) }),
+            R::AllAsync(ids) => Arc::new(AllAsyncRoute { children: self.all(ids) }),
+            R::AllFastest(ids) => Arc::new(AllFastestRoute { children: self.all(ids) }),
+            R::AllInitial(ids) => Arc::new(AllInitialRoute { children: self.all(ids) }),
+            R::AllMajority(ids) => Arc::new(AllMajorityRoute { children: self.all(ids) }),
+            R::AllSync(ids) => Arc::new(AllSyncRoute { children: self.all(ids) }),
             R::Destination { pool, index } => self.destination(*pool, *index as usize, None),
-            R::Error { result, message } => Rc::new(ErrorRoute {
+            R::Error { result, message } => Arc::new(ErrorRoute {
                 failure: failover::failure_named(result).unwrap_or(Failure::LocalError),
                 message: message.clone(),
             }),
             R::Failover(failover) => self.failover(failover),
             R::Hash { children, hash } => self.hash(self.all(children), hash, &[], "children"),
-            R::HostId { children, salt } => {
-                Rc::new(Selecting(HostIdRoute { children: self.all(children), salt: salt.clone() }))
-            }
-            R::Migrate { from, to, start_time, interval } => Rc::new(MigrateRoute {
+            R::HostId { children, salt } => Arc::new(Selecting(HostIdRoute {
+                children: self.all(children),
+                salt: salt.clone(),
+            })),
+            R::Migrate { from, to, start_time, interval } => Arc::new(MigrateRoute {
                 from: self.get(*from),
                 to: self.get(*to),
                 start_secs: *start_time,
                 interval_secs: *interval,
             }),
-            R::MissFailover { children, return_best_on_error } => Rc::new(MissFailoverRoute {
+            R::MissFailover { children, return_best_on_error } => Arc::new(MissFailoverRoute {
                 children: self.all(children),
                 returns_best: *return_best_on_error,
             }),
-            R::ModifyExptime { target, exptime, action } => Rc::new(ModifyExptimeRoute {
+            R::ModifyExptime { target, exptime, action } => Arc::new(ModifyExptimeRoute {
                 target: self.get(*target),
                 change: match action {
                     ast::ExptimeAction::Min => Change::Min(*exptime),
                     ast::ExptimeAction::Set => Change::Set(*exptime),
                 },
             }),
-            R::ModifyKey(modify) => Rc::new(ModifyKeyRoute {
+            R::ModifyKey(modify) => Arc::new(ModifyKeyRoute {
                 target: self.get(modify.target),
                 ensure_prefix: modify.ensure_key_prefix.clone().into_bytes(),
                 replace_prefix: modify.replace_key_prefix.clone().map(String::into_bytes),
@@ -328,7 +328,7 @@ impl Builder<'_> {
                 routing_prefix: modify.set_routing_prefix.clone().map(String::into_bytes),
             }),
             R::OriginalClientHash { children, offset } => {
-                Rc::new(Selecting(OriginalClientHashRoute {
+                Arc::new(Selecting(OriginalClientHashRoute {
                     children: self.all(children),
                     offset: *offset,
                 }))
@@ -336,7 +336,7 @@ impl Builder<'_> {
             R::Pool(pool) => self.pool(pool),
             R::Random(ids) => match self.ejecting_pool(ids) {
                 Some(pool) => self.ejecting(pool, None),
-                None => Rc::new(Selecting(RandomRoute { children: self.all(ids) })),
+                None => Arc::new(Selecting(RandomRoute { children: self.all(ids) })),
             },
             R::RateLimit { target, rates, fallback } => {
                 let fallback = fallback.map(|id| self.get(id));
@@ -355,20 +355,20 @@ impl Builder<'_> {
                 let policies = policies.iter().map(|(op, id)| (*op, self.get(*id)));
                 let policies = policies.collect();
                 let default = self.or_null(*default);
-                Rc::new(Selecting(OperationSelectorRoute { policies, default }))
+                Arc::new(Selecting(OperationSelectorRoute { policies, default }))
             }
             R::PrefixSelector { policies, wildcard } => {
                 let policies = policies
                     .iter()
                     .map(|(prefix, id)| (prefix.clone().into_bytes(), self.get(*id)));
                 let wildcard = self.or_null(*wildcard);
-                Rc::new(Selecting(PrefixSelectorRoute::new(policies.collect(), wildcard)))
+                Arc::new(Selecting(PrefixSelectorRoute::new(policies.collect(), wildcard)))
             }
             R::RoutingGroup { default, policies } => {
                 let policies = policies.iter().map(|(class, id)| (*class, self.get(*id)));
                 let policies = policies.collect();
                 let default = self.or_null(*default);
-                Rc::new(Selecting(RoutingGroupRoute { policies, default }))
+                Arc::new(Selecting(RoutingGroupRoute { policies, default }))
             }
             other => self.keeping(other),
         }
@@ -399,14 +399,14 @@ impl Builder<'_> {
                 },
             })
             .collect();
-        if shadows.is_empty() { child } else { Rc::new(ShadowRoute { child, shadows }) }
+        if shadows.is_empty() { child } else { Arc::new(ShadowRoute { child, shadows }) }
     }
 }
 
 fn rate_limit(target: RouteRef, rates: &ast::Rates, fallback: Option<RouteRef>) -> RouteRef {
     let bucket =
         |limit: Option<ast::RateLimit>| limit.map(|limit| Bucket::new(limit.rate, limit.burst));
-    Rc::new(RateLimitRoute {
+    Arc::new(RateLimitRoute {
         target,
         gets: bucket(rates.gets),
         sets: bucket(rates.sets),

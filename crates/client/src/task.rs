@@ -1,16 +1,17 @@
-//! Requests that need more than one step are futures; this runs them, on the thread that made them.
+//! Requests that need more than one step are futures; this runs them, on the thread that owns them at the time.
 //!
 //! A task is polled when it was spawned and when something it waits for has come. Wakers only note the task's number, so a
 //! task that is woken twice is polled once.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
+use crate::cell::RefCell;
+
+type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -26,8 +27,9 @@ struct Slots {
 }
 
 struct Slot {
-    /// `None` while it is polled, and when the slot is free.
-    task: Option<BoxedTask>,
+    /// `None` while it is polled, and when the slot is free. Nobody locks it: the mutex is for a future that may be sent, but not
+    /// shared.
+    task: Mutex<Option<BoxedTask>>,
     alarm: Arc<Alarm>,
     waker: Waker,
 }
@@ -66,11 +68,11 @@ impl Tasks {
             let ready = Arc::clone(&self.ready);
             let alarm = Arc::new(Alarm { number, is_queued: AtomicBool::new(false), ready });
             let waker = Waker::from(Arc::clone(&alarm));
-            slots.slots.push(Slot { task: None, alarm, waker });
+            slots.slots.push(Slot { task: Mutex::default(), alarm, waker });
             number
         });
         let slot = &mut slots.slots[number as usize];
-        slot.task = Some(task);
+        slot.task = Mutex::new(Some(task));
         slot.alarm.wake_by_ref();
     }
 
@@ -99,7 +101,7 @@ impl Tasks {
             let mut slots = self.slots.borrow_mut();
             let Some(slot) = slots.slots.get_mut(number as usize) else { return };
             slot.alarm.is_queued.store(false, Ordering::Relaxed);
-            (slot.task.take(), slot.waker.clone())
+            (slot.task.get_mut().unwrap_or_else(PoisonError::into_inner).take(), slot.waker.clone())
         };
         let Some(mut task) = task else { return };
         let poll = task.as_mut().poll(&mut Context::from_waker(&waker));
@@ -107,7 +109,7 @@ impl Tasks {
             drop(task);
             self.slots.borrow_mut().free.push(number);
         } else {
-            self.slots.borrow_mut().slots[number as usize].task = Some(task);
+            self.slots.borrow_mut().slots[number as usize].task = Mutex::new(Some(task));
         }
     }
 
@@ -133,8 +135,7 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
-    use std::rc::Rc;
+    use crate::cell::Cell;
 
     /// Pending once, then ready.
     struct Once(bool);
@@ -154,10 +155,10 @@ mod tests {
 
     #[test]
     fn tasks_run_to_their_end_and_their_slots_are_used_again() {
-        let (tasks, count) = (Tasks::default(), Rc::new(Cell::new(0)));
+        let (tasks, count) = (Tasks::default(), Arc::new(Cell::new(0)));
         for round in 1..=3 {
             for _ in 0..10 {
-                let count = Rc::clone(&count);
+                let count = Arc::clone(&count);
                 tasks.spawn(Box::pin(async move {
                     Once(false).await;
                     count.set(count.get() + 1);

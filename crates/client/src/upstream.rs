@@ -3,18 +3,15 @@
 //! A turn of the loop that owns this is: [`Upstream::on_events`] when [`Upstream::poller`] is readable, any number of
 //! [`Upstream::ask`], then one [`Upstream::flush`], which sends what was asked in the turn with one write a server.
 
-use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
-
 use crate::address::Address;
+use crate::cell::Cell;
 use crate::destination::{Destination, Worker};
 use crate::ejection::Ejection;
 use crate::pipeline::{Sink, Ticket};
@@ -25,9 +22,6 @@ use crate::settings::Settings;
 use crate::system::Poller;
 use crate::traffic::{Count, Traffic};
 use crate::window::{Sliding, Through, Waiting, Window};
-
-/// Events taken from the poller at once.
-const EVENTS: usize = 128;
 
 /// Bytes read from a server at once.
 const READ_BYTES: usize = 128 * 1024;
@@ -64,10 +58,10 @@ pub struct Upstream {
     start: Instant,
     now_us: u64,
     buffer: Vec<u8>,
-    events: Vec<epoll::Event>,
+    told: Vec<u64>,
     window: Option<Sliding>,
     /// Somebody watches exchanges.
-    is_watched: Rc<Cell<bool>>,
+    is_watched: Arc<Cell<bool>>,
 }
 
 impl std::fmt::Debug for Upstream {
@@ -96,9 +90,9 @@ impl Upstream {
             start: now,
             now_us: 0,
             buffer: vec![0; READ_BYTES],
-            events: Vec::with_capacity(EVENTS),
+            told: Vec::new(),
             window: None,
-            is_watched: Rc::default(),
+            is_watched: Arc::default(),
         })
     }
 
@@ -170,7 +164,7 @@ impl Upstream {
             let health = self.registry.health(address);
             let counters = self.registry.counters(address, settings);
             let (address, settings) = (address.clone(), settings.clone());
-            let watched = Rc::clone(&self.is_watched);
+            let watched = Arc::clone(&self.is_watched);
             let traffic = Arc::clone(&self.traffic);
             let who = Worker { number: self.worker, traffic, is_watched: watched };
             let mut made = Destination::new(address, settings, health, counters, who);
@@ -364,10 +358,9 @@ impl Upstream {
 
     fn take_events(&mut self, sink: &mut dyn Sink) -> bool {
         let mut is_woken = false;
-        let mut events = std::mem::take(&mut self.events);
-        self.poller.take(&mut events);
-        for event in events.drain(..) {
-            let bits = event.data.u64();
+        let mut told = std::mem::take(&mut self.told);
+        self.poller.take(&mut told);
+        for bits in told.drain(..) {
             is_woken |= bits == WAKE;
             let (id, generation) = ((bits & 0xffff_ffff) as u32, (bits >> 32) as u32);
             let Some(destination) = self.destinations.get_mut(id as usize) else { continue };
@@ -387,7 +380,7 @@ impl Upstream {
                 self.dirty.push(id);
             }
         }
-        self.events = events;
+        self.told = told;
         is_woken
     }
 

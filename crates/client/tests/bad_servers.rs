@@ -4,7 +4,6 @@
 mod common;
 
 use std::net::TcpListener;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -21,7 +20,7 @@ fn two(settings: Settings, bad: &Scripted, good: &Scripted) -> Rig {
     let rig = Rig::new(settings, |servers| {
         let policies = vec![(b"bad".to_vec(), servers.at(bad.address))];
         let good = servers.at(good.address);
-        Rc::new(Selecting(PrefixSelectorRoute::new(policies, good)))
+        Arc::new(Selecting(PrefixSelectorRoute::new(policies, good)))
     });
     rig.freeze()
 }
@@ -338,7 +337,7 @@ fn a_server_in_two_protocols_is_two_lines_and_one_health() {
     let binary = Settings { protocol: Protocol::Binary, ..quick() };
     let rig = Rig::over(|upstream| {
         let destinations = [quick(), binary].map(|one| upstream.destination(&address, &one));
-        Tree { root: Rc::new(NullRoute), destinations: destinations.to_vec() }
+        Tree { root: Arc::new(NullRoute), destinations: destinations.to_vec() }
     });
     let protocols: Vec<Protocol> = rig.registry.report().iter().map(|one| one.protocol).collect();
     assert_eq!(protocols, [Protocol::Binary, Protocol::Text]);

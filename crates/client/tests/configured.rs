@@ -355,8 +355,8 @@ fn delays_are_as_long_as_they_say() {
 #[test]
 fn requests_are_logged() {
     let mut cluster = Cluster::new(1, r#"{"type": "LoggingRoute", "target": "PoolRoute|A"}"#);
-    let lines = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
-    let log = std::rc::Rc::clone(&lines);
+    let lines = std::sync::Arc::new(client::cell::RefCell::new(Vec::new()));
+    let log = std::sync::Arc::clone(&lines);
     cluster.rig.core.set_log(move |line| log.borrow_mut().push(line.to_owned()));
     cluster.set("k\u{7f}", "v");
     cluster.has("k\u{7f}", Some("v"));
@@ -472,7 +472,7 @@ fn sleepers_outlive_their_tree() {
     let ticket = cluster.rig.submit(&Request::new(Op::Get, b"k"));
     cluster.rig.turn();
     let core: &mut Core = &mut cluster.rig.core;
-    let none = std::rc::Rc::new(client::route::NullRoute);
+    let none = std::sync::Arc::new(client::route::NullRoute);
     core.replace(|_| Tree { root: none, destinations: Vec::new() });
     assert_eq!(cluster.rig.reply(ticket).outcome, Outcome::NotFound);
 }

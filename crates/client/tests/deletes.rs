@@ -4,7 +4,6 @@
 mod common;
 
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -77,12 +76,12 @@ fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
     let (warm, cold) = (old(&takes), old(&Arc::new(AtomicBool::new(true))));
     let mut rig = Rig::new(patient(), |servers| {
         let (cold, warm) = (servers.at(cold.address), servers.at(warm.address));
-        let default = Rc::clone(&warm);
+        let default = Arc::clone(&warm);
         let (exptime, keeps_ttl, hold_off, leases) = (0, false, 0, true);
         let deletes: RouteRef =
-            Rc::new(WarmUpRoute { warm, cold, exptime, keeps_ttl, hold_off, leases });
+            Arc::new(WarmUpRoute { warm, cold, exptime, keeps_ttl, hold_off, leases });
         let policies = vec![(Operation::Delete, deletes)];
-        Rc::new(Selecting(OperationSelectorRoute { policies, default }))
+        Arc::new(Selecting(OperationSelectorRoute { policies, default }))
     });
     let spooler = keeping(&rig, &folder, false, &[&warm, &cold]);
     assert_eq!(rig.get("k"), Ok(Some("old".to_owned())));

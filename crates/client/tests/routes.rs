@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::route::{
@@ -30,8 +30,8 @@ impl Cluster {
         let rig = Rig::new(patient(), |upstream| {
             let all: Vec<RouteRef> = servers.iter().map(|one| upstream.at(one.addr())).collect();
             let direct = all.iter().enumerate().map(|(index, route)| {
-                let route: RouteRef = Rc::new(ModifyKeyRoute {
-                    target: Rc::clone(route),
+                let route: RouteRef = Arc::new(ModifyKeyRoute {
+                    target: Arc::clone(route),
                     ensure_prefix: Vec::new(),
                     replace_prefix: Some(format!("{index}/").into_bytes()),
                     suffix: Vec::new(),
@@ -40,7 +40,7 @@ impl Cluster {
                 (format!("{index}/").into_bytes(), route)
             });
             let direct = direct.collect();
-            Rc::new(Selecting(PrefixSelectorRoute::new(direct, build(all))))
+            Arc::new(Selecting(PrefixSelectorRoute::new(direct, build(all))))
         });
         Self { rig, _servers: servers }
     }
@@ -63,7 +63,7 @@ impl Cluster {
 }
 
 fn failing(failure: Failure) -> RouteRef {
-    Rc::new(ErrorRoute { failure, message: String::new() })
+    Arc::new(ErrorRoute { failure, message: String::new() })
 }
 
 fn failover(children: Vec<RouteRef>) -> FailoverRoute {
@@ -74,7 +74,7 @@ fn failover(children: Vec<RouteRef>) -> FailoverRoute {
 
 #[test]
 fn all_sync_writes_to_all_and_tells_the_worst() {
-    let mut cluster = Cluster::new(2, |all| Rc::new(AllSyncRoute { children: all }));
+    let mut cluster = Cluster::new(2, |all| Arc::new(AllSyncRoute { children: all }));
     cluster.set("k", "v");
     cluster.has("0/k", Some("v"));
     cluster.has("1/k", Some("v"));
@@ -85,11 +85,11 @@ fn all_sync_writes_to_all_and_tells_the_worst() {
 
 #[test]
 fn all_initial_and_all_async_do_not_wait() {
-    let mut cluster = Cluster::new(2, |all| Rc::new(AllInitialRoute { children: all }));
+    let mut cluster = Cluster::new(2, |all| Arc::new(AllInitialRoute { children: all }));
     cluster.set("k", "v");
     cluster.has("0/k", Some("v"));
     cluster.gets("1/k", "v");
-    let mut cluster = Cluster::new(2, |all| Rc::new(AllAsyncRoute { children: all }));
+    let mut cluster = Cluster::new(2, |all| Arc::new(AllAsyncRoute { children: all }));
     assert_eq!(cluster.rig.store(Op::Set, "k", "v"), Outcome::NotStored);
     cluster.gets("0/k", "v");
     cluster.gets("1/k", "v");
@@ -99,21 +99,21 @@ fn all_initial_and_all_async_do_not_wait() {
 #[test]
 fn all_fastest_passes_over_failures() {
     let mut cluster = Cluster::new(1, |all| {
-        let children = vec![failing(Failure::Timeout), Rc::clone(&all[0])];
-        Rc::new(AllFastestRoute { children })
+        let children = vec![failing(Failure::Timeout), Arc::clone(&all[0])];
+        Arc::new(AllFastestRoute { children })
     });
     cluster.set("k", "v");
     cluster.has("k", Some("v"));
     let mut rig = Rig::new(patient(), |_| {
         let children = vec![failing(Failure::Timeout), failing(Failure::Timeout)];
-        Rc::new(AllFastestRoute { children })
+        Arc::new(AllFastestRoute { children })
     });
     assert_eq!(rig.get("k"), Err(Failure::Timeout));
 }
 
 #[test]
 fn all_majority_believes_most() {
-    let mut cluster = Cluster::new(3, |all| Rc::new(AllMajorityRoute { children: all }));
+    let mut cluster = Cluster::new(3, |all| Arc::new(AllMajorityRoute { children: all }));
     cluster.set("0/k", "v");
     cluster.has("k", None);
     cluster.set("1/k", "v");
@@ -125,7 +125,7 @@ fn failover_asks_the_next_after_a_failure_and_not_after_a_miss() {
     let mut cluster = Cluster::new(2, |all| {
         let mut children = vec![failing(Failure::Tko)];
         children.extend(all);
-        Rc::new(failover(children))
+        Arc::new(failover(children))
     });
     cluster.set("1/k", "second");
     cluster.has("k", None);
@@ -138,8 +138,8 @@ fn failover_asks_the_next_after_a_failure_and_not_after_a_miss() {
 fn failover_obeys_its_errors_its_limit_and_its_tag() {
     let mut cluster = Cluster::new(1, |all| {
         let errors = FailoverErrors { gets: vec![Failure::Busy], ..FailoverErrors::default() };
-        let children = vec![failing(Failure::Timeout), Rc::clone(&all[0])];
-        Rc::new(FailoverRoute { errors, tag: Some(b":failover=1".to_vec()), ..failover(children) })
+        let children = vec![failing(Failure::Timeout), Arc::clone(&all[0])];
+        Arc::new(FailoverRoute { errors, tag: Some(b":failover=1".to_vec()), ..failover(children) })
     });
     assert_eq!(cluster.rig.get("k"), Err(Failure::Timeout));
     cluster.set("k", "v");
@@ -147,9 +147,9 @@ fn failover_obeys_its_errors_its_limit_and_its_tag() {
     cluster.set("a|#|b", "w");
     cluster.has("0/a|#|b:failover=1", Some("w"));
     let mut cluster = Cluster::new(1, |all| {
-        let children = vec![failing(Failure::Timeout), Rc::clone(&all[0])];
+        let children = vec![failing(Failure::Timeout), Arc::clone(&all[0])];
         let limit = Some(FailoverLimit::new(0.0, 2.0));
-        Rc::new(FailoverRoute { limit, ..failover(children) })
+        Arc::new(FailoverRoute { limit, ..failover(children) })
     });
     let outcomes: Vec<_> = (0..4).map(|_| cluster.rig.get("k")).collect();
     let late = Err(Failure::Timeout);
@@ -159,9 +159,9 @@ fn failover_obeys_its_errors_its_limit_and_its_tag() {
 #[test]
 fn the_gutter_keeps_things_for_a_short_time_only() {
     let mut cluster = Cluster::new(1, |all| {
-        let target = Rc::clone(&all[0]);
-        let gutter = Rc::new(ModifyExptimeRoute { target, change: Change::Min(1000) });
-        Rc::new(failover(vec![failing(Failure::Tko), gutter]))
+        let target = Arc::clone(&all[0]);
+        let gutter = Arc::new(ModifyExptimeRoute { target, change: Change::Min(1000) });
+        Arc::new(failover(vec![failing(Failure::Tko), gutter]))
     });
     cluster.set("k", "v");
     let meta = Request { value: b"w", words: b"T5000", ..Request::new(Op::MetaSet, b"m") };
@@ -180,7 +180,7 @@ fn the_gutter_keeps_things_for_a_short_time_only() {
 #[test]
 fn miss_failover_goes_on_until_something_is_found() {
     let mut cluster =
-        Cluster::new(2, |all| Rc::new(MissFailoverRoute { children: all, returns_best: false }));
+        Cluster::new(2, |all| Arc::new(MissFailoverRoute { children: all, returns_best: false }));
     cluster.set("1/k", "v");
     cluster.has("k", Some("v"));
     cluster.has("absent", None);
@@ -195,7 +195,7 @@ fn routing_prefixes_choose_clusters() {
     let mut cluster = Cluster::new(3, |all| {
         let names = [&b"/a/x/"[..], b"/a/y/", b"/b/x/"];
         let prefixes = names.iter().map(|name| name.to_vec()).zip(all).collect();
-        Rc::new(RootRoute::new(prefixes, b"/a/y/", false))
+        Arc::new(RootRoute::new(prefixes, b"/a/y/", false))
     });
     cluster.set("k", "default");
     cluster.has("1/k", Some("default"));
@@ -218,16 +218,16 @@ fn routing_prefixes_choose_clusters() {
 #[test]
 fn operations_and_prefixes_choose() {
     let mut cluster = Cluster::new(2, |all| {
-        let policies = vec![(Operation::Get, Rc::clone(&all[1]))];
-        let default = Rc::clone(&all[0]);
+        let policies = vec![(Operation::Get, Arc::clone(&all[1]))];
+        let default = Arc::clone(&all[0]);
         let by_operation: RouteRef =
-            Rc::new(Selecting(OperationSelectorRoute { policies, default }));
+            Arc::new(Selecting(OperationSelectorRoute { policies, default }));
         let prefixes = vec![
-            (b"a".to_vec(), Rc::new(NullRoute) as RouteRef),
+            (b"a".to_vec(), Arc::new(NullRoute) as RouteRef),
             (b"a:".to_vec(), by_operation),
-            (b"b".to_vec(), Rc::clone(&all[1])),
+            (b"b".to_vec(), Arc::clone(&all[1])),
         ];
-        Rc::new(Selecting(PrefixSelectorRoute::new(prefixes, Rc::clone(&all[0]))))
+        Arc::new(Selecting(PrefixSelectorRoute::new(prefixes, Arc::clone(&all[0]))))
     });
     cluster.set("a:k", "v");
     cluster.has("0/a:k", Some("v"));
@@ -242,8 +242,8 @@ fn operations_and_prefixes_choose() {
 #[test]
 fn warm_up_fills_the_cold_and_believes_it_first() {
     let mut cluster = Cluster::new(2, |all| {
-        let (cold, warm) = (Rc::clone(&all[0]), Rc::clone(&all[1]));
-        Rc::new(WarmUpRoute {
+        let (cold, warm) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
+        Arc::new(WarmUpRoute {
             warm,
             cold,
             exptime: 0,
@@ -270,11 +270,11 @@ fn warm_up_fills_the_cold_and_believes_it_first() {
 #[test]
 fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
     let mut cluster = Cluster::new(1, |all| {
-        let policies = vec![(Operation::Add, Rc::new(NullRoute) as RouteRef)];
-        let default: RouteRef = Rc::new(NullRoute);
-        let cold = Rc::new(Selecting(OperationSelectorRoute { policies, default }));
-        Rc::new(WarmUpRoute {
-            warm: Rc::clone(&all[0]),
+        let policies = vec![(Operation::Add, Arc::new(NullRoute) as RouteRef)];
+        let default: RouteRef = Arc::new(NullRoute);
+        let cold = Arc::new(Selecting(OperationSelectorRoute { policies, default }));
+        Arc::new(WarmUpRoute {
+            warm: Arc::clone(&all[0]),
             cold,
             exptime: 0,
             keeps_ttl: false,
@@ -291,16 +291,16 @@ fn keys_migrate_each_at_its_time() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     for (start, place) in [(now + 1000, 0), (now - 5000, 1)] {
         let mut cluster = Cluster::new(2, |all| {
-            let (from, to) = (Rc::clone(&all[0]), Rc::clone(&all[1]));
-            Rc::new(MigrateRoute { from, to, start_secs: start, interval_secs: 1000 })
+            let (from, to) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
+            Arc::new(MigrateRoute { from, to, start_secs: start, interval_secs: 1000 })
         });
         cluster.set("k", "v");
         cluster.has(&format!("{place}/k"), Some("v"));
         cluster.has(&format!("{}/k", 1 - place), None);
     }
     let mut cluster = Cluster::new(2, |all| {
-        let (from, to) = (Rc::clone(&all[0]), Rc::clone(&all[1]));
-        Rc::new(MigrateRoute { from, to, start_secs: now - 1000, interval_secs: 1000 })
+        let (from, to) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
+        Arc::new(MigrateRoute { from, to, start_secs: now - 1000, interval_secs: 1000 })
     });
     cluster.set("0/k", "v");
     cluster.set("1/k", "v");
@@ -312,12 +312,12 @@ fn keys_migrate_each_at_its_time() {
 #[test]
 fn shadows_take_their_share_and_answer_nobody() {
     let mut cluster = Cluster::new(3, |all| {
-        let shadow = |target: usize, keys| Shadow { target: Rc::clone(&all[target]), keys };
+        let shadow = |target: usize, keys| Shadow { target: Arc::clone(&all[target]), keys };
         let shadows = vec![
             shadow(1, Keys::Fraction(0.0, 0.5)),
             shadow(2, Keys::Listed(vec![b"k7".to_vec()])),
         ];
-        Rc::new(ShadowRoute { child: Rc::clone(&all[0]), shadows })
+        Arc::new(ShadowRoute { child: Arc::clone(&all[0]), shadows })
     });
     for key in 0..100 {
         cluster.set(&format!("k{key}"), "v");
@@ -334,8 +334,8 @@ fn shadows_take_their_share_and_answer_nobody() {
 #[test]
 fn a_hot_key_has_several_names() {
     let mut cluster = Cluster::new(1, |all| {
-        let destination = Rc::clone(&all[0]);
-        Rc::new(KeySplitRoute { destination, replicas: 3, stores_all: true, first_hit: true })
+        let destination = Arc::clone(&all[0]);
+        Arc::new(KeySplitRoute { destination, replicas: 3, stores_all: true, first_hit: true })
     });
     cluster.set("k", "v");
     for name in ["0/k", "0/k::1", "0/k::2"] {
@@ -350,7 +350,7 @@ fn a_hot_key_has_several_names() {
 
 #[test]
 fn random_reaches_every_child() {
-    let mut cluster = Cluster::new(2, |all| Rc::new(Selecting(RandomRoute { children: all })));
+    let mut cluster = Cluster::new(2, |all| Arc::new(Selecting(RandomRoute { children: all })));
     cluster.set("0/k", "v");
     let hits = (0..100).filter(|_| cluster.rig.get("k") == Ok(Some("v".into()))).count();
     assert!((20..80).contains(&hits), "{hits} of 100");

@@ -256,7 +256,7 @@ fn no_more_than_the_window_is_outstanding() {
                 .map(|server| upstream.destination(&server.addr().into(), &patient()));
             let ids: Vec<_> = ids.collect();
             let routes = ids.iter().map(|id| -> client::route::RouteRef {
-                std::rc::Rc::new(client::route::DestinationRoute {
+                Arc::new(client::route::DestinationRoute {
                     id: *id,
                     label: "".into(),
                     asynclog: None,
@@ -265,7 +265,7 @@ fn no_more_than_the_window_is_outstanding() {
             });
             let children = routes.collect();
             let root = client::route::Selecting(client::route::RandomRoute { children });
-            client::Tree { root: std::rc::Rc::new(root), destinations: ids }
+            client::Tree { root: Arc::new(root), destinations: ids }
         });
         let tickets: Vec<_> =
             (0..500).map(|_| rig.submit(&Request::new(Op::Get, b"absent"))).collect();

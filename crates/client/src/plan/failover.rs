@@ -1,13 +1,13 @@
 //! Failovers, in whose order other settings than those of the route have a say.
 
-use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use routeconf::ast::{self, Config, FailoverPolicy, Member, RouteId};
 
 use super::Builder;
+use crate::cell::Cell;
 use crate::reply::Failure;
 use crate::route::{
     Change, Deterministic, FailoverErrors, FailoverLimit, FailoverRoute, Latest, LeasePairs,
@@ -29,8 +29,8 @@ impl Builder<'_> {
         let mut children = self.all(&failover.children);
         if let (Some(exptime), Some(others)) = (failover.exptime, children.get_mut(1..)) {
             for other in others {
-                let (target, change) = (Rc::clone(other), Change::Min(i64::from(exptime)));
-                *other = Rc::new(ModifyExptimeRoute { target, change });
+                let (target, change) = (Arc::clone(other), Change::Min(i64::from(exptime)));
+                *other = Arc::new(ModifyExptimeRoute { target, change });
             }
         }
         let order = match &failover.policy {
@@ -72,7 +72,7 @@ impl Builder<'_> {
     pub(super) fn latest(&self, latest: &ast::Latest) -> RouteRef {
         let children = self.all(&latest.children);
         if children.is_empty() {
-            return Rc::new(NullRoute);
+            return Arc::new(NullRoute);
         }
         let mut weights = latest.weights.clone().unwrap_or_else(|| vec![1.0; children.len()]);
         weights.resize(children.len(), 0.5);
@@ -81,7 +81,7 @@ impl Builder<'_> {
             weights,
             salt: latest.salt.clone(),
             by_worker: latest.thread_local_failover,
-            chosen: OnceCell::new(),
+            chosen: OnceLock::new(),
         });
         self.failing_over(&latest.failover, children, order)
     }
@@ -93,7 +93,7 @@ impl Builder<'_> {
         order: Order,
     ) -> RouteRef {
         let pairs = failover.lease_pairing.as_ref().and_then(|name| self.plan.pairs.get(name));
-        Rc::new(FailoverRoute {
+        Arc::new(FailoverRoute {
             children,
             order,
             errors: errors(&failover.errors),

@@ -1,6 +1,6 @@
 //! What holds for a whole tree, whatever its configuration says: the flags of mcrouter's command line that change routes.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use routeconf::ast::Pool;
@@ -71,16 +71,16 @@ impl TreeFlags {
     pub(super) fn around(&self, entry: RouteRef) -> RouteRef {
         let mut route = entry;
         if self.allow_only_gets {
-            route = Rc::new(OnlyGetsRoute { child: route });
+            route = Arc::new(OnlyGetsRoute { child: route });
         }
         if let Some(BigValues { split_bytes, batch, hides_flag }) = self.big_values {
-            route = Rc::new(BigValueRoute { target: route, split_bytes, batch, hides_flag });
+            route = Arc::new(BigValueRoute { target: route, split_bytes, batch, hides_flag });
         }
         if self.group_remote_errors {
-            route = Rc::new(GroupErrorsRoute { child: route });
+            route = Arc::new(GroupErrorsRoute { child: route });
         }
         if self.enable_logging_route {
-            route = Rc::new(LoggingRoute { target: Some(route) });
+            route = Arc::new(LoggingRoute { target: Some(route) });
         }
         route
     }

@@ -1,11 +1,11 @@
 //! Routes that keep things in more than one place or under more than one name, and those that watch, slow or drop requests.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use routeconf::ast::{self, LoadBalancerAlgorithm};
 
 use super::Builder;
+use crate::cell::Cell;
 use crate::route::{
     Algorithm, BigValueRoute, BlackholeRoute, DevNullRoute, Field, Gate, HashStopAllowListRoute,
     HitRate, KeyParseRoute, KeySplitRoute, L1L2CacheRoute, L1L2SizeSplitRoute,
@@ -18,21 +18,21 @@ impl Builder<'_> {
         use ast::Route as R;
         match route {
             R::BigValue { target, split_threshold, batch_size, hide_reply_flag } => {
-                Rc::new(BigValueRoute {
+                Arc::new(BigValueRoute {
                     target: self.get(*target),
                     split_bytes: usize::try_from(*split_threshold).unwrap_or(usize::MAX),
                     batch: *batch_size as usize,
                     hides_flag: *hide_reply_flag,
                 })
             }
-            R::KeySplit { destination, replicas, all_sync, first_hit } => Rc::new(KeySplitRoute {
+            R::KeySplit { destination, replicas, all_sync, first_hit } => Arc::new(KeySplitRoute {
                 destination: self.get(*destination),
                 replicas: *replicas,
                 stores_all: *all_sync,
                 first_hit: *first_hit,
             }),
             R::L1L2Cache { l1, l2, upgrading_l1_exptime, ncache_exptime, ncache_update_period } => {
-                Rc::new(L1L2CacheRoute {
+                Arc::new(L1L2CacheRoute {
                     l1: self.get(*l1),
                     l2: self.get(*l2),
                     upgrading_exptime: *upgrading_l1_exptime,
@@ -41,7 +41,7 @@ impl Builder<'_> {
                     misses: Cell::new(0),
                 })
             }
-            R::L1L2SizeSplit(split) => Rc::new(L1L2SizeSplitRoute {
+            R::L1L2SizeSplit(split) => Arc::new(L1L2SizeSplitRoute {
                 l1: self.get(split.l1),
                 l2: self.get(split.l2),
                 large_bytes: split.threshold,
@@ -54,9 +54,9 @@ impl Builder<'_> {
                 self.shard_split(self.get(*destination), Some(splits))
             }
             R::Staging { warm, staging } => {
-                Rc::new(StagingRoute { warm: self.get(*warm), staging: self.get(*staging) })
+                Arc::new(StagingRoute { warm: self.get(*warm), staging: self.get(*staging) })
             }
-            R::WarmUp(warm_up) => Rc::new(WarmUpRoute {
+            R::WarmUp(warm_up) => Arc::new(WarmUpRoute {
                 warm: self.get(warm_up.warm),
                 cold: self.get(warm_up.cold),
                 exptime: i64::from(warm_up.exptime),
@@ -75,7 +75,7 @@ impl Builder<'_> {
         splits: Option<&ast::ShardSplits>,
     ) -> RouteRef {
         match splits.filter(|_| !self.plan.flags.disable_shard_split_route) {
-            Some(splits) => Rc::new(ShardSplitRoute { destination, splits: splits.clone() }),
+            Some(splits) => Arc::new(ShardSplitRoute { destination, splits: splits.clone() }),
             None => destination,
         }
     }
@@ -92,20 +92,20 @@ impl Builder<'_> {
                 });
                 let child = child.map(|id| self.get(id));
                 let route = BlackholeRoute::new(tests.collect(), self.get(*default), child);
-                Rc::new(Selecting(route))
+                Arc::new(Selecting(route))
             }
             R::HashStopAllowList { target, prefixes } => {
                 let prefixes = prefixes.iter().map(|prefix| prefix.clone().into_bytes()).collect();
-                Rc::new(Selecting(HashStopAllowListRoute { target: self.get(*target), prefixes }))
+                Arc::new(Selecting(HashStopAllowListRoute { target: self.get(*target), prefixes }))
             }
             R::KeyParse { target, num_routing_parts, delimiter } => {
-                Rc::new(Selecting(KeyParseRoute {
+                Arc::new(Selecting(KeyParseRoute {
                     target: self.get(*target),
                     parts: (*num_routing_parts).max(1) as usize,
                     delimiter: delimiter.clone().into_bytes(),
                 }))
             }
-            R::LatencyInjection(latency) => Rc::new(LatencyInjectionRoute {
+            R::LatencyInjection(latency) => Arc::new(LatencyInjectionRoute {
                 child: self.get(latency.child),
                 before_us: latency.before_ms.saturating_mul(1000),
                 after_us: latency.after_ms.saturating_mul(1000),
@@ -114,7 +114,7 @@ impl Builder<'_> {
             R::Latest(latest) => self.latest(latest),
             R::LoadBalancer(balancer) => self.load_balancer(balancer),
             R::Logging { target } => {
-                Rc::new(LoggingRoute { target: target.map(|id| self.get(id)) })
+                Arc::new(LoggingRoute { target: target.map(|id| self.get(id)) })
             }
             R::OutstandingLimit { target, max_outstanding } => {
                 outstanding_limit(self.get(*target), *max_outstanding)
@@ -122,9 +122,9 @@ impl Builder<'_> {
             R::SlowWarmUp { target, failover_target, settings } => {
                 slow_warm_up(self.get(*target), self.get(*failover_target), settings)
             }
-            R::DevNull => Rc::new(DevNullRoute),
+            R::DevNull => Arc::new(DevNullRoute),
             // NullRoute; `Builder::route` and `by_request` have built the others.
-            _ => Rc::new(NullRoute),
+            _ => Arc::new(NullRoute),
         }
     }
 
@@ -141,14 +141,14 @@ impl Builder<'_> {
             balancer.salt.clone(),
         );
         match route {
-            Some(route) => Rc::new(route),
-            None => Rc::new(NullRoute),
+            Some(route) => Arc::new(route),
+            None => Arc::new(NullRoute),
         }
     }
 }
 
 pub(super) fn outstanding_limit(target: RouteRef, limit: u32) -> RouteRef {
-    Rc::new(OutstandingLimitRoute { target, gate: Gate::new(limit) })
+    Arc::new(OutstandingLimitRoute { target, gate: Gate::new(limit) })
 }
 
 pub(super) fn slow_warm_up(
@@ -157,7 +157,7 @@ pub(super) fn slow_warm_up(
     settings: &ast::SlowWarmUpSettings,
 ) -> RouteRef {
     let rate = HitRate::default();
-    Rc::new(SlowWarmUpRoute { target, failover, settings: *settings, rate })
+    Arc::new(SlowWarmUpRoute { target, failover, settings: *settings, rate })
 }
 
 fn signed(number: u64) -> i64 {

@@ -1,6 +1,6 @@
 //! Pools: their servers, and what a `PoolRoute` puts around them.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use hashing::Placement;
 use routeconf::ast::{self, HashFunction, Member, PoolId, RouteId, ServerAddress};
@@ -25,17 +25,17 @@ impl Builder<'_> {
         let server = match pool.members.get(index) {
             Some(Member::Server(server)) => server,
             Some(Member::Route(route)) => return self.get(*route),
-            None => return Rc::new(NullRoute),
+            None => return Arc::new(NullRoute),
         };
         let label = server.address.to_string();
         // Every address was looked up when the plan was made.
-        let Some(address) = self.plan.addresses.get(&label) else { return Rc::new(NullRoute) };
+        let Some(address) = self.plan.addresses.get(&label) else { return Arc::new(NullRoute) };
         let settings = self.plan.settings_of(pool, server);
         let keeps_prefix = pool.keep_routing_prefix;
         let id = self.upstream.destination_in(address, &settings, &pool.name);
         self.destinations.push(id);
         let asynclog = asynclog.map(str::to_owned);
-        Rc::new(DestinationRoute { id, label: label.into(), asynclog, keeps_prefix })
+        Arc::new(DestinationRoute { id, label: label.into(), asynclog, keeps_prefix })
     }
 
     /// With `tko_tracker`, servers of the pool are asked though they are knocked out, once too many are.
@@ -80,7 +80,7 @@ impl Builder<'_> {
         }
         if children.is_empty() && pool.error_on_empty {
             let message = format!("pool {} is empty", pool.name);
-            return Rc::new(ErrorRoute { failure: Failure::LocalError, message });
+            return Arc::new(ErrorRoute { failure: Failure::LocalError, message });
         }
         let servers: Vec<_> = pool.members.iter().filter_map(address).collect();
         let hashed = self.hash(children, &route.hash, &servers, &pool.name);
@@ -105,17 +105,17 @@ impl Builder<'_> {
         let pool = self.plan.config.pool(id);
         let (limit, retry_ms) = pool.eject.unwrap_or((u32::MAX, 0));
         let retry_us = retry_ms.saturating_mul(1000);
-        let ejection = Rc::new(Ejection::new(pool.members.len(), limit, retry_us));
+        let ejection = Arc::new(Ejection::new(pool.members.len(), limit, retry_us));
         let mut children = Vec::new();
         for index in 0..pool.members.len() {
             let before = self.destinations.len();
             children.push(self.destination(id, index, None));
             if let Some(place) = self.destinations.get(before) {
-                self.upstream.watch_failures(*place, Rc::downgrade(&ejection), index);
+                self.upstream.watch_failures(*place, Arc::downgrade(&ejection), index);
             }
         }
         let label = pool.name.clone();
-        Rc::new(Selecting(EjectRoute::new(children, hash.cloned(), ejection, label)))
+        Arc::new(Selecting(EjectRoute::new(children, hash.cloned(), ejection, label)))
     }
 
     /// One of `children` by the hash of the key; nothing, if there are none.
@@ -139,9 +139,9 @@ impl Builder<'_> {
             }
             None => hash.placement(children.len(), servers),
         };
-        let Ok(placement) = placement else { return Rc::new(NullRoute) };
+        let Ok(placement) = placement else { return Arc::new(NullRoute) };
         let label = format!("{label}|{}", hash.function.name());
-        Rc::new(Selecting(HashRoute { children, placement, hash: hash.clone(), label }))
+        Arc::new(Selecting(HashRoute { children, placement, hash: hash.clone(), label }))
     }
 }
 

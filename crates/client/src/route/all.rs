@@ -1,6 +1,6 @@
 //! What the routes to all children have in common.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Answer, RouteRef};
 use crate::context::Context;
@@ -10,16 +10,16 @@ use crate::request::Request;
 /// The answers of `children`, to come.
 pub(super) fn ask<'a>(
     children: &'a [RouteRef],
-    cx: &'a Rc<Context>,
+    cx: &'a Arc<Context>,
     request: Request<'a>,
 ) -> Vec<Answer<'a>> {
     children.iter().map(|child| child.route(cx, request)).collect()
 }
 
 /// Asks `children` behind the caller's back.
-pub(super) fn ask_aside(children: &[RouteRef], cx: &Rc<Context>, request: &Request<'_>) {
+pub(super) fn ask_aside(children: &[RouteRef], cx: &Arc<Context>, request: &Request<'_>) {
     for child in children {
-        let (child, request, context) = (Rc::clone(child), request.to_owned(), Rc::clone(cx));
+        let (child, request, context) = (Arc::clone(child), request.to_owned(), Arc::clone(cx));
         cx.spawn(async move { drop(child.route(&context, request.get()).await) });
     }
 }

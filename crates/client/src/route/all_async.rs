@@ -1,6 +1,6 @@
 //! `AllAsyncRoute`: all children, and nobody is waited for.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::all::ask_aside;
 use super::null::default_outcome;
@@ -21,7 +21,7 @@ impl Route for AllAsyncRoute {
         "all-async".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         ask_aside(&self.children, cx, &request);
         Box::pin(async move { OwnedReply::of(default_outcome(request.op)) })
     }

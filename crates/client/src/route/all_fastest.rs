@@ -1,6 +1,6 @@
 //! `AllFastestRoute`: all children, and the first reply that is no failure.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::all::ask;
 use super::{Answer, Route, RouteRef};
@@ -21,7 +21,7 @@ impl Route for AllFastestRoute {
         "all-fastest".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let mut answers = ask(&self.children, cx, request);
             let mut last = OwnedReply::from(Failure::LocalError);

@@ -1,6 +1,6 @@
 //! `AllInitialRoute`: all children, and the reply of the first.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::all::ask_aside;
 use super::{Answer, Route, RouteRef};
@@ -20,7 +20,7 @@ impl Route for AllInitialRoute {
         "all-initial".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let Some((first, others)) = self.children.split_first() else {
             return Box::pin(async { OwnedReply::from(Failure::LocalError) });
         };

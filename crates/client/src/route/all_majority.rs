@@ -1,6 +1,6 @@
 //! `AllMajorityRoute`: all children, and the outcome that more than half of them have.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::all::ask;
 use super::{Answer, Route, RouteRef};
@@ -21,7 +21,7 @@ impl Route for AllMajorityRoute {
         "all-majority".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let mut answers = ask(&self.children, cx, request);
             let majority = self.children.len() / 2 + 1;

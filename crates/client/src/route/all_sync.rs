@@ -1,6 +1,6 @@
 //! `AllSyncRoute`: all children, and the worst reply.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::all::{ask, worse};
 use super::{Answer, Route, RouteRef};
@@ -21,7 +21,7 @@ impl Route for AllSyncRoute {
         "all-sync".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let replies = join::all(ask(&self.children, cx, request)).await;
             replies

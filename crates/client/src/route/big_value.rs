@@ -9,7 +9,7 @@
 //! mcrouter's. Meta commands that carry values are refused, since what a client reads by them would be the list.
 
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use hashing::spooky_hash32;
 
@@ -74,7 +74,7 @@ impl BigValueRoute {
     }
 
     /// The value in whole; the worst reply, if a piece is not to be had.
-    async fn collect(&self, cx: &Rc<Context>, key: &[u8], list: List) -> OwnedReply {
+    async fn collect(&self, cx: &Arc<Context>, key: &[u8], list: List) -> OwnedReply {
         let mut whole = OwnedReply::of(Outcome::Found);
         for batch in self.batches(list.pieces) {
             let keys: Vec<_> = batch.map(|piece| list.key(key, piece)).collect();
@@ -90,7 +90,7 @@ impl BigValueRoute {
     }
 
     /// The reply to a get, whole.
-    async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let mut reply = self.target.route(cx, request).await;
         if reply.outcome != Outcome::Found || reply.flags & BIG_VALUE == 0 {
             return reply;
@@ -114,7 +114,7 @@ impl BigValueRoute {
     }
 
     /// A list whose pieces are gone would keep everybody from a lease: it is taken away, and the lease asked for again.
-    async fn lease_get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         for _ in 0..2 {
             let mut reply = self.target.route(cx, request).await;
             if reply.outcome != Outcome::Found || reply.flags & BIG_VALUE == 0 {
@@ -147,7 +147,7 @@ impl BigValueRoute {
         OwnedReply { value, ..OwnedReply::from(Failure::RemoteError) }
     }
 
-    async fn store(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn store(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let pieces = request.value.len().div_ceil(self.split_bytes);
         let suffix = u64::from(spooky_hash32(request.value, 0));
         let list = List { pieces: u32::try_from(pieces).unwrap_or(u32::MAX), suffix };
@@ -180,7 +180,7 @@ impl Route for BigValueRoute {
         format!("big-value|{}", self.split_bytes)
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         match request.op {
             Op::Get | Op::Gets | Op::Gat | Op::Gats => Box::pin(self.get(cx, request)),
             Op::LeaseGet => Box::pin(self.lease_get(cx, request)),
@@ -193,7 +193,7 @@ impl Route for BigValueRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.target)]
+        vec![Arc::clone(&self.target)]
     }
 }
 

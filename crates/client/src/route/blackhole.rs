@@ -1,6 +1,6 @@
 //! `BlackholeRoute`: requests that look a certain way go elsewhere, or nowhere.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{RouteRef, Select};
 use crate::context::Context;
@@ -84,7 +84,7 @@ impl BlackholeRoute {
     /// Without a child, what falls is answered as a miss.
     #[must_use]
     pub fn new(tests: Vec<Test>, default: RouteRef, child: Option<RouteRef>) -> Self {
-        let child = child.unwrap_or_else(|| Rc::new(super::NullRoute));
+        let child = child.unwrap_or_else(|| Arc::new(super::NullRoute));
         Self { tests, default, child }
     }
 }

@@ -1,6 +1,5 @@
 //! `DestinationRoute`: the leaf of every tree, one server; and mcrouter's `AsynclogRoute`, which keeps deletes that it does not take.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Answer, Pick, Route, RouteRef, default_outcome};
@@ -45,7 +44,7 @@ impl Route for DestinationRoute {
         if is_plain && self.kept_as(cx, request).is_none() { Pick::Ask(self.id) } else { Pick::Run }
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         if self.keeps_prefix && !request.prefix.is_empty() {
             return Box::pin(async move {
                 let key = [request.prefix, request.key].concat();

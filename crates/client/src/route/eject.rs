@@ -1,12 +1,12 @@
 //! twemproxy's pools with `auto_eject_hosts`: a hash over the servers that are in use.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use hashing::Placement;
 use routeconf::ast::{Hash, HashFunction};
 
 use super::{ErrorRoute, RouteRef, Select};
+use crate::cell::RefCell;
 use crate::context::Context;
 use crate::ejection::Ejection;
 use crate::reply::Failure;
@@ -18,7 +18,7 @@ pub struct EjectRoute {
     children: Vec<RouteRef>,
     /// `None`: chosen by chance.
     hash: Option<Hash>,
-    ejection: Rc<Ejection>,
+    ejection: Arc<Ejection>,
     live: RefCell<Live>,
     nobody: RouteRef,
     label: String,
@@ -36,12 +36,12 @@ impl EjectRoute {
     pub(crate) fn new(
         children: Vec<RouteRef>,
         hash: Option<Hash>,
-        ejection: Rc<Ejection>,
+        ejection: Arc<Ejection>,
         label: String,
     ) -> Self {
         let live = live(hash.as_ref(), (0..children.len()).collect());
         let message = "every server of the pool is ejected".to_owned();
-        let nobody = Rc::new(ErrorRoute { failure: Failure::ConnectError, message });
+        let nobody = Arc::new(ErrorRoute { failure: Failure::ConnectError, message });
         Self { children, hash, ejection, live: RefCell::new(live), nobody, label }
     }
 }

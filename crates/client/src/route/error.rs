@@ -1,6 +1,6 @@
 //! `ErrorRoute`: an error for everything.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
@@ -21,7 +21,7 @@ impl Route for ErrorRoute {
         format!("error|{}", self.message)
     }
 
-    fn route<'a>(&'a self, _cx: &'a Rc<Context>, _request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, _cx: &'a Arc<Context>, _request: Request<'a>) -> Answer<'a> {
         let value = self.message.clone().into_bytes();
         let failed = OwnedReply::of(Outcome::Failed(self.failure));
         Box::pin(async move { OwnedReply { value, ..failed } })

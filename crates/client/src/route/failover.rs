@@ -1,8 +1,6 @@
 //! `FailoverRoute`: the next child when one fails; with an expiry time for the others it is the gutter of section 3.3 of the
 //! paper (`FailoverWithExptimeRoute`).
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use hashing::key::HASH_STOP;
@@ -11,6 +9,7 @@ use super::destination::DestinationRoute;
 use super::lease_pairs::LeasePairs;
 use super::order::Order;
 use super::{Answer, Route, RouteRef};
+use crate::cell::Cell;
 use crate::context::Context;
 use crate::reply::{Failure, Outcome, OwnedReply};
 use crate::request::{Class, Op, Request};
@@ -93,7 +92,7 @@ pub struct FailoverRoute {
 }
 
 impl FailoverRoute {
-    async fn tried(&self, cx: &Rc<Context>, request: Request<'_>) -> (usize, OwnedReply) {
+    async fn tried(&self, cx: &Arc<Context>, request: Request<'_>) -> (usize, OwnedReply) {
         if let Some(limit) = &self.limit {
             limit.request();
         }
@@ -147,7 +146,7 @@ impl FailoverRoute {
     async fn paired(
         &self,
         pairs: &LeasePairs,
-        cx: &Rc<Context>,
+        cx: &Arc<Context>,
         request: Request<'_>,
     ) -> OwnedReply {
         if request.op == Op::LeaseSet
@@ -174,7 +173,7 @@ impl Route for FailoverRoute {
         self.order.name().to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         match &self.pairs {
             Some(pairs) if matches!(request.op, Op::LeaseGet | Op::LeaseSet) => {
                 Box::pin(self.paired(pairs, cx, request))

@@ -1,6 +1,6 @@
 //! mcrouter's `--group-remote-errors`: whatever a server did wrong is `Remote error` for the client.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
@@ -19,7 +19,7 @@ impl Route for GroupErrorsRoute {
         "group-errors".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let reply = self.child.route(cx, request).await;
             match reply.outcome.failure() {
@@ -30,6 +30,6 @@ impl Route for GroupErrorsRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.child)]
+        vec![Arc::clone(&self.child)]
     }
 }

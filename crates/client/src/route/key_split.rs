@@ -1,6 +1,6 @@
 //! `KeySplitRoute`: a hot key under several names, `key`, `key::1`, `key::2`, ..., so that several servers share its load.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
@@ -32,7 +32,7 @@ fn name(key: &[u8], replica: u32) -> Vec<u8> {
 }
 
 impl KeySplitRoute {
-    async fn one(&self, cx: &Rc<Context>, request: Request<'_>, replica: u32) -> OwnedReply {
+    async fn one(&self, cx: &Arc<Context>, request: Request<'_>, replica: u32) -> OwnedReply {
         let key = name(request.key, replica);
         if key.len() > proto::KEY_BYTES_MAX {
             return self.destination.route(cx, request).await;
@@ -40,7 +40,7 @@ impl KeySplitRoute {
         self.destination.route(cx, Request { key: &key, ..request }).await
     }
 
-    async fn all(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn all(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let answers = (0..self.replicas)
             .map(|replica| -> Answer<'_> { Box::pin(self.one(cx, request, replica)) });
         let worst = join::all(answers.collect()).await.into_iter().reduce(worse);
@@ -53,7 +53,7 @@ impl Route for KeySplitRoute {
         format!("keysplit|{}", self.replicas)
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let class = request.op.class();
         if class == Class::Delete || class == Class::Update && self.stores_all {
             return Box::pin(self.all(cx, request));
@@ -70,6 +70,6 @@ impl Route for KeySplitRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.destination)]
+        vec![Arc::clone(&self.destination)]
     }
 }

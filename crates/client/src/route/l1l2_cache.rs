@@ -1,11 +1,11 @@
 //! `L1L2CacheRoute`: a small cache before a large one. What the large one has is copied into the small one, and so can be, for
 //! a while, that it has nothing.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::all::ask_aside;
 use super::{Answer, Route, RouteRef};
+use crate::cell::Cell;
 use crate::context::Context;
 use crate::reply::{Outcome, OwnedReply};
 use crate::request::{Op, Request};
@@ -34,7 +34,7 @@ pub struct L1L2CacheRoute {
 }
 
 impl L1L2CacheRoute {
-    async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let near = self.l1.route(cx, request).await;
         if near.outcome == Outcome::Found {
             if near.flags & NOTED_MISS == 0 {
@@ -70,7 +70,7 @@ impl L1L2CacheRoute {
     }
 
     /// Now and then a noted miss asks the large one whether that is still so.
-    fn look_again(&self, cx: &Rc<Context>, key: &[u8]) {
+    fn look_again(&self, cx: &Arc<Context>, key: &[u8]) {
         if self.miss_period == 0 {
             return;
         }
@@ -79,8 +79,8 @@ impl L1L2CacheRoute {
             return;
         }
         self.misses.set(0);
-        let (l1, l2) = (Rc::clone(&self.l1), Rc::clone(&self.l2));
-        let (context, key, exptime) = (Rc::clone(cx), key.to_vec(), self.upgrading_exptime);
+        let (l1, l2) = (Arc::clone(&self.l1), Arc::clone(&self.l2));
+        let (context, key, exptime) = (Arc::clone(cx), key.to_vec(), self.upgrading_exptime);
         cx.spawn(async move {
             let far = l2.route(&context, Request::new(Op::Get, &key)).await;
             if far.outcome == Outcome::Found {
@@ -97,7 +97,7 @@ impl Route for L1L2CacheRoute {
         "l1l2-cache".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         if request.op != Op::Get {
             return self.l2.route(cx, request);
         }
@@ -105,6 +105,6 @@ impl Route for L1L2CacheRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.l1), Rc::clone(&self.l2)]
+        vec![Arc::clone(&self.l1), Arc::clone(&self.l2)]
     }
 }

@@ -1,6 +1,6 @@
 //! `LatencyInjectionRoute`: delays on purpose, to see what a slow server does to an application.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
@@ -26,7 +26,7 @@ impl Route for LatencyInjectionRoute {
         format!("latency-injection|before:{before}us|after:{after}us|total:{total}us")
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let began_us = cx.now_us();
             if self.before_us > 0 {
@@ -47,6 +47,6 @@ impl Route for LatencyInjectionRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.child)]
+        vec![Arc::clone(&self.child)]
     }
 }

@@ -3,12 +3,12 @@
 //! mcrouter reads how busy a server is in the replies of its own protocols. memcached's protocols do not tell, so here the load
 //! of a child is what this worker has asked it and not been answered.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use hashing::Placement;
 
 use super::{Answer, Route, RouteRef};
+use crate::cell::{Cell, RefCell};
 use crate::context::Context;
 use crate::reply::{Failure, OwnedReply};
 use crate::request::Request;
@@ -96,7 +96,7 @@ impl LoadBalancerRoute {
         }
     }
 
-    async fn ask(&self, cx: &Rc<Context>, child: usize, request: Request<'_>) -> OwnedReply {
+    async fn ask(&self, cx: &Arc<Context>, child: usize, request: Request<'_>) -> OwnedReply {
         let _counted = Counted::new(&self.outstanding[child]);
         self.children[child].route(cx, request).await
     }
@@ -126,7 +126,7 @@ impl Route for LoadBalancerRoute {
         }
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let first = self.first(cx, &request);
         Box::pin(async move {
             let mut reply = self.ask(cx, first, request).await;

@@ -1,6 +1,6 @@
 //! `LoggingRoute`: a line in the log for every request and its reply.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::null::default_outcome;
 use super::{Answer, Route, RouteRef};
@@ -20,7 +20,7 @@ impl Route for LoggingRoute {
         "logging".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let reply = match &self.target {
                 Some(target) => target.route(cx, request).await,

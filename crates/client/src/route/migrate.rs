@@ -1,6 +1,6 @@
 //! `MigrateRoute`: keys move from one place to another, each at its own time, so that the load on the database is spread.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use hashing::routing_hash;
 
@@ -56,7 +56,7 @@ impl Route for MigrateRoute {
         Pick::Run
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         match self.place(&request, cx.unix_secs()) {
             Place::From => self.from.route(cx, request),
             Place::To => self.to.route(cx, request),
@@ -71,9 +71,9 @@ impl Route for MigrateRoute {
 
     fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
         match self.place(request, cx.unix_secs()) {
-            Place::From => vec![Rc::clone(&self.from)],
-            Place::To => vec![Rc::clone(&self.to)],
-            Place::Both => vec![Rc::clone(&self.from), Rc::clone(&self.to)],
+            Place::From => vec![Arc::clone(&self.from)],
+            Place::To => vec![Arc::clone(&self.to)],
+            Place::Both => vec![Arc::clone(&self.from), Arc::clone(&self.to)],
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `MissFailoverRoute`: the next child when one has nothing.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
@@ -21,7 +21,7 @@ impl Route for MissFailoverRoute {
         "miss-failover".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let goes_on = matches!(request.op.class(), Class::Get | Class::Delete);
             let mut kept: Option<OwnedReply> = None;

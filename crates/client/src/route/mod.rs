@@ -96,7 +96,7 @@ pub use warm_up::WarmUpRoute;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::context::Context;
 use crate::reply::{Outcome, OwnedReply};
@@ -104,10 +104,10 @@ use crate::request::Request;
 use crate::upstream::DestinationId;
 
 /// A shared route.
-pub type RouteRef = Rc<dyn Route>;
+pub type RouteRef = Arc<dyn Route>;
 
 /// A reply to come.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = OwnedReply> + 'a>>;
+pub type Answer<'a> = Pin<Box<dyn Future<Output = OwnedReply> + Send + 'a>>;
 
 /// Where a request goes, when that can be said at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -121,7 +121,7 @@ pub enum Pick {
 }
 
 /// See the head of this file.
-pub trait Route: fmt::Debug {
+pub trait Route: fmt::Debug + Send + Sync {
     /// mcrouter's name of the route, with what tells it from others of its kind.
     fn name(&self) -> String;
 
@@ -133,7 +133,7 @@ pub trait Route: fmt::Debug {
     }
 
     /// Answers the request.
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a>;
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a>;
 
     /// The routes that this request may go to from here, for those who ask.
     fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef>;
@@ -150,7 +150,7 @@ pub trait Route: fmt::Debug {
 }
 
 /// A route that chooses one of its children, and nothing else.
-pub trait Select: fmt::Debug {
+pub trait Select: fmt::Debug + Send + Sync {
     /// See [`Route::name`].
     fn name(&self) -> String;
 
@@ -172,12 +172,12 @@ impl<S: Select> Route for Selecting<S> {
         self.0.select(cx, request).pick(cx, request)
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, mut request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, mut request: Request<'a>) -> Answer<'a> {
         self.0.select(cx, &mut request).route(cx, request)
     }
 
     fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(self.0.select(cx, request))]
+        vec![Arc::clone(self.0.select(cx, request))]
     }
 
     fn server<'a>(

@@ -1,6 +1,6 @@
 //! `ModifyExptimeRoute`: another expiry time for what is stored.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use proto::number::parse_i64;
 
@@ -91,7 +91,7 @@ impl Route for ModifyExptimeRoute {
         self.target.pick(cx, request)
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, mut request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, mut request: Request<'a>) -> Answer<'a> {
         if !has_exptime(request.op) {
             return self.target.route(cx, request);
         }
@@ -106,7 +106,7 @@ impl Route for ModifyExptimeRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.target)]
+        vec![Arc::clone(&self.target)]
     }
 }
 

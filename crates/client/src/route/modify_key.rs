@@ -1,6 +1,6 @@
 //! `ModifyKeyRoute`: another key towards servers; the client reads its own.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
@@ -48,7 +48,7 @@ impl Route for ModifyKeyRoute {
         format!("modify-key|{}", String::from_utf8_lossy(&self.ensure_prefix))
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let key = self.key(request.key);
             if key.len() > proto::KEY_BYTES_MAX {
@@ -67,7 +67,7 @@ impl Route for ModifyKeyRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.target)]
+        vec![Arc::clone(&self.target)]
     }
 }
 

@@ -1,6 +1,6 @@
 //! `NullRoute` and `DevNullRoute`: the reply that means "nothing there" for each command, without asking anybody.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use proto::answer::MetaCode;
 
@@ -53,7 +53,7 @@ impl Route for NullRoute {
         Pick::Answer(default_outcome(request.op))
     }
 
-    fn route<'a>(&'a self, _cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, _cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move { OwnedReply::of(default_outcome(request.op)) })
     }
 
@@ -72,7 +72,7 @@ impl Route for DevNullRoute {
         NullRoute.pick(cx, request)
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         cx.traffic().event(Event::DevNull);
         NullRoute.route(cx, request)
     }

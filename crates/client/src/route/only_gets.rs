@@ -1,6 +1,6 @@
 //! mcrouter's `--allow-only-gets`: what is no get reaches no server, and is answered as if there were nothing.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
@@ -31,7 +31,7 @@ impl Route for OnlyGetsRoute {
         }
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         if is_get(&request) {
             return self.child.route(cx, request);
         }
@@ -39,6 +39,6 @@ impl Route for OnlyGetsRoute {
     }
 
     fn next(&self, _cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
-        if is_get(request) { vec![Rc::clone(&self.child)] } else { Vec::new() }
+        if is_get(request) { vec![Arc::clone(&self.child)] } else { Vec::new() }
     }
 }

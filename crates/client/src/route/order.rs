@@ -1,10 +1,11 @@
 //! In which order the children of a failover are tried: mcrouter's `failover_policy`, and the choice of `LatestRoute`.
 
-use std::cell::{Cell, OnceCell};
+use std::sync::OnceLock;
 
 use hashing::{Placement, rendezvous_order};
 
 use super::host_id::salted;
+use crate::cell::Cell;
 use crate::context::Context;
 use crate::reply::Failure;
 use crate::request::Request;
@@ -64,7 +65,7 @@ pub struct Latest {
     /// Each worker chooses for itself.
     pub by_worker: bool,
     /// The choice, once it is made.
-    pub chosen: OnceCell<Vec<usize>>,
+    pub chosen: OnceLock<Vec<usize>>,
 }
 
 /// Hashes of one step before a place is taken that was tried already, or fails together with one that was (mcrouter).

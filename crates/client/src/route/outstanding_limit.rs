@@ -1,12 +1,12 @@
 //! `OutstandingLimitRoute`: at most so many requests of a worker at once; the others wait their turn, first come first served.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::{Answer, Route, RouteRef};
+use crate::cell::{Cell, RefCell};
 use crate::context::Context;
 use crate::reply::{Failure, OwnedReply};
 use crate::request::{Class, Request};
@@ -29,7 +29,7 @@ pub struct OutstandingLimitRoute {
 pub struct Gate {
     free: Cell<u32>,
     /// Who waits, oldest first. A ticket that is called has a place already.
-    waiting: RefCell<VecDeque<Rc<Waiter>>>,
+    waiting: RefCell<VecDeque<Arc<Waiter>>>,
 }
 
 #[derive(Debug, Default)]
@@ -51,12 +51,12 @@ impl Gate {
             self.free.set(self.free.get() - 1);
             return Some(Place { gate: self });
         }
-        let waiter = Rc::new(Waiter::default());
+        let waiter = Arc::new(Waiter::default());
         if self.waiting.borrow().len() >= WAITING_MAX {
             return None;
         }
         let (ahead, began_us) = (self.waiting.borrow().len() as u64, cx.now_us());
-        self.waiting.borrow_mut().push_back(Rc::clone(&waiter));
+        self.waiting.borrow_mut().push_back(Arc::clone(&waiter));
         let turn = Turn { gate: self, waiter };
         poll_fn(|task| {
             if turn.waiter.is_called.get() {
@@ -78,7 +78,8 @@ impl Gate {
             return;
         };
         next.is_called.set(true);
-        if let Some(waker) = next.waker.take() {
+        let waker = next.waker.borrow_mut().take();
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
@@ -98,12 +99,12 @@ fn count(traffic: &Traffic, class: Class, ahead: u64, us: u64) {
 /// One that waits, and may give up.
 struct Turn<'a> {
     gate: &'a Gate,
-    waiter: Rc<Waiter>,
+    waiter: Arc<Waiter>,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.gate.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.waiter));
+        self.gate.waiting.borrow_mut().retain(|other| !Arc::ptr_eq(other, &self.waiter));
         if self.waiter.is_called.get() {
             self.gate.leave();
         }
@@ -125,7 +126,7 @@ impl Route for OutstandingLimitRoute {
         "outstanding-limit".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let passed = self.gate.pass(cx, request.op.class()).await;
             let Some(_place) = passed else { return Failure::Busy.into() };
@@ -135,6 +136,6 @@ impl Route for OutstandingLimitRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.target)]
+        vec![Arc::clone(&self.target)]
     }
 }

@@ -1,10 +1,10 @@
 //! `RateLimitRoute`: so many requests a second of each class; the others are answered as if there were nothing.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::null::default_outcome;
 use super::{Answer, Pick, Route, RouteRef};
+use crate::cell::Cell;
 use crate::context::Context;
 use crate::reply::OwnedReply;
 use crate::request::{Class, Request};
@@ -75,7 +75,7 @@ impl Route for RateLimitRoute {
         Pick::Run
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         if self.allows(cx, &request) {
             return self.target.route(cx, request);
         }

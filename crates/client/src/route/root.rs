@@ -3,7 +3,7 @@
 //! A key without one goes to the default prefix. One with `*` goes to all clusters that match: the reply is that of the default
 //! cluster if it is among them, else that of the first; the others are asked behind its back.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::all::ask_aside;
 use super::{Answer, Pick, Route, RouteRef};
@@ -92,7 +92,7 @@ impl RootRoute {
             let all = self.prefixes.iter().filter(|(known, _)| matches(prefix, known));
             let mut all: Vec<&RouteRef> = all.map(|(_, route)| route).collect();
             let first =
-                all.iter().position(|route| default.is_some_and(|own| Rc::ptr_eq(own, route)));
+                all.iter().position(|route| default.is_some_and(|own| Arc::ptr_eq(own, route)));
             if let Some(first) = first {
                 all.swap(0, first);
             }
@@ -120,7 +120,7 @@ impl Route for RootRoute {
         }
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, mut request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, mut request: Request<'a>) -> Answer<'a> {
         match self.target(&mut request) {
             Target::One(route) => route.route(cx, request),
             Target::Many(routes) => {
@@ -138,7 +138,7 @@ impl Route for RootRoute {
 
     fn next(&self, _cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
         match self.target(request) {
-            Target::One(route) => vec![Rc::clone(route)],
+            Target::One(route) => vec![Arc::clone(route)],
             Target::Many(routes) => routes.into_iter().cloned().collect(),
             Target::Nowhere => Vec::new(),
         }

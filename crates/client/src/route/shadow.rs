@@ -1,6 +1,6 @@
 //! `ShadowRoute`: a part of the requests is sent to another place, too, and what it answers is dropped.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use hashing::routing_hash;
 
@@ -71,7 +71,7 @@ impl Route for ShadowRoute {
         Pick::Run
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let aside = Request { is_aside: true, ..request };
         for shadow in self.shadows.iter().filter(|shadow| shadow.takes(cx, &request)) {
             ask_aside(std::slice::from_ref(&shadow.target), cx, &aside);

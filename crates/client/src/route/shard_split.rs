@@ -1,7 +1,7 @@
 //! `ShardSplitRoute`: keys like `prefix:17:rest` whose shard is hot live under several names, `prefix:17aa:rest`, ..., so that
 //! several servers share its load.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use routeconf::ast::{ShardSplit, ShardSplits};
 use routeconf::select;
@@ -42,7 +42,7 @@ impl Route for ShardSplitRoute {
         if self.split(request).is_some() { Pick::Run } else { self.destination.pick(cx, request) }
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let Some(split) = self.split(&request) else { return self.destination.route(cx, request) };
         if select::goes_to_all_names(split, request.op.class()) {
             for name in 1..split.old_size.max(split.new_size) {
@@ -61,6 +61,6 @@ impl Route for ShardSplitRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.destination)]
+        vec![Arc::clone(&self.destination)]
     }
 }

@@ -3,7 +3,7 @@
 //! The mark has client flag 0x20 and an empty value, or the number under which L2 keeps the value of a lease-set:
 //! `key|==|number`, so that a late store never lies behind a newer mark. Formats are mcrouter's.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::all::ask_aside;
 use super::big_value::refused;
@@ -46,7 +46,7 @@ impl L1L2SizeSplitRoute {
     }
 
     /// gets and their kin: the value from L2, the cas unique from L1.
-    async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let near = self.l1.route(cx, request).await;
         if near.outcome != Outcome::Found || near.flags & SIZE_SPLIT == 0 {
             return near;
@@ -56,7 +56,7 @@ impl L1L2SizeSplitRoute {
         OwnedReply { number: near.number, ..far }
     }
 
-    async fn lease_get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         for _ in 0..=self.retries {
             let near = self.l1.route(cx, request).await;
             if near.flags & SIZE_SPLIT == 0 {
@@ -83,7 +83,7 @@ impl L1L2SizeSplitRoute {
     }
 
     /// The value first, so that a mark never stands before what it means.
-    async fn store(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn store(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let mark = match request.op {
             Op::LeaseSet => format!("{}", cx.random_below(usize::MAX)).into_bytes(),
             _ => Vec::new(),
@@ -125,7 +125,7 @@ impl Route for L1L2SizeSplitRoute {
         format!("l1l2-sizesplit|{}", self.large_bytes)
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         match request.op {
             Op::Get | Op::Gets | Op::Gat | Op::Gats => Box::pin(self.get(cx, request)),
             Op::LeaseGet => Box::pin(self.lease_get(cx, request)),
@@ -136,6 +136,6 @@ impl Route for L1L2SizeSplitRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.l1), Rc::clone(&self.l2)]
+        vec![Arc::clone(&self.l1), Arc::clone(&self.l2)]
     }
 }

@@ -3,12 +3,12 @@
 //! While it is cold, a share of `start + step * hit rate` of the gets goes to it, the rest to the failover. Everything that is
 //! no get goes to it always.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use routeconf::ast::SlowWarmUpSettings;
 
 use super::{Answer, Route, RouteRef};
+use crate::cell::Cell;
 use crate::context::Context;
 use crate::request::{Class, Request};
 
@@ -72,7 +72,7 @@ impl Route for SlowWarmUpRoute {
         "slow-warmup".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         if request.op.class() != Class::Get {
             return self.target.route(cx, request);
         }
@@ -90,7 +90,7 @@ impl Route for SlowWarmUpRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.target), Rc::clone(&self.failover)]
+        vec![Arc::clone(&self.target), Arc::clone(&self.failover)]
     }
 }
 

@@ -3,7 +3,7 @@
 //! What the old one has is added to the new one where it is missing, with the lifetime that is left; what it has is used
 //! there, too, so that both forget the same. A new one that is busy is left alone.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::all::{ask_aside, worse};
 use super::ttl::{self, Ttl};
@@ -24,9 +24,9 @@ pub struct StagingRoute {
 
 impl StagingRoute {
     /// After a hit: the new cluster gets the item, unless it has it.
-    fn follow(&self, cx: &Rc<Context>, key: &[u8], found: OwnedReply) {
-        let (warm, staging) = (Rc::clone(&self.warm), Rc::clone(&self.staging));
-        let (context, key) = (Rc::clone(cx), key.to_vec());
+    fn follow(&self, cx: &Arc<Context>, key: &[u8], found: OwnedReply) {
+        let (warm, staging) = (Arc::clone(&self.warm), Arc::clone(&self.staging));
+        let (context, key) = (Arc::clone(cx), key.to_vec());
         cx.spawn(async move {
             if ttl::of(&staging, &context, &key).await != Ttl::Absent {
                 return;
@@ -43,7 +43,7 @@ impl StagingRoute {
     }
 
     /// Answered by the old cluster; what it did, the new one does behind its back.
-    async fn mirror(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn mirror(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let reply = self.warm.route(cx, request).await;
         let staging = std::slice::from_ref(&self.staging);
         match request.op {
@@ -74,7 +74,7 @@ impl Route for StagingRoute {
         "staging".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         if request.op.class() != Class::Delete {
             return Box::pin(self.mirror(cx, request));
         }
@@ -86,6 +86,6 @@ impl Route for StagingRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.warm), Rc::clone(&self.staging)]
+        vec![Arc::clone(&self.warm), Arc::clone(&self.staging)]
     }
 }

@@ -1,7 +1,7 @@
 //! How long an item still lives, asked by `mg key t`: stock servers know it since memcached 1.6, and it counts as a use of the
 //! item, as mcrouter's `metaget` does.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use proto::answer::MetaCode;
 use proto::number::parse_i64;
@@ -23,7 +23,7 @@ pub(super) enum Ttl {
 }
 
 /// Asks `route` how long the item of `key` still lives.
-pub(super) async fn of(route: &RouteRef, cx: &Rc<Context>, key: &[u8]) -> Ttl {
+pub(super) async fn of(route: &RouteRef, cx: &Arc<Context>, key: &[u8]) -> Ttl {
     let request = Request { words: b"t", ..Request::new(Op::MetaGet, key) };
     let reply = route.route(cx, request).await;
     match reply.outcome {

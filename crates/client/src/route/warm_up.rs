@@ -22,7 +22,6 @@
 //! If a copy is refused, the cold cluster is asked again, and if it still has nothing the reply is a miss, so that the client reads
 //! the database. Sets go to the cold cluster alone.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use super::destination::DestinationRoute;
@@ -53,7 +52,7 @@ pub struct WarmUpRoute {
 
 impl WarmUpRoute {
     /// A delete as the cold cluster is to have it; one with a hold-off of its own stays as it is.
-    async fn delete_held_off(&self, cx: &Rc<Context>, mut request: Request<'_>) -> OwnedReply {
+    async fn delete_held_off(&self, cx: &Arc<Context>, mut request: Request<'_>) -> OwnedReply {
         let mut words = request.words.to_vec();
         if request.op == Op::Delete {
             if request.exptime == 0 {
@@ -69,7 +68,7 @@ impl WarmUpRoute {
     }
 
     /// A delete in both clusters, in the cold one at once and once more behind the warm one.
-    async fn delete_in_order(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn delete_in_order(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let plain = Request { unkept: true, ..deletes::plain(&request) };
         let both = vec![self.warm.route(cx, plain), self.cold.route(cx, request)];
         let mut replies = join::all(both).await.into_iter();
@@ -85,7 +84,7 @@ impl WarmUpRoute {
     }
 
     /// Keeps the delete for the warm server and then the cold one. False where it cannot be said which those are, or nothing is kept.
-    async fn keep(&self, cx: &Rc<Context>, request: &Request<'_>) -> bool {
+    async fn keep(&self, cx: &Arc<Context>, request: &Request<'_>) -> bool {
         if !cx.keeps_deletes() {
             return false;
         }
@@ -97,7 +96,7 @@ impl WarmUpRoute {
         cx.keep(&name, pool, &plain).await
     }
 
-    async fn get(&self, cx: &Rc<Context>, request: Request<'_>) -> OwnedReply {
+    async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         // A get whose miss is to be filled with a token asks for it at once.
         let is_lease = self.leases && request.op == Op::Get;
         let op = if is_lease { Op::LeaseGet } else { request.op };
@@ -150,7 +149,7 @@ impl WarmUpRoute {
     }
 
     /// What the warm cluster has, and how long a copy of it is to live.
-    async fn warm_value(&self, cx: &Rc<Context>, key: &[u8]) -> Option<(OwnedReply, i64)> {
+    async fn warm_value(&self, cx: &Arc<Context>, key: &[u8]) -> Option<(OwnedReply, i64)> {
         let found = self.warm.route(cx, Request::new(Op::Get, key)).await;
         if found.outcome != Outcome::Found {
             return None;
@@ -174,7 +173,7 @@ impl Route for WarmUpRoute {
         "warm-up".to_owned()
     }
 
-    fn route<'a>(&'a self, cx: &'a Rc<Context>, request: Request<'a>) -> Answer<'a> {
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let is_get = matches!(
             request.op,
             Op::Get | Op::Gets | Op::Gat | Op::Gats | Op::LeaseGet | Op::MetaGet
@@ -192,7 +191,7 @@ impl Route for WarmUpRoute {
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Rc::clone(&self.cold), Rc::clone(&self.warm)]
+        vec![Arc::clone(&self.cold), Arc::clone(&self.warm)]
     }
 
     fn server<'a>(

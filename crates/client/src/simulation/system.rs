@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use rustix::event::epoll;
@@ -76,14 +77,14 @@ impl Drop for Socket {
 pub(crate) struct Poller {
     number: u32,
     /// What [`Self::watch_fd`] tells; it does so each time, since a loop that was woken for nothing does nothing.
-    wake: RefCell<Option<u64>>,
+    wake: OnceLock<u64>,
     fd: OwnedFd,
 }
 
 impl Poller {
     pub(crate) fn new() -> io::Result<Self> {
         let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { number: with(Net::new_poller), wake: RefCell::default(), fd })
+        Ok(Self { number: with(Net::new_poller), wake: OnceLock::new(), fd })
     }
 
     pub(crate) fn watch(&self, socket: &Socket, data: u64, output: bool) {
@@ -95,18 +96,14 @@ impl Poller {
     }
 
     pub(crate) fn watch_fd(&self, _fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
-        *self.wake.borrow_mut() = Some(data);
+        // The first stays.
+        let _ = self.wake.set(data);
         Ok(())
     }
 
-    pub(crate) fn take(&self, events: &mut Vec<epoll::Event>) {
-        let told = with(|net| net.ready(self.number));
-        let room = events.capacity() - events.len();
-        let all = self.wake.borrow().iter().copied().chain(told).take(room).collect::<Vec<_>>();
-        events.extend(all.into_iter().map(|data| epoll::Event {
-            flags: epoll::EventFlags::IN,
-            data: epoll::EventData::new_u64(data),
-        }));
+    pub(crate) fn take(&self, told: &mut Vec<u64>) {
+        told.extend(self.wake.get());
+        told.extend(with(|net| net.ready(self.number)));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The system as it is.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -104,6 +105,9 @@ fn begun(result: Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
+/// Events that are taken at a time.
+const EVENTS: usize = 128;
+
 /// Tells which sockets have something to read, or room. A socket that is closed leaves it.
 #[derive(Debug)]
 pub(crate) struct Poller(OwnedFd);
@@ -139,11 +143,13 @@ impl Poller {
         Ok(epoll::add(&self.0, fd, EventData::new_u64(data), EventFlags::IN)?)
     }
 
-    /// Fills the spare room of `events` with what there is now.
-    pub(crate) fn take(&self, events: &mut Vec<epoll::Event>) {
-        let spare = rustix::buffer::spare_capacity(events);
+    /// Adds the data of what there is now to `told`; not of all, if it is much.
+    pub(crate) fn take(&self, told: &mut Vec<u64>) {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
         // An interrupted wait is a wait that found nothing.
-        let _ = epoll::wait(&self.0, spare, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((events, _)) = epoll::wait(&self.0, &mut events, Some(&at_once)) else { return };
+        told.extend(events.iter().map(|event| event.data.u64()));
     }
 }
 

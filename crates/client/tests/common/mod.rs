@@ -4,7 +4,6 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -50,7 +49,7 @@ impl Servers<'_> {
         let id = self.upstream.destination(&address.into(), &self.settings);
         self.destinations.push(id);
         let label = address.to_string().into();
-        Rc::new(DestinationRoute {
+        Arc::new(DestinationRoute {
             id,
             label,
             asynclog: Some("pool".to_owned()),
