@@ -321,7 +321,8 @@ fn inject(rig: &Rig, stage: &Stage, injections: usize) -> Vec<(Trouble, Duration
         let (trouble, which) = (TROUBLES[number % TROUBLES.len()], rng.below(2));
         stage.troubles.fetch_add(1, Ordering::SeqCst);
         rig.begin(trouble, which);
-        thread::sleep(Duration::from_millis(20 + rng.below(400) as u64));
+        // Some long enough for probes to be lost as well.
+        thread::sleep(Duration::from_millis(20 + rng.below(800) as u64));
         rig.end(trouble, which);
         recoveries.push((trouble, rig.recovery()));
         stage.troubles.fetch_sub(1, Ordering::SeqCst);

@@ -77,6 +77,12 @@ pub(crate) struct Destination {
     guard: Option<Box<Guard>>,
     /// Of the connection: tells events of this one from those of the one before.
     pub(crate) generation: u32,
+    /// The generation of the socket that was begun last.
+    pub(crate) last_generation: u32,
+    /// While another socket tries to connect: the one that has tried first.
+    first: Option<(Socket, u32)>,
+    /// When one more is to try.
+    dial_us: u64,
     connect_began_us: u64,
     /// Connections in a row that were not made in time, and were begun again.
     connect_retries: u32,
@@ -132,6 +138,9 @@ impl Destination {
             link: Link::Closed,
             guard: None,
             generation: 0,
+            last_generation: 0,
+            first: None,
+            dial_us: 0,
             connect_began_us: 0,
             connect_retries: 0,
             pipeline,
@@ -254,15 +263,49 @@ impl Destination {
                 self.tell_failure(now_us);
                 return Err(Failure::ConnectError);
             };
-            (self.link, self.guard) = (Link::Connecting(socket), guard);
+            self.guard = guard;
             if self.settings.tls.is_some() {
                 self.pipeline.mark_ends();
             }
-            self.generation = self.generation.wrapping_add(1);
             self.connect_began_us = now_us;
-            self.polls_output = true;
+            self.dial(socket, now_us);
         }
         Ok(())
+    }
+
+    fn dial(&mut self, socket: Socket, now_us: u64) {
+        self.last_generation = self.last_generation.wrapping_add(1);
+        (self.link, self.generation) = (Link::Connecting(socket), self.last_generation);
+        self.plan_dial(now_us);
+        self.polls_output = true;
+    }
+
+    fn plan_dial(&mut self, now_us: u64) {
+        self.dial_us = now_us.saturating_add(micros(self.settings.probe_initial));
+    }
+
+    /// One more socket tries to connect; whichever succeeds first is taken. The system sends the first packet of a connection again after
+    /// a second only: a server that is back would be found too late. The first goes on, since a long way may take longer than the
+    /// time between two tries; the others replace each other.
+    fn dial_again(&mut self, now_us: u64) {
+        // Without a descriptor those that try go on.
+        self.plan_dial(now_us);
+        if let Ok(socket) = Socket::connect(&self.address)
+            && let Link::Connecting(before) = std::mem::replace(&mut self.link, Link::Closed)
+        {
+            let before = (before, self.generation);
+            self.first.get_or_insert(before);
+            self.dial(socket, now_us);
+        }
+    }
+
+    /// Whether an event is of a present socket: that one is taken, if another was to succeed it.
+    pub(crate) fn is_told(&mut self, told: impl Fn(u32) -> bool) -> bool {
+        if let Some((socket, generation)) = self.first.take_if(|(_, first)| told(*first)) {
+            (self.link, self.generation) = (Link::Connecting(socket), generation);
+            return true;
+        }
+        told(self.generation) && self.socket().is_some()
     }
 
     /// The socket is writable or readable, or has failed.
@@ -279,11 +322,12 @@ impl Destination {
         let Link::Connecting(socket) = std::mem::replace(&mut self.link, Link::Closed) else {
             return;
         };
+        self.first = None;
         match socket.connected() {
             Ok(()) => {
                 self.link = Link::Up(socket);
                 if self.guard.is_none() {
-                    self.opened();
+                    self.opened(now_us);
                 }
             }
             Err(_) => {
@@ -300,8 +344,11 @@ impl Destination {
         }
     }
 
-    /// From here on, questions are asked.
-    fn opened(&mut self) {
+    /// From here on, questions are asked; that whether the server is back is the first, so that it has all of its time.
+    fn opened(&mut self, now_us: u64) {
+        if self.probe.is_some() {
+            self.ask_probe(now_us);
+        }
         if std::mem::take(&mut self.connect_retries) > 0 {
             add(&self.counters.connects_retried, 1);
         }
@@ -342,7 +389,7 @@ impl Destination {
             return self.close(End::Refused(&reason), now_us, sink);
         }
         if is_open && !was_open {
-            self.opened();
+            self.opened(now_us);
         }
         if !plain.is_empty() {
             self.receive(&plain, now_us, sink);
@@ -503,13 +550,19 @@ impl Destination {
     pub(crate) fn due_us(&self) -> Option<u64> {
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit));
         let link = if self.is_opening() {
-            Some(timeout(self.connect_began_us, self.time_to_open()))
+            let end_us = timeout(self.connect_began_us, self.time_to_open());
+            Some(if self.dials_by_itself() { end_us.min(self.dial_us) } else { end_us })
         } else {
             self.pipeline.oldest_us().map(|at_us| timeout(at_us, self.settings.timeout))
         };
         let probe = self.probe.map(|(at_us, _)| at_us);
         let datagrams = self.datagrams.as_ref().and_then(|udp| udp.due_us(self.udp_timeout_us()));
         link.into_iter().chain(probe).chain(datagrams).min()
+    }
+
+    /// More sockets try to connect; of a server that is knocked out, probes do that.
+    fn dials_by_itself(&self) -> bool {
+        self.is_connecting() && !self.health.is_tko()
     }
 
     fn udp_timeout_us(&self) -> u64 {
@@ -525,8 +578,12 @@ impl Destination {
         }
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit)) <= now_us;
         if self.is_opening() {
-            if timeout(self.connect_began_us, self.time_to_open()) && !self.connects_again(now_us) {
-                self.close(End::Connect(Failure::ConnectTimeout), now_us, sink);
+            if timeout(self.connect_began_us, self.time_to_open()) {
+                if !self.connects_again(now_us) {
+                    self.close(End::Connect(Failure::ConnectTimeout), now_us, sink);
+                }
+            } else if self.dials_by_itself() && self.dial_us <= now_us {
+                self.dial_again(now_us);
             }
         } else if self.pipeline.oldest_us().is_some_and(|at| timeout(at, self.settings.timeout)) {
             self.close(End::Timeout, now_us, sink);
@@ -546,7 +603,7 @@ impl Destination {
         }
         self.connect_retries += 1;
         add(&self.counters.connect_retries, 1);
-        (self.link, self.guard) = (Link::Closed, None);
+        (self.link, self.guard, self.first) = (Link::Closed, None, None);
         self.connect(now_us).is_ok()
     }
 
@@ -567,9 +624,18 @@ impl Destination {
         // Up to a tenth later, so that the probes of many programs do not meet.
         let jitter = micros(wait) / 10 * (now_us % 16) / 16;
         self.probe = Some((now_us + micros(wait) + jitter, wait));
-        if self.pipeline.is_empty() && self.connect(now_us).is_ok() {
-            self.pipeline.ask(&Request::new(Op::Version, b""), PROBE, 0, now_us);
+        if self.is_connecting() {
+            self.dial_again(now_us);
+        } else if self.connect(now_us).is_ok() && !self.is_opening() {
+            self.ask_probe(now_us);
             self.is_dirty = true;
+        }
+    }
+
+    /// Asks whether the server is back, unless that will be seen by what was asked.
+    fn ask_probe(&mut self, now_us: u64) {
+        if self.pipeline.is_empty() {
+            self.pipeline.ask(&Request::new(Op::Version, b""), PROBE, 0, now_us);
         }
     }
 
@@ -578,7 +644,7 @@ impl Destination {
         // Who goes away before a question can be asked does not take any.
         let is_refusal = end == End::Gone && self.guard.is_some() && self.is_opening();
         let end = if is_refusal { End::Refused("the server hangs up at once") } else { end };
-        (self.link, self.guard) = (Link::Closed, None);
+        (self.link, self.guard, self.first) = (Link::Closed, None, None);
         self.tell_failure(now_us);
         let was_connected = self.counters.connected.swap(0, Ordering::Relaxed);
         add(&self.counters.closes, was_connected);

@@ -174,7 +174,7 @@ impl Upstream {
             let id = match free.and_then(|id| Some((id, self.destinations.get_mut(id as usize)?))) {
                 Some((id, gone)) => {
                     // Events of the connections before are not this one's.
-                    made.generation = gone.generation.wrapping_add(1);
+                    made.last_generation = gone.last_generation.wrapping_add(1);
                     *gone = made;
                     id
                 }
@@ -293,14 +293,14 @@ impl Upstream {
         let Some(destination) = self.destinations.get_mut(id as usize) else {
             return Err(Failure::LocalError);
         };
-        let was = destination.generation;
+        let was = destination.last_generation;
         let asked = destination.ask(request, ticket, pool, self.now_us);
         if !destination.is_dirty {
             destination.is_dirty = true;
             self.dirty.push(id);
         }
         let has_socket = destination.datagrams.as_ref().is_some_and(|udp| !udp.is_watched);
-        if was != destination.generation {
+        if was != destination.last_generation {
             self.watch(id);
         }
         if has_socket {
@@ -364,16 +364,16 @@ impl Upstream {
             is_woken |= bits == WAKE;
             let (id, generation) = ((bits & 0xffff_ffff) as u32, (bits >> 32) as u32);
             let Some(destination) = self.destinations.get_mut(id as usize) else { continue };
-            let was = destination.generation;
+            let was = destination.last_generation;
             if bits & DATAGRAMS != 0 {
                 destination.on_datagrams(&mut self.buffer, self.now_us, sink);
-            } else if was & GENERATIONS != generation || destination.socket().is_none() {
+            } else if !destination.is_told(|of| of & GENERATIONS == generation) {
                 continue;
             } else {
                 destination.on_event(&mut self.buffer, self.now_us, sink);
             }
             let was_dirty = std::mem::replace(&mut destination.is_dirty, true);
-            if was != destination.generation {
+            if was != destination.last_generation {
                 self.watch(id);
             }
             if !was_dirty {
@@ -417,12 +417,12 @@ impl Upstream {
             let destination = &mut self.destinations[id as usize];
             if destination.timer_us == Some(at_us) {
                 destination.timer_us = None;
-                let was = destination.generation;
+                let was = destination.last_generation;
                 destination.on_due(self.now_us, sink);
                 if destination.is_dirty {
                     self.dirty.push(id);
                 }
-                if was != destination.generation {
+                if was != destination.last_generation {
                     self.watch(id);
                 }
                 self.arm(id);

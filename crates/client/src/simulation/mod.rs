@@ -13,7 +13,9 @@
 mod call;
 mod lies;
 mod net;
+mod recovery;
 mod server;
+mod shape;
 pub(crate) mod system;
 mod workers;
 

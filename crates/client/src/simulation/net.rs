@@ -28,6 +28,8 @@ pub(crate) enum Trouble {
     Dead,
     /// Nothing arrives in either direction, until it ends.
     Cut,
+    /// The same, and what was sent is lost: it comes when the sender's system sends it again.
+    Drops,
     /// It has forgotten its connections, and tells nobody.
     Forgets,
     /// It takes everything, and answers when this has ended.
@@ -47,9 +49,10 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Dead,
         Self::Cut,
+        Self::Drops,
         Self::Forgets,
         Self::Silent,
         Self::Full,
@@ -67,6 +70,8 @@ struct Place {
     trouble: Trouble,
     /// When the trouble ends.
     until_us: u64,
+    /// How much longer than to others it takes to there.
+    far_us: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,6 +84,10 @@ enum State {
 
 /// How much later the other end hears, at the most.
 const LATENCY_US: usize = 400;
+
+/// When Linux sends again what has no answer, at first: the beginning of a connection, and what is sent on one.
+const DIALED_AGAIN_US: u64 = 1_000_000;
+const SENT_AGAIN_US: u64 = 200_000;
 
 struct Link {
     place: usize,
@@ -95,6 +104,9 @@ struct Link {
     /// When the last piece arrives, in each direction: nothing overtakes it.
     up_us: u64,
     down_us: u64,
+    /// When what was lost is sent again, in each direction: what comes behind it waits.
+    up_again_us: u64,
+    down_again_us: u64,
     /// Bytes until it breaks, in each direction.
     breaks_up: Option<usize>,
     breaks_down: Option<usize>,
@@ -134,7 +146,8 @@ pub(crate) struct Net {
 impl Net {
     /// So many servers, all well.
     pub(crate) fn new(seed: u64, servers: usize) -> Self {
-        let place = |_| Place { server: Server::default(), trouble: Trouble::None, until_us: 0 };
+        let place =
+            |_| Place { server: Server::default(), trouble: Trouble::None, until_us: 0, far_us: 0 };
         Self {
             rng: Rng::new(seed),
             base: Instant::now(),
@@ -195,6 +208,7 @@ impl Net {
         }
         let now_us = self.now_us;
         let events = std::mem::take(&mut self.events).into_iter();
+        // What was lost waits for its time all the same: see `happen`.
         self.events =
             events.map(|((at_us, number), event)| ((at_us.min(now_us), number), event)).collect();
         for link in self.links.values_mut() {
@@ -248,17 +262,28 @@ impl Net {
             Event::Dialed(id) | Event::Up(id, _) => (*id, false),
             Event::Down(id, _) | Event::End(id, _) => (*id, true),
         };
-        let Some(link) = self.links.get(&id) else { return };
+        let Some(link) = self.links.get_mut(&id) else { return };
         let place = &self.places[link.place];
         let is_held = match place.trouble {
-            Trouble::Cut => true,
+            Trouble::Cut | Trouble::Drops => true,
             Trouble::Silent => is_down,
             Trouble::Full => matches!(event, Event::Up(..)),
             _ => false,
         };
-        if is_held && self.now_us < place.until_us {
+        let mut at_us = if is_held { place.until_us } else { self.now_us };
+        if place.trouble == Trouble::Drops && link.state == State::Datagrams {
+            return;
+        }
+        let again_us = if is_down { &mut link.down_again_us } else { &mut link.up_again_us };
+        if place.trouble == Trouble::Drops && *again_us < at_us {
+            let is_dialing = link.state == State::Dialing;
+            let first_us = if is_dialing { DIALED_AGAIN_US } else { SENT_AGAIN_US };
+            *again_us = again(self.now_us, first_us, at_us);
+        }
+        at_us = at_us.max(*again_us);
+        if self.now_us < at_us {
             // With its old number, so that the order stays.
-            self.events.insert((place.until_us, number), event);
+            self.events.insert((at_us, number), event);
             return;
         }
         match event {
@@ -286,7 +311,17 @@ impl Net {
         self.at(until_us, Event::Turn(place));
     }
 
-    fn begin(&mut self, place: usize, trouble: Trouble, until_us: u64) {
+    /// From here on it takes so much longer to there.
+    pub(crate) fn move_away(&mut self, place: usize, far_us: u64) {
+        self.places[place].far_us = far_us;
+    }
+
+    /// How many sockets were begun.
+    pub(crate) fn dials(&self) -> usize {
+        self.links.len()
+    }
+
+    pub(crate) fn begin(&mut self, place: usize, trouble: Trouble, until_us: u64) {
         self.places[place].server.lies = trouble == Trouble::Lies;
         (self.places[place].trouble, self.places[place].until_us) = (trouble, until_us);
         let ids: Vec<_> =
@@ -314,7 +349,7 @@ impl Net {
     }
 
     fn latency(&mut self, place: usize) -> u64 {
-        let base = 20 + self.below(LATENCY_US);
+        let base = 20 + self.below(LATENCY_US) + self.places[place].far_us;
         match self.places[place].trouble {
             Trouble::Slow => base + self.below(30_000),
             _ => base,
@@ -364,6 +399,8 @@ impl Net {
                 room,
                 up_us: now_us,
                 down_us: now_us,
+                up_again_us: now_us,
+                down_again_us: now_us,
                 breaks_up,
                 breaks_down,
                 session: Some(Session::default()),
@@ -556,7 +593,7 @@ impl Net {
     fn loses(&mut self, place: usize) -> bool {
         let trouble = self.places[place].trouble;
         match trouble {
-            Trouble::Cut | Trouble::Dead => true,
+            Trouble::Cut | Trouble::Drops | Trouble::Dead => true,
             Trouble::Loses => self.rng.one_in(4),
             _ => false,
         }
@@ -604,6 +641,16 @@ impl Net {
             link.end = link.end.or(Some(Err(Errno::CONNRESET)));
         }
     }
+}
+
+/// When what was lost is sent again for the first time from `until_us` on: each time after twice as long.
+fn again(lost_us: u64, first_us: u64, until_us: u64) -> u64 {
+    let (mut at_us, mut wait_us) = (lost_us + first_us, first_us);
+    while at_us < until_us {
+        wait_us *= 2;
+        at_us += wait_us;
+    }
+    at_us
 }
 
 /// Whether a poller tells of it.

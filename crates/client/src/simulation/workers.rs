@@ -8,113 +8,16 @@ use routeconf::{MemorySources, Params, load};
 use testkit::Rng;
 
 use super::call::{is_of, mark, unit};
-use super::{Clock, Net, now_us, seeds, system};
+use super::shape::Shape;
+use super::{Clock, Net, now_us, recovery, seeds, system};
+use crate::address::Address;
 use crate::core::{Core, Submitted};
 use crate::pipeline::{Sink, Ticket};
 use crate::plan::{Plan, TreeFlags};
 use crate::registry::Registry;
 use crate::reply::{Failure, Outcome, Reply};
 use crate::request::{Op, Request};
-use crate::settings::Settings;
 use crate::upstream::Upstream;
-use crate::window::{Waiting, Window};
-
-/// What a seed makes of a run.
-struct Shape {
-    servers: usize,
-    workers: u32,
-    is_binary: bool,
-    has_udp: bool,
-    /// Some servers are asked when others fail: what, and after which failures.
-    fails_over: bool,
-    window: Option<(Window, Waiting)>,
-    settings: Settings,
-    lag_us: usize,
-    calls: u64,
-    /// Some of the commands: with few, the same meet more often.
-    ops: Vec<Op>,
-    keys: usize,
-}
-
-impl Shape {
-    fn draw(rng: &mut Rng) -> Self {
-        let ms = |count: usize| Duration::from_millis(count as u64);
-        let timeout = ms(5 + rng.below(40));
-        let probe_max = timeout.max(ms(10 + rng.below(40)));
-        let is_binary = rng.one_in(3);
-        let has_udp = !is_binary && rng.one_in(4);
-        let settings = Settings {
-            timeout,
-            connect_timeout: ms(5 + rng.below(40)),
-            connect_retries: u32::from(rng.one_in(4)),
-            timeouts_until_tko: *rng.pick(&[0, 1, 3]),
-            probe_initial: probe_max / 4,
-            probe_max,
-            pending_max: *rng.pick(&[8, 100_000, 100_000]),
-            unsent_bytes_max: *rng.pick(&[2000, 64 << 20, 64 << 20]),
-            value_bytes_max: 1 << 20,
-            udp_gets: has_udp.then_some(timeout / 2),
-            ..Settings::default()
-        };
-        Self {
-            servers: 1 + rng.below(4),
-            workers: if rng.one_in(3) { 2 } else { 1 },
-            is_binary,
-            has_udp,
-            fails_over: rng.one_in(3),
-            window: match rng.below(6) {
-                0 => Some((Window::Adaptive, Waiting::default())),
-                1 => Some((Window::Fixed(3), Waiting { max: 50, timeout: Some(timeout) })),
-                _ => None,
-            },
-            settings,
-            lag_us: *rng.pick(&[0, 50, 3000]),
-            calls: 150 + rng.below(250) as u64,
-            ops: (0..=*rng.pick(&[0, 3, 20])).map(|_| *rng.pick(&OPS)).collect(),
-            keys: *rng.pick(&[2, 10, 40]),
-        }
-    }
-
-    /// Updates go on to other servers only after failures that say that they have not been sent: what must not be done twice is not.
-    fn configuration(&self) -> String {
-        let servers = |from: usize, step: usize| {
-            let all = (from..self.servers).step_by(step);
-            all.map(|number| format!("\"{}\"", super::address(number)))
-                .collect::<Vec<_>>()
-                .join(",")
-        };
-        let protocol = if self.is_binary { "binary" } else { "ascii" };
-        let pool = |name: &str, servers: String| {
-            format!(r#""{name}": {{"servers": [{servers}], "protocol": "{protocol}"}}"#)
-        };
-        if !self.fails_over || self.servers < 2 {
-            let pool = pool("A", servers(0, 1));
-            return format!(r#"{{"pools": {{{pool}}}, "route": "PoolRoute|A"}}"#);
-        }
-        let pools = [pool("A", servers(0, 2)), pool("B", servers(1, 2))].join(",");
-        format!(
-            r#"{{"pools": {{{pools}}}, "route": {{"type": "FailoverRoute",
-            "children": ["PoolRoute|A", "PoolRoute|B"], "failover_errors": {{
-            "gets": ["tko", "connect_error", "connect_timeout", "timeout", "remote_error", "busy"],
-            "updates": ["tko", "connect_error", "connect_timeout", "busy"], "deletes": []}}}}}}"#
-        )
-    }
-
-    /// How long a call takes at the most, in microseconds; `None`: it may wait for the window.
-    fn limit_us(&self) -> Option<u64> {
-        let Settings { timeout, connect_timeout, connect_retries, udp_gets, .. } = self.settings;
-        let lag = Duration::from_micros(self.lag_us as u64);
-        let tcp = timeout.max((connect_timeout + lag) * (1 + connect_retries)) + lag;
-        let udp = udp_gets.map_or(Duration::ZERO, |time| time + lag);
-        let window = match self.window {
-            None => Duration::ZERO,
-            Some((_, waiting)) => waiting.timeout? + lag,
-        };
-        let one = window + tcp + udp;
-        let all = if self.fails_over { one * 2 } else { one };
-        u64::try_from(all.as_micros()).ok()
-    }
-}
 
 /// What was asked.
 struct Call {
@@ -126,12 +29,12 @@ struct Call {
 
 /// What one worker was asked and has not answered, and what became of the rest.
 #[derive(Default)]
-struct Calls {
+pub(super) struct Calls {
     open: BTreeMap<Ticket, Call>,
     answered: u64,
     failed: u64,
     /// The last failure, and a digest of everything that was answered, and when.
-    last_failure: Option<Failure>,
+    pub(super) last_failure: Option<Failure>,
     digest: u64,
 }
 
@@ -199,9 +102,9 @@ impl Call {
     }
 }
 
-struct Worker {
+pub(super) struct Worker {
     core: Core,
-    calls: Calls,
+    pub(super) calls: Calls,
 }
 
 impl Worker {
@@ -219,46 +122,22 @@ impl Worker {
     }
 }
 
-struct World {
-    shape: Shape,
-    clock: Clock,
-    registry: Registry,
-    workers: Vec<Worker>,
+pub(super) struct World {
+    pub(super) shape: Shape,
+    pub(super) clock: Clock,
+    pub(super) registry: Registry,
+    pub(super) workers: Vec<Worker>,
     next: u64,
 }
-
-/// Gets are asked most, since they share lines.
-const OPS: [Op; 24] = [
-    Op::Get,
-    Op::Get,
-    Op::Get,
-    Op::Get,
-    Op::Get,
-    Op::Get,
-    Op::Gets,
-    Op::Gat,
-    Op::Gats,
-    Op::LeaseGet,
-    Op::Set,
-    Op::Set,
-    Op::Add,
-    Op::Replace,
-    Op::Append,
-    Op::Prepend,
-    Op::Cas,
-    Op::Incr,
-    Op::Decr,
-    Op::Delete,
-    Op::Touch,
-    Op::MetaGet,
-    Op::MetaSet,
-    Op::MetaArithmetic,
-];
 
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let shape = Shape::draw(&mut rng);
+        Self::of(shape, rng, seed)
+    }
+
+    pub(super) fn of(shape: Shape, mut rng: Rng, seed: u64) -> Self {
         system::enter(Net::new(rng.next_u64(), shape.servers));
         let clock = Clock::new(rng.next_u64(), shape.lag_us);
         let mut nothing = MemorySources(std::iter::empty().collect());
@@ -280,7 +159,7 @@ impl World {
     }
 
     /// Time passes, at the most until `until_us`, and everybody has a turn; `ask` comes in its middle.
-    fn turn(&mut self, until_us: u64, ask: impl FnOnce(&mut Self)) {
+    pub(super) fn turn(&mut self, until_us: u64, ask: impl FnOnce(&mut Self)) {
         let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
         let due: Vec<Option<Instant>> =
             self.workers.iter().map(|worker| worker.core.deadline()).collect();
@@ -299,7 +178,7 @@ impl World {
     }
 
     /// Nobody asks for so long.
-    fn rest(&mut self, time: Duration) {
+    pub(super) fn rest(&mut self, time: Duration) {
         let until_us = now_us() + u64::try_from(time.as_micros()).unwrap_or(0);
         while now_us() < until_us {
             self.turn(until_us, |_| {});
@@ -315,7 +194,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, worker: usize, op: Op, key: &[u8]) {
+    pub(super) fn ask(&mut self, worker: usize, op: Op, key: &[u8]) {
         let number = self.next;
         self.next += 1;
         let (value, words) = (unit(key, number), words(op, number));
@@ -334,8 +213,21 @@ impl World {
         assert!(twice.is_empty(), "sent more than once: {twice:?}");
     }
 
-    fn open(&self) -> usize {
+    pub(super) fn knocked_out(&self) -> Vec<Address> {
+        let servers = self.registry.report().into_iter();
+        servers.filter(|one| one.state.is_out()).map(|one| one.address).collect()
+    }
+
+    pub(super) fn open(&self) -> usize {
         self.workers.iter().map(|worker| worker.calls.open.len()).sum()
+    }
+
+    pub(super) fn answered(&self) -> u64 {
+        self.sum(|calls| calls.answered)
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.sum(|calls| calls.failed)
     }
 
     fn sum(&self, of: impl Fn(&Calls) -> u64) -> u64 {
@@ -366,42 +258,10 @@ fn run(seed: u64) -> (u64, u64, u64) {
         });
     }
     let digest = world.sum(|calls| calls.digest);
-    let result = (world.sum(|calls| calls.answered), world.sum(|calls| calls.failed), digest);
-    assert_recovery(&mut world);
+    let result = (world.answered(), world.failed(), digest);
+    recovery::assert_all_is_well(&mut world);
     world.check_servers();
     result
-}
-
-/// Two probe intervals after the last trouble everything is as if there had been none.
-fn assert_recovery(world: &mut World) {
-    system::with(Net::heal);
-    let Settings { timeout, connect_timeout, connect_retries, probe_max, .. } =
-        world.shape.settings;
-    let connect_timeout = connect_timeout * (1 + connect_retries);
-    let lag = Duration::from_micros(world.shape.lag_us as u64) * 4;
-    // A probe may be a tenth late, and must wait for what times out before it; packets take up to a millisecond.
-    let held = Duration::from_millis(2);
-    world.rest(held + timeout.max(connect_timeout) + probe_max * 22 / 10 + lag);
-    if world.shape.window.is_some() {
-        world.rest(timeout * 100);
-    }
-    assert_eq!(world.open(), 0, "calls without an answer");
-    let tko: Vec<_> =
-        world.registry.report().into_iter().filter(|one| one.state.is_out()).collect();
-    assert!(tko.is_empty(), "still knocked out: {tko:?}");
-    // Nothing is late any more, not even the workers themselves.
-    world.clock.lag_us = 0;
-    let failed = world.sum(|calls| calls.failed);
-    for worker in 0..world.workers.len() {
-        for key in 0..8 {
-            world.ask(worker, Op::Get, format!("k:{key}").as_bytes());
-            world.turn(now_us(), |_| {});
-        }
-    }
-    world.rest(timeout + lag);
-    assert_eq!(world.open(), 0, "calls without an answer");
-    let failures: Vec<_> = world.workers.iter().map(|one| one.calls.last_failure).collect();
-    assert_eq!(world.sum(|calls| calls.failed), failed, "all is well, but: {failures:?}");
 }
 
 #[test]

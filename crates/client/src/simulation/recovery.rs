@@ -1,0 +1,136 @@
+//! How soon all is well again after troubles: who was knocked out is asked in time, and not too often.
+
+use std::time::Duration;
+
+use testkit::Rng;
+
+use super::net::{Net, Trouble};
+use super::shape::Shape;
+use super::workers::World;
+use super::{now_us, system};
+use crate::destination::micros;
+use crate::request::Op;
+use crate::settings::Settings;
+
+/// Who was knocked out is back two probe intervals after the last trouble, and when what was asked in it has timed out as well,
+/// everything is as if there had been none.
+pub(super) fn assert_all_is_well(world: &mut World) {
+    let mut missed = world.knocked_out();
+    system::with(Net::heal);
+    let lag_us = world.shape.lag_us as u64 * 4;
+    let until_us = now_us() + micros(world.shape.settings.probe_max * 2) + lag_us;
+    while !missed.is_empty() {
+        assert!(now_us() < until_us, "not back in time: {missed:?}");
+        world.turn(until_us, |_| {});
+        // Who was back may be knocked out again by what was asked before.
+        let now_out = world.knocked_out();
+        missed.retain(|one| now_out.contains(one));
+    }
+    let Settings { timeout, connect_timeout, connect_retries, probe_max, .. } =
+        world.shape.settings;
+    let connect_timeout = connect_timeout * (1 + connect_retries);
+    let lag = Duration::from_micros(world.shape.lag_us as u64) * 4;
+    // A probe may be a tenth late, and must wait for what times out before it; packets take up to a millisecond.
+    let held = Duration::from_millis(2);
+    world.rest(held + timeout.max(connect_timeout) + probe_max * 22 / 10 + lag);
+    if world.shape.window.is_some() {
+        world.rest(timeout * 100);
+    }
+    assert_eq!(world.open(), 0, "calls without an answer");
+    let tko = world.knocked_out();
+    assert!(tko.is_empty(), "still knocked out: {tko:?}");
+    // Nothing is late any more, not even the workers themselves.
+    world.clock.lag_us = 0;
+    let failed = world.failed();
+    for worker in 0..world.workers.len() {
+        for key in 0..8 {
+            world.ask(worker, Op::Get, format!("k:{key}").as_bytes());
+            world.turn(now_us(), |_| {});
+        }
+    }
+    world.rest(timeout + lag);
+    assert_eq!(world.open(), 0, "calls without an answer");
+    let failures: Vec<_> = world.workers.iter().map(|one| one.calls.last_failure).collect();
+    assert_eq!(world.failed(), failed, "all is well, but: {failures:?}");
+}
+
+/// One server and one worker on a quiet machine, which ask for one key. A probe every ten milliseconds, and an answer may take ten times as long.
+fn alone(connect_timeout: Duration) -> World {
+    let mut rng = Rng::new(1);
+    let settings = Settings {
+        timeout: Duration::from_millis(100),
+        connect_timeout,
+        timeouts_until_tko: 1,
+        probe_initial: Duration::from_millis(10),
+        probe_max: Duration::from_millis(10),
+        ..Settings::default()
+    };
+    let drawn = Shape::draw(&mut rng);
+    let (ops, keys) = (vec![Op::Get], 1);
+    let plain =
+        Shape { servers: 1, workers: 1, is_binary: false, has_udp: false, ops, keys, ..drawn };
+    let shape = Shape { fails_over: false, window: None, settings, lag_us: 0, ..plain };
+    World::of(shape, rng, 1)
+}
+
+impl World {
+    /// Microseconds until a get is answered; asked again at once when it fails, as long as `most_us` says.
+    fn found_after_us(&mut self, most_us: u64) -> Option<u64> {
+        let (begin_us, answered) = (now_us(), self.answered());
+        while self.answered() == answered {
+            if now_us() > begin_us + most_us {
+                return None;
+            }
+            self.turn(now_us() + 1000, |world| {
+                if world.open() == 0 {
+                    world.ask(0, Op::Get, b"k:1");
+                }
+            });
+        }
+        Some(now_us() - begin_us)
+    }
+}
+
+/// The system sends again after a second; who waits for the connection would have to wait as long.
+#[test]
+fn a_lost_packet_of_a_connection_costs_one_interval() {
+    let mut world = alone(Duration::from_millis(900));
+    system::with(|net| net.begin(0, Trouble::Drops, 30_000));
+    assert_eq!(world.found_after_us(30_000), None);
+    system::with(Net::heal);
+    let took_us = world.found_after_us(u64::MAX / 2);
+    assert!(took_us.is_some_and(|us| us < 15_000), "{took_us:?}");
+    // Nobody was out: what was asked first has its answer.
+    assert_eq!(world.failed(), 0);
+    assert_eq!(world.registry.report()[0].tko_count, 0);
+}
+
+#[test]
+fn who_is_out_is_dialed_once_an_interval_and_is_back_within_two() {
+    let mut world = alone(Duration::from_millis(25));
+    system::with(|net| net.begin(0, Trouble::Drops, 2_000_000));
+    assert_eq!(world.found_after_us(100_000), None);
+    let before = system::with(|net| net.dials());
+    assert_eq!(world.found_after_us(1_000_000), None);
+    let dials = system::with(|net| net.dials()) - before;
+    assert!((80..=101).contains(&dials), "{dials} connections in 100 intervals");
+    system::with(Net::heal);
+    let took_us = world.found_after_us(u64::MAX / 2);
+    assert!(took_us.is_some_and(|us| us <= 20_000), "{took_us:?}");
+}
+
+/// Longer than the time between two probes is not too long.
+#[test]
+fn a_server_far_away_comes_back_as_well() {
+    let mut world = alone(Duration::from_millis(100));
+    system::with(|net| net.move_away(0, 20_000));
+    system::with(|net| net.begin(0, Trouble::Dead, 300_000));
+    assert_eq!(world.found_after_us(300_000), None);
+    system::with(Net::heal);
+    // Two ways there and back, of the connection and of the question, twice: of the probe, and of the get.
+    let took_us = world.found_after_us(u64::MAX / 2);
+    assert!(took_us.is_some_and(|us| us < 20_000 + 4 * 41_000), "{took_us:?}");
+    let failed = world.failed();
+    assert!((0..10).all(|_| world.found_after_us(100_000).is_some()));
+    assert_eq!(world.failed(), failed);
+}

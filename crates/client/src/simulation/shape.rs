@@ -1,0 +1,135 @@
+//! What a seed makes of a run of the workers: protocol, routes, limits, commands.
+
+use std::time::Duration;
+
+use testkit::Rng;
+
+use crate::request::Op;
+use crate::settings::Settings;
+use crate::window::{Waiting, Window};
+
+/// What a seed makes of a run.
+pub(super) struct Shape {
+    pub(super) servers: usize,
+    pub(super) workers: u32,
+    pub(super) is_binary: bool,
+    pub(super) has_udp: bool,
+    /// Some servers are asked when others fail: what, and after which failures.
+    pub(super) fails_over: bool,
+    pub(super) window: Option<(Window, Waiting)>,
+    pub(super) settings: Settings,
+    pub(super) lag_us: usize,
+    pub(super) calls: u64,
+    /// Some of the commands: with few, the same meet more often.
+    pub(super) ops: Vec<Op>,
+    pub(super) keys: usize,
+}
+
+impl Shape {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let ms = |count: usize| Duration::from_millis(count as u64);
+        let timeout = ms(5 + rng.below(40));
+        // Shorter ones leave a probe that is lost behind its connection its whole time.
+        let probe_max = timeout.max(ms(10 + rng.below(40)));
+        let is_binary = rng.one_in(3);
+        let has_udp = !is_binary && rng.one_in(4);
+        let settings = Settings {
+            timeout,
+            connect_timeout: ms(5 + rng.below(40)),
+            connect_retries: u32::from(rng.one_in(4)),
+            timeouts_until_tko: *rng.pick(&[0, 1, 3]),
+            probe_initial: probe_max / 4,
+            probe_max,
+            pending_max: *rng.pick(&[8, 100_000, 100_000]),
+            unsent_bytes_max: *rng.pick(&[2000, 64 << 20, 64 << 20]),
+            value_bytes_max: 1 << 20,
+            udp_gets: has_udp.then_some(timeout / 2),
+            ..Settings::default()
+        };
+        Self {
+            servers: 1 + rng.below(4),
+            workers: if rng.one_in(3) { 2 } else { 1 },
+            is_binary,
+            has_udp,
+            fails_over: rng.one_in(3),
+            window: match rng.below(6) {
+                0 => Some((Window::Adaptive, Waiting::default())),
+                1 => Some((Window::Fixed(3), Waiting { max: 50, timeout: Some(timeout) })),
+                _ => None,
+            },
+            settings,
+            lag_us: *rng.pick(&[0, 50, 3000]),
+            calls: 150 + rng.below(250) as u64,
+            ops: (0..=*rng.pick(&[0, 3, 20])).map(|_| *rng.pick(&OPS)).collect(),
+            keys: *rng.pick(&[2, 10, 40]),
+        }
+    }
+
+    /// Updates go on to other servers only after failures that say that they have not been sent: what must not be done twice is not.
+    pub(super) fn configuration(&self) -> String {
+        let servers = |from: usize, step: usize| {
+            let all = (from..self.servers).step_by(step);
+            all.map(|number| format!("\"{}\"", super::address(number)))
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        let protocol = if self.is_binary { "binary" } else { "ascii" };
+        let pool = |name: &str, servers: String| {
+            format!(r#""{name}": {{"servers": [{servers}], "protocol": "{protocol}"}}"#)
+        };
+        if !self.fails_over || self.servers < 2 {
+            let pool = pool("A", servers(0, 1));
+            return format!(r#"{{"pools": {{{pool}}}, "route": "PoolRoute|A"}}"#);
+        }
+        let pools = [pool("A", servers(0, 2)), pool("B", servers(1, 2))].join(",");
+        format!(
+            r#"{{"pools": {{{pools}}}, "route": {{"type": "FailoverRoute",
+            "children": ["PoolRoute|A", "PoolRoute|B"], "failover_errors": {{
+            "gets": ["tko", "connect_error", "connect_timeout", "timeout", "remote_error", "busy"],
+            "updates": ["tko", "connect_error", "connect_timeout", "busy"], "deletes": []}}}}}}"#
+        )
+    }
+
+    /// How long a call takes at the most, in microseconds; `None`: it may wait for the window.
+    pub(super) fn limit_us(&self) -> Option<u64> {
+        let Settings { timeout, connect_timeout, connect_retries, udp_gets, .. } = self.settings;
+        let lag = Duration::from_micros(self.lag_us as u64);
+        let tcp = timeout.max((connect_timeout + lag) * (1 + connect_retries)) + lag;
+        let udp = udp_gets.map_or(Duration::ZERO, |time| time + lag);
+        let window = match self.window {
+            None => Duration::ZERO,
+            Some((_, waiting)) => waiting.timeout? + lag,
+        };
+        let one = window + tcp + udp;
+        let all = if self.fails_over { one * 2 } else { one };
+        u64::try_from(all.as_micros()).ok()
+    }
+}
+
+/// Gets are asked most, since they share lines.
+const OPS: [Op; 24] = [
+    Op::Get,
+    Op::Get,
+    Op::Get,
+    Op::Get,
+    Op::Get,
+    Op::Get,
+    Op::Gets,
+    Op::Gat,
+    Op::Gats,
+    Op::LeaseGet,
+    Op::Set,
+    Op::Set,
+    Op::Add,
+    Op::Replace,
+    Op::Append,
+    Op::Prepend,
+    Op::Cas,
+    Op::Incr,
+    Op::Decr,
+    Op::Delete,
+    Op::Touch,
+    Op::MetaGet,
+    Op::MetaSet,
+    Op::MetaArithmetic,
+];
