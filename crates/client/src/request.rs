@@ -245,6 +245,19 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// A request of `key` alone, for the same client: this key, or one that begins with it. It takes the ways that this one takes.
+    #[must_use]
+    pub(crate) fn beside<'b>(&self, op: Op, key: &'b [u8]) -> Request<'b>
+    where
+        'a: 'b,
+    {
+        let Self { hashed, client, prefix, unkept, door, is_aside, .. } = *self;
+        // Where all of the key is hashed, all of the other is.
+        let is_all = hashed.is_some_and(|len| usize::from(len) == self.key.len());
+        let hashed = if is_all { u8::try_from(key.len()).ok() } else { hashed };
+        Request { hashed, client, prefix, unkept, door, is_aside, ..Request::new(op, key) }
+    }
+
     /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if there is one and no route
     /// has said otherwise.
     #[inline]
@@ -328,6 +341,17 @@ mod tests {
         assert_eq!(routed(b"a|#|b|#|c"), b"a");
         assert_eq!(routed(b"a|#b"), b"a|#b");
         assert_eq!(routed(b"|#|b"), b"");
+    }
+
+    #[test]
+    fn a_request_beside_another_takes_its_ways() {
+        let request =
+            Request { client: 9, door: 1, hashed: Some(1), ..Request::new(Op::Set, b"a:b") };
+        let piece = request.beside(Op::Get, b"a:b:0");
+        assert_eq!((piece.client, piece.door, piece.routed_key()), (9, 1, &b"a"[..]));
+        let request = Request { hashed: Some(5), ..Request::new(Op::Set, b"a|#|b") };
+        assert_eq!(request.beside(Op::Get, b"a|#|b:0").routed_key(), b"a|#|b:0");
+        assert_eq!(Request::new(Op::Set, b"a|#|b").beside(Op::Get, b"a|#|b:0").routed_key(), b"a");
     }
 
     #[test]

@@ -126,6 +126,84 @@ fn a_big_value_is_kept_in_pieces() {
     assert_eq!(cluster.rig.store(Op::Set, &long, &value), failed);
 }
 
+/// Below a choice by client, host or part of the key, everything that is stored of one value is where the key is.
+#[test]
+fn pieces_take_the_ways_of_their_key() {
+    let value: String = ('a'..='z').cycle().take(1050).collect();
+    let children = r#"["PoolRoute|A", "PoolRoute|B"]"#;
+    let latest = r#"{"type": "LatestRoute", "children": ["PoolRoute|A", "PoolRoute|B"], "failover_count": 2}"#;
+    let below = [
+        format!(r#"{{"type": "OriginalClientHashRoute", "children": {children}}}"#),
+        format!(r#"{{"type": "HostIdRoute", "children": {children}}}"#),
+        latest.to_owned(),
+    ];
+    for target in below {
+        let route =
+            format!(r#"{{"type": "BigValueRoute", "target": {target}, "split_threshold": 100}}"#);
+        let mut cluster = Cluster::new(2, &route);
+        for client in [1, 0] {
+            let key = format!("k{client}");
+            let set = Request {
+                client,
+                value: value.as_bytes(),
+                ..Request::new(Op::Set, key.as_bytes())
+            };
+            assert_eq!(cluster.rig.ask(&set).outcome, Outcome::Stored);
+            for op in [Op::Get, Op::Gets, Op::LeaseGet] {
+                let got = cluster.rig.ask(&Request { client, ..Request::new(op, key.as_bytes()) });
+                // memcached has no leases.
+                let is_whole = got.value == value.as_bytes() || op == Op::LeaseGet;
+                assert!(is_whole, "{target}: {op:?}: {:?}", got.outcome);
+            }
+            let place = cluster.place(&key);
+            assert!(!target.contains("Client") || place == client as usize, "{target}: {place}");
+            let list = cluster.on(place, &key).unwrap();
+            let suffix = list.strip_prefix("1-11-").unwrap();
+            for piece in 0..11 {
+                assert_eq!(cluster.place(&format!("{key}:{piece}:{suffix}")), place, "{target}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pieces_are_hashed_as_their_key_is() {
+    let value = "x".repeat(1050);
+    let split = r#"{"type": "BigValueRoute", "target": "PoolRoute|all", "split_threshold": 100}"#;
+    let parsed = format!(
+        r#"{{"type": "KeyParseRoute", "target": {split}, "num_routing_parts": 1, "delimiter": ":"}}"#
+    );
+    for (route, key) in [(split, "a|#|b"), (&parsed, "a:b")] {
+        let mut cluster = Cluster::new(3, route);
+        cluster.set(key, &value);
+        cluster.has(key, Some(&value));
+        let place = cluster.place(key);
+        let suffix = cluster.on(place, key).unwrap()["1-11-".len()..].to_owned();
+        assert!((0..11).all(|piece| cluster.place(&format!("{key}:{piece}:{suffix}")) == place));
+    }
+}
+
+/// What a route asks besides goes where the request goes.
+#[test]
+fn copies_take_the_ways_of_their_request() {
+    let near = r#"{"type": "OriginalClientHashRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
+    let far = r#""PoolRoute|C""#;
+    let l1l2 = format!(
+        r#"{{"type": "L1L2CacheRoute", "l1": {near}, "l2": {far}, "upgradingL1Exptime": 100}}"#
+    );
+    let warm =
+        format!(r#"{{"type": "WarmUpRoute", "cold": {near}, "warm": {far}, "exptime": 100}}"#);
+    let staging = format!(r#"{{"type": "StagingRoute", "warm": {far}, "staging": {near}}}"#);
+    for route in [l1l2, warm, staging] {
+        let mut cluster = Cluster::new(3, &route);
+        assert_eq!(cluster.direct[2].store(Op::Set, "k", "value"), Outcome::Stored);
+        let got = cluster.rig.ask(&Request { client: 1, ..Request::new(Op::Get, b"k") });
+        assert_eq!(got.value, b"value", "{route}");
+        cluster.comes_to(1, "k", "value");
+        assert_eq!(cluster.on(0, "k"), None, "{route}");
+    }
+}
+
 #[test]
 fn large_values_live_in_l2_and_leave_a_mark_in_l1() {
     let route = r#"{"type": "L1L2SizeSplitRoute", "l1": "PoolRoute|A", "l2": "PoolRoute|B", "threshold": 10}"#;

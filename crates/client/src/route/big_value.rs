@@ -74,11 +74,11 @@ impl BigValueRoute {
     }
 
     /// The value in whole; the worst reply, if a piece is not to be had.
-    async fn collect(&self, cx: &Arc<Context>, key: &[u8], list: List) -> OwnedReply {
+    async fn collect(&self, cx: &Arc<Context>, request: &Request<'_>, list: List) -> OwnedReply {
         let mut whole = OwnedReply::of(Outcome::Found);
         for batch in self.batches(list.pieces) {
-            let keys: Vec<_> = batch.map(|piece| list.key(key, piece)).collect();
-            let asked = keys.iter().map(|key| self.target.route(cx, Request::new(Op::Get, key)));
+            let keys: Vec<_> = batch.map(|piece| list.key(request.key, piece)).collect();
+            let asked = keys.iter().map(|key| self.target.route(cx, request.beside(Op::Get, key)));
             for piece in join::all(asked.collect()).await {
                 if piece.outcome != Outcome::Found {
                     return OwnedReply { value: piece.value, ..OwnedReply::of(piece.outcome) };
@@ -98,7 +98,7 @@ impl BigValueRoute {
         let Some(list) = List::parse(&reply.value) else {
             return OwnedReply::of(Outcome::NotFound);
         };
-        let whole = self.collect(cx, request.key, list).await;
+        let whole = self.collect(cx, &request, list).await;
         if whole.outcome != Outcome::Found {
             return whole;
         }
@@ -120,9 +120,9 @@ impl BigValueRoute {
             if reply.outcome != Outcome::Found || reply.flags & BIG_VALUE == 0 {
                 return reply;
             }
-            let listed = self.target.route(cx, Request::new(Op::Gets, request.key)).await;
+            let listed = self.target.route(cx, request.beside(Op::Gets, request.key)).await;
             let whole = match List::parse(&reply.value) {
-                Some(list) => self.collect(cx, request.key, list).await,
+                Some(list) => self.collect(cx, &request, list).await,
                 None => OwnedReply::of(Outcome::NotFound),
             };
             match whole.outcome {
@@ -135,7 +135,7 @@ impl BigValueRoute {
                     let dead = Request {
                         exptime: -1,
                         number: listed.number,
-                        ..Request::new(Op::Cas, request.key)
+                        ..request.beside(Op::Cas, request.key)
                     };
                     drop(self.target.route(cx, dead).await);
                 }
@@ -163,7 +163,7 @@ impl BigValueRoute {
                 let end = (start + self.split_bytes).min(request.value.len());
                 let value = request.value.get(start..end).unwrap_or_default();
                 let exptime = request.exptime;
-                self.target.route(cx, Request { exptime, value, ..Request::new(Op::Set, key) })
+                self.target.route(cx, Request { exptime, value, ..request.beside(Op::Set, key) })
             });
             let worst = join::all(stored.collect()).await.into_iter().reduce(worse);
             if let Some(worst) = worst.filter(|worst| worst.outcome != Outcome::Stored) {

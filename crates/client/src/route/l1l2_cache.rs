@@ -40,7 +40,7 @@ impl L1L2CacheRoute {
             if near.flags & NOTED_MISS == 0 {
                 return near;
             }
-            self.look_again(cx, request.key);
+            self.look_again(cx, &request);
             return OwnedReply::of(Outcome::NotFound);
         }
         let far: OwnedReply = self.l2.route(cx, request).await;
@@ -49,13 +49,13 @@ impl L1L2CacheRoute {
         }
         let l1 = std::slice::from_ref(&self.l1);
         match far.outcome {
-            Outcome::Found => ask_aside(l1, cx, &self.copy(Op::Add, request.key, &far)),
+            Outcome::Found => ask_aside(l1, cx, &self.copy(&request, &far)),
             Outcome::NotFound if self.miss_exptime != 0 => {
                 let noted = Request {
                     flags: NOTED_MISS,
                     exptime: self.miss_exptime,
                     value: NOTED_VALUE,
-                    ..Request::new(Op::Add, request.key)
+                    ..request.beside(Op::Add, request.key)
                 };
                 ask_aside(l1, cx, &noted);
             }
@@ -64,13 +64,13 @@ impl L1L2CacheRoute {
         far
     }
 
-    fn copy<'a>(&self, op: Op, key: &'a [u8], found: &'a OwnedReply) -> Request<'a> {
+    fn copy<'a>(&self, request: &Request<'a>, found: &'a OwnedReply) -> Request<'a> {
         let (flags, exptime) = (found.flags, self.upgrading_exptime);
-        Request { flags, exptime, value: &found.value, ..Request::new(op, key) }
+        Request { flags, exptime, value: &found.value, ..request.beside(Op::Add, request.key) }
     }
 
     /// Now and then a noted miss asks the large one whether that is still so.
-    fn look_again(&self, cx: &Arc<Context>, key: &[u8]) {
+    fn look_again(&self, cx: &Arc<Context>, request: &Request<'_>) {
         if self.miss_period == 0 {
             return;
         }
@@ -80,12 +80,14 @@ impl L1L2CacheRoute {
         }
         self.misses.set(0);
         let (l1, l2) = (Arc::clone(&self.l1), Arc::clone(&self.l2));
-        let (context, key, exptime) = (Arc::clone(cx), key.to_vec(), self.upgrading_exptime);
+        let (context, exptime) = (Arc::clone(cx), self.upgrading_exptime);
+        let request = request.to_owned();
         cx.spawn(async move {
-            let far = l2.route(&context, Request::new(Op::Get, &key)).await;
+            let request = request.get();
+            let far = l2.route(&context, request.beside(Op::Get, request.key)).await;
             if far.outcome == Outcome::Found {
                 let (flags, value) = (far.flags, &far.value[..]);
-                let set = Request { flags, exptime, value, ..Request::new(Op::Set, &key) };
+                let set = Request { flags, exptime, value, ..request.beside(Op::Set, request.key) };
                 drop(l1.route(&context, set).await);
             }
         });

@@ -52,7 +52,7 @@ impl L1L2SizeSplitRoute {
             return near;
         }
         let key = far_key(request.key, &near.value);
-        let far = self.l2.route(cx, Request::new(Op::Get, &key)).await;
+        let far = self.l2.route(cx, request.beside(Op::Get, &key)).await;
         OwnedReply { number: near.number, ..far }
     }
 
@@ -67,14 +67,14 @@ impl L1L2SizeSplitRoute {
                 return OwnedReply { flags: 0, value: Vec::new(), ..near };
             }
             let key = far_key(request.key, &near.value);
-            let far = self.l2.route(cx, Request::new(Op::Get, &key)).await;
+            let far = self.l2.route(cx, request.beside(Op::Get, &key)).await;
             if far.outcome == Outcome::Found || far.outcome.failure().is_some() {
                 return far;
             }
-            let now = self.l1.route(cx, Request::new(Op::Gets, request.key)).await;
+            let now = self.l1.route(cx, request.beside(Op::Gets, request.key)).await;
             if now.outcome == Outcome::Found && now.value == near.value {
                 let (exptime, number) = (-1, now.number);
-                let dead = Request { exptime, number, ..Request::new(Op::Cas, request.key) };
+                let dead = Request { exptime, number, ..request.beside(Op::Cas, request.key) };
                 drop(self.l1.route(cx, dead).await);
             }
         }
@@ -96,7 +96,7 @@ impl L1L2SizeSplitRoute {
             flags: request.flags,
             exptime: request.exptime,
             value: request.value,
-            ..Request::new(Op::Set, &key)
+            ..request.beside(Op::Set, &key)
         };
         if self.stores_both {
             let far_request = Request { key: request.key, ..far_request };

@@ -24,19 +24,20 @@ pub struct StagingRoute {
 
 impl StagingRoute {
     /// After a hit: the new cluster gets the item, unless it has it.
-    fn follow(&self, cx: &Arc<Context>, key: &[u8], found: OwnedReply) {
+    fn follow(&self, cx: &Arc<Context>, request: &Request<'_>, found: OwnedReply) {
         let (warm, staging) = (Arc::clone(&self.warm), Arc::clone(&self.staging));
-        let (context, key) = (Arc::clone(cx), key.to_vec());
+        let (context, request) = (Arc::clone(cx), request.to_owned());
         cx.spawn(async move {
-            if ttl::of(&staging, &context, &key).await != Ttl::Absent {
+            let request = request.get();
+            if ttl::of(&staging, &context, &request).await != Ttl::Absent {
                 return;
             }
-            let Ttl::Lives(exptime) = ttl::of(&warm, &context, &key).await else { return };
+            let Ttl::Lives(exptime) = ttl::of(&warm, &context, &request).await else { return };
             let add = Request {
                 flags: found.flags,
                 exptime,
                 value: &found.value,
-                ..Request::new(Op::Add, &key)
+                ..request.beside(Op::Add, request.key)
             };
             drop(staging.route(&context, add).await);
         });
@@ -48,13 +49,13 @@ impl StagingRoute {
         let staging = std::slice::from_ref(&self.staging);
         match request.op {
             Op::Get | Op::LeaseGet if reply.outcome == Outcome::Found => {
-                self.follow(cx, request.key, reply.clone());
+                self.follow(cx, &request, reply.clone());
             }
             Op::Get | Op::LeaseGet => {}
             op if op.class() == Class::Get && reply.outcome.is_hit() => {
                 let base64 = request.base64;
                 let words: &[u8] = if base64 { b"t b" } else { b"t" };
-                let used = Request { words, base64, ..Request::new(Op::MetaGet, request.key) };
+                let used = Request { words, base64, ..request.beside(Op::MetaGet, request.key) };
                 ask_aside(staging, cx, &used);
             }
             op if op.class() == Class::Get => {}

@@ -22,9 +22,9 @@ pub(super) enum Ttl {
     Lives(i64),
 }
 
-/// Asks `route` how long the item of `key` still lives.
-pub(super) async fn of(route: &RouteRef, cx: &Arc<Context>, key: &[u8]) -> Ttl {
-    let request = Request { words: b"t", ..Request::new(Op::MetaGet, key) };
+/// Asks `route` how long the item of the key of `request` still lives.
+pub(super) async fn of(route: &RouteRef, cx: &Arc<Context>, request: &Request<'_>) -> Ttl {
+    let request = Request { words: b"t", ..request.beside(Op::MetaGet, request.key) };
     let reply = route.route(cx, request).await;
     match reply.outcome {
         Outcome::Meta(MetaCode::Hd | MetaCode::Va) => {

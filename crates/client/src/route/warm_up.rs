@@ -120,7 +120,7 @@ impl WarmUpRoute {
         if waits && !is_lease {
             return missed;
         }
-        let Some((mut found, exptime)) = self.warm_value(cx, request.key).await else {
+        let Some((mut found, exptime)) = self.warm_value(cx, &request).await else {
             return missed;
         };
         found.number = 0;
@@ -134,7 +134,7 @@ impl WarmUpRoute {
             exptime,
             value: &found.value,
             number: token.unwrap_or(0),
-            ..Request::new(if token.is_some() { Op::LeaseSet } else { Op::Add }, request.key)
+            ..request.beside(if token.is_some() { Op::LeaseSet } else { Op::Add }, request.key)
         };
         let stored = self.cold.route(cx, copy).await;
         let is_plain = matches!(request.op, Op::Get | Op::LeaseGet);
@@ -149,15 +149,19 @@ impl WarmUpRoute {
     }
 
     /// What the warm cluster has, and how long a copy of it is to live.
-    async fn warm_value(&self, cx: &Arc<Context>, key: &[u8]) -> Option<(OwnedReply, i64)> {
-        let found = self.warm.route(cx, Request::new(Op::Get, key)).await;
+    async fn warm_value(
+        &self,
+        cx: &Arc<Context>,
+        request: &Request<'_>,
+    ) -> Option<(OwnedReply, i64)> {
+        let found = self.warm.route(cx, request.beside(Op::Get, request.key)).await;
         if found.outcome != Outcome::Found {
             return None;
         }
         if !self.keeps_ttl {
             return Some((found, self.exptime));
         }
-        match ttl::of(&self.warm, cx, key).await {
+        match ttl::of(&self.warm, cx, request).await {
             Ttl::Lives(secs) => Some((found, secs)),
             Ttl::Absent => None,
             Ttl::Failed(_) => Some((found, self.exptime)),
