@@ -1,7 +1,12 @@
 //! Client libraries that people use, unchanged, through `holdall route` before two servers.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
 use e2e::clients::Client;
+use testkit::server::holdall_path;
 use testkit::{Kind, Launch, Router, Server, Wire};
 
 /// Two servers, and a proxy before them.
@@ -104,4 +109,46 @@ fn a_lease_goes_back_to_who_gave_it() {
     second.connect().expect(b"get k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
     first.connect().expect(b"get k\r\n", b"END\r\n");
     client.expect(set(token).as_bytes(), b"NOT_STORED\r\n");
+}
+
+/// A proxy that serves this socket, which it has as its descriptor 0.
+fn serving(listener: &TcpListener, name: &str) -> Child {
+    let socket = OwnedFd::from(listener.try_clone().unwrap());
+    let config = format!(r#"{{"route": "ErrorRoute|{name}"}}"#);
+    Command::new(holdall_path())
+        .args(["route", "--listen-sock-fd", "0", "--asynclog-disable", "--config-str", &config])
+        .stdin(Stdio::from(socket))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// `--listen-sock-fd`: whoever keeps the socket may change the program behind it, and no connection is refused.
+#[test]
+fn a_socket_that_is_handed_over_is_served() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for name in ["first", "second"] {
+        // Nobody serves it yet.
+        let mut early = Wire::connect(address);
+        let mut proxy = serving(&listener, name);
+        let answer = format!("SERVER_ERROR {name}\r\n");
+        early.expect(b"get k\r\n", answer.as_bytes());
+        Wire::connect(address).expect(b"get k\r\n", answer.as_bytes());
+        proxy.kill().unwrap();
+        proxy.wait().unwrap();
+    }
+}
+
+/// What is no listening socket is refused at the start, with the number.
+#[test]
+fn a_descriptor_that_does_not_listen_is_refused() {
+    for number in ["0", "77"] {
+        let words = ["route", "--config-str", "{\"route\": \"NullRoute\"}", "--listen-sock-fd"];
+        let mut command = Command::new(holdall_path());
+        let output = command.args(words).arg(number).stdin(Stdio::null()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{told}");
+        assert!(told.contains(&format!("--listen-sock-fd {number}: ")), "{told}");
+    }
 }

@@ -138,7 +138,10 @@ impl Plan {
             }
             Member::Route(_) => None,
         });
-        Some(servers.collect())
+        let mut servers: Vec<_> = servers.collect();
+        // With `additional_fanout` a server has several places, one behind the other.
+        servers.dedup();
+        Some(servers)
     }
 
     /// How a server of a pool is used.

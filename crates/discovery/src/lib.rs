@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use routeconf::{FileSources, Sources};
+use routeconf::Sources;
 
 /// How a source is asked for what follows its name.
 type Ask = fn(&str) -> io::Result<Vec<Member>>;
@@ -108,14 +108,14 @@ impl Discovery {
 
 /// Files, and pools that are discovered.
 #[derive(Debug)]
-pub struct Discovered<'a> {
+pub struct Discovered<'a, F> {
     /// For names that are no source's.
-    pub files: FileSources,
+    pub files: F,
     /// For those that are.
     pub discovery: &'a Discovery,
 }
 
-impl Sources for Discovered<'_> {
+impl<F: Sources> Sources for Discovered<'_, F> {
     fn read(&mut self, name: &str) -> io::Result<(String, String)> {
         if !is_source(name) {
             return self.files.read(name);

@@ -9,6 +9,7 @@ mod accept;
 mod conn;
 mod control;
 mod datagrams;
+mod handed;
 mod inherit;
 mod io;
 mod listen;
@@ -23,6 +24,7 @@ mod wheel;
 mod worker;
 
 pub use control::{ConnInfo, ConnState, Control, Stats};
+pub use handed::handed_listener;
 pub use inherit::Inherited;
 pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output};
 pub use listen::{Listen, Sockets};

@@ -208,7 +208,9 @@ fn pools(config: &Config, reached: &BTreeSet<usize>, found: &mut Vec<Diagnostic>
         let mut seen = BTreeMap::new();
         for member in &pool.members {
             let Member::Server(server) = member else { continue };
-            if let Some(first) = seen.insert(server.address.to_string(), server.at) {
+            // With `additional_fanout` one text is several places.
+            let first = seen.insert(server.address.to_string(), server.at);
+            if let Some(first) = first.filter(|first| *first != server.at) {
                 let message = format!(
                     "the pool '{name}' has the server {} twice, first in line {}",
                     server.address, first.line

@@ -46,6 +46,11 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
             let before = shared.verbosity.swap(level, Ordering::Relaxed);
             Ok(format!("{before} -> {level}"))
         }
+        ("get_bucket", [key]) => {
+            let mut lines = Vec::new();
+            buckets(core, &core.tree().root, Request::new(Op::Get, key.as_bytes()), &mut lines);
+            Ok(lines.join("\r\n"))
+        }
         ("route_handles", [op, key]) => {
             let request = Request::new(op_of(op)?, key.as_bytes());
             let mut lines = String::new();
@@ -94,5 +99,17 @@ fn leaves(core: &Core, route: &RouteRef, mut request: Request<'_>, servers: &mut
     }
     for next in route.next(core.context(), &mut request) {
         leaves(core, &next, request, servers);
+    }
+}
+
+/// The key's buckets, as mcrouter tells them: the key without its routing prefix, the bucket, its keyspace.
+fn buckets(core: &Core, route: &RouteRef, mut request: Request<'_>, lines: &mut Vec<String>) {
+    if let Some((bucket, keyspace)) = route.bucket(&request) {
+        let key = String::from_utf8_lossy(request.key);
+        lines.push(format!("{key}\t{bucket}\t{keyspace}"));
+        return;
+    }
+    for next in route.next(core.context(), &mut request) {
+        buckets(core, &next, request, lines);
     }
 }

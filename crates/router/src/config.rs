@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use client::{Address, Plan, Target, host_id};
 use discovery::{Discovered, Discovery, Member, is_source};
-use routeconf::{FileSources, Params, Variables, load};
+use routeconf::{FileSources, Params, Sources, Variables, load};
 
+use crate::dump::Snapshot;
 use crate::facts::{Facts, Noting};
 use crate::options::{Guards, Options, Source};
 use crate::shared::{Build, Read};
 
 /// The text of the configuration.
-pub(crate) fn read(source: &Source) -> Result<Arc<str>, String> {
+fn text(source: &Source) -> Result<Arc<str>, String> {
     match source {
         Source::Text(text) => Ok(text.as_str().into()),
         Source::File(path) => FileSources::read_path(path)
@@ -36,27 +37,58 @@ pub(crate) struct Configuration {
     pub(crate) is_dynamic: bool,
     /// Where it says to listen, one for each of its doors.
     pub(crate) listens: Vec<String>,
+    /// What it was read from.
+    pub(crate) snapshot: Snapshot,
 }
 
-/// Understands `text`. What is wrong is told with file, line and column.
-pub(crate) fn understand(
+/// Reads configurations, and understands them. What is wrong is told with file, line and column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) options: &'a Options,
+    pub(crate) guards: &'a Guards,
+    pub(crate) discovery: &'a Discovery,
+}
+
+impl Reader<'_> {
+    /// The present configuration.
+    pub(crate) fn read(&self) -> Result<Configuration, String> {
+        let path = match self.source {
+            Source::File(path) => path.as_path(),
+            Source::Text(_) => Path::new(""),
+        };
+        let files = FileSources::beside(path);
+        understand(self, &text(self.source)?, files)
+    }
+
+    /// The one that was kept. What the command line says is not taken from there.
+    pub(crate) fn read_kept(&self, kept: Snapshot) -> Result<Configuration, String> {
+        let text = match self.source {
+            Source::File(_) => Arc::clone(&kept.main),
+            Source::Text(text) => text.as_str().into(),
+        };
+        understand(self, &text, kept)
+    }
+}
+
+fn understand(
+    reader: &Reader<'_>,
     text: &Arc<str>,
-    source: &Source,
-    options: &Options,
-    guards: &Guards,
-    discovery: &Discovery,
+    files: impl Sources,
 ) -> Result<Configuration, String> {
-    let (name, path) = match source {
-        Source::File(path) => (path.display().to_string(), path.as_path()),
-        Source::Text(_) => ("<text>".to_owned(), Path::new("")),
+    let Reader { source, options, guards, discovery } = *reader;
+    let name = match source {
+        Source::File(path) => path.display().to_string(),
+        Source::Text(_) => "<text>".to_owned(),
     };
-    let discovered = Discovered { files: FileSources::beside(path), discovery };
-    let mut sources = Noting { sources: discovered, read: BTreeMap::new() };
+    let mut sources = Noting { sources: Discovered { files, discovery }, read: BTreeMap::new() };
     let params = params(options);
     let loaded = load(&name, text, &params, &mut sources).map_err(|rejected| rejected.render())?;
     let files = &loaded.config.files;
     let warnings = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
-    let facts = Arc::new(Facts::new(text, sources.read, &loaded.config, &params));
+    let imports = sources.read;
+    let facts = Arc::new(Facts::new(text, &imports, &loaded.config, &params));
+    let snapshot = Snapshot { main: Arc::clone(text), imports };
     let (sources, mut files): (Vec<String>, Vec<String>) =
         files.names().map(str::to_owned).partition(|name| is_source(name));
     let flags = options.routing.tree();
@@ -85,7 +117,7 @@ pub(crate) fn understand(
     let is_dynamic = plan.has_names() || !sources.is_empty();
     let build: Build = Arc::new(move |upstream| plan.tree(upstream));
     let read = Read { build, cluster, text: Arc::clone(text), facts };
-    Ok(Configuration { read, targets, warnings, files, is_dynamic, listens })
+    Ok(Configuration { read, targets, warnings, files, is_dynamic, listens, snapshot })
 }
 
 /// A server as `config get cluster` tells it: the address that its name has now, and the name.

@@ -9,6 +9,8 @@ use routeconf::ast::{Config, Member};
 use routeconf::{ParamValue, Params, Sources};
 use serde_json::{Map, Value};
 
+use crate::dump::Import;
+
 /// mcrouter's name of the configuration among its sources.
 const MAIN: &str = "mcrouter_config";
 
@@ -28,16 +30,16 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Of a configuration that was made of `text` and of what `read` tells.
+    /// Of a configuration that was made of `text` and of `imports`.
     pub(crate) fn new(
         text: &str,
-        read: BTreeMap<String, String>,
+        imports: &BTreeMap<String, Import>,
         config: &Config,
         params: &Params,
     ) -> Self {
         let md5 = digest(text);
         let mut sources: Map<String, Value> =
-            read.into_iter().map(|(name, digest)| (name, digest.into())).collect();
+            imports.values().map(|(text, name)| (name.clone(), digest(text).into())).collect();
         sources.insert(MAIN.to_owned(), md5.clone().into());
         let (mut pools, mut failure_domains) = (Map::new(), BTreeMap::new());
         for pool in &config.pools {
@@ -81,14 +83,13 @@ fn digest(text: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Noting<S> {
     pub(crate) sources: S,
-    /// Digests, by name.
-    pub(crate) read: BTreeMap<String, String>,
+    pub(crate) read: BTreeMap<String, Import>,
 }
 
 impl<S: Sources> Sources for Noting<S> {
     fn read(&mut self, name: &str) -> io::Result<(String, String)> {
-        let (text, shown) = self.sources.read(name)?;
-        self.read.insert(shown.clone(), digest(&text));
-        Ok((text, shown))
+        let import = self.sources.read(name)?;
+        self.read.insert(name.to_owned(), import.clone());
+        Ok(import)
     }
 }

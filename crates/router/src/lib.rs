@@ -4,6 +4,7 @@
 mod admin;
 mod config;
 mod doors;
+mod dump;
 mod facts;
 mod front;
 mod keeping;
@@ -11,6 +12,7 @@ mod latency;
 mod metrics;
 mod observer;
 pub mod options;
+mod reload;
 mod routing;
 pub mod run;
 mod shared;

@@ -1,4 +1,4 @@
-//! A thread that looks at the program from time to time: notes numbers for rates, writes files of statistics, and tells of servers that
+//! A thread that looks at the program from time to time: notes numbers for rates, writes files of statistics, touches the dump, and tells of servers that
 //! are knocked out and come back.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use client::{Address, State};
 
+use crate::dump::{Dump, TOUCH_PERIOD};
 use crate::shared::Shared;
 use crate::stats::files::Files;
 use crate::stats::history::{Moment, PERIOD};
@@ -34,6 +35,7 @@ pub(crate) fn start(
         let (mut noted, mut written) = (Some(Instant::now()), None);
         let (mut servers, mut told) = (BTreeMap::new(), String::new());
         let every = Duration::from_millis(shared.options.stats_logging_interval);
+        let (dump, mut touched) = (Dump::of(&shared.options), Some(Instant::now()));
         while !is_over() {
             if is_due(noted, PERIOD) {
                 noted = Some(Instant::now());
@@ -47,6 +49,10 @@ pub(crate) fn start(
                     log(&format!("the files of statistics cannot be written: {error}"));
                 }
                 told = error;
+            }
+            if let Some(dump) = dump.as_ref().filter(|_| is_due(touched, TOUCH_PERIOD)) {
+                touched = Some(Instant::now());
+                dump.touch();
             }
             if shared.verbosity.load(Ordering::Relaxed) > 0 {
                 tell_servers(&shared, &mut servers, &log);

@@ -47,13 +47,25 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1")]
     pub listen_addresses: Vec<IpAddr>,
 
+    /// Serve this listening TCP socket, which the program that starts this one has left open under this number
+    #[arg(long, value_name = "FD", conflicts_with_all = ["ports", "ssl_ports", "unix_domain_sock"])]
+    pub listen_sock_fd: Option<i32>,
+
     /// Listen on this unix socket too
     #[arg(long, value_name = "PATH")]
     pub unix_domain_sock: Option<PathBuf>,
 
-    /// Worker threads
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = workers)]
+    /// Worker threads; auto: one for each processor
+    #[arg(long, visible_alias = "proxy-threads", value_name = "N|auto", default_value_t = 1, value_parser = workers)]
     pub num_proxies: usize,
+
+    /// Worker threads for each processor, in place of --num-proxies; 0: those
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = multiplier)]
+    pub core_multiplier: f64,
+
+    /// Processors from which on that holds
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub core_multiplier_threshold: usize,
 
     /// Where keys without a routing prefix go: /region/cluster/
     #[arg(short = 'R', long, value_name = "PREFIX", default_value = "/././")]
@@ -68,7 +80,7 @@ pub struct Options {
     pub timeouts_until_tko: u32,
 
     /// Milliseconds until such a server is asked whether it is back
-    #[arg(short = 'r', long, value_name = "MS", default_value_t = 500, value_parser = millis)]
+    #[arg(short = 'r', long, visible_alias = "retry-timeout", value_name = "MS", default_value_t = 500, value_parser = millis)]
     pub probe_timeout_initial: u64,
 
     /// The longest time between two such questions, in milliseconds
@@ -115,6 +127,14 @@ pub struct Options {
     #[arg(long, value_name = "FOLDER")]
     pub discovery_dir: Option<PathBuf>,
 
+    /// Keep the last good configuration in this folder, for a start at which the present one cannot be used
+    #[arg(long, value_name = "FOLDER")]
+    pub config_dump_root: Option<PathBuf>,
+
+    /// Seconds since it was last in use after which it is used no more; 0: never use it
+    #[arg(long, value_name = "SECS", default_value_t = 43_200)]
+    pub max_dumped_config_age: u64,
+
     /// Numbers by name, in JSON: what `weights_rv` and `key_fraction_range_rv` of the configuration stand for. Looked at like the
     /// configuration's file
     #[arg(long, value_name = "FILE")]
@@ -157,6 +177,14 @@ pub struct Options {
     /// Ask no server for values while it has failed deletes to come: gets fail over, or read `SERVER_ERROR 302 try again`
     #[arg(long)]
     pub asynclog_hold_gets: bool,
+
+    /// How much is told on stderr: 1 and more: servers that are knocked out and come back, too
+    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    pub verbosity: u32,
+
+    /// Write no files of statistics, whatever else is said
+    #[arg(long)]
+    pub test_mode: bool,
 
     /// Write mcrouter's files of statistics into this folder
     #[arg(long, value_name = "FOLDER")]
@@ -293,10 +321,25 @@ fn param(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Worker threads, at most.
+const WORKERS_MAX: usize = 256;
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(count @ 1..=256) => Ok(count),
-        _ => Err("1 to 256".to_owned()),
+        Ok(count @ 1..=WORKERS_MAX) => Ok(count),
+        _ if text == "auto" => Ok(processors().min(WORKERS_MAX)),
+        _ => Err(format!("1 to {WORKERS_MAX}, or auto")),
+    }
+}
+
+fn multiplier(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (0.0..=WORKERS_MAX as f64).contains(&number) => Ok(number),
+        _ => Err(format!("0 to {WORKERS_MAX}")),
     }
 }
 
@@ -341,6 +384,17 @@ impl Options {
         }
         let is_text = config.trim_start().starts_with(['{', '/']) && config.contains('{');
         Some(if is_text { Source::Text(config.to_owned()) } else { Source::File(config.into()) })
+    }
+
+    /// Settles how many workers there are.
+    pub(crate) fn count_workers(&mut self) {
+        let processors = processors();
+        if self.core_multiplier > 0.0 && processors >= self.core_multiplier_threshold {
+            // As in mcrouter, what is not whole is dropped.
+            let wanted = processors as f64 * self.core_multiplier;
+            let fits = (1..=WORKERS_MAX).rev().find(|count| *count as f64 <= wanted);
+            self.num_proxies = fits.unwrap_or(1);
+        }
     }
 
     /// The configuration's file, for people.
@@ -406,6 +460,7 @@ impl Options {
             ("async_spool", path(&self.async_dir)),
             ("stats_root", path(&self.stats_root)),
             ("pool_stats_config_file", path(&self.pool_stats_config_file)),
+            ("config_dump_root", path(&self.config_dump_root)),
             ("runtime_vars_file", path(&self.runtime_vars_file)),
             ("pem_cert_path", path(&self.tls.pem_cert_path)),
             ("pem_key_path", path(&self.tls.pem_key_path)),
@@ -419,6 +474,7 @@ impl Options {
         };
         let numbers = [
             ("num_proxies", self.num_proxies as u64),
+            ("test_mode", u64::from(self.test_mode)),
             ("server_timeout_ms", self.server_timeout),
             ("failures_until_tko", u64::from(self.timeouts_until_tko)),
             ("probe_delay_initial_ms", self.probe_timeout_initial),
@@ -430,6 +486,7 @@ impl Options {
             ("max_conns", self.max_conns as u64),
             ("disable_reload_configs", u64::from(self.disable_reload_configs)),
             ("file_observer_poll_period_ms", self.file_observer_poll_period_ms),
+            ("max_dumped_config_age", self.max_dumped_config_age),
             ("stats_logging_interval", self.stats_logging_interval),
             ("discovery_period_ms", self.discovery_period_ms),
             ("ssl_verify_peers", u64::from(self.tls.ssl_verify_peers)),

@@ -1,28 +1,26 @@
 //! From options to a running proxy, and to its end.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use client::{Core, Spooler, Target, Upstream, host_id};
 use discovery::Discovery;
-use net::{Control, TlsDoor, TlsMode};
+use net::{Control, Inherited, TlsDoor, TlsMode, handed_listener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::config;
+use crate::config::Reader;
 use crate::doors::listeners;
 use crate::front::Front;
 use crate::keeping;
 use crate::metrics;
 use crate::observer;
-use crate::options::{Guards, Options, Source, Validate};
-use crate::shared::{Shared, unix_secs};
+use crate::options::{Options, Validate};
+use crate::reload::{Watched, first, reload, seen_before};
+use crate::shared::Shared;
 use crate::stats::files::Files;
 
 /// How long clients have, at the end, for the replies to what was read from them.
@@ -59,26 +57,29 @@ impl Failure {
 ///
 /// Whatever keeps it from starting; nothing is left bound or running then.
 pub fn run(
-    options: Options,
+    mut options: Options,
     log: impl Fn(&str) + Send + Sync + 'static,
     started: impl FnOnce(&Control),
 ) -> Result<(), Failure> {
     let Some(source) = options.source() else {
         return Err(Failure::fatal("a configuration is missing: --config or -f"));
     };
+    let mut handed = take_over(&mut options)?;
+    options.count_workers();
     let before = seen_before(&source);
-    let text = config::read(&source).map_err(Failure::fatal)?;
     let discovery = Discovery::new(options.discovery_dir.clone());
     let guards = options.tls.open().map_err(Failure::fatal)?;
-    let configuration = config::understand(&text, &source, &options, &guards, &discovery)
-        .map_err(Failure::fatal)?;
+    let reader =
+        Reader { source: &source, options: &options, guards: &guards, discovery: &discovery };
+    let (configuration, is_kept) = first(&reader, &log).map_err(Failure::fatal)?;
     configuration.warnings.iter().for_each(|warning| log(warning));
     if options.validate_config == Some(Validate::Exit) {
         return Ok(());
     }
     let door = door(&options).map_err(Failure::fatal)?;
     let (listen, doors) = listeners(&options, &configuration.listens).map_err(Failure::fatal)?;
-    let sockets = listen.bind().map_err(|error| Failure::transient("cannot listen", &error))?;
+    let sockets = listen.bind_or_inherit(&mut handed);
+    let sockets = sockets.map_err(|error| Failure::transient("cannot listen", &error))?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
     let config = net::Config {
@@ -87,7 +88,7 @@ pub fn run(
         tls: door.clone(),
         ..net::Config::default()
     };
-    let shared = Arc::new(Shared::new(options, doors, configuration.read));
+    let shared = Arc::new(Shared::new(options, doors, configuration.read, is_kept));
     let log = Arc::new(log);
     let spooler = {
         let log = Arc::clone(&log);
@@ -130,6 +131,18 @@ pub fn run(
     // Everything that was answered is written.
     drop(spooler);
     Ok(())
+}
+
+/// The socket that was handed over, if one was: the options name its address from then on.
+fn take_over(options: &mut Options) -> Result<Inherited, Failure> {
+    let mut handed = Inherited::default();
+    let Some(number) = options.listen_sock_fd else { return Ok(handed) };
+    let named = |error: io::Error| Failure::fatal(format!("--listen-sock-fd {number}: {error}"));
+    let (address, socket) = handed_listener(number).map_err(named)?;
+    handed.add("tcp", socket).map_err(named)?;
+    options.ports = vec![address.port()];
+    options.listen_addresses = vec![address.ip()];
+    Ok(handed)
 }
 
 /// Keeps failed deletes, if that is wanted; what waits for these servers is known when this is back.
@@ -238,115 +251,4 @@ fn watch(
         }
     })?;
     Ok(handle)
-}
-
-/// What tells one content of a file from another.
-type Stamp = (SystemTime, u64, u64);
-
-/// Files as they were before they were read: what changes while they are read is a change.
-type Seen = BTreeMap<String, Option<Stamp>>;
-
-fn look_at(files: &[String]) -> Seen {
-    let stamp = |file: &String| {
-        let data = std::fs::metadata(file).ok()?;
-        Some((data.modified().ok()?, data.len(), data.ino()))
-    };
-    files.iter().map(|file| (file.clone(), stamp(file))).collect()
-}
-
-/// The configuration's file before it is read for the first time. Those that it imports are not known yet.
-fn seen_before(source: &Source) -> Seen {
-    match source {
-        Source::File(path) => look_at(&[path.display().to_string()]),
-        Source::Text(_) => Seen::new(),
-    }
-}
-
-/// What may change while the proxy runs.
-struct Watched {
-    source: Source,
-    guards: Guards,
-    discovery: Discovery,
-    files: Vec<String>,
-    seen: Seen,
-    is_dynamic: bool,
-    targets: Vec<Target>,
-    listens: Vec<String>,
-}
-
-/// Takes the file's configuration whenever the file has changed, and whenever its servers are others; one that is wrong is told of, and the
-/// old one stays. A file of which is not known how it was before it was read counts as changed.
-fn reload(
-    shared: &Shared,
-    mut watched: Watched,
-    end: &signal_hook::iterator::Handle,
-    log: &(impl Fn(&str) + ?Sized),
-) {
-    let is_fixed = shared.options.runtime_vars_file.is_none() && !watched.is_dynamic;
-    if matches!(watched.source, Source::Text(_)) && is_fixed {
-        return;
-    }
-    let period = Duration::from_millis(shared.options.file_observer_poll_period_ms);
-    let asks_every = Duration::from_millis(shared.options.discovery_period_ms);
-    let (mut asked, mut told) = (Instant::now(), String::new());
-    while !end.is_closed() {
-        thread::sleep(period);
-        let now = look_at(&watched.files);
-        let is_changed = now != watched.seen;
-        let is_due = watched.is_dynamic && asked.elapsed() >= asks_every;
-        if !is_changed && !is_due {
-            continue;
-        }
-        watched.seen = now;
-        asked = Instant::now();
-        match take(shared, &mut watched, is_changed) {
-            Ok(None) => told.clear(),
-            Ok(Some(warnings)) => {
-                told.clear();
-                warnings.iter().for_each(|warning| log(warning));
-                log("the configuration has been replaced");
-            }
-            // A source that stays away is told of once.
-            Err(error) if !is_changed && error == told => {}
-            Err(error) => {
-                shared.config.failures.fetch_add(1, Ordering::Relaxed);
-                log(&format!("the configuration stays as it was: {error}"));
-                told = error;
-            }
-        }
-    }
-}
-
-/// Reads the configuration again, and takes it if it is another. Returns what its author should know then.
-fn take(
-    shared: &Shared,
-    watched: &mut Watched,
-    is_changed: bool,
-) -> Result<Option<Vec<String>>, String> {
-    shared.config.attempts.fetch_add(1, Ordering::Relaxed);
-    shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
-    let text = config::read(&watched.source)?;
-    let (guards, discovery) = (&watched.guards, &watched.discovery);
-    let read = config::understand(&text, &watched.source, &shared.options, guards, discovery)?;
-    if !is_changed && read.targets == watched.targets {
-        return Ok(None);
-    }
-    if read.listens != watched.listens {
-        return Err("where pools listen cannot change while the proxy runs".to_owned());
-    }
-    watched.files = read.files;
-    watched.seen.retain(|file, _| watched.files.contains(file));
-    watched.is_dynamic = read.is_dynamic;
-    let before = std::mem::replace(&mut watched.targets, read.targets.clone());
-    if let Some(deletes) = shared.deletes.get() {
-        // Who joins is asked only when it is known what waits for it; who leaves is asked until then.
-        let is_gone = |one: &Target| read.targets.iter().all(|other| other.0 != one.0);
-        let both = before.into_iter().filter(is_gone).chain(read.targets.clone());
-        deletes.set_targets(both.collect());
-        shared.replace(read.read);
-        deletes.set_targets(read.targets);
-    } else {
-        shared.replace(read.read);
-    }
-    Ok(Some(read.warnings))
 }

@@ -76,6 +76,8 @@ pub(crate) struct Shared {
 pub(crate) struct ConfigState {
     pub(crate) failures: AtomicU64,
     pub(crate) attempts: AtomicU64,
+    /// The first one was the last good one, from the disk.
+    pub(crate) from_disk: AtomicU64,
     /// Unix seconds.
     pub(crate) last_attempt: AtomicU64,
     /// Unix seconds.
@@ -89,13 +91,17 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(options: Options, doors: Doors, read: Read) -> Self {
+    /// `is_kept`: the configuration is the last good one, from the disk.
+    pub(crate) fn new(options: Options, doors: Doors, read: Read, is_kept: bool) -> Self {
         let (now, registry) = (Instant::now(), Registry::default());
         let config = ConfigState::default();
         config.attempts.store(1, Ordering::Relaxed);
+        config.from_disk.store(u64::from(is_kept), Ordering::Relaxed);
+        config.failures.store(u64::from(is_kept), Ordering::Relaxed);
         config.last_attempt.store(unix_secs(), Ordering::Relaxed);
         config.last_success.store(unix_secs(), Ordering::Relaxed);
         Self {
+            verbosity: AtomicU32::new(options.verbosity),
             options,
             // One word, since libmemcached reads no more of it.
             version: env!("CARGO_PKG_VERSION"),
@@ -108,7 +114,6 @@ impl Shared {
             watchers: Watchers::new(WATCHER_BYTES),
             config,
             doors,
-            verbosity: AtomicU32::new(0),
             generation: AtomicU64::new(1),
             current: Mutex::new(read.taken(1, now)),
         }

@@ -46,10 +46,45 @@ fn a_configuration_is_told_with_its_sources_pools_and_parameters() {
     assert_eq!(admin(proxy, "options(server_timeout_ms)"), "60000");
     assert!(admin(proxy, "options").contains("default_route /r/c/\r\n"));
     assert!(admin(proxy, "route(get,a,b)").starts_with("127.0.0.1:"));
-    for wrong in ["options(none)", "failure_domains(none)", "verbosity(x)", "get_bucket(k)"] {
+    for wrong in ["options(none)", "failure_domains(none)", "verbosity(x)", "get_bucket"] {
         assert!(admin(proxy, wrong).starts_with("CLIENT_ERROR "), "{wrong}");
     }
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// mcrouter's weighted hashes choose by a bucket's number; `additional_fanout` gives a server several places.
+#[test]
+fn keys_have_buckets_and_servers_several_places() {
+    let servers = r#""servers": ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]"#;
+    let buckets = r#""bucketize": true, "total_buckets": 1000000, "bucketization_keyspace": "r:A",
+        "total_buckets_by_prefix": {"w:asdf": 1}"#;
+    let config = format!(
+        r#"{{"pools": {{"A": {{{servers}}}, "F": {{{servers}, "additional_fanout": 1}}}}, "route": {{
+            "type": "PrefixSelectorRoute", "wildcard": "PoolRoute|F", "policies": {{
+            "w": {{"type": "PoolRoute", "pool": "A", {buckets}, "hash": {{"hash_func": "WeightedCh3", "weights": [1, 1, 1]}}}},
+            "c": {{"type": "PoolRoute", "pool": "A", {buckets}}}}}}}}}"#
+    );
+    let proxy = proxy(&["--config-str", &config]).unwrap();
+    let server = |place: u32| format!("127.0.0.1:{}", place + 1);
+    for number in 0..20 {
+        let key = format!("w{number}");
+        let bucket = hashing::furc_hash(key.as_bytes(), 1_000_000);
+        assert_eq!(admin(proxy, &format!("get_bucket({key})")), format!("{key}\t{bucket}\tr:A"));
+        let place = hashing::furc_hash(bucket.to_string().as_bytes(), 3);
+        assert_eq!(admin(proxy, &format!("route(get,{key})")), server(place), "{key}");
+        // The other functions choose by the key.
+        let key = format!("c{number}");
+        assert!(admin(proxy, &format!("get_bucket({key})")).ends_with("\tr:A"));
+        let place = hashing::furc_hash(key.as_bytes(), 3);
+        assert_eq!(admin(proxy, &format!("route(get,{key})")), server(place), "{key}");
+        let key = format!("f{number}");
+        assert_eq!(admin(proxy, &format!("get_bucket({key})")), "");
+        let place = hashing::furc_hash(key.as_bytes(), 6) / 2;
+        assert_eq!(admin(proxy, &format!("route(get,{key})")), server(place), "{key}");
+    }
+    let group = |key: &str| admin(proxy, &format!("get_bucket({key})")).replace(key, "");
+    assert_eq!(group("w:asdf1"), group("w:asdf2"));
+    assert!(admin(proxy, "route_handles(get,w1)").contains("bucketize|total_buckets=1000000|"));
 }
 
 #[test]

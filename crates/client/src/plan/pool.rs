@@ -10,7 +10,8 @@ use super::{Builder, rate_limit};
 use crate::ejection::Ejection;
 use crate::reply::Failure;
 use crate::route::{
-    DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute, RouteRef, Selecting,
+    BucketizeRoute, DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute, RouteRef,
+    Selecting,
 };
 
 impl Builder<'_> {
@@ -56,8 +57,7 @@ impl Builder<'_> {
         }
     }
 
-    /// From the inside out: each server, its limit, its slow warm-up, its shadows, the hash, the rates, split shards. Bucket numbers
-    /// change nothing on the way to a server.
+    /// From the inside out: each server, its limit, its slow warm-up, its shadows, the hash, the rates, split shards, buckets.
     pub(super) fn pool(&mut self, route: &ast::PoolRoute) -> RouteRef {
         let config = &self.plan.config;
         let pool = config.pool(route.pool);
@@ -88,7 +88,11 @@ impl Builder<'_> {
             Some(rates) => rate_limit(hashed, rates, None),
             None => hashed,
         };
-        self.shard_split(limited, route.shard_splits.as_ref())
+        let target = self.shard_split(limited, route.shard_splits.as_ref());
+        match route.buckets.clone() {
+            Some(buckets) => Arc::new(Selecting(BucketizeRoute { target, buckets })),
+            None => target,
+        }
     }
 
     /// The pool of twemproxy whose places, all of them, these routes are, if it ejects.

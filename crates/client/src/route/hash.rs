@@ -31,11 +31,7 @@ impl Select for HashRoute {
             Some(_) => request.routed_key(),
             None => self.hash.key_part.of(request.key),
         };
-        let index = if self.hash.salt.is_empty() {
-            self.placement.pick(part)
-        } else {
-            self.placement.pick_salted(part, self.hash.salt.as_bytes())
-        };
+        let index = self.hash.pick_part(&self.placement, part);
         cx.choose(index);
         &self.children[index as usize]
     }

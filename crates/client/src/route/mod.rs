@@ -13,6 +13,7 @@ mod all_majority;
 mod all_sync;
 mod big_value;
 mod blackhole;
+mod bucketize;
 mod destination;
 mod door;
 mod eject;
@@ -57,6 +58,7 @@ pub use all_majority::AllMajorityRoute;
 pub use all_sync::AllSyncRoute;
 pub use big_value::BigValueRoute;
 pub use blackhole::{BlackholeRoute, Field, Test};
+pub use bucketize::BucketizeRoute;
 pub use destination::DestinationRoute;
 pub use door::DoorRoute;
 pub use eject::EjectRoute;
@@ -147,6 +149,12 @@ pub trait Route: fmt::Debug + Send + Sync {
         let _ = (cx, request);
         None
     }
+
+    /// The bucket of the key and whose buckets these are, where the route counts keys into some.
+    fn bucket(&self, request: &Request<'_>) -> Option<(u32, &str)> {
+        let _ = request;
+        None
+    }
 }
 
 /// A route that chooses one of its children, and nothing else.
@@ -156,6 +164,12 @@ pub trait Select: fmt::Debug + Send + Sync {
 
     /// The child for this request, which may be changed on the way.
     fn select(&self, cx: &Context, request: &mut Request<'_>) -> &RouteRef;
+
+    /// See [`Route::bucket`].
+    fn bucket(&self, request: &Request<'_>) -> Option<(u32, &str)> {
+        let _ = request;
+        None
+    }
 }
 
 /// The route that [`Select`] makes.
@@ -186,5 +200,9 @@ impl<S: Select> Route for Selecting<S> {
         request: &mut Request<'_>,
     ) -> Option<&'a DestinationRoute> {
         self.0.select(cx, request).server(cx, request)
+    }
+
+    fn bucket(&self, request: &Request<'_>) -> Option<(u32, &str)> {
+        self.0.bucket(request)
     }
 }

@@ -3,6 +3,8 @@
 use hashing::key::{before_hash_stop, inside_hash_tag};
 use hashing::{KeyHash, Placement, PlacementError};
 
+use super::buckets::Buckets;
+
 /// A hash function with what it is fed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hash {
@@ -12,6 +14,8 @@ pub struct Hash {
     pub salt: String,
     /// What of the key counts.
     pub key_part: KeyPart,
+    /// With these, the number of the key's bucket is hashed in the key's place.
+    pub buckets: Option<Box<Buckets>>,
 }
 
 /// What of a key is hashed.
@@ -126,7 +130,12 @@ impl Hash {
     /// Ch3 without salt: what stands where nothing is said.
     #[must_use]
     pub fn ch3() -> Self {
-        Self { function: HashFunction::Ch3, salt: String::new(), key_part: KeyPart::BeforeHashStop }
+        Self {
+            function: HashFunction::Ch3,
+            salt: String::new(),
+            key_part: KeyPart::BeforeHashStop,
+            buckets: None,
+        }
     }
 
     /// The placement over `children`; `addresses` are theirs, host, port and weight, which ketama needs.
@@ -168,6 +177,17 @@ impl Hash {
     /// The child that a placement made by [`Hash::placement`] gives to a key without routing prefix.
     #[must_use]
     pub fn pick(&self, placement: &Placement, key: &[u8]) -> u32 {
-        placement.pick_salted(self.key_part.of(key), self.salt.as_bytes())
+        self.pick_part(placement, self.key_part.of(key))
+    }
+
+    /// The same for a key of which this part counts.
+    #[inline]
+    #[must_use]
+    pub fn pick_part(&self, placement: &Placement, part: &[u8]) -> u32 {
+        let pick = |part: &[u8]| placement.pick_salted(part, self.salt.as_bytes());
+        match &self.buckets {
+            None => pick(part),
+            Some(buckets) => buckets.digits(part, pick),
+        }
     }
 }

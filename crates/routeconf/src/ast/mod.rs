@@ -4,6 +4,7 @@
 //! (a named handle) stands there once. **A child always has a smaller id than its parents**: there are no cycles, and one pass
 //! in the order of the list builds every child before its parents.
 
+mod buckets;
 mod failover;
 mod hash;
 mod operation;
@@ -11,6 +12,7 @@ mod pool;
 mod route;
 mod settings;
 
+pub use buckets::Buckets;
 pub use failover::{Failover, FailoverErrors, FailoverLimit, FailoverPolicy, Failure};
 pub use hash::{Hash, HashFunction, KeyPart};
 pub use operation::{Operation, OperationClass};

@@ -42,6 +42,8 @@ pub struct Pool {
     pub tko_tracker: Option<TkoTracker>,
     /// `error_on_empty`: a pool without servers answers with an error, not with misses.
     pub error_on_empty: bool,
+    /// `additional_fanout`: servers have several places each.
+    pub is_fanned_out: bool,
     /// twemproxy's `auto_eject_hosts`: `server_failure_limit` and `server_retry_timeout` in milliseconds.
     pub eject: Option<(u32, u64)>,
     /// Where it stands.

@@ -1,5 +1,6 @@
 //! What wraps the servers of a pool: shadows, rates, split shards, slow warm-up.
 
+use super::buckets::Buckets;
 use super::hash::Hash;
 use super::pool::PoolId;
 use super::route::RouteId;
@@ -12,6 +13,8 @@ pub struct PoolRoute {
     pub pool: PoolId,
     /// How it chooses; the weights and tags of the pool are in it already.
     pub hash: Hash,
+    /// `bucketize`: the buckets of its keys.
+    pub buckets: Option<Buckets>,
     /// `rates`.
     pub rates: Option<Rates>,
     /// `shard_splits`.

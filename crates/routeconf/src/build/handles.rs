@@ -249,11 +249,16 @@ impl Builder<'_> {
             return Ok(Route::Hash { children, hash: Box::new(crate::ast::Hash::ch3()) });
         };
         fields.known(&["weights", "tags"]);
-        fields.unused(&["bucketize", "client_fanout", "error_on_empty"]);
+        fields.unused(&["client_fanout", "error_on_empty"]);
         match fields.text("hash_func")? {
             Some("Latest") => return self.latest(given),
             Some("LoadBalancer") => return self.load_balancer(fields),
-            _ => {}
+            Some("WeightedCh3" | "WeightedCh3Rv") if fields.flag("bucketize", false)? => {
+                let message =
+                    "'bucketize' of a HashRoute: only a PoolRoute counts keys into buckets";
+                return fail(fields.place("bucketize"), message);
+            }
+            _ => fields.unused(&["bucketize"]),
         }
         let hash = self.hash(fields, children.len(), None)?;
         Ok(Route::Hash { children, hash: Box::new(hash) })

@@ -114,7 +114,7 @@ impl Builder<'_> {
             }
             other => return Err(Box::new(unknown_function(other, at))),
         };
-        let hash = Hash { function, salt, key_part: KeyPart::BeforeHashStop };
+        let hash = Hash { function, salt, key_part: KeyPart::BeforeHashStop, buckets: None };
         let addresses = pool.map(addresses).unwrap_or_default();
         match hash.placement(children, &addresses) {
             Ok(_) | Err(PlacementError::Empty) => Ok(hash),

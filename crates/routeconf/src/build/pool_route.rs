@@ -1,9 +1,16 @@
 //! `PoolRoute`, and pools where a list of routes is due.
 
+use std::sync::Arc;
+
+use hashing::POOL_SIZE_MAX;
+
 use super::Builder;
 use super::fields::Fields;
 use super::handles::Given;
-use crate::ast::{Member, PoolId, PoolRoute, Route, RouteId, SlowWarmUpSettings};
+use crate::ast::{
+    Buckets, HashFunction, Member, PoolId, PoolRoute, Route, RouteId, SlowWarmUpSettings,
+};
+use crate::json::{Map, Node, Value};
 use crate::source::{At, Fallible, fail};
 
 impl Builder<'_> {
@@ -45,6 +52,7 @@ impl Builder<'_> {
         let mut route = PoolRoute {
             pool: id,
             hash,
+            buckets: None,
             rates: None,
             shard_splits: None,
             asynclog: Some(pool.name.clone()),
@@ -71,9 +79,8 @@ impl Builder<'_> {
         route.shadows = self.shadows(fields)?;
         route.slow_warmup = self.slow_warmup(fields)?;
         route.max_outstanding = fields.int32("max_outstanding", 0, 1_000_000)?.unwrap_or(0);
-        fields.unused(&["pool_id", "weights_rv_salt", "useBucketHashSelector"]);
-        fields.unused(&["bucketize", "total_buckets", "total_buckets_by_prefix"]);
-        fields.unused(&["bucketization_keyspace"]);
+        fields.unused(&["pool_id", "weights_rv_salt"]);
+        self.bucketize(fields, route)?;
         for name in ["axonlog", "distribution_enabled"] {
             if fields.flag(name, false)? {
                 return fail(
@@ -84,6 +91,35 @@ impl Builder<'_> {
                 );
             }
         }
+        Ok(())
+    }
+
+    /// The weighted hashes choose by the bucket of the key, the others by the key.
+    fn bucketize(&self, fields: &Fields<'_>, route: &mut PoolRoute) -> Fallible<()> {
+        let no = |name: &str, why: &str| fail(fields.place(name), format!("'{name}' {why}"));
+        if fields.flag("useBucketHashSelector", false)? {
+            return no("useBucketHashSelector", "(the bucket of another route) is not supported");
+        }
+        if !fields.flag("bucketize", false)? {
+            fields.unused(&["total_buckets", "total_buckets_by_prefix", "bucketization_keyspace"]);
+            return Ok(());
+        }
+        let Some(buckets) = buckets(fields)? else {
+            return no("bucketize", "needs 'total_buckets' and 'bucketization_keyspace'");
+        };
+        if route.shard_splits.is_some() {
+            return no("bucketize", "beside 'shard_splits' is not supported");
+        }
+        let is_weighted = matches!(
+            route.hash.function,
+            HashFunction::WeightedCh3 { .. } | HashFunction::WeightedCh3Rv { .. }
+        );
+        let is_fanned = self.pools.get(route.pool.index()).is_some_and(|pool| pool.is_fanned_out);
+        if is_weighted && is_fanned {
+            return no("bucketize", "of a pool with 'additional_fanout' is not supported");
+        }
+        route.hash.buckets = is_weighted.then(|| Box::new(buckets.clone()));
+        route.buckets = Some(buckets);
         Ok(())
     }
 
@@ -98,4 +134,24 @@ impl Builder<'_> {
         inner.finish(&mut self.findings);
         Ok(Some((target, settings)))
     }
+}
+
+/// What `bucketize` needs; `None` if it is not there.
+fn buckets(fields: &Fields<'_>) -> Fallible<Option<Buckets>> {
+    let total = fields.int32("total_buckets", 1, POOL_SIZE_MAX)?;
+    let keyspace = fields.text("bucketization_keyspace")?;
+    let (Some(total), Some(keyspace)) = (total, keyspace) else { return Ok(None) };
+    let own = fields.object("total_buckets_by_prefix")?;
+    let count = |(prefix, node): (&Arc<str>, &Node)| match node.value {
+        Value::Int(count) if (1..=i64::from(total)).contains(&count) => {
+            Ok((prefix.to_string(), u32::try_from(count).unwrap_or(total)))
+        }
+        _ => {
+            let message = format!("the buckets of '{prefix}' are an integer from 1 to {total}");
+            fail(node.at, message)
+        }
+    };
+    let by_prefix = own.into_iter().flat_map(Map::members).map(count).collect::<Fallible<_>>()?;
+    let salt = fields.text("salt")?.unwrap_or_default().to_owned();
+    Ok(Some(Buckets { total, by_prefix, salt, keyspace: keyspace.to_owned() }))
 }

@@ -13,6 +13,9 @@ use crate::source::{At, Diagnostic, Fallible, fail};
 /// Servers of a pool, at most: what Ch3 can name is more than any router can connect to.
 const SERVERS_MAX: usize = 1 << 20;
 
+/// Further places of each server of a pool, at most: mcrouter's limit with one thread.
+const FANOUT_MAX: u32 = (32 << 10) - 1;
+
 impl Builder<'_> {
     /// The pool that a route names, or describes in place.
     pub(super) fn pool_of(&mut self, node: &Node) -> Fallible<PoolId> {
@@ -124,25 +127,35 @@ impl Builder<'_> {
         let hostnames =
             same_length(&fields, fields.texts("hostnames")?, servers.len(), "hostnames")?;
         let domains = failure_domains(&fields, servers.len())?;
+        let fanout = fields.int32("additional_fanout", 0, FANOUT_MAX)?.unwrap_or(0) as usize;
+        if servers.len().saturating_mul(fanout) > SERVERS_MAX {
+            return fail(node.at, format!("the pool '{name}' has more than {SERVERS_MAX} places"));
+        }
+        let given = fields.numbers("weights")?;
+        let mut weights =
+            given.as_ref().filter(|all| all.len() == servers.len()).map(|_| Vec::new());
         let mut members = Vec::with_capacity(servers.len());
         for (place, server) in servers.iter().enumerate() {
-            members.push(match server.as_str() {
+            let (member, places) = match server.as_str() {
                 Some(text) => {
                     let mut server = parse_server(text, defaults, server.at)?;
                     server.name = hostnames.get(place).cloned();
                     server.failure_domain = domains.get(place).cloned();
-                    Member::Server(server)
+                    (Member::Server(server), fanout + 1)
                 }
-                None => self.member(server, defaults)?,
-            });
+                None => (self.member(server, defaults)?, 1),
+            };
+            members.extend(std::iter::repeat_n(member, places));
+            if let (Some(weights), Some(given)) = (&mut weights, &given) {
+                weights.extend(given.get(place).into_iter().cycle().take(places));
+            }
         }
-        let weights = fields.numbers("weights")?;
         let tags = fields.texts("tags")?;
         let pool = Pool {
             name: name.to_owned(),
-            tko_tracker: tko_tracker(&fields, members.len())?,
+            tko_tracker: tko_tracker(&fields, servers.len())?,
             members,
-            weights,
+            weights: weights.or(given),
             tags,
             server_timeout_ms: timeout(&fields, "server_timeout")?,
             connect_timeout_ms: timeout(&fields, "connect_timeout")?,
@@ -150,13 +163,14 @@ impl Builder<'_> {
             cluster: fields.text("cluster")?.unwrap_or_default().to_owned(),
             keep_routing_prefix: fields.flag("keep_routing_prefix", false)?,
             error_on_empty: fields.flag("error_on_empty", false)?,
+            is_fanned_out: fanout > 0,
             eject: None,
             at: node.at,
         };
         fields.known(&["inherit"]);
         fields.unused(&["services", "service_id_override", "pool_locality"]);
         fields.unused(&["disable_request_deadline_check", "enable_compression", "use_typed"]);
-        fields.unused(&["qos", "additional_fanout"]);
+        fields.unused(&["qos"]);
         fields.finish(&mut self.findings);
         Ok(pool)
     }

@@ -126,6 +126,7 @@ fn pool(
         keep_routing_prefix: true,
         tko_tracker: None,
         error_on_empty: true,
+        is_fanned_out: false,
         eject: eject.then_some((limit, retry)),
         at: node.at,
     });
@@ -163,6 +164,7 @@ fn plain(pool: PoolId, hash: Hash) -> PoolRoute {
     PoolRoute {
         pool,
         hash,
+        buckets: None,
         rates: None,
         shard_splits: None,
         asynclog: None,
@@ -261,7 +263,7 @@ impl Settings<'_> {
             Some((Some("random"), _)) => return Ok(None),
             Some((_, at)) => return fail(at, "'distribution' is ketama, modula or random"),
         };
-        let hash = Hash { function, salt: String::new(), key_part };
+        let hash = Hash { function, salt: String::new(), key_part, buckets: None };
         match hash.placement(servers.len(), &[]) {
             Ok(_) => Ok(Some(hash)),
             Err(error) => fail(self.at, format!("the pool '{}': {error}", self.name)),

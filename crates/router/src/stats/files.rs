@@ -29,8 +29,10 @@ impl Files {
     ///
     /// What cannot be made or read.
     pub(crate) fn open(options: &Options) -> Result<Option<Self>, String> {
-        let Some(folder) =
-            options.stats_root.clone().filter(|_| options.stats_logging_interval > 0)
+        let Some(folder) = options
+            .stats_root
+            .clone()
+            .filter(|_| !options.test_mode && options.stats_logging_interval > 0)
         else {
             return Ok(None);
         };

@@ -186,6 +186,7 @@ impl Shared {
         lines.put(Kind::Ods, "config_last_success", load(&self.config.last_success));
         lines.put(Kind::Ods, "config_failures", load(&self.config.failures));
         lines.put(Kind::Ods, "config_full_attempt", load(&self.config.attempts));
+        lines.put(Kind::Ods, "configs_from_disk", load(&self.config.from_disk));
         lines.put(Kind::Own, "config_generation", current.generation);
     }
 

@@ -1,0 +1,33 @@
+//! mcrouter's `McBucketRoute`: before a pool whose keys are counted into buckets. It changes nothing on the way; who asks is told the
+//! number.
+
+use routeconf::ast::Buckets;
+
+use super::{RouteRef, Select};
+use crate::context::Context;
+use crate::request::Request;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct BucketizeRoute {
+    /// Where to.
+    pub target: RouteRef,
+    /// How keys are counted.
+    pub buckets: Buckets,
+}
+
+impl Select for BucketizeRoute {
+    fn name(&self) -> String {
+        let Buckets { total, salt, keyspace, .. } = &self.buckets;
+        format!("bucketize|total_buckets={total}|salt={salt}|bucketization_keyspace={keyspace}")
+    }
+
+    #[inline]
+    fn select(&self, _cx: &Context, _request: &mut Request<'_>) -> &RouteRef {
+        &self.target
+    }
+
+    fn bucket(&self, request: &Request<'_>) -> Option<(u32, &str)> {
+        Some((self.buckets.of(request.routed_key()), &self.buckets.keyspace))
+    }
+}

@@ -1,0 +1,136 @@
+//! `--config-dump-root`: the last good configuration on disk, for a start at which the configuration cannot be read.
+//!
+//! One file for each port. It is written whole when a configuration is taken, and touched while that one is used: its age says when it
+//! was last known to be good.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use routeconf::Sources;
+use serde_json::{Value, json};
+
+use crate::options::Options;
+
+/// How often a dump that is in use is touched.
+pub(crate) const TOUCH_PERIOD: Duration = Duration::from_secs(60);
+
+/// A file that a configuration imports: its text, and its name for people.
+pub(crate) type Import = (String, String);
+
+/// Everything that a configuration is read from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Snapshot {
+    pub(crate) main: Arc<str>,
+    /// By the name that the configuration writes.
+    pub(crate) imports: BTreeMap<String, Import>,
+}
+
+impl Sources for Snapshot {
+    fn read(&mut self, name: &str) -> io::Result<(String, String)> {
+        let found = self.imports.get(name).cloned();
+        found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it is not in the dump"))
+    }
+}
+
+/// Where the dump is, and how old it may be.
+#[derive(Debug)]
+pub(crate) struct Dump {
+    pub(crate) path: PathBuf,
+    age_max: Duration,
+}
+
+impl Dump {
+    /// As the options say; `None` if they do not.
+    pub(crate) fn of(options: &Options) -> Option<Self> {
+        let folder =
+            options.config_dump_root.as_ref().filter(|folder| !folder.as_os_str().is_empty());
+        let path = folder?.join(format!("holdall-{}.json", options.first_port()));
+        Some(Self { path, age_max: Duration::from_secs(options.max_dumped_config_age) })
+    }
+
+    /// Puts this one in the place of what is there. Readers see the one or the other.
+    ///
+    /// # Errors
+    ///
+    /// The system's, for people.
+    pub(crate) fn save(&self, snapshot: &Snapshot) -> Result<(), String> {
+        let imports = snapshot.imports.iter();
+        let imports: serde_json::Map<String, Value> = imports
+            .map(|(name, (text, shown))| (name.clone(), json!({"text": text, "name": shown})))
+            .collect();
+        let text = json!({"config": &*snapshot.main, "imports": imports}).to_string();
+        let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
+        let part = self.path.with_extension("temp");
+        let written = fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&part, text))
+            .and_then(|()| fs::rename(&part, &self.path));
+        written.map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+
+    /// It is still in use.
+    pub(crate) fn touch(&self) {
+        // Without it the dump is as old as its last use that was told.
+        let file = File::options().write(true).open(&self.path);
+        let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
+    }
+
+    /// What is there, and how old it is.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be used.
+    pub(crate) fn last(&self) -> Result<(Snapshot, Duration), String> {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
+        let modified = fs::metadata(&self.path).and_then(|data| data.modified());
+        let age = modified.map_err(|error| named(&error))?.elapsed().unwrap_or_default();
+        if age >= self.age_max {
+            let (age, max) = (age.as_secs(), self.age_max.as_secs());
+            return Err(named(&format!("it is {age} s old, and may be {max}")));
+        }
+        let text = fs::read_to_string(&self.path).map_err(|error| named(&error))?;
+        let value = serde_json::from_str(&text).map_err(|error| named(&error))?;
+        let snapshot = understood(&value).ok_or_else(|| named(&"it is no dump"))?;
+        Ok((snapshot, age))
+    }
+}
+
+fn understood(value: &Value) -> Option<Snapshot> {
+    let imports = value.get("imports")?.as_object()?.iter().map(|(name, import)| {
+        let text = |what| Some(import.get(what)?.as_str()?.to_owned());
+        Some((name.clone(), (text("text")?, text("name")?)))
+    });
+    let imports = imports.collect::<Option<_>>()?;
+    Some(Snapshot { main: value.get("config")?.as_str()?.into(), imports })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_saved_comes_back_and_nothing_else_does() {
+        let folder = std::env::temp_dir().join(format!("router-dump-{}", std::process::id()));
+        let dump = |secs| Dump {
+            path: folder.join("a/holdall-1.json"),
+            age_max: Duration::from_secs(secs),
+        };
+        assert!(dump(9000).last().is_err());
+        let import = ("{}".to_owned(), "/etc/pool.json".to_owned());
+        let imports = [("file:pool.json".to_owned(), import)].into();
+        let snapshot = Snapshot { main: "{\"a\": \"\u{e9}\\n\"}".into(), imports };
+        dump(9000).save(&snapshot).unwrap();
+        dump(9000).touch();
+        assert_eq!(dump(9000).last().unwrap().0, snapshot);
+        // mcrouter's 0: it is never used.
+        assert!(dump(0).last().unwrap_err().contains("s old"));
+        for wrong in ["", "{}", "[]", r#"{"config": 1, "imports": {}}"#, "{\"config\": \"x\""] {
+            fs::write(&dump(0).path, wrong).unwrap();
+            assert!(dump(9000).last().is_err(), "{wrong}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

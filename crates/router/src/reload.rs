@@ -1,0 +1,164 @@
+//! The configuration while the proxy runs: the first one, changes of its files and of its servers, and what is kept of it.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use client::Target;
+use discovery::Discovery;
+use signal_hook::iterator::Handle;
+
+use crate::config::{Configuration, Reader};
+use crate::dump::{Dump, Snapshot};
+use crate::options::{Guards, Options, Source, Validate};
+use crate::shared::{Shared, unix_secs};
+
+/// The configuration to begin with, and whether it is the one that was kept.
+pub(crate) fn first(
+    reader: &Reader<'_>,
+    log: &impl Fn(&str),
+) -> Result<(Configuration, bool), String> {
+    let options = reader.options;
+    let error = match reader.read() {
+        Ok(configuration) => {
+            if options.validate_config != Some(Validate::Exit) {
+                keep(options, &configuration.snapshot, log);
+            }
+            return Ok((configuration, false));
+        }
+        Err(error) => error,
+    };
+    // Whoever has a configuration checked asks for this one.
+    let dump = Dump::of(options).filter(|_| options.validate_config.is_none());
+    let Some(dump) = dump else { return Err(error) };
+    let kept = dump.last().and_then(|(kept, age)| Ok((reader.read_kept(kept)?, age)));
+    let (configuration, age) = kept.map_err(|kept| format!("{error}\n{kept}"))?;
+    log(&error);
+    log(&format!(
+        "the configuration is the last good one, in use {} s ago, of {}",
+        age.as_secs(),
+        dump.path.display()
+    ));
+    Ok((configuration, true))
+}
+
+/// Keeps a configuration that was taken, if that is wanted.
+fn keep(options: &Options, snapshot: &Snapshot, log: &(impl Fn(&str) + ?Sized)) {
+    let Some(dump) = Dump::of(options) else { return };
+    if let Err(error) = dump.save(snapshot) {
+        log(&format!("warning: the configuration is not kept: {error}"));
+    }
+}
+
+/// What tells one content of a file from another.
+type Stamp = (SystemTime, u64, u64);
+
+/// Files as they were before they were read: what changes while they are read is a change.
+pub(crate) type Seen = BTreeMap<String, Option<Stamp>>;
+
+fn look_at(files: &[String]) -> Seen {
+    let stamp = |file: &String| {
+        let data = std::fs::metadata(file).ok()?;
+        Some((data.modified().ok()?, data.len(), data.ino()))
+    };
+    files.iter().map(|file| (file.clone(), stamp(file))).collect()
+}
+
+/// The configuration's file before it is read for the first time. Those that it imports are not known yet.
+pub(crate) fn seen_before(source: &Source) -> Seen {
+    match source {
+        Source::File(path) => look_at(&[path.display().to_string()]),
+        Source::Text(_) => Seen::new(),
+    }
+}
+
+/// What may change while the proxy runs.
+pub(crate) struct Watched {
+    pub(crate) source: Source,
+    pub(crate) guards: Guards,
+    pub(crate) discovery: Discovery,
+    pub(crate) files: Vec<String>,
+    pub(crate) seen: Seen,
+    pub(crate) is_dynamic: bool,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) listens: Vec<String>,
+}
+
+/// Takes the file's configuration whenever the file has changed, and whenever its servers are others; one that is wrong is told of, and the
+/// old one stays. A file of which is not known how it was before it was read counts as changed.
+pub(crate) fn reload(
+    shared: &Shared,
+    mut watched: Watched,
+    end: &Handle,
+    log: &(impl Fn(&str) + ?Sized),
+) {
+    let is_fixed = shared.options.runtime_vars_file.is_none() && !watched.is_dynamic;
+    if matches!(watched.source, Source::Text(_)) && is_fixed {
+        return;
+    }
+    let period = Duration::from_millis(shared.options.file_observer_poll_period_ms);
+    let asks_every = Duration::from_millis(shared.options.discovery_period_ms);
+    let (mut asked, mut told) = (Instant::now(), String::new());
+    while !end.is_closed() {
+        thread::sleep(period);
+        let now = look_at(&watched.files);
+        let is_changed = now != watched.seen;
+        let is_due = watched.is_dynamic && asked.elapsed() >= asks_every;
+        if !is_changed && !is_due {
+            continue;
+        }
+        watched.seen = now;
+        asked = Instant::now();
+        match take(shared, &mut watched, is_changed) {
+            Ok(None) => told.clear(),
+            Ok(Some((warnings, snapshot))) => {
+                told.clear();
+                keep(&shared.options, &snapshot, log);
+                warnings.iter().for_each(|warning| log(warning));
+                log("the configuration has been replaced");
+            }
+            // A source that stays away is told of once.
+            Err(error) if !is_changed && error == told => {}
+            Err(error) => {
+                shared.config.failures.fetch_add(1, Ordering::Relaxed);
+                log(&format!("the configuration stays as it was: {error}"));
+                told = error;
+            }
+        }
+    }
+}
+
+/// Reads the configuration again, and takes it if it is another. Returns what its author should know then, and what it was read from.
+fn take(
+    shared: &Shared,
+    watched: &mut Watched,
+    is_changed: bool,
+) -> Result<Option<(Vec<String>, Snapshot)>, String> {
+    shared.config.attempts.fetch_add(1, Ordering::Relaxed);
+    shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
+    let Watched { source, guards, discovery, .. } = &*watched;
+    let read = Reader { source, options: &shared.options, guards, discovery }.read()?;
+    if !is_changed && read.targets == watched.targets {
+        return Ok(None);
+    }
+    if read.listens != watched.listens {
+        return Err("where pools listen cannot change while the proxy runs".to_owned());
+    }
+    watched.files = read.files;
+    watched.seen.retain(|file, _| watched.files.contains(file));
+    watched.is_dynamic = read.is_dynamic;
+    let before = std::mem::replace(&mut watched.targets, read.targets.clone());
+    if let Some(deletes) = shared.deletes.get() {
+        // Who joins is asked only when it is known what waits for it; who leaves is asked until then.
+        let is_gone = |one: &Target| read.targets.iter().all(|other| other.0 != one.0);
+        let both = before.into_iter().filter(is_gone).chain(read.targets.clone());
+        deletes.set_targets(both.collect());
+        shared.replace(read.read);
+        deletes.set_targets(read.targets);
+    } else {
+        shared.replace(read.read);
+    }
+    Ok(Some((read.warnings, read.snapshot)))
+}
