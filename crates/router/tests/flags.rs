@@ -4,11 +4,14 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
-use common::{ask, eventually, proxy, stats};
+use common::{ask, eventually, proxy, stat, stats, told_proxy};
 use testkit::Server;
+use testkit::server::free_port;
 
 /// A proxy with one pool of this server, and these arguments.
 fn over(server: &str, pool: &str, route: &str, more: &[&str]) -> SocketAddr {
@@ -147,4 +150,157 @@ fn who_waits_for_room_gives_up_and_no_more_wait_than_may() {
     all.iter().for_each(|one| one.get_ref().set_nonblocking(true).unwrap());
     let has_answer = |one: &BufReader<TcpStream>| one.get_ref().peek(&mut [0; 1]).is_ok();
     eventually("one is refused", || all.iter().any(has_answer));
+}
+
+/// Answers `version` and misses of gets on one connection, for as long as it lasts. Returns how many keys were asked for.
+fn answer_misses(stream: TcpStream, mut asked: impl FnMut(usize)) {
+    let mut lines = BufReader::new(stream);
+    let mut line = String::new();
+    while lines.read_line(&mut line).is_ok_and(|len| len > 0) {
+        let answer = if line.starts_with("get ") { "END\r\n" } else { "VERSION 1.6.0\r\n" };
+        asked(line.split_ascii_whitespace().skip(1).count());
+        if lines.get_mut().write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
+/// Connections that this listener has not accepted yet, as the kernel tells.
+fn queued(port: u16) -> usize {
+    let listening = format!(":{port:04X} 00000000:0000 0A 00000000:");
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let line = table.lines().find_map(|line| line.split_once(&listening)).unwrap();
+    usize::from_str_radix(&line.1[..8], 16).unwrap()
+}
+
+/// A listener whose queue is full, so that the kernel takes no more connections until some are accepted; and those that fill it.
+fn full_listener() -> (TcpListener, Vec<TcpStream>) {
+    let listen =
+        net::Listen { tcp: vec!["127.0.0.1:0".parse().unwrap()], backlog: 1, ..Default::default() };
+    let sockets = listen.bind().unwrap();
+    let (_, socket) = sockets.descriptors().next().unwrap();
+    let listener = TcpListener::from(socket.try_clone_to_owned().unwrap());
+    listener.set_nonblocking(false).unwrap();
+    let address = listener.local_addr().unwrap();
+    // Linux takes one more than the backlog.
+    let fillers = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
+    eventually("the queue is full", || queued(address.port()) == 2);
+    (listener, fillers)
+}
+
+/// `--connect-timeout-retries`: who asked waits while the connection is tried again, and no longer.
+#[test]
+fn a_connection_that_is_not_made_in_time_is_tried_again() {
+    let (listener, _fillers) = full_listener();
+    let addr = listener.local_addr().unwrap().to_string();
+    let pool = r#", "connect_timeout": 50"#;
+    let flags = ["--disable-tko-tracking", "--connect-timeout-retries"];
+    let tried = |times: &str| over(&addr, pool, TO_A, &[&flags[..], &[times]].concat());
+    let giving_up = tried("2");
+    assert_eq!(ask(giving_up, "get k\r\n"), "SERVER_ERROR Connection timeout\r\n");
+    assert_eq!(stat(giving_up, "num_connect_retries"), 2);
+    assert_eq!(stat(giving_up, "num_connect_success_after_retrying"), 0);
+
+    let patient = tried("100000");
+    let client = asking(patient);
+    eventually("it is tried again", || stat(patient, "num_connect_retries") > 2);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(|| answer_misses(stream.unwrap(), |_| {}));
+        }
+    });
+    assert_eq!(line(client), "END\r\n");
+    assert_eq!(stat(patient, "num_connect_success_after_retrying"), 1);
+}
+
+/// `--target-max-inflight-requests`: a server never has more to answer; the others wait and are asked in their turn.
+#[test]
+fn no_more_requests_are_at_a_server_than_may() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let proxy = over(&addr, "", TO_A, &["--target-max-inflight-requests", "2"]);
+    let clients: Vec<_> = (0..5).map(|_| asking(proxy)).collect();
+    // Not before all are there: the limit is what keeps three of them.
+    eventually("five are outstanding", || stat(proxy, "proxy_reqs_processing") == 5);
+    eventually("two are asked", || stats(proxy, "servers").contains(" inflight_reqs:2 "));
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let mut first = [0; 1000];
+    let len = stream.peek(&mut first).unwrap();
+    assert_eq!(String::from_utf8_lossy(&first[..len]).matches('k').count(), 2);
+    stream.set_nonblocking(false).unwrap();
+    thread::spawn(move || answer_misses(stream, |keys| assert!(keys <= 2, "{keys} at once")));
+    for client in clients {
+        assert_eq!(line(client), "END\r\n");
+    }
+}
+
+/// A proxy, and the lines that it told people.
+fn telling(more: &[&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&lines);
+    let proxy = told_proxy(more, move |line| told.lock().unwrap().push(line.to_owned()));
+    (proxy.unwrap(), lines)
+}
+
+#[test]
+fn every_request_is_told_if_that_is_wanted() {
+    let (proxy, lines) =
+        telling(&["--config-str", r#"{"route": "NullRoute"}"#, "--enable-logging-route"]);
+    assert_eq!(ask(proxy, "get k\r\n"), "END\r\n");
+    assert_eq!(ask(proxy, "set key 0 0 2\r\nxy\r\n"), "NOT_STORED\r\n");
+    // What is told is told before the answer.
+    let lines = lines.lock().unwrap();
+    for line in [
+        "request get k value 0 reply NotFound value 0",
+        "request set key value 2 reply NotStored value 0",
+    ] {
+        assert!(lines.contains(&line.to_owned()), "{lines:?}");
+    }
+}
+
+/// `verbosity(N)`: knockouts are told from 1 on, and what is out at that moment, too.
+#[test]
+fn knockouts_are_told_if_that_is_wanted() {
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let config = format!(r#"{{"pools": {{"A": {{"servers": ["{addr}"]}}}}, "route": {TO_A}}}"#);
+    let (proxy, lines) =
+        telling(&["--config-str", &config, "-r", "20", "--probe-timeout-max", "50"]);
+    assert_eq!(ask(proxy, "get k\r\n"), "SERVER_ERROR Connection error\r\n");
+    let is_told = |what: &str| {
+        let line = format!("the server {addr} {what}");
+        lines.lock().unwrap().contains(&line)
+    };
+    assert!(!is_told("is knocked out"));
+    ask(proxy, "get __mcrouter__.verbosity(1)\r\n");
+    eventually("a knockout is told", || is_told("is knocked out"));
+    let listener = TcpListener::bind(addr).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(|| answer_misses(stream.unwrap(), |_| {}));
+        }
+    });
+    eventually("it is back", || is_told("is back"));
+    assert_eq!(ask(proxy, "get k\r\n"), "END\r\n");
+}
+
+/// What one worker learns of a server, in one pool, holds for all of them: it is knocked out once.
+#[test]
+fn a_server_is_knocked_out_for_all_workers_and_pools() {
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{NOBODY}"]}}, "B": {{"servers": ["{NOBODY}"]}}}},
+            "route": {{"type": "PrefixSelectorRoute", "policies": {{"a": "PoolRoute|A", "b": "PoolRoute|B"}}}}}}"#
+    );
+    let proxy = proxy(&["--config-str", &config, "--num-proxies", "2", "-r", "60000"]).unwrap();
+    assert_eq!(ask(proxy, "get a\r\n"), "SERVER_ERROR Connection error\r\n");
+    // Connections go to the workers in turn.
+    for _ in 0..8 {
+        for key in ["a", "b"] {
+            let answer = ask(proxy, &format!("get {key}\r\n"));
+            assert_eq!(answer, "SERVER_ERROR Server unavailable. Reason: tko\r\n", "{key}");
+        }
+    }
+    assert!(stats(proxy, "suspect_servers").contains("num_failures:1\r\n"));
+    assert_eq!(stat(proxy, "num_hard_tko_count"), 1);
 }

@@ -18,6 +18,14 @@ use router::options::{Options, Parser};
 /// A proxy in a thread of this test, which ends with the test's process, and looks at its files all the time; an error, if it does not
 /// start.
 pub fn proxy(more: &[&str]) -> Result<SocketAddr, String> {
+    told_proxy(more, |line| println!("{line}"))
+}
+
+/// The same, whose lines for people are told to `tell`.
+pub fn told_proxy(
+    more: &[&str],
+    tell_line: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<SocketAddr, String> {
     let fixed = [
         "holdall route",
         "-p",
@@ -35,7 +43,7 @@ pub fn proxy(more: &[&str]) -> Result<SocketAddr, String> {
         let started = move |control: &net::Control| {
             tell.send(Ok(control.tcp_addresses().next().unwrap())).unwrap();
         };
-        if let Err(failure) = router::run::run(options, |line| println!("{line}"), started) {
+        if let Err(failure) = router::run::run(options, tell_line, started) {
             let _ = told.send(Err(failure.message));
         }
     });
