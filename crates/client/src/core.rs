@@ -11,7 +11,7 @@ use crate::join;
 use crate::pipeline::{Sink, Ticket};
 use crate::reply::{Outcome, OwnedReply};
 use crate::request::Request;
-use crate::route::{Answer, Pick, RouteRef};
+use crate::route::{Answer, Pick, RouteRef, Trail};
 use crate::upstream::{DestinationId, Upstream};
 
 /// A tree, and the servers that it holds on to.
@@ -114,7 +114,10 @@ impl Core {
         let (cx, tree, request) =
             (Arc::clone(&self.cx), Arc::clone(&self.tree), request.to_owned());
         self.cx.spawn(async move {
-            let mut reply = tree.root.route(&cx, request.get()).await;
+            let (trail, began_us) = (Trail::default(), cx.now_us());
+            let asked = Request { trail: Some(&trail), ..request.get() };
+            let mut reply = tree.root.route(&cx, asked).await;
+            trail.finish(reply.outcome, cx.now_us().saturating_sub(began_us));
             // Whatever a route made of the key on the way, the client asked for this one.
             if matches!(reply.outcome, Outcome::Found | Outcome::Lease | Outcome::MetaInfo) {
                 reply.key.clear();

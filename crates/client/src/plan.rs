@@ -22,8 +22,8 @@ use crate::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
     Change, DoorRoute, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, MigrateRoute,
     MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute,
-    OriginalClientHashRoute, PrefixSelectorRoute, RandomRoute, RateLimitRoute, RootRoute, RouteRef,
-    RoutingGroupRoute, Selecting, Shadow, ShadowRoute,
+    OriginalClientHashRoute, PoolCounts, PrefixSelectorRoute, RandomRoute, RateLimitRoute,
+    RootRoute, RouteRef, RoutingGroupRoute, Selecting, Shadow, ShadowRoute,
 };
 use crate::settings::{Protocol, Settings};
 use crate::upstream::{DestinationId, Upstream};
@@ -39,6 +39,8 @@ pub struct Plan {
     flags: TreeFlags,
     /// What `weights_rv` and `key_fraction_range_rv` stand for.
     variables: Variables,
+    /// Pools whose statistics are wanted.
+    counted: BTreeMap<String, Arc<PoolCounts>>,
     /// Leases of failovers, by the name of the pairing; all workers' trees share them.
     pairs: BTreeMap<String, Arc<LeasePairs>>,
 }
@@ -73,7 +75,8 @@ impl Plan {
         if flaws.is_empty() {
             let pairs = failover::pairs(&config);
             let variables = Variables::default();
-            Ok(Self { config, settings, addresses, flags, variables, pairs })
+            let counted = BTreeMap::new();
+            Ok(Self { config, settings, addresses, flags, variables, counted, pairs })
         } else {
             Err(flaws)
         }
@@ -92,6 +95,11 @@ impl Plan {
         }
         self.variables = variables;
         Ok(())
+    }
+
+    /// What comes of requests to the pools of these names is counted.
+    pub fn count_pools(&mut self, counted: BTreeMap<String, Arc<PoolCounts>>) {
+        self.counted = counted;
     }
 
     /// The configuration.

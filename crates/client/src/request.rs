@@ -2,6 +2,8 @@
 
 use hashing::key::before_hash_stop;
 use routeconf::ast::Operation;
+
+use crate::route::Trail;
 pub use routeconf::ast::OperationClass as Class;
 
 /// What is asked.
@@ -217,6 +219,8 @@ pub struct Request<'a> {
     pub door: u16,
     /// Another server has failed before, or the answer is nobody's (a shadow): counted by itself.
     pub is_aside: bool,
+    /// Notes the pool that is asked, where a client waits for what comes of it.
+    pub trail: Option<&'a Trail>,
 }
 
 impl<'a> Request<'a> {
@@ -225,7 +229,7 @@ impl<'a> Request<'a> {
     pub const fn new(op: Op, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client, unkept, door) = (false, None, 0, false, 0);
-        let is_aside = false;
+        let (is_aside, trail) = (false, None);
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
         Self {
             op,
@@ -242,6 +246,7 @@ impl<'a> Request<'a> {
             unkept,
             door,
             is_aside,
+            trail,
         }
     }
 

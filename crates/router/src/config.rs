@@ -13,6 +13,7 @@ use crate::dump::Snapshot;
 use crate::facts::{Facts, Noting};
 use crate::options::{Guards, Options, Source};
 use crate::shared::{Build, Read};
+use crate::stats::files::Counted;
 
 /// The text of the configuration.
 fn text(source: &Source) -> Result<Arc<str>, String> {
@@ -48,6 +49,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) options: &'a Options,
     pub(crate) guards: &'a Guards,
     pub(crate) discovery: &'a Discovery,
+    /// Pools whose statistics are wanted.
+    pub(crate) counted: &'a Counted,
 }
 
 impl Reader<'_> {
@@ -76,7 +79,7 @@ fn understand(
     text: &Arc<str>,
     files: impl Sources,
 ) -> Result<Configuration, String> {
-    let Reader { source, options, guards, discovery } = *reader;
+    let Reader { source, options, guards, discovery, counted } = *reader;
     let name = match source {
         Source::File(path) => path.display().to_string(),
         Source::Text(_) => "<text>".to_owned(),
@@ -94,6 +97,7 @@ fn understand(
     let flags = options.routing.tree();
     let mut plan = Plan::new(loaded.config, options.settings(guards), flags)
         .map_err(|flaws| flaws.join("\n"))?;
+    plan.count_pools(counted.clone());
     if let Some(path) = &options.runtime_vars_file {
         let name = path.display().to_string();
         let text = FileSources::read_path(path).map_err(|error| format!("{name}: {error}"))?;

@@ -14,6 +14,7 @@ use crate::config::{Configuration, Reader};
 use crate::dump::{Dump, Snapshot};
 use crate::options::{Guards, Options, Source, Validate};
 use crate::shared::{Shared, unix_secs};
+use crate::stats::files::Counted;
 
 /// The configuration to begin with, and whether it is the one that was kept.
 pub(crate) fn first(
@@ -79,6 +80,7 @@ pub(crate) struct Watched {
     pub(crate) source: Source,
     pub(crate) guards: Guards,
     pub(crate) discovery: Discovery,
+    pub(crate) counted: Counted,
     pub(crate) files: Vec<String>,
     pub(crate) seen: Seen,
     pub(crate) is_dynamic: bool,
@@ -138,8 +140,8 @@ fn take(
 ) -> Result<Option<(Vec<String>, Snapshot)>, String> {
     shared.config.attempts.fetch_add(1, Ordering::Relaxed);
     shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
-    let Watched { source, guards, discovery, .. } = &*watched;
-    let read = Reader { source, options: &shared.options, guards, discovery }.read()?;
+    let Watched { source, guards, discovery, counted, .. } = &*watched;
+    let read = Reader { source, options: &shared.options, guards, discovery, counted }.read()?;
     if !is_changed && read.targets == watched.targets {
         return Ok(None);
     }

@@ -69,9 +69,13 @@ pub fn run(
     let before = seen_before(&source);
     let discovery = Discovery::new(options.discovery_dir.clone());
     let guards = options.tls.open().map_err(Failure::fatal)?;
-    let reader =
-        Reader { source: &source, options: &options, guards: &guards, discovery: &discovery };
-    let (configuration, is_kept) = first(&reader, &log).map_err(Failure::fatal)?;
+    let files = Files::open(&options).map_err(Failure::fatal)?;
+    let counted = files.as_ref().map(|files| files.pools().clone()).unwrap_or_default();
+    let (configuration, is_kept) = {
+        let (source, options, guards) = (&source, &options, &guards);
+        let reader = Reader { source, options, guards, discovery: &discovery, counted: &counted };
+        first(&reader, &log).map_err(Failure::fatal)?
+    };
     configuration.warnings.iter().for_each(|warning| log(warning));
     if options.validate_config == Some(Validate::Exit) {
         return Ok(());
@@ -105,16 +109,13 @@ pub fn run(
     };
     // Nobody else sets it.
     let _ = shared.control.set(handle.control().clone());
-    if let Some(address) = shared.options.metrics {
-        let bound = metrics::start(&shared, address)
-            .map_err(|error| Failure::transient("cannot listen for --metrics", &error))?;
-        log(&format!("metrics on http://{bound}/metrics"));
-    }
+    tell_metrics(&shared, &*log)?;
     started(handle.control());
     let watched = Watched {
         source,
         guards: guards.clone(),
         discovery,
+        counted,
         files: configuration.files,
         seen: before,
         is_dynamic: configuration.is_dynamic,
@@ -124,7 +125,7 @@ pub fn run(
     let certificates = Certificates { door, servers: guards.tls };
     let control = handle.control().clone();
     let watcher =
-        watch(&shared, watched, signals, certificates, control, move |line: &str| log(line))
+        watch(&shared, watched, signals, certificates, control, files, move |line: &str| log(line))
             .map_err(|error| Failure::transient("cannot start", &error))?;
     handle.join();
     watcher.close();
@@ -143,6 +144,15 @@ fn take_over(options: &mut Options) -> Result<Inherited, Failure> {
     options.ports = vec![address.port()];
     options.listen_addresses = vec![address.ip()];
     Ok(handed)
+}
+
+/// Answers `--metrics`, if that is wanted.
+fn tell_metrics(shared: &Arc<Shared>, log: &impl Fn(&str)) -> Result<(), Failure> {
+    let Some(address) = shared.options.metrics else { return Ok(()) };
+    let bound = metrics::start(shared, address)
+        .map_err(|error| Failure::transient("cannot listen for --metrics", &error))?;
+    log(&format!("metrics on http://{bound}/metrics"));
+    Ok(())
 }
 
 /// Keeps failed deletes, if that is wanted; what waits for these servers is known when this is back.
@@ -219,6 +229,7 @@ fn watch(
     mut signals: Signals,
     certificates: Certificates,
     control: Control,
+    files: Option<Files>,
     log: impl Fn(&str) + Send + Sync + 'static,
 ) -> io::Result<signal_hook::iterator::Handle> {
     let handle = signals.handle();
@@ -227,7 +238,6 @@ fn watch(
         let (shared, handle, log) = (Arc::clone(shared), handle.clone(), Arc::clone(&log));
         move || reload(&shared, watched, &handle, &*log)
     };
-    let files = Files::open(&shared.options).map_err(io::Error::other)?;
     let is_over = {
         let handle = handle.clone();
         move || handle.is_closed()

@@ -10,8 +10,8 @@ use super::{Builder, rate_limit};
 use crate::ejection::Ejection;
 use crate::reply::Failure;
 use crate::route::{
-    BucketizeRoute, DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute, RouteRef,
-    Selecting,
+    BucketizeRoute, CountedRoute, DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute,
+    RouteRef, Selecting,
 };
 
 impl Builder<'_> {
@@ -36,7 +36,14 @@ impl Builder<'_> {
         let id = self.upstream.destination_in(address, &settings, &pool.name);
         self.destinations.push(id);
         let asynclog = asynclog.map(str::to_owned);
-        Arc::new(DestinationRoute { id, label: label.into(), asynclog, keeps_prefix })
+        let target = DestinationRoute { id, label: label.into(), asynclog, keeps_prefix };
+        match self.plan.counted.get(&pool.name) {
+            None => Arc::new(target),
+            Some(counts) => {
+                let (pool, counts) = (pool.name.clone(), Arc::clone(counts));
+                Arc::new(CountedRoute { target: Arc::new(target), pool, counts })
+            }
+        }
     }
 
     /// With `tko_tracker`, servers of the pool are asked though they are knocked out, once too many are.

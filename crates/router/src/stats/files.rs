@@ -1,16 +1,24 @@
 //! mcrouter's files of statistics: `libmcrouter.mcrouter.PORT.{stats,startup_options,config_sources_info}`, in JSON.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use client::route::PoolCounts;
 use client::{Place, Registry};
 use routeconf::FileSources;
 use serde_json::{Map, Number, Value};
 
 use crate::facts::pretty;
-use crate::options::Options;
+use crate::options::{Options, Validate};
 use crate::shared::Shared;
+use crate::stats::mean;
+
+/// What comes of the requests to pools, by their names.
+pub(crate) type Counted = BTreeMap<String, Arc<PoolCounts>>;
 
 /// Where they go, and what they hold besides `stats ods`.
 #[derive(Debug)]
@@ -19,7 +27,7 @@ pub(crate) struct Files {
     /// What their names, and the names in them, begin with.
     prefix: String,
     /// Pools of which they tell.
-    pools: Vec<String>,
+    pools: Counted,
 }
 
 impl Files {
@@ -29,11 +37,11 @@ impl Files {
     ///
     /// What cannot be made or read.
     pub(crate) fn open(options: &Options) -> Result<Option<Self>, String> {
-        let Some(folder) = options
-            .stats_root
-            .clone()
-            .filter(|_| !options.test_mode && options.stats_logging_interval > 0)
-        else {
+        // Whoever has a configuration checked wants no files.
+        let is_wanted = options.validate_config != Some(Validate::Exit)
+            && !options.test_mode
+            && options.stats_logging_interval > 0;
+        let Some(folder) = options.stats_root.clone().filter(|_| is_wanted) else {
             return Ok(None);
         };
         let named = |error: io::Error, path: &Path| format!("{}: {error}", path.display());
@@ -42,6 +50,11 @@ impl Files {
         let port = options.first_port();
         let prefix = format!("libmcrouter.mcrouter.{port}");
         Ok(Some(Self { folder, prefix, pools: pools.unwrap_or_default() }))
+    }
+
+    /// The pools of which they tell.
+    pub(crate) const fn pools(&self) -> &Counted {
+        &self.pools
     }
 
     /// Writes them anew.
@@ -73,7 +86,7 @@ impl Files {
     fn of_pools(&self, registry: &Registry) -> Vec<(String, Value)> {
         let (times, reports) = (registry.latencies(), registry.report());
         let mut found = Vec::new();
-        for pool in &self.pools {
+        for (pool, counts) in &self.pools {
             let of_pool = |place: &&Place| *place.pool == **pool;
             let (mut answers, mut us) = (0, 0.0);
             for place in times.keys().filter(of_pool) {
@@ -88,7 +101,11 @@ impl Files {
                 .sum();
             let duration_us = if answers == 0 { 0.0 } else { us / answers as f64 };
             let name = |what: &str| format!("{}.{pool}.{what}", self.prefix);
-            found.push((name("requests.sum"), answers.into()));
+            let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            let total_us = mean(read(&counts.total_us), read(&counts.replied));
+            found.push((name("requests.sum"), read(&counts.asked).into()));
+            found.push((name("final_result_error.sum"), read(&counts.failed).into()));
+            found.push((name("total_duration_us.avg"), total_us.into()));
             found.push((name("connections"), connections.into()));
             found.push((name("duration_us.avg"), duration_us.into()));
         }
@@ -105,11 +122,12 @@ fn startup_options(options: &Options) -> Map<String, Value> {
 }
 
 /// `{"stats_enabled_pools": ["A", "B"]}`
-fn pools(path: &Path) -> Result<Vec<String>, String> {
+fn pools(path: &Path) -> Result<Counted, String> {
     let name = path.display();
     let text = FileSources::read_path(path).map_err(|error| format!("{name}: {error}"))?;
     let value: Value = serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
     let pools = value.get("stats_enabled_pools").and_then(Value::as_array);
     let pools = pools.ok_or_else(|| format!("{name}: it has no list 'stats_enabled_pools'"))?;
-    Ok(pools.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    let pools = pools.iter().filter_map(Value::as_str);
+    Ok(pools.map(|pool| (pool.to_owned(), Arc::default())).collect())
 }
