@@ -1,44 +1,10 @@
 //! The blocking form: the same calls for threads without an executor.
 
-use std::future::Future;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
-
 use super::client::{CasOutcome, Client, Lease};
 use super::error::Error;
 use super::look_aside::{LoadError, LookAside};
+use super::signal::block_on;
 use super::value::{Decode, Encode, Value};
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-thread_local! {
-    static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
-}
-
-/// Waits for a future on this thread, which sleeps meanwhile.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = std::pin::pin!(future);
-    let waker = WAKER.with(Waker::clone);
-    let mut context = Context::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            // Whoever wakes has stored first; a wake that came already ends the sleep at once.
-            Poll::Pending => thread::park(),
-        }
-    }
-}
 
 /// A [`Client`] whose calls wait. See there for what they do; for a call that is not here, [`block_on`] waits for the client's.
 ///

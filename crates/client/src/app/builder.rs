@@ -14,8 +14,8 @@ use spool::Spool;
 use super::client::{Client, Inner};
 use super::codec::Codec;
 pub use super::codec::Compression;
-use super::driver;
 use super::lane::{Lane, Limits};
+use super::seat;
 use super::watch;
 use crate::core::Core;
 use crate::deletes::Spooler;
@@ -269,21 +269,20 @@ impl Builder {
         let mut threads = Vec::new();
         for worker in 0..count {
             let lane = Lane::new(self.limits).map_err(|error| start_failed(&error))?;
-            let (plan, registry) = (Arc::clone(&plan), registry.clone());
-            let deletes = spooler.as_ref().map(|spooler| spooler.deletes().clone());
-            let core = move || {
-                let mut upstream = Upstream::new(worker, registry, now())?;
+            let core = || {
+                let mut upstream = Upstream::new(worker, registry.clone(), now())?;
                 if let Some(window) = window {
                     upstream.set_window(window);
                 }
                 let seed = RandomState::new().build_hasher().finish();
                 let core = Core::new(upstream, host_id(), seed, |upstream| plan.tree(upstream))?;
-                if let Some(deletes) = deletes {
-                    core.keep_deletes(deletes)?;
+                if let Some(spooler) = &spooler {
+                    core.keep_deletes(spooler.deletes().clone())?;
                 }
                 Ok(core)
             };
-            let started = driver::start(Arc::clone(&lane), spooler.clone(), core);
+            let started =
+                core().and_then(|core| seat::start(Arc::clone(&lane), spooler.clone(), core));
             lanes.push(lane);
             match started {
                 Ok(thread) => threads.push(thread),

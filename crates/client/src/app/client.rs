@@ -160,15 +160,22 @@ impl Client {
 
     pub(crate) fn begin(&self, requests: Vec<OwnedRequest>) -> Result<Pending, Error> {
         let slot = Slot::new(requests.len());
+        let mut jobs = Vec::with_capacity(requests.len() + 1);
         let asked = requests.into_iter().enumerate();
-        let mut jobs: Vec<Job> = asked
-            .map(|(index, request)| Job::Ask { request, slot: Arc::clone(&slot), index })
-            .collect();
+        jobs.extend(asked.map(|(index, request)| {
+            let slot = Arc::clone(&slot);
+            Job::Ask { request, slot, index }
+        }));
         if let Some(at) = self.deadline.and_then(|deadline| now().checked_add(deadline)) {
             jobs.push(Job::Expire { at, slot: Arc::downgrade(&slot) });
         }
         self.lane.push(jobs)?;
         Ok(Pending(slot))
+    }
+
+    /// Asks without waiting. As nobody hears of the answer, it has no deadline.
+    pub(crate) fn post(&self, request: OwnedRequest) -> Result<(), Error> {
+        self.lane.post(vec![Job::Ask { request, slot: Slot::new(1), index: 0 }])
     }
 
     /// Asks anything that servers understand; the value is sent as it is, and what comes is not decompressed.
@@ -189,7 +196,7 @@ impl Client {
     /// That it will not be asked.
     pub fn tell(&self, request: Request<'_>) -> Result<(), Error> {
         let request = self.checked(request)?;
-        self.begin(vec![request]).map(drop)
+        self.post(request)
     }
 
     pub(crate) fn checked(&self, request: Request<'_>) -> Result<OwnedRequest, Error> {

@@ -152,7 +152,7 @@ impl Client {
         value: impl Encode,
         exptime: i64,
     ) -> Result<(), Error> {
-        self.begin(vec![self.packed(op, key.as_ref(), &value, exptime, 0)?]).map(drop)
+        self.post(self.packed(op, key.as_ref(), &value, exptime, 0)?)
     }
 
     /// Stores many values; the outcomes are in their order.

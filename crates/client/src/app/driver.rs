@@ -1,53 +1,24 @@
-//! The thread that drives a [`Core`]: takes what callers ask, and gives answers to their slots.
+//! Drives a [`Core`]: takes what callers ask, and gives answers to their slots. Who does that is said by [`super::shift`].
 //!
-//! A turn: sleep until the bell rings, a server speaks, or something is due; take what servers sent; take the inbox; send.
+//! A turn, after a sleep until the bell rings, a server speaks, or something is due: take what servers sent; take the inbox; send.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
+use std::task::Waker;
 use std::time::Instant;
-
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::Timespec;
 
 use super::lane::{Job, Lane};
 use super::slot::Slot;
 use crate::core::{Core, Submitted};
-use crate::deletes::Spooler;
 use crate::pipeline::{Sink, Ticket};
 use crate::reply::{Failure, Outcome, OwnedReply, Reply};
 use crate::system::now;
 
-/// Starts the thread; `core` is made on it, and the outcome of that awaited.
-///
-/// # Errors
-///
-/// When there is no thread, or no descriptor.
-pub(crate) fn start(
-    lane: Arc<Lane>,
-    spooler: Option<Arc<Spooler>>,
-    core: impl FnOnce() -> std::io::Result<Core> + Send + 'static,
-) -> std::io::Result<JoinHandle<()>> {
-    let (tell, told) = std::sync::mpsc::channel();
-    let builder = thread::Builder::new().name("holdall-client".to_owned());
-    let thread = builder.spawn(move || match core() {
-        Ok(core) => {
-            // Whoever asked is still there.
-            let _ = tell.send(Ok(()));
-            Driver::new(lane, core).run();
-            // Whatever was handed to it is answered by then.
-            drop(spooler);
-        }
-        Err(error) => drop(tell.send(Err(error))),
-    })?;
-    told.recv().unwrap_or_else(|_| Err(std::io::Error::other("the driver thread ended")))?;
-    Ok(thread)
-}
-
 /// See the head of this file.
 pub(super) struct Driver {
-    lane: Arc<Lane>,
     core: Core,
     tickets: Tickets,
     expiries: BinaryHeap<Reverse<Expiry>>,
@@ -57,61 +28,76 @@ pub(super) struct Driver {
     jobs: Vec<Job>,
 }
 
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("live", &self.tickets.live).finish_non_exhaustive()
+    }
+}
+
 impl Driver {
-    pub(super) fn new(lane: Arc<Lane>, core: Core) -> Self {
+    pub(super) fn new(core: Core) -> Self {
         let (tickets, expiries, resting, jobs) = Default::default();
-        Self { lane, core, tickets, expiries, resting, jobs }
+        Self { core, tickets, expiries, resting, jobs }
     }
 
-    fn run(&mut self) {
-        loop {
-            let has_rung = self.may_sleep() && self.sleep();
-            if self.turn(has_rung) {
-                return;
-            }
-        }
+    /// How many it has answered since it last said so.
+    pub(super) const fn answered(&mut self) -> usize {
+        std::mem::replace(&mut self.tickets.answered, 0)
     }
 
-    /// Whether nobody has asked anything meanwhile.
-    pub(super) fn may_sleep(&mut self) -> bool {
-        let answered = std::mem::take(&mut self.tickets.answered);
-        self.lane.may_sleep(answered)
+    /// Whether nobody waits for an answer.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.tickets.live == 0
+    }
+
+    /// Readable when a server has spoken.
+    pub(super) fn poller(&self) -> BorrowedFd<'_> {
+        self.core.poller()
     }
 
     /// Does what there is to do. True when that was the last.
-    pub(super) fn turn(&mut self, has_rung: bool) -> bool {
+    pub(super) fn turn(&mut self, lane: &Lane) -> bool {
         self.core.turn(now());
         self.core.on_events(&mut self.tickets);
-        let is_closed = self.lane.take(&mut self.jobs, has_rung);
+        self.wake_unless_idle();
+        let is_closed = lane.take(&mut self.jobs);
         let mut jobs = std::mem::take(&mut self.jobs);
         jobs.drain(..).for_each(|job| self.take(job));
         self.jobs = jobs;
         self.core.settle(&mut self.tickets);
         self.expire();
-        if self.tickets.live > 0 {
+        self.wake_unless_idle();
+        if !self.is_idle() {
             return false;
         }
-        self.resting.drain(..).for_each(|slot| slot.answer(0, OwnedReply::of(Outcome::Ok)));
+        let rested = self.resting.drain(..);
+        let rested = rested.filter_map(|slot| slot.answer(0, OwnedReply::of(Outcome::Ok)));
+        self.tickets.wakers.extend(rested);
         is_closed
+    }
+
+    /// Wakes those who were answered, if there is more to wait for. If not, it is done by [`Self::take_wakers`] when the driver is free: a lone
+    /// caller that is woken earlier, on the same processor, would find it taken each time.
+    fn wake_unless_idle(&mut self) {
+        if !self.is_idle() {
+            self.wake();
+        }
+    }
+
+    /// Wakes those who were answered.
+    pub(super) fn wake(&mut self) {
+        self.tickets.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Those who were answered, and are to be woken.
+    pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.tickets.wakers)
     }
 
     /// When there is something to do, whatever comes.
     pub(super) fn due(&self) -> Option<Instant> {
         let next = self.expiries.peek().map(|Reverse(expiry)| expiry.at);
         next.into_iter().chain(self.core.deadline()).min()
-    }
-
-    /// Waits for something to happen. True when the bell rang.
-    fn sleep(&self) -> bool {
-        let left = self.due().map(|end| end.saturating_duration_since(now()));
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut fds = [
-            PollFd::from_borrowed_fd(self.lane.bell(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.core.poller(), PollFlags::IN),
-        ];
-        // An interrupted wait is a wait that found nothing.
-        let _ = poll(&mut fds, timeout.as_ref());
-        !fds[0].revents().is_empty()
     }
 
     fn take(&mut self, job: Job) {
@@ -149,7 +135,7 @@ impl Driver {
 impl Drop for Driver {
     /// At the end nobody waits any more; after a panic, everybody fails.
     fn drop(&mut self) {
-        self.lane.end();
+        self.wake();
         let waiting = self.tickets.places.drain(..).filter_map(|place| place.waits);
         waiting.for_each(|(slot, _)| slot.fail(Failure::Shutdown));
         self.resting.iter().for_each(|slot| slot.fail(Failure::Shutdown));
@@ -189,6 +175,8 @@ struct Tickets {
     live: usize,
     /// Since the driver last said so.
     answered: usize,
+    /// Of those whose last answer has come.
+    wakers: Vec<Waker>,
 }
 
 struct Place {
@@ -222,7 +210,7 @@ impl Tickets {
         self.free.push(number);
         self.live -= 1;
         self.answered += 1;
-        slot.answer(index, reply);
+        self.wakers.extend(slot.answer(index, reply));
     }
 }
 

@@ -1,18 +1,22 @@
-//! The way from callers to one driver thread: an inbox, and a bell that is rung when the driver sleeps.
+//! The way from callers to one driver: an inbox, and bells that are rung when whoever drives sleeps ([`super::shift`]).
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use rustix::event::{EventfdFlags, eventfd};
-
+use super::driver::Driver;
 use super::error::Error;
+use super::seat::Seat;
+use super::shift::{Next, Shift, Who};
+use super::signal;
 use super::slot::Slot;
 use crate::plan::Plan;
 use crate::reply::Failure;
 use crate::request::OwnedRequest;
+use crate::system::now;
+use crate::wake::Wake;
 
 /// What a driver is to do.
 #[derive(Debug)]
@@ -54,18 +58,27 @@ struct Inbox {
     bytes: usize,
     /// Requests that were taken or wait, and have no answer.
     outstanding: usize,
-    /// The driver waits for the bell.
-    is_asleep: bool,
+    /// Who asked last: see [`signal::asker`].
+    last: u64,
+    shift: Shift<Box<Driver>>,
     is_closed: bool,
     /// The driver is gone.
     has_ended: bool,
+}
+
+impl Inbox {
+    /// Whether there is anything for the keeper when nobody leads.
+    fn has_work(&self) -> bool {
+        !self.jobs.is_empty() || self.outstanding > 0 || self.is_closed
+    }
 }
 
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Lane {
     inbox: Mutex<Inbox>,
-    bell: OwnedFd,
+    keepers_bell: Wake,
+    leaders_bell: Wake,
     limits: Limits,
 }
 
@@ -82,20 +95,38 @@ impl Lane {
     ///
     /// When there is no descriptor.
     pub(crate) fn new(limits: Limits) -> io::Result<Arc<Self>> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self { inbox: Mutex::default(), bell, limits }))
+        let (inbox, keepers_bell, leaders_bell) = (Mutex::default(), Wake::new()?, Wake::new()?);
+        Ok(Arc::new(Self { inbox, keepers_bell, leaders_bell, limits }))
+    }
+
+    /// From here on there is somebody to drive.
+    pub(super) fn employ(&self, driver: Box<Driver>) {
+        self.leave(driver, 0);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands `jobs` to the driver, or to the [`hold`] that goes on on this thread.
+    /// Hands `jobs` to whoever drives, or to the [`hold`] that goes on on this thread. The answers are waited for.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`], or that too much waits already; nothing is asked then.
     pub(crate) fn push(self: &Arc<Self>, jobs: Vec<Job>) -> Result<(), Error> {
+        self.hand_over(jobs, true)
+    }
+
+    /// The same; nobody waits.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn post(self: &Arc<Self>, jobs: Vec<Job>) -> Result<(), Error> {
+        self.hand_over(jobs, false)
+    }
+
+    fn hand_over(self: &Arc<Self>, jobs: Vec<Job>, are_awaited: bool) -> Result<(), Error> {
         let jobs = HELD.with_borrow_mut(|held| match held {
             Some(held) => {
                 held.extend(jobs.into_iter().map(|job| (Arc::clone(self), job)));
@@ -103,10 +134,10 @@ impl Lane {
             }
             None => jobs,
         });
-        if jobs.is_empty() { Ok(()) } else { self.deliver(jobs) }
+        if jobs.is_empty() { Ok(()) } else { self.deliver(jobs, are_awaited) }
     }
 
-    fn deliver(&self, jobs: Vec<Job>) -> Result<(), Error> {
+    fn deliver(self: &Arc<Self>, jobs: Vec<Job>, are_awaited: bool) -> Result<(), Error> {
         let weights = jobs.iter().map(Job::weight);
         let (bytes, count) = weights.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let mut inbox = self.lock();
@@ -118,24 +149,124 @@ impl Lane {
         if count > 0 && (is_full || inbox.outstanding + count > self.limits.pending_max) {
             return Err(Error::cache(Failure::Busy, b""));
         }
+        let (asker, was_idle) = (signal::asker(), !inbox.has_work());
+        let is_alone = asker != 0 && asker == std::mem::replace(&mut inbox.last, asker);
         inbox.bytes += bytes;
         inbox.outstanding += count;
         inbox.jobs.extend(jobs);
-        self.wake(inbox);
+        // Where callers take turns, the keeper sends for many of them at once.
+        if count > 0
+            && are_awaited
+            && is_alone
+            && was_idle
+            && let Some(driver) = inbox.shift.lead()
+        {
+            drop(inbox);
+            Seat::new(driver, self, Who::Leader).begin();
+            signal::has_asked(self);
+        } else {
+            self.call(inbox);
+        }
         Ok(())
     }
 
-    fn wake(&self, mut inbox: MutexGuard<'_, Inbox>) {
-        let rings = std::mem::take(&mut inbox.is_asleep);
+    /// Wakes whoever drives.
+    fn call(&self, mut inbox: MutexGuard<'_, Inbox>) {
+        let who = inbox.shift.call();
         drop(inbox);
-        if rings {
-            self.ring();
+        if let Some(who) = who {
+            self.ring(who);
         }
     }
 
-    fn ring(&self) {
-        // A bell that is full has been rung.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    const fn bell_of(&self, who: Who) -> &Wake {
+        match who {
+            Who::Keeper => &self.keepers_bell,
+            Who::Leader => &self.leaders_bell,
+        }
+    }
+
+    pub(super) fn ring(&self, who: Who) {
+        self.bell_of(who).wake();
+    }
+
+    /// Readable when it was rung.
+    pub(super) fn bell(&self, who: Who) -> BorrowedFd<'_> {
+        self.bell_of(who).fd()
+    }
+
+    /// It was rung, and whoever sleeps at it is awake.
+    pub(super) fn silence(&self, who: Who) {
+        self.bell_of(who).clear();
+    }
+
+    /// Whether it was rung, and nobody has heard.
+    #[cfg(test)]
+    pub(super) fn is_rung(&self, who: Who) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let bell = self.bell(who);
+        let mut fds = [PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+        let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok_and(|count| count > 0)
+    }
+
+    /// Whether there is anything to do when nobody drives.
+    #[cfg(test)]
+    pub(super) fn has_work(&self) -> bool {
+        self.lock().has_work()
+    }
+
+    /// For a caller whose request is outstanding: the driver, if it is free.
+    pub(super) fn seat_to_lead(self: &Arc<Self>) -> Option<Seat> {
+        let driver = self.lock().shift.lead()?;
+        Some(Seat::new(driver, self, Who::Leader))
+    }
+
+    /// Nobody leads whatever is outstanding: it is the keeper's.
+    pub(super) fn call_keeper(&self) {
+        let inbox = self.lock();
+        if inbox.has_work() {
+            self.call(inbox);
+        }
+    }
+
+    /// Whoever had the driver gives it back, having answered so many.
+    pub(super) fn leave(&self, driver: Box<Driver>, answered: usize) {
+        let due = driver.due();
+        self.give_back(driver, due, answered, Inbox::has_work);
+    }
+
+    /// The same of a caller that will come back for its answer; if it does not soon, the keeper sees to it.
+    pub(super) fn pause(&self, driver: Box<Driver>, answered: usize) {
+        let others_work = |inbox: &Inbox| !inbox.jobs.is_empty() || inbox.is_closed;
+        self.give_back(driver, None, answered, others_work);
+    }
+
+    fn give_back(
+        &self,
+        driver: Box<Driver>,
+        due: Option<Instant>,
+        answered: usize,
+        has_work: fn(&Inbox) -> bool,
+    ) {
+        let mut inbox = self.lock();
+        inbox.outstanding -= answered;
+        let has_work = has_work(&inbox);
+        let is_needed = inbox.shift.leave(driver, due, has_work);
+        drop(inbox);
+        if is_needed {
+            self.ring(Who::Keeper);
+        }
+    }
+
+    /// What the keeper does next; `None` when the lane has ended.
+    pub(super) fn next(&self, has_news: bool) -> Option<Next<Box<Driver>>> {
+        let mut inbox = self.lock();
+        if inbox.has_ended {
+            return None;
+        }
+        let has_work = inbox.has_work();
+        Some(inbox.shift.next(now(), has_work, has_news))
     }
 
     /// No more is taken; the driver ends when everything has been answered. `slot` hears of that.
@@ -148,42 +279,37 @@ impl Lane {
             return;
         }
         inbox.jobs.extend(slot.map(Job::Rest));
-        self.wake(inbox);
-    }
-
-    /// Readable when the bell was rung.
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.call(inbox);
     }
 
     /// The driver is awake: moves the jobs to `taken`. True when no more will come.
-    pub(crate) fn take(&self, taken: &mut Vec<Job>, has_rung: bool) -> bool {
-        if has_rung {
-            // Whether or not it was still ringing.
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        }
+    pub(super) fn take(&self, taken: &mut Vec<Job>) -> bool {
         let mut inbox = self.lock();
-        inbox.is_asleep = false;
+        inbox.shift.wake();
         inbox.bytes = 0;
         std::mem::swap(&mut inbox.jobs, taken);
         inbox.is_closed
     }
 
     /// The driver is gone: whoever still waits fails.
-    pub(crate) fn end(&self) {
+    pub(super) fn end(&self) {
         let mut inbox = self.lock();
         (inbox.is_closed, inbox.has_ended) = (true, true);
         let jobs = std::mem::take(&mut inbox.jobs);
+        let keeper_sleeps = inbox.shift.end();
         drop(inbox);
+        if keeper_sleeps {
+            self.ring(Who::Keeper);
+        }
         jobs.iter().filter_map(slot_of).for_each(|slot| slot.fail(Failure::Shutdown));
     }
 
-    /// The driver wants to sleep, and has answered so many. False when there are jobs.
-    pub(crate) fn may_sleep(&self, answered: usize) -> bool {
+    /// Whoever drives wants to sleep, and has answered so many. False when there are jobs.
+    pub(super) fn may_sleep(&self, answered: usize) -> bool {
         let mut inbox = self.lock();
         inbox.outstanding -= answered;
-        inbox.is_asleep = inbox.jobs.is_empty();
-        inbox.is_asleep
+        let has_jobs = !inbox.jobs.is_empty();
+        inbox.shift.may_sleep(has_jobs)
     }
 }
 

@@ -14,6 +14,8 @@ use super::codec::{Codec, Compression};
 use super::driver::Driver;
 use super::error::Error;
 use super::lane::{Lane, Limits};
+use super::seat::Seat;
+use super::shift::{Next, Who};
 use super::value::Value;
 use crate::core::Core;
 use crate::registry::Registry;
@@ -30,10 +32,22 @@ struct Call {
     gives_up_us: u64,
 }
 
+/// The lane's own thread.
+enum Keeper {
+    Drives(Seat),
+    Ended,
+    /// Until a time, its bell, or, if it watches, a server's word.
+    Sleeps(Option<Instant>, bool),
+}
+
 struct World {
     clock: Clock,
     client: Option<Client>,
-    driver: Driver,
+    lane: Arc<Lane>,
+    keeper: Keeper,
+    /// A caller that drives.
+    leader: Option<Seat>,
+    led: u64,
     calls: Vec<Call>,
     next: u64,
     timeout: Duration,
@@ -58,17 +72,21 @@ impl World {
         let core = Core::new(upstream, 7, seed, |upstream| planned.plan.tree(upstream));
         let limits = Limits { pending_max: 100, inbox_bytes_max: 1 << 20 };
         let lane = Lane::new(limits).expect("a descriptor");
-        let driver = Driver::new(Arc::clone(&lane), core.expect("a core"));
+        lane.employ(Box::new(Driver::new(core.expect("a core"))));
         let codec = Codec {
             compression: Compression::Off,
             threshold_bytes: usize::MAX,
             value_bytes_max: 1 << 20,
         };
-        let inner = Arc::new(Inner::new(vec![lane], Vec::new(), registry, codec, None));
+        let lanes = vec![Arc::clone(&lane)];
+        let inner = Arc::new(Inner::new(lanes, Vec::new(), registry, codec, None));
         Self {
             clock: Clock::new(rng.next_u64(), *rng.pick(&[0, 50, 3000])),
             client: Some(Client::of(inner, None)),
-            driver,
+            lane,
+            keeper: Keeper::Sleeps(Some(system::now()), false),
+            leader: None,
+            led: 0,
             calls: Vec::new(),
             next: 1,
             timeout,
@@ -78,18 +96,88 @@ impl World {
         }
     }
 
-    /// Time passes, until `until_us` at the most; the driver and every caller have a turn. True when the driver has ended.
+    /// Time passes, until `until_us` at the most; whoever drives and every caller have a turn. True when the lane has ended.
     fn turn(&mut self, until_us: u64) -> bool {
         let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
-        let at_once = (!self.driver.may_sleep()).then(system::now);
+        if self.leader.is_none() && self.clock.rng.one_in(3) {
+            self.leader = self.lane.seat_to_lead();
+            self.led += u64::from(self.leader.is_some());
+        }
         let gives_up = self.calls.iter().map(|call| call.gives_up_us).min();
         let gives_up = gives_up
             .map(|at_us| system::now() + Duration::from_micros(at_us.saturating_sub(now_us())));
-        let due: [Option<Instant>; 4] = [at_once, self.driver.due(), gives_up, Some(until)];
-        self.clock.pass(due);
-        let has_ended = self.driver.turn(true);
+        let (wakes, leads) = (self.keeper_wakes(), self.leader_wakes());
+        self.clock.pass([wakes, leads, gives_up, Some(until)]);
+        self.lead();
+        self.keep();
         self.poll();
-        has_ended
+        matches!(self.keeper, Keeper::Ended)
+    }
+
+    fn leader_wakes(&mut self) -> Option<Instant> {
+        self.leader.as_mut()?.wakes()
+    }
+
+    fn keeper_wakes(&mut self) -> Option<Instant> {
+        let is_rung = self.lane.is_rung(Who::Keeper);
+        match &mut self.keeper {
+            Keeper::Drives(seat) => seat.wakes(),
+            Keeper::Ended => None,
+            Keeper::Sleeps(..) if is_rung => Some(system::now()),
+            Keeper::Sleeps(until, _) => {
+                let is_over = until.is_some_and(|until| until <= system::now());
+                let is_forgotten = !is_over && self.leader.is_none() && self.lane.has_work();
+                assert!(!is_forgotten, "there is work, and everybody sleeps");
+                *until
+            }
+        }
+    }
+
+    /// Whoever leads does, and may leave.
+    fn lead(&mut self) {
+        let Some(mut seat) = self.leader.take() else { return };
+        self.lane.silence(Who::Leader);
+        seat.turn();
+        if self.clock.rng.one_in(2) {
+            seat.leave();
+        } else {
+            self.leader = Some(seat);
+        }
+    }
+
+    /// As the keeper's own loop.
+    fn keep(&mut self) {
+        let has_news = match &self.keeper {
+            Keeper::Sleeps(until, watches) => {
+                let is_rung = self.lane.is_rung(Who::Keeper);
+                let is_over = until.is_some_and(|until| until <= system::now());
+                let has_news = *watches && self.clock.rng.one_in(2);
+                if !(is_rung || is_over || has_news) {
+                    return;
+                }
+                has_news
+            }
+            Keeper::Drives(_) | Keeper::Ended => false,
+        };
+        self.lane.silence(Who::Keeper);
+        if let Keeper::Drives(seat) = &mut self.keeper {
+            if seat.turn() {
+                self.keeper = Keeper::Ended;
+                return;
+            }
+            if !seat.is_idle() {
+                return;
+            }
+        }
+        if let Keeper::Drives(seat) = std::mem::replace(&mut self.keeper, Keeper::Ended) {
+            seat.leave();
+        }
+        self.keeper = match self.lane.next(has_news) {
+            None => Keeper::Ended,
+            Some(Next::Drive(driver)) => Keeper::Drives(Seat::new(driver, &self.lane, Who::Keeper)),
+            Some(Next::Rest(until)) => Keeper::Sleeps(Some(until), false),
+            Some(Next::Watch(until)) => Keeper::Sleeps(until, true),
+        };
     }
 
     fn poll(&mut self) {
@@ -187,8 +275,8 @@ async fn look_aside(client: Client, key: Vec<u8>, number: u64, takes: Duration) 
     Ok(())
 }
 
-/// Answers how many calls were answered, failed, and given up.
-fn run(seed: u64) -> [u64; 3] {
+/// Answers how many calls were answered, failed, and given up, and how often a caller drove.
+fn run(seed: u64) -> [u64; 4] {
     let mut world = World::new(seed);
     let trouble_us = 5000 + world.clock.rng.below(100_000);
     system::with(|net| net.go_wild(trouble_us, &[]));
@@ -213,7 +301,7 @@ fn run(seed: u64) -> [u64; 3] {
         assert!(now_us() < end_us, "the driver does not end");
     }
     assert_heard_once();
-    [world.answered, world.failed, world.given_up]
+    [world.answered, world.failed, world.given_up, world.led]
 }
 
 fn assert_heard_once() {
@@ -223,11 +311,11 @@ fn assert_heard_once() {
 
 #[test]
 fn whoever_gives_up_nobody_gets_what_is_anothers() {
-    let (mut sums, mut runs) = ([0, 0, 0], 0);
+    let (mut sums, mut runs) = ([0; 4], 0);
     seeds(300, "whoever_gives_up", |seed| {
         run(seed).into_iter().zip(&mut sums).for_each(|(one, sum)| *sum += one);
         runs += 1;
     });
-    println!("{runs} runs: {sums:?} calls answered, failed, given up");
+    println!("{runs} runs: {sums:?} calls answered, failed, given up; leaders");
     assert!(runs < 100 || sums.iter().all(|sum| *sum > runs), "{sums:?}");
 }

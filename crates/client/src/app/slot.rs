@@ -36,17 +36,14 @@ impl Slot {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer to one of the requests.
-    pub(crate) fn answer(&self, index: usize, reply: OwnedReply) {
+    /// The answer to one of the requests. With the last, the one to be woken.
+    #[must_use = "somebody waits"]
+    pub(crate) fn answer(&self, index: usize, reply: OwnedReply) -> Option<Waker> {
         let mut state = self.lock();
-        let Some(place @ None) = state.replies.get_mut(index) else { return };
+        let place @ None = state.replies.get_mut(index)? else { return None };
         *place = Some(reply);
         state.left -= 1;
-        let waker = if state.left == 0 { state.waker.take() } else { None };
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        if state.left == 0 { state.waker.take() } else { None }
     }
 
     /// Whatever is missing is answered with this failure.
@@ -100,9 +97,9 @@ mod tests {
     #[test]
     fn replies_come_in_the_order_of_the_requests() {
         let mut pending = Pending(Slot::new(2));
-        pending.0.answer(1, OwnedReply::of(Outcome::Stored));
+        assert!(pending.0.answer(1, OwnedReply::of(Outcome::Stored)).is_none());
         assert_eq!(poll(&mut pending), Poll::Pending);
-        pending.0.answer(0, OwnedReply::of(Outcome::Deleted));
+        assert!(pending.0.answer(0, OwnedReply::of(Outcome::Deleted)).is_some());
         let Poll::Ready(replies) = poll(&mut pending) else { panic!("pending") };
         assert_eq!(replies[0].outcome, Outcome::Deleted);
         assert_eq!(replies[1].outcome, Outcome::Stored);
@@ -111,14 +108,14 @@ mod tests {
     #[test]
     fn what_comes_after_the_deadline_is_dropped() {
         let mut pending = Pending(Slot::new(2));
-        pending.0.answer(0, OwnedReply::of(Outcome::Stored));
+        assert!(pending.0.answer(0, OwnedReply::of(Outcome::Stored)).is_none());
         pending.0.fail(Failure::DeadlineExceeded);
-        pending.0.answer(1, OwnedReply::of(Outcome::Found));
-        pending.0.answer(7, OwnedReply::of(Outcome::Found));
+        assert!(pending.0.answer(1, OwnedReply::of(Outcome::Found)).is_none());
+        assert!(pending.0.answer(7, OwnedReply::of(Outcome::Found)).is_none());
         let Poll::Ready(replies) = poll(&mut pending) else { panic!("pending") };
         assert_eq!(replies[0].outcome, Outcome::Stored);
         assert_eq!(replies[1].outcome, Outcome::Failed(Failure::DeadlineExceeded));
-        pending.0.answer(0, OwnedReply::of(Outcome::Found));
+        assert!(pending.0.answer(0, OwnedReply::of(Outcome::Found)).is_none());
         pending.0.fail(Failure::Busy);
     }
 }

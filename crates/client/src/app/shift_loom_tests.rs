@@ -1,0 +1,236 @@
+//! Models of the hand-over of the driver: whoever waits is answered, and nobody sleeps while there is work.
+//!
+//! The model's keeper and callers take the same steps as `seat.rs`, `lane.rs` and `signal.rs`, with a mutex for the inbox and a condition
+//! for bells and servers. A server answers at once, but is heard only by a thread that polls it, or the next time somebody drives.
+//! Nothing here has a timeout: no hand-over relies on one. What is lost shows as a deadlock.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::time::Instant;
+
+use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+use loom::thread;
+
+use super::{Next, Shift, Who};
+
+/// What only the one who drives has: the requests that it has sent.
+#[derive(Debug, Default)]
+struct Driver {
+    sent: Vec<usize>,
+}
+
+/// The inbox, and what stands for descriptors and slots.
+#[derive(Default)]
+struct State {
+    shift: Shift<Driver>,
+    jobs: Vec<usize>,
+    outstanding: usize,
+    is_closed: bool,
+    rung: [bool; 2],
+    /// Requests that servers have.
+    sent: usize,
+    /// A server has answered something that nobody has read.
+    is_readable: bool,
+    answered: [bool; 2],
+}
+
+impl State {
+    fn has_work(&self) -> bool {
+        !self.jobs.is_empty() || self.outstanding > 0 || self.is_closed
+    }
+
+    fn take_ring(&mut self, who: Who) -> bool {
+        std::mem::take(&mut self.rung[who as usize])
+    }
+
+    fn leave(&mut self, driver: Driver, has_work: bool) {
+        if self.shift.leave(driver, None, has_work) {
+            self.rung[Who::Keeper as usize] = true;
+        }
+    }
+
+    fn call(&mut self) {
+        if let Some(who) = self.shift.call() {
+            self.rung[who as usize] = true;
+        }
+    }
+}
+
+struct World {
+    state: Mutex<State>,
+    changed: Condvar,
+    now: Instant,
+    /// Servers answer when they have so many requests.
+    patience: usize,
+}
+
+impl World {
+    fn new(patience: usize) -> Arc<Self> {
+        let mut state = State::default();
+        state.leave(Driver::default(), false);
+        let (state, changed, now) = (Mutex::new(state), Condvar::new(), Instant::now());
+        Arc::new(Self { state, changed, now, patience })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn wait_until(&self, is_over: impl Fn(&mut State) -> bool) {
+        let mut state = self.lock();
+        while !is_over(&mut state) {
+            state = self.changed.wait(state).unwrap();
+        }
+    }
+
+    /// Takes the answers of what was sent, and sends what the inbox has. The lock is not held all the time.
+    fn turn(&self, driver: &mut Driver) {
+        let mut state = self.lock();
+        if std::mem::take(&mut state.is_readable) {
+            for caller in driver.sent.drain(..) {
+                state.answered[caller] = true;
+                state.outstanding -= 1;
+            }
+        }
+        drop(state);
+        let mut state = self.lock();
+        state.shift.wake();
+        let jobs = std::mem::take(&mut state.jobs);
+        state.sent += jobs.len();
+        state.is_readable |= !jobs.is_empty() && state.sent >= self.patience;
+        driver.sent.extend(jobs);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// As whoever drives sleeps: until its bell rings or a server speaks, unless there are jobs.
+    fn sleep(&self, who: Who, is_woken: impl Fn(&State) -> bool) {
+        let may_sleep = {
+            let mut state = self.lock();
+            let has_jobs = !state.jobs.is_empty();
+            state.shift.may_sleep(has_jobs)
+        };
+        if may_sleep {
+            self.wait_until(|state| state.take_ring(who) || state.is_readable || is_woken(state));
+        }
+    }
+
+    fn keep(&self) {
+        let mut has_news = false;
+        loop {
+            let mut state = self.lock();
+            let has_work = state.has_work();
+            let next = state.shift.next(self.now, has_work, has_news);
+            drop(state);
+            has_news = false;
+            match next {
+                Next::Drive(mut driver) => {
+                    loop {
+                        self.turn(&mut driver);
+                        if driver.sent.is_empty() {
+                            break;
+                        }
+                        self.sleep(Who::Keeper, |_| false);
+                    }
+                    let mut state = self.lock();
+                    if state.is_closed && state.jobs.is_empty() {
+                        return;
+                    }
+                    state.leave(driver, false);
+                }
+                Next::Rest(_) => self.wait_until(|state| state.take_ring(Who::Keeper)),
+                Next::Watch(_) => {
+                    has_news = true;
+                    self.wait_until(|state| state.take_ring(Who::Keeper) || state.is_readable);
+                }
+            }
+        }
+    }
+
+    /// A caller that leads if it may, and goes away with its answer.
+    fn ask(&self, caller: usize) {
+        let mut state = self.lock();
+        let was_idle = !state.has_work();
+        state.jobs.push(caller);
+        state.outstanding += 1;
+        let free = if was_idle { state.shift.lead() } else { None };
+        if free.is_none() {
+            state.call();
+        }
+        drop(state);
+        self.changed.notify_all();
+        if let Some(mut driver) = free {
+            self.turn(&mut driver);
+            let mut state = self.lock();
+            let others_work = !state.jobs.is_empty() || state.is_closed;
+            state.leave(driver, others_work);
+            let free = state.shift.lead();
+            drop(state);
+            self.changed.notify_all();
+            if let Some(driver) = free {
+                self.lead(caller, driver);
+            }
+        }
+        self.wait_until(|state| state.answered[caller]);
+    }
+
+    fn lead(&self, caller: usize, mut driver: Driver) {
+        while !self.lock().answered[caller] {
+            self.sleep(Who::Leader, |state| state.answered[caller]);
+            self.turn(&mut driver);
+        }
+        let mut state = self.lock();
+        let has_work = state.has_work();
+        state.leave(driver, has_work);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.call();
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// With so many interruptions of threads that could go on.
+fn model(callers: usize, patience: usize, interruptions: usize) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(interruptions);
+    builder.check(move || {
+        let world = World::new(patience);
+        let keeper = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.keep())
+        };
+        let asking: Vec<_> = (1..callers)
+            .map(|caller| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.ask(caller))
+            })
+            .collect();
+        world.ask(0);
+        asking.into_iter().for_each(|thread| thread.join().unwrap());
+        world.close();
+        keeper.join().unwrap();
+        let state = world.lock();
+        assert_eq!((state.outstanding, state.jobs.len()), (0, 0));
+    });
+}
+
+#[test]
+fn a_lone_caller_is_answered() {
+    model(1, 1, 3);
+}
+
+#[test]
+fn two_callers_are_answered_whoever_leads() {
+    model(2, 1, 3);
+}
+
+/// A leader that waits for a server that waits for another's request.
+#[test]
+fn a_leader_hears_of_what_others_ask() {
+    model(2, 2, 2);
+}
