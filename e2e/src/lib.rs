@@ -18,5 +18,6 @@ pub mod differences;
 pub mod generate;
 pub mod hostile;
 pub mod load;
+pub mod mutate;
 pub mod replies;
 pub mod values;

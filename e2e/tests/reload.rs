@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use e2e::mutate::mutated as damaged;
 use testkit::rng::seed_from_env;
 use testkit::wire::End;
 use testkit::{Kind, Launch, Rng, Router, Server, Wire};
@@ -228,26 +229,9 @@ fn strange(servers: &[SocketAddr], case: u64, folder: &Path) -> String {
     }
 }
 
-/// Cuts, repeats or changes a part of the text.
+/// The text, damaged; never as it was.
 fn mutated(text: String, rng: &mut Rng) -> String {
-    let mut bytes = text.into_bytes();
-    let at = rng.below(bytes.len());
-    let end = (at + 1 + rng.below(20)).min(bytes.len());
-    match rng.below(6) {
-        0 => bytes.truncate(at),
-        1 => drop(bytes.drain(at..end)),
-        2 => bytes[at] ^= 1 << rng.below(7),
-        3 => bytes.splice(at..at, b"{[\"%@(".repeat(rng.below(2000))).for_each(drop),
-        // Another port, another name: what is well-formed may be taken.
-        4 => {
-            let digit = bytes.iter().skip(at).position(u8::is_ascii_digit);
-            bytes[at + digit.unwrap_or(0)] = b'1';
-        }
-        _ => {
-            let part = bytes[at..end].to_vec();
-            bytes.splice(at..at, part).for_each(drop);
-        }
-    }
+    let mut bytes = damaged(text.into_bytes(), rng);
     bytes.push(b' ');
     String::from_utf8_lossy(&bytes).into_owned()
 }

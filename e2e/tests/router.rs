@@ -79,7 +79,7 @@ fn memccapable_in_binary() {
     for (kind, (_servers, proxy)) in proxies {
         let (host, port) = (proxy.addr().ip().to_string(), proxy.addr().port().to_string());
         let words = ["-b", "-t", "20", "-h", &host, "-p", &port];
-        let output = std::process::Command::new("memccapable").args(words).output().unwrap();
+        let output = Command::new("memccapable").args(words).output().unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         let failed = text.lines().filter(|line| line.contains("FAIL")).collect::<Vec<_>>();
         assert!(failed.is_empty() && text.contains("[pass]"), "{kind:?}:\n{text}");

@@ -99,15 +99,15 @@ pub struct Options {
     #[arg(long, value_name = "MS", default_value_t = 50, value_parser = millis)]
     pub udp_timeout: u64,
 
-    /// Requests outstanding over all servers, for each worker: a number, or "adaptive" (grows on answers, shrinks on silence)
+    /// Requests outstanding over all servers, for each worker: a number, or "adaptive" (grows on answers, shrinks on silence); 0: any number
     #[arg(long, visible_alias = "proxy-max-inflight-requests", value_name = "N|adaptive", value_parser = window)]
-    pub window: Option<client::Window>,
+    pub window: Option<Window>,
 
     /// mcrouter's flags that change routes, times and limits
     #[command(flatten)]
     pub routing: RoutingFlags,
 
-    /// Client connections, over all workers
+    /// Client connections, over all workers; 0: any number
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     pub max_conns: usize,
 
@@ -343,11 +343,15 @@ fn multiplier(text: &str) -> Result<f64, String> {
     }
 }
 
-fn window(text: &str) -> Result<client::Window, String> {
+/// `--window`; without a width any number of requests may be outstanding.
+pub type Window = Option<client::Window>;
+
+fn window(text: &str) -> Result<Window, String> {
     match text.parse() {
-        Ok(width @ 1..) => Ok(client::Window::Fixed(width)),
-        _ if text == "adaptive" => Ok(client::Window::Adaptive),
-        _ => Err("a number of at least 1, or adaptive".to_owned()),
+        Ok(0) => Ok(None),
+        Ok(width) => Ok(Some(client::Window::Fixed(width))),
+        Err(_) if text == "adaptive" => Ok(Some(client::Window::Adaptive)),
+        Err(_) => Err("a number, or adaptive".to_owned()),
     }
 }
 
@@ -468,7 +472,7 @@ impl Options {
             ("discovery_dir", path(&self.discovery_dir)),
             ("serve_cluster", self.serve_cluster.clone().unwrap_or_default()),
         ];
-        let window = match self.window {
+        let window = match self.window.flatten() {
             Some(client::Window::Fixed(width)) => u64::from(width),
             Some(client::Window::Adaptive) | None => 0,
         };

@@ -88,7 +88,8 @@ pub fn run(
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
     let config = net::Config {
         workers: options.num_proxies,
-        max_connections: options.max_conns,
+        // mcrouter's 0 is no limit.
+        max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
         tls: door.clone(),
         ..net::Config::default()
     };
@@ -210,7 +211,7 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
     let worker = u32::try_from(index).unwrap_or(0);
     let upstream = Upstream::new(worker, shared.registry.clone(), Instant::now());
     let mut upstream = upstream.expect("a descriptor for the worker's poller");
-    if let Some(window) = shared.options.window {
+    if let Some(window) = shared.options.window.flatten() {
         upstream.set_window_with(window, shared.options.routing.waiting());
     }
     let seed = RandomState::new().build_hasher().finish();

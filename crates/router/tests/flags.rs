@@ -304,3 +304,12 @@ fn a_server_is_knocked_out_for_all_workers_and_pools() {
     assert!(stats(proxy, "suspect_servers").contains("num_failures:1\r\n"));
     assert_eq!(stat(proxy, "num_hard_tko_count"), 1);
 }
+
+/// mcrouter's 0 is its default, and stands in many command lines.
+#[test]
+fn limits_of_zero_are_none() {
+    let server = Server::memcached(&[]);
+    let flags = ["--max-conns", "0", "--proxy-max-inflight-requests", "0"];
+    let proxy = over(&server.addr().to_string(), "", TO_A, &flags);
+    assert_eq!(ask(proxy, "get k\r\n"), "END\r\n");
+}

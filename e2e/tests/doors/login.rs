@@ -19,7 +19,7 @@ fn holdall() -> std::path::PathBuf {
     testkit::server::holdall_path()
 }
 
-fn login(token: &str) -> Vec<u8> {
+pub(crate) fn login(token: &str) -> Vec<u8> {
     format!("set auth 0 0 {}\r\n{token}\r\n", token.len()).into_bytes()
 }
 

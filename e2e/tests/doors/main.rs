@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 mod confined;
+mod damaged;
 mod handover;
 mod login;
 mod onward;

@@ -18,13 +18,18 @@ use crate::certificates::Certificates;
 use crate::{output, python};
 
 /// A server with TLS on one port and none on another.
-struct Both {
-    server: Server,
-    tls: SocketAddr,
+pub(crate) struct Both {
+    pub(crate) server: Server,
+    pub(crate) tls: SocketAddr,
 }
 
 impl Both {
-    fn start(certificates: &Certificates, prefix: &str, options: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(
+        certificates: &Certificates,
+        prefix: &str,
+        options: &str,
+        more: &[&str],
+    ) -> Self {
         let port = free_port();
         let options = certificates.options(options);
         let listen = format!("{prefix}127.0.0.1:{port}");
