@@ -32,7 +32,17 @@ fn proxy(bad: SocketAddr, good: SocketAddr, protocol: &str) -> Router {
         r#"{{"pools": {{"A": {{"servers": ["{bad}"], "protocol": "{protocol}", "server_timeout": {ms}}},
                 "B": {{"servers": ["{good}"], "protocol": "{protocol}"}}}}, "route": {ROUTE}}}"#
     );
-    let args = ["--num-proxies", "2", "-r", "5", "--probe-timeout-max", "20", "--asynclog-disable"];
+    let args = [
+        "--num-proxies",
+        "2",
+        "--gather-below",
+        "1",
+        "-r",
+        "5",
+        "--probe-timeout-max",
+        "20",
+        "--asynclog-disable",
+    ];
     Router::start(&config, &args)
 }
 

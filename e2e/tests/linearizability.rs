@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::history::Mode;
-use testkit::{Kind, Launch, Server, Wire, rng};
+use testkit::{Kind, Launch, Router, Server, Wire, rng};
 
 fn ops(share: usize) -> usize {
     std::env::var("OPS").map_or(1_000_000, |text| text.parse().unwrap()) * share / 100
@@ -95,6 +95,38 @@ fn reassign(server: &Server, stop: &AtomicBool) {
         wire.expect(line.as_bytes(), b"");
         wire.line();
         thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A proxy whose connections go from one worker to the other and back, because others are busy by fits and starts.
+#[test]
+fn histories_through_the_proxy_are_linearizable_while_connections_move() {
+    let servers = [Server::under_test(&[]), Server::under_test(&[])];
+    let args = ["--num-proxies", "2", "--gather-below", "1"];
+    let proxy = Router::over(&servers.each_ref().map(Server::addr), r#""PoolRoute|all""#, &args);
+    let stop = AtomicBool::new(false);
+    let histories = thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| by_fits_and_starts(&proxy, &stop));
+        }
+        let histories = Load { ops: ops(40), ..load() }.run(proxy.addr());
+        stop.store(true, Ordering::Relaxed);
+        histories
+    });
+    let (moved, summary) = (proxy.stat("num_clients_moved"), judge(&histories, Mode::Strict));
+    eprintln!("{} commands, {moved} moves", summary.ops);
+    assert!(moved > 0, "no connection has moved; the test shows nothing");
+}
+
+/// Gets, for a while as many as there can be, and then none.
+fn by_fits_and_starts(proxy: &Router, stop: &AtomicBool) {
+    let mut wire = proxy.connect();
+    while !stop.load(Ordering::Relaxed) {
+        let end = Instant::now() + Duration::from_millis(150);
+        while Instant::now() < end {
+            wire.expect(b"get absent\r\n", b"END\r\n");
+        }
+        thread::sleep(Duration::from_millis(150));
     }
 }
 

@@ -77,8 +77,9 @@ fn reloads_under_load_fail_no_request_and_change_no_route() {
     let warm = reloads / 2;
     let servers = servers();
     let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
-    let args = ["--num-proxies", "2", "--file-observer-poll-period-ms", "2", "--asynclog-disable"];
-    let proxy = Router::start(&config(&addrs, 0), &args);
+    let workers = ["--num-proxies", "2", "--gather-below", "1"];
+    let args = ["--file-observer-poll-period-ms", "2", "--asynclog-disable"];
+    let proxy = Router::start(&config(&addrs, 0), &[&workers[..], &args].concat());
     let is_over = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..4)
         .map(|seed| {

@@ -7,7 +7,7 @@ mod pool;
 
 use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use routeconf::Variables;
@@ -20,7 +20,7 @@ use crate::guard::Tls;
 use crate::reply::Failure;
 use crate::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
-    Change, DoorRoute, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, MigrateRoute,
+    Buckets, Change, DoorRoute, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, MigrateRoute,
     MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute,
     OriginalClientHashRoute, PoolCounts, PrefixSelectorRoute, RandomRoute, RateLimitRoute,
     RootRoute, RouteRef, RoutingGroupRoute, Selecting, Shadow, ShadowRoute,
@@ -43,6 +43,8 @@ pub struct Plan {
     counted: BTreeMap<String, Arc<PoolCounts>>,
     /// Leases of failovers, by the name of the pairing; all workers' trees share them.
     pairs: BTreeMap<String, Arc<LeasePairs>>,
+    /// What rate limits have left, by the number of their route; all workers' trees share it.
+    buckets: Mutex<BTreeMap<usize, Arc<Buckets>>>,
 }
 
 impl Plan {
@@ -75,8 +77,8 @@ impl Plan {
         if flaws.is_empty() {
             let pairs = failover::pairs(&config);
             let variables = Variables::default();
-            let counted = BTreeMap::new();
-            Ok(Self { config, settings, addresses, flags, variables, counted, pairs })
+            let (counted, buckets) = (BTreeMap::new(), Mutex::default());
+            Ok(Self { config, settings, addresses, flags, variables, counted, pairs, buckets })
         } else {
             Err(flaws)
         }
@@ -351,7 +353,7 @@ impl Builder<'_> {
             },
             R::RateLimit { target, rates, fallback } => {
                 let fallback = fallback.map(|id| self.get(id));
-                rate_limit(self.get(*target), rates, fallback)
+                self.rate_limit(self.get(*target), rates, fallback)
             }
             R::Shadow { child, index, shadows } => self.shadowed(self.get(*child), *index, shadows),
             other => self.by_request(other),
@@ -412,16 +414,24 @@ impl Builder<'_> {
             .collect();
         if shadows.is_empty() { child } else { Arc::new(ShadowRoute { child, shadows }) }
     }
-}
 
-fn rate_limit(target: RouteRef, rates: &ast::Rates, fallback: Option<RouteRef>) -> RouteRef {
-    let bucket =
-        |limit: Option<ast::RateLimit>| limit.map(|limit| Bucket::new(limit.rate, limit.burst));
-    Arc::new(RateLimitRoute {
-        target,
-        gets: bucket(rates.gets),
-        sets: bucket(rates.sets),
-        deletes: bucket(rates.deletes),
-        fallback,
-    })
+    /// The limits of the route that is being built.
+    fn rate_limit(
+        &self,
+        target: RouteRef,
+        rates: &ast::Rates,
+        fallback: Option<RouteRef>,
+    ) -> RouteRef {
+        let workers = f64::from(self.plan.flags.workers.max(1));
+        let bucket = |limit: Option<ast::RateLimit>| {
+            limit.map(|limit| Bucket::new(limit.rate * workers, limit.burst * workers))
+        };
+        let new = || {
+            let (gets, sets) = (bucket(rates.gets), bucket(rates.sets));
+            Arc::new(Buckets { gets, sets, deletes: bucket(rates.deletes) })
+        };
+        let mut all = self.plan.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let buckets = Arc::clone(all.entry(self.routes.len()).or_insert_with(new));
+        Arc::new(RateLimitRoute { target, buckets, fallback })
+    }
 }

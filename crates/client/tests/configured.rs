@@ -32,12 +32,16 @@ fn config(servers: &[Server], route: &str) -> String {
 }
 
 fn plan(text: &str) -> Result<Plan, Vec<String>> {
+    plan_with(text, TreeFlags::default())
+}
+
+fn plan_with(text: &str, flags: TreeFlags) -> Result<Plan, Vec<String>> {
     let mut nothing = MemorySources(std::iter::empty().collect());
     let loaded = match load("test.json", text, &Params::default(), &mut nothing) {
         Ok(loaded) => loaded,
         Err(rejected) => panic!("{}", rejected.render()),
     };
-    Plan::new(loaded.config, patient(), TreeFlags::default())
+    Plan::new(loaded.config, patient(), flags)
 }
 
 impl Cluster {
@@ -95,6 +99,20 @@ impl Cluster {
         assert_eq!(places.len(), 1, "{key} is at {places:?}");
         places[0]
     }
+}
+
+#[test]
+fn workers_share_what_all_of_their_rates_allow() {
+    let route = r#"{"type": "RateLimitRoute", "target": "PoolRoute|A", "rates": {"gets_rate": 0.001, "gets_burst": 3}}"#;
+    let servers = [Server::memcached(&[])];
+    let flags = TreeFlags { workers: 2, ..TreeFlags::default() };
+    let plan = plan_with(&config(&servers, route), flags).unwrap();
+    let mut workers = [(); 2].map(|()| Rig::over(|upstream| -> Tree { plan.tree(upstream) }));
+    assert_eq!(workers[0].store(Op::Set, "k", "v"), Outcome::Stored);
+    let mut hits = |worker: usize, asked| {
+        (0..asked).filter(|_| workers[worker].get("k").unwrap().is_some()).count()
+    };
+    assert_eq!((hits(0, 4), hits(1, 4), hits(0, 4)), (4, 2, 0));
 }
 
 #[test]

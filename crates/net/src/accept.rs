@@ -1,4 +1,4 @@
-//! The acceptor: one thread that takes connections from the listeners and gives each to the worker with the fewest.
+//! The acceptor: one thread that takes connections from the listeners and gives each to a worker ([`crate::spread`]).
 //!
 //! It is in one of two states. *Open*: every listener is armed. *Waiting*: descriptors have run out, or the connections
 //! have and clients are to queue; the listeners are off, so that a level-triggered poller does not spin, and the thread
@@ -16,11 +16,13 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags};
 use rustix::time::Timespec;
 
-use crate::control::Shared;
+use crate::control::{Shared, WorkerShared};
 use crate::io::send_slices;
 use crate::listen::StreamListener;
 use crate::mailbox::Message;
 use crate::peer::Peer;
+use crate::server::Config;
+use crate::spread::Spread;
 
 /// How long to wait for a descriptor before trying again.
 const BACK_OFF: Duration = Duration::from_millis(10);
@@ -35,6 +37,7 @@ pub(crate) struct Acceptor {
     listeners: Vec<StreamListener>,
     poller: OwnedFd,
     rejects_when_full: bool,
+    spread: Spread,
     /// When the listeners were turned off, and until when at most.
     waiting: Option<Waiting>,
 }
@@ -56,7 +59,7 @@ impl Acceptor {
     pub(crate) fn new(
         shared: Arc<Shared>,
         listeners: Vec<StreamListener>,
-        rejects_when_full: bool,
+        config: &Config,
     ) -> Result<Self, Errno> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = epoll::EventData::new_u64(BELL);
@@ -65,7 +68,8 @@ impl Acceptor {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&poller, listener, data, epoll::EventFlags::IN)?;
         }
-        Ok(Self { shared, listeners, poller, rejects_when_full, waiting: None })
+        let (rejects_when_full, spread) = (config.rejects_when_full, config.spread);
+        Ok(Self { shared, listeners, poller, rejects_when_full, spread, waiting: None })
     }
 
     /// Accepts until the server ends; closes the listeners.
@@ -146,14 +150,25 @@ impl Acceptor {
     }
 
     fn hand_over(&self, socket: OwnedFd, remote: Option<SocketAddrAny>, listener: &StreamListener) {
-        let workers = &self.shared.workers;
-        let fewest = workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed));
-        let Some(worker) = fewest else { return };
+        let Some(worker) = self.worker() else { return };
         let remote = remote.and_then(|remote| remote.try_into().ok());
         let peer = Peer { remote, listener: Arc::clone(&listener.address), fd: socket.as_raw_fd() };
         worker.connections.fetch_add(1, Ordering::SeqCst);
         self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
         worker.mailbox.post(Message::Accepted(socket, peer));
+    }
+
+    /// Who gets the next connection.
+    fn worker(&self) -> Option<&WorkerShared> {
+        let workers = &self.shared.workers;
+        match self.spread {
+            Spread::Even => {
+                workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
+            }
+            Spread::Gathered(gathering) => {
+                workers.get(gathering.place(&self.shared.loads(self.shared.ms(Instant::now()))))
+            }
+        }
     }
 
     /// Turns the listeners off until there may be room.

@@ -88,9 +88,9 @@ impl<S> Conn<S> {
         }
     }
 
-    /// Takes the connection apart, for its end.
-    pub(crate) fn into_parts(self) -> (OwnedFd, S) {
-        (self.socket, self.session)
+    /// Takes the connection apart, for its end or for another worker.
+    pub(crate) fn into_parts(self) -> (OwnedFd, S, Option<Box<Tls>>, Arc<Card>) {
+        (self.socket, self.session, self.tls, self.card)
     }
 
     /// Bytes held in the two buffers.

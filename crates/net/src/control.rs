@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::mailbox::{Bell, Mailbox, Message};
 use crate::peer::{ListenAddress, Peer};
+use crate::spread::Load;
 
 /// Watches and ends the running server; cheap to clone, usable from any thread, a session's own included.
 #[derive(Clone, Debug)]
@@ -48,10 +49,12 @@ pub(crate) struct AcceptShared {
 #[repr(align(128))]
 pub(crate) struct WorkerShared {
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Connections handed to this worker and not closed: added to by the acceptor, taken from by the worker.
+    /// Connections handed to this worker and not closed: added to by who hands one over, taken from by the worker.
     pub(crate) connections: AtomicUsize,
     pub(crate) cards: Mutex<Vec<Option<Arc<Card>>>>,
     pub(crate) counters: Counters,
+    /// Told when connections are gathered.
+    pub(crate) load: Load,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +65,7 @@ pub(crate) struct Counters {
     pub(crate) writes: AtomicU64,
     pub(crate) turns: AtomicU64,
     pub(crate) conn_yields: AtomicU64,
+    pub(crate) moved: AtomicU64,
     pub(crate) idle_kicks: AtomicU64,
     pub(crate) slow_kicks: AtomicU64,
     pub(crate) buffered_bytes: AtomicU64,
@@ -152,6 +156,8 @@ pub struct Stats {
     pub listen_disabled_num: u64,
     pub time_in_listen_disabled_us: u64,
     pub conn_yields: u64,
+    /// Times a connection went from one worker to another.
+    pub moved: u64,
     pub idle_kicks: u64,
     /// Connections closed because the peer did not take its replies.
     pub slow_kicks: u64,
@@ -189,6 +195,7 @@ impl Shared {
                 connections: AtomicUsize::new(0),
                 cards: Mutex::new(Vec::new()),
                 counters: Counters::default(),
+                load: Load::default(),
             })
         };
         Ok(Self {
@@ -213,6 +220,11 @@ impl Shared {
         // SeqCst pairs with `is_waiting`: the acceptor announces that it waits and then counts, a worker takes
         // itself off and then looks whether anyone waits, so one of them sees the other.
         self.workers.iter().map(|worker| worker.connections.load(Ordering::SeqCst)).sum()
+    }
+
+    /// Thousandths of a processor that each worker takes.
+    pub(crate) fn loads(&self, now_ms: u64) -> Vec<u32> {
+        self.workers.iter().map(|worker| worker.load.get(now_ms)).collect()
     }
 
     /// Milliseconds from the start to `now`.
@@ -243,6 +255,13 @@ impl Control {
         self.shared.stop_accepting();
         for worker in &self.shared.workers {
             worker.mailbox.post(Message::Stop);
+        }
+    }
+
+    /// Makes every worker turn once, as if something had come.
+    pub fn wake(&self) {
+        for worker in &self.shared.workers {
+            worker.mailbox.wake();
         }
     }
 
@@ -298,6 +317,7 @@ impl Control {
             time_in_listen_disabled_us: all.time_in_listen_disabled_us
                 - base.time_in_listen_disabled_us,
             conn_yields: all.conn_yields - base.conn_yields,
+            moved: all.moved - base.moved,
             idle_kicks: all.idle_kicks - base.idle_kicks,
             slow_kicks: all.slow_kicks - base.slow_kicks,
             bytes_read: all.bytes_read - base.bytes_read,
@@ -333,6 +353,7 @@ impl Control {
             listen_disabled_num: accept.disabled.load(Ordering::Relaxed),
             time_in_listen_disabled_us: accept.disabled_us.load(Ordering::Relaxed),
             conn_yields: sum(|counters| &counters.conn_yields),
+            moved: sum(|counters| &counters.moved),
             idle_kicks: sum(|counters| &counters.idle_kicks),
             slow_kicks: sum(|counters| &counters.slow_kicks),
             bytes_read: sum(|counters| &counters.bytes_read),

@@ -2,7 +2,7 @@
 //!
 //! [`Listen::bind`] binds the addresses, [`start`] serves them with one [`Service`] a worker, [`Control`] watches and
 //! ends it. Each worker has its own epoll loop (level-triggered), connections, read buffer and output scratch; an
-//! acceptor thread hands connections to the worker with the fewest. Workers share nothing but counters.
+//! acceptor thread hands connections to the workers, evenly or gathered on few ([`Spread`]). Workers share nothing but counters.
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -18,6 +18,7 @@ mod peer;
 mod server;
 mod service;
 mod slots;
+mod spread;
 mod tls;
 mod udp;
 mod wheel;
@@ -32,5 +33,6 @@ pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use server::{BufferBudget, Config, Handle, Unbudgeted, start};
 pub use service::{CloseReason, ConnId, Flow, Service};
+pub use spread::{Gathering, Spread};
 pub use tls::{TlsDoor, TlsMode, TlsOptions, Verify, knows_suite};
 pub use udp::{DATAGRAM_BYTES, DATAGRAM_PAYLOAD, DatagramReply, FRAME_BYTES, frame, parse_frame};

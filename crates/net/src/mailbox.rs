@@ -9,6 +9,7 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::peer::Peer;
+use crate::tls::Tls;
 
 /// Names one connection of a worker. The generation tells it from an earlier connection in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ impl Token {
 pub(crate) enum Message {
     /// An accepted connection.
     Accepted(OwnedFd, Peer),
+    /// A connection that another worker had, with nothing to be done on it.
+    Moved(OwnedFd, Peer, Option<Box<Tls>>),
     /// Finish what was read, then close; at the deadline close anyway.
     Drain(Instant),
     /// Close everything now.
@@ -54,6 +57,11 @@ impl Mailbox {
 
     pub(crate) fn post(&self, message: Message) {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        self.bell.ring();
+    }
+
+    /// Ends the worker's wait, with nothing to tell.
+    pub(crate) fn wake(&self) {
         self.bell.ring();
     }
 

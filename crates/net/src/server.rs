@@ -12,6 +12,7 @@ use crate::control::{Control, Shared};
 use crate::listen::Sockets;
 use crate::peer::ListenAddress;
 use crate::service::Service;
+use crate::spread::Spread;
 use crate::tls::TlsDoor;
 use crate::udp::DATAGRAM_PAYLOAD;
 use crate::worker::{Limits, Worker};
@@ -23,6 +24,8 @@ pub struct Config {
     pub workers: usize,
     /// Worker *n* runs on core `affinity[n % len]` only.
     pub affinity: Option<Vec<usize>>,
+    /// Which worker serves a connection.
+    pub spread: Spread,
     /// Connections open at once, over all workers.
     pub max_connections: usize,
     /// At the limit, say so to a new client and close (memcached's `maxconns_fast`). Otherwise it waits unaccepted.
@@ -45,6 +48,7 @@ impl Default for Config {
         Self {
             workers: 4,
             affinity: None,
+            spread: Spread::Even,
             max_connections: 1024,
             rejects_when_full: true,
             idle_timeout: None,
@@ -132,7 +136,7 @@ where
     let addresses = sockets.addresses().cloned().collect();
     let shared = Arc::new(Shared::new(workers, addresses, config.max_connections)?);
     let control = Control { shared: Arc::clone(&shared) };
-    let acceptor = Acceptor::new(Arc::clone(&shared), sockets.streams, config.rejects_when_full)?;
+    let acceptor = Acceptor::new(Arc::clone(&shared), sockets.streams, config)?;
     let mut datagrams = one_each(sockets.datagrams, workers);
     let make = Arc::new(make);
     let (ready, is_ready) = mpsc::channel();

@@ -86,6 +86,15 @@ pub trait Service {
         false
     }
 
+    /// Whether a new session of the same peer could go on for this one, to which nothing is owed: nothing else is known of it. Then
+    /// another worker may take the connection over ([`crate::Spread::Gathered`]).
+    fn may_move(&self, _session: &Self::Session) -> bool {
+        false
+    }
+
+    /// Another worker serves the connection from now on, with a session of its own.
+    fn moved(&mut self, _session: Self::Session) {}
+
     /// Whether answers to this session are still to come. Such a connection outlives the end of its input, and a drain.
     fn owes(&self, _session: &Self::Session) -> bool {
         false

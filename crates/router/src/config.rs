@@ -94,7 +94,7 @@ fn understand(
     let snapshot = Snapshot { main: Arc::clone(text), imports };
     let (sources, mut files): (Vec<String>, Vec<String>) =
         files.names().map(str::to_owned).partition(|name| is_source(name));
-    let flags = options.routing.tree();
+    let flags = options.routing.tree(options.num_proxies);
     let mut plan = Plan::new(loaded.config, options.settings(guards), flags)
         .map_err(|flaws| flaws.join("\n"))?;
     plan.count_pools(counted.clone());

@@ -59,6 +59,10 @@ pub struct Options {
     #[arg(long, visible_alias = "proxy-threads", value_name = "N|auto", default_value_t = 1, value_parser = workers)]
     pub num_proxies: usize,
 
+    /// Serve clients by as few workers as take less than so many percent of a processor each; 0: by all workers alike
+    #[arg(long, value_name = "PERCENT", default_value_t = 65, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub gather_below: u8,
+
     /// Worker threads for each processor, in place of --num-proxies; 0: those
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = multiplier)]
     pub core_multiplier: f64,
@@ -478,6 +482,7 @@ impl Options {
         };
         let numbers = [
             ("num_proxies", self.num_proxies as u64),
+            ("gather_below", u64::from(self.gather_below)),
             ("test_mode", u64::from(self.test_mode)),
             ("server_timeout_ms", self.server_timeout),
             ("failures_until_tko", u64::from(self.timeouts_until_tko)),

@@ -86,13 +86,14 @@ fn some_millis(ms: u64) -> Option<Duration> {
 
 impl RoutingFlags {
     /// What holds for every tree.
-    pub(crate) fn tree(&self) -> TreeFlags {
+    pub(crate) fn tree(&self, workers: usize) -> TreeFlags {
         let big_values = BigValues {
             split_bytes: self.big_value_split_threshold,
             batch: self.big_value_batch_size,
             hides_flag: self.big_value_hide_reply_flag,
         };
         TreeFlags {
+            workers: u32::try_from(workers).unwrap_or(1),
             send_invalid_route_to_default: self.send_invalid_route_to_default,
             allow_only_gets: self.allow_only_gets,
             big_values: (big_values.split_bytes > 0).then_some(big_values),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use client::{Core, Spooler, Target, Upstream, host_id};
 use discovery::Discovery;
-use net::{Control, Inherited, TlsDoor, TlsMode, handed_listener};
+use net::{Control, Gathering, Inherited, Spread, TlsDoor, TlsMode, handed_listener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -88,6 +88,7 @@ pub fn run(
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
     let config = net::Config {
         workers: options.num_proxies,
+        spread: spread(&options),
         // mcrouter's 0 is no limit.
         max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
         tls: door.clone(),
@@ -154,6 +155,14 @@ fn tell_metrics(shared: &Arc<Shared>, log: &impl Fn(&str)) -> Result<(), Failure
         .map_err(|error| Failure::transient("cannot listen for --metrics", &error))?;
     log(&format!("metrics on http://{bound}/metrics"));
     Ok(())
+}
+
+/// Which worker serves a client: the fewer, the more requests leave for a server in one write.
+fn spread(options: &Options) -> Spread {
+    match options.gather_below {
+        0 => Spread::Even,
+        percent => Spread::Gathered(Gathering::below(percent)),
+    }
 }
 
 /// Keeps failed deletes, if that is wanted; what waits for these servers is known when this is back.

@@ -130,13 +130,17 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Workers take this configuration from their next turn on.
+    /// Workers take this configuration from their next turn on, which is now.
     pub(crate) fn replace(&self, read: Read) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = current.generation + 1;
         *current = read.taken(generation, Instant::now());
         self.generation.store(generation, Ordering::Relaxed);
         self.config.last_success.store(unix_secs(), Ordering::Relaxed);
+        // One that serves nobody would keep the servers of the old one.
+        if let Some(control) = self.control.get() {
+            control.wake();
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Doors beyond the proxy: clients that speak TLS with it, servers that want TLS or a login, and the library for Rust.
 
 use std::fs;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 use std::thread;
@@ -65,6 +66,35 @@ fn tls_from_clients_and_to_servers() {
         python("check_tls.py", &[&format!("127.0.0.1:{port}"), &path("ca.crt")]);
         Other::Pymemcache.check(proxy.addr(), true);
         assert!(proxy.stat("num_servers_up") == 1 && proxy.stat("broken_replies") == 0);
+    }
+}
+
+/// Two workers of which one is busy as soon as it takes a hundredth of a processor.
+#[test]
+fn a_session_goes_on_when_another_worker_serves_it() {
+    let certificates = Certificates::new();
+    let path = |name: &str| certificates.path(name);
+    let (server, port) = (Launch::new(Kind::Holdall).start(), free_port());
+    let words = port.to_string();
+    let own = ["--pem-cert-path", &path("server.crt"), "--pem-key-path", &path("server.key")];
+    let more = ["--ssl-port", &words, "--num-proxies", "2", "--gather-below", "1"];
+    let proxy = proxy(&server.addr().to_string(), "", &[&own[..], &more].concat());
+    let config = crate::tls::client(&certificates, "ca", None);
+    let mut clients: Vec<_> = (0..4)
+        .map(|_| crate::tls::connect(([127, 0, 0, 1], port).into(), &config).unwrap())
+        .collect();
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut moved = 0;
+    while moved == 0 {
+        assert!(Instant::now() < end, "no session has moved");
+        for number in (0..clients.len()).cycle().take(4000) {
+            let client = &mut clients[number];
+            let request = format!("set k{number} 0 0 1\r\n{number}\r\nget k{number}\r\n");
+            client.write_all(request.as_bytes()).unwrap();
+            let reply = format!("STORED\r\nVALUE k{number} 0 1\r\n{number}\r\nEND\r\n");
+            assert_eq!(crate::tls::read(client, reply.len()), reply.as_bytes());
+        }
+        moved = proxy.stat("num_clients_moved");
     }
 }
 

@@ -349,7 +349,9 @@ impl Builder {
         let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
         settings.value_bytes_max = value_bytes_max.min(proto::VALUE_BYTES_MAX);
         settings.tls = self.tls.clone().map(Tls::open).transpose().map_err(BuildError)?;
-        let plan = Plan::new(loaded.config, settings, TreeFlags::default())
+        let workers = u32::try_from(self.threads).unwrap_or(1);
+        let flags = TreeFlags { workers, ..TreeFlags::default() };
+        let plan = Plan::new(loaded.config, settings, flags)
             .map_err(|flaws| BuildError(flaws.join("\n")))?;
         Ok(Planned { is_dynamic: has_sources || plan.has_names(), plan: Arc::new(plan) })
     }

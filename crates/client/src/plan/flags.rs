@@ -47,6 +47,8 @@ pub struct BigValues {
 /// See the head of this file. Names are mcrouter's.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TreeFlags {
+    /// Trees that are built of a plan, at least 1. As in mcrouter, a rate limit is of each of them; here all of them share the sum.
+    pub workers: u32,
     /// Keys with an unknown routing prefix go where those without one go.
     pub send_invalid_route_to_default: bool,
     /// What is no get is answered as if there were nothing.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hashing::Placement;
 use routeconf::ast::{self, HashFunction, Member, PoolId, RouteId, ServerAddress};
 
+use super::Builder;
 use super::keeping::{outstanding_limit, slow_warm_up};
-use super::{Builder, rate_limit};
 use crate::ejection::Ejection;
 use crate::reply::Failure;
 use crate::route::{
@@ -92,7 +92,7 @@ impl Builder<'_> {
         let servers: Vec<_> = pool.members.iter().filter_map(address).collect();
         let hashed = self.hash(children, &route.hash, &servers, &pool.name);
         let limited = match &route.rates {
-            Some(rates) => rate_limit(hashed, rates, None),
+            Some(rates) => self.rate_limit(hashed, rates, None),
             None => hashed,
         };
         let target = self.shard_split(limited, route.shard_splits.as_ref());

@@ -88,7 +88,7 @@ pub use original_client_hash::OriginalClientHashRoute;
 pub use outstanding_limit::{Gate, OutstandingLimitRoute};
 pub use prefix_selector::PrefixSelectorRoute;
 pub use random::RandomRoute;
-pub use rate_limit::{Bucket, RateLimitRoute};
+pub use rate_limit::{Bucket, Buckets, RateLimitRoute};
 pub use root::RootRoute;
 pub use shadow::{Keys, Shadow, ShadowRoute};
 pub use shard_split::ShardSplitRoute;

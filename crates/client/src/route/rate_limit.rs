@@ -1,39 +1,55 @@
 //! `RateLimitRoute`: so many requests a second of each class; the others are answered as if there were nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::null::default_outcome;
 use super::{Answer, Pick, Route, RouteRef};
-use crate::cell::Cell;
 use crate::context::Context;
 use crate::reply::OwnedReply;
 use crate::request::{Class, Request};
 
-/// A bucket of tokens, filled by time. One for each worker, as in mcrouter.
+/// A bucket of tokens, filled by time. Workers share it.
 #[derive(Debug)]
 pub struct Bucket {
     /// Tokens a second.
     rate: f64,
     /// Tokens at the most, and at first.
     burst: f64,
-    tokens: Cell<f64>,
-    filled_us: Cell<u64>,
+    level: Mutex<Level>,
+}
+
+#[derive(Debug)]
+struct Level {
+    tokens: f64,
+    filled_us: u64,
+}
+
+/// What a route allows each class of requests; `None` is any number.
+#[derive(Debug)]
+pub struct Buckets {
+    /// For get-like commands.
+    pub gets: Option<Bucket>,
+    /// For update-like and arithmetic ones.
+    pub sets: Option<Bucket>,
+    /// For deletes.
+    pub deletes: Option<Bucket>,
 }
 
 impl Bucket {
     /// `rate` tokens a second, `burst` at the most and at first.
     #[must_use]
     pub fn new(rate: f64, burst: f64) -> Self {
-        Self { rate, burst, tokens: Cell::new(burst), filled_us: Cell::new(0) }
+        Self { rate, burst, level: Mutex::new(Level { tokens: burst, filled_us: 0 }) }
     }
 
     fn take(&self, now_us: u64) -> bool {
-        let passed_us = now_us.saturating_sub(self.filled_us.get());
-        self.filled_us.set(now_us);
-        let tokens = self.tokens.get() + self.rate * passed_us as f64 / 1e6;
-        let tokens = tokens.min(self.burst);
-        let has_one = tokens >= 1.0;
-        self.tokens.set(if has_one { tokens - 1.0 } else { tokens });
+        let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another worker's clock may be a little ahead.
+        let passed_us = now_us.saturating_sub(level.filled_us);
+        level.filled_us += passed_us;
+        level.tokens = (level.tokens + self.rate * passed_us as f64 / 1e6).min(self.burst);
+        let has_one = level.tokens >= 1.0;
+        level.tokens -= if has_one { 1.0 } else { 0.0 };
         has_one
     }
 }
@@ -43,12 +59,8 @@ impl Bucket {
 pub struct RateLimitRoute {
     /// Where to.
     pub target: RouteRef,
-    /// For get-like commands.
-    pub gets: Option<Bucket>,
-    /// For update-like and arithmetic ones.
-    pub sets: Option<Bucket>,
-    /// For deletes.
-    pub deletes: Option<Bucket>,
+    /// What is allowed.
+    pub buckets: Arc<Buckets>,
     /// Where those over the limit go.
     pub fallback: Option<RouteRef>,
 }
@@ -56,9 +68,9 @@ pub struct RateLimitRoute {
 impl RateLimitRoute {
     fn allows(&self, cx: &Context, request: &Request<'_>) -> bool {
         let bucket = match request.op.class() {
-            Class::Get => &self.gets,
-            Class::Update | Class::Arithmetic => &self.sets,
-            Class::Delete => &self.deletes,
+            Class::Get => &self.buckets.gets,
+            Class::Update | Class::Arithmetic => &self.buckets.sets,
+            Class::Delete => &self.buckets.deletes,
             Class::Other => &None,
         };
         bucket.as_ref().is_none_or(|bucket| bucket.take(cx.now_us()))
@@ -104,5 +116,7 @@ mod tests {
         assert_eq!(taken(100_000), 1);
         assert_eq!(taken(300_000), 2);
         assert_eq!(taken(1_000_000_000), 3);
+        assert_eq!(taken(0), 0, "a clock behind fills nothing");
+        assert_eq!(taken(1_000_100_000), 1);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!     wait -> turn(now) -> for eight events at a time: read each once, then serve each, one write
 //!                       -> for each connection that yielded before: serve again
-//!                       -> timeouts, buffers over their limit
+//!                       -> timeouts, buffers over their limit, connections for other workers
 //! ```
 //!
 //! # Laws
@@ -14,6 +14,7 @@
 //!    sent in one read and what did not fit into its socket.
 //! 3. The poller is armed for what the connection's state waits for and nothing else, so it never returns in vain.
 
+mod moving;
 mod timeouts;
 mod traffic;
 
@@ -37,9 +38,11 @@ use crate::peer::{ListenAddress, Peer};
 use crate::server::{BufferBudget, Config};
 use crate::service::{CloseReason, ConnId, Flow, Service};
 use crate::slots::{NO_GENERATION, Slots};
-use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, TlsDoor};
+use crate::spread::Spread;
+use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsDoor};
 use crate::udp::{self, DatagramReply};
 use crate::wheel::Wheel;
+use moving::Gatherer;
 
 /// Events taken from the poller at once.
 const EVENTS: usize = 256;
@@ -61,6 +64,7 @@ pub(crate) struct Limits {
     idle: Option<Duration>,
     stall: Option<Duration>,
     buffer_bytes_max: usize,
+    spread: Spread,
     udp_reply_bytes_max: usize,
 }
 
@@ -70,6 +74,7 @@ impl Limits {
             idle: config.idle_timeout,
             stall: config.stall_timeout,
             buffer_bytes_max: config.buffer_bytes_max,
+            spread: config.spread,
             udp_reply_bytes_max: config.udp_reply_bytes_max,
         }
     }
@@ -103,6 +108,8 @@ pub(crate) struct Worker<S: Service> {
     /// Made when the first datagram comes.
     datagrams: Option<Datagrams>,
     tls: Option<TlsWorker>,
+    /// With other workers, and if connections are gathered.
+    gatherer: Option<Gatherer>,
 }
 
 /// What a worker has for TLS.
@@ -139,6 +146,12 @@ impl<S: Service> Worker<S> {
         if let Some(outside) = service.outside() {
             epoll::add(&poller, outside, data(OUTSIDE), epoll::EventFlags::IN)?;
         }
+        let gatherer = match limits.spread {
+            Spread::Gathered(gathering) if shared.workers.len() > 1 => {
+                Some(Gatherer::new(gathering, now_ms))
+            }
+            _ => None,
+        };
         Ok(Self {
             index,
             shared,
@@ -162,6 +175,7 @@ impl<S: Service> Worker<S> {
                 scratch: Scratch::new(),
                 plain: vec![0; INPUT_MAX + OPENED_BYTES_MAX],
             }),
+            gatherer,
         })
     }
 
@@ -194,6 +208,7 @@ impl<S: Service> Worker<S> {
             }
             self.settle(&mut resumed);
             self.on_due(&mut due);
+            self.gather();
             if self.buffered > self.limits.buffer_bytes_max {
                 self.shed();
             }
@@ -266,16 +281,20 @@ impl<S: Service> Worker<S> {
 
     fn on_message(&mut self, message: Message) {
         match message {
-            Message::Accepted(socket, peer) => self.open(socket, peer),
+            Message::Accepted(socket, peer) => {
+                let tls = self.begin_tls(&peer);
+                self.open(socket, peer, tls);
+            }
+            Message::Moved(socket, peer, tls) => self.open(socket, peer, Ok(tls)),
             Message::Drain(deadline) => self.drain(deadline),
             Message::Stop => self.draining = Some(Instant::now()),
             Message::Wake(token) => self.resume(token),
         }
     }
 
-    fn open(&mut self, socket: OwnedFd, peer: Peer) {
+    fn open(&mut self, socket: OwnedFd, peer: Peer, tls: Result<Option<Box<Tls>>, rustls::Error>) {
         let session = self.service.open(&peer);
-        let (tls, is_refused) = match self.begin_tls(&peer) {
+        let (tls, is_refused) = match tls {
             Ok(tls) => (tls, false),
             Err(_) => (None, true),
         };
@@ -299,10 +318,7 @@ impl<S: Service> Worker<S> {
     }
 
     fn close(&mut self, token: Token, reason: CloseReason) {
-        let Some(mut conn) = self.conns.remove(token) else { return };
-        self.set_card(token.slot, None);
-        self.charge_buffers(conn.charged, 0);
-        self.budget.charge(-conn_bytes(&conn));
+        let Some(mut conn) = self.take(token) else { return };
         if let Some(tls) = &mut self.tls {
             conn.say_end(&mut tls.scratch);
         }
@@ -312,13 +328,22 @@ impl<S: Service> Worker<S> {
             CloseReason::SlowClient => add(&counters.slow_kicks, 1),
             _ => {}
         }
-        let (socket, session) = conn.into_parts();
+        let (socket, session, ..) = conn.into_parts();
         self.service.close(session, reason);
         drop(socket);
         self.own().connections.fetch_sub(1, Ordering::SeqCst);
         if self.shared.accept.is_waiting.load(Ordering::SeqCst) {
             self.shared.accept.bell.ring();
         }
+    }
+
+    /// Takes a connection out of everything but the poller.
+    fn take(&mut self, token: Token) -> Option<Conn<S::Session>> {
+        let conn = self.conns.remove(token)?;
+        self.set_card(token.slot, None);
+        self.charge_buffers(conn.charged, 0);
+        self.budget.charge(-conn_bytes(&conn));
+        Some(conn)
     }
 
     fn set_card(&self, slot: u32, card: Option<Arc<Card>>) {

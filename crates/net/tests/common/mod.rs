@@ -22,6 +22,7 @@ pub const FAIR_LINES: usize = 10;
 pub struct Seen {
     pub held: AtomicIsize,
     pub closed: Mutex<Vec<CloseReason>>,
+    pub moved: AtomicUsize,
     /// Every line served, in order.
     pub lines: Mutex<Vec<String>>,
     pub wakers: Mutex<Vec<Waker>>,
@@ -41,7 +42,7 @@ pub struct Lines {
     lines_in_turn: usize,
 }
 
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 pub struct Session {
     big: usize,
     through: usize,
@@ -161,6 +162,14 @@ impl Service for Lines {
             }
             _ => reply.buf().extend_from_slice(request),
         }
+    }
+
+    fn may_move(&self, session: &Session) -> bool {
+        *session == Session::default()
+    }
+
+    fn moved(&mut self, _session: Session) {
+        self.seen.moved.fetch_add(1, Ordering::SeqCst);
     }
 
     fn close(&mut self, _session: Session, reason: CloseReason) {

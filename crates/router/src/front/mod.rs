@@ -285,6 +285,17 @@ impl Service for Front {
         self.batch.has_held()
     }
 
+    fn may_move(&self, session: &Session) -> bool {
+        // What it speaks, its next request tells again.
+        let Session { line, receiving, swallow, closes, watching, asks_to_watch, .. } = session;
+        let is_asking = line.is_some() || receiving.is_some() || *swallow > 0;
+        !is_asking && !closes && watching.is_none() && asks_to_watch.is_none()
+    }
+
+    fn moved(&mut self, session: Session) {
+        self.queues.close(session.queue);
+    }
+
     fn owes(&self, session: &Session) -> bool {
         !self.queues.is_empty(session.queue)
     }

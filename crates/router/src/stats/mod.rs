@@ -144,6 +144,7 @@ impl Shared {
         let stats = self.control.get().map(net::Control::stats).unwrap_or_default();
         lines.put(Kind::Own, "num_clients", stats.curr_connections);
         lines.put(Kind::Ods, "num_client_connections", stats.curr_connections);
+        lines.put(Kind::Own, "num_clients_moved", stats.moved);
         lines.put(Kind::Own, "bytes_read", stats.bytes_read);
         let reports = self.registry.report();
         let tls: Vec<&Report> = reports.iter().filter(|report| report.is_encrypted).collect();

@@ -1,0 +1,161 @@
+//! Which worker serves a connection: each has as many, or as few workers as can carry them.
+//!
+//! A service that collects the requests of many connections before it sends them on (a proxy) spends the less on each, the more
+//! of them one worker has: one write to a server carries more, and wakes it once. So connections are *gathered*: a new one
+//! goes to the first worker that is not busy; a worker that has become busy gives some of its connections to the one with the
+//! least to do; two that one could carry are joined again.
+//!
+//! Load is processor time, not time without rest: a worker that others keep from its processor gains nothing by a second one
+//! that they keep from it, too.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// How connections are spread over the workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// A new connection goes to the worker with the fewest, and stays there.
+    #[default]
+    Even,
+    /// On as few workers as can carry them. Only what [`crate::Service::may_move`] allows is moved.
+    Gathered(Gathering),
+}
+
+/// When connections move between workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gathering {
+    busy: u32,
+}
+
+/// Loads are measured over so many milliseconds.
+pub(crate) const WINDOW_MS: u64 = 100;
+
+/// A worker joins another when it could have done so for so many windows in a row.
+const CALM_WINDOWS: u32 = 10;
+
+/// A load that is older is that of a worker which had nothing to do since, in milliseconds.
+const STALE_MS: u64 = 3 * WINDOW_MS;
+
+/// What a worker does with its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Keep them.
+    Keep,
+    /// Give so many thousandths of those in use to another worker.
+    Give { to: usize, share: u32 },
+}
+
+impl Gathering {
+    /// A worker is busy when it takes more than `percent` of a processor; 1 to 100.
+    #[must_use]
+    pub fn below(percent: u8) -> Self {
+        Self { busy: u32::from(percent.clamp(1, 100)) * 10 }
+    }
+
+    /// Two workers that take no more than this together are joined: far enough below for them to stay so.
+    fn calm(self) -> u32 {
+        self.busy * 6 / 10
+    }
+
+    /// The worker for a new connection.
+    pub(crate) fn place(self, loads: &[u32]) -> usize {
+        loads.iter().position(|&load| load < self.busy).unwrap_or_else(|| least(loads, usize::MAX))
+    }
+
+    /// What the worker `own` should do. `calm` counts for how long it could have joined another.
+    pub(crate) fn step(self, loads: &[u32], own: usize, calm: &mut u32) -> Step {
+        let mine = loads[own];
+        let to = least(loads, own);
+        if mine > self.busy && loads[to] + self.busy * 3 / 10 <= mine {
+            *calm = 0;
+            return Step::Give { to, share: (mine - loads[to]) * 500 / mine };
+        }
+        match loads[..own].iter().position(|&load| load + mine <= self.calm()) {
+            Some(to) => {
+                *calm += 1;
+                if *calm < CALM_WINDOWS { Step::Keep } else { Step::Give { to, share: 1000 } }
+            }
+            None => {
+                *calm = 0;
+                Step::Keep
+            }
+        }
+    }
+}
+
+/// The first of the workers with the least load, other than `own`.
+fn least(loads: &[u32], own: usize) -> usize {
+    let others = loads.iter().enumerate().filter(|&(index, _)| index != own);
+    others.min_by_key(|&(_, &load)| load).map_or(0, |(index, _)| index)
+}
+
+/// A worker's load as others see it; written by the worker once in a window.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    /// Thousandths of a processor.
+    permille: AtomicU32,
+    at_ms: AtomicU64,
+}
+
+impl Load {
+    pub(crate) fn set(&self, permille: u32, now_ms: u64) {
+        // Relaxed: an old load with a new time misleads for one window.
+        self.permille.store(permille, Ordering::Relaxed);
+        self.at_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self, now_ms: u64) -> u32 {
+        let is_stale = now_ms.saturating_sub(self.at_ms.load(Ordering::Relaxed)) > STALE_MS;
+        if is_stale { 0 } else { self.permille.load(Ordering::Relaxed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: Gathering = Gathering { busy: 500 };
+
+    #[test]
+    fn a_new_connection_goes_to_the_first_that_is_not_busy() {
+        assert_eq!(HALF.place(&[0, 0, 0]), 0);
+        assert_eq!(HALF.place(&[499, 0, 0]), 0);
+        assert_eq!(HALF.place(&[500, 100, 0]), 1);
+        assert_eq!(HALF.place(&[900, 600, 700]), 1);
+        assert_eq!(HALF.place(&[900]), 0);
+    }
+
+    #[test]
+    fn a_busy_worker_gives_half_of_the_difference() {
+        let mut calm = 0;
+        assert_eq!(HALF.step(&[800, 0], 0, &mut calm), Step::Give { to: 1, share: 500 });
+        assert_eq!(HALF.step(&[900, 450, 450], 0, &mut calm), Step::Give { to: 1, share: 250 });
+        assert_eq!(
+            HALF.step(&[800, 700], 0, &mut calm),
+            Step::Keep,
+            "as busy as the other, nearly"
+        );
+        assert_eq!(HALF.step(&[500, 0], 0, &mut calm), Step::Keep, "not busy");
+        assert_eq!(HALF.step(&[800], 0, &mut calm), Step::Keep, "there is no other");
+    }
+
+    #[test]
+    fn two_that_one_can_carry_are_joined_after_a_while() {
+        let mut calm = 0;
+        for _ in 1..CALM_WINDOWS {
+            assert_eq!(HALF.step(&[200, 100], 1, &mut calm), Step::Keep);
+        }
+        let join = Step::Give { to: 0, share: 1000 };
+        assert_eq!(HALF.step(&[200, 100], 1, &mut calm), join);
+        assert_eq!(HALF.step(&[250, 100], 1, &mut calm), Step::Keep, "too much for one");
+        assert_eq!(HALF.step(&[200, 100], 1, &mut calm), Step::Keep, "counts anew");
+        assert_eq!(HALF.step(&[100, 0], 0, &mut calm), Step::Keep, "the first joins nobody");
+    }
+
+    #[test]
+    fn an_old_load_is_none() {
+        let load = Load::default();
+        load.set(300, 1000);
+        assert_eq!((load.get(1000), load.get(1000 + STALE_MS)), (300, 300));
+        assert_eq!(load.get(1001 + STALE_MS), 0);
+    }
+}

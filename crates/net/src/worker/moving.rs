@@ -1,0 +1,107 @@
+//! Measuring a worker's load, and giving its connections to others; see [`crate::spread`].
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use rustix::event::epoll;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Worker;
+use crate::conn::Conn;
+use crate::control::{ConnState, add};
+use crate::mailbox::{Message, Token};
+use crate::service::Service;
+use crate::spread::{Gathering, Step, WINDOW_MS};
+
+/// One worker's part in gathering connections.
+#[derive(Debug)]
+pub(super) struct Gatherer {
+    gathering: Gathering,
+    /// When the window began, and the processor time that the thread had taken by then.
+    since_ms: u64,
+    since_cpu_us: u64,
+    /// Windows for which it could have joined another.
+    calm: u32,
+}
+
+impl Gatherer {
+    /// For the thread that calls this.
+    pub(super) fn new(gathering: Gathering, now_ms: u64) -> Self {
+        Self { gathering, since_ms: now_ms, since_cpu_us: thread_cpu_us(), calm: 0 }
+    }
+
+    /// Thousandths of a processor since the last time; `None` within a window.
+    fn measure(&mut self, now_ms: u64) -> Option<u32> {
+        let passed_ms = now_ms.saturating_sub(self.since_ms);
+        if passed_ms < WINDOW_MS {
+            return None;
+        }
+        let cpu_us = thread_cpu_us();
+        let permille = cpu_us.saturating_sub(self.since_cpu_us) / passed_ms;
+        (self.since_ms, self.since_cpu_us) = (now_ms, cpu_us);
+        Some(u32::try_from(permille).unwrap_or(u32::MAX).min(1000))
+    }
+}
+
+impl<S: Service> Worker<S> {
+    /// Once in a window: tells its load, and gives connections away if that is better.
+    pub(super) fn gather(&mut self) {
+        let Some(gatherer) = &mut self.gatherer else { return };
+        let Some(load) = gatherer.measure(self.now_ms) else { return };
+        self.shared.workers[self.index].load.set(load, self.now_ms);
+        if self.draining.is_some() {
+            return;
+        }
+        let loads = self.shared.loads(self.now_ms);
+        match gatherer.gathering.step(&loads, self.index, &mut gatherer.calm) {
+            Step::Keep => {}
+            Step::Give { to, share } => self.give(to, share),
+        }
+    }
+
+    /// Gives so many thousandths of the connections in use to another worker, of those that may go now.
+    fn give(&mut self, to: usize, share: u32) {
+        let now_ms = self.now_ms;
+        let in_use = |conn: &Conn<S::Session>| {
+            now_ms.saturating_sub(conn.card.last_ms.load(Ordering::Relaxed)) <= WINDOW_MS
+        };
+        let count = self.conns.iter().filter(|(_, conn)| in_use(conn)).count();
+        let count = count * share as usize / 1000;
+        let going = self.conns.iter().filter(|(_, conn)| in_use(conn) && self.may_go(conn));
+        let going: Vec<Token> = going.take(count).map(|(token, _)| token).collect();
+        for token in going {
+            self.hand_on(token, to);
+        }
+    }
+
+    /// Nothing is kept of it but its socket and its TLS.
+    fn may_go(&self, conn: &Conn<S::Session>) -> bool {
+        conn.state == ConnState::Reading
+            && conn.input_len() == 0
+            && !conn.is_at_end
+            && !self.service.owes(&conn.session)
+            && self.service.may_move(&conn.session)
+    }
+
+    fn hand_on(&mut self, token: Token, to: usize) {
+        let Some(conn) = self.take(token) else { return };
+        // Only a descriptor that is not registered can be refused.
+        let removed = epoll::delete(&self.poller, conn.as_fd());
+        debug_assert!(removed.is_ok());
+        let (socket, session, tls, card) = conn.into_parts();
+        self.service.moved(session);
+        // First off, then on: a limit that is exceeded by one for a moment turns nobody away.
+        add(&self.own().counters.moved, 1);
+        self.own().connections.fetch_sub(1, Ordering::SeqCst);
+        let to = &self.shared.workers[to];
+        to.connections.fetch_add(1, Ordering::SeqCst);
+        to.mailbox.post(Message::Moved(socket, card.peer.clone(), tls));
+    }
+}
+
+/// Processor time that this thread has taken, in microseconds.
+fn thread_cpu_us() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let us = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1000);
+    u64::try_from(us).unwrap_or(0)
+}
