@@ -109,8 +109,8 @@ enum End<'a> {
     Broken,
     Connect(Failure),
     Gone,
-    /// No question can be asked on it, for this reason.
-    Refused(&'a str),
+    /// No question can be asked on it, for this reason; what was asked fails so.
+    Refused(&'a str, Failure),
     Timeout,
 }
 
@@ -386,7 +386,9 @@ impl Destination {
                 // The peer should know why; whether it hears is its own matter.
                 let _ = socket.send(guard.outgoing());
             }
-            return self.close(End::Refused(&reason), now_us, sink);
+            // What was asked may have been done: nobody must believe that there was no connection.
+            let failure = if was_open { Failure::RemoteError } else { Failure::ConnectError };
+            return self.close(End::Refused(&reason, failure), now_us, sink);
         }
         if is_open && !was_open {
             self.opened(now_us);
@@ -643,7 +645,10 @@ impl Destination {
     fn close(&mut self, end: End<'_>, now_us: u64, sink: &mut dyn Sink) {
         // Who goes away before a question can be asked does not take any.
         let is_refusal = end == End::Gone && self.guard.is_some() && self.is_opening();
-        let end = if is_refusal { End::Refused("the server hangs up at once") } else { end };
+        let end = match is_refusal {
+            true => End::Refused("the server hangs up at once", Failure::ConnectError),
+            false => end,
+        };
         (self.link, self.guard, self.first) = (Link::Closed, None, None);
         self.tell_failure(now_us);
         let was_connected = self.counters.connected.swap(0, Ordering::Relaxed);
@@ -660,7 +665,7 @@ impl Destination {
             }
             End::Connect(failure) => (failure, failure, &b""[..]),
             End::Gone => (Failure::RemoteError, Failure::RemoteError, gone),
-            End::Refused(why) => (Failure::ConnectError, Failure::ConnectError, why.as_bytes()),
+            End::Refused(why, failure) => (failure, failure, why.as_bytes()),
             End::Timeout => (Failure::Timeout, Failure::Timeout, &b""[..]),
         };
         let pending = self.pipeline.len();
@@ -668,7 +673,7 @@ impl Destination {
         let late_count = self.pipeline.fail(late_us, late, other, words, failing);
         match end {
             End::Broken => add(&self.counters.broken, 1),
-            End::Connect(_) | End::Refused(_) => self.unreachable(),
+            End::Connect(_) | End::Refused(..) => self.unreachable(),
             End::Gone => {}
             End::Timeout => {
                 add(&self.counters.timeouts, u64::from(late_count));
@@ -700,7 +705,7 @@ impl Destination {
 const RESERVED_MAX: usize = 1 << 20;
 
 /// How much longer than a connection a login may take: ours are refused after a second.
-const LOGIN_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const LOGIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers over which the mean latency goes, roughly.
 const LATENCY_SPAN: u64 = 64;

@@ -11,6 +11,7 @@
 //! `SEEDS=n` sets how many runs, `SEED=n` which is the first. A run that fails says how to repeat it.
 
 mod call;
+pub(crate) mod door;
 mod lies;
 mod net;
 mod recovery;

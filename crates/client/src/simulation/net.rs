@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use testkit::Rng;
 
+use super::door::Rules;
 use super::server::{Server, Session};
 use crate::address::Address;
 
@@ -42,6 +43,8 @@ pub(crate) enum Trouble {
     Breaks,
     /// It lies: see [`super::lies`].
     Lies,
+    /// It lets nobody in who must log in.
+    Refuses,
     /// This host has no descriptor left.
     NoSockets,
     /// Datagrams are lost, doubled and overtake each other.
@@ -49,7 +52,7 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Dead,
         Self::Cut,
         Self::Drops,
@@ -59,6 +62,7 @@ impl Trouble {
         Self::Slow,
         Self::Breaks,
         Self::Lies,
+        Self::Refuses,
         Self::NoSockets,
         Self::Loses,
     ];
@@ -178,6 +182,15 @@ impl Net {
 
     pub(crate) fn servers(&self) -> impl Iterator<Item = &Server> {
         self.places.iter().map(|place| &place.server)
+    }
+
+    pub(crate) fn servers_mut(&mut self) -> impl Iterator<Item = &mut Server> {
+        self.places.iter_mut().map(|place| &mut place.server)
+    }
+
+    /// From here on, this is what connections to servers begin with.
+    pub(crate) fn shut(&mut self, rules: &Rules) {
+        self.servers_mut().for_each(|server| server.rules = rules.clone());
     }
 
     /// What must not come twice and did, to whichever servers, by the numbers of the calls.
@@ -323,6 +336,7 @@ impl Net {
 
     pub(crate) fn begin(&mut self, place: usize, trouble: Trouble, until_us: u64) {
         self.places[place].server.lies = trouble == Trouble::Lies;
+        self.places[place].server.refuses = trouble == Trouble::Refuses;
         (self.places[place].trouble, self.places[place].until_us) = (trouble, until_us);
         let ids: Vec<_> =
             self.links.iter().filter(|(_, link)| link.place == place).map(|(id, _)| *id).collect();
@@ -403,7 +417,7 @@ impl Net {
                 down_again_us: now_us,
                 breaks_up,
                 breaks_down,
-                session: Some(Session::default()),
+                session: Some(self.places[place].server.session()),
                 watch: None,
             },
         );

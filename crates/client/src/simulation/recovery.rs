@@ -1,24 +1,33 @@
 //! How soon all is well again after troubles: who was knocked out is asked in time, and not too often.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use certs::ClientOptions;
 use testkit::Rng;
 
+use super::door::{self, Rules};
 use super::net::{Net, Trouble};
+use super::server::Server;
 use super::shape::Shape;
 use super::workers::World;
 use super::{now_us, system};
 use crate::destination::micros;
+use crate::guard::Tls;
+use crate::reply::Failure;
 use crate::request::Op;
 use crate::settings::Settings;
 
 /// Who was knocked out is back two probe intervals after the last trouble, and when what was asked in it has timed out as well,
 /// everything is as if there had been none.
-pub(super) fn assert_all_is_well(world: &mut World) {
+pub(super) fn assert_all_is_well(world: &mut World, before: &Homes) {
     let mut missed = world.knocked_out();
     system::with(Net::heal);
     let lag_us = world.shape.lag_us as u64 * 4;
-    let until_us = now_us() + micros(world.shape.settings.probe_max * 2) + lag_us;
+    // What is under way before a question can be asked, a handshake or a login, has its own time.
+    let is_shut = world.shape.rules.tls.is_some() || world.shape.rules.has_login;
+    let opening = if is_shut { world.shape.time_to_open() } else { Duration::ZERO };
+    let until_us = now_us() + micros(world.shape.settings.probe_max * 2 + opening) + lag_us;
     while !missed.is_empty() {
         assert!(now_us() < until_us, "not back in time: {missed:?}");
         world.turn(until_us, |_| {});
@@ -26,32 +35,48 @@ pub(super) fn assert_all_is_well(world: &mut World) {
         let now_out = world.knocked_out();
         missed.retain(|one| now_out.contains(one));
     }
-    let Settings { timeout, connect_timeout, connect_retries, probe_max, .. } =
-        world.shape.settings;
-    let connect_timeout = connect_timeout * (1 + connect_retries);
+    let Settings { timeout, connect_retries, probe_max, .. } = world.shape.settings;
+    let connect_timeout = world.shape.time_to_open() * (1 + connect_retries);
     let lag = Duration::from_micros(world.shape.lag_us as u64) * 4;
     // A probe may be a tenth late, and must wait for what times out before it; packets take up to a millisecond.
     let held = Duration::from_millis(2);
     world.rest(held + timeout.max(connect_timeout) + probe_max * 22 / 10 + lag);
+    if let Some((_, retry)) = world.shape.ejects {
+        world.rest(retry);
+    }
     if world.shape.window.is_some() {
         world.rest(timeout * 100);
     }
     assert_eq!(world.open(), 0, "calls without an answer");
     let tko = world.knocked_out();
     assert!(tko.is_empty(), "still knocked out: {tko:?}");
-    // Nothing is late any more, not even the workers themselves.
-    world.clock.lag_us = 0;
+    assert_eq!(homes(world), *before, "keys are elsewhere than before");
+}
+
+/// Which keys each server is asked for.
+pub(super) type Homes = Vec<BTreeSet<Vec<u8>>>;
+
+/// Every worker asks for the same keys, and has answers, as long as nothing is late, not even the workers themselves.
+pub(super) fn homes(world: &mut World) -> Homes {
+    let asked = |one: &mut Server| std::mem::take(&mut one.asked);
+    let lag_us = std::mem::replace(&mut world.clock.lag_us, 0);
     let failed = world.failed();
+    system::with(|net| net.servers_mut().for_each(|one| drop(asked(one))));
     for worker in 0..world.workers.len() {
         for key in 0..8 {
-            world.ask(worker, Op::Get, format!("k:{key}").as_bytes());
+            world.ask(worker, Op::Get, format!("k:home-{key}").as_bytes());
             world.turn(now_us(), |_| {});
         }
     }
-    world.rest(timeout + lag);
+    world.rest(world.shape.settings.timeout + world.shape.settings.connect_timeout);
+    world.clock.lag_us = lag_us;
     assert_eq!(world.open(), 0, "calls without an answer");
     let failures: Vec<_> = world.workers.iter().map(|one| one.calls.last_failure).collect();
     assert_eq!(world.failed(), failed, "all is well, but: {failures:?}");
+    let mut homes: Homes = system::with(|net| net.servers_mut().map(asked).collect());
+    // What was given up before may come late.
+    homes.iter_mut().for_each(|keys| keys.retain(|key| key.starts_with(b"k:home")));
+    homes
 }
 
 /// One server and one worker on a quiet machine, which ask for one key. A probe every ten milliseconds, and an answer may take ten times as long.
@@ -69,6 +94,8 @@ fn alone(connect_timeout: Duration) -> World {
     let (ops, keys) = (vec![Op::Get], 1);
     let plain =
         Shape { servers: 1, workers: 1, is_binary: false, has_udp: false, ops, keys, ..drawn };
+    let (rules, ejects) = (Rules::default(), None);
+    let plain = Shape { rules, ejects, ..plain };
     let shape = Shape { fails_over: false, window: None, settings, lag_us: 0, ..plain };
     World::of(shape, rng, 1)
 }
@@ -117,6 +144,43 @@ fn who_is_out_is_dialed_once_an_interval_and_is_back_within_two() {
     system::with(Net::heal);
     let took_us = world.found_after_us(u64::MAX / 2);
     assert!(took_us.is_some_and(|us| us <= 20_000), "{took_us:?}");
+}
+
+/// Keys of a server that fails are others' until it is tried again: no more fail than are tries.
+#[test]
+fn who_is_ejected_costs_its_tries_alone() {
+    const TRIES: u32 = 2;
+    let quiet = alone(Duration::from_millis(100)).shape;
+    let ejects = Some((TRIES, Duration::from_millis(50)));
+    let mut world = World::of(Shape { servers: 3, ejects, ..quiet }, Rng::new(1), 1);
+    let before = homes(&mut world);
+    assert!(before.iter().all(|keys| !keys.is_empty()), "{before:?}");
+    system::with(|net| net.begin(0, Trouble::Dead, 1_000_000));
+    for call in 0..1000 {
+        world.ask(0, Op::Get, format!("k:{}", call % 8).as_bytes());
+        world.rest(Duration::from_millis(1));
+    }
+    let (answered, failed) = (world.answered(), world.failed());
+    // Fifty milliseconds, and then as long as it takes to ask for its keys as often.
+    assert!((u64::from(TRIES)..=u64::from(TRIES) * 21).contains(&failed), "{failed} failed");
+    assert!(answered > 900, "{answered} answered");
+    assert_all_is_well(&mut world, &before);
+}
+
+/// What was asked may have been done: who fails over after refused connections alone must not do it again.
+#[test]
+fn a_spoiled_record_is_no_refused_connection() {
+    let quiet = alone(Duration::from_millis(100)).shape;
+    let mut rng = Rng::new(1);
+    let rules = Rules { tls: Some(door::tls(&mut rng)), has_login: false };
+    let tls = Some(Tls::open(ClientOptions::default()).expect("no files"));
+    let settings = Settings { tls, ..quiet.settings.clone() };
+    let mut world = World::of(Shape { rules, settings, ..quiet }, rng, 1);
+    assert!(world.found_after_us(100_000).is_some());
+    system::with(|net| net.servers_mut().for_each(|one| one.spoils = true));
+    world.ask(0, Op::Incr, b"k:1");
+    world.rest(Duration::from_millis(90));
+    assert_eq!(world.workers[0].calls.last_failure, Some(Failure::RemoteError));
 }
 
 /// Longer than the time between two probes is not too long.

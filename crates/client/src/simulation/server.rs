@@ -1,6 +1,6 @@
 //! A server of the simulation: honest bookkeeping over the protocols' own parsers. It notes what it executed, and when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::binary::{self, Command, Header, Status};
 use proto::meta::reply::{self as meta_reply, ItemFacts, Status as MetaStatus};
@@ -11,14 +11,18 @@ use proto::{KeyBuf, StoreMode, Wire, meta};
 use testkit::Rng;
 
 use super::call::{mark, number_of};
+use super::door::{Door, Rules};
 use super::lies::{self, Reply, Tells};
 
 /// Bytes that an item may grow to.
 const ITEM_BYTES_MAX: usize = 500_000;
 
 /// What a server knows of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Session {
+    door: Door,
+    /// Something of what was sealed was changed: what comes back need not make sense.
+    is_lied_to: bool,
     /// Received, and no whole request yet.
     input: Vec<u8>,
 }
@@ -36,10 +40,19 @@ pub(crate) struct Answer {
 pub(crate) struct Server {
     items: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(crate) lies: bool,
+    /// What it sends next does not arrive as it was sealed.
+    pub(crate) spoils: bool,
+    /// It lets nobody in.
+    pub(crate) refuses: bool,
+    /// What connections begin with, and how often somebody began otherwise.
+    pub(crate) rules: Rules,
+    pub(crate) strangers: u64,
     /// How often the calls came that must not come twice, by their numbers.
     pub(crate) heard: BTreeMap<u64, u32>,
     /// When each key was last deleted.
     pub(crate) deleted_us: BTreeMap<Vec<u8>, u64>,
+    /// Whose values were asked for.
+    pub(crate) asked: BTreeSet<Vec<u8>>,
     /// Who may fill a key, and how often such tokens were given.
     tokens: BTreeMap<Vec<u8>, u64>,
     pub(crate) tokens_given: u64,
@@ -47,6 +60,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// A new connection.
+    pub(crate) fn session(&self) -> Session {
+        Session { door: Door::new(&self.rules), is_lied_to: false, input: Vec::new() }
+    }
+
     /// Takes bytes that arrive, and answers what has become whole.
     pub(crate) fn serve(
         &mut self,
@@ -56,10 +74,16 @@ impl Server {
         rng: &mut Rng,
     ) -> Answer {
         self.now_us = now_us;
-        session.input.extend_from_slice(bytes);
         let mut answer = Answer::default();
+        match session.door.open(bytes) {
+            Ok(plain) => session.input.extend(plain),
+            Err(_) => {
+                self.strangers += u64::from(!session.is_lied_to);
+                answer.ends = true;
+            }
+        }
         while !answer.ends
-            && let Some((used, replies)) = self.next(&session.input)
+            && let Some((used, replies)) = self.next_of(session)
         {
             session.input.drain(..used);
             for reply in replies {
@@ -70,7 +94,25 @@ impl Server {
                 }
             }
         }
+        let says_end = answer.ends && rng.one_in(2);
+        answer.bytes = session.door.seal(answer.bytes, says_end);
+        let has_tls = self.rules.tls.is_some() && !answer.bytes.is_empty();
+        if has_tls && (std::mem::take(&mut self.spoils) || self.lies && rng.one_in(8)) {
+            let place = rng.below(answer.bytes.len());
+            session.is_lied_to = true;
+            answer.bytes[place] ^= 1 << rng.below(8);
+        }
         answer
+    }
+
+    /// The next request of a connection, or the login before it.
+    fn next_of(&mut self, session: &mut Session) -> Option<(usize, Vec<Reply>)> {
+        if !session.door.is_shut {
+            return self.next(&session.input);
+        }
+        let said = session.door.hear(&session.input, self.refuses)?;
+        self.strangers += u64::from(said.is_stranger);
+        Some((said.len, vec![said.reply]))
     }
 
     /// Answers one datagram: gets alone, in datagrams of a size that cuts replies often.
@@ -130,6 +172,7 @@ impl Server {
                 let mut rest = &line[consumed..];
                 let with_cas = keys.with_cas;
                 while let KeyToken::Key { key, consumed } = keys.next_key(rest) {
+                    self.asked.insert(key.to_vec());
                     rest = &rest[consumed..];
                     if keys.with_lease {
                         self.lease(key, &mut reply);
@@ -291,6 +334,7 @@ impl Server {
         match command {
             Command::Get { key, with_key, .. } => {
                 let told = with_key.then_some(key);
+                self.asked.insert(key.to_vec());
                 match self.items.get(key) {
                     Some(value) => {
                         let len = u32::try_from(value.len()).unwrap_or(u32::MAX);

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use certs::ClientOptions;
 use testkit::Rng;
 
+use super::door::{self, Rules};
+use crate::destination::LOGIN_PATIENCE;
+use crate::guard::{Login, Tls};
 use crate::request::Op;
 use crate::settings::Settings;
 use crate::window::{Waiting, Window};
@@ -14,6 +18,10 @@ pub(super) struct Shape {
     pub(super) workers: u32,
     pub(super) is_binary: bool,
     pub(super) has_udp: bool,
+    /// What servers want before they listen.
+    pub(super) rules: Rules,
+    /// Who fails is left out for so long, after so many failures.
+    pub(super) ejects: Option<(u32, Duration)>,
     /// Some servers are asked when others fail: what, and after which failures.
     pub(super) fails_over: bool,
     pub(super) window: Option<(Window, Waiting)>,
@@ -33,6 +41,11 @@ impl Shape {
         let probe_max = timeout.max(ms(10 + rng.below(40)));
         let is_binary = rng.one_in(3);
         let has_udp = !is_binary && rng.one_in(4);
+        let ejects =
+            (!is_binary && rng.one_in(5)).then(|| (*rng.pick(&[1, 2, 3]), ms(5 + rng.below(100))));
+        let is_tls = ejects.is_none() && rng.one_in(5);
+        let rules = Rules { tls: is_tls.then(|| door::tls(rng)), has_login: rng.one_in(5) };
+        let has_udp = has_udp && !is_tls && !rules.has_login;
         let settings = Settings {
             timeout,
             connect_timeout: ms(5 + rng.below(40)),
@@ -43,6 +56,8 @@ impl Shape {
             pending_max: *rng.pick(&[8, 100_000, 100_000]),
             unsent_bytes_max: *rng.pick(&[2000, 64 << 20, 64 << 20]),
             value_bytes_max: 1 << 20,
+            tls: is_tls.then(|| Tls::open(ClientOptions::default()).expect("no files")),
+            login: rules.has_login.then(|| Login::new(door::USER, door::PASSWORD)),
             udp_gets: has_udp.then_some(timeout / 2),
             ..Settings::default()
         };
@@ -51,7 +66,9 @@ impl Shape {
             workers: if rng.one_in(3) { 2 } else { 1 },
             is_binary,
             has_udp,
-            fails_over: rng.one_in(3),
+            rules,
+            ejects,
+            fails_over: ejects.is_none() && rng.one_in(3),
             window: match rng.below(6) {
                 0 => Some((Window::Adaptive, Waiting::default())),
                 1 => Some((Window::Fixed(3), Waiting { max: 50, timeout: Some(timeout) })),
@@ -66,7 +83,25 @@ impl Shape {
     }
 
     /// Updates go on to other servers only after failures that say that they have not been sent: what must not be done twice is not.
-    pub(super) fn configuration(&self) -> String {
+    pub(super) fn configuration(&self) -> (&str, String) {
+        match self.ejects {
+            Some((limit, retry)) => ("n.yml", self.of_twemproxy(limit, retry)),
+            None => ("n.json", self.of_mcrouter()),
+        }
+    }
+
+    fn of_twemproxy(&self, limit: u32, retry: Duration) -> String {
+        let servers =
+            (0..self.servers).map(|number| format!("   - {}:1\n", super::address(number)));
+        format!(
+            "A:\n  listen: 127.0.0.1:1\n  hash: murmur\n  auto_eject_hosts: true\n  server_failure_limit: {limit}\n  \
+             server_retry_timeout: {}\n  servers:\n{}",
+            retry.as_millis(),
+            servers.collect::<String>()
+        )
+    }
+
+    fn of_mcrouter(&self) -> String {
         let servers = |from: usize, step: usize| {
             let all = (from..self.servers).step_by(step);
             all.map(|number| format!("\"{}\"", super::address(number)))
@@ -74,8 +109,11 @@ impl Shape {
                 .join(",")
         };
         let protocol = if self.is_binary { "binary" } else { "ascii" };
+        let security = if self.rules.tls.is_some() { "tls" } else { "plain" };
         let pool = |name: &str, servers: String| {
-            format!(r#""{name}": {{"servers": [{servers}], "protocol": "{protocol}"}}"#)
+            format!(
+                r#""{name}": {{"servers": [{servers}], "protocol": "{protocol}", "security_mech": "{security}"}}"#
+            )
         };
         if !self.fails_over || self.servers < 2 {
             let pool = pool("A", servers(0, 1));
@@ -90,9 +128,16 @@ impl Shape {
         )
     }
 
+    /// How long it takes at the most until a connection can be used, or is given up.
+    pub(super) fn time_to_open(&self) -> Duration {
+        let patience = if self.rules.has_login { LOGIN_PATIENCE } else { Duration::ZERO };
+        self.settings.connect_timeout + patience
+    }
+
     /// How long a call takes at the most, in microseconds; `None`: it may wait for the window.
     pub(super) fn limit_us(&self) -> Option<u64> {
-        let Settings { timeout, connect_timeout, connect_retries, udp_gets, .. } = self.settings;
+        let Settings { timeout, connect_retries, udp_gets, .. } = self.settings;
+        let connect_timeout = self.time_to_open();
         let lag = Duration::from_micros(self.lag_us as u64);
         let tcp = timeout.max((connect_timeout + lag) * (1 + connect_retries)) + lag;
         let udp = udp_gets.map_or(Duration::ZERO, |time| time + lag);

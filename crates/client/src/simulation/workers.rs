@@ -139,9 +139,11 @@ impl World {
 
     pub(super) fn of(shape: Shape, mut rng: Rng, seed: u64) -> Self {
         system::enter(Net::new(rng.next_u64(), shape.servers));
+        system::with(|net| net.shut(&shape.rules));
         let clock = Clock::new(rng.next_u64(), shape.lag_us);
         let mut nothing = MemorySources(std::iter::empty().collect());
-        let loaded = load("simulated", &shape.configuration(), &Params::default(), &mut nothing);
+        let (name, text) = shape.configuration();
+        let loaded = load(name, &text, &Params::default(), &mut nothing);
         let config = loaded.expect("a configuration").config;
         let plan = Plan::new(config, shape.settings.clone(), TreeFlags::default()).expect("a plan");
         let registry = Registry::default();
@@ -209,6 +211,8 @@ impl World {
 
     /// Everything that must not be done twice was done once at the most.
     fn check_servers(&self) {
+        let strangers = system::with(|net| net.servers().map(|one| one.strangers).sum::<u64>());
+        assert_eq!(strangers, 0, "nobody speaks before it is let in");
         let twice = system::with(|net| net.heard_twice());
         assert!(twice.is_empty(), "sent more than once: {twice:?}");
     }
@@ -247,6 +251,7 @@ fn words(op: Op, number: u64) -> String {
 /// Answers how many calls were answered, how many failed, and a digest of the whole run.
 fn run(seed: u64) -> (u64, u64, u64) {
     let mut world = World::new(seed);
+    let homes = recovery::homes(&mut world);
     let trouble_us = 5000 + world.clock.rng.below(100_000);
     system::with(|net| net.go_wild(trouble_us, &[]));
     while world.next < world.shape.calls {
@@ -259,7 +264,7 @@ fn run(seed: u64) -> (u64, u64, u64) {
     }
     let digest = world.sum(|calls| calls.digest);
     let result = (world.answered(), world.failed(), digest);
-    recovery::assert_all_is_well(&mut world);
+    recovery::assert_all_is_well(&mut world, &homes);
     world.check_servers();
     result
 }
