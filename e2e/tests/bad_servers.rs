@@ -32,18 +32,10 @@ fn proxy(bad: SocketAddr, good: SocketAddr, protocol: &str) -> Router {
         r#"{{"pools": {{"A": {{"servers": ["{bad}"], "protocol": "{protocol}", "server_timeout": {ms}}},
                 "B": {{"servers": ["{good}"], "protocol": "{protocol}"}}}}, "route": {ROUTE}}}"#
     );
-    let args = [
-        "--num-proxies",
-        "2",
-        "--gather-below",
-        "1",
-        "-r",
-        "5",
-        "--probe-timeout-max",
-        "20",
-        "--asynclog-disable",
-    ];
-    Router::start(&config, &args)
+    // Clients move between the workers all the time.
+    let workers = ["--num-proxies", "2", "--gather-below", "1"];
+    let others = ["-r", "5", "--probe-timeout-max", "20", "--asynclog-disable"];
+    Router::start(&config, &[&workers[..], &others].concat())
 }
 
 /// What all clients of a server have seen so far.

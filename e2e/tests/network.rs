@@ -211,18 +211,10 @@ impl Rig {
         );
         let probe = (PROBE / 2).as_millis().to_string();
         let probe_max = PROBE.as_millis().to_string();
-        let args = [
-            "--num-proxies",
-            "2",
-            "--gather-below",
-            "1",
-            "-r",
-            &probe,
-            "--probe-timeout-max",
-            &probe_max,
-        ];
+        let workers = ["--num-proxies", "2", "--gather-below", "1"];
+        let probing = ["-r", &probe, "--probe-timeout-max", &probe_max];
         let more = ["--asynclog-disable", "--file-observer-poll-period-ms", "5"];
-        let proxy = Router::start(&config, &[&args[..], &more].concat());
+        let proxy = Router::start(&config, &[&workers[..], &probing, &more].concat());
         Self { bad, proxy, config, reloads: AtomicU64::new(0) }
     }
 
