@@ -11,7 +11,7 @@ use routeconf::{FileSources, Params, Sources, Variables, load};
 
 use crate::dump::Snapshot;
 use crate::facts::{Facts, Noting};
-use crate::options::{Guards, Options, Source};
+use crate::options::{Options, Source};
 use crate::shared::{Build, Read};
 use crate::stats::files::Counted;
 
@@ -47,7 +47,7 @@ pub(crate) struct Configuration {
 pub(crate) struct Reader<'a> {
     pub(crate) source: &'a Source,
     pub(crate) options: &'a Options,
-    pub(crate) guards: &'a Guards,
+    pub(crate) tls: Option<&'a client::Tls>,
     pub(crate) discovery: &'a Discovery,
     /// Pools whose statistics are wanted.
     pub(crate) counted: &'a Counted,
@@ -79,7 +79,7 @@ fn understand(
     text: &Arc<str>,
     files: impl Sources,
 ) -> Result<Configuration, String> {
-    let Reader { source, options, guards, discovery, counted } = *reader;
+    let Reader { source, options, tls, discovery, counted } = *reader;
     let name = match source {
         Source::File(path) => path.display().to_string(),
         Source::Text(_) => "<text>".to_owned(),
@@ -95,8 +95,9 @@ fn understand(
     let (sources, mut files): (Vec<String>, Vec<String>) =
         files.names().map(str::to_owned).partition(|name| is_source(name));
     let flags = options.routing.tree(options.num_proxies);
-    let mut plan = Plan::new(loaded.config, options.settings(guards), flags)
+    let mut plan = Plan::new(loaded.config, options.settings(tls)?, flags)
         .map_err(|flaws| flaws.join("\n"))?;
+    files.extend(options.tls.server_auth_file.iter().map(|path| path.display().to_string()));
     plan.count_pools(counted.clone());
     if let Some(path) = &options.runtime_vars_file {
         let name = path.display().to_string();

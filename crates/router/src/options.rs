@@ -293,29 +293,28 @@ impl TlsFlags {
         })
     }
 
-    /// Reads the files that concern servers.
+    /// Reads the certificates that concern servers.
     ///
     /// # Errors
     ///
     /// Which file cannot be used, and why.
-    pub(crate) fn open(&self) -> Result<Guards, String> {
-        let tls = self.servers().map(client::Tls::open).transpose()?;
-        let login = self.server_auth_file.as_ref().map(|path| {
-            let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
-            let login = text.and_then(|text| {
-                client::Login::parse(&text).ok_or_else(|| "holds no user:password".to_owned())
-            });
-            login.map_err(|error| format!("{}: {error}", path.display()))
-        });
-        Ok(Guards { tls, login: login.transpose()? })
+    pub(crate) fn open(&self) -> Result<Option<client::Tls>, String> {
+        self.servers().map(client::Tls::open).transpose()
     }
-}
 
-/// What connections to servers begin with.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Guards {
-    pub(crate) tls: Option<client::Tls>,
-    pub(crate) login: Option<client::Login>,
+    /// Reads the login.
+    ///
+    /// # Errors
+    ///
+    /// That its file cannot be used, and why.
+    fn login(&self) -> Result<Option<client::Login>, String> {
+        let Some(path) = &self.server_auth_file else { return Ok(None) };
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+        let login = text.and_then(|text| {
+            client::Login::parse(&text).ok_or_else(|| "holds no user:password".to_owned())
+        });
+        login.map(Some).map_err(|error| format!("{}: {error}", path.display()))
+    }
 }
 
 fn param(text: &str) -> Result<(String, String), String> {
@@ -428,10 +427,14 @@ impl Options {
         self.plain_ports().iter().chain(&self.ssl_ports).copied().next().unwrap_or(0)
     }
 
-    /// How servers are used, unless the configuration says otherwise.
-    pub(crate) fn settings(&self, guards: &Guards) -> client::Settings {
+    /// How servers are used, unless the configuration says otherwise; the file of the login is read.
+    ///
+    /// # Errors
+    ///
+    /// That it cannot be used, and why.
+    pub(crate) fn settings(&self, tls: Option<&client::Tls>) -> Result<client::Settings, String> {
         let timeout = Duration::from_millis(self.server_timeout);
-        client::Settings {
+        Ok(client::Settings {
             timeout,
             connect_timeout: timeout,
             connect_retries: self.routing.connect_timeout_retries,
@@ -441,10 +444,10 @@ impl Options {
             probe_max: Duration::from_millis(self.probe_timeout_max),
             pending_max: self.target_max_pending_requests,
             udp_gets: self.udp_gets.then(|| Duration::from_millis(self.udp_timeout)),
-            tls: guards.tls.clone(),
-            login: guards.login.clone(),
+            tls: tls.cloned(),
+            login: self.tls.login()?,
             ..client::Settings::default()
-        }
+        })
     }
 
     /// Every option and its value, a line each.

@@ -12,7 +12,7 @@ use signal_hook::iterator::Handle;
 
 use crate::config::{Configuration, Reader};
 use crate::dump::{Dump, Snapshot};
-use crate::options::{Guards, Options, Source, Validate};
+use crate::options::{Options, Source, Validate};
 use crate::shared::{Shared, unix_secs};
 use crate::stats::files::Counted;
 
@@ -67,18 +67,21 @@ fn look_at(files: &[String]) -> Seen {
     files.iter().map(|file| (file.clone(), stamp(file))).collect()
 }
 
-/// The configuration's file before it is read for the first time. Those that it imports are not known yet.
-pub(crate) fn seen_before(source: &Source) -> Seen {
-    match source {
-        Source::File(path) => look_at(&[path.display().to_string()]),
-        Source::Text(_) => Seen::new(),
-    }
+/// The configuration's files before they are read for the first time. Those that it imports are not known yet.
+pub(crate) fn seen_before(source: &Source, options: &Options) -> Seen {
+    let main = match source {
+        Source::File(path) => Some(path),
+        Source::Text(_) => None,
+    };
+    let all = main.into_iter().chain(&options.runtime_vars_file);
+    let all = all.chain(&options.tls.server_auth_file).map(|path| path.display().to_string());
+    look_at(&all.collect::<Vec<_>>())
 }
 
 /// What may change while the proxy runs.
 pub(crate) struct Watched {
     pub(crate) source: Source,
-    pub(crate) guards: Guards,
+    pub(crate) tls: Option<client::Tls>,
     pub(crate) discovery: Discovery,
     pub(crate) counted: Counted,
     pub(crate) files: Vec<String>,
@@ -96,12 +99,14 @@ pub(crate) fn reload(
     end: &Handle,
     log: &(impl Fn(&str) + ?Sized),
 ) {
-    let is_fixed = shared.options.runtime_vars_file.is_none() && !watched.is_dynamic;
-    if matches!(watched.source, Source::Text(_)) && is_fixed {
+    let is_text = matches!(watched.source, Source::Text(_));
+    let options = &shared.options;
+    let has_file = options.runtime_vars_file.is_some() || options.tls.server_auth_file.is_some();
+    if is_text && !has_file && !watched.is_dynamic {
         return;
     }
-    let period = Duration::from_millis(shared.options.file_observer_poll_period_ms);
-    let asks_every = Duration::from_millis(shared.options.discovery_period_ms);
+    let period = Duration::from_millis(options.file_observer_poll_period_ms);
+    let asks_every = Duration::from_millis(options.discovery_period_ms);
     let (mut asked, mut told) = (Instant::now(), String::new());
     while !end.is_closed() {
         thread::sleep(period);
@@ -140,8 +145,9 @@ fn take(
 ) -> Result<Option<(Vec<String>, Snapshot)>, String> {
     shared.config.attempts.fetch_add(1, Ordering::Relaxed);
     shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
-    let Watched { source, guards, discovery, counted, .. } = &*watched;
-    let read = Reader { source, options: &shared.options, guards, discovery, counted }.read()?;
+    let Watched { source, tls, discovery, counted, .. } = &*watched;
+    let (options, tls) = (&shared.options, tls.as_ref());
+    let read = Reader { source, options, tls, discovery, counted }.read()?;
     if !is_changed && read.targets == watched.targets {
         return Ok(None);
     }

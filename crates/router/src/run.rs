@@ -66,14 +66,14 @@ pub fn run(
     };
     let mut handed = take_over(&mut options)?;
     options.count_workers();
-    let before = seen_before(&source);
+    let before = seen_before(&source, &options);
     let discovery = Discovery::new(options.discovery_dir.clone());
-    let guards = options.tls.open().map_err(Failure::fatal)?;
+    let tls = options.tls.open().map_err(Failure::fatal)?;
     let files = Files::open(&options).map_err(Failure::fatal)?;
     let counted = files.as_ref().map(|files| files.pools().clone()).unwrap_or_default();
     let (configuration, is_kept) = {
-        let (source, options, guards) = (&source, &options, &guards);
-        let reader = Reader { source, options, guards, discovery: &discovery, counted: &counted };
+        let (source, options, tls) = (&source, &options, tls.as_ref());
+        let reader = Reader { source, options, tls, discovery: &discovery, counted: &counted };
         first(&reader, &log).map_err(Failure::fatal)?
     };
     configuration.warnings.iter().for_each(|warning| log(warning));
@@ -115,7 +115,7 @@ pub fn run(
     started(handle.control());
     let watched = Watched {
         source,
-        guards: guards.clone(),
+        tls: tls.clone(),
         discovery,
         counted,
         files: configuration.files,
@@ -124,7 +124,7 @@ pub fn run(
         targets: configuration.targets,
         listens: configuration.listens,
     };
-    let certificates = Certificates { door, servers: guards.tls };
+    let certificates = Certificates { door, servers: tls };
     let control = handle.control().clone();
     let watcher =
         watch(&shared, watched, signals, certificates, control, files, move |line: &str| log(line))

@@ -194,6 +194,28 @@ fn a_login_is_the_first_that_a_server_hears() {
 }
 
 #[test]
+fn a_login_is_read_again_when_its_file_changes() {
+    let folder = Folder::new();
+    let users = folder.write("users", "app:secret\n");
+    let login = folder.write("login", "app:wrong\n");
+    let server = Launch::new(Kind::Holdall).args(&["-Y", &users]).start();
+    let args = ["--server-auth-file", &login, "--file-observer-poll-period-ms", "5", "-r", "10"];
+    let proxy = proxy(&server.addr().to_string(), "", &args);
+    let refused = "SERVER_ERROR the login is refused: CLIENT_ERROR authentication failure";
+    assert_eq!(get(&proxy), refused);
+    folder.write("login", "no login\n");
+    proxy.wait_for("config_failures", 1);
+    folder.write("login", "app:secret\n");
+    proxy.wait_for("config_generation", 2);
+    // The refusal had knocked the server out: a probe finds that it is back.
+    let end = Instant::now() + Duration::from_secs(60);
+    while get(&proxy) != "END" {
+        assert!(Instant::now() < end, "the new login is not used");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn who_is_no_tls_server_fails_its_own_requests() {
     let certificates = Certificates::new();
     let ca = certificates.path("ca.crt");
