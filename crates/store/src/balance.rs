@@ -122,7 +122,8 @@ impl Victim {
     fn can_give_to(&self, needy: &Self) -> bool {
         let (mine, theirs) = (self.pages as u64, needy.pages as u64);
         let after = self.age / mine * (mine - 1);
-        let needy_after = needy.age / theirs.max(1) * (theirs + 1);
+        // A class in which pages lie idle needs none, whatever it evicted a moment ago.
+        let needy_after = (needy.age / theirs.max(1)).saturating_mul(theirs + 1);
         after >= needy_after || self.age / LAST_PAGE >= needy.age
     }
 }
@@ -446,4 +447,18 @@ fn average<'v>(victims: impl Iterator<Item = &'v Victim>) -> u64 {
         count += 1;
     }
     sum.checked_div(count).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_in_which_pages_lie_idle_is_given_none() {
+        let idle = |class, pages| Victim { class, age: u64::MAX, chunk: 0, pages };
+        assert!(!idle(1, 2).can_give_to(&idle(2, 281)));
+        let busy = |age| Victim { class: 3, age, chunk: 0, pages: 4 };
+        assert!(idle(1, 2).can_give_to(&busy(100)), "it gives");
+        assert!(busy(200).can_give_to(&busy(100)) && !busy(110).can_give_to(&busy(100)));
+    }
 }

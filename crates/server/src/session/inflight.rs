@@ -7,6 +7,7 @@
 //!   who stopped half-way cannot keep others out, the receiver that has made no progress for longest, if that is at least
 //!   [`STUCK_SECS`], is closed;
 //! * a value to append, which is collected outside of the store's memory, is refused even while it is coming;
+//! * large sends leave a quarter of it to values that come, so that nobody who does not read keeps others from storing;
 //! * a new large send waits its turn, in the order of arrival, for [`SEND_PATIENCE`] at most; then it is refused. Who waits
 //!   holds nothing: the key is looked up again. Senders that stopped taking bytes are closed by the event loop's stall
 //!   timeout.
@@ -170,8 +171,10 @@ impl Inflight {
         }
     }
 
+    /// Whether a value of so many bytes may be sent: the first always.
     fn fits(&self, bytes: usize) -> bool {
-        self.used.get() == 0 || self.has_room(bytes)
+        let limit = self.limit / 4 * 3;
+        self.used.get() == 0 || self.used.get().saturating_add(bytes) <= limit
     }
 
     /// Accounts for a value about to be sent. False: there is no room.
@@ -219,6 +222,15 @@ mod tests {
         assert!(inflight.begin(3, 40, 6, None));
         assert!(!inflight.begin_send(40));
         inflight.end(2);
-        assert!(inflight.begin_send(40));
+        assert!(inflight.begin_send(35));
+    }
+
+    #[test]
+    fn senders_leave_room_for_receivers() {
+        let mut inflight = Inflight::new(100);
+        assert!(inflight.begin_send(90), "the first is sent, however large");
+        inflight.end_send(90);
+        assert!(inflight.begin_send(40) && inflight.begin_send(35) && !inflight.begin_send(1));
+        assert!(inflight.begin(1, 25, 0, None) && !inflight.begin(2, 1, 0, None));
     }
 }
