@@ -67,10 +67,10 @@ impl Certificates {
         let made = Self { folder: Folder::new() };
         made.authority("ca");
         made.authority("other-ca");
-        made.issue("server", "ca", None);
-        made.issue("client", "ca", None);
-        made.issue("stranger", "other-ca", None);
-        made.issue("expired", "ca", Some("3 years ago"));
+        made.issue("server", "ca");
+        made.issue("client", "ca");
+        made.issue("stranger", "other-ca");
+        made.issue_of_2023("expired", "ca");
         made
     }
 
@@ -96,31 +96,52 @@ impl Certificates {
         output(Command::new("openssl").args(words).args(more));
     }
 
-    /// Makes a key, and has `issuer` sign for it; `when` is the date on which that happened, for thirty days.
-    pub fn issue(&self, name: &str, issuer: &str, when: Option<&str>) {
+    /// Makes a key, and has `issuer` sign for it, for thirty days from now.
+    pub fn issue(&self, name: &str, issuer: &str) {
+        let names = self.request(name);
         let file = |name: &str, kind: &str| self.path(&format!("{name}.{kind}"));
-        let (key, request, cert) = (file(name, "key"), file(name, "csr"), file(name, "crt"));
+        let (ca, ca_key) = (file(issuer, "crt"), file(issuer, "key"));
+        let words = ["x509", "-req", "-days", "30", "-CAcreateserial", "-extfile", &names];
+        let files = ["-in", &file(name, "csr"), "-out", &file(name, "crt")];
+        output(
+            Command::new("openssl").args(words).args(files).args(["-CA", &ca, "-CAkey", &ca_key]),
+        );
+    }
+
+    /// The same for a month that is long past.
+    fn issue_of_2023(&self, name: &str, issuer: &str) {
+        let names = self.request(name);
+        let file = |name: &str, kind: &str| self.path(&format!("{name}.{kind}"));
+        let index = self.folder.write("index", "");
+        let new = self.path("");
+        let settings = self.folder.write(
+            "ca.conf",
+            &format!(
+                "[ca]\ndefault_ca=own\n[own]\ndatabase={index}\nnew_certs_dir={new}\nrand_serial=yes\n\
+                 default_md=sha256\npolicy=any\n[any]\ncommonName=supplied\n"
+            ),
+        );
+        let (ca, ca_key) = (file(issuer, "crt"), file(issuer, "key"));
+        let words = ["ca", "-batch", "-notext", "-config", &settings, "-extfile", &names];
+        let dates = ["-startdate", "20230101000000Z", "-enddate", "20230131000000Z"];
+        let files = ["-in", &file(name, "csr"), "-out", &file(name, "crt")];
+        let own = ["-cert", &ca, "-keyfile", &ca_key];
+        output(Command::new("openssl").args(words).args(dates).args(files).args(own));
+    }
+
+    /// Makes a key and a request for it; returns the file of the names that it is for.
+    fn request(&self, name: &str) -> String {
+        let file = |name: &str, kind: &str| self.path(&format!("{name}.{kind}"));
+        let (key, request) = (file(name, "key"), file(name, "csr"));
         let subject = format!("/CN={name}");
         let words = ["req", "-new", "-nodes", "-subj", &subject, "-newkey", "ec"];
         let more = ["-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", &key, "-out", &request];
         output(Command::new("openssl").args(words).args(more));
         // The server may run as another user.
         output(Command::new("chmod").args(["644", &key]));
-        let names = self.folder.write(
+        self.folder.write(
             &format!("{name}.ext"),
             "basicConstraints=CA:FALSE\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n",
-        );
-        let mut command = match when {
-            Some(when) => {
-                let mut command = Command::new("faketime");
-                command.args([when, "openssl"]);
-                command
-            }
-            None => Command::new("openssl"),
-        };
-        let (ca, ca_key) = (file(issuer, "crt"), file(issuer, "key"));
-        command.args(["x509", "-req", "-days", "30", "-CAcreateserial", "-in", &request]);
-        command.args(["-CA", &ca, "-CAkey", &ca_key, "-extfile", &names, "-out", &cert]);
-        output(&mut command);
+        )
     }
 }

@@ -77,14 +77,14 @@ fn large_sends_over_the_limit_wait_for_their_turn() {
     let mut wire = server.connect();
     store(&mut wire, "large", &make("large", 1, 1_000_000)).unwrap();
     let mut slow: Vec<Wire> = Vec::new();
-    // A socket takes some values; each of these connections is stuck in a later one. A quarter of the memory, at a megabyte
-    // each.
+    // A socket takes some values; each of these connections is stuck in a later one. Three quarters of a quarter of the memory, at
+    // a megabyte each.
     let stuck = || {
         let mut narrow = Wire::connect_narrow(server.addr(), 64 * 1024);
         narrow.send(&b"get large\r\n".repeat(12));
         narrow
     };
-    slow.extend((0..16).map(|_| stuck()));
+    slow.extend((0..12).map(|_| stuck()));
     wire.expect(b"mn\r\n", b"MN\r\n");
     thread::sleep(Duration::from_millis(200));
     let mut first = server.connect();

@@ -257,18 +257,18 @@ fn certificates_are_read_again_without_a_restart() {
     assert!(answer.starts_with("ERROR ") && answer.contains("holds no certificate"), "{answer}");
     assert!(connect(both.tls, &trusting).is_ok());
     // A certificate with another's key.
-    certificates.issue("server", "ca", None);
+    certificates.issue("server", "ca");
     std::fs::copy(certificates.path("client.key"), certificates.path("server.key")).unwrap();
     admin.send(b"refresh_certs\r\n");
     let answer = admin.line();
     assert!(answer.starts_with("ERROR "), "{answer}");
     assert!(connect(both.tls, &trusting).is_ok());
     // Good ones, of the other authority: by the command, then back by SIGHUP.
-    certificates.issue("server", "other-ca", None);
+    certificates.issue("server", "other-ca");
     admin.expect(b"refresh_certs\r\n", b"OK\r\n");
     assert!(connect(both.tls, &other).is_ok() && connect(both.tls, &trusting).is_err());
     assert!(both.stat("time_since_server_cert_refresh") < 20);
-    certificates.issue("server", "ca", None);
+    certificates.issue("server", "ca");
     output(Command::new("kill").args(["-HUP", &both.server.pid().to_string()]));
     let deadline = Instant::now() + Duration::from_secs(20);
     while connect(both.tls, &trusting).is_err() {
