@@ -178,7 +178,11 @@ fn the_curve_at_the_present_memory_is_near_the_real_hit_ratio() {
         curve["mrc:sampled_items"]
     );
     assert!(server.stat("evictions") > 10_000);
-    assert!((ratios[2] - real).abs() < 0.04, "{} at 1x, really {real}", ratios[2]);
+    // A share counted from n keys is off by half of 1/sqrt(n): five of these are never left by chance, and a tenth more is for
+    // keys that are asked for more than others.
+    let slack = 5.0 * 0.55 / float(&curve, "mrc:sampled_items").sqrt();
+    assert!(slack < 0.15, "too few keys to show anything");
+    assert!((ratios[2] - real).abs() < slack, "{} at 1x, really {real}", ratios[2]);
     assert!(ratios.is_sorted() && ratios[0] < ratios[3], "{ratios:?}");
 }
 
