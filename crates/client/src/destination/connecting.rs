@@ -1,0 +1,185 @@
+//! Making a connection: the sockets that try, what opens the one that was taken, and the probes of a server that is knocked out.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Destination, End, Link, PROBE, micros};
+use crate::counters::add;
+use crate::guard::Guard;
+use crate::pipeline::Sink;
+use crate::reply::Failure;
+use crate::request::{Op, Request};
+use crate::system::Socket;
+
+/// How much longer than a connection a login may take: ours are refused after a second.
+pub(crate) const LOGIN_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Destination {
+    pub(crate) fn socket(&self) -> Option<&Socket> {
+        match &self.link {
+            Link::Closed => None,
+            Link::Connecting(socket) | Link::Up(socket) => Some(socket),
+        }
+    }
+
+    pub(crate) fn is_connecting(&self) -> bool {
+        matches!(self.link, Link::Connecting(_))
+    }
+
+    /// No question can be asked yet.
+    pub(super) fn is_opening(&self) -> bool {
+        self.is_connecting() || self.guard.as_ref().is_some_and(|guard| !guard.is_open())
+    }
+
+    /// How long it may take until questions can be asked. Servers tell a wrong login late on purpose, and whoever waits should hear that.
+    pub(super) fn time_to_open(&self) -> Duration {
+        let is_logging_in = matches!(self.link, Link::Up(_)) && self.settings.login.is_some();
+        let patience = if is_logging_in { LOGIN_PATIENCE } else { Duration::ZERO };
+        self.settings.connect_timeout + patience
+    }
+
+    pub(super) fn connect(&mut self, now_us: u64) -> Result<(), Failure> {
+        if matches!(self.link, Link::Closed) {
+            let tls =
+                self.settings.tls.as_ref().map(|tls| (tls, self.settings.server_name.as_str()));
+            let login = self.settings.login.as_ref().map(|login| (login, self.settings.protocol));
+            let guard = Guard::new(tls, login);
+            let (Ok(socket), Ok(guard)) = (Socket::connect(&self.address), guard) else {
+                add(&self.counters.failed, 1);
+                self.unreachable();
+                self.plan_probe(now_us);
+                self.tell_failure(now_us);
+                return Err(Failure::ConnectError);
+            };
+            self.guard = guard;
+            if self.settings.tls.is_some() {
+                self.pipeline.mark_ends();
+            }
+            self.connect_began_us = now_us;
+            self.dial(socket, now_us);
+        }
+        Ok(())
+    }
+
+    fn dial(&mut self, socket: Socket, now_us: u64) {
+        self.last_generation = self.last_generation.wrapping_add(1);
+        (self.link, self.generation) = (Link::Connecting(socket), self.last_generation);
+        self.plan_dial(now_us);
+        self.polls_output = true;
+    }
+
+    fn plan_dial(&mut self, now_us: u64) {
+        self.dial_us = now_us.saturating_add(micros(self.settings.probe_initial));
+    }
+
+    /// One more socket tries to connect; whichever succeeds first is taken. The system sends the first packet of a connection again after
+    /// a second only: a server that is back would be found too late. The first goes on, since a long way may take longer than the
+    /// time between two tries; the others replace each other.
+    pub(super) fn dial_again(&mut self, now_us: u64) {
+        // Without a descriptor those that try go on.
+        self.plan_dial(now_us);
+        if let Ok(socket) = Socket::connect(&self.address)
+            && let Link::Connecting(before) = std::mem::replace(&mut self.link, Link::Closed)
+        {
+            let before = (before, self.generation);
+            self.first.get_or_insert(before);
+            self.dial(socket, now_us);
+        }
+    }
+
+    /// Whether an event is of a present socket: that one is taken, if another was to succeed it.
+    pub(crate) fn is_told(&mut self, told: impl Fn(u32) -> bool) -> bool {
+        if let Some((socket, generation)) = self.first.take_if(|(_, first)| told(*first)) {
+            (self.link, self.generation) = (Link::Connecting(socket), generation);
+            return true;
+        }
+        told(self.generation) && self.socket().is_some()
+    }
+
+    pub(super) fn on_connected(&mut self, now_us: u64, sink: &mut dyn Sink) {
+        let Link::Connecting(socket) = std::mem::replace(&mut self.link, Link::Closed) else {
+            return;
+        };
+        self.first = None;
+        match socket.connected() {
+            Ok(()) => {
+                self.link = Link::Up(socket);
+                if self.guard.is_none() {
+                    self.opened(now_us);
+                }
+            }
+            Err(_) => {
+                drop(socket);
+                self.close(End::Connect(Failure::ConnectError), now_us, sink);
+            }
+        }
+    }
+
+    /// It could not be connected to.
+    pub(super) fn unreachable(&self) {
+        if self.settings.knocks_out {
+            self.health.unreachable();
+        }
+    }
+
+    /// From here on, questions are asked; that whether the server is back is the first, so that it has all of its time.
+    pub(super) fn opened(&mut self, now_us: u64) {
+        if self.probe.is_some() {
+            self.ask_probe(now_us);
+        }
+        if std::mem::take(&mut self.connect_retries) > 0 {
+            add(&self.counters.connects_retried, 1);
+        }
+        self.counters.connected.store(1, Ordering::Relaxed);
+        add(&self.counters.connects, 1);
+    }
+
+    /// More sockets try to connect; of a server that is knocked out, probes do that.
+    pub(super) fn dials_by_itself(&self) -> bool {
+        self.is_connecting() && !self.health.is_tko()
+    }
+
+    /// A connection that was not made in time is begun again, as often as the settings say.
+    pub(super) fn connects_again(&mut self, now_us: u64) -> bool {
+        if self.connect_retries >= self.settings.connect_retries {
+            self.connect_retries = 0;
+            return false;
+        }
+        self.connect_retries += 1;
+        add(&self.counters.connect_retries, 1);
+        (self.link, self.guard, self.first) = (Link::Closed, None, None);
+        self.connect(now_us).is_ok()
+    }
+
+    /// A server that was knocked out is asked some time later, by one worker.
+    pub(super) fn plan_probe(&mut self, now_us: u64) {
+        if self.probe.is_none() && self.health.take_probing(self.worker.number) {
+            self.probe =
+                Some((now_us + micros(self.settings.probe_initial), self.settings.probe_initial));
+        }
+    }
+
+    pub(super) fn send_probe(&mut self, waited: Duration, now_us: u64) {
+        if !self.health.is_tko() {
+            self.probe = None;
+            return;
+        }
+        let wait = (waited * 3 / 2).min(self.settings.probe_max);
+        // Up to a tenth later, so that the probes of many programs do not meet.
+        let jitter = micros(wait) / 10 * (now_us % 16) / 16;
+        self.probe = Some((now_us + micros(wait) + jitter, wait));
+        if self.is_connecting() {
+            self.dial_again(now_us);
+        } else if self.connect(now_us).is_ok() && !self.is_opening() {
+            self.ask_probe(now_us);
+            self.is_dirty = true;
+        }
+    }
+
+    /// Asks whether the server is back, unless that will be seen by what was asked.
+    fn ask_probe(&mut self, now_us: u64) {
+        if self.pipeline.is_empty() {
+            self.pipeline.ask(&Request::new(Op::Version, b""), PROBE, 0, now_us);
+        }
+    }
+}

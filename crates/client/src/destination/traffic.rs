@@ -1,0 +1,241 @@
+//! Bytes to a server and from it: by its connection, with a guard and without, and by UDP.
+
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use super::{Destination, End, Link};
+use crate::counters::add;
+use crate::datagrams::Datagrams;
+use crate::guard::CHUNK_BYTES;
+use crate::pipeline::{Sink, Ticket};
+use crate::reply::Failure;
+use crate::request::{Op, Request};
+use crate::tally::{Failing, Server, Tally};
+
+/// Bytes reserved for a reply that has only begun, at the most.
+const RESERVED_MAX: usize = 1 << 20;
+
+/// Answers over which the mean latency goes, roughly.
+const LATENCY_SPAN: u64 = 64;
+
+impl Destination {
+    /// Asks a get by UDP, if that is to be had now.
+    pub(super) fn ask_by_udp(
+        &mut self,
+        request: &Request<'_>,
+        ticket: Ticket,
+        pool: u16,
+        now_us: u64,
+    ) -> bool {
+        if !matches!(request.op, Op::Get | Op::Gets) {
+            return false;
+        }
+        if self.datagrams.is_none() {
+            self.datagrams = Datagrams::new(&self.address);
+        }
+        let Some(datagrams) = self.datagrams.as_mut().filter(|udp| udp.takes(now_us)) else {
+            return false;
+        };
+        add(&self.counters.asked, 1);
+        add(&self.counters.udp_asked, 1);
+        datagrams.ask(request, ticket, pool, now_us);
+        true
+    }
+
+    /// Datagrams have come.
+    pub(crate) fn on_datagrams(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
+        let Some(mut datagrams) = self.datagrams.take() else { return };
+        let limit = self.settings.value_bytes_max;
+        let mut tally = Tally::new(server!(self, now_us), sink);
+        let (counters, tcp) = (&self.counters, &mut self.pipeline);
+        let goes_on = datagrams.receive(buffer, limit, counters, tcp, now_us, &mut tally);
+        drop(tally);
+        self.datagrams = Some(datagrams);
+        if goes_on && self.connect(now_us).is_err() {
+            self.close(End::Connect(Failure::ConnectError), now_us, sink);
+        }
+    }
+
+    /// The socket is writable or readable, or has failed.
+    pub(crate) fn on_event(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
+        if self.is_connecting() {
+            self.on_connected(now_us, sink);
+        }
+        if matches!(self.link, Link::Up(_)) {
+            self.read(buffer, now_us, sink);
+        }
+    }
+
+    /// Reads what there is, once: what is left tells itself again.
+    fn read(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
+        let Link::Up(socket) = &self.link else { return };
+        match socket.read(buffer) {
+            Ok(0) => self.close(End::Gone, now_us, sink),
+            Ok(len) => {
+                let received = buffer.get(..len).unwrap_or_default();
+                if self.guard.is_none() {
+                    self.receive(received, now_us, sink);
+                } else {
+                    self.receive_guarded(received, now_us, sink);
+                }
+            }
+            Err(Errno::AGAIN) => {}
+            Err(_) => self.close(End::Gone, now_us, sink),
+        }
+    }
+
+    #[cold]
+    fn receive_guarded(&mut self, received: &[u8], now_us: u64, sink: &mut dyn Sink) {
+        let Some(guard) = &mut self.guard else { return };
+        let was_open = guard.is_open();
+        let mut plain = Vec::new();
+        let result = guard.receive(received, &mut plain);
+        let (is_open, is_ended) = (guard.is_open(), guard.is_ended());
+        if let Err(reason) = result {
+            if let Link::Up(socket) = &self.link {
+                // The peer should know why; whether it hears is its own matter.
+                let _ = socket.send(guard.outgoing());
+            }
+            // What was asked may have been done: nobody must believe that there was no connection.
+            let failure = if was_open { Failure::RemoteError } else { Failure::ConnectError };
+            return self.close(End::Refused(&reason, failure), now_us, sink);
+        }
+        if is_open && !was_open {
+            self.opened(now_us);
+        }
+        if !plain.is_empty() {
+            self.receive(&plain, now_us, sink);
+        }
+        if is_ended && !matches!(self.link, Link::Closed) {
+            self.close(End::Gone, now_us, sink);
+        }
+    }
+
+    fn receive(&mut self, received: &[u8], now_us: u64, sink: &mut dyn Sink) {
+        let asked = self.pipeline.len();
+        let mut tally = Tally::new(server!(self, now_us), sink);
+        let limit = self.settings.value_bytes_max;
+        let oldest_us = self.pipeline.oldest_us();
+        let result = if self.input.is_empty() {
+            self.pipeline.receive(received, limit, &mut tally).map(|(used, total)| {
+                let rest = received.get(used..).unwrap_or_default();
+                if !rest.is_empty() {
+                    // A length that is announced is not yet a length that comes.
+                    self.input.reserve(total.min(RESERVED_MAX).max(rest.len()));
+                    self.input.extend_from_slice(rest);
+                }
+            })
+        } else {
+            self.input.extend_from_slice(received);
+            self.pipeline.receive(&self.input, limit, &mut tally).map(|(used, _)| {
+                if used == self.input.len() {
+                    self.input = Vec::new();
+                } else if used > 0 {
+                    self.input.drain(..used);
+                }
+            })
+        };
+        if tally.probe_answered {
+            self.probe = None;
+        }
+        drop(tally);
+        if let Some(asked_us) = oldest_us {
+            let sample_ns = now_us.saturating_sub(asked_us).saturating_mul(1000);
+            let mean_ns = self.counters.latency_ns.load(Ordering::Relaxed);
+            let mean_ns = mean_ns - mean_ns / LATENCY_SPAN + sample_ns / LATENCY_SPAN;
+            self.counters.latency_ns.store(mean_ns, Ordering::Relaxed);
+        }
+        self.counters.pending.store(self.pipeline.len() as u64, Ordering::Relaxed);
+        if !self.ejections.is_empty() && self.pipeline.len() < asked {
+            self.tell_answer();
+        }
+        if result.is_err() {
+            self.close(End::Broken, now_us, sink);
+        }
+    }
+
+    /// Sends what there is. True when the socket took less.
+    pub(crate) fn flush(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
+        let is_blocked = self.send(now_us, sink);
+        let asked = self.counters.asked.load(Ordering::Relaxed);
+        if self.pipeline.unsent() == 0 {
+            self.left = asked;
+        }
+        self.counters.unsent.store(asked.wrapping_sub(self.left), Ordering::Relaxed);
+        is_blocked
+    }
+
+    fn send(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
+        self.is_dirty = false;
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.flush(
+                &self.counters,
+                now_us,
+                &mut Failing { sink: &mut *sink, server: server!(self, now_us) },
+            );
+        }
+        if self.guard.is_some() {
+            return self.flush_guarded(now_us, sink);
+        }
+        let Link::Up(socket) = &self.link else { return false };
+        loop {
+            let bytes = self.pipeline.outgoing();
+            if bytes.is_empty() {
+                return false;
+            }
+            let len = bytes.len();
+            match socket.send(bytes) {
+                Ok(taken) => {
+                    add(&self.counters.writes, 1);
+                    self.pipeline.has_sent(taken);
+                    if taken < len {
+                        add(&self.counters.partial_writes, 1);
+                        return true;
+                    }
+                }
+                Err(Errno::AGAIN) => return true,
+                Err(_) => {
+                    self.close(End::Gone, now_us, sink);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// The same through the guard, which goes when it has nothing to do any more.
+    #[cold]
+    fn flush_guarded(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
+        let Link::Up(socket) = &self.link else { return false };
+        while let Some(guard) = &mut self.guard {
+            let bytes = guard.outgoing();
+            if bytes.is_empty() {
+                let plain = self.pipeline.outgoing();
+                let plain = plain.get(..CHUNK_BYTES).unwrap_or(plain);
+                if guard.is_done() {
+                    self.guard = None;
+                    return self.send(now_us, sink);
+                }
+                if !guard.is_open() || plain.is_empty() {
+                    return false;
+                }
+                guard.send(plain);
+                let taken = plain.len();
+                self.pipeline.has_sent(taken);
+                continue;
+            }
+            match socket.send(bytes) {
+                Ok(taken) => {
+                    add(&self.counters.writes, 1);
+                    guard.has_sent(taken);
+                }
+                Err(Errno::AGAIN) => return true,
+                Err(_) => {
+                    self.close(End::Gone, now_us, sink);
+                    return false;
+                }
+            }
+        }
+        false
+    }
+}
