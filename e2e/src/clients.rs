@@ -53,12 +53,61 @@ impl Client {
         if is_routed {
             command.env("E2E_ROUTED", "1");
         }
-        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        let passed = output.status.success() && text.trim_end().ends_with("checks passed");
-        assert!(passed, "{self:?}, {}:\n{text}", output.status);
+        check_passes(command);
     }
+}
+
+/// A language whose libraries are asked whether readers get their own data, or none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OwnData {
+    /// gomemcache.
+    Go,
+    /// spymemcached, text and binary.
+    Java,
+    /// memcached (text) and memjs (binary).
+    Node,
+    /// memcached, which is libmemcached, text and binary.
+    Php,
+    /// pylibmc (libmemcached, text and binary), pymemcache (text), bmemcached (binary).
+    Python,
+}
+
+impl OwnData {
+    /// Has each library read small values between requests that `addr` refuses: each is to get the
+    /// value it asked for, a miss or an error, and never another key's value.
+    ///
+    /// # Panics
+    ///
+    /// With what the script printed, when a reader got another's data, or a store failed.
+    pub fn check(self, addr: SocketAddr) {
+        let script = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
+        let mut command = match self {
+            Self::Go => Command::new(tool("go-client")),
+            Self::Java => Command::new("java"),
+            Self::Node => Command::new("node"),
+            Self::Php => Command::new("php"),
+            Self::Python => Command::new(tool("venv/bin/python")),
+        };
+        match self {
+            Self::Go => &mut command,
+            Self::Java => command
+                .args(["-cp", "/usr/share/java/spymemcached.jar"])
+                .arg(script("java/OwnData.java")),
+            Self::Node => command.arg(script("node/own_data.js")),
+            Self::Php => command.arg(script("php/own_data.php")),
+            Self::Python => command.arg(script("python/own_data.py")),
+        }
+        .args([addr.to_string().as_str(), "own-data"]);
+        check_passes(command);
+    }
+}
+
+fn check_passes(mut command: Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let passed = output.status.success() && said.trim_end().ends_with("checks passed");
+    let text = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(passed, "{command:?}, {}:\n{text}", output.status);
 }
 
 /// What `cargo xtask install` has put there under this name.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 24] = [
+const PACKAGES: [(&str, &str); 28] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -19,6 +19,10 @@ const PACKAGES: [(&str, &str); 24] = [
     ("nutcracker", "twemproxy: where it puts keys"),
     ("g++", "builds the fuzz targets"),
     ("python3-venv", "the Python clients"),
+    ("php-cli", "the PHP client"),
+    ("php-memcached", "its library, over libmemcached"),
+    ("default-jdk-headless", "the Java client"),
+    ("libspymemcached-java", "its library"),
     ("strace", "makes system calls fail on purpose"),
     ("faketime", "moves a server's clock"),
     ("valgrind", "counts the server's instructions"),
@@ -124,7 +128,8 @@ fn python(steps: &mut Steps) -> Result<(), String> {
 
 fn go(steps: &mut Steps) -> Result<(), String> {
     let binary = tools().join("go-client");
-    if is_newer(&binary, "e2e/clients/go/main.go") {
+    let sources = ["e2e/clients/go/main.go", "e2e/clients/go/own_data.go"];
+    if sources.iter().all(|source| is_newer(&binary, source)) {
         return Ok(());
     }
     println!("Go client (gomemcache): {}", binary.display());

@@ -26,6 +26,9 @@ pub enum Error {
     ManyFlags,
     /// `O` with more than 32 bytes.
     OpaqueTooLong,
+    /// A large value cannot be sent now: those on their way to other clients hold all the memory
+    /// that sending may take.
+    OutOfMemorySending,
     /// The user has no right to this key or command.
     Permission,
     /// `ms` with a mode that is none of its own.
@@ -50,6 +53,7 @@ impl Error {
             Self::Format => b"CLIENT_ERROR bad command line format\r\n",
             Self::ManyFlags => b"CLIENT_ERROR options flags are too long\r\n",
             Self::OpaqueTooLong => b"CLIENT_ERROR opaque token too long\r\n",
+            Self::OutOfMemorySending => b"SERVER_ERROR out of memory writing get response\r\n",
             Self::Permission => b"CLIENT_ERROR permission denied\r\n",
             Self::StoreModeUnknown => b"CLIENT_ERROR invalid mode for ms M token\r\n",
             Self::Token => b"CLIENT_ERROR bad token in command line format\r\n",

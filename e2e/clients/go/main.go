@@ -29,7 +29,16 @@ func is(got, want error, what string) {
 }
 
 func main() {
-	c := memcache.New(os.Args[1])
+	if len(os.Args) > 2 && os.Args[2] == "own-data" {
+		ownData(os.Args[1])
+	} else {
+		everyCommand(os.Args[1])
+	}
+	fmt.Printf("gomemcache: %d checks passed\n", checks)
+}
+
+func everyCommand(address string) {
+	c := memcache.New(address)
 	is(c.Ping(), nil, "Ping")
 	is(c.FlushAll(), nil, "FlushAll")
 	_, err := c.Get("a")
@@ -100,5 +109,4 @@ func main() {
 	_, err = c.Get("b")
 	is(err, memcache.ErrCacheMiss, "Get after DeleteAll")
 	is(c.Close(), nil, "Close")
-	fmt.Printf("gomemcache: %d checks passed\n", checks)
 }

@@ -14,8 +14,7 @@ use store::CrawlError;
 use super::dump::{self, Dump, Kind};
 use super::{Answer, BAD_FORMAT, ERROR};
 use crate::options::Options;
-use crate::session::Worker;
-use crate::session::state::{Session, State};
+use crate::session::{Session, Worker};
 
 /// How crawls go; read by the cleaner's thread.
 #[derive(Debug)]
@@ -60,13 +59,13 @@ pub(crate) const SLEEP_MICROS_MAX: u32 = 1_000_000;
 const BAD_CLASS: Answer = b"BADCLASS invalid class id\r\n";
 
 impl Worker {
-    /// `None`: a dump has begun and answers for itself.
+    /// A dump to begin, or the answer.
     pub(super) fn lru_crawler(
         &self,
-        session: &mut Session,
+        session: &Session,
         mut words: Words<'_>,
-    ) -> Option<Answer> {
-        Some(match (words.next(), words.next(), words.next()) {
+    ) -> Result<Dump, Answer> {
+        Err(match (words.next(), words.next(), words.next()) {
             (Some(b"enable"), None, None) => self.enable_crawls(true),
             (Some(b"disable"), None, None) => self.enable_crawls(false),
             (Some(b"sleep"), Some(micros), None) => match number::parse_u32(micros) {
@@ -120,16 +119,15 @@ impl Worker {
         }
     }
 
-    fn dump(&self, session: &mut Session, kind: Kind, classes: &[u8]) -> Option<Answer> {
+    fn dump(&self, session: &Session, kind: Kind, classes: &[u8]) -> Result<Dump, Answer> {
         if !self.shared.dump_enabled || session.is_datagram() {
-            return Some(match kind {
+            return Err(match kind {
                 Kind::Mgdump => b"ERROR key dump not allowed\r\n",
                 _ => b"ERROR metadump not allowed\r\n",
             });
         }
-        let Some(classes) = dump::classes(classes) else { return Some(BAD_CLASS) };
+        let Some(classes) = dump::classes(classes) else { return Err(BAD_CLASS) };
         self.shared.walks.fetch_add(1, Ordering::Relaxed);
-        session.state = State::Dumping(Box::new(Dump::new(kind, classes)));
-        None
+        Ok(Dump::new(kind, classes))
     }
 }

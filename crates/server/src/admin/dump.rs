@@ -164,7 +164,7 @@ pub(crate) fn classes(word: &[u8]) -> Option<Vec<u8>> {
 impl Worker {
     /// Writes the next part of a dump.
     pub(crate) fn go_on_dumping(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
-        let State::Dumping(dump) = &mut session.state else { return Step::Next };
+        let State::Dumping(dump, _) = &mut session.state else { return Step::Continue };
         let clock = Clock {
             zero_at_unix: self.shared.clock.zero_at_unix(),
             now_secs: self.engine.now_secs(),
@@ -183,14 +183,16 @@ impl Worker {
             if has_more && !dump.is_full() {
                 // At least one step is done before, so that a dump goes on whatever becomes of the output.
                 if output.is_full() {
-                    return Step::Next;
+                    return Step::Continue;
                 }
                 continue;
             }
             let Some(class) = dump.classes.pop() else {
-                out.extend_from_slice(dump.end());
-                session.state = State::Commands;
-                return Step::Next;
+                let end = dump.end();
+                let State::Dumping(_, pending) = std::mem::take(&mut session.state) else {
+                    return Step::Continue;
+                };
+                return pending.line(out, end).into();
             };
             dump.cursor = cursor_of(Some(class));
         }

@@ -22,7 +22,8 @@ use proto::text::{Admin, AdminCommand, Words};
 use proto::{Error, number, reply};
 
 use crate::run::DRAIN_PATIENCE;
-use crate::session::state::Step;
+use crate::session::pending_reply::PendingReply;
+use crate::session::state::{State, Step};
 use crate::session::{Session, Worker};
 
 /// A plain answer to an administrator's command.
@@ -36,16 +37,20 @@ impl Worker {
     pub(crate) fn admin(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         admin: &Admin<'_>,
         output: &mut Output<'_>,
     ) -> Step {
         let words = admin.words;
         let answer = match admin.command {
-            AdminCommand::Stats => return self.stats_command(session, words, output),
-            AdminCommand::Watch => return self.watch_command(session, words, output),
+            AdminCommand::Stats => return self.stats_command(session, pending, words, output),
+            AdminCommand::Watch => return self.watch_command(session, pending, words, output),
             AdminCommand::LruCrawler => match self.lru_crawler(session, words) {
-                Some(answer) => answer,
-                None => return Step::Next,
+                Ok(dump) => {
+                    session.state = State::Dumping(Box::new(dump), pending);
+                    return Step::Continue;
+                }
+                Err(answer) => answer,
             },
             AdminCommand::Shutdown => match self.shutdown(session, words) {
                 Ok(()) => return Step::Stop(Flow::Close),
@@ -56,15 +61,9 @@ impl Worker {
             AdminCommand::Extstore => needs_words(words, 2),
             AdminCommand::Lru => self.lru(words),
             AdminCommand::Slabs => self.slabs(words),
-            AdminCommand::RefreshCerts => match self.refresh(session) {
-                Some(answer) => answer,
-                None => return Step::Next,
-            },
+            AdminCommand::RefreshCerts => return self.refresh(session, pending, output),
         };
-        if !admin.noreply {
-            output.buf().extend_from_slice(answer);
-        }
-        Step::Next
+        pending.line_unless(admin.noreply, output.buf(), answer).into()
     }
 
     fn verbosity(&self, mut words: Words<'_>) -> Answer {

@@ -13,6 +13,7 @@ use proto::reply;
 use proto::text::Words;
 
 use crate::COMPATIBLE_VERSION;
+use crate::session::pending_reply::PendingReply;
 use crate::session::state::{State, Step};
 use crate::session::{Session, Worker};
 
@@ -31,6 +32,7 @@ impl Worker {
     pub(crate) fn stats_command(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         mut words: Words<'_>,
         output: &mut Output<'_>,
     ) -> Step {
@@ -39,29 +41,31 @@ impl Worker {
         match group {
             b"reset" => {
                 self.reset_stats();
-                out.extend_from_slice(reply::RESET);
+                pending.line(out, reply::RESET).into()
             }
-            b"detail" => self.stats_detail(words, out),
+            b"detail" => pending.write(|| self.stats_detail(words, out)).into(),
             b"cachedump" => match self.cachedump(session, words) {
-                Ok(dump) => session.state = State::Dumping(Box::new(dump)),
-                Err(answer) => out.extend_from_slice(answer),
+                Ok(dump) => {
+                    session.state = State::Dumping(Box::new(dump), pending);
+                    Step::Continue
+                }
+                Err(answer) => pending.line(out, answer).into(),
             },
             b"sizes_enable" | b"sizes_disable" => {
                 reply::write_stat(out, b"sizes_status", b"enabled");
-                out.extend_from_slice(reply::END);
+                pending.line(out, reply::END).into()
             }
             b"conns" => {
                 self.stats_conns(&mut |name, value| reply::write_stat(out, name, value));
-                out.extend_from_slice(reply::END);
+                pending.line(out, reply::END).into()
             }
             group => {
                 let is_known = self.stats_group(group, &mut |name, value| {
                     reply::write_stat(out, name, value);
                 });
-                out.extend_from_slice(if is_known { reply::END } else { super::ERROR });
+                pending.line(out, if is_known { reply::END } else { super::ERROR }).into()
             }
         }
-        Step::Next
     }
 
     /// Gives the statistics of a group to `sink`; false if there is no such group. Those are whole words: memcached takes

@@ -17,6 +17,7 @@ use store::{Item, Participant};
 use watch::hub::{Events, Watchers};
 
 use crate::session::Worker;
+use crate::session::pending_reply::PendingReply;
 use crate::session::state::{Session, State, Step};
 use crate::session::value_in::{Finished, Job};
 
@@ -192,6 +193,7 @@ impl Worker {
     pub(crate) fn watch_command(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         words: Words<'_>,
         output: &mut Output<'_>,
     ) -> Step {
@@ -208,8 +210,7 @@ impl Worker {
         } else {
             super::ERROR
         };
-        output.buf().extend_from_slice(answer);
-        Step::Next
+        pending.line(output.buf(), answer).into()
     }
 
     /// Passes lines on. What a watcher sends is not listened to.
@@ -218,11 +219,11 @@ impl Worker {
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Step {
-        let State::Watching(watching) = &mut session.state else { return Step::Next };
+        let State::Watching(watching) = &mut session.state else { return Step::Continue };
         input.consume(input.bytes().len());
         if watching.take(output.buf()) {
             // Flushed here, since a watcher's lines are small and its wait is long.
-            return if output.flush() { Step::Next } else { Step::Stop(Flow::Blocked) };
+            return if output.flush() { Step::Continue } else { Step::Stop(Flow::Blocked) };
         }
         Step::Stop(Flow::NeedInput)
     }

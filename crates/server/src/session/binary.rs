@@ -9,13 +9,16 @@ use net::{Flow, Input, Output};
 use proto::StoreMode;
 use proto::binary::reply;
 use proto::binary::{self, Command, Header, Parsed, Request, Status, Then};
+use store::Pin;
 
 use super::Worker;
 use super::by_udp;
+use super::pending_reply::{PendingReply, Replied};
+use super::permit::Permit;
 use super::state::{Session, State, Step};
 use super::text::{binary_store, direction_of, mode_of};
-use super::value_in::{Finished, Job};
-use super::value_out::{Outgoing, outgoing};
+use super::value_in::{Finished, Job, Taken};
+use super::value_out::{Outgoing, Then as AfterValue, outgoing};
 use crate::COMPATIBLE_VERSION;
 use crate::admin::prefix::Kind;
 
@@ -34,12 +37,14 @@ impl Worker {
             Parsed::BadMagic => return Step::Stop(Flow::Close),
             Parsed::Bad(bad) => {
                 input.consume(bad.consumed);
-                reply::write_error(output.buf(), &bad.header, bad.status);
+                let pending = PendingReply::of_request();
+                let write = || reply::write_error(output.buf(), &bad.header, bad.status);
+                let replied = pending.write(write);
                 return match bad.then {
                     Then::Close => Step::Stop(Flow::Close),
                     Then::Swallow(count) => {
                         session.state = State::Swallowing(u64::from(count));
-                        Step::Next
+                        replied.into()
                     }
                 };
             }
@@ -51,41 +56,53 @@ impl Worker {
             return Step::Stop(Flow::Wait);
         }
         input.consume(consumed);
-        if session.login.is_limited() && self.denies_binary(session, &request, output) {
-            return Step::Next;
+        let mut pending = PendingReply::of_request();
+        if session.login.is_limited() {
+            pending = match self.denies_binary(session, pending, &request, output) {
+                Permit::Denied(replied) => return replied.into(),
+                Permit::Granted(pending) => pending,
+            };
         }
         let (head, rest) = bytes.split_at(consumed);
         if session.is_datagram() && !by_udp::serves_binary(&request.command) {
             input.consume(rest.len());
-            reply::write_error(output.buf(), &request.header, Status::UnknownCommand);
-            return Step::Next;
+            let (header, status) = (&request.header, Status::UnknownCommand);
+            return pending.write(|| reply::write_error(output.buf(), header, status)).into();
         }
         if let Some((key, value_len)) = binary_store(&request.command) {
             let key = self.batch.key(&self.engine, key);
             let job = self.binary_job(session.peer.fd, key, &request, value_len);
-            if let Some(finished) = self.take_value(session, &job, head, input, output) {
-                self.answer_binary_store(&request, &job, finished, output.buf());
-            }
-            return Step::Next;
+            return match self.take_value(session, pending, &job, head, input, output) {
+                Taken::Coming => Step::Continue,
+                Taken::Finished(finished, pending) => {
+                    self.answer_binary_store(pending, &request, &job, finished, output.buf()).into()
+                }
+            };
         }
-        self.binary_command(session, &request, output)
+        self.binary_command(session, pending, &request, output)
     }
 
     fn binary_command(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         request: &Request<'_>,
         output: &mut Output<'_>,
     ) -> Step {
         let header = &request.header;
-        match request.command {
+        let replied = match request.command {
             Command::Get { key, with_key, exptime } => {
                 let key = self.batch.key(&self.engine, key);
-                self.binary_get(session, request, key, with_key, exptime, output);
+                let pin = self.binary_get(session, request, key, with_key, exptime, output);
+                if let Some(pin) = pin {
+                    Self::start_sending(session, pin, AfterValue::End(pending, b""));
+                    return Step::Continue;
+                }
+                pending.write(|| {})
             }
             Command::Delete { key } => {
                 let key = self.batch.key(&self.engine, key);
-                self.binary_delete(session, request, key, output.buf());
+                pending.write(|| self.binary_delete(session, request, key, output.buf()))
             }
             Command::Arithmetic { key, decrement, delta, initial, exptime } => {
                 let key = self.batch.key(&self.engine, key);
@@ -102,42 +119,40 @@ impl Worker {
                     deadline: None,
                     vivify,
                 };
-                self.binary_arithmetic(request, key, &how, output.buf());
+                pending.write(|| self.binary_arithmetic(request, key, &how, output.buf()))
             }
             Command::Touch { key, exptime } => {
                 let key = self.batch.key(&self.engine, key);
-                match self.engine.touch(key, self.engine.deadline(i64::from(exptime))) {
-                    Ok(found) => {
-                        reply::write_touched(output.buf(), header, found.flags, found.cas);
-                    }
-                    Err(_) => reply::write_error(output.buf(), header, Status::NotFound),
-                }
+                let touched = self.engine.touch(key, self.engine.deadline(i64::from(exptime)));
+                let out = output.buf();
+                pending.write(|| match touched {
+                    Ok(found) => reply::write_touched(out, header, found.flags, found.cas),
+                    Err(_) => reply::write_error(out, header, Status::NotFound),
+                })
             }
             Command::Flush { exptime } => {
+                let out = output.buf();
                 match self.engine.flush_all(exptime.map_or(0, i64::from)) {
-                    Ok(()) if request.quiet => {}
-                    Ok(()) => reply::write_done(output.buf(), header, 0),
+                    Ok(()) if request.quiet => pending.suppressed(),
+                    Ok(()) => pending.write(|| reply::write_done(out, header, 0)),
                     Err(engine::FlushNotAllowed) => {
-                        reply::write_error(output.buf(), header, Status::AuthFailure);
+                        pending.write(|| reply::write_error(out, header, Status::AuthFailure))
                     }
                 }
             }
-            Command::NoOp => reply::write_done(output.buf(), header, 0),
-            Command::Version => self.binary_version(header, output.buf()),
-            Command::Stat { key } => self.binary_stat(header, key, output.buf()),
-            Command::Quit => {
-                if !request.quiet {
-                    reply::write_done(output.buf(), header, 0);
-                }
-                return Step::Stop(Flow::Close);
-            }
+            Command::NoOp => pending.write(|| reply::write_done(output.buf(), header, 0)),
+            Command::Version => pending.write(|| self.binary_version(header, output.buf())),
+            Command::Stat { key } => pending.write(|| self.binary_stat(header, key, output.buf())),
+            Command::Quit => return quit(pending, request, output),
             Command::SaslList | Command::SaslAuth { .. } | Command::SaslStep { .. } => {
-                return self.sasl(session, request, output);
+                return self.sasl(session, pending, request, output);
             }
             // These were served before.
-            Command::Store { .. } | Command::Concat { .. } => {}
-        }
-        Step::Next
+            Command::Store { .. } | Command::Concat { .. } => {
+                return Step::Stop(Flow::CloseNow);
+            }
+        };
+        replied.into()
     }
 
     pub(crate) fn binary_version(&self, header: &Header, out: &mut Vec<u8>) {
@@ -145,15 +160,16 @@ impl Worker {
         reply::write_value(out, header, Status::Ok, 0, b"", version);
     }
 
+    /// Writes the whole reply, or its header alone, and returns the value that is to follow.
     fn binary_get(
         &mut self,
-        session: &mut Session,
+        session: &Session,
         request: &Request<'_>,
         key: Key<'_>,
         with_key: bool,
         exptime: Option<u32>,
         output: &mut Output<'_>,
-    ) {
+    ) -> Option<Pin> {
         let header = &request.header;
         let section = self.engine.section();
         let found = match exptime {
@@ -174,7 +190,7 @@ impl Worker {
             if !request.quiet {
                 reply::write_miss(output.buf(), header, echo);
             }
-            return;
+            return None;
         };
         let cas = self.engine.cas_of(&item);
         let value_len = u32::try_from(item.value_len()).unwrap_or(u32::MAX);
@@ -182,13 +198,19 @@ impl Worker {
             Outgoing::Inline(value) => {
                 reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);
                 output.buf().extend_from_slice(value);
+                None
             }
             Outgoing::Pinned(pin) => {
                 if !self.inflight.begin_send(pin.value_len()) {
-                    return reply::write_error(output.buf(), header, Status::OutOfMemory);
+                    // An error between the packets of quiet gets makes some clients (bmemcached)
+                    // leave the others unread, and read them as replies to later requests.
+                    if !request.quiet {
+                        reply::write_error(output.buf(), header, Status::OutOfMemory);
+                    }
+                    return None;
                 }
                 reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);
-                Self::start_sending(session, pin, b"", None);
+                Some(pin)
             }
         }
     }
@@ -228,21 +250,22 @@ impl Worker {
 
     pub(crate) fn answer_binary_store(
         &self,
+        pending: PendingReply,
         request: &Request<'_>,
         job: &Job<'_>,
         finished: Finished,
         out: &mut Vec<u8>,
-    ) {
+    ) -> Replied {
         self.note_stored(job, finished);
         let header = &request.header;
         // A binary value has no end to be wrong.
-        let Finished::Judged(stored) = finished else { return };
+        let Finished::Judged(stored) = finished else {
+            return pending.write(|| reply::write_error(out, header, Status::InvalidArguments));
+        };
         let status = match (stored.verdict, job.condition.mode) {
+            (Verdict::Stored, _) if request.quiet => return pending.suppressed(),
             (Verdict::Stored, _) => {
-                if !request.quiet {
-                    reply::write_done(out, header, stored.cas);
-                }
-                return;
+                return pending.write(|| reply::write_done(out, header, stored.cas));
             }
             (Verdict::NotFound | Verdict::NotStored, Mode::Append | Mode::Prepend) => {
                 Status::NotStored
@@ -252,7 +275,7 @@ impl Worker {
             (Verdict::OutOfMemory, _) => Status::OutOfMemory,
             (Verdict::TooLarge, _) => Status::TooLarge,
         };
-        reply::write_error(out, header, status);
+        pending.write(|| reply::write_error(out, header, status))
     }
 
     fn binary_delete(
@@ -316,4 +339,14 @@ impl Worker {
             reply::write_error(out, header, Status::NotFound);
         }
     }
+}
+
+/// `quit` and `quitq`: the connection ends behind the reply.
+pub(crate) fn quit(pending: PendingReply, request: &Request<'_>, output: &mut Output<'_>) -> Step {
+    let _: Replied = if request.quiet {
+        pending.suppressed()
+    } else {
+        pending.write(|| reply::write_done(output.buf(), &request.header, 0))
+    };
+    Step::Stop(Flow::Close)
 }

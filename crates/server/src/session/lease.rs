@@ -18,19 +18,20 @@ use proto::text::GetLine;
 use store::{Pin, Section};
 
 use super::Worker;
+use super::retrieve::KeyReply;
 use super::state::Session;
 use super::value_out::{LINE_END, Outgoing, outgoing};
 use crate::admin::prefix::Kind;
 
 impl Worker {
-    /// Answers one key of a lease-get. False when its value goes out by itself, and the line is kept for later.
+    /// Answers one key of a lease-get.
     pub(super) fn lease_key(
         &self,
-        session: &mut Session,
+        session: &Session,
         key: Key<'_>,
-        line: GetLine,
+        line: &GetLine,
         output: &mut Output<'_>,
-    ) -> bool {
+    ) -> KeyReply {
         let section = self.engine.section();
         let found = self.engine.lease_get(&section, key);
         if self.reporter.is_busy() {
@@ -40,7 +41,7 @@ impl Worker {
             self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
         }
         let miss = match found {
-            Ok(item) => return self.write_item(session, &key, &item, &line, output),
+            Ok(item) => return self.write_item(&key, &item, line, output),
             Err(miss) => miss,
         };
         let token = miss.token.unwrap_or(LEASE_WAIT);
@@ -50,23 +51,23 @@ impl Worker {
                 reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
                 output.buf().extend_from_slice(value);
                 output.buf().extend_from_slice(LINE_END);
-                true
+                KeyReply::Written
             }
             Outgoing::Pinned(pin) if self.inflight.begin_send(len) => {
                 reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
-                Self::start_sending(session, pin, LINE_END, Some(line));
-                false
+                KeyReply::Value(pin)
             }
             // There is no room to send it; the token is worth more than the stale value.
             Outgoing::Pinned(_) => {
                 reply::write_lease_header(output.buf(), key.bytes, token, 0, 0);
                 output.buf().extend_from_slice(LINE_END);
-                true
+                KeyReply::Written
             }
         }
     }
 
-    /// Answers an `mg` that asked for a lease or for stale values, and missed. `None`: it is to look again.
+    /// Answers an `mg` that asked for a lease or for stale values, and missed. `None`: it is to look
+    /// again.
     #[cold]
     pub(super) fn meta_lease_miss(
         &self,

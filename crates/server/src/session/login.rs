@@ -21,6 +21,8 @@ use proto::text::Words;
 use proto::{Wire, number, reply};
 
 use super::Worker;
+use super::binary::quit;
+use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, State, Step};
 use crate::doors::{
     self, Answer, Book, Check, Job, Login, Mechanism, REFUSAL_DELAY, STRANGER_BYTES_MAX, Ticket,
@@ -30,6 +32,7 @@ use crate::doors::{
 /// Something was asked of the clerk.
 #[derive(Debug)]
 pub(crate) struct Asking {
+    pending: PendingReply,
     ticket: Arc<Ticket>,
     /// When the client asked.
     since: Instant,
@@ -55,6 +58,7 @@ enum Asked {
 /// A refusal that is not sent yet.
 #[derive(Debug)]
 pub(crate) struct Delayed {
+    pending: PendingReply,
     until: Instant,
     answer: Vec<u8>,
 }
@@ -63,12 +67,12 @@ pub(crate) struct Delayed {
 const LINE_BYTES_MAX: usize = 2048;
 
 impl Asked {
-    fn accepted(self, out: &mut Vec<u8>) {
+    fn accepted(self, pending: PendingReply, out: &mut Vec<u8>) -> Replied {
         match self {
-            Self::Binary(header) => {
+            Self::Binary(header) => pending.write(|| {
                 binary_reply::write_value(out, &header, Status::Ok, 0, b"", b"Authenticated");
-            }
-            Self::Text => out.extend_from_slice(reply::STORED),
+            }),
+            Self::Text => pending.line(out, reply::STORED),
         }
     }
 
@@ -91,7 +95,7 @@ impl Worker {
         session.generation = doors.generation();
         let was_in = !session.login.is_missing();
         session.login = doors.renew(&session.login);
-        let is_watching = matches!(session.state, State::Watching(_) | State::Dumping(_));
+        let is_watching = matches!(session.state, State::Watching(_) | State::Dumping(..));
         let is_out = was_in && session.login.is_missing();
         !(is_out || is_watching && session.login.forbids_admin())
     }
@@ -133,8 +137,7 @@ impl Worker {
         let (line, rest) = (&bytes[..newline], &bytes[newline + 1..]);
         let Some(len) = token_len(line.strip_suffix(b"\r").unwrap_or(line)) else {
             input.consume(newline + 1);
-            output.buf().extend_from_slice(reply::UNAUTHENTICATED);
-            return Step::Next;
+            return PendingReply::of_request().line(output.buf(), reply::UNAUTHENTICATED).into();
         };
         let data_len = len as usize + reply::CRLF.len();
         if newline + data_len >= STRANGER_BYTES_MAX {
@@ -143,16 +146,15 @@ impl Worker {
         }
         let Some(data) = rest.get(..data_len) else { return Step::Stop(Flow::NeedInput) };
         input.consume(newline + 1 + data_len);
+        let pending = PendingReply::of_request();
         let Some(token) = data.strip_suffix(reply::CRLF) else {
-            output.buf().extend_from_slice(reply::AUTH_BAD_END);
-            return Step::Next;
+            return pending.line(output.buf(), reply::AUTH_BAD_END).into();
         };
         let mut words = Words::new(token);
         let (Some(name), Some(password)) = (words.next(), words.next()) else {
-            output.buf().extend_from_slice(reply::AUTH_BAD_TOKEN);
-            return Step::Next;
+            return pending.line(output.buf(), reply::AUTH_BAD_TOKEN).into();
         };
-        self.log_in(session, Asked::Text, name, password, output)
+        self.log_in(session, pending, Asked::Text, name, password, output)
     }
 
     /// A packet before the login: some are harmless, SASL is what is waited for, and others end the connection.
@@ -176,20 +178,15 @@ impl Worker {
             }
         };
         input.consume(consumed);
+        let pending = PendingReply::of_request();
         match request.command {
             Command::SaslList | Command::SaslAuth { .. } | Command::SaslStep { .. } => {
-                self.sasl(session, &request, output)
+                self.sasl(session, pending, &request, output)
             }
             Command::Version => {
-                self.binary_version(&request.header, output.buf());
-                Step::Next
+                pending.write(|| self.binary_version(&request.header, output.buf())).into()
             }
-            Command::Quit => {
-                if !request.quiet {
-                    binary_reply::write_done(output.buf(), &request.header, 0);
-                }
-                Step::Stop(Flow::Close)
-            }
+            Command::Quit => quit(pending, &request, output),
             _ => {
                 binary_reply::write_error(output.buf(), &request.header, Status::AuthFailure);
                 Step::Stop(Flow::Close)
@@ -201,13 +198,14 @@ impl Worker {
     pub(crate) fn sasl(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         request: &binary::Request<'_>,
         output: &mut Output<'_>,
     ) -> Step {
         let header = &request.header;
         let Some(doors) = self.shared.doors.clone().filter(|_| self.shared.sasl_enabled) else {
-            binary_reply::write_error(output.buf(), header, Status::UnknownCommand);
-            return Step::Next;
+            let (out, status) = (output.buf(), Status::UnknownCommand);
+            return pending.write(|| binary_reply::write_error(out, header, status)).into();
         };
         let asked = Asked::Binary(*header);
         match request.command {
@@ -216,24 +214,24 @@ impl Worker {
                 match Mechanism::of(mechanism) {
                     Some(Mechanism::Plain) => match doors::plain(data) {
                         Some((name, password)) => {
-                            self.log_in(session, asked, name, password, output)
+                            self.log_in(session, pending, asked, name, password, output)
                         }
-                        None => self.refuse_login(session, asked, Instant::now(), output),
+                        None => self.refuse_login(session, pending, asked, Instant::now(), output),
                     },
                     Some(Mechanism::Scram(exchange)) => {
                         session.login = Login::InProgress(exchange);
-                        self.scram(session, &doors.book(), asked, data, output)
+                        self.scram(session, pending, &doors.book(), asked, data, output)
                     }
-                    None => self.refuse_login(session, asked, Instant::now(), output),
+                    None => self.refuse_login(session, pending, asked, Instant::now(), output),
                 }
             }
             Command::SaslStep { data, .. } => {
-                self.scram(session, &doors.book(), asked, data, output)
+                self.scram(session, pending, &doors.book(), asked, data, output)
             }
             _ => {
                 let (out, list) = (output.buf(), doors::MECHANISMS);
-                binary_reply::write_value(out, header, Status::Ok, 0, b"", list);
-                Step::Next
+                let ok = Status::Ok;
+                pending.write(|| binary_reply::write_value(out, header, ok, 0, b"", list)).into()
             }
         }
     }
@@ -241,30 +239,32 @@ impl Worker {
     fn scram(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         book: &Book,
         asked: Asked,
         message: &[u8],
         output: &mut Output<'_>,
     ) -> Step {
         let Login::InProgress(mut exchange) = std::mem::take(&mut session.login) else {
-            return self.refuse_login(session, asked, Instant::now(), output);
+            return self.refuse_login(session, pending, asked, Instant::now(), output);
         };
         match book.step(&mut exchange, message) {
             scram::Outcome::Challenge(text) => {
                 session.login = Login::InProgress(exchange);
-                if let Asked::Binary(header) = asked {
-                    let status = Status::AuthContinue;
-                    binary_reply::write_value(output.buf(), &header, status, 0, b"", &text);
-                }
-                Step::Next
+                let Asked::Binary(header) = asked else {
+                    return Step::Stop(Flow::CloseNow);
+                };
+                let (out, status) = (output.buf(), Status::AuthContinue);
+                let write = || binary_reply::write_value(out, &header, status, 0, b"", &text);
+                pending.write(write).into()
             }
             scram::Outcome::Accepted(user) => {
                 self.engine.count(Counter::AuthCmds);
-                self.accept(session, asked, user, book.generation(), output.buf())
+                self.accept(session, pending, asked, user, book.generation(), output.buf())
             }
             scram::Outcome::Refused => {
                 self.engine.count(Counter::AuthCmds);
-                self.refuse_login(session, asked, Instant::now(), output)
+                self.refuse_login(session, pending, asked, Instant::now(), output)
             }
         }
     }
@@ -273,6 +273,7 @@ impl Worker {
     fn log_in(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         asked: Asked,
         name: &[u8],
         password: &[u8],
@@ -280,21 +281,24 @@ impl Worker {
     ) -> Step {
         self.engine.count(Counter::AuthCmds);
         let since = Instant::now();
-        let Some(doors) = &self.shared.doors else { return Step::Next };
+        let Some(doors) = &self.shared.doors else { return Step::Stop(Flow::CloseNow) };
         let book = doors.book();
         let generation = book.generation();
         match book.check(name, password) {
-            Check::Done(Some(user)) => self.accept(session, asked, user, generation, output.buf()),
-            Check::Done(None) => self.refuse_login(session, asked, since, output),
+            Check::Done(Some(user)) => {
+                self.accept(session, pending, asked, user, generation, output.buf())
+            }
+            Check::Done(None) => self.refuse_login(session, pending, asked, since, output),
             Check::Slow => {
                 let (name, password) = (name.to_vec(), password.to_vec());
                 match self.shared.clerk.ask(Job::Check { book, name, password }) {
                     Some(ticket) => {
                         let then = Purpose::Login(asked, generation);
-                        session.state = State::Asking(Box::new(Asking { ticket, since, then }));
-                        Step::Next
+                        let asking = Asking { pending, ticket, since, then };
+                        session.state = State::Asking(Box::new(asking));
+                        Step::Continue
                     }
-                    None => self.refuse_login(session, asked, since, output),
+                    None => self.refuse_login(session, pending, asked, since, output),
                 }
             }
         }
@@ -303,6 +307,7 @@ impl Worker {
     fn accept(
         &self,
         session: &mut Session,
+        pending: PendingReply,
         asked: Asked,
         user: Arc<User>,
         generation: u64,
@@ -311,14 +316,14 @@ impl Worker {
         session.login = Login::Ok(user);
         // Should there have been a reload meanwhile, the next request finds it.
         session.generation = generation;
-        asked.accepted(out);
-        Step::Next
+        asked.accepted(pending, out).into()
     }
 
     /// The refusal comes later. Without a connection to come back to, it comes at once.
     fn refuse_login(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         asked: Asked,
         since: Instant,
         output: &mut Output<'_>,
@@ -331,60 +336,65 @@ impl Worker {
             Some(id) => {
                 let until = since + REFUSAL_DELAY;
                 self.held.push_back((until, id));
-                session.state = State::Delayed(Box::new(Delayed { until, answer }));
+                session.state = State::Delayed(Box::new(Delayed { pending, until, answer }));
+                Step::Continue
             }
-            None => output.buf().extend_from_slice(&answer),
+            None => pending.line(output.buf(), &answer).into(),
         }
-        Step::Next
     }
 
     /// Sends a refusal whose time has come.
     pub(crate) fn go_on_delayed(&self, session: &mut Session, output: &mut Output<'_>) -> Step {
-        let State::Delayed(delayed) = &session.state else { return Step::Next };
+        let State::Delayed(delayed) = &session.state else { return Step::Continue };
         if Instant::now() < delayed.until {
             return Step::Stop(Flow::Wait);
         }
-        output.buf().extend_from_slice(&delayed.answer);
-        session.state = State::Commands;
-        Step::Next
+        let State::Delayed(delayed) = std::mem::take(&mut session.state) else {
+            return Step::Continue;
+        };
+        delayed.pending.line(output.buf(), &delayed.answer).into()
     }
 
     /// Goes on when the clerk has answered.
     pub(crate) fn go_on_asking(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
-        let State::Asking(asking) = &session.state else { return Step::Next };
+        let State::Asking(asking) = &session.state else { return Step::Continue };
         let Some(answer) = asking.ticket.take(output.waker()) else {
             return Step::Stop(Flow::Wait);
         };
-        let State::Asking(asking) = std::mem::take(&mut session.state) else { return Step::Next };
+        let State::Asking(asking) = std::mem::take(&mut session.state) else {
+            return Step::Continue;
+        };
+        let pending = asking.pending;
         match (asking.then, answer) {
             (Purpose::Login(asked, generation), Answer::Checked(Some(user))) => {
-                self.accept(session, asked, user, generation, output.buf())
+                self.accept(session, pending, asked, user, generation, output.buf())
             }
             (Purpose::Login(asked, _), _) => {
-                self.refuse_login(session, asked, asking.since, output)
+                self.refuse_login(session, pending, asked, asking.since, output)
             }
             (Purpose::Refresh, Answer::Reloaded(Err(why))) => {
-                output.buf().extend_from_slice(format!("ERROR {why}\r\n").as_bytes());
-                Step::Next
+                pending.line(output.buf(), format!("ERROR {why}\r\n").as_bytes()).into()
             }
-            (Purpose::Refresh, _) => {
-                output.buf().extend_from_slice(reply::OK);
-                Step::Next
-            }
+            (Purpose::Refresh, _) => pending.line(output.buf(), reply::OK).into(),
         }
     }
 
-    /// `refresh_certs`: certificates, users and rights are read again. `None`: it has begun.
-    pub(crate) fn refresh(&self, session: &mut Session) -> Option<&'static [u8]> {
+    /// `refresh_certs`: certificates, users and rights are read again.
+    pub(crate) fn refresh(
+        &self,
+        session: &mut Session,
+        pending: PendingReply,
+        output: &mut Output<'_>,
+    ) -> Step {
         if session.is_datagram() || !self.shared.can_reload {
-            return Some(b"ERROR TLS not enabled\r\n");
+            return pending.line(output.buf(), b"ERROR TLS not enabled\r\n").into();
         }
         let Some(ticket) = self.shared.clerk.ask(Job::Reload) else {
-            return Some(b"ERROR too much is waiting\r\n");
+            return pending.line(output.buf(), b"ERROR too much is waiting\r\n").into();
         };
         let (since, then) = (Instant::now(), Purpose::Refresh);
-        session.state = State::Asking(Box::new(Asking { ticket, since, then }));
-        None
+        session.state = State::Asking(Box::new(Asking { pending, ticket, since, then }));
+        Step::Continue
     }
 }
 

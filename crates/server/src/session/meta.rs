@@ -9,60 +9,69 @@ use engine::{
 use net::{Input, Output};
 use proto::meta::reply::{self, DebugFacts, ItemFacts, Status};
 use proto::meta::{Command, Request};
-use proto::{StoreMode, number};
+use proto::{Error, StoreMode, number};
 use store::{Liveness, Pin};
 
 use super::Worker;
-use super::retrieve::OUT_OF_MEMORY_SENDING;
+use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, Step};
 use super::text::{direction_of, mode_of};
-use super::value_in::{Finished, Job};
-use super::value_out::{LINE_END, Outgoing, outgoing};
+use super::value_in::{Finished, Job, Taken};
+use super::value_out::{LINE_END, Outgoing, Then, outgoing};
 
 impl Worker {
     /// Serves one meta request, which took `head` of the input.
     pub(crate) fn meta(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         request: &Request<'_>,
         head: &[u8],
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Step {
         self.engine.count(Counter::CmdMeta);
-        match request.command {
+        let replied = match request.command {
             Command::Get => {
                 let key = self.batch.key(&self.engine, request.key);
-                self.meta_get(session, request, key, output);
+                if let Some(pin) = self.meta_get(session, request, key, output) {
+                    Self::start_sending(session, pin, Then::End(pending, LINE_END));
+                    return Step::Continue;
+                }
+                pending.write(|| {})
             }
             Command::Set { mode, len } => {
                 let key = self.batch.key(&self.engine, request.key);
                 let job = self.meta_job(session.peer.fd, key, request, mode, len);
-                if let Some(finished) = self.take_value(session, &job, head, input, output) {
-                    self.answer_meta_store(request, &job, finished, output.buf());
+                match self.take_value(session, pending, &job, head, input, output) {
+                    Taken::Coming => return Step::Continue,
+                    Taken::Finished(finished, pending) => {
+                        self.answer_meta_store(pending, request, &job, finished, output.buf())
+                    }
                 }
             }
             Command::Delete => {
                 let key = self.batch.key(&self.engine, request.key);
-                self.meta_delete(session, request, key, output.buf());
+                pending.write(|| self.meta_delete(session, request, key, output.buf()))
             }
             Command::Arithmetic { decrement } => {
                 let key = self.batch.key(&self.engine, request.key);
-                self.meta_arithmetic(request, key, decrement, output.buf());
+                pending.write(|| self.meta_arithmetic(request, key, decrement, output.buf()))
             }
-            Command::Debug => self.meta_debug(request, output.buf()),
-            Command::NoOp => output.buf().extend_from_slice(reply::NOOP),
-        }
-        Step::Next
+            Command::Debug => pending.write(|| self.meta_debug(request, output.buf())),
+            Command::NoOp => pending.line(output.buf(), reply::NOOP),
+        };
+        replied.into()
     }
 
+    /// `mg`: writes the whole reply, or its header alone, and returns the value that is to follow.
     fn meta_get(
         &mut self,
-        session: &mut Session,
+        session: &Session,
         request: &Request<'_>,
         key: Key<'_>,
         output: &mut Output<'_>,
-    ) {
+    ) -> Option<Pin> {
         let options = &request.options;
         let how = MetaGet {
             vivify_deadline: self.vivify_deadline(request),
@@ -75,13 +84,13 @@ impl Worker {
             cas: options.new_cas,
             base64_key: options.base64,
         };
-        let pin = if how.vivify_deadline.is_some() {
+        if how.vivify_deadline.is_some() {
             let out = output.buf();
             let found = self
                 .engine
                 .meta_get_or_create(key, &how, |hit| self.answer_hit(session, request, hit, out));
             found.unwrap_or_else(|_| {
-                output.buf().extend_from_slice(OUT_OF_MEMORY_SENDING);
+                output.buf().extend_from_slice(Error::OutOfMemorySending.line());
                 None
             })
         } else {
@@ -100,9 +109,6 @@ impl Worker {
                     break pin;
                 }
             }
-        };
-        if let Some(pin) = pin {
-            Self::start_sending(session, pin, LINE_END, None);
         }
     }
 
@@ -201,7 +207,7 @@ impl Worker {
             }
             Outgoing::Pinned(pin) => {
                 if !self.inflight.begin_send(value_bytes) {
-                    out.extend_from_slice(OUT_OF_MEMORY_SENDING);
+                    out.extend_from_slice(Error::OutOfMemorySending.line());
                     return None;
                 }
                 reply::write_value_header(out, request, value_bytes, &facts);
@@ -244,38 +250,38 @@ impl Worker {
 
     pub(crate) fn answer_meta_store(
         &self,
+        pending: PendingReply,
         request: &Request<'_>,
         job: &Job<'_>,
         finished: Finished,
         out: &mut Vec<u8>,
-    ) {
+    ) -> Replied {
         self.note_stored(job, finished);
         let Finished::Judged(stored) = finished else {
-            out.extend_from_slice(proto::reply::BAD_DATA_CHUNK);
-            return;
+            return pending.line(out, proto::reply::BAD_DATA_CHUNK);
         };
         let status = match stored.verdict {
-            Verdict::TooLarge => return out.extend_from_slice(proto::reply::TOO_LARGE),
+            Verdict::TooLarge => return pending.line(out, proto::reply::TOO_LARGE),
             Verdict::OutOfMemory => {
-                return out.extend_from_slice(proto::reply::OUT_OF_MEMORY_STORING);
+                return pending.line(out, proto::reply::OUT_OF_MEMORY_STORING);
+            }
+            Verdict::Stored if reply::is_silent(request, Status::Done) => {
+                return pending.suppressed();
             }
             Verdict::Stored => {
-                if !reply::is_silent(request, Status::Done) {
-                    let facts = ItemFacts {
-                        cas: stored.cas,
-                        value_bytes: stored.value_len,
-                        key_is_base64: request.options.base64,
-                        ..ItemFacts::default()
-                    };
-                    reply::write_item(out, request, Status::Done, &facts);
-                }
-                return;
+                let facts = ItemFacts {
+                    cas: stored.cas,
+                    value_bytes: stored.value_len,
+                    key_is_base64: request.options.base64,
+                    ..ItemFacts::default()
+                };
+                return pending.write(|| reply::write_item(out, request, Status::Done, &facts));
             }
             Verdict::Exists => Status::Exists,
             Verdict::NotFound => Status::NotFound,
             Verdict::NotStored => Status::NotStored,
         };
-        reply::write_status(out, request, status);
+        pending.write(|| reply::write_status(out, request, status))
     }
 
     fn meta_delete(

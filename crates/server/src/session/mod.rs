@@ -23,7 +23,10 @@ mod login;
 #[cfg(test)]
 mod login_tests;
 mod meta;
+pub(crate) mod pending_reply;
 mod permit;
+#[cfg(test)]
+mod reply_count_tests;
 mod retrieve;
 mod scan;
 mod shared;
@@ -148,20 +151,19 @@ impl Worker {
                         Wire::Binary => self.binary(session, input, output),
                     }
                 }
-                State::Getting(line) => {
-                    let line = *line;
+                State::Getting(_) => {
                     if requests_left == 0 {
                         return Flow::Yield;
                     }
                     requests_left -= 1;
-                    self.get_keys(session, line, input, output)
+                    self.go_on_getting(session, input, output)
                 }
                 State::Receiving(_) => self.go_on_receiving(session, input, output),
                 State::Sending(_) => self.go_on_sending(session, output),
                 State::Swallowing(_) => Self::go_on_swallowing(session, input),
                 State::Asking(_) => self.go_on_asking(session, output),
                 State::Delayed(_) => self.go_on_delayed(session, output),
-                State::Dumping(_) => self.go_on_dumping(session, output),
+                State::Dumping(..) => self.go_on_dumping(session, output),
                 State::Watching(_) => Self::go_on_watching(session, input, output),
             };
             if let Step::Stop(flow) = step {
@@ -221,7 +223,7 @@ impl Worker {
             State::Asking(_)
             | State::Commands
             | State::Delayed(_)
-            | State::Dumping(_)
+            | State::Dumping(..)
             | State::Getting(_)
             | State::Swallowing(_)
             | State::Watching(_) => {}

@@ -14,6 +14,7 @@ use proto::reply;
 use proto::text::Request;
 
 use super::Worker;
+use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, State};
 use crate::doors::rights::Deed;
 
@@ -28,6 +29,15 @@ enum Needs<'b> {
     Nothing,
 }
 
+/// Whether a request may be served.
+#[must_use]
+pub(crate) enum Permit {
+    /// It was refused, and has its reply.
+    Denied(Replied),
+    /// It may, and is still to be answered.
+    Granted(PendingReply),
+}
+
 impl Session {
     fn lacks(&self, needs: Needs<'_>) -> bool {
         match needs {
@@ -39,25 +49,24 @@ impl Session {
 }
 
 impl Worker {
-    /// Refuses a text request that the user has no right to; false when they have.
+    /// Refuses a text request that the user has no right to.
     pub(crate) fn denies_text(
         &self,
         session: &mut Session,
+        pending: PendingReply,
         request: &Request<'_>,
         output: &mut Output<'_>,
-    ) -> bool {
+    ) -> Permit {
         let (needs, data_bytes, noreply) = text_needs(request);
         if !session.lacks(needs) {
-            return false;
+            return Permit::Granted(pending);
         }
         if data_bytes > 0 {
             session.state = State::Swallowing(data_bytes);
         }
         self.engine.count(Counter::AccessDenied);
-        if !noreply {
-            output.buf().extend_from_slice(Error::Permission.line());
-        }
-        true
+        let line = Error::Permission.line();
+        Permit::Denied(pending.line_unless(noreply, output.buf(), line))
     }
 
     /// Whether a key of a retrieval line is not the user's to see. Counted.
@@ -70,24 +79,25 @@ impl Worker {
         is_denied
     }
 
-    /// Refuses a binary request that the user has no right to; false when they have.
+    /// Refuses a binary request that the user has no right to.
     pub(crate) fn denies_binary(
         &self,
         session: &mut Session,
+        pending: PendingReply,
         request: &binary::Request<'_>,
         output: &mut Output<'_>,
-    ) -> bool {
+    ) -> Permit {
         let (needs, value_bytes) = binary_needs(&request.command);
         if !session.lacks(needs) {
-            return false;
+            return Permit::Granted(pending);
         }
         if value_bytes > 0 {
             session.state = State::Swallowing(u64::from(value_bytes));
         }
         self.engine.count(Counter::AccessDenied);
         let status = binary::Status::AccessDenied;
-        binary::reply::write_error(output.buf(), &request.header, status);
-        true
+        let write = || binary::reply::write_error(output.buf(), &request.header, status);
+        Permit::Denied(pending.write(write))
     }
 }
 
@@ -95,7 +105,7 @@ impl Worker {
 fn text_needs<'b>(request: &Request<'b>) -> (Needs<'b>, u64, bool) {
     let data_bytes = |len: u32| u64::from(len) + reply::CRLF.len() as u64;
     match *request {
-        Request::Admin(_) => (Needs::Admin, 0, false),
+        Request::Admin(ref admin) => (Needs::Admin, 0, admin.noreply),
         Request::FlushAll { noreply, .. } => (Needs::Admin, 0, noreply),
         Request::Arithmetic(text) => (Needs::Key(Deed::ReadWrite, text.key), 0, text.noreply),
         Request::FlushPrefix { prefix, noreply } => (Needs::Key(Deed::Write, prefix), 0, noreply),

@@ -5,27 +5,53 @@ use net::{Flow, Input, Output};
 use proto::Error;
 use proto::reply;
 use proto::text::{GetLine, KeyToken};
-use store::Item;
+use store::{Item, Pin};
 
 use super::Worker;
+use super::pending_reply::PendingReply;
 use super::scan::GET;
-use super::state::{Session, State, Step};
-use super::value_out::{LINE_END, Outgoing, outgoing};
+use super::state::{Retrieval, Session, State, Step};
+use super::value_out::{LINE_END, Outgoing, Then, outgoing};
 use crate::admin::prefix::Kind;
 
 /// Keys of one line that count as one request against the connection's share.
 const KEYS_PER_REQUEST: usize = 64;
 
+/// What one key adds to the reply of its line.
+#[must_use]
+pub(super) enum KeyReply {
+    /// Everything is written; nothing for a miss.
+    Written,
+    /// The header is written, and the value follows from here.
+    Value(Pin),
+    /// The value cannot be sent now, so the line ends with an error.
+    Refused,
+}
+
 impl Worker {
-    /// Answers the keys of `line`, which go on in the input, until the line or the input ends, the output is full, or
-    /// there have been many.
-    pub(crate) fn get_keys(
+    /// Goes on with the keys of a retrieval line.
+    pub(crate) fn go_on_getting(
         &mut self,
         session: &mut Session,
-        mut line: GetLine,
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Step {
+        let State::Getting(retrieval) = std::mem::take(&mut session.state) else {
+            return Step::Continue;
+        };
+        self.get_keys(session, retrieval, input, output)
+    }
+
+    /// Answers the keys of a line, which go on in the input, until the line or the input ends, the
+    /// output is full, or there have been many.
+    pub(crate) fn get_keys(
+        &mut self,
+        session: &mut Session,
+        retrieval: Retrieval,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Step {
+        let Retrieval { mut line, pending } = retrieval;
         let deadline = line.exptime.map(|exptime| self.engine.deadline(exptime));
         for _ in 0..KEYS_PER_REQUEST {
             let (bytes, before) = (input.bytes(), line);
@@ -36,19 +62,21 @@ impl Worker {
                     KeyToken::Key { key, consumed } => (self.engine.key(key), consumed),
                     KeyToken::Incomplete { consumed } => {
                         input.consume(consumed);
-                        session.state = State::Getting(line);
+                        session.state = State::Getting(Retrieval { line, pending });
                         return Step::Stop(Flow::NeedInput);
                     }
                     KeyToken::End { consumed } => {
-                        return end_line(session, reply::END, consumed, input, output);
+                        input.consume(consumed);
+                        return pending.line(output.buf(), reply::END).into();
                     }
                     KeyToken::Bad { error, consumed } => {
-                        return end_line(session, error.line(), consumed, input, output);
+                        input.consume(consumed);
+                        return pending.line(output.buf(), error.line()).into();
                     }
                 },
             };
             if self.waits_to_send(session, key.bytes, output) {
-                session.state = State::Getting(before);
+                session.state = State::Getting(Retrieval { line: before, pending });
                 return Step::Stop(Flow::Wait);
             }
             input.consume(consumed);
@@ -57,20 +85,25 @@ impl Worker {
                 line.refuse_rest(Error::Permission);
                 continue;
             }
-            let is_whole = if line.with_lease {
-                self.lease_key(session, key, line, output)
+            let answered = if line.with_lease {
+                self.lease_key(session, key, &line, output)
             } else {
                 self.get_key(session, &key, &line, deadline, output)
             };
-            if !is_whole {
-                return Step::Next;
+            match answered {
+                KeyReply::Written => {}
+                KeyReply::Value(pin) => {
+                    Self::start_sending(session, pin, Then::Keys(Retrieval { line, pending }));
+                    return Step::Continue;
+                }
+                KeyReply::Refused => line.refuse_rest(Error::OutOfMemorySending),
             }
             if output.is_full() || output.buf().len() > session.reply_bytes_max {
                 break;
             }
         }
-        session.state = State::Getting(line);
-        Step::Next
+        session.state = State::Getting(Retrieval { line, pending });
+        Step::Continue
     }
 
     /// Answers a plain `get` of one key that was seen ahead.
@@ -84,21 +117,31 @@ impl Worker {
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Step {
+        let (mut line, pending) = (GetLine::after_key(), PendingReply::of_request());
         if self.waits_to_send(session, key.bytes, output) {
             input.consume(GET.len());
-            session.state = State::Getting(GetLine::after_key());
+            session.state = State::Getting(Retrieval { line, pending });
             return Step::Stop(Flow::Wait);
         }
-        if self.get_key(session, &key, &GetLine::after_key(), None, output) {
-            output.buf().extend_from_slice(reply::END);
-            input.consume(len);
-        } else {
-            input.consume(key_end);
+        match self.get_key(session, &key, &line, None, output) {
+            KeyReply::Written => {
+                input.consume(len);
+                return pending.line(output.buf(), reply::END).into();
+            }
+            KeyReply::Value(pin) => {
+                input.consume(key_end);
+                Self::start_sending(session, pin, Then::Keys(Retrieval { line, pending }));
+            }
+            KeyReply::Refused => {
+                input.consume(key_end);
+                line.refuse_rest(Error::OutOfMemorySending);
+                session.state = State::Getting(Retrieval { line, pending });
+            }
         }
-        Step::Next
+        Step::Continue
     }
 
-    /// Answers one key. False when its value goes out by itself, and the line is kept for later.
+    /// Answers one key.
     #[inline(always)]
     fn get_key(
         &mut self,
@@ -107,7 +150,7 @@ impl Worker {
         line: &GetLine,
         deadline: Option<u32>,
         output: &mut Output<'_>,
-    ) -> bool {
+    ) -> KeyReply {
         let section = self.engine.section();
         let found = match deadline {
             None => self.engine.get(&section, key),
@@ -119,20 +162,19 @@ impl Worker {
         if self.shared.prefixes.is_on() {
             self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
         }
-        let Ok(item) = found else { return true };
-        self.write_item(session, key, &item, line, output)
+        let Ok(item) = found else { return KeyReply::Written };
+        self.write_item(key, &item, line, output)
     }
 
-    /// Writes a found item. False when its value goes out by itself, and the line is kept for later.
+    /// Writes a found item.
     #[inline(always)]
     pub(super) fn write_item(
         &self,
-        session: &mut Session,
         key: &Key<'_>,
         item: &Item<'_>,
         line: &GetLine,
         output: &mut Output<'_>,
-    ) -> bool {
+    ) -> KeyReply {
         let cas = line.with_cas.then(|| self.engine.cas_of(item));
         match outgoing(item) {
             Outgoing::Inline(value) => {
@@ -141,39 +183,19 @@ impl Worker {
                 reply::write_value_header(buf, key.bytes, item.flags(), value.len(), cas);
                 buf.extend_from_slice(value);
                 buf.extend_from_slice(LINE_END);
-                true
+                KeyReply::Written
             }
             Outgoing::Pinned(pin) => {
                 if !self.inflight.begin_send(pin.value_len()) {
-                    output.buf().extend_from_slice(OUT_OF_MEMORY_SENDING);
-                    return true;
+                    return KeyReply::Refused;
                 }
                 let buf = output.buf();
                 reply::write_value_header(buf, key.bytes, item.flags(), pin.value_len(), cas);
-                Self::start_sending(session, pin, LINE_END, Some(*line));
-                false
+                KeyReply::Value(pin)
             }
         }
     }
 }
 
-/// The retrieval line is over.
-fn end_line(
-    session: &mut Session,
-    answer: &[u8],
-    consumed: usize,
-    input: &mut Input<'_>,
-    output: &mut Output<'_>,
-) -> Step {
-    input.consume(consumed);
-    output.buf().extend_from_slice(answer);
-    session.state = State::Commands;
-    Step::Next
-}
-
 /// Room for all of a VALUE line but its key: words, flags, length, cas unique, line ends.
 const HEADER_ROOM: usize = 64;
-
-/// A large value cannot be sent now: too many others are on their way.
-pub(crate) const OUT_OF_MEMORY_SENDING: &[u8] =
-    b"SERVER_ERROR out of memory writing get response\r\n";

@@ -7,6 +7,7 @@ use proto::Wire;
 use proto::text::GetLine;
 
 use super::login::{Asking, Delayed};
+use super::pending_reply::{PendingReply, Replied};
 use super::value_in::Receiving;
 use super::value_out::Sending;
 use crate::admin::dump::Dump;
@@ -42,9 +43,9 @@ pub(crate) enum State {
     /// A login was refused, and is to be told so.
     Delayed(Box<Delayed>),
     /// A key dump is under way.
-    Dumping(Box<Dump>),
+    Dumping(Box<Dump>, PendingReply),
     /// In a retrieval line, at the next key.
-    Getting(GetLine),
+    Getting(Retrieval),
     /// A value is coming.
     Receiving(Box<Receiving>),
     /// A large value is going.
@@ -55,13 +56,28 @@ pub(crate) enum State {
     Watching(Box<Watching>),
 }
 
+/// A retrieval line whose keys are answered one by one, and the reply that its end completes.
+#[derive(Debug)]
+pub(crate) struct Retrieval {
+    pub(crate) line: GetLine,
+    pub(crate) pending: PendingReply,
+}
+
 /// What serving did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Something was finished, or the state has changed: go on.
-    Next,
+    /// The request goes on: the session's state says how, and holds its pending reply.
+    Continue,
+    /// The request has its reply.
+    Replied(Replied),
     /// Leave the loop.
     Stop(net::Flow),
+}
+
+impl From<Replied> for Step {
+    fn from(replied: Replied) -> Self {
+        Self::Replied(replied)
+    }
 }
 
 impl Session {

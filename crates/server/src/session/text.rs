@@ -12,8 +12,10 @@ use proto::{KeyBuf, StoreMode, Wire, binary, reply};
 use super::Worker;
 use super::batch::Plain;
 use super::by_udp;
-use super::state::{Session, State, Step};
-use super::value_in::{Finished, Job};
+use super::pending_reply::{PendingReply, Replied};
+use super::permit::Permit;
+use super::state::{Retrieval, Session, State, Step};
+use super::value_in::{Finished, Job, Taken};
 use crate::COMPATIBLE_VERSION;
 use crate::admin::prefix::Kind;
 
@@ -35,7 +37,16 @@ impl Worker {
             }
             Some(Plain::Set { key, store, head }) if !session.is_datagram() => {
                 input.consume(head);
-                return self.text_store(session, key, &store, &bytes[..head], input, output);
+                let pending = PendingReply::of_request();
+                return self.text_store(
+                    session,
+                    pending,
+                    key,
+                    &store,
+                    &bytes[..head],
+                    input,
+                    output,
+                );
             }
             _ => {}
         }
@@ -54,68 +65,78 @@ impl Worker {
             return Step::Stop(Flow::Wait);
         }
         input.consume(consumed);
-        if is_limited && self.denies_text(session, &request, output) {
-            return Step::Next;
+        let mut pending = PendingReply::of_request();
+        if is_limited {
+            pending = match self.denies_text(session, pending, &request, output) {
+                Permit::Denied(replied) => return replied.into(),
+                Permit::Granted(pending) => pending,
+            };
         }
         let (head, rest) = bytes.split_at(consumed);
         if session.is_datagram() && !by_udp::serves_text(&request) {
             input.consume(rest.len());
-            output.buf().extend_from_slice(by_udp::REFUSED);
-            return Step::Next;
+            return pending.line(output.buf(), by_udp::REFUSED).into();
         }
-        self.text_request(session, request, head, input, output)
+        self.text_request(session, pending, request, head, input, output)
     }
 
     /// Does what was asked; `head` is the line.
     fn text_request(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         request: Request<'_>,
         head: &[u8],
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Step {
-        match request {
-            Request::Get(line) => return self.get_keys(session, line, input, output),
+        let replied = match request {
+            Request::Get(line) => {
+                return self.get_keys(session, Retrieval { line, pending }, input, output);
+            }
             Request::Meta(request) => {
-                return self.meta(session, &request, head, input, output);
+                return self.meta(session, pending, &request, head, input, output);
             }
             Request::Store(store) => {
                 let key = self.batch.key(&self.engine, store.key);
-                return self.text_store(session, key, &store, head, input, output);
+                return self.text_store(session, pending, key, &store, head, input, output);
             }
             Request::Quit => return Step::Stop(Flow::Close),
-            Request::Admin(admin) => return self.admin(session, &admin, output),
-            Request::Arithmetic(request) => self.text_arithmetic(&request, output),
+            Request::Admin(admin) => return self.admin(session, pending, &admin, output),
+            Request::Arithmetic(request) => self.text_arithmetic(pending, &request, output),
             Request::Delete { key, hold_off_secs, noreply } => {
-                self.text_delete(session, key, hold_off_secs, noreply, output);
+                let answer = self.text_delete(session, key, hold_off_secs);
+                pending.line_unless(noreply, output.buf(), answer)
             }
             Request::FlushPrefix { prefix, noreply } => {
                 let is_done = self.engine.flush_prefix(prefix).is_ok();
                 let answer = if is_done { reply::OK } else { reply::FLUSH_NOT_ALLOWED };
-                answer_unless(noreply, output, answer);
+                pending.line_unless(noreply, output.buf(), answer)
             }
             Request::Touch { key, exptime, noreply } => {
                 let key = self.batch.key(&self.engine, key);
                 let touched = self.engine.touch(key, self.engine.deadline(exptime));
                 let answer = if touched.is_ok() { reply::TOUCHED } else { reply::NOT_FOUND };
-                answer_unless(noreply, output, answer);
+                pending.line_unless(noreply, output.buf(), answer)
             }
             Request::FlushAll { exptime, noreply } => {
                 let answer = match self.engine.flush_all(exptime.unwrap_or(0)) {
                     Ok(()) => reply::OK,
                     Err(engine::FlushNotAllowed) => reply::FLUSH_NOT_ALLOWED,
                 };
-                answer_unless(noreply, output, answer);
+                pending.line_unless(noreply, output.buf(), answer)
             }
-            Request::Version => reply::write_version(output.buf(), COMPATIBLE_VERSION),
-        }
-        Step::Next
+            Request::Version => {
+                pending.write(|| reply::write_version(output.buf(), COMPATIBLE_VERSION))
+            }
+        };
+        replied.into()
     }
 
     fn text_store(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         key: Key<'_>,
         store: &text::Store<'_>,
         head: &[u8],
@@ -123,10 +144,12 @@ impl Worker {
         output: &mut Output<'_>,
     ) -> Step {
         let job = self.text_job(session.peer.fd, key, store);
-        if let Some(finished) = self.take_value(session, &job, head, input, output) {
-            self.answer_text_store(store, &job, finished, output.buf());
+        match self.take_value(session, pending, &job, head, input, output) {
+            Taken::Coming => Step::Continue,
+            Taken::Finished(finished, pending) => {
+                self.answer_text_store(pending, store, &job, finished, output.buf()).into()
+            }
         }
-        Step::Next
     }
 
     fn text_job<'k>(&self, fd: RawFd, key: Key<'k>, store: &text::Store<'_>) -> Job<'k> {
@@ -150,27 +173,28 @@ impl Worker {
     #[inline]
     fn answer_text_store(
         &self,
+        pending: PendingReply,
         store: &text::Store<'_>,
         job: &Job<'_>,
         finished: Finished,
         out: &mut Vec<u8>,
-    ) {
+    ) -> Replied {
         self.note_stored(job, finished);
         if store.noreply {
-            return;
+            return pending.suppressed();
         }
         let Finished::Judged(stored) = finished else {
-            out.extend_from_slice(reply::BAD_DATA_CHUNK);
-            return;
+            return pending.line(out, reply::BAD_DATA_CHUNK);
         };
-        out.extend_from_slice(match stored.verdict {
+        let answer = match stored.verdict {
             Verdict::Exists => reply::EXISTS,
             Verdict::NotFound if store.cas.is_some() => reply::NOT_FOUND,
             Verdict::NotFound | Verdict::NotStored => reply::NOT_STORED,
             Verdict::OutOfMemory => reply::OUT_OF_MEMORY_STORING,
             Verdict::Stored => reply::STORED,
             Verdict::TooLarge => reply::TOO_LARGE,
-        });
+        };
+        pending.line(out, answer)
     }
 
     /// Tells watchers and prefix counts of a value that was taken.
@@ -185,7 +209,12 @@ impl Worker {
         }
     }
 
-    fn text_arithmetic(&mut self, request: &text::Arithmetic<'_>, output: &mut Output<'_>) {
+    fn text_arithmetic(
+        &mut self,
+        pending: PendingReply,
+        request: &text::Arithmetic<'_>,
+        output: &mut Output<'_>,
+    ) -> Replied {
         let key = self.batch.key(&self.engine, request.key);
         let how = Arithmetic {
             direction: direction_of(request.decrement),
@@ -197,26 +226,20 @@ impl Worker {
         };
         let counted = self.engine.arithmetic(key, &how);
         if request.noreply {
-            return;
+            return pending.suppressed();
         }
         let out = output.buf();
         match counted {
-            Counted::Done { number, .. } => reply::write_number(out, number),
-            Counted::NotFound => out.extend_from_slice(reply::NOT_FOUND),
-            Counted::NonNumeric => out.extend_from_slice(reply::NON_NUMERIC),
-            Counted::Exists => out.extend_from_slice(reply::EXISTS),
-            Counted::OutOfMemory => out.extend_from_slice(reply::OUT_OF_MEMORY),
+            Counted::Done { number, .. } => pending.write(|| reply::write_number(out, number)),
+            Counted::NotFound => pending.line(out, reply::NOT_FOUND),
+            Counted::NonNumeric => pending.line(out, reply::NON_NUMERIC),
+            Counted::Exists => pending.line(out, reply::EXISTS),
+            Counted::OutOfMemory => pending.line(out, reply::OUT_OF_MEMORY),
         }
     }
 
-    fn text_delete(
-        &mut self,
-        session: &Session,
-        key: &[u8],
-        hold_off_secs: u32,
-        noreply: bool,
-        output: &mut Output<'_>,
-    ) {
+    /// Deletes, and returns the reply's line.
+    fn text_delete(&mut self, session: &Session, key: &[u8], hold_off_secs: u32) -> &'static [u8] {
         let key = self.batch.key(&self.engine, key);
         let deleted = self.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });
         let is_done = matches!(deleted, Deleted::Done { .. });
@@ -228,18 +251,19 @@ impl Worker {
         if self.shared.prefixes.is_on() {
             self.shared.prefixes.count(key.bytes, Kind::Delete);
         }
-        answer_unless(noreply, output, if is_done { reply::DELETED } else { reply::NOT_FOUND });
+        if is_done { reply::DELETED } else { reply::NOT_FOUND }
     }
 
     /// Ends a storage request whose value was awaited: reads the request again from `head`, lets `conclude` end it, and
-    /// answers.
+    /// answers. `None` if `head` is no storage request, which would be a fault of this server.
     pub(crate) fn finish(
         &mut self,
+        pending: PendingReply,
         fd: RawFd,
         head: &[u8],
         out: &mut Vec<u8>,
         conclude: impl FnOnce(&mut Self, &Job<'_>) -> Finished,
-    ) {
+    ) -> Option<Replied> {
         let mut key_buf = KeyBuf::new();
         match head.first().map(|first| Wire::of(*first)) {
             Some(Wire::Binary) => {
@@ -248,26 +272,29 @@ impl Worker {
                 {
                     let job = self.binary_job(fd, self.engine.key(key), &request, value_len);
                     let finished = conclude(self, &job);
-                    self.answer_binary_store(&request, &job, finished, out);
+                    return Some(self.answer_binary_store(pending, &request, &job, finished, out));
                 }
             }
             Some(Wire::Text) | None => match text::parse(head, &mut key_buf) {
                 Parsed::Request { request: Request::Store(store), .. } => {
                     let job = self.text_job(fd, self.engine.key(store.key), &store);
                     let finished = conclude(self, &job);
-                    self.answer_text_store(&store, &job, finished, out);
+                    return Some(self.answer_text_store(pending, &store, &job, finished, out));
                 }
                 Parsed::Request { request: Request::Meta(request), .. } => {
                     if let proto::meta::Command::Set { mode, len } = request.command {
                         let key = self.engine.key(request.key);
                         let job = self.meta_job(fd, key, &request, mode, len);
                         let finished = conclude(self, &job);
-                        self.answer_meta_store(&request, &job, finished, out);
+                        return Some(
+                            self.answer_meta_store(pending, &request, &job, finished, out),
+                        );
                     }
                 }
                 _ => {}
             },
         }
+        None
     }
 }
 
@@ -288,20 +315,11 @@ fn answer_bad(
     output: &mut Output<'_>,
 ) -> Step {
     input.consume(bad.consumed);
-    if !bad.silent {
-        output.buf().extend_from_slice(bad.error.line());
-    }
     if bad.swallow > 0 {
         session.state = State::Swallowing(bad.swallow);
     }
-    Step::Next
-}
-
-/// Appends an answer, but for noreply.
-fn answer_unless(noreply: bool, output: &mut Output<'_>, answer: &[u8]) {
-    if !noreply {
-        output.buf().extend_from_slice(answer);
-    }
+    let pending = PendingReply::of_request();
+    pending.line_unless(bad.silent, output.buf(), bad.error.line()).into()
 }
 
 pub(crate) const fn mode_of(mode: StoreMode) -> Mode {

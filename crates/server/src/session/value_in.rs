@@ -18,6 +18,7 @@ use net::{Flow, Input, Output};
 use store::{Draft, DraftError, Store};
 
 use super::Worker;
+use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, State, Step};
 
 /// What a storage request asks for, whatever its protocol.
@@ -43,9 +44,19 @@ pub(crate) enum Finished {
     Judged(Stored),
 }
 
+/// What became of a storage request's value.
+#[must_use]
+pub(crate) enum Taken {
+    /// It is still coming; the session's state holds the pending reply.
+    Coming,
+    /// The request has ended so, and is to be answered.
+    Finished(Finished, PendingReply),
+}
+
 /// A value that is not whole yet.
 #[derive(Debug)]
 pub(crate) struct Receiving {
+    pending: PendingReply,
     /// The request's bytes, without the value.
     head: Vec<u8>,
     body: Body,
@@ -130,20 +141,21 @@ impl Job<'_> {
 }
 
 impl Worker {
-    /// Takes the value of `job`, whose request is `head` and already consumed. `None`: it is still coming, and
-    /// [`Self::go_on_receiving`] will know when it has.
+    /// Takes the value of `job`, whose request is `head` and already consumed. What is still coming
+    /// is taken by [`Self::go_on_receiving`].
     #[inline(always)]
     pub(crate) fn take_value(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         job: &Job<'_>,
         head: &[u8],
         input: &mut Input<'_>,
         output: &Output<'_>,
-    ) -> Option<Finished> {
+    ) -> Taken {
         match input.bytes().get(..job.data_bytes()) {
-            Some(data) => Some(self.take_whole(session, job, data, input)),
-            None => self.take_later(session, job, head, output),
+            Some(data) => Taken::Finished(self.take_whole(session, job, data, input), pending),
+            None => self.take_later(session, pending, job, head, output),
         }
     }
 
@@ -186,28 +198,34 @@ impl Worker {
     fn take_later(
         &mut self,
         session: &mut Session,
+        pending: PendingReply,
         job: &Job<'_>,
         head: &[u8],
         output: &Output<'_>,
-    ) -> Option<Finished> {
+    ) -> Taken {
         let body = if job.is_concat() {
             match self.refuses_concat(job) {
-                Some(refusal) => return Some(self.refuse(session, job, refusal)),
+                Some(refusal) => {
+                    return Taken::Finished(self.refuse(session, job, refusal), pending);
+                }
                 None => Body::Bytes(Collected::new(self.engine.shared().store())),
             }
         } else {
             match self.engine.draft(job.key, &job.new) {
                 Ok(draft) => Body::Draft(draft),
-                Err(refusal) => return Some(self.refuse(session, job, refusal)),
+                Err(refusal) => {
+                    return Taken::Finished(self.refuse(session, job, refusal), pending);
+                }
             }
         };
         let held = job.new.value_len.min(HELD_AT_FIRST);
         let now_secs = self.engine.now_secs();
         if !self.inflight.begin(session.id, held, now_secs, output.waker()) {
             let refusal = self.engine.refused(DraftError::OutOfMemory);
-            return Some(self.refuse(session, job, refusal));
+            return Taken::Finished(self.refuse(session, job, refusal), pending);
         }
         session.state = State::Receiving(Box::new(Receiving {
+            pending,
             head: head.to_vec(),
             body,
             missing: job.new.value_len,
@@ -215,7 +233,7 @@ impl Worker {
             held,
             received: 0,
         }));
-        None
+        Taken::Coming
     }
 
     /// Takes what has come of the awaited value; when it is whole, finishes its request.
@@ -225,7 +243,7 @@ impl Worker {
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Step {
-        let State::Receiving(receiving) = &mut session.state else { return Step::Next };
+        let State::Receiving(receiving) = &mut session.state else { return Step::Continue };
         let bytes = input.bytes();
         let part = &bytes[..bytes.len().min(receiving.missing)];
         let pushed = match &mut receiving.body {
@@ -264,10 +282,10 @@ impl Worker {
         }
         self.inflight.end(session.id);
         let State::Receiving(receiving) = std::mem::take(&mut session.state) else {
-            return Step::Next;
+            return Step::Continue;
         };
-        let Receiving { head, body, .. } = *receiving;
-        self.finish(session.peer.fd, &head, output.buf(), |worker, job| {
+        let Receiving { pending, head, body, .. } = *receiving;
+        let replied = self.finish(pending, session.peer.fd, &head, output.buf(), |worker, job| {
             if !has_end {
                 return Finished::BadEnd;
             }
@@ -278,7 +296,7 @@ impl Worker {
                 Body::Draft(draft) => worker.engine.store(job.key, &job.new, &job.condition, draft),
             })
         });
-        Step::Next
+        step_of(replied)
     }
 
     /// Memory ran out in the middle of a value: answers, and drops the rest of it.
@@ -290,17 +308,17 @@ impl Worker {
     ) -> Step {
         self.inflight.end(session.id);
         let State::Receiving(receiving) = std::mem::take(&mut session.state) else {
-            return Step::Next;
+            return Step::Continue;
         };
         let end_bytes = if receiving.is_text { END_BYTES } else { 0 };
-        let Receiving { head, body, missing, .. } = *receiving;
+        let Receiving { pending, head, body, missing, .. } = *receiving;
         // Its memory is wanted by others.
         drop(body);
         session.state = State::Swallowing((missing + end_bytes) as u64);
-        self.finish(session.peer.fd, &head, output.buf(), |worker, job| {
+        let replied = self.finish(pending, session.peer.fd, &head, output.buf(), |worker, job| {
             worker.refusal_of(job, refusal)
         });
-        Step::Next
+        step_of(replied)
     }
 
     /// The answer to a refused value, whose bytes are to be dropped as they come.
@@ -325,7 +343,7 @@ impl Worker {
 
     /// Drops what has come of a refused value.
     pub(crate) fn go_on_swallowing(session: &mut Session, input: &mut Input<'_>) -> Step {
-        let State::Swallowing(left) = &mut session.state else { return Step::Next };
+        let State::Swallowing(left) = &mut session.state else { return Step::Continue };
         let come = input.bytes().len();
         let now = usize::try_from(*left).map_or(come, |left| left.min(come));
         input.consume(now);
@@ -334,6 +352,12 @@ impl Worker {
             return Step::Stop(Flow::NeedInput);
         }
         session.state = State::Commands;
-        Step::Next
+        Step::Continue
     }
+}
+
+/// The step after a request whose value was awaited. `None`: its line was not understood a second
+/// time, so nobody knows which reply is due.
+fn step_of(replied: Option<Replied>) -> Step {
+    replied.map_or(Step::Stop(Flow::CloseNow), Step::Replied)
 }

@@ -6,11 +6,11 @@
 use std::io::IoSlice;
 
 use net::{Flow, Output};
-use proto::text::GetLine;
 use store::{Item, Pin};
 
 use super::Worker;
-use super::state::{Session, State, Step};
+use super::pending_reply::PendingReply;
+use super::state::{Retrieval, Session, State, Step};
 
 /// Bytes of large values after which the other connections have their turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -26,10 +26,16 @@ pub(crate) const LINE_END: &[u8] = b"\r\n";
 pub(crate) struct Sending {
     pin: Pin,
     offset: usize,
-    /// Follows the value.
-    tail: &'static [u8],
-    /// The retrieval line to go on with.
-    line: Option<GetLine>,
+    then: Then,
+}
+
+/// What follows a large value.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// These bytes end the reply: a line end in the meta protocol, nothing in the binary one.
+    End(PendingReply, &'static [u8]),
+    /// A line end, and the retrieval line goes on.
+    Keys(Retrieval),
 }
 
 impl Sending {
@@ -81,18 +87,13 @@ impl Worker {
     }
 
     /// Sends `pin`'s value from the next step on; its header has been written.
-    pub(crate) fn start_sending(
-        session: &mut Session,
-        pin: Pin,
-        tail: &'static [u8],
-        line: Option<GetLine>,
-    ) {
-        session.state = State::Sending(Box::new(Sending { pin, offset: 0, tail, line }));
+    pub(crate) fn start_sending(session: &mut Session, pin: Pin, then: Then) {
+        session.state = State::Sending(Box::new(Sending { pin, offset: 0, then }));
     }
 
     /// Sends what the socket takes.
     pub(crate) fn go_on_sending(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
-        let State::Sending(sending) = &mut session.state else { return Step::Next };
+        let State::Sending(sending) = &mut session.state else { return Step::Continue };
         let turn_end = sending.offset.saturating_add(TURN_BYTES);
         while sending.offset < sending.pin.value_len() {
             if sending.offset >= turn_end {
@@ -116,9 +117,17 @@ impl Worker {
                 return Step::Stop(Flow::Blocked);
             }
         }
-        output.buf().extend_from_slice(sending.tail);
         self.inflight.end_send(sending.bytes());
-        session.state = sending.line.map_or(State::Commands, State::Getting);
-        Step::Next
+        let State::Sending(sending) = std::mem::take(&mut session.state) else {
+            return Step::Continue;
+        };
+        match sending.then {
+            Then::End(pending, tail) => pending.line(output.buf(), tail).into(),
+            Then::Keys(retrieval) => {
+                output.buf().extend_from_slice(LINE_END);
+                session.state = State::Getting(retrieval);
+                Step::Continue
+            }
+        }
     }
 }

@@ -1,0 +1,46 @@
+<?php
+// Readers get their own data or none, whatever the server refuses: PHP's memcached (libmemcached).
+[$host, $port] = explode(':', $argv[1]);
+$users = ['alice', 'bob', 'carol', 'dave'];
+$checks = 0;
+
+function own($got, string $name, string $what): void {
+    global $checks;
+    $checks++;
+    if ($got !== false && $got !== null && $got !== "data-$name") {
+        fwrite(STDERR, "$what: asked for $name, got " . substr(var_export($got, true), 0, 80) . "\n");
+        exit(1);
+    }
+}
+
+function read_all(Memcached $client, string $what): void {
+    global $users;
+    foreach ($users as $name) {
+        own($client->get("user:$name"), $name, $what);
+    }
+}
+
+foreach ([false, true] as $binary) {
+    $kind = $binary ? 'binary' : 'text';
+    $client = new Memcached();
+    $client->setOption(Memcached::OPT_BINARY_PROTOCOL, $binary);
+    $client->setOption(Memcached::OPT_COMPRESSION, false);
+    $client->addServer($host, (int) $port);
+    foreach ($users as $name) {
+        if (!$client->set("user:$name", "data-$name")) {
+            fwrite(STDERR, "$kind: user:$name could not be stored\n");
+            exit(1);
+        }
+    }
+    $client->get('large');
+    read_all($client, "$kind after a refused large value");
+    $many = $client->getMulti(['user:alice', 'large', 'user:bob']) ?: [];
+    own($many['user:alice'] ?? null, 'alice', "$kind many keys");
+    own($many['user:bob'] ?? null, 'bob', "$kind many keys");
+    read_all($client, "$kind after many keys with a refused one");
+    $client->set('user:photo', str_repeat('x', 2 << 20));
+    read_all($client, "$kind after a value that is too large");
+    $client->increment('user:alice');
+    read_all($client, "$kind after a count of what is no number");
+}
+echo "php: $checks checks passed\n";

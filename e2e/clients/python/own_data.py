@@ -1,0 +1,74 @@
+"""Readers get their own data or none, whatever the server refuses: pylibmc, pymemcache, bmemcached.
+
+Clients match replies to requests by order, so one reply too many hands out other keys' values.
+"""
+
+import time
+
+import common
+from common import HOST, PORT, done
+
+USERS = ["alice", "bob", "carol", "dave"]
+
+
+def own(got, name, what):
+    """Fails when a reader of `name`'s data got anything else."""
+    common.CHECKS += 1
+    if isinstance(got, bytes):
+        got = got.decode()
+    if got not in (None, False, f"data-{name}"):
+        raise SystemExit(f"{what}: asked for {name}, got {got!r:.80}")
+
+
+def attempt(command, *words):
+    """What the command returns; nothing when the server refuses it."""
+    try:
+        return command(*words)
+    except Exception as error:  # Each library has classes of its own.
+        print(f"refused: {error!r:.120}")
+        return None
+
+
+def read_all(client, what):
+    for name in USERS:
+        own(attempt(client.get, f"user:{name}"), name, what)
+    # libmemcached does not ask a server for a second that has refused a request.
+    time.sleep(1.5)
+    for name in USERS:
+        own(attempt(client.get, f"user:{name}"), name, what)
+
+
+def check(client, get_many, kind):
+    for name in USERS:
+        if not attempt(client.set, f"user:{name}", f"data-{name}"):
+            raise SystemExit(f"{kind}: user:{name} could not be stored")
+    attempt(client.get, "large")
+    read_all(client, f"{kind} after a refused large value")
+    many = attempt(get_many, ["user:alice", "large", "user:bob"]) or {}
+    for name in ("alice", "bob"):
+        own(many.get(f"user:{name}"), name, f"{kind} many keys")
+    read_all(client, f"{kind} after many keys with a refused one")
+    attempt(client.set, "user:alice-photo", "x" * (2 << 20))
+    read_all(client, f"{kind} after a value that is too large")
+    attempt(client.incr, "user:alice", 1)
+    read_all(client, f"{kind} after a count of what is no number")
+
+
+def main():
+    import bmemcached
+    import pylibmc
+    from pymemcache.client.base import Client
+
+    for binary in (False, True):
+        # A server that refused something is asked again at once: later replies are what counts.
+        behaviors = {"tcp_nodelay": True, "retry_timeout": 1, "dead_timeout": 1}
+        client = pylibmc.Client([f"{HOST}:{PORT}"], binary=binary, behaviors=behaviors)
+        check(client, client.get_multi, f"pylibmc, binary {binary}")
+    client = Client((HOST, PORT), timeout=20)
+    check(client, client.get_many, "pymemcache")
+    client = bmemcached.Client([f"{HOST}:{PORT}"], socket_timeout=20)
+    check(client, client.get_multi, "bmemcached")
+    done("python")
+
+
+main()
