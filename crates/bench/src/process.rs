@@ -69,10 +69,17 @@ impl FromStr for Server {
         };
         let launch = match rest.parse() {
             Ok(address) => Launch::Address(address),
-            Err(_) => Launch::Command(rest.split_whitespace().map(str::to_owned).collect()),
+            Err(_) => Launch::Command(words(rest)),
         };
         Ok(Self { name: name.to_owned(), launch })
     }
+}
+
+/// The words of a command, which white space separates; `""` and `''` are empty words. No other
+/// quoting is known.
+pub(crate) fn words(command: &str) -> Vec<String> {
+    let word = |word: &str| if [r#""""#, "''"].contains(&word) { "" } else { word }.to_owned();
+    command.split_whitespace().map(word).collect()
 }
 
 /// A server that answers; ended when dropped if it was started here.
@@ -286,6 +293,8 @@ mod tests {
         let server: Server = "y=memcached -p {port} -o a=b".parse().unwrap();
         assert!(matches!(server.launch, Launch::Command(words) if words.last().unwrap() == "a=b"));
         assert!("memcached".parse::<Server>().is_err());
+        let server: Server = "z=redis-server --save \"\" --dir ''".parse().unwrap();
+        assert_eq!(server.words(), ["redis-server", "--save", "", "--dir", ""]);
     }
 
     #[test]

@@ -171,9 +171,8 @@ fn sweep(server: &Contender, size: &Size, over: &str, points: &str, more: &[&str
 /// The server's command for `--start`, in which words are parted by spaces.
 fn command(server: &Contender) -> String {
     let words = server.server.words().iter();
-    // No word may be empty there: a rule that never applies stands for none.
     words
-        .map(|word| if word.is_empty() { "999999999 999999999" } else { word.as_str() })
+        .map(|word| if word.is_empty() { "\"\"" } else { word.as_str() })
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -273,6 +272,17 @@ fn baglru(index: usize, server: &Contender, size: &Size) -> Vec<Step> {
 mod tests {
     use super::*;
     use crate::hitrate::servers;
+    use crate::process;
+
+    #[test]
+    fn a_sweep_starts_the_command_of_its_server() {
+        // A Redis with any rule for saves writes a file into its folder when it is asked to end.
+        let all = ["redis-server", "--save", "", "--maxmemory", "64mb"].map(str::to_owned).to_vec();
+        let launch = process::Launch::Command(all.clone());
+        let server = process::Server { name: "redis".into(), launch };
+        let contender = Contender { server, protocol: Protocol::Resp };
+        assert_eq!(process::words(&command(&contender)), all);
+    }
 
     #[test]
     fn every_study_has_steps_for_every_server_and_files_of_their_own() {

@@ -37,7 +37,7 @@ fn servers_that_want_a_login_are_measured() {
     let port = free_port();
     let redis = Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-        .args(["--requirepass", "secret"])
+        .args(["--requirepass", "secret", "--dir", folder.to_str().unwrap()])
         .stdout(Stdio::null())
         .spawn();
     let mut redis = Redis(redis.unwrap());

@@ -11,7 +11,7 @@ use super::EXIT_PARTIAL;
 use super::run::{self, LoadArgs};
 use crate::generator::spec::{Pace, Spec, Target};
 use crate::host::Host;
-use crate::process::{Launch, Running, Server};
+use crate::process::{self, Launch, Running, Server};
 use crate::sweep::{self, Over, Point, Points, SweepResult, ThreadUse};
 use crate::terminal;
 
@@ -148,8 +148,8 @@ impl SweepArgs {
         let command = command
             .replace("{threads}", &of(Over::Threads, self.server_threads))
             .replace("{group}", &of(Over::Group, self.group));
-        let words = command.split_whitespace().map(str::to_owned).collect();
-        let server = Server { name: command.clone(), launch: Launch::Command(words) };
+        let launch = Launch::Command(process::words(&command));
+        let server = Server { name: command.clone(), launch };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
         let count = if self.over == Over::Processes { at as usize } else { 1 };
         let start = |_| server.start(1024, None).with_context(|| format!("--start {command:?}"));

@@ -28,12 +28,16 @@ fn known(name: &str, own: &Path) -> Option<Contender> {
         base.iter().chain(more).map(|word| (*word).to_owned()).collect()
     };
     let memcached = ["memcached", "-l", "127.0.0.1", "-p", "{port}", "-U", "0", "-m", "{memory}"];
-    // Root must be told to a server that gives it up; nothing is saved to disk.
+    // Nothing is saved to disk, and what a client asks to be saved does not land in the working
+    // folder.
+    let folder = std::env::temp_dir().display().to_string();
     let redis = |program: &str| {
         let listen = [program, "--bind", "127.0.0.1", "--port", "{port}", "--save", ""];
         let keep = ["--maxmemory", "{memory}mb", "--maxmemory-policy", "allkeys-lru"];
-        with(&listen, &[&keep[..], &["--io-threads", "{threads}"]].concat())
+        let more = ["--io-threads", "{threads}", "--dir", &folder];
+        with(&listen, &[&keep[..], &more].concat())
     };
+    // memcached and holdall give up root unless told to keep it.
     let workers = ["-t", "{threads}", "-R", "{group}", "-u", "root"];
     let (words, protocol) = match name {
         "holdall" => (with(&holdall, &workers), Protocol::Text),
