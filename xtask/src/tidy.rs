@@ -5,11 +5,14 @@
 //!    every crate but `store` says `#![forbid(unsafe_code)]`.
 //! 3. Crates depend upon each other in one direction only: [`MAY_USE`].
 //! 4. Every path that ARCHITECTURE.md names exists.
+//! 5. Tracked files have an ending from a list, and `LICENSE` is there.
 
 mod rules;
+mod tree;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Which crates of the workspace each crate may use. One that is not here has no place yet.
 const MAY_USE: [(&str, &[&str]); 25] = [
@@ -86,12 +89,24 @@ pub(crate) fn run() -> Result<(), String> {
     }
     let exists = |path: &str| Path::new(path).exists();
     breaches.extend(rules::paths_named(&map, exists));
+    breaches.extend(tree::endings(tracked()?.split_terminator('\0')));
+    breaches.extend(tree::licence(fs::read_to_string("LICENSE").ok().as_deref()));
     if breaches.is_empty() {
         println!("\n==> tidy: no breach");
         return Ok(());
     }
     println!("\n==> tidy:\n{}", breaches.join("\n"));
     Err(format!("tidy: {} breaches", breaches.len()))
+}
+
+/// The paths of the files that git tracks, each with a zero byte behind it.
+fn tracked() -> Result<String, String> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).output();
+    let output = listed.map_err(|error| format!("git ls-files: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    String::from_utf8(output.stdout).map_err(|_| "git ls-files: a path is not UTF-8".to_owned())
 }
 
 /// The files below these folders, built and fetched ones aside, in order.

@@ -1,0 +1,76 @@
+//! Rules of the tree as a whole: which kinds of files are tracked, and the licence.
+
+/// Endings of file names that may be tracked.
+const ENDINGS: [&str; 19] = [
+    "go", "js", "json", "lock", "md", "mjs", "mod", "png", "py", "pyi", "rs", "service", "sum",
+    "svg", "toml", "txt", "typed", "yaml", "yml",
+];
+
+/// Files without an ending that may be tracked.
+const NAMES: [&str; 4] = [".ci/run", ".gitignore", "LICENSE", "NOTICE"];
+
+/// The folder whose files are inputs of fuzz targets and named for what they show.
+const SEEDS: &str = "fuzz/seeds/";
+
+/// Tracked files of a kind that the repository does not have: dumps, editors' and the system's.
+pub(super) fn endings<'a>(tracked: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let is_known = |path: &str| {
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+        NAMES.contains(&path)
+            || path.starts_with(SEEDS)
+            || ending.is_some_and(|ending| ENDINGS.contains(&ending))
+    };
+    tracked
+        .into_iter()
+        .filter(|path| !is_known(path))
+        .map(|path| format!("{path}: tracked, and its ending is not on the list of tidy"))
+        .collect()
+}
+
+/// The licence that every manifest names must be in the tree; `text` is the file `LICENSE`.
+pub(super) fn licence(text: Option<&str>) -> Option<String> {
+    let Some(text) = text else { return Some("LICENSE: missing".to_owned()) };
+    let is_whole = text.contains("Version 2.0, January 2004")
+        && text.contains("END OF TERMS AND CONDITIONS")
+        && text.contains("How to apply the Apache License to your work");
+    (!is_whole).then(|| "LICENSE: not the whole text of Apache-2.0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dumps_and_editors_files_are_refused() {
+        let good = [
+            "crates/store/src/lib.rs",
+            ".github/workflows/ci.yml",
+            ".ci/run",
+            "LICENSE",
+            "python/holdall/py.typed",
+            "fuzz/seeds/parse_text/CVE-2010-1152-no-newline",
+        ];
+        assert!(endings(good).is_empty());
+        let bad = [
+            "crates/holdall/temp-28966.rdb",
+            "core",
+            "docs/run",
+            "crates/store/LICENSE~",
+            "fuzz/corpus/rs",
+            "x.rs/dump",
+        ];
+        let breaches = endings(bad);
+        assert_eq!(breaches.len(), bad.len(), "{breaches:?}");
+        assert!(breaches[0].starts_with("crates/holdall/temp-28966.rdb: "));
+    }
+
+    #[test]
+    fn the_licence_is_there_and_whole() {
+        let whole = include_str!("../../../LICENSE");
+        assert_eq!(licence(Some(whole)), None);
+        assert!(licence(None).unwrap().contains("missing"));
+        let (half, _) = whole.split_at(whole.len() / 2);
+        assert!(licence(Some(half)).unwrap().contains("not the whole text"));
+    }
+}
