@@ -86,9 +86,11 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;
     };
-    let mut build = cargo(["build", "--release", "--locked", "-p", "bench", "-p", "holdall"]);
+    let mut build =
+        cargo(["build", "--release", "--locked", "-p", "holdall-bench", "-p", "holdall"]);
     let mut bench = if name == "generator" {
-        let mut bench = cargo(["bench", "--locked", "-p", "bench", "--bench", "generator", "--"]);
+        let mut bench =
+            cargo(["bench", "--locked", "-p", "holdall-bench", "--bench", "generator", "--"]);
         bench.arg("--folder").arg(target().join("release")).args(rest);
         bench
     } else {

@@ -20,7 +20,7 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
 
 /// Every interleaving of the small models of the lock-free protocols.
 pub(crate) fn loom(steps: &mut Steps) -> Result<(), String> {
-    let mut command = cargo(["test", "-p", "store", "--release", "--locked", "--lib"]);
+    let mut command = cargo(["test", "-p", "holdall-store", "--release", "--locked", "--lib"]);
     command.args(["loom"]).env("RUSTFLAGS", "--cfg loom");
     // A folder of its own: the flag would make cargo build everything again, both ways.
     command.env("CARGO_TARGET_DIR", target().join("loom"));
@@ -43,14 +43,14 @@ pub(crate) fn miri(steps: &mut Steps) -> Result<(), String> {
         command.env("CARGO_TARGET_DIR", target().join("miri"));
         command
     };
-    steps.run_tests("miri, parsers", run(&["-p", "proto", "--lib"], ""))?;
+    steps.run_tests("miri, parsers", run(&["-p", "holdall-proto", "--lib"], ""))?;
     for seed in 0..4 {
         // Memory that is cut anew is written in other sizes than before, at which Miri's emulation of
         // weak memory stops with an internal error. Loom sees to reordering.
         let weak = "-Zmiri-disable-weak-memory-emulation";
         let flags = format!("-Zmiri-seed={seed} -Zmiri-disable-isolation {weak}");
         let name = format!("miri, store, seed {seed}");
-        steps.run_tests(&name, run(&["-p", "store", "--test", "miri"], &flags))?;
+        steps.run_tests(&name, run(&["-p", "holdall-store", "--test", "miri"], &flags))?;
     }
     Ok(())
 }
@@ -60,7 +60,7 @@ pub(crate) fn tsan(steps: &mut Steps) -> Result<(), String> {
     let add = ["component", "add", "--toolchain", "nightly", "rust-src"];
     steps.run("rust-src component", program("rustup", add))?;
     let mut command = program("rustup", ["run", "nightly", "cargo", "test", "--locked"]);
-    command.args(["-Zbuild-std", "--target", "x86_64-unknown-linux-gnu", "-p", "store"]);
+    command.args(["-Zbuild-std", "--target", "x86_64-unknown-linux-gnu", "-p", "holdall-store"]);
     command.args(["--test", "stress", "--test", "miri"]);
     command.env("RUSTFLAGS", "-Zsanitizer=thread --cfg holdall_tsan");
     command.env("CARGO_TARGET_DIR", target().join("tsan"));

@@ -1,6 +1,6 @@
 //! The store alone: hits, misses, one hot key and stores, on one and two threads, taking turns in one run.
 //!
-//! `cargo bench -p store`. Prints millions of operations a second as the median of the rounds with least and
+//! `cargo bench -p holdall-store`. Prints millions of operations a second as the median of the rounds with least and
 //! greatest, then the ratios that matter: two threads against one, one hot key against random keys.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
 

@@ -26,7 +26,7 @@ pub(super) fn run() -> ExitCode {
 }
 
 fn measure() -> Result<(), String> {
-    rig::build(&["-p", "holdall", "-p", "bench"])?;
+    rig::build(&["-p", "holdall", "-p", "holdall-bench"])?;
     let ports = [free_port()?, free_port()?, free_port()?];
     let [bare, server, router] = ports;
     let [bare_port, server_port, router_port] = ports.map(|port| port.to_string());

@@ -16,7 +16,7 @@ pub(super) fn run(args: &[String]) -> ExitCode {
 }
 
 fn measure(args: &[String]) -> Result<(), String> {
-    build(&["-p", "client", "--examples", "-p", "holdall"])?;
+    build(&["-p", "holdall-client", "--examples", "-p", "holdall"])?;
     let [server, by_tcp, by_udp] = [free_port()?, free_port()?, free_port()?];
     let [port, tcp, udp] = [server, by_tcp, by_udp].map(|port| port.to_string());
     let mut running = Running(Vec::new());

@@ -98,7 +98,7 @@ pub(super) fn run(args: &[String]) -> ExitCode {
 }
 
 fn measure(args: &[String]) -> Result<(), String> {
-    rig::build(&["-p", "client", "--examples", "-p", "holdall"])?;
+    rig::build(&["-p", "holdall-client", "--examples", "-p", "holdall"])?;
     let mut rig = Rig::new()?;
     rig.serve()?;
     println!(

@@ -2,6 +2,9 @@
 
 const LINES_MAX: usize = 900;
 
+/// What the names of packages begin with; folders, and the names in code, do without it.
+const PACKAGE_PREFIX: &str = "holdall-";
+
 /// Rules of one source file: header, length, unsafe.
 pub(super) fn source(name: &str, text: &str, map: &str) -> Vec<String> {
     let mut breaches = Vec::new();
@@ -43,6 +46,37 @@ fn unsafe_list(map: &str) -> String {
     list
 }
 
+/// What a manifest of `crates/` says of its package: the name, and whether it is published.
+pub(super) fn package(name: &str, text: &str) -> Vec<String> {
+    let Some(folder) =
+        name.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"))
+    else {
+        return Vec::new();
+    };
+    let has = |line: &str| text.lines().any(|own| own == line);
+    let mut breaches = Vec::new();
+    if folder == "holdall" {
+        if !has("name = \"holdall\"") {
+            breaches.push(format!("{name}: the package of the program is called holdall"));
+        }
+    } else if !has(&format!("name = \"{PACKAGE_PREFIX}{folder}\""))
+        || !has(&format!("name = \"{folder}\""))
+    {
+        let package = format!("{PACKAGE_PREFIX}{folder}");
+        breaches.push(format!("{name}: the package is called {package}, its library {folder}"));
+    }
+    if has("publish = true") {
+        for wanted in ["readme = ", "keywords = ", "categories = ", "description = "] {
+            if !text.lines().any(|line| line.starts_with(wanted)) {
+                breaches.push(format!("{name}: is published without `{wanted}`"));
+            }
+        }
+    } else if !has("publish = false") {
+        breaches.push(format!("{name}: does not say `publish = true` or `publish = false`"));
+    }
+    breaches
+}
+
 /// The direction of dependencies, from one manifest.
 pub(super) fn dependencies(name: &str, text: &str, may_use: &[(&str, &[&str])]) -> Vec<String> {
     let value = |line: &str| {
@@ -51,6 +85,7 @@ pub(super) fn dependencies(name: &str, text: &str, may_use: &[(&str, &[&str])]) 
     let Some(own) = text.lines().find(|line| line.starts_with("name")).and_then(value) else {
         return vec![format!("{name}: no package name")];
     };
+    let own = own.strip_prefix(PACKAGE_PREFIX).unwrap_or(&own);
     let Some((_, allowed)) = may_use.iter().find(|(known, _)| *known == own) else {
         return vec![format!("{name}: {own} has no place in xtask's table of who may use whom")];
     };
@@ -120,6 +155,28 @@ mod tests {
         assert!(dependencies("Cargo.toml", down, &may_use).is_empty());
         assert!(dependencies("Cargo.toml", tests, &may_use).is_empty());
         assert_eq!(dependencies("Cargo.toml", "[package]\nname = \"new\"\n", &may_use).len(), 1);
+    }
+
+    #[test]
+    fn a_prefix_of_packages_hides_no_dependency() {
+        let may_use: [(&str, &[&str]); 2] = [("engine", &["store"]), ("store", &[])];
+        let up = "[package]\nname = \"holdall-store\"\n[dependencies]\nengine.workspace = true\n";
+        assert_eq!(dependencies("Cargo.toml", up, &may_use).len(), 1);
+    }
+
+    #[test]
+    fn packages_are_named_after_their_folders_and_say_whether_they_are_published() {
+        let private = "name = \"holdall-store\"\npublish = false\n[lib]\nname = \"store\"\n";
+        assert!(package("crates/store/Cargo.toml", private).is_empty());
+        assert_eq!(package("crates/net/Cargo.toml", private).len(), 1);
+        assert!(package("xtask/Cargo.toml", "name = \"xtask\"\n").is_empty());
+        let silent = private.replace("publish = false\n", "");
+        assert_eq!(package("crates/store/Cargo.toml", &silent).len(), 1);
+        let public = private.replace("false", "true");
+        assert_eq!(package("crates/store/Cargo.toml", &public).len(), 4);
+        let program = "name = \"holdall\"\npublish = false\n";
+        assert!(package("crates/holdall/Cargo.toml", program).is_empty());
+        assert_eq!(package("crates/holdall/Cargo.toml", private).len(), 1);
     }
 
     #[test]

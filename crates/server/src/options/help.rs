@@ -170,7 +170,7 @@ const REFERENCE_HEAD: &str = "# Flags of `holdall serve`
 
 Names and meanings are memcached's; run under the name `memcached`, holdall takes the same flags. This page is made
 from the table that the parser uses, and a test holds it to that: after a change of the table,
-`UPDATE_DOCS=1 cargo test -p server flags_page` writes it anew.
+`UPDATE_DOCS=1 cargo test -p holdall-server flags_page` writes it anew.
 
 Short flags may be joined (`-vv`, `-dp11211`), long ones may be shortened as far as they stay unique, and an argument may
 follow at once, after a space, or, on a long flag, after `=`. Where a flag that takes one value is repeated, the last
