@@ -38,7 +38,7 @@ pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), String> {
 
 fn build(steps: &mut Steps) -> Result<(), String> {
     let mut command = cargo(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bins"]);
-    command.args(["--target", TRIPLE]);
+    command.args(["--locked", "--target", TRIPLE]);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS);
     command.env("CARGO_TARGET_DIR", target().join("fuzz"));
     steps.run("fuzz targets", command)
