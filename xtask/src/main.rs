@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod bench;
+mod deny;
 mod fuzz;
 mod install;
 mod steps;
@@ -18,10 +19,12 @@ use steps::{Steps, cargo};
 
 const USAGE: &str = "usage: cargo xtask TASK
 
-  ci            everything a change must pass: fmt, tidy, clippy, doc, test
+  ci            everything a change must pass: fmt, tidy, deny, clippy, doc, test
   test          installs what the tests need, says so, and runs every test
   install       only the first half of `test`
   e2e [NAME..]  only the tests against live servers, or those named
+  deny          licences, duplicates and sources of dependencies
+  advisories    published advisories against dependencies (fetches their database)
   loom          the models of the lock-free protocols
   miri          the unsafe code under Miri (needs a nightly toolchain)
   fuzz [TARGET] [SECONDS]
@@ -43,8 +46,10 @@ fn main() -> ExitCode {
     }
     let mut steps = Steps::default();
     let outcome = match task.as_str() {
+        "advisories" => deny::advisories(&mut steps),
         "bench" => return bench::run(rest),
         "ci" => ci(&mut steps),
+        "deny" => deny::run(&mut steps),
         "e2e" => test::e2e(&mut steps, rest),
         "fuzz" => fuzz::run(&mut steps, rest),
         "install" => install::all(&mut steps),
@@ -68,6 +73,8 @@ fn ci(steps: &mut Steps) -> Result<(), String> {
     let python = ["fmt", "--check", "--manifest-path", "python/Cargo.toml"];
     steps.run("fmt, library for Python", cargo(python))?;
     steps.check("tidy", tidy::run)?;
+    deny::run(steps)?;
+    deny::advisories_within_reach(steps)?;
     let mut clippy = cargo(["clippy", "--workspace", "--all-targets", "--locked", "--"]);
     clippy.args(["-D", "warnings"]);
     steps.run("clippy", clippy)?;

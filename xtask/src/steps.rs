@@ -9,8 +9,16 @@ use std::time::{Duration, Instant};
 /// The steps done so far.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    done: Vec<(String, Duration, bool)>,
+    done: Vec<(String, Duration, End)>,
     tests: Tally,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Passed,
+    Failed,
+    NotRun,
 }
 
 /// What cargo's `test result:` lines added up to.
@@ -70,16 +78,27 @@ impl Steps {
     ) -> Result<(), String> {
         let start = Instant::now();
         let outcome = step();
-        self.done.push((name.to_owned(), start.elapsed(), outcome.is_ok()));
+        let end = if outcome.is_ok() { End::Passed } else { End::Failed };
+        self.done.push((name.to_owned(), start.elapsed(), end));
         outcome
+    }
+
+    /// Notes a step that this machine cannot run; the reason is a part of the name.
+    pub(crate) fn not_run(&mut self, name: &str) {
+        println!("\n==> NOT RUN: {name}");
+        self.done.push((name.to_owned(), Duration::ZERO, End::NotRun));
     }
 
     /// One line a step with its time, then the tests in one line.
     pub(crate) fn summary(&self, outcome: &Result<(), String>) {
         println!();
-        for (name, time, passed) in &self.done {
-            let word = if *passed { "ok" } else { "FAILED" };
-            println!("{word:>6} {:>7.1} s  {name}", time.as_secs_f64());
+        for (name, time, end) in &self.done {
+            let word = match end {
+                End::Passed => "ok",
+                End::Failed => "FAILED",
+                End::NotRun => "NOT RUN",
+            };
+            println!("{word:>7} {:>7.1} s  {name}", time.as_secs_f64());
         }
         if let Err(error) = outcome {
             println!("\nfailed: {error}");
@@ -170,6 +189,15 @@ mod tests {
         tally.add("test result: ok. 22 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
         tally.add("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured; finished in 1s");
         assert_eq!(tally, Tally { passed: 27, failed: 2, ignored: 1 });
+    }
+
+    #[test]
+    fn what_was_not_run_is_not_counted_as_passed() {
+        let mut steps = Steps::default();
+        assert!(steps.check("done", || Ok(())).is_ok());
+        steps.not_run("left out");
+        let ends: Vec<_> = steps.done.iter().map(|(name, _, end)| (name.as_str(), *end)).collect();
+        assert_eq!(ends, [("done", End::Passed), ("left out", End::NotRun)]);
     }
 
     #[test]

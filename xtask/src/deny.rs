@@ -1,0 +1,72 @@
+//! Checks of dependencies by cargo-deny, over the three locks: licences, duplicates, sources, and
+//! published advisories. `deny.toml` has the rules.
+
+use crate::steps::{Steps, cargo, program, succeeds};
+use std::process::Command;
+
+/// The release that is installed where there is none.
+const VERSION: &str = "0.20.2";
+
+/// Seconds after which a database that is still being fetched counts as out of reach.
+const FETCH_SECS: &str = "120";
+
+/// The manifests with locks of their own, and lints that do not hold for them. All three share
+/// `deny.toml`: what it excuses must exist in the workspace, and need not exist in the other two.
+const MANIFESTS: [(&str, &[&str]); 3] = [
+    ("Cargo.toml", &["-D", "unmatched-skip", "-D", "unnecessary-skip"]),
+    ("fuzz/Cargo.toml", &["-A", "unmatched-skip", "-A", "unnecessary-skip"]),
+    ("python/Cargo.toml", &["-A", "unmatched-skip", "-A", "unnecessary-skip"]),
+];
+
+/// What needs no network once cargo has the dependencies: licences, duplicates and sources.
+pub(crate) fn run(steps: &mut Steps) -> Result<(), String> {
+    install(steps)?;
+    check(steps, &["licenses", "bans", "sources"])
+}
+
+/// Published advisories. The database is fetched from github.com first, and must be.
+pub(crate) fn advisories(steps: &mut Steps) -> Result<(), String> {
+    install(steps)?;
+    steps.run("advisories, database", fetch())?;
+    check(steps, &["advisories"])
+}
+
+/// Published advisories, on machines that reach the database; on others the summary says that they
+/// were not checked.
+pub(crate) fn advisories_within_reach(steps: &mut Steps) -> Result<(), String> {
+    install(steps)?;
+    if succeeds(fetch()) {
+        return check(steps, &["advisories"]);
+    }
+    steps.not_run("advisories: their database cannot be fetched from github.com");
+    Ok(())
+}
+
+fn install(steps: &mut Steps) -> Result<(), String> {
+    if succeeds(cargo(["deny", "--version"])) {
+        return Ok(());
+    }
+    let mut install = cargo(["install", "cargo-deny", "--locked", "--version", VERSION]);
+    // Built in a temporary folder: nothing of it is needed again.
+    install.env_remove("CARGO_TARGET_DIR");
+    steps.run("install cargo-deny", install)
+}
+
+fn fetch() -> Command {
+    let fetch = cargo(["deny", "fetch", "db"]);
+    let mut command = program("timeout", [FETCH_SECS]);
+    command.arg(fetch.get_program()).args(fetch.get_args());
+    // Git asks nobody for a password.
+    command.env("GIT_TERMINAL_PROMPT", "0");
+    command
+}
+
+fn check(steps: &mut Steps, which: &[&str]) -> Result<(), String> {
+    MANIFESTS.iter().try_for_each(|(manifest, lints)| {
+        let place = ["deny", "--locked", "--config", "deny.toml", "--manifest-path", manifest];
+        let mut command = cargo(place);
+        command.args(["check", "--hide-inclusion-graph"]).args(*lints);
+        command.args(["-A", "license-exception-not-encountered"]).args(which);
+        steps.run(&format!("deny {}, {manifest}", which.join(" ")), command)
+    })
+}
