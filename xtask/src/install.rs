@@ -183,7 +183,7 @@ fn python_library(steps: &mut Steps) -> Result<(), String> {
     if wheels.exists() {
         std::fs::remove_dir_all(&wheels).map_err(|error| error.to_string())?;
     }
-    let words = ["build", "--profile", "dev", "-m", "python/Cargo.toml", "-o"];
+    let words = ["build", "--locked", "--profile", "dev", "-m", "python/Cargo.toml", "-o"];
     let mut build = program(venv.join("bin/maturin"), words);
     build.arg(&wheels).env("CARGO_TARGET_DIR", target().join("python"));
     steps.run("python library, wheel", build)?;

@@ -43,7 +43,7 @@ fn environment() -> Result<PathBuf, String> {
     };
     done(&mut pip(&["-r", "python/bench/requirements.txt"]))?;
     let mut maturin = Command::new(venv.join("bin/maturin"));
-    maturin.args(["build", "--release", "-m", "python/Cargo.toml", "-o"]).arg(&wheels);
+    maturin.args(["build", "--locked", "--release", "-m", "python/Cargo.toml", "-o"]).arg(&wheels);
     done(maturin.env("CARGO_TARGET_DIR", target().join("python")))?;
     let newest = ["--force-reinstall", "--no-deps", "--no-index", "holdall", "--find-links"];
     done(pip(&newest).arg(&wheels))?;
