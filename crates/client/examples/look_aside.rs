@@ -1,7 +1,7 @@
 //! A program with a slow database, and a cache before it.
 //!
 //!     cargo run -p holdall -- serve -p 11311 &
-//!     cargo run -p client --example look_aside -- 127.0.0.1:11311
+//!     cargo run -p holdall-client --example look_aside -- 127.0.0.1:11311
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
 use std::error::Error;

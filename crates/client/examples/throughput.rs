@@ -1,6 +1,6 @@
 //! What a get costs through the library, beside a plain blocking socket: the figures of docs/measurements.md.
 //!
-//!     cargo run --release -p client --example throughput -- 127.0.0.1:11211 [SECONDS]
+//!     cargo run --release -p holdall-client --example throughput -- 127.0.0.1:11211 [SECONDS]
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for people")]
 
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Nanoseconds to parse the common requests: `cargo bench -p proto`. Each figure is the best of 20
+//! Nanoseconds to parse the common requests: `cargo bench -p holdall-proto`. Each figure is the best of 20
 //! rounds.
 #![allow(clippy::print_stdout, reason = "the result is for a reader")]
 

@@ -48,7 +48,7 @@ impl Drop for Repeat<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let Self { name, seed } = self;
-            println!("again: SEED={seed} SEEDS=1 cargo test -p client --lib {name}");
+            println!("again: SEED={seed} SEEDS=1 cargo test -p holdall-client --lib {name}");
         }
     }
 }
