@@ -16,7 +16,7 @@ impl Folder {
     pub fn new() -> Self {
         static TURN: AtomicU32 = AtomicU32::new(0);
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("doors-{}-{turn}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("security-{}-{turn}", std::process::id()));
         fs::create_dir(&path).unwrap();
         Self(path)
     }

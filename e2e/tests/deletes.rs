@@ -56,7 +56,7 @@ impl Drop for Folder {
     }
 }
 
-/// A server behind a door, and a proxy before it that keeps failed deletes.
+/// A server behind a fault relay, and a proxy before it that keeps failed deletes.
 struct Rig {
     server: Server,
     gate: Gate,

@@ -93,8 +93,10 @@ fn servers_that_want_tls_a_certificate_and_a_login() {
         let _server = Launch::new(kind).plain_port(plain).args(&args).start();
         let files = ["ca.crt", "client.crt", "client.key", "stranger.crt", "stranger.key"];
         let files = files.map(path);
-        let words: Vec<&str> =
-            ["doors", &listen].into_iter().chain(files.iter().map(String::as_str)).collect();
+        let words: Vec<&str> = ["tls_and_logins", &listen]
+            .into_iter()
+            .chain(files.iter().map(String::as_str))
+            .collect();
         settings(&words);
     }
 }

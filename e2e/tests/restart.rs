@@ -43,7 +43,7 @@ impl MemoryFile {
 impl Drop for MemoryFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
-        // A killed server leaves its door.
+        // A killed server leaves its socket.
         let _ = std::fs::remove_file(format!("{}.takeover", self.0.display()));
     }
 }

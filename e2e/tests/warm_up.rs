@@ -1,5 +1,5 @@
 //! A cold cluster that is filled from a warm one (`WarmUpRoute` with leases) keeps nothing that was deleted, however late anybody is: each
-//! test makes the order of events that would leave an old value, by doors that keep replies back or shut.
+//! test makes the order of events that would leave an old value, by relays that hold replies back or close.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::env;
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A server that is away is noticed and asked again soon.
 const QUICK: [&str; 4] = ["-r", "10", "--probe-timeout-max", "20"];
 
-/// Two servers behind doors, and the proxy that fills one from the other.
+/// Two servers behind relays, and the proxy that fills one from the other.
 struct Rig {
     warm: Server,
     cold: Server,

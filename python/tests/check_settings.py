@@ -26,7 +26,7 @@ def works(client, what):
     same(client.get("k"), what.encode(), what)
 
 
-def doors(address, ca, cert, key, stranger_cert, stranger_key):
+def tls_and_logins(address, ca, cert, key, stranger_cert, stranger_key):
     """A server that wants TLS, a certificate and a login."""
     login = {"username": "me", "password": "secret"}
     shown = TLS(ca_cert=ca, cert=cert, key=key)
@@ -153,5 +153,5 @@ def sources(source, folder, *addresses):
 
 
 what, arguments = sys.argv[1], sys.argv[2:]
-{"doors": doors, "wrong": wrong, "udp": udp, "deletes": deletes, "sources": sources}[what](*arguments)
+{"tls_and_logins": tls_and_logins, "wrong": wrong, "udp": udp, "deletes": deletes, "sources": sources}[what](*arguments)
 passed(f"holdall for Python, {what}")

@@ -1,4 +1,4 @@
-//! Bound sockets that go from one process to the next, so that no client ever finds a closed door.
+//! Bound sockets that go from one process to the next, so that no client ever finds a closed port.
 //!
 //! Copies of a descriptor lead to one socket: while any process has one, the kernel goes on taking connections and
 //! datagrams for it, and they wait for whoever serves them.

@@ -34,5 +34,5 @@ pub use peer::{ListenAddress, Peer};
 pub use server::{BufferBudget, Config, Handle, Unbudgeted, start};
 pub use service::{CloseReason, ConnId, Flow, Service};
 pub use spread::{Gathering, Spread};
-pub use tls::{TlsDoor, TlsMode, TlsOptions, Verify, knows_suite};
+pub use tls::{TlsAcceptor, TlsMode, TlsOptions, Verify, knows_suite};
 pub use udp::{DATAGRAM_BYTES, DATAGRAM_PAYLOAD, DatagramReply, FRAME_BYTES, frame, parse_frame};

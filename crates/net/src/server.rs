@@ -13,7 +13,7 @@ use crate::listen::Sockets;
 use crate::peer::ListenAddress;
 use crate::service::Service;
 use crate::spread::Spread;
-use crate::tls::TlsDoor;
+use crate::tls::TlsAcceptor;
 use crate::udp::DATAGRAM_PAYLOAD;
 use crate::worker::{Limits, Worker};
 
@@ -40,7 +40,7 @@ pub struct Config {
     /// Payload bytes of a UDP reply to a peer that could be anyone; the service may change it for each reply.
     pub udp_reply_bytes_max: usize,
     /// What makes TLS sessions; `None`: every listener is plain.
-    pub tls: Option<Arc<TlsDoor>>,
+    pub tls: Option<Arc<TlsAcceptor>>,
 }
 
 impl Default for Config {

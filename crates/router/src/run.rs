@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use client::{Core, Spooler, Target, Upstream, host_id};
 use discovery::Discovery;
-use net::{Control, Gathering, Inherited, Spread, TlsDoor, TlsMode, handed_listener};
+use net::{Control, Gathering, Inherited, Spread, TlsAcceptor, TlsMode, handed_listener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -181,7 +181,7 @@ fn keep_deletes(
 }
 
 /// What makes the TLS sessions of clients; `None` when no port asks for it.
-fn door(options: &Options) -> Result<Option<Arc<TlsDoor>>, String> {
+fn door(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, String> {
     if options.ssl_ports.is_empty() {
         return Ok(None);
     }
@@ -191,12 +191,12 @@ fn door(options: &Options) -> Result<Option<Arc<TlsDoor>>, String> {
     let count = |ports: &[u16]| ports.len() * options.listen_addresses.len();
     let mut modes = vec![TlsMode::Plain; count(options.plain_ports())];
     modes.resize(modes.len() + count(&options.ssl_ports), TlsMode::Standard);
-    TlsDoor::open(tls, modes).map(|door| Some(Arc::new(door)))
+    TlsAcceptor::open(tls, modes).map(|door| Some(Arc::new(door)))
 }
 
 /// What is read again by SIGHUP.
 struct Certificates {
-    door: Option<Arc<TlsDoor>>,
+    door: Option<Arc<TlsAcceptor>>,
     servers: Option<client::Tls>,
 }
 

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
-pub mod doors;
+pub mod auth;
 pub mod options;
 pub mod run;
 pub mod session;

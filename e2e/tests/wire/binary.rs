@@ -194,7 +194,7 @@ fn the_rest_of_the_opcodes() {
 }
 
 #[test]
-fn a_malformed_packet_gets_one_error_and_the_door() {
+fn a_malformed_packet_gets_one_error_and_is_closed() {
     let server = Server::under_test(&[]);
     let with_body =
         |head: [u8; 12], body: usize| [head.as_slice(), &[0; 12], &vec![b'm'; body]].concat();

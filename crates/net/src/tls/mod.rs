@@ -9,7 +9,7 @@
 //! bytes only a record that is not whole yet (`partial`) and what its socket did not take, both bounded and charged. Everything
 //! that a read brought is decrypted at once, so nothing waits where the poller does not see it.
 
-mod door;
+mod acceptor;
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
 };
 
-pub(crate) use door::HANDSHAKE_PATIENCE;
-pub use door::{TlsDoor, TlsMode, TlsOptions, Verify, knows_suite};
+pub(crate) use acceptor::HANDSHAKE_PATIENCE;
+pub use acceptor::{TlsAcceptor, TlsMode, TlsOptions, Verify, knows_suite};
 
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 32 * 1024;

@@ -39,7 +39,7 @@ use crate::server::{BufferBudget, Config};
 use crate::service::{CloseReason, ConnId, Flow, Service};
 use crate::slots::{NO_GENERATION, Slots};
 use crate::spread::Spread;
-use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsDoor};
+use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
 use crate::udp::{self, DatagramReply};
 use crate::wheel::Wheel;
 use moving::Gatherer;
@@ -114,7 +114,7 @@ pub(crate) struct Worker<S: Service> {
 
 /// What a worker has for TLS.
 struct TlsWorker {
-    door: Arc<TlsDoor>,
+    acceptor: Arc<TlsAcceptor>,
     scratch: Scratch,
     /// What a read is decrypted into.
     plain: Vec<u8>,
@@ -127,7 +127,7 @@ impl<S: Service> Worker<S> {
         limits: Limits,
         budget: Arc<dyn BufferBudget>,
         udp: Vec<(Arc<ListenAddress>, UdpSocket)>,
-        tls: Option<Arc<TlsDoor>>,
+        tls: Option<Arc<TlsAcceptor>>,
         make: impl FnOnce() -> S,
     ) -> io::Result<Self> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -170,8 +170,8 @@ impl<S: Service> Worker<S> {
             scratch: Vec::with_capacity(FLUSH_BYTES * 2),
             datagram_reply: DatagramReply::new(0),
             datagrams: None,
-            tls: tls.map(|door| TlsWorker {
-                door,
+            tls: tls.map(|acceptor| TlsWorker {
+                acceptor,
                 scratch: Scratch::new(),
                 plain: vec![0; INPUT_MAX + OPENED_BYTES_MAX],
             }),

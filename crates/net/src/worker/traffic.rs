@@ -62,7 +62,7 @@ impl<S: Service> Worker<S> {
     pub(super) fn begin_tls(&self, peer: &Peer) -> Result<Option<Box<Tls>>, rustls::Error> {
         match (&*peer.listener, &self.tls) {
             (ListenAddress::Tcp(_, listener), Some(tls)) => {
-                tls.door.session(*listener, self.now_ms)
+                tls.acceptor.session(*listener, self.now_ms)
             }
             _ => Ok(None),
         }

@@ -91,7 +91,7 @@ fn engine(options: &Options) -> Vec<(&'static str, String)> {
         ("dump_enabled", yes_no(options.dump_commands)),
         ("shutdown_command", yes_no(options.shutdown_command)),
         ("auth_enabled_sasl", yes_no(options.sasl)),
-        ("auth_enabled_ascii", path(options.doors.users.as_ref().filter(|_| options.token_login))),
+        ("auth_enabled_ascii", path(options.auth.users.as_ref().filter(|_| options.token_login))),
         ("watcher_logbuf_size", options.watcher_buffer_bytes.to_string()),
         (
             "memory_file",

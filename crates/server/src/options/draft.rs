@@ -6,7 +6,7 @@ use std::time::Duration;
 use net::{TlsMode, TlsOptions, Verify};
 use store::Automove;
 
-use crate::doors::Sources;
+use crate::auth::Sources;
 
 use super::listen::{Endpoint, Interface};
 use super::{
@@ -188,12 +188,12 @@ impl Draft {
     ) -> Result<(), Refusal> {
         let options = &mut self.options;
         let sasl_users = absolute("MEMCACHED_SASL_PWDB", surroundings.sasl_users.as_ref())?;
-        options.token_login = options.doors.users.is_some();
+        options.token_login = options.auth.users.is_some();
         if options.sasl && !options.token_login {
             if sasl_users.is_none() {
                 return Err(usage("-S: name the file of users by MEMCACHED_SASL_PWDB or -Y"));
             }
-            options.doors.users = sasl_users;
+            options.auth.users = sasl_users;
         } else if options.sasl && sasl_users.is_some() {
             warnings.push("MEMCACHED_SASL_PWDB has no effect: -Y names the users".to_owned());
         }
@@ -206,8 +206,8 @@ impl Draft {
             (false, true, _) => Protocol::Ascii,
             (_, _, protocol) => protocol,
         };
-        if options.doors.users.is_none() {
-            if options.doors.rights.is_some() {
+        if options.auth.users.is_none() {
+            if options.auth.rights.is_some() {
                 return Err(usage("-o rights: needs users, by -Y or -S"));
             }
         } else if !options.udp.is_empty() {
@@ -281,7 +281,7 @@ fn defaults(style: Style) -> Options {
         stale_secs: 30,
         protocol: Protocol::Auto,
         tls: None,
-        doors: Sources::default(),
+        auth: Sources::default(),
         token_login: false,
         sasl: false,
         shutdown_command: false,

@@ -143,7 +143,7 @@ pub(super) const EXTENDED: &[Extended] = &[
         "every user may do everything",
         "what each user may do with which keys",
         |draft, text| {
-            draft.options.doors.rights = Some(super::path(text)?);
+            draft.options.auth.rights = Some(super::path(text)?);
             Ok(())
         },
     ),

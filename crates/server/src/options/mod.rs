@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use net::TlsOptions;
 
-use crate::doors::Sources;
+use crate::auth::Sources;
 pub use affinity::Affinity;
 pub use help::reference;
 pub use listen::Endpoint;
@@ -103,7 +103,7 @@ pub struct Options {
     pub protocol: Protocol,
 
     /// Who may log in (`-Y`, or with `-S` `MEMCACHED_SASL_PWDB`), and what they may do.
-    pub doors: Sources,
+    pub auth: Sources,
     /// A login is by token in text (`-Y`).
     pub token_login: bool,
     /// A login is by SASL in binary (`-S`).

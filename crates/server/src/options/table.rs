@@ -408,7 +408,7 @@ const FEATURES: &[Flag] = &[
         default: "",
         help: "login by token in text; the file holds user:password lines",
         meaning: Meaning::Used(|draft, text| {
-            draft.options.doors.users = Some(super::path(text)?);
+            draft.options.auth.users = Some(super::path(text)?);
             Ok(())
         }),
     },

@@ -415,9 +415,9 @@ fn flags_page_is_made_from_the_table() {
 fn a_login_settles_the_protocol_as_in_memcached() {
     assert_eq!(options(&["-Y", "/tmp/x"]).protocol, Protocol::Ascii);
     let sasl = options(&["-S"]);
-    assert_eq!((sasl.protocol, sasl.doors.users), (Protocol::Binary, Some("/tmp/sasl".into())));
+    assert_eq!((sasl.protocol, sasl.auth.users), (Protocol::Binary, Some("/tmp/sasl".into())));
     let both = options(&["-S", "-Y", "/tmp/x"]);
-    assert_eq!((both.protocol, both.doors.users), (Protocol::Auto, Some("/tmp/x".into())));
+    assert_eq!((both.protocol, both.auth.users), (Protocol::Auto, Some("/tmp/x".into())));
     for wrong in [
         &["-S", "-B", "ascii"][..],
         &["-Y", "/tmp/x", "-B", "binary"],

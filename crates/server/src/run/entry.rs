@@ -1,31 +1,31 @@
-//! What guards the doors of a running server: files of users, rights and certificates; and what is said when a door is open.
+//! Reloads the files of users, rights and certificates, and warns of listeners open to everybody.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use net::{ListenAddress, Sockets, TlsDoor, TlsMode};
+use net::{ListenAddress, Sockets, TlsAcceptor, TlsMode};
 
 use super::{Failure, Log};
-use crate::doors::Doors;
+use crate::auth::Auth;
 use crate::options::{EXIT_USAGE, Options};
 
 /// Users and rights, and what makes TLS sessions; each `None` when it was not asked for.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    pub(crate) doors: Option<Arc<Doors>>,
-    pub(crate) tls: Option<Arc<TlsDoor>>,
+    pub(crate) auth: Option<Arc<Auth>>,
+    pub(crate) tls: Option<Arc<TlsAcceptor>>,
 }
 
 impl Entry {
     /// Reads the files, with the rights that the process has now. `modes` are those of the TCP listeners.
     pub(crate) fn open(options: &Options, modes: Vec<TlsMode>, log: &Log) -> Result<Self, Failure> {
         let failed = |message| Failure { status: EXIT_USAGE, message };
-        let doors = Doors::open(&options.doors, log).map_err(failed)?;
+        let auth = Auth::open(&options.auth, log).map_err(failed)?;
         let tls = match &options.tls {
-            Some(tls) => Some(Arc::new(TlsDoor::open(tls.clone(), modes).map_err(failed)?)),
+            Some(tls) => Some(Arc::new(TlsAcceptor::open(tls.clone(), modes).map_err(failed)?)),
             None => None,
         };
-        Ok(Self { doors, tls })
+        Ok(Self { auth, tls })
     }
 
     /// Reads the files again, each for itself: one that cannot be used leaves what it said before. Says how it went.
@@ -34,7 +34,7 @@ impl Entry {
     ///
     /// Which could not be used, and why.
     pub(super) fn reload(&self, log: &Log) -> Result<(), String> {
-        let users = self.doors.as_ref().map(|doors| ("users and rights", doors.reload(log)));
+        let users = self.auth.as_ref().map(|auth| ("users and rights", auth.reload(log)));
         let tls = self.tls.as_ref().map(|tls| ("certificates", tls.reload()));
         let mut outcome = Ok(());
         for (what, read) in users.into_iter().chain(tls) {
@@ -51,7 +51,7 @@ impl Entry {
 }
 
 /// Warns of addresses that others than this machine reach, and that let anybody in or can be listened to.
-pub(super) fn warn_of_open_doors(
+pub(super) fn warn_of_open_listeners(
     options: &Options,
     sockets: &Sockets,
     modes: &[TlsMode],
@@ -73,7 +73,7 @@ pub(super) fn warn_of_open_doors(
             mode == Some(&TlsMode::Mutual)
                 || mode == Some(&TlsMode::Standard) && tls.verify == net::Verify::Require
         });
-        if options.doors.users.is_none() && !demands_certificate {
+        if options.auth.users.is_none() && !demands_certificate {
             open.push(address.to_string());
         } else if is_plain {
             plain.push(address.to_string());

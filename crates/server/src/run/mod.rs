@@ -36,7 +36,7 @@ use store::Store;
 use crate::options::{Affinity, Eviction, Options, Style};
 use cleaner::CleanerThread;
 use pid_file::PidFile;
-use takeover::{Door, HandedOver, Predecessor};
+use takeover::{HandedOver, Predecessor, SuccessorListener};
 
 pub use clock::Clock;
 pub use entry::Entry;
@@ -67,7 +67,7 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     limits::raise(&options)?;
     let identity = privileges::identity(&options, &log)?;
     let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
-    entry::warn_of_open_doors(&options, &sockets, &tls_modes, &log);
+    entry::warn_of_open_listeners(&options, &sockets, &tls_modes, &log);
     let entry = Entry::open(&options, tls_modes, &log)?;
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets, &mut inherited)?;
@@ -167,11 +167,11 @@ impl Server {
         })
         .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
         let signals = signals.forward(handle.control().clone(), clerk, *log)?;
-        let door = self.open_door(kept, handle.control())?;
+        let listener = self.open_successor_listener(kept, handle.control())?;
         announce(&self.options, handle.control(), &self.log, self.predecessor.is_some());
         if let Some(predecessor) = self.predecessor.take() {
             predecessor.dismiss();
-            door.iter().for_each(Door::claim_files);
+            listener.iter().for_each(SuccessorListener::claim_files);
         }
 
         handle.join();
@@ -181,8 +181,8 @@ impl Server {
             sampler.stop();
         }
         drop(clerk_thread);
-        match door {
-            Some(door) => Ok(door.close(store, clock)),
+        match listener {
+            Some(listener) => Ok(listener.close(store, clock)),
             None => {
                 memory::close(store, clock, 0, &self.log);
                 Ok(HandedOver::Done)
@@ -191,16 +191,16 @@ impl Server {
     }
 
     /// Lets a successor take this server's place, if there is a memory to hand over.
-    fn open_door(
+    fn open_successor_listener(
         &self,
         kept: Option<io::Result<Sockets>>,
         control: &Control,
-    ) -> Result<Option<Door>, Failure> {
+    ) -> Result<Option<SuccessorListener>, Failure> {
         let (Some(path), Some(kept)) = (&self.options.memory_file, kept) else { return Ok(None) };
         let kept =
             kept.map_err(|error| Failure::os(format!("cannot keep the sockets: {error}")))?;
         let format = memory::format(&store_config(&self.options))?;
-        Ok(Door::open(path, format, kept, control.clone(), self.log))
+        Ok(SuccessorListener::open(path, format, kept, control.clone(), self.log))
     }
 }
 

@@ -10,7 +10,7 @@ use net::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
 
-use crate::doors::{Clerk, Job};
+use crate::auth::{Clerk, Job};
 
 use super::{DRAIN_PATIENCE, Failure, Log};
 

@@ -24,7 +24,7 @@ use super::Worker;
 use super::binary::quit;
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, State, Step};
-use crate::doors::{
+use crate::auth::{
     self, Answer, Book, Check, Job, Login, Mechanism, REFUSAL_DELAY, STRANGER_BYTES_MAX, Ticket,
     User, scram,
 };
@@ -91,10 +91,10 @@ impl Asked {
 impl Worker {
     /// Looks at a session again after a reload. False: whoever it was may not go on.
     #[cold]
-    pub(crate) fn renew_login(&self, session: &mut Session, doors: &doors::Doors) -> bool {
-        session.generation = doors.generation();
+    pub(crate) fn renew_login(&self, session: &mut Session, auth: &auth::Auth) -> bool {
+        session.generation = auth.generation();
         let was_in = !session.login.is_missing();
-        session.login = doors.renew(&session.login);
+        session.login = auth.renew(&session.login);
         let is_watching = matches!(session.state, State::Watching(_) | State::Dumping(..));
         let is_out = was_in && session.login.is_missing();
         !(is_out || is_watching && session.login.forbids_admin())
@@ -203,7 +203,7 @@ impl Worker {
         output: &mut Output<'_>,
     ) -> Step {
         let header = &request.header;
-        let Some(doors) = self.shared.doors.clone().filter(|_| self.shared.sasl_enabled) else {
+        let Some(auth) = self.shared.auth.clone().filter(|_| self.shared.sasl_enabled) else {
             let (out, status) = (output.buf(), Status::UnknownCommand);
             return pending.write(|| binary_reply::write_error(out, header, status)).into();
         };
@@ -212,7 +212,7 @@ impl Worker {
             Command::SaslAuth { mechanism, data } => {
                 session.login = Login::None;
                 match Mechanism::of(mechanism) {
-                    Some(Mechanism::Plain) => match doors::plain(data) {
+                    Some(Mechanism::Plain) => match auth::plain(data) {
                         Some((name, password)) => {
                             self.log_in(session, pending, asked, name, password, output)
                         }
@@ -220,16 +220,16 @@ impl Worker {
                     },
                     Some(Mechanism::Scram(exchange)) => {
                         session.login = Login::InProgress(exchange);
-                        self.scram(session, pending, &doors.book(), asked, data, output)
+                        self.scram(session, pending, &auth.book(), asked, data, output)
                     }
                     None => self.refuse_login(session, pending, asked, Instant::now(), output),
                 }
             }
             Command::SaslStep { data, .. } => {
-                self.scram(session, pending, &doors.book(), asked, data, output)
+                self.scram(session, pending, &auth.book(), asked, data, output)
             }
             _ => {
-                let (out, list) = (output.buf(), doors::MECHANISMS);
+                let (out, list) = (output.buf(), auth::MECHANISMS);
                 let ok = Status::Ok;
                 pending.write(|| binary_reply::write_value(out, header, ok, 0, b"", list)).into()
             }
@@ -281,8 +281,8 @@ impl Worker {
     ) -> Step {
         self.engine.count(Counter::AuthCmds);
         let since = Instant::now();
-        let Some(doors) = &self.shared.doors else { return Step::Stop(Flow::CloseNow) };
-        let book = doors.book();
+        let Some(auth) = &self.shared.auth else { return Step::Stop(Flow::CloseNow) };
+        let book = auth.book();
         let generation = book.generation();
         match book.check(name, password) {
             Check::Done(Some(user)) => {

@@ -180,15 +180,15 @@ fn a_reload_changes_rights_and_ends_logins() {
     let (mut a, mut b) = (Client::new(&mut worker), Client::new(&mut worker));
     expect(&mut worker, &mut a, b"set x 0 0 3\r\na 1\r\nget k\r\n", b"STORED\r\nEND\r\n");
     expect(&mut worker, &mut b, b"set x 0 0 3\r\nb 2\r\n", b"STORED\r\n");
-    let doors = worker.shared.doors.clone().unwrap();
+    let auth = worker.shared.auth.clone().unwrap();
     let log: Log = worker.shared.log;
     fs::write(&users.0, "nonsense").unwrap();
-    let why = doors.reload(&log).unwrap_err();
+    let why = auth.reload(&log).unwrap_err();
     assert!(why.ends_with("line 1: is not user:password"), "{why}");
     expect(&mut worker, &mut b, b"get k\r\n", b"END\r\n");
     fs::write(&users.0, "a:1\nb:3\n").unwrap();
     fs::write(&rights.0, "a read k\n").unwrap();
-    doors.reload(&log).unwrap();
+    auth.reload(&log).unwrap();
     let want = format!("END\r\n{DENIED}");
     expect(&mut worker, &mut a, b"get k\r\nset k 0 0 1\r\nx\r\n", want.as_bytes());
     expect(&mut worker, &mut b, b"get k\r\n", b"");

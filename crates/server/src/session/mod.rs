@@ -144,7 +144,7 @@ impl Worker {
                     }
                     self.batch.arrive(&self.engine, input.bytes());
                     match wire {
-                        _ if self.shared.doors.is_some() && session.login.is_missing() => {
+                        _ if self.shared.auth.is_some() && session.login.is_missing() => {
                             self.stranger(session, wire, input, output)
                         }
                         Wire::Text => self.text(session, input, output, &mut key_buf),
@@ -271,9 +271,9 @@ impl Service for Worker {
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Flow {
-        if let Some(doors) = &self.shared.doors
-            && session.generation != doors.generation()
-            && !self.renew_login(session, &Arc::clone(doors))
+        if let Some(auth) = &self.shared.auth
+            && session.generation != auth.generation()
+            && !self.renew_login(session, &Arc::clone(auth))
         {
             return Flow::CloseNow;
         }

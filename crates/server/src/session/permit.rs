@@ -16,7 +16,7 @@ use proto::text::Request;
 use super::Worker;
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, State};
-use crate::doors::rights::Deed;
+use crate::auth::rights::Deed;
 
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

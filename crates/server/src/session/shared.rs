@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Instant;
 
 use engine::{LeaseSettings, Sampling, Settings};
-use net::TlsDoor;
+use net::TlsAcceptor;
 use store::Store;
 
 use crate::admin::crawler::Crawler;
 use crate::admin::prefix::Prefixes;
 use crate::admin::settings;
-use crate::doors::{Clerk, Doors};
+use crate::auth::{Auth, Clerk};
 use crate::options::{Options, Protocol};
 use crate::run::{Clock, Entry, Log};
 use watch::hub::Watchers;
@@ -31,11 +31,11 @@ pub struct Shared {
     pub(crate) crawler: Arc<Crawler>,
     pub(crate) protocol: Protocol,
     /// Who may log in; `None` when nobody needs to.
-    pub(crate) doors: Option<Arc<Doors>>,
+    pub(crate) auth: Option<Arc<Auth>>,
     /// SASL is offered (`-S`).
     pub(crate) sasl_enabled: bool,
     /// `None` when no listener speaks TLS.
-    pub(crate) tls: Option<Arc<TlsDoor>>,
+    pub(crate) tls: Option<Arc<TlsAcceptor>>,
     /// There are files to be read again.
     pub(crate) can_reload: bool,
     pub(crate) clerk: Arc<Clerk>,
@@ -81,8 +81,8 @@ impl Shared {
             walks: AtomicU64::new(0),
             crawler: Arc::new(Crawler::new(options)),
             protocol: options.protocol,
-            can_reload: entry.doors.is_some() || entry.tls.is_some(),
-            doors: entry.doors.clone(),
+            can_reload: entry.auth.is_some() || entry.tls.is_some(),
+            auth: entry.auth.clone(),
             tls: entry.tls.clone(),
             sasl_enabled: options.sasl,
             clerk: Arc::default(),

@@ -11,7 +11,7 @@ use super::pending_reply::{PendingReply, Replied};
 use super::value_in::Receiving;
 use super::value_out::Sending;
 use crate::admin::dump::Dump;
-use crate::doors::Login;
+use crate::auth::Login;
 use watch::hub::Watching;
 
 /// One connection. Between requests it holds no memory beyond itself.

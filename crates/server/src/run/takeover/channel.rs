@@ -52,8 +52,8 @@ impl Channel {
     }
 
     /// Waits for the next conversation.
-    pub(super) fn accept(door: &OwnedFd) -> io::Result<Self> {
-        Ok(Self { socket: accept_with(door, SocketFlags::CLOEXEC)? })
+    pub(super) fn accept(listener: &OwnedFd) -> io::Result<Self> {
+        Ok(Self { socket: accept_with(listener, SocketFlags::CLOEXEC)? })
     }
 
     /// Whether the other side may take this server's place: the same user, or root.

@@ -20,13 +20,13 @@ mod new;
 mod old;
 
 pub(super) use new::Predecessor;
-pub(super) use old::{Door, HandedOver};
+pub(super) use old::{HandedOver, SuccessorListener};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where a server with this memory file can be asked to give way.
-fn door_of(memory_file: &Path) -> PathBuf {
+fn successor_socket(memory_file: &Path) -> PathBuf {
     let mut path = memory_file.to_owned().into_os_string();
     path.push(".takeover");
     path.into()

@@ -8,7 +8,7 @@ use std::process;
 use net::Inherited;
 
 use super::channel::{Channel, Message};
-use super::{HELLO, STEP_PATIENCE, door_of};
+use super::{HELLO, STEP_PATIENCE, successor_socket};
 use crate::run::Failure;
 
 /// The server whose place is being taken.
@@ -27,7 +27,7 @@ impl Predecessor {
         memory_file: &Path,
         settings: u64,
     ) -> Result<(Self, Inherited), Failure> {
-        let path = door_of(memory_file);
+        let path = successor_socket(memory_file);
         let channel = Channel::connect(&path).map_err(|error| {
             let path = path.display();
             failed(format!("no server can be asked at {path}: {error}"))

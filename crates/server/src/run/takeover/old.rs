@@ -14,19 +14,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use store::Store;
 
 use super::channel::{self, Channel};
-use super::{DESCRIPTORS_MAX, DRAIN_PATIENCE, HELLO, STEP_PATIENCE, door_of};
+use super::{DESCRIPTORS_MAX, DRAIN_PATIENCE, HELLO, STEP_PATIENCE, successor_socket};
 use crate::run::{Clock, Log, memory};
 
 /// Where a successor may ask for this server's place.
 #[derive(Debug)]
-pub(in crate::run) struct Door {
+pub(in crate::run) struct SuccessorListener {
     path: PathBuf,
     socket: OwnedFd,
     thread: JoinHandle<()>,
     shared: Arc<Shared>,
 }
 
-/// What the door's thread knows.
+/// What the listener's thread knows.
 #[derive(Debug)]
 struct Shared {
     /// Copies of the listening sockets.
@@ -54,7 +54,7 @@ pub(in crate::run) enum HandedOver {
     Failed(Sockets, u64),
 }
 
-impl Door {
+impl SuccessorListener {
     /// Opens it; `None` if that cannot be, which a warning says. The memory file is ours, so whatever stands at the path is
     /// a former owner's.
     pub(in crate::run) fn open(
@@ -64,13 +64,13 @@ impl Door {
         control: Control,
         log: Log,
     ) -> Option<Self> {
-        let path = door_of(memory_file);
+        let path = successor_socket(memory_file);
         let _ = fs::remove_file(&path);
         let shared = Shared { sockets, settings, control, log, successor: Mutex::default() };
         let shared = Arc::new(shared);
         let opened = channel::open(&path).and_then(|socket| {
-            let (door, shared) = (socket.try_clone()?, Arc::clone(&shared));
-            let body = move || shared.answer_all(&door);
+            let (listener, shared) = (socket.try_clone()?, Arc::clone(&shared));
+            let body = move || shared.answer_all(&listener);
             let thread = thread::Builder::new().name("takeover".to_owned()).spawn(body)?;
             Ok((socket, thread))
         });
@@ -125,8 +125,8 @@ impl Door {
 }
 
 impl Shared {
-    fn answer_all(&self, door: &OwnedFd) {
-        while let Ok(channel) = Channel::accept(door) {
+    fn answer_all(&self, listener: &OwnedFd) {
+        while let Ok(channel) = Channel::accept(listener) {
             match self.converse(&channel) {
                 Ok(pid) => {
                     self.log.always(format_args!("process {pid} takes over"));

@@ -47,7 +47,7 @@ fn every_thread_is_confined_and_workers_twice() {
 fn a_confined_server_does_everything() {
     let certificates = Certificates::new();
     let users = certificates.folder.write("users", "me:secret\n");
-    let pid_file = std::env::temp_dir().join(format!("doors-{}.pid", std::process::id()));
+    let pid_file = std::env::temp_dir().join(format!("security-{}.pid", std::process::id()));
     let options = format!("drop_privileges,{}", certificates.options(""));
     let port = testkit::server::free_port();
     let listen = format!("notls:127.0.0.1:{port}");

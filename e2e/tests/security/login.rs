@@ -195,7 +195,7 @@ fn users_are_read_again_without_a_restart() {
     stays.expect(b"get k\r\nset k 0 0 1\r\nx\r\n", b"END\r\nCLIENT_ERROR permission denied\r\n");
 }
 
-/// A warning for an address that others reach, and none where there is a door.
+/// A warning for an address that others reach, and none where a login is required.
 #[test]
 fn an_open_address_is_warned_of() {
     let folder = Folder::new();

@@ -60,9 +60,9 @@ pub(crate) struct Book {
     generation: u64,
 }
 
-/// The doors of a server that wants a login.
+/// Users and rights of a server that requires logins, replaced as a whole by a reload.
 #[derive(Debug)]
-pub struct Doors {
+pub struct Auth {
     sources: Sources,
     book: RwLock<Arc<Book>>,
     /// That of the book.
@@ -111,7 +111,7 @@ pub(crate) fn plain(message: &[u8]) -> Option<(&[u8], &[u8])> {
     (is_whole && is_as_oneself).then_some((name, password))
 }
 
-impl Doors {
+impl Auth {
     /// Reads the files of `sources`. `None` when there is no file of users: everybody is let in.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Doors beyond the proxy: clients that speak TLS with it, servers that want TLS or a login, and the library for Rust.
+//! TLS and logins through the proxy: clients that speak TLS with it, servers that want TLS or a login, and the library for Rust.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A confined server with doors of every kind is succeeded by another (`--takeover`).
+//! A confined server with listeners of every kind is succeeded by another (`--takeover`).
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,10 +25,10 @@ impl Drop for Memory {
 /// Each listener goes on speaking as its own flag says, in whatever order these stand; every thread is confined anew; the
 /// unix socket is handed over, too.
 #[test]
-fn doors_of_every_kind_are_handed_over() {
+fn listeners_of_every_kind_are_handed_over() {
     let certificates = Certificates::new();
-    let memory = Memory(format!("/dev/shm/doors-handover-{}", std::process::id()));
-    let unix = std::env::temp_dir().join(format!("doors-handover-{}", std::process::id()));
+    let memory = Memory(format!("/dev/shm/security-handover-{}", std::process::id()));
+    let unix = std::env::temp_dir().join(format!("security-handover-{}", std::process::id()));
     let (tls, plain) = (free_port(), free_port());
     let options = certificates.options("drop_privileges,keep_tcp");
     let listen = [format!("127.0.0.1:{tls}"), format!("notls:127.0.0.1:{plain}")];

@@ -60,7 +60,7 @@ pub struct TlsOptions {
 }
 
 /// Makes the TLS sessions of a server.
-pub struct TlsDoor {
+pub struct TlsAcceptor {
     options: TlsOptions,
     /// By the listeners' places in [`crate::Listen::tcp`]; others are plain.
     modes: Vec<TlsMode>,
@@ -74,7 +74,7 @@ struct Configs {
     mutual: Option<Arc<ServerConfig>>,
 }
 
-impl TlsDoor {
+impl TlsAcceptor {
     /// Reads the files. `modes` are those of the TCP listeners, by their places in [`crate::Listen::tcp`].
     ///
     /// # Errors
@@ -129,10 +129,10 @@ impl TlsDoor {
     }
 }
 
-impl fmt::Debug for TlsDoor {
+impl fmt::Debug for TlsAcceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let options = (&self.options, &self.modes);
-        f.debug_tuple("TlsDoor").field(&options).finish_non_exhaustive()
+        f.debug_tuple("TlsAcceptor").field(&options).finish_non_exhaustive()
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
     fn a_file_that_is_not_there_is_named() {
         let options =
             TlsOptions { chain_cert: "/nonexistent/cert".into(), ..TlsOptions::default() };
-        let why = TlsDoor::open(options, vec![TlsMode::Standard]).unwrap_err();
+        let why = TlsAcceptor::open(options, vec![TlsMode::Standard]).unwrap_err();
         assert!(why.starts_with("/nonexistent/cert: "), "{why}");
     }
 }
