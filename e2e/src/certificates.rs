@@ -69,7 +69,7 @@ impl Certificates {
         made.authority("other-ca");
         made.issue("server", "ca");
         made.issue("client", "ca");
-        made.issue("stranger", "other-ca");
+        made.issue("foreign", "other-ca");
         made.issue_of_2023("expired", "ca");
         made
     }

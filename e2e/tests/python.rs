@@ -91,7 +91,7 @@ fn servers_that_want_tls_a_certificate_and_a_login() {
         let (listen, beside) = (format!("127.0.0.1:{port}"), format!("notls:127.0.0.1:{plain}"));
         let args = ["-Z", "-o", &options, "-l", &listen, "-l", &beside, "-Y", &users];
         let _server = Launch::new(kind).plain_port(plain).args(&args).start();
-        let files = ["ca.crt", "client.crt", "client.key", "stranger.crt", "stranger.key"];
+        let files = ["ca.crt", "client.crt", "client.key", "foreign.crt", "foreign.key"];
         let files = files.map(path);
         let words: Vec<&str> = ["tls_and_logins", &listen]
             .into_iter()

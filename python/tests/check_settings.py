@@ -26,7 +26,7 @@ def works(client, what):
     same(client.get("k"), what.encode(), what)
 
 
-def tls_and_logins(address, ca, cert, key, stranger_cert, stranger_key):
+def tls_and_logins(address, ca, cert, key, foreign_cert, foreign_key):
     """A server that wants TLS, a certificate and a login."""
     login = {"username": "me", "password": "secret"}
     shown = TLS(ca_cert=ca, cert=cert, key=key)
@@ -46,7 +46,7 @@ def tls_and_logins(address, ca, cert, key, stranger_cert, stranger_key):
     asyncio.run(awaited())
     for what, settings in {
         "no certificate": {"tls": TLS(ca_cert=ca), **login},
-        "another's certificate": {"tls": TLS(ca, stranger_cert, stranger_key), **login},
+        "another's certificate": {"tls": TLS(ca, foreign_cert, foreign_key), **login},
         "the system's authorities": {"tls": True, **login},
         "another's name": {"tls": TLS(ca, cert, key, server_name="elsewhere"), **login},
         "no login": {"tls": shown},

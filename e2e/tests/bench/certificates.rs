@@ -39,9 +39,9 @@ fn a_certificate_is_shown_to_servers_that_require_one() {
             assert_eq!((result.total.requests, result.wrong), (100, 0), "{kind:?}");
             assert!(result.connects >= 4, "{kind:?}: {} connections", result.connects);
         }
-        let [stranger, expired] =
-            ["stranger", "expired"].map(|name| identity(&certificates, name, name));
-        for shown in [String::new(), stranger, expired] {
+        let [foreign, expired] =
+            ["foreign", "expired"].map(|name| identity(&certificates, name, name));
+        for shown in [String::new(), foreign, expired] {
             let output = command(&format!("{load} --tls-ca {ca} {shown}")).output().unwrap();
             let (text, errors) = said(&output);
             assert_eq!(output.status.code(), Some(1), "{kind:?}, {shown:?}: {text}{errors}");
@@ -64,7 +64,7 @@ fn files_that_cannot_be_shown_and_servers_that_are_not_believed_are_said() {
     // A server that asks for none is content with one.
     assert_eq!(measured("unasked", &format!("{load} --tls-ca {ca} {client}")).total.requests, 5);
     let absent = identity(&certificates, "absent", "client");
-    let mixed = identity(&certificates, "client", "stranger");
+    let mixed = identity(&certificates, "client", "foreign");
     for (words, why) in [
         (format!("--tls-ca {ca} {absent}"), "absent.crt"),
         (format!("--tls-ca {ca} {mixed}"), "key"),

@@ -126,7 +126,7 @@ fn refused_logins_cost_others_nothing() {
 
 /// Nobody who has not logged in makes the server hold more than 16 KiB.
 #[test]
-fn strangers_hold_little() {
+fn unauthenticated_clients_hold_little() {
     let folder = Folder::new();
     let users = folder.write("users", "me:secret\n");
     let mut server = Server::holdall(&["-S", "-Y", &users, "-c", "2000"]);
@@ -144,7 +144,7 @@ fn strangers_hold_little() {
     }
     thread::sleep(Duration::from_millis(300));
     let each = server.rss_bytes().saturating_sub(before) / 500;
-    eprintln!("a stranger holds {each} bytes");
+    eprintln!("an unauthenticated client holds {each} bytes");
     assert!(each <= 20 * 1024, "{each} bytes each");
     for (sent, want) in [
         (&b"set x 0 0 2147483646\r\n"[..], &b"CLIENT_ERROR auth token too long\r\n"[..]),

@@ -109,7 +109,7 @@ fn a_client_without_a_certificate_is_let_in_only_where_none_is_asked() {
     let more = ["--ssl-port", &words, "--ssl-require-peer-certs", "--pem-ca-path", &path("ca.crt")];
     let _proxy = proxy(&server.addr().to_string(), "", &[&own[..], &more].concat());
     let address = ([127, 0, 0, 1], port).into();
-    for (own, is_let_in) in [(Some("client"), true), (None, false), (Some("stranger"), false)] {
+    for (own, is_let_in) in [(Some("client"), true), (None, false), (Some("foreign"), false)] {
         let config = crate::tls::client(&certificates, "ca", own);
         assert_eq!(crate::tls::connect(address, &config).is_ok(), is_let_in, "{own:?}");
     }
@@ -157,7 +157,7 @@ fn a_server_that_asks_for_a_certificate_is_shown_one() {
     for kind in KINDS {
         let asks = format!("ssl_verify_mode=2,ssl_ca_cert={ca}");
         let server = Secured::start(kind, &certificates, &asks, &[]);
-        for (own, is_good) in [(Some("client"), true), (None, false), (Some("stranger"), false)] {
+        for (own, is_good) in [(Some("client"), true), (None, false), (Some("foreign"), false)] {
             let files = own.map(|own| [path(&format!("{own}.crt")), path(&format!("{own}.key"))]);
             let shown =
                 files.as_ref().map(|[cert, key]| ["--pem-cert-path", cert, "--pem-key-path", key]);

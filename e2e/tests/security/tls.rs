@@ -203,7 +203,7 @@ fn only_clients_with_a_good_certificate_are_served_where_one_is_required() {
     let ca = format!("ssl_ca_cert={}", certificates.path("ca.crt"));
     for (prefix, options) in [("", format!("{ca},ssl_verify_mode=2")), ("mtls:", ca)] {
         let mut both = Both::start(&certificates, prefix, &options, &[]);
-        for own in [None, Some("expired"), Some("stranger")] {
+        for own in [None, Some("expired"), Some("foreign")] {
             let before = both.stat("ssl_handshake_errors");
             let refused = connect(both.tls, &client(&certificates, "ca", own));
             assert!(refused.is_err(), "{own:?} was served");
@@ -225,7 +225,7 @@ fn a_requested_certificate_may_be_missing_but_not_bad() {
     let both = Both::start(&certificates, "", &ca, &[]);
     assert!(connect(both.tls, &client(&certificates, "ca", None)).is_ok());
     assert!(connect(both.tls, &client(&certificates, "ca", Some("client"))).is_ok());
-    assert!(connect(both.tls, &client(&certificates, "ca", Some("stranger"))).is_err());
+    assert!(connect(both.tls, &client(&certificates, "ca", Some("foreign"))).is_err());
     let required = ca.replace("mode=1", "mode=2");
     let both = Both::start(&certificates, "btls:", &required, &[]);
     assert!(connect(both.tls, &client(&certificates, "ca", None)).is_ok());

@@ -2,22 +2,22 @@
 //!
 //! ```text
 //!     -Y FILE, MEMCACHED_SASL_PWDB -> Users  \
-//!     -o rights=FILE               -> Rights  } -> Book, replaced as a whole by a reload
-//!     a login -> check at once, or by the clerk -> Login of the session
+//!     -o rights=FILE               -> Rights  } -> AuthTable, replaced as a whole by a reload
+//!     a login -> check at once, or by the authentication worker -> Login of the session
 //! ```
 //!
 //! # Laws
 //!
 //! 1. A login is one of three states, and whatever fails sets it back to none (`Login`).
-//! 2. What takes longer than a request (a hashed password, reading files) is done by the clerk, one thread, never by a worker.
+//! 2. What takes longer than a request (a hashed password, reading files) is done by the authentication worker, one thread, never by a worker.
 //! 3. A refusal is answered `REFUSAL_DELAY` after the attempt, however long the check took; the worker serves others meanwhile.
 //! 4. After a reload every session is looked at before its next request: who is gone, or has another password, is logged out.
 
-mod clerk;
 pub(crate) mod rights;
 pub(crate) mod scram;
 mod secret;
 pub(crate) mod users;
+mod worker;
 
 use std::fs;
 use std::io::Read;
@@ -29,20 +29,20 @@ use std::time::Duration;
 
 use crate::run::Log;
 
-pub(crate) use clerk::{Answer, Clerk, Job, Ticket};
-use rights::{Deed, Table};
+use rights::{Permission, Table};
 use scram::Exchange;
 use secret::Hash;
 pub use secret::users_line;
 pub(crate) use users::Check;
 pub(crate) use users::User;
 use users::Users;
+pub(crate) use worker::{Answer, AuthWorker, Job, Ticket};
 
 /// How long after the attempt a refused login is answered.
 pub(crate) const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
 /// What a peer who has not logged in may have sent and not had served, in bytes.
-pub(crate) const STRANGER_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const UNAUTHENTICATED_BYTES_MAX: usize = 16 * 1024;
 
 /// Where users and rights come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Sources {
 
 /// Users and rights at one moment.
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(crate) struct AuthTable {
     users: Users,
     generation: u64,
 }
@@ -64,8 +64,8 @@ pub(crate) struct Book {
 #[derive(Debug)]
 pub struct Auth {
     sources: Sources,
-    book: RwLock<Arc<Book>>,
-    /// That of the book.
+    auth_table: RwLock<Arc<AuthTable>>,
+    /// That of the auth_table.
     generation: AtomicU64,
 }
 
@@ -121,17 +121,17 @@ impl Auth {
         if sources.users.is_none() {
             return Ok(None);
         }
-        let book = Arc::new(read(sources, 1, log)?);
+        let auth_table = Arc::new(read(sources, 1, log)?);
         Ok(Some(Arc::new(Self {
             sources: sources.clone(),
-            book: RwLock::new(book),
+            auth_table: RwLock::new(auth_table),
             generation: AtomicU64::new(1),
         })))
     }
 
     /// The users now.
-    pub(crate) fn book(&self) -> Arc<Book> {
-        Arc::clone(&self.book.read().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn auth_table(&self) -> Arc<AuthTable> {
+        Arc::clone(&self.auth_table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads the files again; if they cannot be used, what was read before stays.
@@ -141,8 +141,8 @@ impl Auth {
     /// Which file cannot be used, and why.
     pub(crate) fn reload(&self, log: &Log) -> Result<(), String> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
-        let book = Arc::new(read(&self.sources, generation, log)?);
-        *self.book.write().unwrap_or_else(PoisonError::into_inner) = book;
+        let auth_table = Arc::new(read(&self.sources, generation, log)?);
+        *self.auth_table.write().unwrap_or_else(PoisonError::into_inner) = auth_table;
         // Relaxed: a session that sees it late is looked at a request later.
         self.generation.store(generation, Ordering::Relaxed);
         Ok(())
@@ -158,12 +158,12 @@ impl Auth {
     pub(crate) fn renew(&self, login: &Login) -> Login {
         match login {
             Login::None | Login::InProgress(_) => Login::None,
-            Login::Ok(user) => self.book().users.renewed(user).map_or(Login::None, Login::Ok),
+            Login::Ok(user) => self.auth_table().users.renewed(user).map_or(Login::None, Login::Ok),
         }
     }
 }
 
-impl Book {
+impl AuthTable {
     pub(crate) fn check(&self, name: &[u8], password: &[u8]) -> Check {
         self.users.check(name, password)
     }
@@ -187,9 +187,11 @@ impl Login {
 
     /// Whether the user may not do this with `key`.
     #[inline]
-    pub(crate) fn forbids(&self, deed: Deed, key: &[u8]) -> bool {
+    pub(crate) fn forbids(&self, permission: Permission, key: &[u8]) -> bool {
         match self {
-            Self::Ok(user) => user.rights.as_ref().is_some_and(|rights| !rights.allow(deed, key)),
+            Self::Ok(user) => {
+                user.rights.as_ref().is_some_and(|rights| !rights.allow(permission, key))
+            }
             // Without a login nothing is limited; where one is needed, nothing comes this far before it.
             Self::None | Self::InProgress(_) => false,
         }
@@ -210,7 +212,7 @@ impl Login {
     }
 }
 
-fn read(sources: &Sources, generation: u64, log: &Log) -> Result<Book, String> {
+fn read(sources: &Sources, generation: u64, log: &Log) -> Result<AuthTable, String> {
     let table = match &sources.rights {
         None => None,
         Some(path) => {
@@ -233,7 +235,7 @@ fn read(sources: &Sources, generation: u64, log: &Log) -> Result<Book, String> {
             log.warning(format_args!("{}: there is no user {name}", path.display()));
         }
     }
-    Ok(Book { users, generation })
+    Ok(AuthTable { users, generation })
 }
 
 /// The bytes of a file of reasonable size.

@@ -28,7 +28,7 @@ struct Prefixes(Vec<Box<[u8]>>);
 
 /// What is to be done with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Permission {
     /// The answer tells of the item.
     Read,
     /// The item changes, or comes, or goes.
@@ -40,11 +40,11 @@ pub(crate) enum Deed {
 impl Rights {
     /// Whether this may be done with `key`.
     #[inline]
-    pub(crate) fn allow(&self, deed: Deed, key: &[u8]) -> bool {
-        match deed {
-            Deed::Read => self.read.cover(key),
-            Deed::Write => self.write.cover(key),
-            Deed::ReadWrite => self.read.cover(key) && self.write.cover(key),
+    pub(crate) fn allow(&self, permission: Permission, key: &[u8]) -> bool {
+        match permission {
+            Permission::Read => self.read.cover(key),
+            Permission::Write => self.write.cover(key),
+            Permission::ReadWrite => self.read.cover(key) && self.write.cover(key),
         }
     }
 }
@@ -147,16 +147,22 @@ ops   admin\n\
     fn rights_are_those_of_the_lines_and_no_more() {
         let table = Table::parse(FILE).unwrap();
         let app = table.of(b"app");
-        assert!(app.allow(Deed::ReadWrite, b"app:1") && app.allow(Deed::Write, b"session:"));
-        assert!(app.allow(Deed::Read, b"shared:x") && !app.allow(Deed::Write, b"shared:x"));
-        assert!(!app.allow(Deed::ReadWrite, b"shared:x") && !app.allow(Deed::Read, b"ap"));
-        assert!(!app.allow(Deed::Read, b"public:x"), "'*' is for others");
+        assert!(
+            app.allow(Permission::ReadWrite, b"app:1") && app.allow(Permission::Write, b"session:")
+        );
+        assert!(
+            app.allow(Permission::Read, b"shared:x") && !app.allow(Permission::Write, b"shared:x")
+        );
+        assert!(
+            !app.allow(Permission::ReadWrite, b"shared:x") && !app.allow(Permission::Read, b"ap")
+        );
+        assert!(!app.allow(Permission::Read, b"public:x"), "'*' is for others");
         let ops = table.of(b"ops");
-        assert!(ops.admin && !ops.allow(Deed::Read, b"public:x"));
+        assert!(ops.admin && !ops.allow(Permission::Read, b"public:x"));
         let guest = table.of(b"guest");
-        assert!(!guest.admin && guest.allow(Deed::Read, b"public:x"));
-        assert!(!guest.allow(Deed::Write, b"public:x"));
-        assert!(Table::parse("a write *").unwrap().of(b"a").allow(Deed::Write, b""));
+        assert!(!guest.admin && guest.allow(Permission::Read, b"public:x"));
+        assert!(!guest.allow(Permission::Write, b"public:x"));
+        assert!(Table::parse("a write *").unwrap().of(b"a").allow(Permission::Write, b""));
     }
 
     #[test]

@@ -85,7 +85,7 @@ fn is_at_least(limit: Option<u64>, wanted: u64) -> bool {
     limit.is_none_or(|limit| limit >= wanted)
 }
 
-/// Standard streams, log, files being written, the acceptor's poller and bell, and spares.
+/// Standard streams, log, files being written, the acceptor's poller and eventfd, and spares.
 const FILES_RESERVED: usize = 32;
 
 /// A worker's poller, mailbox and spares.

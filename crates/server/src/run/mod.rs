@@ -138,7 +138,7 @@ impl Server {
     ) -> Result<HandedOver, Failure> {
         let Self { options, log, .. } = self;
         let signals = signals::Caught::new()?;
-        let (entry, log_of_clerk) = (self.entry.clone(), *log);
+        let (entry, log_of_auth_worker) = (self.entry.clone(), *log);
         let _pid_file = PidFile::write(options, log);
         limits::lock_memory(options, log);
         if !self.is_confined {
@@ -152,10 +152,11 @@ impl Server {
         let service = crate::session::Shared::new(options, store, clock, &entry);
         let cleaner = CleanerThread::start(store, clock, &service.crawler)?;
         let sampler = sampler::SamplerThread::start(&service, options)?;
-        let clerk = Arc::clone(&service.clerk);
-        let clerk_thread = clerk
-            .start(move || entry.reload(&log_of_clerk))
-            .map_err(|error| Failure::os(format!("cannot start the clerk: {error}")))?;
+        let auth_worker = Arc::clone(&service.auth_worker);
+        let auth_worker_thread =
+            auth_worker.start(move || entry.reload(&log_of_auth_worker)).map_err(|error| {
+                Failure::os(format!("cannot start the authentication worker: {error}"))
+            })?;
         let kept = options.memory_file.as_ref().map(|_| sockets.try_clone());
         let is_confined = options.drop_privileges;
         let handle = net::start(sockets, &config, budget, move |worker, control| {
@@ -166,7 +167,7 @@ impl Server {
             crate::session::Worker::new(&service, worker, control)
         })
         .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
-        let signals = signals.forward(handle.control().clone(), clerk, *log)?;
+        let signals = signals.forward(handle.control().clone(), auth_worker, *log)?;
         let listener = self.open_successor_listener(kept, handle.control())?;
         announce(&self.options, handle.control(), &self.log, self.predecessor.is_some());
         if let Some(predecessor) = self.predecessor.take() {
@@ -180,7 +181,7 @@ impl Server {
         if let Some(sampler) = sampler {
             sampler.stop();
         }
-        drop(clerk_thread);
+        drop(auth_worker_thread);
         match listener {
             Some(listener) => Ok(listener.close(store, clock)),
             None => {

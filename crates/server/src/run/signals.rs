@@ -1,6 +1,6 @@
 //! Signals: how a running server is told to end.
 //!
-//! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has the clerk read the files of
+//! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has the authentication worker read the files of
 //! users, rights and certificates again.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use net::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
 
-use crate::auth::{Clerk, Job};
+use crate::auth::{AuthWorker, Job};
 
 use super::{DRAIN_PATIENCE, Failure, Log};
 
@@ -39,7 +39,7 @@ impl Caught {
     pub(super) fn forward(
         mut self,
         control: Control,
-        clerk: Arc<Clerk>,
+        auth_worker: Arc<AuthWorker>,
         log: Log,
     ) -> Result<Forwarding, Failure> {
         let handle = self.signals.handle();
@@ -50,7 +50,7 @@ impl Caught {
                     SIGHUP => {
                         log.detail(format_args!("SIGHUP: reading files again"));
                         // Refused only when a thousand jobs wait: then it is sent again.
-                        if clerk.ask(Job::Reload).is_none() {
+                        if auth_worker.ask(Job::Reload).is_none() {
                             log.warning(format_args!("SIGHUP: too much is waiting"));
                         }
                     }

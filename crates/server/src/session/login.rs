@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     Commands, nobody logged in --a login--> checked at once --> Login::Ok
-//!                                         \-> Asking (the clerk) -/
+//!                                         \-> Asking (the authentication worker) -/
 //!                                          \-> Delayed --(REFUSAL_DELAY)--> the refusal is sent --> Commands
 //! ```
 //!
@@ -25,11 +25,11 @@ use super::binary::quit;
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, State, Step};
 use crate::auth::{
-    self, Answer, Book, Check, Job, Login, Mechanism, REFUSAL_DELAY, STRANGER_BYTES_MAX, Ticket,
-    User, scram,
+    self, Answer, AuthTable, Check, Job, Login, Mechanism, REFUSAL_DELAY, Ticket,
+    UNAUTHENTICATED_BYTES_MAX, User, scram,
 };
 
-/// Something was asked of the clerk.
+/// Something was asked of the authentication worker.
 #[derive(Debug)]
 pub(crate) struct Asking {
     pending: PendingReply,
@@ -39,7 +39,7 @@ pub(crate) struct Asking {
     then: Purpose,
 }
 
-/// What the clerk's answer is for.
+/// What the authentication worker's answer is for.
 #[derive(Debug)]
 enum Purpose {
     /// A login, by a password looked up in this generation of users.
@@ -101,7 +101,7 @@ impl Worker {
     }
 
     /// Serves a connection on which nobody is logged in.
-    pub(crate) fn stranger(
+    pub(crate) fn before_login(
         &mut self,
         session: &mut Session,
         wire: Wire,
@@ -109,12 +109,12 @@ impl Worker {
         output: &mut Output<'_>,
     ) -> Step {
         let step = match wire {
-            Wire::Text => self.text_stranger(session, input, output),
-            Wire::Binary => self.binary_stranger(session, input, output),
+            Wire::Text => self.text_before_login(session, input, output),
+            Wire::Binary => self.binary_before_login(session, input, output),
         };
         match step {
             Step::Stop(Flow::NeedInput | Flow::Wait)
-                if input.bytes().len() > STRANGER_BYTES_MAX =>
+                if input.bytes().len() > UNAUTHENTICATED_BYTES_MAX =>
             {
                 Step::Stop(Flow::Close)
             }
@@ -123,7 +123,7 @@ impl Worker {
     }
 
     /// A line before the login: `set <any> <any> <any> <bytes>`, with `user password` for its data, is one.
-    fn text_stranger(
+    fn text_before_login(
         &mut self,
         session: &mut Session,
         input: &mut Input<'_>,
@@ -140,7 +140,7 @@ impl Worker {
             return PendingReply::of_request().line(output.buf(), reply::UNAUTHENTICATED).into();
         };
         let data_len = len as usize + reply::CRLF.len();
-        if newline + data_len >= STRANGER_BYTES_MAX {
+        if newline + data_len >= UNAUTHENTICATED_BYTES_MAX {
             output.buf().extend_from_slice(reply::AUTH_TOKEN_TOO_LONG);
             return Step::Stop(Flow::Close);
         }
@@ -158,7 +158,7 @@ impl Worker {
     }
 
     /// A packet before the login: some are harmless, SASL is what is waited for, and others end the connection.
-    fn binary_stranger(
+    fn binary_before_login(
         &mut self,
         session: &mut Session,
         input: &mut Input<'_>,
@@ -220,13 +220,13 @@ impl Worker {
                     },
                     Some(Mechanism::Scram(exchange)) => {
                         session.login = Login::InProgress(exchange);
-                        self.scram(session, pending, &auth.book(), asked, data, output)
+                        self.scram(session, pending, &auth.auth_table(), asked, data, output)
                     }
                     None => self.refuse_login(session, pending, asked, Instant::now(), output),
                 }
             }
             Command::SaslStep { data, .. } => {
-                self.scram(session, pending, &auth.book(), asked, data, output)
+                self.scram(session, pending, &auth.auth_table(), asked, data, output)
             }
             _ => {
                 let (out, list) = (output.buf(), auth::MECHANISMS);
@@ -240,7 +240,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         pending: PendingReply,
-        book: &Book,
+        auth_table: &AuthTable,
         asked: Asked,
         message: &[u8],
         output: &mut Output<'_>,
@@ -248,7 +248,7 @@ impl Worker {
         let Login::InProgress(mut exchange) = std::mem::take(&mut session.login) else {
             return self.refuse_login(session, pending, asked, Instant::now(), output);
         };
-        match book.step(&mut exchange, message) {
+        match auth_table.step(&mut exchange, message) {
             scram::Outcome::Challenge(text) => {
                 session.login = Login::InProgress(exchange);
                 let Asked::Binary(header) = asked else {
@@ -260,7 +260,7 @@ impl Worker {
             }
             scram::Outcome::Accepted(user) => {
                 self.engine.count(Counter::AuthCmds);
-                self.accept(session, pending, asked, user, book.generation(), output.buf())
+                self.accept(session, pending, asked, user, auth_table.generation(), output.buf())
             }
             scram::Outcome::Refused => {
                 self.engine.count(Counter::AuthCmds);
@@ -282,16 +282,16 @@ impl Worker {
         self.engine.count(Counter::AuthCmds);
         let since = Instant::now();
         let Some(auth) = &self.shared.auth else { return Step::Stop(Flow::CloseNow) };
-        let book = auth.book();
-        let generation = book.generation();
-        match book.check(name, password) {
+        let auth_table = auth.auth_table();
+        let generation = auth_table.generation();
+        match auth_table.check(name, password) {
             Check::Done(Some(user)) => {
                 self.accept(session, pending, asked, user, generation, output.buf())
             }
             Check::Done(None) => self.refuse_login(session, pending, asked, since, output),
             Check::Slow => {
                 let (name, password) = (name.to_vec(), password.to_vec());
-                match self.shared.clerk.ask(Job::Check { book, name, password }) {
+                match self.shared.auth_worker.ask(Job::Check { auth_table, name, password }) {
                     Some(ticket) => {
                         let then = Purpose::Login(asked, generation);
                         let asking = Asking { pending, ticket, since, then };
@@ -355,7 +355,7 @@ impl Worker {
         delayed.pending.line(output.buf(), &delayed.answer).into()
     }
 
-    /// Goes on when the clerk has answered.
+    /// Goes on when the authentication worker has answered.
     pub(crate) fn go_on_asking(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
         let State::Asking(asking) = &session.state else { return Step::Continue };
         let Some(answer) = asking.ticket.take(output.waker()) else {
@@ -389,7 +389,7 @@ impl Worker {
         if session.is_datagram() || !self.shared.can_reload {
             return pending.line(output.buf(), b"ERROR TLS not enabled\r\n").into();
         }
-        let Some(ticket) = self.shared.clerk.ask(Job::Reload) else {
+        let Some(ticket) = self.shared.auth_worker.ask(Job::Reload) else {
             return pending.line(output.buf(), b"ERROR too much is waiting\r\n").into();
         };
         let (since, then) = (Instant::now(), Purpose::Refresh);

@@ -56,7 +56,7 @@ fn a_token_logs_in_and_nothing_else_is_served_before() {
 }
 
 #[test]
-fn a_login_too_long_for_a_stranger_ends_the_connection() {
+fn a_login_too_long_before_it_is_checked_ends_the_connection() {
     let users = File::new("me:secret\n");
     let mut worker = worker(&["-Y", users.text()]);
     for (sent, want) in [

@@ -145,7 +145,7 @@ impl Worker {
                     self.batch.arrive(&self.engine, input.bytes());
                     match wire {
                         _ if self.shared.auth.is_some() && session.login.is_missing() => {
-                            self.stranger(session, wire, input, output)
+                            self.before_login(session, wire, input, output)
                         }
                         Wire::Text => self.text(session, input, output, &mut key_buf),
                         Wire::Binary => self.binary(session, input, output),

@@ -16,7 +16,7 @@ use proto::text::Request;
 use super::Worker;
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, State};
-use crate::auth::rights::Deed;
+use crate::auth::rights::Permission;
 
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ enum Needs<'b> {
     /// The right to administer.
     Admin,
     /// A right to this key.
-    Key(Deed, &'b [u8]),
+    Key(Permission, &'b [u8]),
     /// Nothing, or its keys are judged one by one.
     Nothing,
 }
@@ -42,7 +42,7 @@ impl Session {
     fn lacks(&self, needs: Needs<'_>) -> bool {
         match needs {
             Needs::Admin => self.login.forbids_admin(),
-            Needs::Key(deed, key) => self.login.forbids(deed, key),
+            Needs::Key(permission, key) => self.login.forbids(permission, key),
             Needs::Nothing => false,
         }
     }
@@ -71,8 +71,8 @@ impl Worker {
 
     /// Whether a key of a retrieval line is not the user's to see. Counted.
     pub(crate) fn denies_key(&self, session: &Session, touches: bool, key: &[u8]) -> bool {
-        let deed = if touches { Deed::ReadWrite } else { Deed::Read };
-        let is_denied = session.login.forbids(deed, key);
+        let permission = if touches { Permission::ReadWrite } else { Permission::Read };
+        let is_denied = session.login.forbids(permission, key);
         if is_denied {
             self.engine.count(Counter::AccessDenied);
         }
@@ -107,17 +107,19 @@ fn text_needs<'b>(request: &Request<'b>) -> (Needs<'b>, u64, bool) {
     match *request {
         Request::Admin(ref admin) => (Needs::Admin, 0, admin.noreply),
         Request::FlushAll { noreply, .. } => (Needs::Admin, 0, noreply),
-        Request::Arithmetic(text) => (Needs::Key(Deed::ReadWrite, text.key), 0, text.noreply),
-        Request::FlushPrefix { prefix, noreply } => (Needs::Key(Deed::Write, prefix), 0, noreply),
+        Request::Arithmetic(text) => (Needs::Key(Permission::ReadWrite, text.key), 0, text.noreply),
+        Request::FlushPrefix { prefix, noreply } => {
+            (Needs::Key(Permission::Write, prefix), 0, noreply)
+        }
         Request::Delete { key, noreply, .. } | Request::Touch { key, noreply, .. } => {
-            (Needs::Key(Deed::Write, key), 0, noreply)
+            (Needs::Key(Permission::Write, key), 0, noreply)
         }
         Request::Meta(ref meta) => match meta.command {
             Meta::Set { len, .. } => (meta_needs(meta), data_bytes(len), false),
             _ => (meta_needs(meta), 0, false),
         },
         Request::Store(store) => {
-            (Needs::Key(Deed::Write, store.key), data_bytes(store.len), store.noreply)
+            (Needs::Key(Permission::Write, store.key), data_bytes(store.len), store.noreply)
         }
         Request::Get(_) | Request::Quit | Request::Version => (Needs::Nothing, 0, false),
     }
@@ -130,10 +132,10 @@ fn meta_needs<'b>(request: &meta::Request<'b>) -> Needs<'b> {
         || options.new_cas.is_some()
         || options.lease.is_some();
     match request.command {
-        Meta::Get if changes => Needs::Key(Deed::ReadWrite, request.key),
-        Meta::Get | Meta::Debug => Needs::Key(Deed::Read, request.key),
-        Meta::Set { .. } | Meta::Delete => Needs::Key(Deed::Write, request.key),
-        Meta::Arithmetic { .. } => Needs::Key(Deed::ReadWrite, request.key),
+        Meta::Get if changes => Needs::Key(Permission::ReadWrite, request.key),
+        Meta::Get | Meta::Debug => Needs::Key(Permission::Read, request.key),
+        Meta::Set { .. } | Meta::Delete => Needs::Key(Permission::Write, request.key),
+        Meta::Arithmetic { .. } => Needs::Key(Permission::ReadWrite, request.key),
         Meta::NoOp => Needs::Nothing,
     }
 }
@@ -142,13 +144,15 @@ fn meta_needs<'b>(request: &meta::Request<'b>) -> Needs<'b> {
 fn binary_needs<'b>(command: &Binary<'b>) -> (Needs<'b>, u32) {
     match *command {
         Binary::Store { key, value_len, .. } | Binary::Concat { key, value_len, .. } => {
-            (Needs::Key(Deed::Write, key), value_len)
+            (Needs::Key(Permission::Write, key), value_len)
         }
-        Binary::Get { key, exptime: None, .. } => (Needs::Key(Deed::Read, key), 0),
+        Binary::Get { key, exptime: None, .. } => (Needs::Key(Permission::Read, key), 0),
         Binary::Get { key, .. } | Binary::Arithmetic { key, .. } => {
-            (Needs::Key(Deed::ReadWrite, key), 0)
+            (Needs::Key(Permission::ReadWrite, key), 0)
         }
-        Binary::Delete { key } | Binary::Touch { key, .. } => (Needs::Key(Deed::Write, key), 0),
+        Binary::Delete { key } | Binary::Touch { key, .. } => {
+            (Needs::Key(Permission::Write, key), 0)
+        }
         Binary::Flush { .. } | Binary::Stat { .. } => (Needs::Admin, 0),
         Binary::NoOp
         | Binary::Quit

@@ -11,7 +11,7 @@ use store::Store;
 use crate::admin::crawler::Crawler;
 use crate::admin::prefix::Prefixes;
 use crate::admin::settings;
-use crate::auth::{Auth, Clerk};
+use crate::auth::{Auth, AuthWorker};
 use crate::options::{Options, Protocol};
 use crate::run::{Clock, Entry, Log};
 use watch::hub::Watchers;
@@ -38,7 +38,7 @@ pub struct Shared {
     pub(crate) tls: Option<Arc<TlsAcceptor>>,
     /// There are files to be read again.
     pub(crate) can_reload: bool,
-    pub(crate) clerk: Arc<Clerk>,
+    pub(crate) auth_worker: Arc<AuthWorker>,
     pub(crate) log: Log,
     /// Requests of one connection before the others have their turn (`-R`).
     pub(crate) requests_per_turn: u32,
@@ -85,7 +85,7 @@ impl Shared {
             auth: entry.auth.clone(),
             tls: entry.tls.clone(),
             sasl_enabled: options.sasl,
-            clerk: Arc::default(),
+            auth_worker: Arc::default(),
             log: Log::new(options),
             requests_per_turn: options.requests_per_turn.max(1),
             dump_enabled: options.dump_commands,

@@ -35,7 +35,7 @@ pub struct Session {
 /// Between requests, or in the middle of one. Whatever a state holds is what resuming needs and nothing else.
 #[derive(Debug, Default)]
 pub(crate) enum State {
-    /// The clerk was asked.
+    /// The authentication worker was asked.
     Asking(Box<Asking>),
     /// Between requests.
     #[default]

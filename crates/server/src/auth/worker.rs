@@ -1,7 +1,7 @@
-//! The clerk: one thread that does what would keep a worker from its connections.
+//! The authentication worker: one thread that does what would keep a worker from its connections.
 //!
 //! ```text
-//!     worker: Job, with a Ticket -> queue -> clerk -> ticket answered -> waker -> the session goes on
+//!     worker: Job, with a Ticket -> queue -> authentication worker -> ticket answered -> waker -> the session goes on
 //! ```
 
 use std::collections::VecDeque;
@@ -11,17 +11,17 @@ use std::thread::{self, JoinHandle};
 
 use net::Waker;
 
-use super::Book;
+use super::AuthTable;
 use super::users::User;
 
 /// Jobs that may wait. Logins beyond it are refused.
 const JOBS_MAX: usize = 1024;
 
-/// The queue before the clerk.
+/// The queue before the authentication worker.
 #[derive(Debug, Default)]
-pub(crate) struct Clerk {
+pub(crate) struct AuthWorker {
     queue: Mutex<Queue>,
-    bell: Condvar,
+    has_jobs: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub(crate) enum Job {
     /// Check a password that is kept as a verifier.
     Check {
         /// The users to look it up among.
-        book: Arc<Book>,
+        auth_table: Arc<AuthTable>,
         /// Who they say they are.
         name: Vec<u8>,
         /// The password they gave.
@@ -82,7 +82,7 @@ impl Ticket {
     }
 }
 
-impl Clerk {
+impl AuthWorker {
     /// Hands a job in; `None` when too many wait.
     pub(crate) fn ask(&self, job: Job) -> Option<Arc<Ticket>> {
         let ticket = Arc::new(Ticket::default());
@@ -92,7 +92,7 @@ impl Clerk {
         }
         queue.jobs.push_back((job, Arc::clone(&ticket)));
         drop(queue);
-        self.bell.notify_one();
+        self.has_jobs.notify_one();
         Some(ticket)
     }
 
@@ -107,19 +107,19 @@ impl Clerk {
                 if let Some(next) = queue.jobs.pop_front() {
                     break next;
                 }
-                queue = self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.has_jobs.wait(queue).unwrap_or_else(PoisonError::into_inner);
             };
             drop(queue);
             ticket.answer(match job {
-                Job::Check { book, name, password } => {
-                    Answer::Checked(book.users.check_slowly(&name, &password))
+                Job::Check { auth_table, name, password } => {
+                    Answer::Checked(auth_table.users.check_slowly(&name, &password))
                 }
                 Job::Reload => Answer::Reloaded(reload()),
             });
         }
     }
 
-    /// Starts the thread (`clerk`).
+    /// Starts the thread (`authentication worker`).
     ///
     /// # Errors
     ///
@@ -128,24 +128,25 @@ impl Clerk {
         self: &Arc<Self>,
         reload: impl Fn() -> Result<(), String> + Send + 'static,
     ) -> std::io::Result<Working> {
-        let clerk = Arc::clone(self);
-        let thread =
-            thread::Builder::new().name("clerk".to_owned()).spawn(move || clerk.work(reload))?;
-        Ok(Working { clerk: Arc::clone(self), thread: Some(thread) })
+        let auth_worker = Arc::clone(self);
+        let thread = thread::Builder::new()
+            .name("auth".to_owned())
+            .spawn(move || auth_worker.work(reload))?;
+        Ok(Working { auth_worker: Arc::clone(self), thread: Some(thread) })
     }
 }
 
-/// The clerk's thread, ended when this is dropped.
+/// The authentication worker's thread, ended when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Working {
-    clerk: Arc<Clerk>,
+    auth_worker: Arc<AuthWorker>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Working {
     fn drop(&mut self) {
-        self.clerk.queue.lock().unwrap_or_else(PoisonError::into_inner).is_ending = true;
-        self.clerk.bell.notify_all();
+        self.auth_worker.queue.lock().unwrap_or_else(PoisonError::into_inner).is_ending = true;
+        self.auth_worker.has_jobs.notify_all();
         if let Some(thread) = self.thread.take() {
             // Should it have panicked, the server ends all the same.
             let _ = thread.join();
