@@ -80,7 +80,7 @@ fn admin_input() {
 
 /// CVE-2013-0179 and its kin: what is printed must be looked at as carefully as what is served.
 #[test]
-fn a_talkative_server_survives_too() {
+fn a_verbose_server_survives_too() {
     let mut inputs = hostile::text::inputs();
     inputs.extend(hostile::meta::inputs());
     inputs.extend(hostile::binary::inputs());

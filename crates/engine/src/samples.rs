@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use sampling::{Collector, Command, Config, Full, Kind, Log, Surroundings};
+use sampling::{Collector, Command, Config, Full, Kind, Log, Snapshot};
 use store::{Item, Store};
 
 use crate::mutate::NewValue;
@@ -88,7 +88,7 @@ impl Samples {
         let config = Config::for_memory(store.memory().limit);
         let bytes = config.bytes_max(settings.workers);
         store.charge_buffers(i64::try_from(bytes).unwrap_or(i64::MAX));
-        let now = Surroundings { now_ms: 0, now_secs: 0, reads: 0, memory_bytes: memory(store) };
+        let now = Snapshot { now_ms: 0, now_secs: 0, reads: 0, memory_bytes: memory(store) };
         Arc::new(Self {
             settings,
             config,
@@ -108,7 +108,7 @@ impl Samples {
 
     /// Takes every worker's log and feeds the estimators.
     pub(crate) fn collect(&self, store: &Store, reads: u64, now_ms: u64, now_secs: u32) {
-        let now = Surroundings { now_ms, now_secs, reads, memory_bytes: memory(store) };
+        let now = Snapshot { now_ms, now_secs, reads, memory_bytes: memory(store) };
         let mut collected = lock(&self.collected);
         let Collected { collector, spare } = &mut *collected;
         for log in lock(&self.logs).iter() {
@@ -128,7 +128,7 @@ impl Samples {
 
     /// Begins anew.
     pub(crate) fn forget(&self, store: &Store, reads: u64, now_ms: u64, now_secs: u32) {
-        let now = Surroundings { now_ms, now_secs, reads, memory_bytes: memory(store) };
+        let now = Snapshot { now_ms, now_secs, reads, memory_bytes: memory(store) };
         let mut collected = lock(&self.collected);
         for log in lock(&self.logs).iter() {
             lock(log).clear();

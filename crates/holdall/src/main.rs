@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use router::options::Parser;
-use server::options::{self, EXIT_USAGE, Invocation, Style, Surroundings};
+use server::options::{self, EXIT_USAGE, Environment, Invocation, Style};
 
 /// What clients cause to be allocated must not end the server when the system refuses it.
 #[global_allocator]
@@ -87,12 +87,12 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Style::Holdall => "holdall",
         Style::Memcached => "memcached",
     };
-    let surroundings = Surroundings {
+    let environment = Environment {
         cpus: thread::available_parallelism().map_or(1, usize::from),
         port_file: env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
         sasl_users: env::var_os("MEMCACHED_SASL_PWDB").map(PathBuf::from),
     };
-    match options::parse(style, arguments, &surroundings) {
+    match options::parse(style, arguments, &environment) {
         Err(refusal) => fail(name, &refusal.message, refusal.status),
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Run { options, warnings }) => {

@@ -8,7 +8,7 @@ use std::path::Path;
 use plan::{Files, Topology, kubernetes, systemd};
 use routeconf::{MemorySources, Params};
 use serde_json::Value;
-use server::options::{self, Invocation, Style, Surroundings};
+use server::options::{self, Environment, Invocation, Style};
 
 const EXAMPLE: &str = include_str!("../../../packaging/topology.toml");
 
@@ -36,8 +36,8 @@ fn topology(text: &str) -> Topology {
 }
 
 fn assert_serves(arguments: impl Iterator<Item = String>) {
-    let surroundings = Surroundings { cpus: 4, port_file: None, sasl_users: None };
-    let parsed = options::parse(Style::Holdall, arguments.map(OsString::from), &surroundings);
+    let environment = Environment { cpus: 4, port_file: None, sasl_users: None };
+    let parsed = options::parse(Style::Holdall, arguments.map(OsString::from), &environment);
     match parsed {
         Ok(Invocation::Run { warnings, .. }) => assert!(warnings.is_empty(), "{warnings:?}"),
         other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! What a configuration may ask about its surroundings: `%default-route%`, `--config-params`, local addresses.
+//! What a configuration may ask about its environment: `%default-route%`, `--config-params`, local addresses.
 
 use std::net::IpAddr;
 

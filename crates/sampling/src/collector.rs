@@ -18,7 +18,7 @@ pub struct Config {
 
 /// What the estimators must be told of the server.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings {
+pub struct Snapshot {
     /// Milliseconds since the server's start.
     pub now_ms: u64,
     /// The server's second, in which deadlines are given.
@@ -99,7 +99,7 @@ const FADE_MS: u64 = 10_000;
 impl Collector {
     /// An empty one. `now` tells what was before it.
     #[must_use]
-    pub fn new(config: Config, now: &Surroundings) -> Self {
+    pub fn new(config: Config, now: &Snapshot) -> Self {
         Self {
             config,
             working_set: WorkingSet::new(config.keys),
@@ -141,7 +141,7 @@ impl Collector {
 
     /// Puts what was taken in order and feeds it on. `threshold` is that of the workers; the one returned, which is not greater,
     /// is all that the estimators need.
-    pub fn finish(&mut self, now: &Surroundings, threshold: u64) -> u64 {
+    pub fn finish(&mut self, now: &Snapshot, threshold: u64) -> u64 {
         let threshold = self.relieve(threshold);
         self.working_set.lower(threshold);
         self.miss_ratio.lower(threshold);

@@ -31,7 +31,7 @@ mod miss_ratio;
 mod prefixes;
 mod working_set;
 
-pub use collector::{Collector, Config, Surroundings};
+pub use collector::{Collector, Config, Snapshot};
 pub use histogram::Histogram;
 pub use hot_keys::{HotKey, HotKeys};
 pub use latency::{Command, Latencies};

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sampling::{Collector, Config, Kind, Log, Surroundings, Window};
+use sampling::{Collector, Config, Kind, Log, Snapshot, Window};
 
 /// Reproducible numbers (xorshift).
 struct Rng(u64);
@@ -51,13 +51,13 @@ struct Server {
     logs: Vec<Log>,
     collector: Collector,
     threshold: u64,
-    now: Surroundings,
+    now: Snapshot,
     muted: [bool; 4],
 }
 
 impl Server {
     fn new(keys: usize, memory_bytes: f64) -> Self {
-        let now = Surroundings { now_ms: 0, now_secs: 10, reads: 0, memory_bytes };
+        let now = Snapshot { now_ms: 0, now_secs: 10, reads: 0, memory_bytes };
         let config = Config { keys, log: 2048 };
         Self {
             logs: (0..4).map(|_| Log::new(config.log)).collect(),

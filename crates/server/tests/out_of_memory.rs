@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use reserve::{Allocator, Failing, Outcome, exempt_thread, failing_from};
-use server::options::{self, Invocation, Style, Surroundings};
+use server::options::{self, Environment, Invocation, Style};
 
 #[global_allocator]
 static ALLOCATOR: Allocator<Failing> = Allocator::new(Failing);
@@ -26,8 +26,8 @@ fn start() -> u16 {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let line = format!("-l 127.0.0.1 -p {port} -U 0 -t 1 -m 64 -I 4m -u root -o no_sampling");
     let arguments = line.split(' ').map(OsString::from);
-    let surroundings = Surroundings { cpus: 1, port_file: None, sasl_users: None };
-    let parsed = options::parse(Style::Holdall, arguments, &surroundings).unwrap();
+    let environment = Environment { cpus: 1, port_file: None, sasl_users: None };
+    let parsed = options::parse(Style::Holdall, arguments, &environment).unwrap();
     let Invocation::Run { options, .. } = parsed else { panic!("a server was asked for") };
     thread::spawn(move || server::run::run(*options).unwrap());
     for _ in 0..500 {

@@ -10,7 +10,7 @@ use crate::auth::Sources;
 
 use super::listen::{Endpoint, Interface};
 use super::{
-    Affinity, EXIT_USAGE, Eviction, Options, PORT, Protocol, Refusal, Style, Surroundings,
+    Affinity, EXIT_USAGE, Environment, Eviction, Options, PORT, Protocol, Refusal, Style,
     UnixSocket,
 };
 
@@ -102,15 +102,15 @@ impl Draft {
     /// not fit the memory limit.
     pub(super) fn resolve(
         mut self,
-        surroundings: &Surroundings,
+        environment: &Environment,
         warnings: &mut Vec<String>,
     ) -> Result<Options, Refusal> {
         self.resolve_listeners()?;
         self.resolve_item_limit()?;
         self.resolve_tls()?;
-        self.resolve_login(surroundings, warnings)?;
+        self.resolve_login(environment, warnings)?;
         let threads =
-            self.threads.unwrap_or_else(|| surroundings.cpus.clamp(1, THREADS_DEFAULT_MAX));
+            self.threads.unwrap_or_else(|| environment.cpus.clamp(1, THREADS_DEFAULT_MAX));
         if threads > THREADS_SENSIBLE_MAX {
             warnings.push(format!(
                 "{threads} worker threads are many: more than there are CPUs only cost time"
@@ -121,7 +121,7 @@ impl Draft {
             .stripes
             .unwrap_or_else(|| (threads * STRIPES_PER_THREAD).next_power_of_two().max(STRIPES_MIN));
         self.options.port_file =
-            absolute("MEMCACHED_PORT_FILENAME", surroundings.port_file.as_ref())?;
+            absolute("MEMCACHED_PORT_FILENAME", environment.port_file.as_ref())?;
         Ok(self.options)
     }
 
@@ -183,11 +183,11 @@ impl Draft {
     /// As in memcached, `-S` alone is for the binary protocol and `-Y` alone for text; with both, each has its own login.
     fn resolve_login(
         &mut self,
-        surroundings: &Surroundings,
+        environment: &Environment,
         warnings: &mut Vec<String>,
     ) -> Result<(), Refusal> {
         let options = &mut self.options;
-        let sasl_users = absolute("MEMCACHED_SASL_PWDB", surroundings.sasl_users.as_ref())?;
+        let sasl_users = absolute("MEMCACHED_SASL_PWDB", environment.sasl_users.as_ref())?;
         options.token_login = options.auth.users.is_some();
         if options.sasl && !options.token_login {
             if sasl_users.is_none() {

@@ -188,9 +188,9 @@ pub enum Protocol {
     Binary,
 }
 
-/// What the surroundings say, as far as options depend on it.
+/// What the environment say, as far as options depend on it.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct Environment {
     /// CPUs that the process may use.
     pub cpus: usize,
     /// `MEMCACHED_PORT_FILENAME`.

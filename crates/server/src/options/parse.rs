@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::conf::{self, Content};
 use super::draft::Draft;
 use super::table::{self, Flag, Meaning};
-use super::{EXIT_USAGE, Options, Style, Surroundings, extended, help};
+use super::{EXIT_USAGE, Environment, Options, Style, extended, help};
 
 /// What a command line asks for.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct Refusal {
 pub fn parse(
     style: Style,
     arguments: impl IntoIterator<Item = OsString>,
-    surroundings: &Surroundings,
+    environment: &Environment,
 ) -> Result<Invocation, Refusal> {
     let matches = split(style, arguments)?;
     let mut draft = Draft::new(style);
@@ -58,7 +58,7 @@ pub fn parse(
     for extra in values(&matches, EXTRA) {
         warnings.push(format!("'{extra}' is not a flag and has no effect"));
     }
-    let options = draft.resolve(surroundings, &mut warnings)?;
+    let options = draft.resolve(environment, &mut warnings)?;
     let mut seen = std::collections::BTreeSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
     Ok(Invocation::Run { options: Box::new(options), warnings })

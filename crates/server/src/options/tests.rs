@@ -10,12 +10,12 @@ use super::extended::{EXTENDED, Value};
 use super::table::{Flag, Meaning, flags};
 use super::*;
 
-fn surroundings() -> Surroundings {
-    Surroundings { cpus: 2, port_file: None, sasl_users: Some("/tmp/sasl".into()) }
+fn environment() -> Environment {
+    Environment { cpus: 2, port_file: None, sasl_users: Some("/tmp/sasl".into()) }
 }
 
 fn try_parse(style: Style, arguments: &[&str]) -> Result<Invocation, Refusal> {
-    parse(style, arguments.iter().map(OsString::from), &surroundings())
+    parse(style, arguments.iter().map(OsString::from), &environment())
 }
 
 #[track_caller]

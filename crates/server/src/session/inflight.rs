@@ -49,7 +49,7 @@ struct Sender {
 struct Receiver {
     bytes: usize,
     moved_at_secs: u32,
-    is_doomed: bool,
+    is_cancelled: bool,
     waker: Option<Waker>,
 }
 
@@ -73,11 +73,11 @@ impl Inflight {
         waker: Option<Waker>,
     ) -> bool {
         if !self.has_room(bytes) {
-            self.doom_the_stuck(now_secs);
+            self.cancel_the_stuck(now_secs);
             return false;
         }
         self.used.set(self.used.get() + bytes);
-        let receiver = Receiver { bytes, moved_at_secs: now_secs, is_doomed: false, waker };
+        let receiver = Receiver { bytes, moved_at_secs: now_secs, is_cancelled: false, waker };
         self.receivers.insert(id, receiver);
         true
     }
@@ -91,9 +91,9 @@ impl Inflight {
         }
         receiver.moved_at_secs = now_secs;
         if self.used.get() > self.limit {
-            self.doom_the_stuck(now_secs);
+            self.cancel_the_stuck(now_secs);
         }
-        !self.is_doomed(id)
+        !self.is_cancelled(id)
     }
 
     /// Whether so many bytes more stay within the limit.
@@ -102,8 +102,8 @@ impl Inflight {
     }
 
     /// Whether this receiver is to be closed.
-    pub(crate) fn is_doomed(&self, id: u64) -> bool {
-        self.receivers.get(&id).is_some_and(|receiver| receiver.is_doomed)
+    pub(crate) fn is_cancelled(&self, id: u64) -> bool {
+        self.receivers.get(&id).is_some_and(|receiver| receiver.is_cancelled)
     }
 
     /// The receiver holds nothing any more.
@@ -192,12 +192,12 @@ impl Inflight {
     }
 
     /// Wakes the receiver that was silent for longest, so that its session closes it.
-    fn doom_the_stuck(&mut self, now_secs: u32) {
-        let receivers = self.receivers.values_mut().filter(|receiver| !receiver.is_doomed);
+    fn cancel_the_stuck(&mut self, now_secs: u32) {
+        let receivers = self.receivers.values_mut().filter(|receiver| !receiver.is_cancelled);
         if let Some(receiver) = receivers.min_by_key(|receiver| receiver.moved_at_secs)
             && now_secs.saturating_sub(receiver.moved_at_secs) >= STUCK_SECS
         {
-            receiver.is_doomed = true;
+            receiver.is_cancelled = true;
             if let Some(waker) = &receiver.waker {
                 waker.wake();
             }
@@ -215,9 +215,9 @@ mod tests {
         assert!(inflight.begin(1, 40, 0, None));
         assert!(inflight.begin(2, 40, 3, None));
         assert!(!inflight.begin(3, 40, 4, None), "over the limit");
-        assert!(!inflight.is_doomed(1), "silent for less than the patience");
+        assert!(!inflight.is_cancelled(1), "silent for less than the patience");
         assert!(!inflight.begin(3, 40, 6, None));
-        assert!(inflight.is_doomed(1) && !inflight.is_doomed(2));
+        assert!(inflight.is_cancelled(1) && !inflight.is_cancelled(2));
         inflight.end(1);
         assert!(inflight.begin(3, 40, 6, None));
         assert!(!inflight.begin_send(40));

@@ -30,13 +30,13 @@ mod reply_count_tests;
 mod retrieve;
 mod scan;
 mod shared;
-mod spoken;
 pub(crate) mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
 pub(crate) mod value_in;
 mod value_out;
+mod verbose;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub struct Worker {
     /// When the turn began.
     now: Instant,
     /// Commands are printed (`-vv`).
-    is_talkative: bool,
+    is_verbose: bool,
     /// Connections are let go of, for want of memory.
     is_short: bool,
     sessions: u64,
@@ -100,7 +100,7 @@ impl Worker {
             foreseen: Foreseen::default(),
             inflight: Inflight::new(shared.inflight_bytes_max),
             now: Instant::now(),
-            is_talkative: false,
+            is_verbose: false,
             is_short: false,
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
@@ -139,8 +139,8 @@ impl Worker {
                         return Flow::CloseNow;
                     };
                     session.wire = Some(wire);
-                    if self.is_talkative {
-                        self.say(session, wire, input.bytes());
+                    if self.is_verbose {
+                        self.log_command(session, wire, input.bytes());
                     }
                     self.batch.arrive(&self.engine, input.bytes());
                     match wire {
@@ -236,7 +236,7 @@ impl Service for Worker {
 
     fn turn(&mut self, now: Instant) {
         self.now = now;
-        self.is_talkative = self.is_talkative();
+        self.is_verbose = self.is_verbose();
         self.is_short = reserve::is_low();
         self.engine.begin_turn(self.shared.clock.secs_at(now));
         self.engine.begin_samples(self.shared.clock.ms_at(now));

@@ -7,7 +7,7 @@ use net::{CloseReason, DatagramReply, Flow, Input, Output, Peer, Service};
 use store::{Config, Store};
 
 use super::{Session, Shared, Worker};
-use crate::options::{Invocation, Style, Surroundings, parse};
+use crate::options::{Environment, Invocation, Style, parse};
 use crate::run::{Clock, Entry, Log};
 
 /// A service that is never asked anything: its loop lends its control to the worker under test.
@@ -27,10 +27,9 @@ impl Service for Silent {
 
 /// A worker as the command line `flags` make it, with 64 MB.
 pub(crate) fn worker(flags: &[&str]) -> Worker {
-    let surroundings = Surroundings { cpus: 1, ..Surroundings::default() };
+    let environment = Environment { cpus: 1, ..Environment::default() };
     let arguments = flags.iter().map(Into::into);
-    let Ok(Invocation::Run { options, .. }) = parse(Style::Holdall, arguments, &surroundings)
-    else {
+    let Ok(Invocation::Run { options, .. }) = parse(Style::Holdall, arguments, &environment) else {
         panic!("flags {flags:?} are refused");
     };
     let config = Config {

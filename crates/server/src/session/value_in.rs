@@ -262,7 +262,7 @@ impl Worker {
         receiving.held = receiving.held.max(receiving.received);
         let (held, now_secs) = (receiving.held, self.engine.now_secs());
         let is_alive = if part.is_empty() {
-            !self.inflight.is_doomed(session.id)
+            !self.inflight.is_cancelled(session.id)
         } else {
             self.inflight.moved(session.id, held, now_secs)
         };

@@ -18,13 +18,13 @@ const HEADER_BYTES: usize = 24;
 
 impl Worker {
     /// Whether commands are printed. Asked once a turn.
-    pub(super) fn is_talkative(&self) -> bool {
+    pub(super) fn is_verbose(&self) -> bool {
         self.shared.verbosity.load(std::sync::atomic::Ordering::Relaxed) >= FROM
     }
 
     /// Prints the command that `bytes` begin with, once it is whole.
     #[cold]
-    pub(super) fn say(&self, session: &Session, wire: Wire, bytes: &[u8]) {
+    pub(super) fn log_command(&self, session: &Session, wire: Wire, bytes: &[u8]) {
         let id = session.id;
         match wire {
             Wire::Text => {
