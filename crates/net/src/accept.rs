@@ -1,4 +1,4 @@
-//! The acceptor: one thread that takes connections from the listeners and gives each to a worker ([`crate::spread`]).
+//! The acceptor: one thread that takes connections from the listeners and gives each to a worker ([`crate::placement`]).
 //!
 //! It is in one of two states. *Open*: every listener is armed. *Waiting*: descriptors have run out, or the connections
 //! have and clients are to queue; the listeners are off, so that a level-triggered poller does not spin, and the thread
@@ -21,8 +21,8 @@ use crate::io::send_slices;
 use crate::listen::StreamListener;
 use crate::mailbox::Message;
 use crate::peer::Peer;
+use crate::placement::Placement;
 use crate::server::Config;
-use crate::spread::Spread;
 
 /// How long to wait for a descriptor before trying again.
 const BACK_OFF: Duration = Duration::from_millis(10);
@@ -37,7 +37,7 @@ pub(crate) struct Acceptor {
     listeners: Vec<StreamListener>,
     poller: OwnedFd,
     rejects_when_full: bool,
-    spread: Spread,
+    placement: Placement,
     /// When the listeners were turned off, and until when at most.
     waiting: Option<Waiting>,
 }
@@ -68,8 +68,8 @@ impl Acceptor {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&poller, listener, data, epoll::EventFlags::IN)?;
         }
-        let (rejects_when_full, spread) = (config.rejects_when_full, config.spread);
-        Ok(Self { shared, listeners, poller, rejects_when_full, spread, waiting: None })
+        let (rejects_when_full, placement) = (config.rejects_when_full, config.placement);
+        Ok(Self { shared, listeners, poller, rejects_when_full, placement, waiting: None })
     }
 
     /// Accepts until the server ends; closes the listeners.
@@ -161,11 +161,11 @@ impl Acceptor {
     /// Who gets the next connection.
     fn worker(&self) -> Option<&WorkerShared> {
         let workers = &self.shared.workers;
-        match self.spread {
-            Spread::Even => {
+        match self.placement {
+            Placement::Even => {
                 workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
             }
-            Spread::Gathered(gathering) => {
+            Placement::Consolidated(gathering) => {
                 workers.get(gathering.place(&self.shared.loads(self.shared.ms(Instant::now()))))
             }
         }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::control::{Card, ConnState};
+use crate::control::{ConnHandle, ConnState};
 use crate::io::{INPUT_MAX, Input, Outcome, Output, Sealing, send_slices};
 use crate::mailbox::{Mailbox, Token};
 use crate::service::{Flow, Service};
@@ -41,11 +41,11 @@ pub(crate) struct Conn<S> {
     pub(crate) interest: epoll::EventFlags,
     /// The input has ended, and answers are owed.
     pub(crate) is_at_end: bool,
-    pub(crate) card: Arc<Card>,
+    pub(crate) handle: Arc<ConnHandle>,
 }
 
 /// What a worker lends to the connection it serves.
-pub(crate) struct Loan<'a, S> {
+pub(crate) struct WorkerResources<'a, S> {
     pub(crate) service: &'a mut S,
     /// [`INPUT_MAX`] bytes.
     pub(crate) read_buffer: &'a mut [u8],
@@ -71,7 +71,12 @@ pub(crate) struct Served {
 }
 
 impl<S> Conn<S> {
-    pub(crate) fn new(socket: OwnedFd, session: S, tls: Option<Box<Tls>>, card: Arc<Card>) -> Self {
+    pub(crate) fn new(
+        socket: OwnedFd,
+        session: S,
+        tls: Option<Box<Tls>>,
+        handle: Arc<ConnHandle>,
+    ) -> Self {
         Self {
             socket,
             session,
@@ -84,13 +89,13 @@ impl<S> Conn<S> {
             state: ConnState::Reading,
             interest: epoll::EventFlags::IN,
             is_at_end: false,
-            card,
+            handle,
         }
     }
 
     /// Takes the connection apart, for its end or for another worker.
-    pub(crate) fn into_parts(self) -> (OwnedFd, S, Option<Box<Tls>>, Arc<Card>) {
-        (self.socket, self.session, self.tls, self.card)
+    pub(crate) fn into_parts(self) -> (OwnedFd, S, Option<Box<Tls>>, Arc<ConnHandle>) {
+        (self.socket, self.session, self.tls, self.handle)
     }
 
     /// Bytes held in the two buffers.
@@ -107,7 +112,7 @@ impl<S> Conn<S> {
     pub(crate) fn set_state(&mut self, state: ConnState) {
         if self.state != state {
             self.state = state;
-            self.card.state.store(state as u8, Ordering::Relaxed);
+            self.handle.state.store(state as u8, Ordering::Relaxed);
         }
     }
 
@@ -190,11 +195,16 @@ impl<S> Conn<S> {
     }
 
     /// Serves the first `len` bytes of the worker's read buffer, and keeps what is not consumed.
-    pub(crate) fn serve_read<V>(&mut self, token: Token, len: usize, loan: Loan<'_, V>) -> Served
+    pub(crate) fn serve_read<V>(
+        &mut self,
+        token: Token,
+        len: usize,
+        resources: WorkerResources<'_, V>,
+    ) -> Served
     where
         V: Service<Session = S>,
     {
-        let Loan { service, read_buffer, scratch, mailbox, tls_scratch } = loan;
+        let WorkerResources { service, read_buffer, scratch, mailbox, tls_scratch } = resources;
         let mut input = Input::new(&read_buffer[..len]);
         let socket = self.socket.as_fd();
         let sealing = sealing(&mut self.tls, tls_scratch);
@@ -216,11 +226,15 @@ impl<S> Conn<S> {
     }
 
     /// Serves what was left, without reading.
-    pub(crate) fn serve_left<V>(&mut self, token: Token, loan: Loan<'_, V>) -> Served
+    pub(crate) fn serve_left<V>(
+        &mut self,
+        token: Token,
+        resources: WorkerResources<'_, V>,
+    ) -> Served
     where
         V: Service<Session = S>,
     {
-        let Loan { service, scratch, mailbox, tls_scratch, .. } = loan;
+        let WorkerResources { service, scratch, mailbox, tls_scratch, .. } = resources;
         let mut input = Input::new(&self.input[self.input_start..]);
         let socket = self.socket.as_fd();
         let sealing = sealing(&mut self.tls, tls_scratch);

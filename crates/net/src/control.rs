@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::mailbox::{Bell, Mailbox, Message};
 use crate::peer::{ListenAddress, Peer};
-use crate::spread::Load;
+use crate::placement::Load;
 
 /// Watches and ends the running server; cheap to clone, usable from any thread, a session's own included.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ pub(crate) struct WorkerShared {
     pub(crate) mailbox: Arc<Mailbox>,
     /// Connections handed to this worker and not closed: added to by who hands one over, taken from by the worker.
     pub(crate) connections: AtomicUsize,
-    pub(crate) cards: Mutex<Vec<Option<Arc<Card>>>>,
+    pub(crate) conn_handles: Mutex<Vec<Option<Arc<ConnHandle>>>>,
     pub(crate) counters: Counters,
     /// Told when connections are gathered.
     pub(crate) load: Load,
@@ -84,7 +84,7 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
 
 /// What `stats conns` shows of one connection; written by its worker.
 #[derive(Debug)]
-pub(crate) struct Card {
+pub(crate) struct ConnHandle {
     pub(crate) peer: Peer,
     pub(crate) last_ms: AtomicU64,
     pub(crate) state: AtomicU8,
@@ -193,7 +193,7 @@ impl Shared {
             Ok(WorkerShared {
                 mailbox: Arc::new(Mailbox::new()?),
                 connections: AtomicUsize::new(0),
-                cards: Mutex::new(Vec::new()),
+                conn_handles: Mutex::new(Vec::new()),
                 counters: Counters::default(),
                 load: Load::default(),
             })
@@ -291,14 +291,14 @@ impl Control {
         let now_ms = self.shared.ms(Instant::now());
         let mut all = Vec::new();
         for (index, worker) in self.shared.workers.iter().enumerate() {
-            let cards = worker.cards.lock().unwrap_or_else(PoisonError::into_inner);
-            all.extend(cards.iter().flatten().map(|card| ConnInfo {
-                fd: card.peer.fd,
+            let conn_handles = worker.conn_handles.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(conn_handles.iter().flatten().map(|handle| ConnInfo {
+                fd: handle.peer.fd,
                 worker: index,
-                peer: card.peer.clone(),
-                state: ConnState::from_u8(card.state.load(Ordering::Relaxed)),
+                peer: handle.peer.clone(),
+                state: ConnState::from_u8(handle.state.load(Ordering::Relaxed)),
                 idle: Duration::from_millis(
-                    now_ms.saturating_sub(card.last_ms.load(Ordering::Relaxed)),
+                    now_ms.saturating_sub(handle.last_ms.load(Ordering::Relaxed)),
                 ),
             }));
         }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use crate::inherit::Inherited;
 use crate::peer::ListenAddress;
+use crate::socket_handover::Inherited;
 
 /// What to listen on.
 #[derive(Clone, Debug, Default)]

@@ -11,8 +11,8 @@ use crate::accept::Acceptor;
 use crate::control::{Control, Shared};
 use crate::listen::Sockets;
 use crate::peer::ListenAddress;
+use crate::placement::Placement;
 use crate::service::Service;
-use crate::spread::Spread;
 use crate::tls::TlsAcceptor;
 use crate::udp::DATAGRAM_PAYLOAD;
 use crate::worker::{Limits, Worker};
@@ -25,7 +25,7 @@ pub struct Config {
     /// Worker *n* runs on core `affinity[n % len]` only.
     pub affinity: Option<Vec<usize>>,
     /// Which worker serves a connection.
-    pub spread: Spread,
+    pub placement: Placement,
     /// Connections open at once, over all workers.
     pub max_connections: usize,
     /// At the limit, say so to a new client and close (memcached's `maxconns_fast`). Otherwise it waits unaccepted.
@@ -48,7 +48,7 @@ impl Default for Config {
         Self {
             workers: 4,
             affinity: None,
-            spread: Spread::Even,
+            placement: Placement::Even,
             max_connections: 1024,
             rejects_when_full: true,
             idle_timeout: None,

@@ -22,20 +22,20 @@ pub trait Service {
     type Session;
 
     /// The poller has returned; called once before anything is served. `now` is read once per turn.
-    fn turn(&mut self, now: Instant);
+    fn begin_turn(&mut self, now: Instant);
 
     /// The worker is about to block in the poller: no reference into shared memory may be held from here on, except
     /// what a session pins in its own state.
-    fn rest(&mut self);
+    fn before_park(&mut self);
 
     /// `input` has been read from one of several connections that are served next: the memory that its first request needs
     /// can be asked for. A hint: `serve` is called with the same input all the same.
     #[inline]
-    fn foresee(&mut self, _session: &Self::Session, _input: &[u8]) {}
+    fn prefetch_lookup(&mut self, _session: &Self::Session, _input: &[u8]) {}
 
     /// Everything of the group has been foreseen, and the first of them is served next.
     #[inline]
-    fn prepare(&mut self) {}
+    fn prefetch_items(&mut self) {}
 
     /// A connection was accepted and belongs to this worker.
     fn open(&mut self, peer: &Peer) -> Self::Session;
@@ -79,7 +79,7 @@ pub trait Service {
     /// Everybody was served. The service finishes what it does once for many requests (it sends what it collected for others),
     /// and names the connections whose answers have come: they are served again, and then this is called again, until it names
     /// none.
-    fn settle(&mut self, _resumed: &mut Vec<ConnId>) {}
+    fn after_turn(&mut self, _resumed: &mut Vec<ConnId>) {}
 
     /// The service holds something back that more work would join: the loop looks for more at once, instead of waiting for it.
     fn is_holding(&self) -> bool {
@@ -87,7 +87,7 @@ pub trait Service {
     }
 
     /// Whether a new session of the same peer could go on for this one, to which nothing is owed: nothing else is known of it. Then
-    /// another worker may take the connection over ([`crate::Spread::Gathered`]).
+    /// another worker may take the connection over ([`crate::Placement::Consolidated`]).
     fn may_move(&self, _session: &Self::Session) -> bool {
         false
     }
@@ -101,7 +101,7 @@ pub trait Service {
     }
 }
 
-/// Names a connection of this worker: [`crate::Output::conn_id`] tells it, [`Service::settle`] uses it. It is never used again.
+/// Names a connection of this worker: [`crate::Output::conn_id`] tells it, [`Service::after_turn`] uses it. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnId(pub(crate) Token);
 
@@ -116,7 +116,7 @@ pub enum Flow {
     CloseNow,
     /// Every whole request is answered: serve again when more has arrived.
     NeedInput,
-    /// Nothing can be done, and nothing is read, until [`Service::settle`] names the connection.
+    /// Nothing can be done, and nothing is read, until [`Service::after_turn`] names the connection.
     Wait,
     /// The fair share is used up and there is more to do: serve again after the other connections, without waiting.
     Yield,

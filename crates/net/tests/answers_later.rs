@@ -29,14 +29,14 @@ struct Session {
 impl Service for Later {
     type Session = Session;
 
-    fn turn(&mut self, now: Instant) {
+    fn begin_turn(&mut self, now: Instant) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
             self.answered = true;
         }
     }
 
-    fn rest(&mut self) {}
+    fn before_park(&mut self) {}
 
     fn open(&mut self, _peer: &Peer) -> Session {
         Session::default()
@@ -87,7 +87,7 @@ impl Service for Later {
         self.deadline
     }
 
-    fn settle(&mut self, resumed: &mut Vec<ConnId>) {
+    fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
         if self.answered {
             resumed.extend(self.waiting.take());
         }

@@ -211,8 +211,8 @@ struct NoService;
 
 impl net::Service for NoService {
     type Session = ();
-    fn turn(&mut self, _now: Instant) {}
-    fn rest(&mut self) {}
+    fn begin_turn(&mut self, _now: Instant) {}
+    fn before_park(&mut self) {}
     fn open(&mut self, _peer: &net::Peer) {}
     fn serve(
         &mut self,

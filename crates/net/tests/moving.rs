@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Running, eventually};
-use net::{Config, Gathering, Spread};
+use net::{Config, Consolidation, Placement};
 
 const CLIENTS: usize = 8;
 
@@ -17,8 +17,8 @@ const ROUNDS: usize = 3;
 
 /// Two workers of which one is busy as soon as it takes a hundredth of a processor.
 fn restless() -> Config {
-    let spread = Spread::Gathered(Gathering::below(1));
-    Config { workers: 2, spread, ..Config::default() }
+    let placement = Placement::Consolidated(Consolidation::below(1));
+    Config { workers: 2, placement, ..Config::default() }
 }
 
 /// Connections of the second worker.

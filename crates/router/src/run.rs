@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use client::{Core, Spooler, Target, Upstream, host_id};
 use discovery::Discovery;
-use net::{Control, Gathering, Inherited, Spread, TlsAcceptor, TlsMode, handed_listener};
+use net::{Consolidation, Control, Inherited, Placement, TlsAcceptor, TlsMode, inherited_listener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -88,7 +88,7 @@ pub fn run(
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
     let config = net::Config {
         workers: options.num_proxies,
-        spread: spread(&options),
+        placement: placement(&options),
         // mcrouter's 0 is no limit.
         max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
         tls: door.clone(),
@@ -141,7 +141,7 @@ fn take_over(options: &mut Options) -> Result<Inherited, Failure> {
     let mut handed = Inherited::default();
     let Some(number) = options.listen_sock_fd else { return Ok(handed) };
     let named = |error: io::Error| Failure::fatal(format!("--listen-sock-fd {number}: {error}"));
-    let (address, socket) = handed_listener(number).map_err(named)?;
+    let (address, socket) = inherited_listener(number).map_err(named)?;
     handed.add("tcp", socket).map_err(named)?;
     options.ports = vec![address.port()];
     options.listen_addresses = vec![address.ip()];
@@ -158,10 +158,10 @@ fn tell_metrics(shared: &Arc<Shared>, log: &impl Fn(&str)) -> Result<(), Failure
 }
 
 /// Which worker serves a client: the fewer, the more requests leave for a server in one write.
-fn spread(options: &Options) -> Spread {
+fn placement(options: &Options) -> Placement {
     match options.gather_below {
-        0 => Spread::Even,
-        percent => Spread::Gathered(Gathering::below(percent)),
+        0 => Placement::Even,
+        percent => Placement::Consolidated(Consolidation::below(percent)),
     }
 }
 

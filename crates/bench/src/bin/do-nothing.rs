@@ -85,9 +85,9 @@ impl Service for Nothing {
     /// Bytes of a set's data that have not come yet.
     type Session = usize;
 
-    fn turn(&mut self, _now: Instant) {}
+    fn begin_turn(&mut self, _now: Instant) {}
 
-    fn rest(&mut self) {}
+    fn before_park(&mut self) {}
 
     fn open(&mut self, _peer: &Peer) -> usize {
         0

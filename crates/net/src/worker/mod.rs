@@ -30,18 +30,18 @@ use rustix::event::epoll;
 use rustix::time::Timespec;
 
 use crate::conn::{Conn, Served};
-use crate::control::{Card, ConnState, Shared, WorkerShared, add};
+use crate::conn_table::{ConnTable, NO_GENERATION};
+use crate::control::{ConnHandle, ConnState, Shared, WorkerShared, add};
 use crate::datagrams::{DatagramSocket, Datagrams};
 use crate::io::{FLUSH_BYTES, INPUT_MAX};
 use crate::mailbox::{Message, Token};
 use crate::peer::{ListenAddress, Peer};
+use crate::placement::Placement;
 use crate::server::{BufferBudget, Config};
 use crate::service::{CloseReason, ConnId, Flow, Service};
-use crate::slots::{NO_GENERATION, Slots};
-use crate::spread::Spread;
+use crate::timer_wheel::TimerWheel;
 use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
 use crate::udp::{self, DatagramReply};
-use crate::wheel::Wheel;
 use moving::Gatherer;
 
 /// Events taken from the poller at once.
@@ -64,7 +64,7 @@ pub(crate) struct Limits {
     idle: Option<Duration>,
     stall: Option<Duration>,
     buffer_bytes_max: usize,
-    spread: Spread,
+    placement: Placement,
     udp_reply_bytes_max: usize,
 }
 
@@ -74,7 +74,7 @@ impl Limits {
             idle: config.idle_timeout,
             stall: config.stall_timeout,
             buffer_bytes_max: config.buffer_bytes_max,
-            spread: config.spread,
+            placement: config.placement,
             udp_reply_bytes_max: config.udp_reply_bytes_max,
         }
     }
@@ -93,10 +93,10 @@ pub(crate) struct Worker<S: Service> {
     service: S,
     poller: OwnedFd,
     udp: Vec<DatagramSocket>,
-    conns: Slots<Conn<S::Session>>,
+    conns: ConnTable<Conn<S::Session>>,
     /// Served again in the next turn, or in this one's second part.
     ready: Vec<Token>,
-    wheel: Option<Wheel>,
+    wheel: Option<TimerWheel>,
     /// Bytes held by connections' buffers.
     buffered: usize,
     draining: Option<Instant>,
@@ -146,8 +146,8 @@ impl<S: Service> Worker<S> {
         if let Some(outside) = service.outside() {
             epoll::add(&poller, outside, data(OUTSIDE), epoll::EventFlags::IN)?;
         }
-        let gatherer = match limits.spread {
-            Spread::Gathered(gathering) if shared.workers.len() > 1 => {
+        let gatherer = match limits.placement {
+            Placement::Consolidated(gathering) if shared.workers.len() > 1 => {
                 Some(Gatherer::new(gathering, now_ms))
             }
             _ => None,
@@ -160,9 +160,9 @@ impl<S: Service> Worker<S> {
             service,
             poller,
             udp,
-            conns: Slots::new(),
+            conns: ConnTable::new(),
             ready: Vec::new(),
-            wheel: limits.shortest(tls.is_some()).map(|shortest| Wheel::new(shortest, now_ms)),
+            wheel: limits.shortest(tls.is_some()).map(|shortest| TimerWheel::new(shortest, now_ms)),
             buffered: 0,
             draining: None,
             now_ms,
@@ -206,7 +206,7 @@ impl<S: Service> Worker<S> {
             for token in turn.drain(..) {
                 self.on_ready(token);
             }
-            self.settle(&mut resumed);
+            self.after_turn(&mut resumed);
             self.on_due(&mut due);
             self.gather();
             if self.buffered > self.limits.buffer_bytes_max {
@@ -220,9 +220,9 @@ impl<S: Service> Worker<S> {
     }
 
     /// Serves the connections whose answers have come, until there are none.
-    fn settle(&mut self, resumed: &mut Vec<ConnId>) {
+    fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
         loop {
-            self.service.settle(resumed);
+            self.service.after_turn(resumed);
             if resumed.is_empty() {
                 return;
             }
@@ -249,7 +249,7 @@ impl<S: Service> Worker<S> {
         let is_busy = !self.ready.is_empty() || self.service.is_holding();
         let wait_ms = if is_busy { Some(0) } else { self.wait_ms() };
         if wait_ms != Some(0) {
-            self.service.rest();
+            self.service.before_park();
         }
         let timeout = wait_ms.and_then(|ms| Timespec::try_from(Duration::from_millis(ms)).ok());
         let spare = rustix::buffer::spare_capacity(events);
@@ -258,7 +258,7 @@ impl<S: Service> Worker<S> {
         let now = Instant::now();
         self.now_ms = self.shared.ms(now);
         add(&self.own().counters.turns, 1);
-        self.service.turn(now);
+        self.service.begin_turn(now);
     }
 
     /// Milliseconds until a timeout needs looking at; `None` when nothing does.
@@ -299,11 +299,11 @@ impl<S: Service> Worker<S> {
             Err(_) => (None, true),
         };
         let (last_ms, state) = (AtomicU64::new(self.now_ms), AtomicU8::new(0));
-        let card = Arc::new(Card { peer, last_ms, state });
-        let conn = Conn::new(socket, session, tls, Arc::clone(&card));
+        let handle = Arc::new(ConnHandle { peer, last_ms, state });
+        let conn = Conn::new(socket, session, tls, Arc::clone(&handle));
         let bytes = conn_bytes(&conn);
         let token = self.conns.insert(conn);
-        self.set_card(token.slot, Some(card));
+        self.set_handle(token.slot, Some(handle));
         self.budget.charge(bytes);
         let Some(conn) = self.conns.get_mut(token) else { return };
         let flags = epoll::EventFlags::IN;
@@ -340,19 +340,20 @@ impl<S: Service> Worker<S> {
     /// Takes a connection out of everything but the poller.
     fn take(&mut self, token: Token) -> Option<Conn<S::Session>> {
         let conn = self.conns.remove(token)?;
-        self.set_card(token.slot, None);
+        self.set_handle(token.slot, None);
         self.charge_buffers(conn.charged, 0);
         self.budget.charge(-conn_bytes(&conn));
         Some(conn)
     }
 
-    fn set_card(&self, slot: u32, card: Option<Arc<Card>>) {
-        let mut cards = self.own().cards.lock().unwrap_or_else(PoisonError::into_inner);
+    fn set_handle(&self, slot: u32, handle: Option<Arc<ConnHandle>>) {
+        let mut conn_handles =
+            self.own().conn_handles.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = slot as usize;
-        if cards.len() <= slot {
-            cards.resize(slot + 1, None);
+        if conn_handles.len() <= slot {
+            conn_handles.resize(slot + 1, None);
         }
-        cards[slot] = card;
+        conn_handles[slot] = handle;
     }
 
     /// Puts the connection into the state that its session's answer asks for.
@@ -363,7 +364,7 @@ impl<S: Service> Worker<S> {
         add(&counters.bytes_written, outcome.sent.bytes);
         let is_draining = self.draining.is_some();
         let Some(conn) = self.conns.get_mut(token) else { return };
-        conn.card.last_ms.store(self.now_ms, Ordering::Relaxed);
+        conn.handle.last_ms.store(self.now_ms, Ordering::Relaxed);
         let state = match flow {
             _ if outcome.failed => return self.close(token, CloseReason::SocketError),
             Flow::CloseNow => return self.close(token, CloseReason::Service),
@@ -464,7 +465,7 @@ impl<S: Service> Worker<S> {
         for token in left {
             self.close(token, CloseReason::Drain);
         }
-        self.service.rest();
+        self.service.before_park();
     }
 }
 
@@ -474,6 +475,6 @@ fn data(token: Token) -> epoll::EventData {
 
 /// What a connection costs beside its buffers, in bytes.
 fn conn_bytes<S>(conn: &Conn<S>) -> isize {
-    let bytes = size_of::<Conn<S>>() + size_of::<Card>() + 64;
+    let bytes = size_of::<Conn<S>>() + size_of::<ConnHandle>() + 64;
     bytes.cast_signed() + if conn.tls.is_some() { tls::SESSION_BYTES } else { 0 }
 }

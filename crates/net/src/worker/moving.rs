@@ -1,4 +1,4 @@
-//! Measuring a worker's load, and giving its connections to others; see [`crate::spread`].
+//! Measuring a worker's load, and giving its connections to others; see [`crate::placement`].
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -10,13 +10,13 @@ use super::Worker;
 use crate::conn::Conn;
 use crate::control::{ConnState, add};
 use crate::mailbox::{Message, Token};
+use crate::placement::{Consolidation, Step, WINDOW_MS};
 use crate::service::Service;
-use crate::spread::{Gathering, Step, WINDOW_MS};
 
 /// One worker's part in gathering connections.
 #[derive(Debug)]
 pub(super) struct Gatherer {
-    gathering: Gathering,
+    gathering: Consolidation,
     /// When the window began, and the processor time that the thread had taken by then.
     since_ms: u64,
     since_cpu_us: u64,
@@ -26,7 +26,7 @@ pub(super) struct Gatherer {
 
 impl Gatherer {
     /// For the thread that calls this.
-    pub(super) fn new(gathering: Gathering, now_ms: u64) -> Self {
+    pub(super) fn new(gathering: Consolidation, now_ms: u64) -> Self {
         Self { gathering, since_ms: now_ms, since_cpu_us: thread_cpu_us(), calm: 0 }
     }
 
@@ -63,7 +63,7 @@ impl<S: Service> Worker<S> {
     fn give(&mut self, to: usize, share: u32) {
         let now_ms = self.now_ms;
         let in_use = |conn: &Conn<S::Session>| {
-            now_ms.saturating_sub(conn.card.last_ms.load(Ordering::Relaxed)) <= WINDOW_MS
+            now_ms.saturating_sub(conn.handle.last_ms.load(Ordering::Relaxed)) <= WINDOW_MS
         };
         let count = self.conns.iter().filter(|(_, conn)| in_use(conn)).count();
         let count = count * share as usize / 1000;
@@ -88,14 +88,14 @@ impl<S: Service> Worker<S> {
         // Only a descriptor that is not registered can be refused.
         let removed = epoll::delete(&self.poller, conn.as_fd());
         debug_assert!(removed.is_ok());
-        let (socket, session, tls, card) = conn.into_parts();
+        let (socket, session, tls, handle) = conn.into_parts();
         self.service.moved(session);
         // First off, then on: a limit that is exceeded by one for a moment turns nobody away.
         add(&self.own().counters.moved, 1);
         self.own().connections.fetch_sub(1, Ordering::SeqCst);
         let to = &self.shared.workers[to];
         to.connections.fetch_add(1, Ordering::SeqCst);
-        to.mailbox.post(Message::Moved(socket, card.peer.clone(), tls));
+        to.mailbox.post(Message::Moved(socket, handle.peer.clone(), tls));
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 
 use super::{GROUP, Worker};
-use crate::conn::{Conn, Loan, Received, Served};
+use crate::conn::{Conn, Received, Served, WorkerResources};
 use crate::control::{ConnState, add};
 use crate::io::{Outcome, Sent};
 use crate::mailbox::Token;
@@ -26,11 +26,11 @@ impl<S: Service> Worker<S> {
                 let Some(conn) = conn.filter(is_read) else { continue };
                 let got = conn.read(&mut self.read_buffers[place]);
                 if let Ok(Some(len)) = got {
-                    self.service.foresee(&conn.session, &self.read_buffers[place][..len]);
+                    self.service.prefetch_lookup(&conn.session, &self.read_buffers[place][..len]);
                 }
                 *received = Some(got);
             }
-            self.service.prepare();
+            self.service.prefetch_items();
         }
         for (place, (token, received)) in group.drain(..).zip(received).enumerate() {
             match received {
@@ -84,14 +84,14 @@ impl<S: Service> Worker<S> {
         let before = conn.input_len();
         match got {
             Ok(Some(len)) => {
-                let loan = Loan {
+                let resources = WorkerResources {
                     service: &mut self.service,
                     read_buffer: &mut self.read_buffers[place],
                     scratch: &mut self.scratch,
                     mailbox: &self.shared.workers[self.index].mailbox,
                     tls_scratch: None,
                 };
-                let served = conn.serve_read(token, len, loan);
+                let served = conn.serve_read(token, len, resources);
                 let counters = &self.shared.workers[self.index].counters;
                 add(&counters.reads, 1);
                 add(&counters.bytes_read, (len - before) as u64);
@@ -134,14 +134,14 @@ impl<S: Service> Worker<S> {
         add(&counters.bytes_read, (len - before) as u64);
         add(&counters.tls_sessions, u64::from(is_new));
         if len > before && conn.is_drained() {
-            let loan = Loan {
+            let resources = WorkerResources {
                 service: &mut self.service,
                 read_buffer: &mut tls.plain,
                 scratch: &mut self.scratch,
                 mailbox: &self.shared.workers[self.index].mailbox,
                 tls_scratch: Some(&mut tls.scratch),
             };
-            let served = conn.serve_read(token, len, loan);
+            let served = conn.serve_read(token, len, resources);
             return self.after(token, &served);
         }
         // Nothing to serve, or the peer has to take the session's own bytes first.
@@ -167,14 +167,14 @@ impl<S: Service> Worker<S> {
 
     pub(super) fn serve_left(&mut self, token: Token) {
         let Some(conn) = self.conns.get_mut(token) else { return };
-        let loan = Loan {
+        let resources = WorkerResources {
             service: &mut self.service,
             read_buffer: &mut self.read_buffers[0],
             scratch: &mut self.scratch,
             mailbox: &self.shared.workers[self.index].mailbox,
             tls_scratch: self.tls.as_mut().map(|tls| &mut tls.scratch),
         };
-        let served = conn.serve_left(token, loan);
+        let served = conn.serve_left(token, resources);
         self.after(token, &served);
     }
 
@@ -187,7 +187,7 @@ impl<S: Service> Worker<S> {
         };
         let (is_drained, state) = (conn.is_drained(), conn.state);
         if taken > 0 {
-            conn.card.last_ms.store(self.now_ms, Ordering::Relaxed);
+            conn.handle.last_ms.store(self.now_ms, Ordering::Relaxed);
             let counters = &self.shared.workers[self.index].counters;
             add(&counters.writes, 1);
             add(&counters.bytes_written, taken as u64);

@@ -114,11 +114,11 @@ impl Lines {
 impl Service for Lines {
     type Session = Session;
 
-    fn turn(&mut self, _now: Instant) {
+    fn begin_turn(&mut self, _now: Instant) {
         self.lines_in_turn = 0;
     }
 
-    fn rest(&mut self) {}
+    fn before_park(&mut self) {}
 
     fn open(&mut self, _peer: &Peer) -> Session {
         Session::default()

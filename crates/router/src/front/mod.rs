@@ -169,7 +169,7 @@ impl Front {
 impl Service for Front {
     type Session = Session;
 
-    fn turn(&mut self, now: Instant) {
+    fn begin_turn(&mut self, now: Instant) {
         self.is_short = reserve::is_low();
         self.batch.turn();
         if let Some(is_watched) = self.queues.reporter.turn(now) {
@@ -181,7 +181,7 @@ impl Service for Front {
         }
     }
 
-    fn rest(&mut self) {}
+    fn before_park(&mut self) {}
 
     fn open(&mut self, peer: &Peer) -> Session {
         let queue = self.queues.open();
@@ -269,7 +269,7 @@ impl Service for Front {
         self.core.deadline()
     }
 
-    fn settle(&mut self, resumed: &mut Vec<ConnId>) {
+    fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
         if self.batch.is_held() {
             self.core.hold(&mut self.queues);
         } else {

@@ -23,7 +23,7 @@ const KEYS_AHEAD: usize = 24;
 
 /// A key seen ahead: where it lies, its hash, where its item was seen, and what is asked.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ahead {
+struct Lookahead {
     address: usize,
     len: usize,
     hash: u64,
@@ -33,7 +33,7 @@ struct Ahead {
 
 /// A request seen ahead that need not be parsed again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Plain<'k> {
+pub(crate) enum FastPath<'k> {
     /// `get <key>`
     Get {
         key: Key<'k>,
@@ -54,22 +54,22 @@ pub(crate) enum Plain<'k> {
 /// The keys seen ahead and not yet asked for. Valid for one call of `serve`, within which input does not move.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    keys: [Ahead; KEYS_AHEAD],
+    keys: [Lookahead; KEYS_AHEAD],
     len: usize,
     next: usize,
 }
 
 /// The first keys of connections that are served next.
 #[derive(Debug, Default)]
-pub(crate) struct Foreseen {
-    hashes: [u64; FORESEEN],
+pub(crate) struct FirstKeys {
+    hashes: [u64; FIRST_KEYS],
     len: usize,
 }
 
 /// More than the event loop reads at one time.
-const FORESEEN: usize = 8;
+const FIRST_KEYS: usize = 8;
 
-impl Foreseen {
+impl FirstKeys {
     /// Asks for the table's line of the first key in `input`.
     #[inline]
     pub(crate) fn add(&mut self, worker: &Worker, input: &[u8]) {
@@ -94,7 +94,7 @@ impl Foreseen {
     }
 }
 
-impl Ahead {
+impl Lookahead {
     #[inline]
     fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
         Key { bytes, hash: self.hash, spot: self.spot }
@@ -136,28 +136,28 @@ impl Batch {
 
     /// The request with which `input` begins, if it was seen ahead as a whole.
     #[inline]
-    pub(crate) fn plain<'k>(&mut self, input: &'k [u8]) -> Option<Plain<'k>> {
+    pub(crate) fn fast_path<'k>(&mut self, input: &'k [u8]) -> Option<FastPath<'k>> {
         let ahead = self.keys[..self.len].get(self.next)?;
         if ahead.address != input.as_ptr().addr() + GET.len() {
             return None;
         }
         let key_end = GET.len() + ahead.len;
         let bytes = input.get(GET.len()..key_end)?;
-        let plain = match ahead.seen {
+        let request = match ahead.seen {
             Seen::LoneGet { end } => {
-                Plain::Get { key: ahead.key(bytes), key_end, len: key_end + end }
+                FastPath::Get { key: ahead.key(bytes), key_end, len: key_end + end }
             }
             Seen::Set { flags, exptime, len, head } => {
                 let exptime = i64::from(exptime);
                 let (mode, noreply) = (StoreMode::Set, false);
                 let (cas, lease) = (None, None);
                 let store = Store { mode, key: bytes, flags, exptime, len, cas, lease, noreply };
-                Plain::Set { key: ahead.key(bytes), store, head }
+                FastPath::Set { key: ahead.key(bytes), store, head }
             }
             Seen::Key | Seen::Stored => return None,
         };
         self.next += 1;
-        Some(plain)
+        Some(request)
     }
 
     /// The next key of a retrieval line that goes on at `input`, and the bytes to its end, if it was seen ahead.
@@ -192,7 +192,7 @@ impl Batch {
             let hash = worker.key(key).hash;
             section.prefetch_bucket(hash);
             let (address, len) = (key.as_ptr().addr(), key.len());
-            *ahead = Ahead { address, len, hash, spot: Spot::default(), seen };
+            *ahead = Lookahead { address, len, hash, spot: Spot::default(), seen };
             self.len += 1;
         }
         if self.len < 2 {

@@ -48,7 +48,7 @@ use proto::{KeyBuf, Wire};
 use crate::admin::watch::Reporter;
 use crate::options::Protocol;
 use ::watch::hub::Events;
-use batch::{Batch, Foreseen};
+use batch::{Batch, FirstKeys};
 use inflight::Inflight;
 use state::{State, Step};
 
@@ -63,7 +63,7 @@ pub struct Worker {
     pub(crate) engine: engine::Worker,
     pub(crate) reporter: Reporter,
     batch: Batch,
-    foreseen: Foreseen,
+    first_keys: FirstKeys,
     inflight: Inflight,
     /// When the turn began.
     now: Instant,
@@ -97,7 +97,7 @@ impl Worker {
             reporter: Reporter::new(&shared.watchers),
             engine,
             batch: Batch::default(),
-            foreseen: Foreseen::default(),
+            first_keys: FirstKeys::default(),
             inflight: Inflight::new(shared.inflight_bytes_max),
             now: Instant::now(),
             is_verbose: false,
@@ -234,7 +234,7 @@ impl Worker {
 impl Service for Worker {
     type Session = Session;
 
-    fn turn(&mut self, now: Instant) {
+    fn begin_turn(&mut self, now: Instant) {
         self.now = now;
         self.is_verbose = self.is_verbose();
         self.is_short = reserve::is_low();
@@ -243,18 +243,18 @@ impl Service for Worker {
         self.reporter.turn(self.engine.participant());
     }
 
-    fn rest(&mut self) {
+    fn before_park(&mut self) {
         self.engine.rest();
     }
 
-    fn foresee(&mut self, session: &Session, input: &[u8]) {
+    fn prefetch_lookup(&mut self, session: &Session, input: &[u8]) {
         if matches!(session.state, State::Commands) {
-            self.foreseen.add(&self.engine, input);
+            self.first_keys.add(&self.engine, input);
         }
     }
 
-    fn prepare(&mut self) {
-        self.foreseen.prepare(&self.engine);
+    fn prefetch_items(&mut self) {
+        self.first_keys.prepare(&self.engine);
     }
 
     fn open(&mut self, peer: &Peer) -> Session {
@@ -320,7 +320,7 @@ impl Service for Worker {
         held.into_iter().chain(self.inflight.deadline()).min()
     }
 
-    fn settle(&mut self, resumed: &mut Vec<ConnId>) {
+    fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
         resumed.extend(self.inflight.call_sender(self.now));
         if self.held.is_empty() {
             return;

@@ -15,8 +15,8 @@ struct Silent;
 
 impl Service for Silent {
     type Session = ();
-    fn turn(&mut self, _: std::time::Instant) {}
-    fn rest(&mut self) {}
+    fn begin_turn(&mut self, _: std::time::Instant) {}
+    fn before_park(&mut self) {}
     fn open(&mut self, _: &Peer) {}
     fn serve(&mut self, (): &mut (), _: &mut Input<'_>, _: &mut Output<'_>) -> Flow {
         Flow::CloseNow
@@ -48,7 +48,7 @@ pub(crate) fn worker(flags: &[&str]) -> Worker {
     let entry = Entry::open(&options, Vec::new(), &Log::new(&options)).unwrap();
     let shared = Shared::new(&options, &store, Clock::start(), &entry);
     let mut worker = Worker::new(&shared, 0, &control);
-    worker.turn(std::time::Instant::now());
+    worker.begin_turn(std::time::Instant::now());
     worker
 }
 
@@ -379,7 +379,7 @@ fn a_watcher_sees_what_others_do() {
     client.session.peer.fd = 77;
     let ok = watcher.send(&mut worker, b"watch fetchers mutations deletions connevents\r\n");
     assert_eq!(ok, b"OK\r\n");
-    worker.turn(std::time::Instant::now());
+    worker.begin_turn(std::time::Instant::now());
     client.send(&mut worker, b"set a 0 0 1\r\nx\r\nget a nope\r\nmd a\r\n");
     worker.close(client.session, CloseReason::Eof);
     let seen = String::from_utf8(watcher.send(&mut worker, b"")).unwrap();
@@ -523,7 +523,7 @@ fn a_stuck_sender_makes_room_for_others() {
         assert_eq!(client.send(&mut worker, &part), b"");
         stuck.push(client);
     }
-    worker.turn(start + std::time::Duration::from_secs(100));
+    worker.begin_turn(start + std::time::Duration::from_secs(100));
     let mut client = Client::new(&mut worker);
     let mut last = Vec::new();
     for try_number in 0..100 {

@@ -10,7 +10,7 @@ use proto::text::{self, Parsed, Request};
 use proto::{KeyBuf, StoreMode, Wire, binary, reply};
 
 use super::Worker;
-use super::batch::Plain;
+use super::batch::FastPath;
 use super::by_udp;
 use super::pending_reply::{PendingReply, Replied};
 use super::permit::Permit;
@@ -31,11 +31,11 @@ impl Worker {
         let bytes = input.bytes();
         let is_limited = session.login.is_limited();
         // What was seen ahead was not asked whether it is allowed.
-        match self.batch.plain(bytes).filter(|_| !is_limited) {
-            Some(Plain::Get { key, key_end, len }) => {
+        match self.batch.fast_path(bytes).filter(|_| !is_limited) {
+            Some(FastPath::Get { key, key_end, len }) => {
                 return self.lone_get(session, key, key_end, len, input, output);
             }
-            Some(Plain::Set { key, store, head }) if !session.is_datagram() => {
+            Some(FastPath::Set { key, store, head }) if !session.is_datagram() => {
                 input.consume(head);
                 let pending = PendingReply::of_request();
                 return self.text_store(

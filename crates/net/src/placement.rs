@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How connections are spread over the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spread {
+pub enum Placement {
     /// A new connection goes to the worker with the fewest, and stays there.
     #[default]
     Even,
     /// On as few workers as can carry them. Only what [`crate::Service::may_move`] allows is moved.
-    Gathered(Gathering),
+    Consolidated(Consolidation),
 }
 
 /// When connections move between workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gathering {
+pub struct Consolidation {
     busy: u32,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Step {
     Give { to: usize, share: u32 },
 }
 
-impl Gathering {
+impl Consolidation {
     /// A worker is busy when it takes more than `percent` of a processor; 1 to 100.
     #[must_use]
     pub fn below(percent: u8) -> Self {
@@ -113,7 +113,7 @@ impl Load {
 mod tests {
     use super::*;
 
-    const HALF: Gathering = Gathering { busy: 500 };
+    const HALF: Consolidation = Consolidation { busy: 500 };
 
     #[test]
     fn a_new_connection_goes_to_the_first_that_is_not_busy() {

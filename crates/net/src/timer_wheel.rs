@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Times are milliseconds since the server's start.
 #[derive(Debug)]
-pub(crate) struct Wheel {
+pub(crate) struct TimerWheel {
     tick_ms: u64,
     /// Ticks up to this one have been visited.
     visited: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Wheel {
 
 const TICKS: u64 = 64;
 
-impl Wheel {
+impl TimerWheel {
     /// A wheel whose visits are at most `shortest` apart; deadlines are met up to 1/64 of that too late.
     pub(crate) fn new(shortest: Duration, now_ms: u64) -> Self {
         let tick_ms =
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_due_at_its_deadline_and_not_before() {
-        let mut wheel = Wheel::new(Duration::from_millis(640), 1000);
+        let mut wheel = TimerWheel::new(Duration::from_millis(640), 1000);
         wheel.insert(7, 1300);
         wheel.insert(8, 999_999);
         let mut due = Vec::new();
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_long_sleep_loses_no_slot() {
-        let mut wheel = Wheel::new(Duration::from_millis(64), 0);
+        let mut wheel = TimerWheel::new(Duration::from_millis(64), 0);
         for slot in 0..60 {
             wheel.insert(slot, u64::from(slot));
         }

@@ -18,7 +18,7 @@ use socket2::SockRef;
 /// # Errors
 ///
 /// There is none: the number is no descriptor's, or that is no TCP socket, or it does not listen.
-pub fn handed_listener(number: RawFd) -> io::Result<(SocketAddr, OwnedFd)> {
+pub fn inherited_listener(number: RawFd) -> io::Result<(SocketAddr, OwnedFd)> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what);
     let copy = copy(number)?;
     let socket = SockRef::from(&copy);
@@ -59,7 +59,7 @@ mod tests {
     fn a_copy_serves_and_what_does_not_listen_is_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let bound = listener.local_addr().unwrap();
-        let (address, copy) = handed_listener(listener.as_raw_fd()).unwrap();
+        let (address, copy) = inherited_listener(listener.as_raw_fd()).unwrap();
         assert_eq!(address, bound);
         let client = TcpStream::connect(bound).unwrap();
         let copy = TcpListener::from(copy);
@@ -78,7 +78,7 @@ mod tests {
         let numbers =
             [udp.as_raw_fd(), one.as_raw_fd(), file.as_raw_fd(), unix.as_raw_fd(), 999_999, -1];
         for number in numbers {
-            assert!(handed_listener(number).is_err(), "{number}");
+            assert!(inherited_listener(number).is_err(), "{number}");
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::mailbox::Token;
 
 /// A growing table whose free places are used again, each time under a new generation.
 #[derive(Debug)]
-pub(crate) struct Slots<T> {
+pub(crate) struct ConnTable<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
 }
@@ -20,7 +20,7 @@ struct Slot<T> {
 /// No connection has this generation: the poller's other sources use it.
 pub(crate) const NO_GENERATION: u32 = u32::MAX;
 
-impl<T> Slots<T> {
+impl<T> ConnTable<T> {
     pub(crate) fn new() -> Self {
         Self { slots: Vec::new(), free: Vec::new() }
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_used_again_slot_refuses_the_old_token() {
-        let mut slots = Slots::new();
+        let mut slots = ConnTable::new();
         let (first, second) = (slots.insert('a'), slots.insert('b'));
         assert_eq!(slots.remove(first), Some('a'));
         assert_eq!(slots.remove(first), None);
