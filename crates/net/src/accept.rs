@@ -30,13 +30,13 @@ const BACK_OFF: Duration = Duration::from_millis(10);
 /// Most connections taken from one listener before the next is looked at.
 const BATCH: usize = 64;
 
-const BELL: u64 = u64::MAX;
+const EVENTFD: u64 = u64::MAX;
 
 pub(crate) struct Acceptor {
     shared: Arc<Shared>,
     listeners: Vec<StreamListener>,
     poller: OwnedFd,
-    rejects_when_full: bool,
+    rejection: Option<&'static [u8]>,
     placement: Placement,
     /// When the listeners were turned off, and until when at most.
     waiting: Option<Waiting>,
@@ -62,14 +62,14 @@ impl Acceptor {
         config: &Config,
     ) -> Result<Self, Errno> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = epoll::EventData::new_u64(BELL);
-        epoll::add(&poller, shared.accept.bell.as_fd(), bell, epoll::EventFlags::IN)?;
+        let eventfd = epoll::EventData::new_u64(EVENTFD);
+        epoll::add(&poller, shared.accept.eventfd.as_fd(), eventfd, epoll::EventFlags::IN)?;
         for (index, listener) in listeners.iter().enumerate() {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&poller, listener, data, epoll::EventFlags::IN)?;
         }
-        let (rejects_when_full, placement) = (config.rejects_when_full, config.placement);
-        Ok(Self { shared, listeners, poller, rejects_when_full, placement, waiting: None })
+        let (rejection, placement) = (config.rejection, config.placement);
+        Ok(Self { shared, listeners, poller, rejection, placement, waiting: None })
     }
 
     /// Accepts until the server ends; closes the listeners.
@@ -82,8 +82,8 @@ impl Acceptor {
             let spare = rustix::buffer::spare_capacity(&mut events);
             // An interrupted wait is a wait that found nothing.
             let _ = epoll::wait(&self.poller, spare, timeout.as_ref());
-            if events.iter().any(|event| event.data.u64() == BELL) {
-                self.shared.accept.bell.silence();
+            if events.iter().any(|event| event.data.u64() == EVENTFD) {
+                self.shared.accept.eventfd.silence();
             }
             if self.waiting.is_some() {
                 self.resume();
@@ -115,17 +115,19 @@ impl Acceptor {
     /// Takes one connection and hands it on, or turns it away.
     fn accept_one(&self, listener: &StreamListener) -> Result<(), Accepted> {
         let is_full = self.is_full();
-        if is_full && !self.rejects_when_full {
-            return Err(Accepted::Full(None));
-        }
+        // At the limit: why a new connection is refused.
+        let refusal = match (is_full, self.rejection) {
+            (false, _) => None,
+            (true, None) => return Err(Accepted::Full(None)),
+            (true, reason) => reason,
+        };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener, flags) {
-            Ok((socket, _)) if is_full => {
-                self.reject(&socket);
-                Ok(())
-            }
             Ok((socket, remote)) => {
-                self.hand_over(socket, remote, listener);
+                match refusal {
+                    Some(reason) => self.reject(&socket, reason),
+                    None => self.hand_over(socket, remote, listener),
+                }
                 Ok(())
             }
             // The peer gave up while it queued, or a signal came: the next one may be fine.
@@ -141,12 +143,11 @@ impl Acceptor {
         self.shared.connections() >= self.shared.accept.max_connections.load(Ordering::SeqCst)
     }
 
-    /// memcached's `maxconns_fast`: one line, if the socket takes it, and goodbye.
-    fn reject(&self, socket: &OwnedFd) {
+    /// Sends the reason, if the socket takes it, and closes.
+    fn reject(&self, socket: &OwnedFd, reason: &[u8]) {
         self.shared.accept.rejected.fetch_add(1, Ordering::Relaxed);
         // A peer that does not listen to the reason is turned away without it.
-        let line = IoSlice::new(b"ERROR Too many open connections\r\n");
-        let _ = send_slices(socket.as_fd(), &[line]);
+        let _ = send_slices(socket.as_fd(), &[IoSlice::new(reason)]);
     }
 
     fn hand_over(&self, socket: OwnedFd, remote: Option<SocketAddrAny>, listener: &StreamListener) {
@@ -175,7 +176,7 @@ impl Acceptor {
     fn wait(&mut self, patience: Option<Duration>) {
         let accept = &self.shared.accept;
         accept.is_waiting.store(true, Ordering::SeqCst);
-        // Looked at once more after announcing: a connection closed in between rang no bell.
+        // Looked at once more after announcing: a connection closed in between rang no eventfd.
         if patience.is_none() && !self.is_full() {
             accept.is_waiting.store(false, Ordering::SeqCst);
             return;

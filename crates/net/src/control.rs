@@ -32,9 +32,9 @@ pub(crate) struct Shared {
 /// State of the acceptor that others look at.
 #[derive(Debug)]
 pub(crate) struct AcceptShared {
-    pub(crate) bell: Bell,
+    pub(crate) eventfd: Bell,
     pub(crate) is_ending: AtomicBool,
-    /// The listeners are off until a connection closes: whoever closes one rings the bell.
+    /// The listeners are off until a connection closes: whoever closes one rings the eventfd.
     pub(crate) is_waiting: AtomicBool,
     pub(crate) max_connections: AtomicUsize,
     pub(crate) accepted: AtomicU64,
@@ -203,7 +203,7 @@ impl Shared {
             workers: (0..workers).map(|_| worker()).collect::<io::Result<_>>()?,
             listeners,
             accept: AcceptShared {
-                bell: Bell::new()?,
+                eventfd: Bell::new()?,
                 is_ending: AtomicBool::new(false),
                 is_waiting: AtomicBool::new(false),
                 max_connections: AtomicUsize::new(max_connections),
@@ -235,7 +235,7 @@ impl Shared {
 
     pub(crate) fn stop_accepting(&self) {
         self.accept.is_ending.store(true, Ordering::SeqCst);
-        self.accept.bell.ring();
+        self.accept.eventfd.ring();
     }
 }
 
@@ -268,7 +268,7 @@ impl Control {
     /// Changes how many connections may be open at once.
     pub fn set_max_connections(&self, max: usize) {
         self.shared.accept.max_connections.store(max, Ordering::SeqCst);
-        self.shared.accept.bell.ring();
+        self.shared.accept.eventfd.ring();
     }
 
     /// The addresses being listened on, as bound.

@@ -1,11 +1,11 @@
 //! One UDP socket of a worker: many datagrams received by one system call, and many replies sent by another.
 //!
 //! ```text
-//!     recvmmsg -> requests[0..32] -> the service, one by one -> replies, framed, one after the other -> sendmmsg
+//!     recvmmsg -> requests[0..32] -> the service, one by one -> replies, one behind the other -> sendmmsg
 //! ```
 //!
-//! A reply of several datagrams is one message of the batch where the kernel cuts it by itself (`UDP_SEGMENT`): the frames
-//! already lie [`DATAGRAM_BYTES`] apart.
+//! A reply of several datagrams is one message of the batch where the kernel cuts it by itself
+//! (`UDP_SEGMENT`): the service's datagrams lie [`DATAGRAM_BYTES`] apart.
 //!
 //! # The libraries
 //!
@@ -29,7 +29,9 @@ use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg};
 
 use crate::peer::{ListenAddress, Peer};
-use crate::udp::{self, DATAGRAM_BYTES, DATAGRAM_PAYLOAD, FRAME_BYTES};
+
+/// Bytes of each datagram of a reply but its last: what fits into an Ethernet packet, as in memcached.
+pub const DATAGRAM_BYTES: usize = 1400;
 
 /// Datagrams received, and messages sent, by one system call at most.
 const BATCH: usize = 32;
@@ -87,10 +89,16 @@ impl Datagrams {
         }
     }
 
-    /// The `index`th datagram received, and its sender.
-    pub(crate) fn request(&self, index: usize) -> Option<(&[u8], SocketAddr)> {
+    /// The `index`th datagram received, its sender, and where its reply is appended.
+    pub(crate) fn request(&mut self, index: usize) -> Option<(&[u8], SocketAddr, &mut Vec<u8>)> {
         let (len, from) = *self.arrived.get(index)?;
-        Some((self.requests.get(index * REQUEST_BYTES_MAX..)?.get(..len)?, from))
+        let datagram = self.requests.get(index * REQUEST_BYTES_MAX..)?.get(..len)?;
+        Some((datagram, from, &mut self.replies))
+    }
+
+    /// Bytes of the replies so far.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.replies.len()
     }
 
     /// Whether the replies should be sent before there are more.
@@ -133,10 +141,8 @@ impl DatagramSocket {
         arrived.len()
     }
 
-    /// Frames `payload` and puts it behind the other replies.
-    pub(crate) fn reply(&self, batch: &mut Datagrams, id: u16, payload: &[u8], to: SocketAddr) {
-        let start = batch.replies.len();
-        udp::frame(id, payload, &mut batch.replies);
+    /// Everything in the replies from byte `start` on goes to `to`.
+    pub(crate) fn reply(&self, batch: &mut Datagrams, start: usize, to: SocketAddr) {
         let end = batch.replies.len();
         let mut from = start;
         while from < end {
@@ -240,4 +246,3 @@ fn send(socket: &UdpSocket, replies: &[u8], messages: &[Message]) -> rustix::io:
 }
 
 const _: () = assert!(SEGMENTS_MAX * DATAGRAM_BYTES + 100 < REQUEST_BYTES_MAX);
-const _: () = assert!(DATAGRAM_BYTES == DATAGRAM_PAYLOAD + FRAME_BYTES);

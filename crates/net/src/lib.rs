@@ -1,4 +1,4 @@
-//! Listeners, event loop, buffers: moves bytes, knows no command.
+//! Listeners, event loop, buffers. Moves bytes, and knows no command and no protocol.
 //!
 //! [`Listen::bind`] binds the addresses, [`start`] serves them with one [`Service`] a worker, [`Control`] watches and
 //! ends it. Each worker has its own epoll loop (level-triggered), connections, read buffer and output scratch; an
@@ -21,10 +21,10 @@ mod service;
 mod socket_handover;
 mod timer_wheel;
 mod tls;
-mod udp;
 mod worker;
 
 pub use control::{ConnInfo, ConnState, Control, Stats};
+pub use datagrams::DATAGRAM_BYTES;
 pub use inherited_fd::inherited_listener;
 pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output};
 pub use listen::{Listen, Sockets};
@@ -32,7 +32,6 @@ pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use placement::{Consolidation, Placement};
 pub use server::{BufferBudget, Config, Handle, Unbudgeted, start};
-pub use service::{CloseReason, ConnId, Flow, Service};
+pub use service::{CloseReason, ConnId, DatagramFate, Flow, Service};
 pub use socket_handover::Inherited;
 pub use tls::{TlsAcceptor, TlsMode, TlsOptions, Verify, knows_suite};
-pub use udp::{DATAGRAM_BYTES, DATAGRAM_PAYLOAD, DatagramReply, FRAME_BYTES, frame, parse_frame};

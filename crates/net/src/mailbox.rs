@@ -47,32 +47,32 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     messages: Mutex<Vec<Message>>,
-    bell: Bell,
+    eventfd: Bell,
 }
 
 impl Mailbox {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { messages: Mutex::new(Vec::new()), bell: Bell::new()? })
+        Ok(Self { messages: Mutex::new(Vec::new()), eventfd: Bell::new()? })
     }
 
     pub(crate) fn post(&self, message: Message) {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
-        self.bell.ring();
+        self.eventfd.ring();
     }
 
     /// Ends the worker's wait, with nothing to tell.
     pub(crate) fn wake(&self) {
-        self.bell.ring();
+        self.eventfd.ring();
     }
 
-    /// Takes everything posted, into `into`, and lets the bell ring again.
+    /// Takes everything posted, into `into`, and lets the eventfd ring again.
     pub(crate) fn take(&self, into: &mut Vec<Message>) {
-        self.bell.silence();
+        self.eventfd.silence();
         into.append(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub(crate) fn eventfd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
     }
 }
 

@@ -14,7 +14,6 @@ use crate::peer::ListenAddress;
 use crate::placement::Placement;
 use crate::service::Service;
 use crate::tls::TlsAcceptor;
-use crate::udp::DATAGRAM_PAYLOAD;
 use crate::worker::{Limits, Worker};
 
 /// How to serve.
@@ -28,8 +27,9 @@ pub struct Config {
     pub placement: Placement,
     /// Connections open at once, over all workers.
     pub max_connections: usize,
-    /// At the limit, say so to a new client and close (memcached's `maxconns_fast`). Otherwise it waits unaccepted.
-    pub rejects_when_full: bool,
+    /// At the limit, a new client is sent this and closed (memcached's `maxconns_fast`). `None`: it
+    /// waits unaccepted.
+    pub rejection: Option<&'static [u8]>,
     /// Connections on which no byte moves for this long are closed.
     pub idle_timeout: Option<Duration>,
     /// Connections that do not take their replies for this long are closed.
@@ -37,8 +37,6 @@ pub struct Config {
     /// Bytes of unconsumed input and unsent output that one worker's connections may hold together. Above it, those
     /// that made no progress for longest are closed until an eighth is free.
     pub buffer_bytes_max: usize,
-    /// Payload bytes of a UDP reply to a peer that could be anyone; the service may change it for each reply.
-    pub udp_reply_bytes_max: usize,
     /// What makes TLS sessions; `None`: every listener is plain.
     pub tls: Option<Arc<TlsAcceptor>>,
 }
@@ -50,11 +48,10 @@ impl Default for Config {
             affinity: None,
             placement: Placement::Even,
             max_connections: 1024,
-            rejects_when_full: true,
+            rejection: Some(b""),
             idle_timeout: None,
             stall_timeout: None,
             buffer_bytes_max: 16 << 20,
-            udp_reply_bytes_max: DATAGRAM_PAYLOAD,
             tls: None,
         }
     }

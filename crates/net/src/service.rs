@@ -14,7 +14,6 @@ use std::time::Instant;
 use crate::io::{Input, Output};
 use crate::mailbox::Token;
 use crate::peer::Peer;
-use crate::udp::DatagramReply;
 
 /// What a worker serves. Made inside the worker's thread by the closure given to [`crate::start`].
 pub trait Service {
@@ -53,9 +52,10 @@ pub trait Service {
         output: &mut Output<'_>,
     ) -> Flow;
 
-    /// Answers one UDP request. `request` is the payload behind memcached's 8-byte frame; the loop has dropped
-    /// requests of several datagrams, and frames and splits what is appended to `reply`.
-    fn datagram(&mut self, peer: &Peer, request: &[u8], reply: &mut DatagramReply);
+    /// Answers one UDP request, whose whole `datagram` is given. Appends the reply's datagrams to
+    /// `reply`, each [`crate::DATAGRAM_BYTES`] long but the last; what `reply` holds already belongs
+    /// to others.
+    fn datagram(&mut self, peer: &Peer, datagram: &[u8], reply: &mut Vec<u8>) -> DatagramFate;
 
     /// The connection is gone or about to go; its socket is closed afterwards.
     fn close(&mut self, session: Self::Session, reason: CloseReason);
@@ -120,6 +120,18 @@ pub enum Flow {
     Wait,
     /// The fair share is used up and there is more to do: serve again after the other connections, without waiting.
     Yield,
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatagramFate {
+    /// It was no request that is served: nothing was appended.
+    Dropped,
+    /// It was served; a reply whose length is not allowed is left out.
+    Served {
+        /// A reply was left out.
+        is_unanswered: bool,
+    },
 }
 
 /// Why a connection ended.

@@ -7,10 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use net::{
-    CloseReason, Config, ConnId, DatagramReply, Flow, Input, Listen, Output, Peer, Service,
-    Unbudgeted,
-};
+use net::{CloseReason, Config, ConnId, Flow, Input, Listen, Output, Peer, Service, Unbudgeted};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Answers `later\n` when its own descriptor has become readable, `timed\n` at a deadline, and reads nothing meanwhile.
@@ -70,7 +67,9 @@ impl Service for Later {
         Flow::Wait
     }
 
-    fn datagram(&mut self, _peer: &Peer, _request: &[u8], _reply: &mut DatagramReply) {}
+    fn datagram(&mut self, _: &Peer, _: &[u8], _: &mut Vec<u8>) -> net::DatagramFate {
+        net::DatagramFate::Dropped
+    }
 
     fn close(&mut self, _session: Session, _reason: CloseReason) {}
 

@@ -69,10 +69,11 @@ fn above_the_buffer_limit_the_longest_stuck_are_closed() {
 
 #[test]
 fn a_full_server_says_so_and_closes() {
-    let server = Running::start(&Config { max_connections: 2, ..one_worker() });
+    let rejection = Some(&b"full\n"[..]);
+    let server = Running::start(&Config { max_connections: 2, rejection, ..one_worker() });
     let (mut first, second) = (server.client(), server.client());
     eventually("two", || server.control.stats().curr_connections == 2);
-    assert_eq!(server.client().rest(), b"ERROR Too many open connections\r\n");
+    assert_eq!(server.client().rest(), b"full\n");
     assert_eq!(server.control.stats().rejected_connections, 1);
     first.send(b"echo\n");
     first.expect(b"echo\n");
@@ -85,7 +86,7 @@ fn a_full_server_says_so_and_closes() {
 
 #[test]
 fn a_full_server_lets_clients_wait() {
-    let config = Config { max_connections: 2, rejects_when_full: false, ..one_worker() };
+    let config = Config { max_connections: 2, rejection: None, ..one_worker() };
     let server = Running::start(&config);
     for _ in 0..20 {
         let (first, second, mut third) = (server.client(), server.client(), server.client());
@@ -222,6 +223,8 @@ impl net::Service for NoService {
     ) -> net::Flow {
         net::Flow::CloseNow
     }
-    fn datagram(&mut self, _: &net::Peer, _: &[u8], _: &mut net::DatagramReply) {}
+    fn datagram(&mut self, _: &net::Peer, _: &[u8], _: &mut Vec<u8>) -> net::DatagramFate {
+        net::DatagramFate::Dropped
+    }
     fn close(&mut self, (): (), _reason: CloseReason) {}
 }

@@ -1,5 +1,10 @@
-//! The 8-byte frame at the head of every UDP datagram: request id, sequence number, datagram count,
-//! and two reserved bytes, all big endian.
+//! The 8-byte frame at the head of every UDP datagram, all numbers big endian:
+//!
+//! ```text
+//!     0         2          4         6          8
+//!     | request | sequence | total   | reserved | payload
+//!     | id      | number   | of these| (0)      |
+//! ```
 //!
 //! Source: memcached's `doc/protocol.txt`, "UDP protocol".
 
@@ -47,9 +52,48 @@ pub const fn encode(frame: Frame) -> [u8; FRAME_BYTES] {
     [id0, id1, seq0, seq1, count0, count1, 0, 0]
 }
 
+/// Appends `payload` to `out` as datagrams, each `datagram_bytes` long but the last.
+///
+/// An empty payload makes no datagram, and neither does one that needs more than the 65,535 that a
+/// frame can count. `datagram_bytes` includes the frame and is to be greater than [`FRAME_BYTES`].
+pub fn append_reply(request_id: u16, payload: &[u8], datagram_bytes: usize, out: &mut Vec<u8>) {
+    let payload_bytes = datagram_bytes.saturating_sub(FRAME_BYTES).max(1);
+    let Ok(count) = u16::try_from(payload.len().div_ceil(payload_bytes)) else { return };
+    out.reserve(payload.len() + usize::from(count) * FRAME_BYTES);
+    for (sequence, part) in (0..count).zip(payload.chunks(payload_bytes)) {
+        out.extend_from_slice(&encode(Frame { request_id, sequence, count }));
+        out.extend_from_slice(part);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reply_one_byte_over_takes_a_second_datagram() {
+        for (len, want) in [(0, vec![]), (1392, vec![1400]), (1393, vec![1400, 9])] {
+            let (payload, mut lens, mut whole) = (vec![7u8; len], Vec::new(), Vec::new());
+            let mut reply = Vec::new();
+            append_reply(9, &payload, 1400, &mut reply);
+            for datagram in reply.chunks(1400) {
+                let (frame, part) = split(datagram).unwrap();
+                let sequence = u16::try_from(lens.len()).unwrap();
+                let count = u16::try_from(want.len()).unwrap();
+                assert_eq!(frame, Frame { request_id: 9, sequence, count });
+                lens.push(datagram.len());
+                whole.extend_from_slice(part);
+            }
+            assert_eq!((lens, whole), (want, payload));
+        }
+    }
+
+    #[test]
+    fn a_reply_that_the_frame_cannot_count_is_not_sent() {
+        let mut reply = Vec::new();
+        append_reply(9, &vec![7; 65_536 * 2], 10, &mut reply);
+        assert_eq!(reply, b"");
+    }
 
     #[test]
     fn a_frame_and_its_payload() {

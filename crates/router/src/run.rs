@@ -89,6 +89,7 @@ pub fn run(
     let config = net::Config {
         workers: options.num_proxies,
         placement: placement(&options),
+        rejection: Some(proto::reply::TOO_MANY_CONNECTIONS),
         // mcrouter's 0 is no limit.
         max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
         tls: door.clone(),

@@ -10,9 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use net::{
-    CloseReason, Config, DatagramReply, Flow, Input, Listen, Output, Peer, Service, Unbudgeted,
-};
+use net::{CloseReason, Config, Flow, Input, Listen, Output, Peer, Service, Unbudgeted};
 
 fn main() -> ExitCode {
     let Some(port) = std::env::args().nth(1).and_then(|port| port.parse().ok()) else {
@@ -112,7 +110,9 @@ impl Service for Nothing {
         }
     }
 
-    fn datagram(&mut self, _peer: &Peer, _request: &[u8], _reply: &mut DatagramReply) {}
+    fn datagram(&mut self, _: &Peer, _: &[u8], _: &mut Vec<u8>) -> net::DatagramFate {
+        net::DatagramFate::Dropped
+    }
 
     fn close(&mut self, _session: usize, _reason: CloseReason) {}
 }

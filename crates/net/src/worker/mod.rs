@@ -38,10 +38,9 @@ use crate::mailbox::{Message, Token};
 use crate::peer::{ListenAddress, Peer};
 use crate::placement::Placement;
 use crate::server::{BufferBudget, Config};
-use crate::service::{CloseReason, ConnId, Flow, Service};
+use crate::service::{CloseReason, ConnId, DatagramFate, Flow, Service};
 use crate::timer_wheel::TimerWheel;
 use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
-use crate::udp::{self, DatagramReply};
 use moving::Gatherer;
 
 /// Events taken from the poller at once.
@@ -53,7 +52,7 @@ const GROUP: usize = 8;
 /// Scratch that has grown past this is given back after the turn, in bytes.
 const SCRATCH_KEPT: usize = 4 * FLUSH_BYTES;
 
-const BELL: Token = Token { slot: u32::MAX, generation: NO_GENERATION };
+const EVENTFD: Token = Token { slot: u32::MAX, generation: NO_GENERATION };
 
 /// The descriptor of [`Service::outside`].
 const OUTSIDE: Token = Token { slot: u32::MAX - 1, generation: NO_GENERATION };
@@ -65,7 +64,6 @@ pub(crate) struct Limits {
     stall: Option<Duration>,
     buffer_bytes_max: usize,
     placement: Placement,
-    udp_reply_bytes_max: usize,
 }
 
 impl Limits {
@@ -75,7 +73,6 @@ impl Limits {
             stall: config.stall_timeout,
             buffer_bytes_max: config.buffer_bytes_max,
             placement: config.placement,
-            udp_reply_bytes_max: config.udp_reply_bytes_max,
         }
     }
 
@@ -104,7 +101,6 @@ pub(crate) struct Worker<S: Service> {
     /// One for each connection of a group.
     read_buffers: Vec<Vec<u8>>,
     scratch: Vec<u8>,
-    datagram_reply: DatagramReply,
     /// Made when the first datagram comes.
     datagrams: Option<Datagrams>,
     tls: Option<TlsWorker>,
@@ -131,8 +127,8 @@ impl<S: Service> Worker<S> {
         make: impl FnOnce() -> S,
     ) -> io::Result<Self> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = shared.workers[index].mailbox.bell();
-        epoll::add(&poller, bell, data(BELL), epoll::EventFlags::IN)?;
+        let eventfd = shared.workers[index].mailbox.eventfd();
+        epoll::add(&poller, eventfd, data(EVENTFD), epoll::EventFlags::IN)?;
         let udp: Vec<_> = udp
             .into_iter()
             .map(|(address, socket)| DatagramSocket::new(&address, socket))
@@ -168,7 +164,6 @@ impl<S: Service> Worker<S> {
             now_ms,
             read_buffers: (0..GROUP).map(|_| vec![0; INPUT_MAX]).collect(),
             scratch: Vec::with_capacity(FLUSH_BYTES * 2),
-            datagram_reply: DatagramReply::new(0),
             datagrams: None,
             tls: tls.map(|acceptor| TlsWorker {
                 acceptor,
@@ -190,7 +185,7 @@ impl<S: Service> Worker<S> {
             std::mem::swap(&mut turn, &mut self.ready);
             for event in &events {
                 match Token::from_u64(event.data.u64()) {
-                    BELL => self.own().mailbox.take(&mut mail),
+                    EVENTFD => self.own().mailbox.take(&mut mail),
                     OUTSIDE => self.service.on_outside(),
                     Token { slot, generation: NO_GENERATION } => self.on_datagrams(slot),
                     token => group.push(token),
@@ -333,7 +328,7 @@ impl<S: Service> Worker<S> {
         drop(socket);
         self.own().connections.fetch_sub(1, Ordering::SeqCst);
         if self.shared.accept.is_waiting.load(Ordering::SeqCst) {
-            self.shared.accept.bell.ring();
+            self.shared.accept.eventfd.ring();
         }
     }
 
@@ -426,21 +421,15 @@ impl<S: Service> Worker<S> {
         let counters = &self.shared.workers[self.index].counters;
         add(&counters.reads, 1);
         for index in 0..socket.receive(batch) {
-            let Some((datagram, remote)) = batch.request(index) else { break };
+            let start = batch.reply_bytes();
+            let Some((datagram, remote, replies)) = batch.request(index) else { break };
             add(&counters.bytes_read, datagram.len() as u64);
-            let Some((request_id, request)) = udp::parse_frame(datagram) else {
-                add(&counters.udp_dropped, 1);
-                continue;
-            };
-            add(&counters.udp_requests, 1);
-            self.datagram_reply.reset(self.limits.udp_reply_bytes_max);
-            self.service.datagram(&socket.peer(remote), request, &mut self.datagram_reply);
-            let Some(reply) = self.datagram_reply.payload() else {
-                add(&counters.udp_dropped, 1);
-                continue;
-            };
-            socket.reply(batch, request_id, reply, remote);
-            add(&counters.bytes_written, reply.len() as u64);
+            let fate = self.service.datagram(&socket.peer(remote), datagram, replies);
+            let is_answered = fate == DatagramFate::Served { is_unanswered: false };
+            add(&counters.udp_requests, u64::from(fate != DatagramFate::Dropped));
+            add(&counters.udp_dropped, u64::from(!is_answered));
+            add(&counters.bytes_written, (batch.reply_bytes() - start) as u64);
+            socket.reply(batch, start, remote);
             if batch.is_full() {
                 add(&counters.writes, socket.send(batch));
             }

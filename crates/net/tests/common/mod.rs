@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use net::{
-    BufferBudget, CloseReason, Config, Control, DatagramReply, Flow, Handle, Input, Listen, Output,
+    BufferBudget, CloseReason, Config, Control, DatagramFate, Flow, Handle, Input, Listen, Output,
     Peer, Service, Waker,
 };
 
@@ -153,15 +153,18 @@ impl Service for Lines {
         Flow::NeedInput
     }
 
-    fn datagram(&mut self, _peer: &Peer, request: &[u8], reply: &mut DatagramReply) {
+    fn datagram(&mut self, _peer: &Peer, request: &[u8], reply: &mut Vec<u8>) -> DatagramFate {
         match std::str::from_utf8(request).unwrap().trim_end().split_once(' ') {
-            Some(("big", count)) => reply.buf().resize(count.parse().unwrap(), b'x'),
-            Some(("trusted", count)) => {
-                reply.set_limit(usize::MAX);
-                reply.buf().resize(count.parse().unwrap(), b'x');
+            Some(("big", count)) => {
+                // Each byte is the number of its datagram, so that order shows.
+                let count: usize = count.parse().unwrap();
+                reply.extend((0..count).map(|index| (index / net::DATAGRAM_BYTES) as u8));
             }
-            _ => reply.buf().extend_from_slice(request),
+            Some(("drop", _)) => return DatagramFate::Dropped,
+            Some(("mute", _)) => return DatagramFate::Served { is_unanswered: true },
+            _ => reply.extend_from_slice(request),
         }
+        DatagramFate::Served { is_unanswered: false }
     }
 
     fn may_move(&self, session: &Session) -> bool {

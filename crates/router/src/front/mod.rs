@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use client::{Core, Event, Request, Submitted};
-use net::{CloseReason, ConnId, DatagramReply, Flow, Input, Output, Peer, Service};
+use net::{CloseReason, ConnId, Flow, Input, Output, Peer, Service};
 use proto::text::GetLine;
 
 use crate::shared::Shared;
@@ -248,7 +248,9 @@ impl Service for Front {
         }
     }
 
-    fn datagram(&mut self, _peer: &Peer, _request: &[u8], _reply: &mut DatagramReply) {}
+    fn datagram(&mut self, _: &Peer, _: &[u8], _: &mut Vec<u8>) -> net::DatagramFate {
+        net::DatagramFate::Dropped
+    }
 
     fn close(&mut self, session: Session, _reason: CloseReason) {
         self.queues.close(session.queue);

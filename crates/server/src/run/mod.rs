@@ -268,7 +268,7 @@ fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
         workers: options.threads,
         affinity: cores,
         max_connections: options.connections_max,
-        rejects_when_full: options.maxconns_fast,
+        rejection: options.maxconns_fast.then_some(proto::reply::TOO_MANY_CONNECTIONS),
         idle_timeout: options.idle_timeout,
         stall_timeout: options.stall_timeout,
         buffer_bytes_max: share.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX),

@@ -42,7 +42,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use net::{CloseReason, ConnId, Control, DatagramReply, Flow, Input, Output, Peer, Service};
+use net::{CloseReason, ConnId, Control, DatagramFate, Flow, Input, Output, Peer, Service};
 use proto::{KeyBuf, Wire};
 
 use crate::admin::watch::Reporter;
@@ -65,6 +65,8 @@ pub struct Worker {
     batch: Batch,
     first_keys: FirstKeys,
     inflight: Inflight,
+    /// Scratch for the reply to a datagram, without frames.
+    datagram_payload: Vec<u8>,
     /// When the turn began.
     now: Instant,
     /// Commands are printed (`-vv`).
@@ -99,6 +101,7 @@ impl Worker {
             batch: Batch::default(),
             first_keys: FirstKeys::default(),
             inflight: Inflight::new(shared.inflight_bytes_max),
+            datagram_payload: Vec::new(),
             now: Instant::now(),
             is_verbose: false,
             is_short: false,
@@ -207,6 +210,27 @@ impl Worker {
         }
     }
 
+    /// Serves the requests of one datagram as those of a connection that ends with it. What is not
+    /// whole is dropped; more than `limit` bytes of reply are replaced by an error line.
+    fn serve_datagram(
+        &mut self,
+        peer: &Peer,
+        requests: &[u8],
+        limit: usize,
+        payload: &mut Vec<u8>,
+    ) {
+        let mut session = self.new_session(peer);
+        session.reply_bytes_max = limit;
+        let mut input = Input::new(requests);
+        let mut output = Output::collecting(payload);
+        while self.serve(&mut session, &mut input, &mut output) == Flow::Yield {}
+        self.release(session);
+        if payload.len() > limit {
+            payload.clear();
+            payload.extend_from_slice(TOO_LARGE_FOR_UDP);
+        }
+    }
+
     fn new_session(&mut self, peer: &Peer) -> Session {
         self.sessions += 1;
         Session::new(self.sessions, peer.clone())
@@ -292,20 +316,21 @@ impl Service for Worker {
         flow
     }
 
-    /// The requests of one datagram are served as those of a connection that ends with it; what is not whole is dropped.
-    fn datagram(&mut self, peer: &Peer, request: &[u8], reply: &mut DatagramReply) {
-        let mut session = self.new_session(peer);
-        let limit = self.shared.udp_reply_bytes_max(request.len());
-        reply.set_limit(limit);
-        session.reply_bytes_max = limit;
-        let mut input = Input::new(request);
-        let mut output = Output::collecting(reply.buf());
-        while self.serve(&mut session, &mut input, &mut output) == Flow::Yield {}
-        self.release(session);
-        if reply.buf().len() > limit {
-            reply.buf().clear();
-            reply.buf().extend_from_slice(TOO_LARGE_FOR_UDP);
+    fn datagram(&mut self, peer: &Peer, datagram: &[u8], reply: &mut Vec<u8>) -> DatagramFate {
+        let Some((frame, requests)) = proto::udp::parse(datagram) else {
+            return DatagramFate::Dropped;
+        };
+        let limit = self.shared.udp_reply_bytes_max(requests.len());
+        let mut payload = std::mem::take(&mut self.datagram_payload);
+        self.serve_datagram(peer, requests, limit, &mut payload);
+        let is_unanswered = payload.len() > limit;
+        if !is_unanswered {
+            proto::udp::append_reply(frame.request_id, &payload, net::DATAGRAM_BYTES, reply);
         }
+        payload.clear();
+        payload.shrink_to(PAYLOAD_BYTES_KEPT);
+        self.datagram_payload = payload;
+        DatagramFate::Served { is_unanswered }
     }
 
     fn tls_failed(&mut self, session: &Session, reason: &str) {
@@ -349,6 +374,9 @@ const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The alert `protocol_version`, as a record of TLS 1.0, which every client reads.
 const TLS_ALERT: &[u8] = &[0x15, 3, 1, 0, 2, 2, 70];
+
+/// Capacity of the scratch for datagrams' replies that is kept, in bytes.
+const PAYLOAD_BYTES_KEPT: usize = 64 * 1024;
 
 /// The answer to a datagram whose answer may not be sent.
 const TOO_LARGE_FOR_UDP: &[u8] = b"SERVER_ERROR reply too large for UDP\r\n";

@@ -110,7 +110,7 @@ impl Shared {
     /// Most bytes that may answer a datagram of so many: its sender's address can be forged.
     pub(crate) fn udp_reply_bytes_max(&self, request_bytes: usize) -> usize {
         match self.udp_amplification {
-            0 => DATAGRAMS_MAX * net::DATAGRAM_PAYLOAD,
+            0 => DATAGRAMS_MAX * (net::DATAGRAM_BYTES - proto::udp::FRAME_BYTES),
             times => request_bytes.saturating_mul(times),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use net::{CloseReason, DatagramReply, Flow, Input, Output, Peer, Service};
+use net::{CloseReason, DatagramFate, Flow, Input, Output, Peer, Service};
 use store::{Config, Store};
 
 use super::{Session, Shared, Worker};
@@ -21,7 +21,9 @@ impl Service for Silent {
     fn serve(&mut self, (): &mut (), _: &mut Input<'_>, _: &mut Output<'_>) -> Flow {
         Flow::CloseNow
     }
-    fn datagram(&mut self, _: &Peer, _: &[u8], _: &mut DatagramReply) {}
+    fn datagram(&mut self, _: &Peer, _: &[u8], _: &mut Vec<u8>) -> DatagramFate {
+        DatagramFate::Dropped
+    }
     fn close(&mut self, (): (), _: CloseReason) {}
 }
 
@@ -409,9 +411,9 @@ fn datagrams_are_answered_up_to_their_limit() {
     let mut client = Client::new(&mut worker);
     client.send(&mut worker, format!("set k 0 0 100\r\n{value}\r\n").as_bytes());
     let mut ask = |request: &[u8], limit: usize| {
-        let mut reply = DatagramReply::new(limit);
-        worker.datagram(&Peer::local(), request, &mut reply);
-        String::from_utf8(reply.buf().clone()).unwrap()
+        let mut reply = Vec::new();
+        worker.serve_datagram(&Peer::local(), request, limit, &mut reply);
+        String::from_utf8(reply).unwrap()
     };
     assert_eq!(ask(b"get k", 1400), "", "the line has no end");
     assert_eq!(
@@ -461,13 +463,15 @@ fn an_unlimited_datagram_reply_ends() {
     let mut client = Client::new(&mut worker);
     let set = [b"set k 0 0 1000000\r\n", &vec![b'x'; 1_000_000][..], b"\r\n"].concat();
     assert_eq!(client.send(&mut worker, &set), b"STORED\r\n");
-    let mut reply = DatagramReply::new(1400);
-    worker.datagram(&Peer::local(), b"get k\r\n", &mut reply);
-    assert_eq!(reply.buf().len(), 1_000_000 + b"VALUE k 0 1000000\r\n\r\nEND\r\n".len());
+    let mut reply = Vec::new();
+    let limit = worker.shared.udp_reply_bytes_max(7);
+    worker.serve_datagram(&Peer::local(), b"get k\r\n", limit, &mut reply);
+    assert_eq!(reply.len(), 1_000_000 + b"VALUE k 0 1000000\r\n\r\nEND\r\n".len());
     let request = [&b"get"[..], &b" k".repeat(1000), b"\r\n"].concat();
-    worker.datagram(&Peer::local(), &request, &mut reply);
-    assert!(reply.buf().starts_with(b"SERVER_ERROR reply too large"));
-    assert!(reply.buf().capacity() < 200_000_000, "{}", reply.buf().capacity());
+    reply.clear();
+    worker.serve_datagram(&Peer::local(), &request, limit, &mut reply);
+    assert!(reply.starts_with(b"SERVER_ERROR reply too large"));
+    assert!(reply.capacity() < 200_000_000, "{}", reply.capacity());
 }
 
 /// The sender of a datagram may be anyone: nothing that it asks for changes anything.
@@ -477,9 +481,9 @@ fn only_retrieval_is_served_by_udp() {
     let mut client = Client::new(&mut worker);
     assert_eq!(client.send(&mut worker, b"set k 0 0 1\r\nv\r\n"), b"STORED\r\n");
     let mut ask = |request: &[u8]| {
-        let mut reply = DatagramReply::new(1400);
-        worker.datagram(&Peer::local(), request, &mut reply);
-        reply.buf().clone()
+        let mut reply = Vec::new();
+        worker.serve_datagram(&Peer::local(), request, 1400, &mut reply);
+        reply
     };
     let value = b"VALUE k 0 1\r\nv\r\nEND\r\n";
     assert_eq!(ask(b"get k\r\n"), value);
@@ -564,4 +568,21 @@ fn stores_are_counted_by_class() {
     };
     assert_eq!(count(client.send(&mut worker, b"stats slabs\r\n"), ":cmd_set "), ["3", "1"]);
     assert_eq!(count(client.send(&mut worker, b"stats\r\n"), "STAT cmd_set "), ["5"]);
+}
+
+/// The second says that it is not the first of its request, the third that it is not the only one.
+#[test]
+fn a_datagram_is_served_only_if_it_is_a_whole_request() {
+    let mut worker = worker(&[]);
+    for (datagram, want) in [
+        (&b"\x12\x34\0\0\0\x01\0\0mn\r\n"[..], &b"\x12\x34\0\0\0\x01\0\0MN\r\n"[..]),
+        (b"\x12\x34\0\x01\0\x01\0\0mn\r\n", b""),
+        (b"\x12\x34\0\0\0\x02\0\0mn\r\n", b""),
+        (b"\x12\x34\0\0\0\x01\0", b""),
+    ] {
+        let mut reply = Vec::new();
+        let fate = worker.datagram(&Peer::local(), datagram, &mut reply);
+        assert_eq!(reply, want, "{}", datagram.escape_ascii());
+        assert_eq!(fate == DatagramFate::Dropped, want.is_empty());
+    }
 }
