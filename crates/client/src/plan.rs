@@ -264,6 +264,11 @@ impl Builder<'_> {
         ids.iter().map(|id| self.get(*id)).collect()
     }
 
+    /// A route over children; one that swallows requests where there are none, as in mcrouter.
+    fn among(&self, ids: &[RouteId], make: impl FnOnce(Vec<RouteRef>) -> RouteRef) -> RouteRef {
+        if ids.is_empty() { Arc::new(NullRoute) } else { make(self.all(ids)) }
+    }
+
     fn or_null(&self, id: Option<RouteId>) -> RouteRef {
         id.map_or_else(|| -> RouteRef { Arc::new(NullRoute) }, |id| self.get(id))
     }
@@ -312,10 +317,9 @@ impl Builder<'_> {
             }),
             R::Failover(failover) => self.failover(failover),
             R::Hash { children, hash } => self.hash(self.all(children), hash, &[], "children"),
-            R::HostId { children, salt } => Arc::new(Selecting(HostIdRoute {
-                children: self.all(children),
-                salt: salt.clone(),
-            })),
+            R::HostId { children, salt } => self.among(children, |children| {
+                Arc::new(Selecting(HostIdRoute { children, salt: salt.clone() }))
+            }),
             R::Migrate { from, to, start_time, interval } => Arc::new(MigrateRoute {
                 from: self.get(*from),
                 to: self.get(*to),
@@ -340,16 +344,13 @@ impl Builder<'_> {
                 suffix: modify.set_key_suffix.clone().into_bytes(),
                 routing_prefix: modify.set_routing_prefix.clone().map(String::into_bytes),
             }),
-            R::OriginalClientHash { children, offset } => {
-                Arc::new(Selecting(OriginalClientHashRoute {
-                    children: self.all(children),
-                    offset: *offset,
-                }))
-            }
+            R::OriginalClientHash { children, offset } => self.among(children, |children| {
+                Arc::new(Selecting(OriginalClientHashRoute { children, offset: *offset }))
+            }),
             R::Pool(pool) => self.pool(pool),
             R::Random(ids) => match self.ejecting_pool(ids) {
                 Some(pool) => self.ejecting(pool, None),
-                None => Arc::new(Selecting(RandomRoute { children: self.all(ids) })),
+                None => self.among(ids, |children| Arc::new(Selecting(RandomRoute { children }))),
             },
             R::RateLimit { target, rates, fallback } => {
                 let fallback = fallback.map(|id| self.get(id));

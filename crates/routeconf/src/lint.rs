@@ -168,7 +168,12 @@ fn route(config: &Config, handle: &Handle, found: &mut Vec<Diagnostic>) {
         Route::ModifyExptime { exptime, .. } if *exptime < 0 => {
             warn(format!("{name} stores everything already expired"));
         }
-        Route::Hash { children, .. } | Route::Random(children) if children.is_empty() => {
+        Route::Hash { children, .. }
+        | Route::HostId { children, .. }
+        | Route::OriginalClientHash { children, .. }
+        | Route::Random(children)
+            if children.is_empty() =>
+        {
             warn(format!("{name} has no children: everything is answered as a miss"));
         }
         Route::KeySplit { all_sync: false, replicas, .. } => {

@@ -27,6 +27,9 @@ pub(super) fn pairs(config: &Config) -> BTreeMap<String, Arc<LeasePairs>> {
 impl Builder<'_> {
     pub(super) fn failover(&self, failover: &ast::Failover) -> RouteRef {
         let mut children = self.all(&failover.children);
+        if children.is_empty() {
+            return Arc::new(NullRoute);
+        }
         if let (Some(exptime), Some(others)) = (failover.exptime, children.get_mut(1..)) {
             for other in others {
                 let (target, change) = (Arc::clone(other), Change::Min(i64::from(exptime)));
