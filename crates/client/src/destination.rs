@@ -6,7 +6,8 @@
 //!
 //! With a [`Guard`] (TLS, a login), being up begins with its opening, which the time for connecting bounds.
 //!
-//! How it comes to be up is in `connecting`, what goes over it in `traffic`.
+//! How it comes to be up is in `connecting`, what goes over it in `traffic`, what waits until it is known what the server takes in
+//! `asking`.
 //!
 //! A connection that ends takes everything with it that was asked on it: it fails, and is not asked again. Whoever wants to
 //! try once more is a route, and sees the failure.
@@ -19,16 +20,18 @@ use crate::address::Address;
 use crate::cell::Cell;
 use crate::counters::{Counters, add};
 use crate::datagrams::Datagrams;
+use crate::dialect::{self, Dialect};
 use crate::ejection::Ejection;
 use crate::guard::Guard;
 use crate::health::{FailOpen, Health};
-use crate::pipeline::{Pipeline, Sink, Ticket};
+use crate::pipeline::{Broken, Pipeline, Sink, Ticket};
 use crate::reply::Failure;
 use crate::request::{Class, Request};
 use crate::settings::{Protocol, Settings};
 use crate::system::Socket;
 use crate::tally::{Failing, Server};
 use crate::traffic::Traffic;
+use asking::Asking;
 
 /// What a [`crate::tally::Tally`] must know, out of a destination's fields, so that the others stay free.
 macro_rules! server {
@@ -43,6 +46,7 @@ macro_rules! server {
     };
 }
 
+mod asking;
 mod connecting;
 mod traffic;
 
@@ -93,6 +97,9 @@ pub(crate) struct Destination {
     /// Connections in a row that were not made in time, and were begun again.
     connect_retries: u32,
     pipeline: Pipeline,
+    /// What is sent at once; `None` while it is being found out.
+    takes: Option<Dialect>,
+    asking: Asking,
     /// Gets by UDP, once there were any.
     pub(crate) datagrams: Option<Datagrams>,
     /// Received and not used: the begin of a reply.
@@ -112,7 +119,7 @@ pub(crate) struct Destination {
 /// Why the connection is closed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End<'a> {
-    Broken,
+    Broken(Broken),
     Connect(Failure),
     Gone,
     /// No question can be asked on it, for this reason; what was asked fails so.
@@ -128,9 +135,10 @@ impl Destination {
         counters: Arc<Counters>,
         worker: Worker,
     ) -> Self {
-        let pipeline = match settings.protocol {
-            Protocol::Binary => Pipeline::binary(),
-            Protocol::Text => Pipeline::default(),
+        let (pipeline, takes) = match settings.protocol {
+            // What a packet cannot say is not sent.
+            Protocol::Binary => (Pipeline::binary(), Dialect::Holdall),
+            Protocol::Text => (Pipeline::default(), Dialect::Basic),
         };
         Self {
             address,
@@ -150,6 +158,8 @@ impl Destination {
             connect_began_us: 0,
             connect_retries: 0,
             pipeline,
+            takes: Some(takes),
+            asking: Asking::default(),
             datagrams: None,
             input: Vec::new(),
             polls_output: false,
@@ -180,20 +190,35 @@ impl Destination {
             add(&self.counters.failed, 1);
             return Err(Failure::TryAgain);
         }
-        let is_full = self.pipeline.len() >= self.settings.pending_max
-            || self.pipeline.unsent() >= self.settings.unsent_bytes_max;
-        if is_full {
+        let needed = dialect::needs(request);
+        let is_sent = matches!(needed, Ok(needed) if Some(needed) <= self.takes);
+        if self.is_full(is_sent) {
             add(&self.counters.failed, 1);
             return Err(Failure::Busy);
         }
-        if self.settings.udp_gets.is_some() && self.ask_by_udp(request, ticket, pool, now_us) {
+        if self.settings.udp_gets.is_some()
+            && needed.is_ok()
+            && self.ask_by_udp(request, ticket, pool, now_us)
+        {
             return Ok(());
         }
         self.connect(now_us)?;
         add(&self.counters.asked, 1);
-        self.pipeline.ask(request, ticket, pool, now_us);
+        if is_sent {
+            self.pipeline.ask(request, ticket, pool, now_us);
+        } else {
+            self.ask_aside(needed, request, ticket, pool, now_us);
+        }
         self.counters.pending.store(self.pipeline.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Too much is outstanding, or waits if that is where the request would go.
+    fn is_full(&self, is_sent: bool) -> bool {
+        let Settings { pending_max, unsent_bytes_max, .. } = self.settings;
+        self.pipeline.len() >= pending_max
+            || self.pipeline.unsent() >= unsent_bytes_max
+            || !is_sent && self.asking.is_full(pending_max, unsent_bytes_max)
     }
 
     /// Pools that eject hear of a failure.
@@ -268,8 +293,11 @@ impl Destination {
             true => End::Refused("the server hangs up at once", Failure::ConnectError),
             false => end,
         };
+        let hangs_up = self.asking.closed(end, now_us) && self.users > 0;
         (self.link, self.guard, self.first) = (Link::Closed, None, None);
-        self.tell_failure(now_us);
+        if !hangs_up {
+            self.tell_failure(now_us);
+        }
         let was_connected = self.counters.connected.swap(0, Ordering::Relaxed);
         add(&self.counters.closes, was_connected);
         self.counters.unsent.store(0, Ordering::Relaxed);
@@ -279,7 +307,7 @@ impl Destination {
         let late_us = now_us.saturating_sub(micros(self.settings.timeout));
         let gone: &[u8] = b"Connection closed by the server";
         let (late, other, words) = match end {
-            End::Broken => {
+            End::Broken(_) => {
                 (Failure::RemoteError, Failure::RemoteError, &b"Bad reply from the server"[..])
             }
             End::Connect(failure) => (failure, failure, &b""[..]),
@@ -291,7 +319,7 @@ impl Destination {
         let failing = &mut Failing { sink: &mut *sink, server: server!(self, now_us) };
         let late_count = self.pipeline.fail(late_us, late, other, words, failing);
         match end {
-            End::Broken => add(&self.counters.broken, 1),
+            End::Broken(_) => add(&self.counters.broken, 1),
             End::Connect(_) | End::Refused(..) => self.unreachable(),
             End::Gone => {}
             End::Timeout => {
@@ -301,12 +329,17 @@ impl Destination {
                 }
             }
         }
-        if end != End::Timeout {
+        if end != End::Timeout && !hangs_up {
             add(&self.counters.failed, pending as u64);
         }
         if self.health.is_tko() {
             self.plan_probe(now_us);
         }
+        if self.asking.waits() {
+            let failure = if hangs_up { None } else { Some((late_us, late, other, words)) };
+            self.let_go(failure, now_us, sink);
+        }
+        self.takes = self.takes_first();
     }
 
     /// Nobody uses it any more.

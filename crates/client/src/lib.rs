@@ -26,6 +26,7 @@ mod counters;
 mod datagrams;
 mod deletes;
 mod destination;
+mod dialect;
 mod ejection;
 mod guard;
 mod health;

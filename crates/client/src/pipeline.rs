@@ -28,6 +28,8 @@ use proto::text::Words;
 use proto::{KeyBuf, base64};
 
 use crate::address::Address;
+use crate::destination::PROBE;
+use crate::dialect::{self, Dialect, Heard};
 use crate::reply::{Failure, Outcome, Reply};
 use crate::request::{Op, Request};
 use crate::wire;
@@ -74,6 +76,8 @@ const KEYS_SLACK: usize = 4096;
 /// The server said something that is no answer to what it was asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Broken {
+    /// An error, behind which the data block that was refused may be read as commands.
+    Cut,
     /// Bytes that are no reply of the protocol, or a value longer than allowed.
     Garbage,
     /// An answer of a kind, or to a key, that was not asked.
@@ -129,6 +133,10 @@ pub(crate) struct Pipeline {
     ends: Option<VecDeque<usize>>,
     /// It speaks in packets.
     packets: Option<Packets>,
+    /// What the server has said to the probe, while it is the oldest question.
+    probing: Option<Heard>,
+    /// What the server was seen to take.
+    seen: Option<Dialect>,
 }
 
 impl Pipeline {
@@ -190,6 +198,31 @@ impl Pipeline {
             }
         }
         self.note(request, ticket, pool, now_us, 0);
+    }
+
+    /// What the server was seen to take, once it has answered [`Self::probe`].
+    pub(crate) fn seen(&self) -> Option<Dialect> {
+        self.seen
+    }
+
+    /// Asks what the server takes; nothing else is asked yet.
+    pub(crate) fn probe(&mut self, at_us: u64) {
+        debug_assert!(self.is_empty(), "an answer to another question is no answer to the probe");
+        self.end_line();
+        let start = self.out.len();
+        self.out.extend_from_slice(dialect::PROBE);
+        if let Some(ends) = &mut self.ends {
+            ends.push_back(start + dialect::PROBE_BLOCK_END);
+        }
+        self.probing = Some(Heard::default());
+        self.note(&Request::new(Op::Version, b""), PROBE, 0, at_us, 0);
+    }
+
+    /// Takes what precedes the last answer to the probe.
+    #[cold]
+    fn take_heard(&mut self, answer: &Answer<'_>) -> Result<(), Broken> {
+        let heard = self.probing.as_mut().is_some_and(|heard| heard.take(answer));
+        if heard { Ok(()) } else { Err(Broken::Mismatch) }
     }
 
     /// Keeps a question until it is answered; its line ends with it.
@@ -316,19 +349,30 @@ impl Pipeline {
                 self.answer_line(&Reply::of(Outcome::NotFound), sink);
                 Ok(())
             }
-            Answer::Error(words) | Answer::ClientError(words) => {
-                let is_cut =
-                    op.has_value() || op.is_meta() && !matches!(answer, Answer::ClientError(_));
-                self.answer_line(&Reply::failed(Failure::ClientError, words), sink);
-                // Perhaps the data block behind the refused line is now read as commands.
-                if is_cut { Err(Broken::Mismatch) } else { Ok(()) }
-            }
-            Answer::ServerError(words) => {
-                self.answer_line(&Reply::failed(failure_of(words), words), sink);
-                Ok(())
+            Answer::Error(_) | Answer::ClientError(_) | Answer::ServerError(_) => {
+                self.take_error(op, answer, sink)
             }
             _ => self.take_other(op, answer, sink),
         }
+    }
+
+    #[cold]
+    fn take_error(
+        &mut self,
+        op: Op,
+        answer: &Answer<'_>,
+        sink: &mut impl Ear,
+    ) -> Result<(), Broken> {
+        let reply = match answer {
+            _ if self.probing.is_some() => return self.take_heard(answer),
+            Answer::Error(words) | Answer::ClientError(words) => {
+                Reply::failed(Failure::ClientError, words)
+            }
+            Answer::ServerError(words) => Reply::failed(failure_of(words), words),
+            _ => return Err(Broken::Mismatch),
+        };
+        self.answer_line(&reply, sink);
+        if dialect::stays_in_step(op, answer, self.seen) { Ok(()) } else { Err(Broken::Cut) }
     }
 
     /// The answers of one line.
@@ -360,7 +404,9 @@ impl Pipeline {
                 Reply { number: *number, ..plain(Outcome::Number) }
             }
             (Answer::Ok, Op::FlushAll) => plain(Outcome::Ok),
+            (Answer::Meta(_), Op::Version) => return self.take_heard(answer),
             (Answer::Version(text), Op::Version) => {
+                self.seen = self.probing.take().map(Heard::dialect).or(self.seen);
                 Reply { value: text, ..plain(Outcome::Version) }
             }
             (Answer::Meta(meta), op) if op.is_meta() => {

@@ -319,7 +319,6 @@ pub struct OwnedRequest {
 
 impl OwnedRequest {
     /// Bytes of key, prefix, words and value together.
-    #[cfg(feature = "application")]
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes.len()
     }

@@ -434,7 +434,14 @@ impl Upstream {
     fn send(&mut self, sink: &mut dyn Sink) {
         while let Some(id) = self.dirty.pop() {
             let destination = &mut self.destinations[id as usize];
+            let was = destination.last_generation;
             let wants_output = destination.flush(self.now_us, sink) || destination.is_connecting();
+            if was != destination.last_generation {
+                destination.polls_output = true;
+                self.watch(id);
+                self.arm(id);
+                continue;
+            }
             if wants_output != destination.polls_output {
                 destination.polls_output = wants_output;
                 self.poll_for(id, wants_output);

@@ -454,10 +454,10 @@ fn requests_are_logged() {
     let lines = std::sync::Arc::new(client::cell::RefCell::new(Vec::new()));
     let log = std::sync::Arc::clone(&lines);
     cluster.rig.core.set_log(move |line| log.borrow_mut().push(line.to_owned()));
-    cluster.set("k\u{7f}", "v");
-    cluster.has("k\u{7f}", Some("v"));
-    let stored = r"request set k\x7f value 1 reply Stored value 0";
-    let found = r"request get k\x7f value 0 reply Found value 1";
+    cluster.set("k\u{80}", "v");
+    cluster.has("k\u{80}", Some("v"));
+    let stored = r"request set k\xc2\x80 value 1 reply Stored value 0";
+    let found = r"request get k\xc2\x80 value 0 reply Found value 1";
     assert_eq!(*lines.borrow(), [stored, found]);
 }
 

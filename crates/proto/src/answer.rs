@@ -197,7 +197,7 @@ fn read_line<'b>(input: &'b [u8], line: &'b [u8], end: usize, limit: u32) -> Opt
         (b"NF", _) => meta(MetaCode::Nf, rest),
         (b"EN", _) => meta(MetaCode::En, rest),
         (b"ME", _) => meta(MetaCode::Me, rest),
-        (b"MN", b"") => meta(MetaCode::Mn, rest),
+        (b"MN", _) => meta(MetaCode::Mn, rest),
         (b"END", b"") => Answer::End,
         (b"STORED", b"") => Answer::Stored,
         (b"NOT_STORED", b"") => Answer::NotStored,

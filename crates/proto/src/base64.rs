@@ -24,6 +24,12 @@ pub fn decode<'b>(text: &[u8], buf: &'b mut KeyBuf) -> Option<&'b [u8]> {
     buf.bytes.get(..len)
 }
 
+/// Bytes of the base64 of so many bytes.
+#[must_use]
+pub const fn encoded_len(len: usize) -> usize {
+    len.div_ceil(3) * 4
+}
+
 /// Appends the base64 of `bytes`.
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     for group in bytes.chunks(3) {

@@ -150,8 +150,10 @@ impl Destination {
         if !self.ejections.is_empty() && self.pipeline.len() < asked {
             self.tell_answer();
         }
-        if result.is_err() {
-            self.close(End::Broken, now_us, sink);
+        match result {
+            Ok(()) if self.takes.is_none() => self.go_on(now_us),
+            Ok(()) => {}
+            Err(broken) => self.close(End::Broken(broken), now_us, sink),
         }
     }
 
@@ -168,6 +170,7 @@ impl Destination {
 
     fn send(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
         self.is_dirty = false;
+        self.asking.tell_refused(&self.counters, sink);
         if let Some(datagrams) = &mut self.datagrams {
             datagrams.flush(
                 &self.counters,

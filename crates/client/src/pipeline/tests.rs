@@ -157,7 +157,7 @@ fn an_extra_line_breaks_what_comes_next() {
 fn a_refused_line_with_a_data_block_closes() {
     let asked: [(Op, &[u8]); 2] = [(Op::Set, b"a"), (Op::Get, b"b")];
     let refused = Outcome::Failed(Failure::ClientError);
-    let want = (vec![(0, refused)], Some(Broken::Mismatch));
+    let want = (vec![(0, refused)], Some(Broken::Cut));
     assert_eq!(answers(&asked, b"CLIENT_ERROR bad command line format\r\n"), want);
     assert_eq!(answers(&asked, b"ERROR\r\n"), want);
     let counted: [(Op, &[u8]); 1] = [(Op::Incr, b"a")];

@@ -27,6 +27,17 @@ pub(crate) struct Session {
     input: Vec<u8>,
 }
 
+/// Bytes of the data block that follows, if one does.
+fn block_len(request: &text::Request<'_>) -> Option<usize> {
+    match request {
+        text::Request::Store(store) => Some(store.len as usize),
+        text::Request::Meta(meta::Request { command: meta::Command::Set { len, .. }, .. }) => {
+            Some(*len as usize)
+        }
+        _ => None,
+    }
+}
+
 /// What it says to what it received.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
@@ -149,16 +160,16 @@ impl Server {
         let end = input.iter().position(|byte| *byte == b'\n')? + 1;
         let mut key_buf = KeyBuf::default();
         let line = &input[..end];
-        let Parsed::Request { request, consumed } = text::parse(line, &mut key_buf) else {
-            return Some((end, vec![Reply::new(Tells::Nothing, b"ERROR\r\n")]));
+        let (request, consumed) = match text::parse(line, &mut key_buf) {
+            Parsed::Request { request, consumed } => (request, consumed),
+            Parsed::Bad(bad) => {
+                let used = end + usize::try_from(bad.swallow).ok()?;
+                let reply = Reply::new(Tells::Nothing, bad.error.line());
+                return (input.len() >= used).then(|| (used, vec![reply]));
+            }
+            _ => return Some((end, vec![Reply::new(Tells::Nothing, b"ERROR\r\n")])),
         };
-        let len = match &request {
-            text::Request::Store(store) => Some(store.len as usize),
-            text::Request::Meta(meta::Request {
-                command: meta::Command::Set { len, .. }, ..
-            }) => Some(*len as usize),
-            _ => None,
-        };
+        let len = block_len(&request);
         let data = match len {
             None => &b""[..],
             Some(len) if input.len() < end + len + CRLF.len() => return None,
@@ -295,7 +306,8 @@ impl Server {
                 out.extend_from_slice(digits.as_bytes());
                 out.extend_from_slice(CRLF);
             }
-            meta::Command::Debug | meta::Command::NoOp => out.extend_from_slice(b"EN\r\n"),
+            meta::Command::Debug => out.extend_from_slice(b"EN\r\n"),
+            meta::Command::NoOp => out.extend_from_slice(meta_reply::noop(request.flags)),
         }
         let tells =
             if out.windows(4).any(|four| four == b" kk:") { Tells::Key } else { Tells::Nothing };

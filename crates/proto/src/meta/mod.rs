@@ -18,6 +18,9 @@ use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, base64, text};
 /// The longest opaque token, in bytes.
 pub const OPAQUE_BYTES_MAX: usize = 32;
 
+/// The word behind `mn` with which a client asks whether leases are known, and all else that is ours and not memcached's.
+pub const LEASES: &[u8] = b"leases";
+
 /// The most words on a meta line, command and key included.
 pub const WORDS_MAX: usize = 20;
 
@@ -69,7 +72,6 @@ pub(crate) fn parse<'b>(
 ) -> Parsed<'b> {
     if command == b"mn" {
         let options = Options::default();
-        let words = Words::default();
         let noop = Request { command: Command::NoOp, key: b"", options, flags: words };
         return request(text::Request::Meta(noop), consumed);
     }

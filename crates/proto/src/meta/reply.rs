@@ -3,10 +3,20 @@
 
 use super::{Command, Request};
 use crate::number::{write_i64, write_u64};
+use crate::text::Words;
 use crate::{base64, reply::CRLF};
 
 /// The answer to `mn`.
-pub const NOOP: &[u8] = b"MN\r\n";
+const NOOP: &[u8] = b"MN\r\n";
+
+/// The answer to `mn leases`.
+const NOOP_LEASES: &[u8] = b"MN leases\r\n";
+
+/// The answer to `mn` with these words behind it.
+#[must_use]
+pub fn noop(mut words: Words<'_>) -> &'static [u8] {
+    if words.next() == Some(super::LEASES) { NOOP_LEASES } else { NOOP }
+}
 
 /// A reply code without a value. (With a value, `VA`, it is [`write_value_header`].)
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

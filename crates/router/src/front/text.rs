@@ -239,7 +239,7 @@ impl Front {
             meta::Command::Get => Op::MetaGet,
             meta::Command::NoOp => {
                 input.consume(consumed);
-                self.tell(session.queue, false, meta::reply::NOOP);
+                self.tell(session.queue, false, meta::reply::noop(meta.flags));
                 return Step::Next;
             }
             meta::Command::Set { len, .. } => {

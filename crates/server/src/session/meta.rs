@@ -59,7 +59,7 @@ impl Worker {
                 pending.write(|| self.meta_arithmetic(request, key, decrement, output.buf()))
             }
             Command::Debug => pending.write(|| self.meta_debug(request, output.buf())),
-            Command::NoOp => pending.line(output.buf(), reply::NOOP),
+            Command::NoOp => pending.line(output.buf(), reply::noop(request.flags)),
         };
         replied.into()
     }

@@ -1,0 +1,219 @@
+//! What waits until it is known what the server takes, and what the server is not sent.
+//!
+//! ```text
+//!     Unasked --a request that needs more--> Waiting --nothing outstanding--> Asking --answers--> Known
+//! ```
+//!
+//! The probe goes out when nothing else is outstanding, and everything that is asked meanwhile waits behind it, in its order. So a server
+//! that hangs up upon the probe (as twemproxy does) takes nobody's request with it: what waits is asked on the next connection, and for
+//! a time nothing more is found out.
+
+use std::collections::VecDeque;
+
+use super::{Destination, End};
+use crate::counters::{Counters, add};
+use crate::dialect::{self, Dialect};
+use crate::pipeline::{Broken, Sink, Ticket};
+use crate::reply::{Failure, Reply};
+use crate::request::{OwnedRequest, Request};
+use crate::settings::Protocol;
+
+/// How long a server that hung up upon the probe is not asked again, in microseconds.
+const MUTE_US: u64 = 60_000_000;
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Stage {
+    /// Nothing needed more than everybody takes.
+    #[default]
+    Unasked,
+    /// The probe goes out when everything before it is answered.
+    Waiting,
+    /// The probe is out.
+    Asking,
+    /// This is what the server takes.
+    Known(Dialect),
+}
+
+#[derive(Debug)]
+struct Parked {
+    request: OwnedRequest,
+    ticket: Ticket,
+    pool: u16,
+    at_us: u64,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    stage: Stage,
+    parked: VecDeque<Parked>,
+    parked_bytes: usize,
+    /// Whose requests are not sent, and why.
+    refused: Vec<(Ticket, &'static str)>,
+    /// It hung up upon the probe, and is not asked before this time.
+    mute_until_us: u64,
+    /// It refused what it should take: the probe comes first on every connection.
+    asks_first: bool,
+}
+
+impl Asking {
+    /// So many requests, or bytes of them, wait.
+    pub(super) fn is_full(&self, pending_max: usize, bytes_max: usize) -> bool {
+        self.parked.len() >= pending_max || self.parked_bytes >= bytes_max
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// The connection is over. True when that was the answer to the probe, so that nothing but the probe is lost.
+    pub(super) fn closed(&mut self, end: End<'_>, now_us: u64) -> bool {
+        let stage = std::mem::take(&mut self.stage);
+        self.asks_first |= end == End::Broken(Broken::Cut) && !matches!(stage, Stage::Known(_));
+        if stage != Stage::Asking {
+            return false;
+        }
+        let is_answer = matches!(end, End::Broken(_) | End::Gone);
+        if is_answer || end == End::Timeout {
+            self.mute_until_us = now_us.saturating_add(MUTE_US);
+        }
+        is_answer
+    }
+
+    fn is_mute(&self, now_us: u64) -> bool {
+        now_us < self.mute_until_us
+    }
+
+    fn park(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, at_us: u64) {
+        let request = request.to_owned();
+        self.parked_bytes += request.bytes();
+        self.parked.push_back(Parked { request, ticket, pool, at_us });
+    }
+
+    fn take_parked(&mut self) -> VecDeque<Parked> {
+        self.parked_bytes = 0;
+        std::mem::take(&mut self.parked)
+    }
+
+    /// Tells those whose requests are not sent.
+    #[inline]
+    pub(super) fn tell_refused(&mut self, counters: &Counters, sink: &mut dyn Sink) {
+        if !self.refused.is_empty() {
+            for (ticket, why) in self.refused.drain(..) {
+                add(&counters.failed, 1);
+                sink.answer(ticket, &Reply::failed(Failure::ClientError, why.as_bytes()));
+            }
+        }
+    }
+}
+
+impl Destination {
+    /// What is sent at once on a new connection.
+    pub(super) fn takes_first(&self) -> Option<Dialect> {
+        match self.settings.protocol {
+            Protocol::Binary => Some(Dialect::Holdall),
+            Protocol::Text if self.asking.asks_first => None,
+            Protocol::Text => Some(Dialect::Basic),
+        }
+    }
+
+    /// Asks what is not sent at once: it is sent all the same, waits, or is refused.
+    #[cold]
+    pub(super) fn ask_aside(
+        &mut self,
+        needed: Result<Dialect, &'static str>,
+        request: &Request<'_>,
+        ticket: Ticket,
+        pool: u16,
+        now_us: u64,
+    ) {
+        if self.settings.protocol == Protocol::Binary {
+            return match dialect::fits_packet(request) {
+                Ok(()) => self.pipeline.ask(request, ticket, pool, now_us),
+                Err(why) => self.asking.refused.push((ticket, why)),
+            };
+        }
+        match (needed, self.asking.stage) {
+            (Err(why), _) => self.asking.refused.push((ticket, why)),
+            (Ok(_), Stage::Unasked) if self.asking.is_mute(now_us) => {
+                self.ask_or_refuse(Dialect::Basic, request, ticket, pool, now_us);
+            }
+            (Ok(_), Stage::Known(seen)) => {
+                self.ask_or_refuse(seen, request, ticket, pool, now_us);
+            }
+            (Ok(_), Stage::Unasked) => {
+                (self.asking.stage, self.takes) = (Stage::Waiting, None);
+                self.asking.park(request, ticket, pool, now_us);
+                self.go_on(now_us);
+            }
+            (Ok(_), Stage::Waiting | Stage::Asking) => {
+                self.asking.park(request, ticket, pool, now_us);
+            }
+        }
+    }
+
+    /// Asks a server that takes so much.
+    fn ask_or_refuse(
+        &mut self,
+        takes: Dialect,
+        request: &Request<'_>,
+        ticket: Ticket,
+        pool: u16,
+        at_us: u64,
+    ) {
+        match dialect::needs(request) {
+            Ok(needed) if needed <= takes => self.pipeline.ask(request, ticket, pool, at_us),
+            Ok(needed) => {
+                let why = dialect::lacking(request.op, needed);
+                self.asking.refused.push((ticket, why));
+            }
+            Err(why) => self.asking.refused.push((ticket, why)),
+        }
+    }
+
+    /// The probe goes out if nothing is outstanding; if it is answered, what waits is asked.
+    #[cold]
+    pub(super) fn go_on(&mut self, now_us: u64) {
+        match (self.asking.stage, self.pipeline.seen()) {
+            (Stage::Waiting, _) if self.pipeline.is_empty() => {
+                // It has the time that the oldest of those that wait for it has.
+                let at_us = self.asking.parked.front().map_or(now_us, |parked| parked.at_us);
+                self.pipeline.probe(at_us);
+                self.asking.stage = Stage::Asking;
+            }
+            (Stage::Asking, Some(seen)) => {
+                (self.asking.stage, self.takes) = (Stage::Known(seen), Some(seen));
+                for Parked { request, ticket, pool, at_us } in self.asking.take_parked() {
+                    self.ask_or_refuse(seen, &request.get(), ticket, pool, at_us);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The connection is over, and what waited fails: before a time with one failure, later with another. Without a failure, the server
+    /// has hung up upon the probe, and what waited is asked on another connection.
+    pub(super) fn let_go(
+        &mut self,
+        failure: Option<(u64, Failure, Failure, &[u8])>,
+        now_us: u64,
+        sink: &mut dyn Sink,
+    ) {
+        let parked = self.asking.take_parked();
+        let (late_us, late, other, words) = match failure {
+            Some(failure) => failure,
+            None if self.connect(now_us).is_ok() => {
+                for Parked { request, ticket, pool, at_us } in parked {
+                    self.ask_or_refuse(Dialect::Basic, &request.get(), ticket, pool, at_us);
+                }
+                return self.asking.tell_refused(&self.counters, sink);
+            }
+            None => (0, Failure::ConnectError, Failure::ConnectError, &b""[..]),
+        };
+        for Parked { ticket, at_us, .. } in parked {
+            add(&self.counters.failed, 1);
+            let failure = if at_us <= late_us { late } else { other };
+            sink.answer(ticket, &Reply::failed(failure, words));
+        }
+    }
+}

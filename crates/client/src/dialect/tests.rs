@@ -1,0 +1,142 @@
+//! What goes to whom, and what servers are taken for.
+
+use super::*;
+use proto::answer::{Parsed, parse};
+
+/// What servers of each kind say to the probe.
+fn seen(answers: &str) -> Dialect {
+    let (mut heard, mut rest) = (Heard::default(), answers.as_bytes());
+    while let Parsed::Answer { answer, consumed } = parse(rest, 0) {
+        assert!(heard.take(&answer), "{answers}");
+        rest = &rest[consumed..];
+    }
+    assert!(rest.is_empty(), "{answers}");
+    heard.dialect()
+}
+
+#[test]
+fn a_server_is_what_it_says_to_the_probe() {
+    let ours = "MN leases\r\nCLIENT_ERROR invalid mode for ms M token\r\n";
+    assert_eq!(seen(ours), Dialect::Holdall);
+    assert_eq!(seen("MN\r\nCLIENT_ERROR invalid mode for ms M token\r\n"), Dialect::Meta);
+    // 1.6.9 takes the length for a flag, and the block for empty lines.
+    assert_eq!(seen("MN\r\nCLIENT_ERROR invalid flag\r\nERROR\r\nERROR\r\n"), Dialect::Classic);
+    assert_eq!(seen("ERROR\r\nERROR\r\nERROR\r\nERROR\r\n"), Dialect::Classic);
+    // Who skips empty lines.
+    assert_eq!(seen("ERROR\r\nERROR\r\n"), Dialect::Classic);
+    // Whoever stores it knows a mode that we do not.
+    let stored = parse(b"HD\r\n", 0);
+    let Parsed::Answer { answer, .. } = stored else { panic!("{stored:?}") };
+    assert!(!Heard::default().take(&answer));
+}
+
+/// The line with which each command is asked for the least, and what takes it.
+#[test]
+fn each_command_has_its_dialect() {
+    for op in Op::ALL {
+        let key: &[u8] = if op == Op::Version { b"" } else { b"k" };
+        let plain = needs(&Request::new(op, key)).unwrap();
+        let dialect = match op {
+            Op::Add
+            | Op::Append
+            | Op::Cas
+            | Op::Decr
+            | Op::Delete
+            | Op::Get
+            | Op::Gets
+            | Op::Incr
+            | Op::Prepend
+            | Op::Replace
+            | Op::Set
+            | Op::Touch
+            | Op::Version => Dialect::Basic,
+            Op::Gat | Op::Gats | Op::MetaInfo => Dialect::Classic,
+            Op::MetaArithmetic | Op::MetaDebug | Op::MetaDelete | Op::MetaGet | Op::MetaSet => {
+                Dialect::Meta
+            }
+            Op::FlushAll | Op::LeaseGet | Op::LeaseSet => Dialect::Holdall,
+        };
+        assert_eq!(plain, dialect, "{op:?}");
+        // In commands without a block an expiry time that is refused costs nobody anything.
+        let late = Request { exptime: 1 << 31, ..Request::new(op, key) };
+        let is_storage = op.has_value() && !op.is_meta();
+        let needed = match op {
+            Op::Delete => Dialect::Holdall,
+            _ if is_storage => dialect.max(Dialect::Meta),
+            _ => dialect,
+        };
+        assert_eq!(needs(&late), Ok(needed), "{op:?}");
+    }
+    assert_eq!(needs(&Request::new(Op::FlushAll, b"")), Ok(Dialect::Classic));
+}
+
+#[test]
+fn a_key_is_one_word_to_every_parser() {
+    let long = [b'k'; 251];
+    let bad: [&[u8]; 8] = [b"", b"a b", b"a\0b", b"a\rb", b"a\nb", b"\t", b"\x7f", &long];
+    for op in Op::ALL.into_iter().filter(|op| !matches!(op, Op::FlushAll | Op::Version)) {
+        for key in bad {
+            assert!(needs(&Request::new(op, key)).is_err(), "{op:?} {}", key.escape_ascii());
+        }
+        assert!(needs(&Request::new(op, &long[..250])).is_ok());
+        assert!(needs(&Request::new(op, "ключ".as_bytes())).is_ok());
+    }
+    assert!(needs(&Request::new(Op::FlushAll, b"a\r\nb")).is_err());
+    // In base64 186 bytes are 248, and 187 are 252.
+    let encoded = |key| Request { base64: true, words: b"b", ..Request::new(Op::MetaSet, key) };
+    assert_eq!(needs(&encoded(&[0; 186])), Ok(Dialect::Meta));
+    assert_eq!(needs(&encoded(&[0; 187])), Err(BAD_KEY));
+    assert_eq!(needs(&encoded(b"")), Err(BAD_KEY));
+}
+
+/// The dialect of an `ms` with these words.
+fn of(words: &[u8]) -> Option<Dialect> {
+    needs(&Request { words, ..Request::new(Op::MetaSet, b"k") }).ok()
+}
+
+#[test]
+fn meta_flags_have_their_dialects() {
+    for words in ["", "b c f h k l s t u v x I", "C5 D1 E7 J0 F9 N-1 R30 T0 MS Oabc Lx P/x"] {
+        assert_eq!(of(words.as_bytes()), Some(Dialect::Meta), "{words}");
+    }
+    for words in ["A", "U", "G", "G7", "H1", "T0 H1 c"] {
+        assert_eq!(of(words.as_bytes()), Some(Dialect::Holdall), "{words}");
+    }
+    for words in ["q", "a", "W", "T", "Tx", "F4294967296", "C-1", "M", "Gx", "H", "k\0", "Oa\rb"] {
+        assert_eq!(of(words.as_bytes()), None, "{words}");
+    }
+    assert_eq!(of(&[b'O'; 33]), Some(Dialect::Meta));
+    assert_eq!(of(&[b'O'; 34]), None);
+    assert_eq!(of(&[&b"L"[..], &[b'x'; 2030]].concat()), None, "the line is too long");
+    // memcached counts words before it looks at the block.
+    assert_eq!(of(&b"k ".repeat(16)), Some(Dialect::Meta));
+    assert_eq!(of(&b"k ".repeat(17)), Some(Dialect::Holdall));
+    assert_eq!(of(&b"k ".repeat(18)), None);
+}
+
+#[test]
+fn a_key_that_no_line_holds_is_not_asked_back_of_memcached() {
+    let asked = |key, words| {
+        needs(&Request { base64: true, words, ..Request::new(Op::MetaGet, key) }).unwrap()
+    };
+    assert_eq!(asked(b"a\r\nb", b"b k v"), Dialect::Holdall);
+    assert_eq!(asked(b"a\r\nb", b"b v"), Dialect::Meta);
+    assert_eq!(asked(b"ab", b"b k v"), Dialect::Meta);
+}
+
+#[test]
+fn an_error_is_final_where_the_block_was_certainly_read() {
+    let (client, unknown) = (Answer::ClientError(b"bad"), Answer::Error(b""));
+    let stays = stays_in_step;
+    for op in Op::ALL {
+        let has_block = op.has_value();
+        assert_eq!(stays(op, &client, None), !has_block, "{op:?}");
+        assert_eq!(stays(op, &unknown, Some(Dialect::Holdall)), !has_block, "{op:?}");
+        assert!(stays(op, &client, Some(Dialect::Holdall)), "{op:?}");
+        assert!(stays(op, &Answer::ServerError(b"object too large for cache"), None), "{op:?}");
+        let is_dropped = !has_block || op == Op::MetaSet;
+        assert_eq!(stays(op, &client, Some(Dialect::Meta)), is_dropped, "{op:?}");
+        let nobody = Answer::ClientError(b"unauthenticated");
+        assert_eq!(stays(op, &nobody, Some(Dialect::Holdall)), !has_block, "{op:?}");
+    }
+}
