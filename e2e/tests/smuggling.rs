@@ -117,8 +117,8 @@ fn meta_sets(len: usize) -> Vec<String> {
 
 /// Waits until everything that was sent is answered, or the proxy has closed the connection.
 fn settle(wire: &mut Wire) {
-    wire.send(b"get settled\r\n");
-    let (_, end) = wire.read_until_or_end(b"END\r\n", Duration::from_secs(60));
+    wire.send(b"version\r\n");
+    let (_, end) = wire.read_until_or_end(b"VERSION ", Duration::from_secs(60));
     assert_ne!(end, End::TimedOut);
 }
 
