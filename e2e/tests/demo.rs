@@ -1,7 +1,7 @@
 //! `holdall demo`, unattended: it runs, is consistent at the end, writes its figures and its report, and leaves nothing behind.
 //!
 //! `DEMO_SECONDS` makes the runs as long, with more users, and compares with the figures that are promised; without it runs are short, and
-//! nothing is judged that depends upon a time. What runs of a minute showed is in docs/measurements.md.
+//! nothing is judged that depends upon a time. What runs of a minute showed is in lab/results.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::fs;

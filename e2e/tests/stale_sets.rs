@@ -5,7 +5,7 @@
 //! version as `deleted`. From then on no reader may be shown a lower one, which is what readers check: they note `deleted` before
 //! they ask. Fills are held back for some rounds by chance, so that they arrive in another order than they were fetched in.
 //!
-//! `RACES=n` sets how many values are raced; by default the million that the figure in docs/measurements.md names.
+//! `RACES=n` sets how many values are raced; by default the million that the record in lab/results names.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use std::sync::Arc;

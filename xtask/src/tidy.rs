@@ -5,9 +5,11 @@
 //!    every crate but `store` says `#![forbid(unsafe_code)]`.
 //! 3. Crates depend upon each other in one direction only: [`MAY_USE`]. The package of
 //!    `crates/NAME` is called `holdall-NAME`, and every manifest says whether it is published.
-//! 4. Every path that ARCHITECTURE.md names exists.
+//! 4. Every path that ARCHITECTURE.md and the decisions name exists, and so does every page that a
+//!    page links to, and every decision that code or a page cites by number.
 //! 5. Tracked files have an ending from a list, and `LICENSE` is there.
 
+mod documents;
 mod rules;
 mod tree;
 
@@ -77,6 +79,7 @@ const MAY_USE: [(&str, &[&str]); 25] = [
 pub(crate) fn run() -> Result<(), String> {
     let map = fs::read_to_string("ARCHITECTURE.md").unwrap_or_default();
     let mut breaches = Vec::new();
+    let mut sources = Vec::new();
     if map.is_empty() {
         breaches.push("ARCHITECTURE.md: missing, and with it the unsafe list".to_owned());
     }
@@ -85,14 +88,15 @@ pub(crate) fn run() -> Result<(), String> {
         let text = fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
         if name.ends_with(".rs") {
             breaches.extend(rules::source(&name, &text, &map));
+            sources.push((name, text));
         } else if name.ends_with("Cargo.toml") && !name.starts_with("fuzz/") {
             breaches.extend(rules::dependencies(&name, &text, &MAY_USE));
             breaches.extend(rules::package(&name, &text));
         }
     }
-    let exists = |path: &str| Path::new(path).exists();
-    breaches.extend(rules::paths_named(&map, exists));
-    breaches.extend(tree::endings(tracked()?.split_terminator('\0')));
+    let tracked = tracked()?;
+    breaches.extend(documents(&sources, tracked.split_terminator('\0')));
+    breaches.extend(tree::endings(tracked.split_terminator('\0')));
     breaches.extend(tree::licence(fs::read_to_string("LICENSE").ok().as_deref()));
     if breaches.is_empty() {
         println!("\n==> tidy: no breach");
@@ -100,6 +104,31 @@ pub(crate) fn run() -> Result<(), String> {
     }
     println!("\n==> tidy:\n{}", breaches.join("\n"));
     Err(format!("tidy: {} breaches", breaches.len()))
+}
+
+/// Breaches in the tracked pages, and citations of decisions in `sources`, pairs of name and text.
+fn documents<'a>(
+    sources: &[(String, String)],
+    tracked: impl Iterator<Item = &'a str>,
+) -> Vec<String> {
+    let exists = |path: &str| Path::new(path).exists();
+    let pages: Vec<(String, String)> = tracked
+        .filter(|path| path.ends_with(".md"))
+        .filter_map(|path| Some((path.to_owned(), fs::read_to_string(path).ok()?)))
+        .collect();
+    let mut breaches = Vec::new();
+    let numbers = documents::records(&pages, &mut breaches);
+    for (name, text) in &pages {
+        if name == "ARCHITECTURE.md" || name.starts_with(documents::DECISIONS) {
+            breaches.extend(documents::paths_named(name, text, exists));
+        }
+        breaches.extend(documents::links(name, text, exists));
+        breaches.extend(documents::cited(name, text, &numbers));
+    }
+    for (name, text) in sources.iter().filter(|(name, _)| !name.starts_with("xtask/src/tidy")) {
+        breaches.extend(documents::cited(name, text, &numbers));
+    }
+    breaches
 }
 
 /// The paths of the files that git tracks, each with a zero byte behind it.

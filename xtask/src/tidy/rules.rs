@@ -106,25 +106,11 @@ pub(super) fn dependencies(name: &str, text: &str, may_use: &[(&str, &[&str])]) 
     breaches
 }
 
-/// Paths in backticks that are gone.
-pub(super) fn paths_named(map: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
-    let roots = ["crates/", "e2e/", "docs/", "xtask/", "fuzz/", "python/", ".ci/", "shared/"];
-    map.split('`')
-        .skip(1)
-        .step_by(2)
-        .filter(|word| roots.iter().any(|root| word.starts_with(root)))
-        .filter(|word| !word.contains(['*', ' ', '{', '<']))
-        .map(|word| word.split_once(':').map_or(word, |(path, _)| path))
-        .filter(|path| !exists(path))
-        .map(|path| format!("ARCHITECTURE.md: names {path}, which does not exist"))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MAP: &str = "# The map\n\n## Unsafe code\n\n- `crates/store/src/arena.rs`: memory\n\n## Rest\n`docs/gone.md`\n";
+    const MAP: &str = "# The map\n\n## Unsafe code\n\n- `crates/store/src/arena.rs`: memory\n";
 
     #[test]
     fn a_good_file_has_no_breach() {
@@ -177,12 +163,5 @@ mod tests {
         let program = "name = \"holdall\"\npublish = false\n";
         assert!(package("crates/holdall/Cargo.toml", program).is_empty());
         assert_eq!(package("crates/holdall/Cargo.toml", private).len(), 1);
-    }
-
-    #[test]
-    fn a_path_that_is_gone_is_found() {
-        let gone = paths_named(MAP, |path| path != "docs/gone.md");
-        assert_eq!(gone.len(), 1);
-        assert!(gone[0].contains("docs/gone.md"));
     }
 }

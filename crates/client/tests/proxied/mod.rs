@@ -227,7 +227,7 @@ fn begin() -> Stage {
 }
 
 /// Plays what `bytes` say.
-pub fn check(bytes: &[u8]) {
+pub(crate) fn check(bytes: &[u8]) {
     STAGE.with_borrow_mut(|stage| play(stage.get_or_insert_with(begin), bytes));
 }
 

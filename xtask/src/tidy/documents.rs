@@ -1,0 +1,158 @@
+//! Rules of pages: the paths, links and decisions that they name exist.
+
+use std::collections::BTreeSet;
+
+/// The folder of decision records, `NNNN-name.md`, and of their index.
+pub(super) const DECISIONS: &str = "docs/decisions/";
+
+/// What a path in backticks begins with.
+const ROOTS: [&str; 9] =
+    ["crates/", "e2e/", "docs/", "lab/", "xtask/", "fuzz/", "python/", ".ci/", "shared/"];
+
+/// Paths in backticks that do not exist.
+pub(super) fn paths_named(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    text.split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| ROOTS.iter().any(|root| word.starts_with(root)))
+        .filter(|word| !word.contains(['*', ' ', '{', '<']))
+        .map(|word| word.split_once(':').map_or(word, |(path, _)| path))
+        .filter(|path| !exists(path))
+        .map(|path| format!("{name}: names {path}, which does not exist"))
+        .collect()
+}
+
+/// Relative links whose file does not exist. Fragments are not checked.
+pub(super) fn links(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
+        .map(|target| target.split_once('#').map_or(target, |(path, _)| path))
+        .filter(|target| !target.is_empty() && !target.contains([':', ' ', '\n']))
+        .filter(|target| !exists(&beside(name, target)))
+        .map(|target| format!("{name}: links to {target}, which does not exist"))
+        .collect()
+}
+
+/// The path of `target`, which is relative to the folder of page `name`.
+fn beside(name: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = name.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// The numbers of the decision records among `pages`, pairs of path and text. Adds a breach for a
+/// number that is missing or taken twice, a title without it, and a record that the index lacks.
+pub(super) fn records(pages: &[(String, String)], breaches: &mut Vec<String>) -> BTreeSet<u32> {
+    let index = format!("{DECISIONS}README.md");
+    let listed = pages.iter().find(|(name, _)| *name == index).map_or("", |(_, text)| text);
+    let mut numbers = BTreeSet::new();
+    for (name, text) in pages.iter().filter(|(name, _)| name.starts_with(DECISIONS)) {
+        let file = &name[DECISIONS.len()..];
+        if *name == index {
+            continue;
+        }
+        let number = file.split_once('-').filter(|(digits, _)| digits.len() == 4);
+        let Some(number) = number.and_then(|(digits, _)| digits.parse().ok()) else {
+            breaches.push(format!("{name}: a record is called NNNN-name.md"));
+            continue;
+        };
+        if !numbers.insert(number) {
+            breaches.push(format!("{name}: the number {number} is taken twice"));
+        }
+        if !text.starts_with(&format!("# {number}. ")) {
+            breaches.push(format!("{name}: the title does not begin with `# {number}. `"));
+        }
+        if !listed.contains(&format!("({file})")) {
+            breaches.push(format!("{index}: does not list {file}"));
+        }
+    }
+    let last = numbers.last().copied().unwrap_or(0);
+    let missing = (1..=last).filter(|number| !numbers.contains(number));
+    breaches.extend(missing.map(|number| format!("{DECISIONS}: there is no record {number}")));
+    numbers
+}
+
+/// Citations ("decision 31", "decisions 1, 2 and 3") of records that do not exist.
+pub(super) fn cited(name: &str, text: &str, numbers: &BTreeSet<u32>) -> Vec<String> {
+    let mut breaches = Vec::new();
+    // Whether a number, and whether an "and" before a number, would belong to the citation.
+    let (mut wants_number, mut wants_and) = (false, false);
+    let words = text.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace);
+    for word in words.filter(|word| !matches!(*word, "//" | "///" | "//!")) {
+        let bare = word.trim_matches(|sign: char| !sign.is_alphanumeric());
+        if bare.eq_ignore_ascii_case("decision") || bare.eq_ignore_ascii_case("decisions") {
+            (wants_number, wants_and) = (true, false);
+        } else if wants_number && let Ok(number) = bare.parse() {
+            if !numbers.contains(&number) {
+                breaches.push(format!("{name}: cites decision {number}, which does not exist"));
+            }
+            (wants_number, wants_and) = (word.ends_with(','), true);
+        } else {
+            (wants_number, wants_and) = (wants_and && matches!(word, "and" | "or"), false);
+        }
+    }
+    breaches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(name: &str, text: &str) -> (String, String) {
+        (name.to_owned(), text.to_owned())
+    }
+
+    #[test]
+    fn a_path_that_is_gone_is_found() {
+        let text = "`docs/gone.md`, `docs/here.md:7`, `docs/*.md`, `gone.rs`";
+        let gone = paths_named("ARCHITECTURE.md", text, |path| path == "docs/here.md");
+        assert_eq!(gone, ["ARCHITECTURE.md: names docs/gone.md, which does not exist"]);
+    }
+
+    #[test]
+    fn a_link_to_a_page_that_is_gone_is_found() {
+        let text = "[a](../README.md#x), [b](gone.md), [c](https://x.example), [d](#here)";
+        let gone = links("docs/client.md", text, |path| path == "README.md");
+        assert_eq!(gone, ["docs/client.md: links to gone.md, which does not exist"]);
+    }
+
+    #[test]
+    fn records_have_each_number_once_and_stand_in_the_index() {
+        let mut pages = vec![
+            page("docs/decisions/README.md", "[a](0001-a.md) [b](0002-b.md)"),
+            page("docs/decisions/0001-a.md", "# 1. A\n"),
+            page("docs/decisions/0002-b.md", "# 2. B\n"),
+        ];
+        let mut breaches = Vec::new();
+        assert_eq!(records(&pages, &mut breaches), BTreeSet::from([1, 2]));
+        assert!(breaches.is_empty(), "{breaches:?}");
+        pages[2] = page("docs/decisions/0001-b.md", "# 2. B\n");
+        pages.push(page("docs/decisions/0004-c.md", "# 4. C\n"));
+        pages.push(page("docs/decisions/notes.md", "# Notes\n"));
+        records(&pages, &mut breaches);
+        // Taken twice, its title, not listed; not listed; no number; no 2 and no 3.
+        assert_eq!(breaches.len(), 7, "{breaches:?}");
+    }
+
+    #[test]
+    fn a_citation_of_no_record_is_found() {
+        let numbers = BTreeSet::from([1, 2, 3]);
+        assert!(cited("a.md", "(decision 3), decisions 1, 2 and 3. The 9", &numbers).is_empty());
+        let comment = "// See decisions 2 and\n// 31, or decision 4: 77 bytes.";
+        assert_eq!(
+            cited("a.rs", comment, &numbers),
+            [
+                "a.rs: cites decision 31, which does not exist",
+                "a.rs: cites decision 4, which does not exist"
+            ]
+        );
+    }
+}
