@@ -8,10 +8,16 @@
 //! 4. Every path that ARCHITECTURE.md and the decisions name exists, and so does every page that a
 //!    page links to, and every decision that code or a page cites by number.
 //! 5. Tracked files have an ending from a list, and `LICENSE` is there.
+//! 6. No word that `docs/glossary.md` bans stands in code or pages, no comment is wider than 100
+//!    columns, and no header begins with a question word. [`not_yet`] lists what is exempt.
 
 mod documents;
+mod lexer;
+mod not_yet;
+mod prose;
 mod rules;
 mod tree;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,8 +81,15 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("xtask", &[]),
 ];
 
-/// Checks the whole tree, from the workspace's folder.
-pub(crate) fn run() -> Result<(), String> {
+/// The page whose words are explained or banned.
+const GLOSSARY: &str = "docs/glossary.md";
+
+/// The folder of dated records, whose text is not changed.
+const RECORDS: &str = "lab/results/";
+
+/// Checks the whole tree, from the workspace's folder. No path that begins with one of `strict` is
+/// exempt from a rule.
+pub(crate) fn run(strict: &[String]) -> Result<(), String> {
     let map = fs::read_to_string("ARCHITECTURE.md").unwrap_or_default();
     let mut breaches = Vec::new();
     let mut sources = Vec::new();
@@ -95,7 +108,13 @@ pub(crate) fn run() -> Result<(), String> {
         }
     }
     let tracked = tracked()?;
-    breaches.extend(documents(&sources, tracked.split_terminator('\0')));
+    let pages: Vec<(String, String)> = tracked
+        .split_terminator('\0')
+        .filter(|path| path.ends_with(".md"))
+        .filter_map(|path| Some((path.to_owned(), fs::read_to_string(path).ok()?)))
+        .collect();
+    breaches.extend(documents(&sources, &pages));
+    breaches.extend(prose(&sources, &pages, strict));
     breaches.extend(tree::endings(tracked.split_terminator('\0')));
     breaches.extend(tree::licence(fs::read_to_string("LICENSE").ok().as_deref()));
     if breaches.is_empty() {
@@ -106,19 +125,41 @@ pub(crate) fn run() -> Result<(), String> {
     Err(format!("tidy: {} breaches", breaches.len()))
 }
 
-/// Breaches in the tracked pages, and citations of decisions in `sources`, pairs of name and text.
-fn documents<'a>(
+/// Breaches of the rules of words, widths and headers, exempt ones left out and their number printed.
+fn prose(
     sources: &[(String, String)],
-    tracked: impl Iterator<Item = &'a str>,
+    pages: &[(String, String)],
+    strict: &[String],
 ) -> Vec<String> {
-    let exists = |path: &str| Path::new(path).exists();
-    let pages: Vec<(String, String)> = tracked
-        .filter(|path| path.ends_with(".md"))
-        .filter_map(|path| Some((path.to_owned(), fs::read_to_string(path).ok()?)))
-        .collect();
     let mut breaches = Vec::new();
-    let numbers = documents::records(&pages, &mut breaches);
-    for (name, text) in &pages {
+    let glossary = pages.iter().find(|(name, _)| name == GLOSSARY).map_or("", |(_, text)| text);
+    let banned = words::banned(glossary, &mut breaches);
+    let (mut refused, mut wide, mut asking) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, text) in sources {
+        refused.extend(words::source(name, text, &banned));
+        wide.extend(prose::columns(name, text));
+        asking.extend(prose::header(name, text));
+    }
+    let is_bound = |name: &str| name != GLOSSARY && !name.starts_with(RECORDS);
+    for (name, text) in pages.iter().filter(|(name, _)| is_bound(name)) {
+        refused.extend(words::page(name, text, &banned));
+    }
+    for (rule, found) in
+        [(not_yet::WORDS, refused), (not_yet::COLUMNS, wide), (not_yet::HEADERS, asking)]
+    {
+        let (left, note) = not_yet::sift(rule, found, strict);
+        breaches.extend(left);
+        note.iter().for_each(|note| println!("{note}"));
+    }
+    breaches
+}
+
+/// Breaches in `pages`, and citations of decisions in `sources`; both are pairs of path and text.
+fn documents(sources: &[(String, String)], pages: &[(String, String)]) -> Vec<String> {
+    let exists = |path: &str| Path::new(path).exists();
+    let mut breaches = Vec::new();
+    let numbers = documents::records(pages, &mut breaches);
+    for (name, text) in pages {
         if name == "ARCHITECTURE.md" || name.starts_with(documents::DECISIONS) {
             breaches.extend(documents::paths_named(name, text, exists));
         }
