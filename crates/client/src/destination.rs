@@ -138,7 +138,7 @@ impl Destination {
         let (pipeline, takes) = match settings.protocol {
             // What a packet cannot say is not sent.
             Protocol::Binary => (Pipeline::binary(), Dialect::Holdall),
-            Protocol::Text => (Pipeline::default(), Dialect::Basic),
+            Protocol::Text => (Pipeline::text(), Dialect::Basic),
         };
         Self {
             address,

@@ -133,6 +133,8 @@ pub(crate) struct Pipeline {
     ends: Option<VecDeque<usize>>,
     /// It speaks in packets.
     packets: Option<Packets>,
+    /// Gets whose line is refused are asked again, each on a line of its own.
+    asks_apart: bool,
     /// What the server has said to the probe, while it is the oldest question.
     probing: Option<Heard>,
     /// What the server was seen to take.
@@ -143,6 +145,11 @@ impl Pipeline {
     /// Questions that have no answer yet.
     pub(crate) fn len(&self) -> usize {
         self.asked.len()
+    }
+
+    /// In lines, over a connection.
+    pub(crate) fn text() -> Self {
+        Self { asks_apart: true, ..Self::default() }
     }
 
     /// In packets of the binary protocol.
@@ -328,7 +335,9 @@ impl Pipeline {
             count_late += u32::from(is_late);
             self.finish(&Reply::failed(if is_late { late } else { other }, words), sink);
         }
+        let asks_apart = self.asks_apart;
         *self = if self.packets.is_some() { Self::binary() } else { Self::default() };
+        self.asks_apart = asks_apart;
         count_late
     }
 
@@ -365,6 +374,10 @@ impl Pipeline {
     ) -> Result<(), Broken> {
         let reply = match answer {
             _ if self.probing.is_some() => return self.take_heard(answer),
+            Answer::ClientError(_) if self.asks_apart && self.shares_line() => {
+                self.ask_apart();
+                return Ok(());
+            }
             Answer::Error(words) | Answer::ClientError(words) => {
                 Reply::failed(Failure::ClientError, words)
             }
@@ -373,6 +386,26 @@ impl Pipeline {
         };
         self.answer_line(&reply, sink);
         if dialect::stays_in_step(op, answer, self.seen) { Ok(()) } else { Err(Broken::Cut) }
+    }
+
+    /// Others follow the oldest question on its line.
+    fn shares_line(&self) -> bool {
+        self.asked.front().is_some_and(|oldest| !oldest.ends_line)
+    }
+
+    /// What is left of the oldest line is asked again, one key a line: a server refuses a line for one of its keys, which may be
+    /// another client's (that the proxy has no right to, for one). Gets change nothing.
+    fn ask_apart(&mut self) {
+        let mut ends_line = false;
+        while !ends_line && let Some(asked) = self.asked.front() {
+            ends_line = asked.ends_line;
+            let (op, ticket, pool, at_us) = (asked.op, asked.ticket, asked.pool, asked.at_us);
+            let key = self.oldest_key().to_vec();
+            self.pop();
+            self.end_line();
+            self.ask(&Request::new(op, &key), ticket, pool, at_us);
+        }
+        self.end_line();
     }
 
     /// The answers of one line.

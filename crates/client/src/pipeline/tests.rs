@@ -165,6 +165,28 @@ fn a_refused_line_with_a_data_block_closes() {
 }
 
 #[test]
+fn gets_of_a_refused_line_are_asked_apart() {
+    let mut pipeline = Pipeline::text();
+    for (ticket, key) in (0..).zip(["a", "b", "c"]) {
+        pipeline.ask(&Request::new(Op::Get, key.as_bytes()), ticket, 0, 1);
+    }
+    let len = pipeline.outgoing().len();
+    pipeline.has_sent(len);
+    pipeline.ask(&Request::new(Op::Get, b"d"), 3, 0, 2);
+    let mut got = Got::default();
+    let refused = b"VALUE a 0 1\r\nx\r\nCLIENT_ERROR permission denied\r\n";
+    assert_eq!(pipeline.receive(refused, 1 << 20, &mut got), Ok((refused.len(), 0)));
+    assert_eq!(got.outcomes(), [(0, Outcome::Found)]);
+    assert_eq!(pipeline.outgoing(), b"get d\r\nget b\r\nget c\r\n");
+    let answers = b"END\r\nCLIENT_ERROR permission denied\r\nVALUE c 0 1\r\nx\r\nEND\r\n";
+    assert_eq!(pipeline.receive(answers, 1 << 20, &mut got), Ok((answers.len(), 0)));
+    let denied = Outcome::Failed(Failure::ClientError);
+    let rest = [(3, Outcome::NotFound), (1, denied), (2, Outcome::Found)];
+    assert_eq!(got.outcomes()[1..], rest);
+    assert!(pipeline.is_empty());
+}
+
+#[test]
 fn a_failure_answers_everybody_once() {
     let mut pipeline = asked(&[(Op::Get, b"a"), (Op::Get, b"b")]);
     pipeline.ask(&Request::new(Op::Get, b"c"), 7, 0, 100);

@@ -161,7 +161,8 @@ impl Choices<'_> {
 
     fn request(&mut self) -> Made {
         let mut op = Op::ALL[self.next() % Op::ALL.len()];
-        let mut key = if self.next() % 4 > 0 { vec![b'k'] } else { self.pieces(&KEYS, 3) };
+        let mut key =
+            if !self.next().is_multiple_of(4) { vec![b'k'] } else { self.pieces(&KEYS, 3) };
         if op == Op::FlushAll && key.is_empty() {
             // What is meant to empty the server proves nothing.
             op = Op::Get;
@@ -176,7 +177,8 @@ impl Choices<'_> {
             words.push(b' ');
         }
         words.pop();
-        let (value, base64) = (self.pieces(&VALUES, 3), op.is_meta() && self.next() % 4 == 0);
+        let (value, base64) =
+            (self.pieces(&VALUES, 3), op.is_meta() && self.next().is_multiple_of(4));
         if base64 {
             words.extend_from_slice(if words.is_empty() { b"b" } else { b" b" });
         }
@@ -227,13 +229,13 @@ fn begin() -> Stage {
 }
 
 /// Plays what `bytes` say.
-pub(crate) fn check(bytes: &[u8]) {
+pub(super) fn check(bytes: &[u8]) {
     STAGE.with_borrow_mut(|stage| play(stage.get_or_insert_with(begin), bytes));
 }
 
 fn play(stage: &mut Stage, bytes: &[u8]) {
     let Stage { server, rig, direct, round } = stage;
-    if *round % ROUNDS == 0 {
+    if round.is_multiple_of(ROUNDS) {
         direct.expect(b"flush_all\r\n", b"OK\r\n");
         direct.expect(b"set canary 5 0 4\r\ngood\r\n", b"STORED\r\n");
     }
