@@ -1,15 +1,18 @@
-//! Deletes cached keys as the log of the database that holds the truth tells.
+//! Deletes cached keys by following the change log of the database that holds the truth.
 //!
 //! ```text
-//!     ChangeSource -> Assembler -> Gate -> a Backlog for each cluster -> Destination -> router
-//!      (the log)     (keys of      (until    (memory, bounded; a          (batches of      |
-//!                     committed     others    Shelf on disk while the      quiet deletes)  |
-//!                     transactions) see it)   cluster is away)                             |
-//!     checkpoint <- the oldest position that every cluster has acknowledged  <-------------+
+//!     ChangeSource -> Assembler -> VisibilityBarrier -> Backlog -> Destination -> router
+//!      (the log)      (keys of      (until other       (one for     (batches of     |
+//!                      committed     sessions see       each         quiet deletes) |
+//!                      transac-      the commit)        cluster)                    |
+//!                      tions)                            |                          |
+//!                                   Shelf (on disk, while the cluster is away)      |
+//!     checkpoint <- the oldest position that every cluster has acknowledged <-------+
 //! ```
 //!
-//! Data flows one way. A position is kept after its keys are delivered, so a restart repeats deletes and never skips one.
-//! *Scaling Memcache at Facebook* (2013), 4.1 and 5, calls this daemon mcsqueal.
+//! Data flows one way. A position is saved after its keys are delivered, so a restart repeats
+//! deletes and never skips one. *Scaling Memcache at Facebook* (2013), sections 4.1 and 5, calls
+//! this daemon mcsqueal.
 #![forbid(unsafe_code)]
 
 mod again;
@@ -25,7 +28,6 @@ pub mod deliver;
 pub mod delivery;
 pub mod finding;
 pub mod flush;
-mod gate;
 pub mod gtid;
 mod keeper;
 pub mod keys;
@@ -40,3 +42,4 @@ pub mod source;
 pub mod stats;
 pub mod status;
 pub mod template;
+mod visibility;

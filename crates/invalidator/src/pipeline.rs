@@ -18,7 +18,6 @@ use crate::change::{ChangeSource, SourceError};
 use crate::checkpoint::{self, Keep};
 use crate::deliver::{Destination, Limits, Target};
 use crate::delivery::{Flush, OnGap, Work};
-use crate::gate::{Gate, READ_AHEAD};
 use crate::keeper::Keeper;
 use crate::keys::Rules;
 use crate::monitor::Monitor;
@@ -28,6 +27,7 @@ use crate::position::Position;
 use crate::reading::{Reading, flushed};
 use crate::shelf::Shelf;
 use crate::stats::Stats;
+use crate::visibility::{READ_AHEAD, VisibilityBarrier};
 
 /// A cluster and the addresses of its routers (or its one server).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,7 +291,8 @@ impl<S: Shelf> Follower<'_, S> {
         let limits = self.plan.limits;
         let (reads, passing) = mpsc::channel(READ_AHEAD);
         let (stats, log) = (Arc::clone(&self.stats), self.log);
-        let gate = Gate::new(&mut self.outlet, source.witness(), limits, stats, log);
+        let barrier =
+            VisibilityBarrier::new(&mut self.outlet, source.witness(), limits, stats, log);
         let mut reading = Reading {
             plan: self.plan,
             reads,
@@ -300,7 +301,7 @@ impl<S: Shelf> Follower<'_, S> {
             owed: &mut self.owed,
             log: self.log,
         };
-        let mut passing = pin!(gate.pass(passing));
+        let mut passing = pin!(barrier.pass(passing));
         let ended = tokio::select! {
             ended = reading.read(source, from) => ended,
             () = &mut passing => Err(Ended::Broken),

@@ -1,4 +1,4 @@
-//! From a connection's events to what the gate holds: transactions are put together, and gaps answered.
+//! From a connection's events to what the visibility barrier holds: transactions are put together, and gaps answered.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use crate::assemble::{Assembler, Output};
 use crate::change::{ChangeSource, Mark, SourceError};
 use crate::delivery::{Flush, OnGap, Work};
-use crate::gate::Read;
 use crate::keys::Keyer;
 use crate::pipeline::{Ended, Plan, system_now_us};
 use crate::position::Position;
 use crate::stats::Stats;
+use crate::visibility::Read;
 
-/// One connection's events on their way to the gate.
+/// One connection's events on their way to the visibility barrier.
 pub(crate) struct Reading<'f> {
     pub(crate) plan: &'f Plan,
     pub(crate) reads: mpsc::Sender<Read>,
@@ -95,7 +95,7 @@ impl Reading<'_> {
         committed_us: u64,
     ) {
         let read = Read { work, mark, position, committed_us, read_at: Instant::now() };
-        // The gate goes when this does.
+        // The barrier ends when this does.
         let _ = self.reads.send(read).await;
     }
 

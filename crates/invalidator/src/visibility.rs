@@ -1,16 +1,21 @@
-//! Holds back what others do not see yet: after an earlier delete a reader would cache the old row, for good.
+//! Delays each delete until its commit is visible to other sessions; otherwise a reader could
+//! cache the old row again, for good.
 //!
 //! ```text
-//!     the log -> held -> a witness saw the commit -> outlet -> every cluster's backlog
-//!                 ^  |                                   \---> positions, for the keeper
-//!                 +--+ not yet: it looks again
+//!     the log -> held -> a probe saw the commit -> Dispatcher -> every cluster's backlog
+//!                 ^  |                                  \---> positions, for the checkpoint
+//!                 +--+ not visible yet: probe again
 //! ```
 //!
-//! Each goes out when it is seen, whatever waits before it: with PostgreSQL a commit that waits for no standby overtakes those that
-//! do. The position goes on when everything before it is out, so what is held is read again after a restart.
+//! A delete leaves as soon as its commit is visible, past earlier ones that are not: a PostgreSQL
+//! commit that waits for no standby overtakes those that do. The position advances only when
+//! everything before it has left, so a restart reads again whatever was held.
 //!
-//! One look serves all that were read before it, and those that come later and are older. Where a database cannot tell, or does
-//! not answer for long, deletes go out at once and are repeated (see `deliver`).
+//! One probe answers for every commit read before it, and for later reads of older commits. If a
+//! database cannot report visibility, or does not answer for long, deletes leave at once and are
+//! repeated later (see `deliver`).
+//!
+//! The one atomic here is a counter for `stats`. Relaxed is enough: no other data depends on it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,48 +33,48 @@ use crate::position::Position;
 use crate::shelf::Shelf;
 use crate::stats::Stats;
 
-/// The first pause between two looks, and the longest while nothing new is seen.
+/// The first pause between two probes, and the longest while nothing new becomes visible.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-/// A witness that failed for so many times the limit of an answer is not waited for.
+/// Deletes stop waiting for a probe that has failed for this multiple of `answer_within`.
 const BLIND_AFTER: u32 = 5;
 
-/// How many were read and are not held yet.
+/// Transactions that may be read ahead of the barrier.
 pub(crate) const READ_AHEAD: usize = 256;
 
-/// What was read of the log.
+/// A transaction, or only a position, as read from the log.
 #[derive(Debug)]
 pub(crate) struct Read {
-    /// None where there is only a position, or no longer more.
+    /// None for a bare position, and after the work was dispatched.
     pub(crate) work: Option<Work>,
-    /// By what a witness recognises it.
+    /// Identifies the commit to a probe.
     pub(crate) mark: Mark,
-    /// Where a restart may go on after it; none when only what follows says.
+    /// Where a restart may continue after it; none if only a later read knows.
     pub(crate) position: Option<Position>,
-    /// As in a delivery.
+    /// Commit time, in microseconds since 1970.
     pub(crate) committed_us: u64,
-    /// The same.
+    /// When it was read, or when a probe last found it invisible.
     pub(crate) read_at: Instant,
 }
 
-/// See the head of this file. One lives as long as a connection to the log.
-pub(crate) struct Gate<'o, S: Shelf, W> {
+/// Holds reads back until they are visible. One lives as long as a connection to the log.
+pub(crate) struct VisibilityBarrier<'o, S: Shelf, W> {
     outlet: &'o mut Outlet<S>,
     witness: W,
-    /// In the order of the log; what went out has no work any more.
+    /// In the order of the log; a dispatched read has no work left.
     held: VecDeque<Read>,
     held_keys: usize,
     limits: Limits,
     looked_at: Instant,
     pause: Duration,
-    /// Since when the witness fails, and whether it is still waited for.
+    /// When the probe began to fail, and whether deletes no longer wait for it.
     failing: Option<Instant>,
     is_blind: bool,
     stats: Arc<Stats>,
     log: fn(&str),
 }
 
-impl<'o, S: Shelf, W: Witness> Gate<'o, S, W> {
+impl<'o, S: Shelf, W: Witness> VisibilityBarrier<'o, S, W> {
     pub(crate) fn new(
         outlet: &'o mut Outlet<S>,
         witness: W,
@@ -92,7 +97,7 @@ impl<'o, S: Shelf, W: Witness> Gate<'o, S, W> {
         }
     }
 
-    /// Passes on what is read until nothing more comes and all of it is out.
+    /// Passes reads on until `reads` is closed and everything has left.
     pub(crate) async fn pass(mut self, mut reads: mpsc::Receiver<Read>) {
         loop {
             if self.held.is_empty() {
@@ -122,7 +127,7 @@ impl<'o, S: Shelf, W: Witness> Gate<'o, S, W> {
         self.held.push_back(read);
     }
 
-    /// Takes what is read until it is time to look again.
+    /// Collects reads until the next probe is due.
     async fn gather(&mut self, reads: &mut mpsc::Receiver<Read>) {
         let until = self.looked_at + self.pause;
         while self.has_room()
@@ -133,7 +138,7 @@ impl<'o, S: Shelf, W: Witness> Gate<'o, S, W> {
         tokio::time::sleep_until(until).await;
     }
 
-    /// Lets out what may go.
+    /// Dispatches the reads that are visible and advances the position.
     async fn let_out(&mut self) {
         for at in 0..self.held.len() {
             if self.held[at].work.is_none() {
@@ -206,7 +211,8 @@ impl<'o, S: Shelf, W: Witness> Gate<'o, S, W> {
     }
 }
 
-/// Of what stands together and has no work, only the last position counts: behind one that waits for long there may be millions.
+/// Merges neighbours without work, of which only the last position counts: behind a commit that
+/// stays invisible for long there may be millions.
 fn merged(held: VecDeque<Read>) -> VecDeque<Read> {
     let mut kept: VecDeque<Read> = VecDeque::with_capacity(held.len());
     for read in held {
@@ -240,7 +246,7 @@ mod tests {
     use crate::shelf::Folder;
     use crate::stats::lock;
 
-    /// The transactions that are visible, or why that cannot be told.
+    /// The visible transactions, or why the probe fails.
     type Sight = Arc<Mutex<Result<Vec<u32>, String>>>;
 
     struct Fake {
@@ -300,7 +306,9 @@ mod tests {
                 let backlogs = vec![backlog];
                 let mut outlet =
                     Outlet { backlogs, positions: send, seq: 0, passed: None, has_told: false };
-                Gate::new(&mut outlet, witness, limits, stats, |_| {}).pass(passing).await;
+                VisibilityBarrier::new(&mut outlet, witness, limits, stats, |_| {})
+                    .pass(passing)
+                    .await;
             });
             world
         }
@@ -313,7 +321,7 @@ mod tests {
             self.reads.send(read).await.unwrap();
         }
 
-        /// What went out after a while: when it was committed, and whether it was seen.
+        /// Dispatched work after a while: commit time, and whether it was visible.
         async fn out(&self) -> Vec<(u64, bool)> {
             sleep(Duration::from_millis(50)).await;
             let batch = self.backlog.take(100, 1000);
