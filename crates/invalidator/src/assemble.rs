@@ -28,7 +28,7 @@ pub enum Output {
         position: Position,
         /// When the database committed, in microseconds since 1970; 0 when nothing was.
         committed_us: u64,
-        /// By what a witness recognises it.
+        /// Identifies the commit to a visibility probe.
         mark: Mark,
     },
     /// What changed is not known.

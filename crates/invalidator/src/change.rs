@@ -66,14 +66,14 @@ pub enum Change {
     },
 }
 
-/// By what a [`Witness`] recognises a commit.
+/// Identifies a commit to a [`VisibilityProbe`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mark {
-    /// By nothing: whether others see it cannot be told.
+    /// The database cannot report whether other sessions see it.
     Unknown,
     /// The lower half of PostgreSQL's transaction number.
     Xid(u32),
-    /// Its end in a binary log.
+    /// The end of the transaction in a binary log.
     End {
         /// The binary log's name.
         file: String,
@@ -87,11 +87,11 @@ pub enum Mark {
         /// Its number there.
         number: u64,
     },
-    /// The end of a prepared transaction: it is marked as others are, and a moment before others see it.
+    /// The end of a prepared transaction, which probes report a moment before others see it.
     Prepared(Box<Self>),
 }
 
-/// What a source says next.
+/// The next event of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A change of the transaction that is being read.
@@ -102,12 +102,12 @@ pub enum Event {
         position: Position,
         /// When it was committed, in microseconds since 1970; of the database's clock.
         committed_us: u64,
-        /// By what it is recognised among those that other sessions see.
+        /// Identifies the commit to a [`VisibilityProbe`].
         mark: Mark,
     },
-    /// The transaction that was being read is undone.
+    /// The transaction that was being read is rolled back.
     Rollback,
-    /// The transaction that was being read is prepared: whether it is committed is said later, under its name.
+    /// The transaction that was being read is prepared; [`Event::Finish`] ends it by its name.
     Prepare {
         /// The transaction's name.
         xid: String,
@@ -122,14 +122,14 @@ pub enum Event {
         is_committed: bool,
         /// Where to go on after it.
         position: Position,
-        /// As in [`Event::Commit`].
+        /// Commit time, in microseconds since 1970; of the database's clock.
         committed_us: u64,
-        /// The same.
+        /// Identifies the commit to a [`VisibilityProbe`].
         mark: Mark,
     },
-    /// The database has nothing to say, and is there.
+    /// A heartbeat: the database is there and has no news.
     Alive,
-    /// Nothing of ours until here.
+    /// Nothing of interest up to here.
     Idle {
         /// Where to go on.
         position: Position,
@@ -141,14 +141,14 @@ pub enum Event {
     },
 }
 
-/// Why a source does not go on.
+/// The reason why a source stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceError {
-    /// The connection is gone or was refused: worth another try, here or at the next server.
+    /// The connection broke or was refused; try again, here or at the next server.
     Lost(String),
     /// The log does not reach back to the wanted position.
     Purged(String),
-    /// What no repetition changes: credentials, rights, settings.
+    /// A fault that a retry does not mend: credentials, rights, settings.
     Wrong(String),
 }
 
@@ -160,36 +160,36 @@ impl fmt::Display for SourceError {
     }
 }
 
-/// An ordinary session of the database, which tells what other sessions see.
+/// An ordinary session of the database that reports which commits other sessions see.
 ///
 /// A log shows a commit before the database shows it to others: MariaDB and MySQL write the binary log, wait for replicas
 /// (`AFTER_SYNC`) and then commit in the engine; PostgreSQL writes its log, waits for synchronous standbys and then leaves the list of
 /// those that run.
-pub trait Witness: Send {
-    /// Looks at what is visible now.
+pub trait VisibilityProbe: Send {
+    /// Asks the database what is visible now.
     ///
     /// # Errors
     ///
-    /// When the database does not say.
-    fn look(&mut self) -> impl Future<Output = Result<(), String>> + Send;
+    /// The reason when the database gives no usable answer.
+    fn refresh(&mut self) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// True when the commit was visible at the last look; none where this database cannot tell.
-    fn saw(&self, mark: &Mark) -> Option<bool>;
+    /// True if the commit was visible at the last refresh; none if this database cannot report it.
+    fn is_visible(&self, mark: &Mark) -> Option<bool>;
 }
 
 /// The log of a database, from a position on.
 ///
 /// The pipeline owns one and calls it from one task; it never calls back.
 pub trait ChangeSource: Send {
-    /// A session at the server that is followed.
-    type Witness: Witness;
+    /// A probe at the server that is followed.
+    type Probe: VisibilityProbe;
 
-    /// Connects and goes to `from`, or to the log's present end where that is none. Answers where it stands. What was read of an
-    /// unfinished transaction before is forgotten, and will be said again.
+    /// Connects and seeks to `from`, or to the log's present end if it is none. Returns the
+    /// position. Forgets what was read of an unfinished transaction; it will be read again.
     ///
     /// # Errors
     ///
-    /// When no server of those configured lets itself be followed from there.
+    /// When none of the configured servers can be followed from there.
     fn open(
         &mut self,
         from: Option<&Position>,
@@ -202,12 +202,12 @@ pub trait ChangeSource: Send {
     /// When the log cannot be read on.
     fn next(&mut self) -> impl Future<Output = Result<Event, SourceError>> + Send;
 
-    /// A session at the server whose log is open, which connects when it looks first.
-    fn witness(&self) -> Self::Witness;
+    /// A probe at the server whose log is open; it connects at its first refresh.
+    fn probe(&self) -> Self::Probe;
 
-    /// How many bytes of log the database has beyond what was read; none when it is not known.
+    /// Bytes of log that the database has beyond what was read; none if unknown.
     fn behind_bytes(&self) -> Option<u64>;
 
-    /// Everything until here was delivered, so the database need not keep it for us.
+    /// Everything up to here was delivered, so the database need not keep its log for us.
     fn confirm(&mut self, position: &Position);
 }

@@ -291,8 +291,7 @@ impl<S: Shelf> Follower<'_, S> {
         let limits = self.plan.limits;
         let (reads, passing) = mpsc::channel(READ_AHEAD);
         let (stats, log) = (Arc::clone(&self.stats), self.log);
-        let barrier =
-            VisibilityBarrier::new(&mut self.outlet, source.witness(), limits, stats, log);
+        let barrier = VisibilityBarrier::new(&mut self.outlet, source.probe(), limits, stats, log);
         let mut reading = Reading {
             plan: self.plan,
             reads,

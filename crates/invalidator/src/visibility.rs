@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::change::{Mark, Witness};
+use crate::change::{Mark, VisibilityProbe};
 use crate::deliver::Limits;
 use crate::delivery::Work;
 use crate::outlet::Outlet;
@@ -60,12 +60,12 @@ pub(crate) struct Read {
 /// Holds reads back until they are visible. One lives as long as a connection to the log.
 pub(crate) struct VisibilityBarrier<'o, S: Shelf, W> {
     outlet: &'o mut Outlet<S>,
-    witness: W,
+    probe: W,
     /// In the order of the log; a dispatched read has no work left.
     held: VecDeque<Read>,
     held_keys: usize,
     limits: Limits,
-    looked_at: Instant,
+    probed_at: Instant,
     pause: Duration,
     /// When the probe began to fail, and whether deletes no longer wait for it.
     failing: Option<Instant>,
@@ -74,21 +74,21 @@ pub(crate) struct VisibilityBarrier<'o, S: Shelf, W> {
     log: fn(&str),
 }
 
-impl<'o, S: Shelf, W: Witness> VisibilityBarrier<'o, S, W> {
+impl<'o, S: Shelf, W: VisibilityProbe> VisibilityBarrier<'o, S, W> {
     pub(crate) fn new(
         outlet: &'o mut Outlet<S>,
-        witness: W,
+        probe: W,
         limits: Limits,
         stats: Arc<Stats>,
         log: fn(&str),
     ) -> Self {
         Self {
             outlet,
-            witness,
+            probe,
             held: VecDeque::new(),
             held_keys: 0,
             limits,
-            looked_at: Instant::now(),
+            probed_at: Instant::now(),
             pause: PAUSES[0],
             failing: None,
             is_blind: false,
@@ -110,10 +110,10 @@ impl<'o, S: Shelf, W: Witness> VisibilityBarrier<'o, S, W> {
                 self.hold(read);
             }
             self.let_out().await;
-            let is_due = self.is_blind && Instant::now() >= self.looked_at + self.pause;
+            let is_due = self.is_blind && Instant::now() >= self.probed_at + self.pause;
             if !self.held.is_empty() || is_due {
                 self.gather(&mut reads).await;
-                self.look().await;
+                self.refresh().await;
             }
         }
     }
@@ -129,7 +129,7 @@ impl<'o, S: Shelf, W: Witness> VisibilityBarrier<'o, S, W> {
 
     /// Collects reads until the next probe is due.
     async fn gather(&mut self, reads: &mut mpsc::Receiver<Read>) {
-        let until = self.looked_at + self.pause;
+        let until = self.probed_at + self.pause;
         while self.has_room()
             && let Ok(Some(read)) = timeout_at(until, reads.recv()).await
         {
@@ -144,7 +144,7 @@ impl<'o, S: Shelf, W: Witness> VisibilityBarrier<'o, S, W> {
             if self.held[at].work.is_none() {
                 continue;
             }
-            let saw = self.witness.saw(&self.held[at].mark);
+            let saw = self.probe.is_visible(&self.held[at].mark);
             match saw {
                 Some(false) if !self.is_blind => continue,
                 Some(_) => {}
@@ -180,14 +180,14 @@ impl<'o, S: Shelf, W: Witness> VisibilityBarrier<'o, S, W> {
         ));
     }
 
-    async fn look(&mut self) {
-        self.looked_at = Instant::now();
-        let looked = timeout(self.limits.answer_within, self.witness.look()).await;
-        let why = match looked {
+    async fn refresh(&mut self) {
+        self.probed_at = Instant::now();
+        let probed = timeout(self.limits.answer_within, self.probe.refresh()).await;
+        let why = match probed {
             Ok(Ok(())) => {
-                let unseen = |read: &&mut Read| self.witness.saw(&read.mark) == Some(false);
+                let unseen = |read: &&mut Read| self.probe.is_visible(&read.mark) == Some(false);
                 for read in self.held.iter_mut().filter(unseen) {
-                    read.read_at = self.looked_at;
+                    read.read_at = self.probed_at;
                 }
                 (self.failing, self.is_blind) = (None, false);
                 self.pause = (self.pause * 2).min(PAUSES[1]);
@@ -196,7 +196,7 @@ impl<'o, S: Shelf, W: Witness> VisibilityBarrier<'o, S, W> {
             Ok(Err(why)) => why,
             Err(_) => format!("no answer within {:?}", self.limits.answer_within),
         };
-        let since = *self.failing.get_or_insert(self.looked_at);
+        let since = *self.failing.get_or_insert(self.probed_at);
         if since.elapsed() < self.limits.answer_within * BLIND_AFTER {
             self.pause = self.limits.retry_first;
             return;
@@ -254,13 +254,13 @@ mod tests {
         seen: Vec<u32>,
     }
 
-    impl Witness for Fake {
-        async fn look(&mut self) -> Result<(), String> {
+    impl VisibilityProbe for Fake {
+        async fn refresh(&mut self) -> Result<(), String> {
             self.seen = lock(&self.now).clone()?;
             Ok(())
         }
 
-        fn saw(&self, mark: &Mark) -> Option<bool> {
+        fn is_visible(&self, mark: &Mark) -> Option<bool> {
             let Mark::Xid(xid) = mark else { return None };
             Some(self.seen.contains(xid))
         }
@@ -301,12 +301,12 @@ mod tests {
                 window_keys: 100,
                 away_after: ms(100),
             };
-            let witness = Fake { now: Arc::clone(&world.sight), seen: Vec::new() };
+            let probe = Fake { now: Arc::clone(&world.sight), seen: Vec::new() };
             tokio::spawn(async move {
                 let backlogs = vec![backlog];
                 let mut outlet =
                     Outlet { backlogs, positions: send, seq: 0, passed: None, has_told: false };
-                VisibilityBarrier::new(&mut outlet, witness, limits, stats, |_| {})
+                VisibilityBarrier::new(&mut outlet, probe, limits, stats, |_| {})
                     .pass(passing)
                     .await;
             });
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever_for_a_witness_that_fails() {
+    async fn nobody_waits_for_ever_for_a_probe_that_fails() {
         let mut world = World::start();
         *lock(&world.sight) = Err("too many connections".to_owned());
         world.read(Mark::Xid(1), 1).await;

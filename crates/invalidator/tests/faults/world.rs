@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use invalidator::change::{Change, ChangeSource, Event, Mark, SourceError, Witness};
+use invalidator::change::{Change, ChangeSource, Event, Mark, SourceError, VisibilityProbe};
 use invalidator::checkpoint::Keep;
 use invalidator::delivery::{Delivery, Flush, Work};
 use invalidator::network::Network;
@@ -205,9 +205,9 @@ impl Log {
 }
 
 impl ChangeSource for Log {
-    type Witness = Session;
+    type Probe = Session;
 
-    fn witness(&self) -> Session {
+    fn probe(&self) -> Session {
         Session { truth: Arc::clone(&self.truth), seen: 0 }
     }
 
@@ -258,8 +258,8 @@ pub(crate) struct Session {
     seen: u64,
 }
 
-impl Witness for Session {
-    async fn look(&mut self) -> Result<(), String> {
+impl VisibilityProbe for Session {
+    async fn refresh(&mut self) -> Result<(), String> {
         sleep(Duration::from_micros(self.truth.below(1000))).await;
         if self.truth.fails(10) {
             return Err("lost".to_owned());
@@ -270,7 +270,7 @@ impl Witness for Session {
         Ok(())
     }
 
-    fn saw(&self, mark: &Mark) -> Option<bool> {
+    fn is_visible(&self, mark: &Mark) -> Option<bool> {
         let Mark::Xid(xid) = mark else { return None };
         Some(u64::from(*xid) <= self.seen)
     }

@@ -295,7 +295,7 @@ impl Decoder {
         self.pending.push_back(Event::Commit { position, committed_us: time_us, mark });
     }
 
-    /// By what a witness recognises the transaction that is being read.
+    /// Identifies the transaction being read to a visibility probe.
     fn mark(&self) -> Mark {
         match (self.flavour, self.reading) {
             (Flavour::MariaDb, _) if !self.file.is_empty() => {

@@ -11,9 +11,9 @@ mod check;
 mod compressed;
 mod decode;
 mod lag;
+mod probe;
 mod rows;
 mod server;
-mod witness;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::keys::Rules;
 use crate::position::Position;
 use decode::Decoder;
 use lag::Lag;
-pub use witness::MysqlWitness;
+pub use probe::MysqlProbe;
 
 /// How a place in the log is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
@@ -127,7 +127,7 @@ impl MysqlSource {
 }
 
 impl ChangeSource for MysqlSource {
-    type Witness = MysqlWitness;
+    type Probe = MysqlProbe;
 
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
         self.reading = None;
@@ -180,9 +180,9 @@ impl ChangeSource for MysqlSource {
         Err(failed)
     }
 
-    fn witness(&self) -> MysqlWitness {
+    fn probe(&self) -> MysqlProbe {
         let server = self.reading.as_ref().map(|reading| reading.server.clone());
-        MysqlWitness::new(self.settings.clone(), server.unwrap_or_default())
+        MysqlProbe::new(self.settings.clone(), server.unwrap_or_default())
     }
 
     fn behind_bytes(&self) -> Option<u64> {

@@ -6,7 +6,7 @@
 
 mod check;
 mod decode;
-mod witness;
+mod probe;
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::{Position, lsn};
 use decode::Decoder;
-pub use witness::PostgresWitness;
+pub use probe::PostgresProbe;
 
 /// Which database, and as whom.
 #[derive(Debug, Clone)]
@@ -207,7 +207,7 @@ fn make(connection: &mut PgReplicationConnection, name: &str) -> Result<u64, Rep
 }
 
 impl ChangeSource for PostgresSource {
-    type Witness = PostgresWitness;
+    type Probe = PostgresProbe;
 
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
         self.reading = None;
@@ -258,9 +258,9 @@ impl ChangeSource for PostgresSource {
         }
     }
 
-    fn witness(&self) -> PostgresWitness {
+    fn probe(&self) -> PostgresProbe {
         let server = self.settings.servers[self.turn % self.settings.servers.len()].clone();
-        PostgresWitness::new(self.settings.clone(), server)
+        PostgresProbe::new(self.settings.clone(), server)
     }
 
     fn behind_bytes(&self) -> Option<u64> {

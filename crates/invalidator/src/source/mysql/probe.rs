@@ -1,18 +1,20 @@
-//! What other sessions of a server see of its log.
+//! The visibility probe for MariaDB and MySQL: which commits other sessions see.
 //!
-//! MariaDB tells how far its binary log is committed in the engine (`Binlog_snapshot_file`, `Binlog_snapshot_position`; outside of a
-//! transaction they are of this moment), MySQL which transaction identifiers are (`gtid_executed`). Both are changed after the
-//! engine's commit, which may come long after the log's followers had the transaction: seconds with `AFTER_SYNC` and a replica that
-//! does not answer, or with `binlog_group_commit_sync_delay`. MySQL without identifiers does not tell.
+//! MariaDB reports how far its binary log is committed in the engine (`Binlog_snapshot_file` and
+//! `Binlog_snapshot_position`, which are current outside of a transaction). MySQL reports the
+//! committed transaction identifiers (`gtid_executed`). Both change after the engine's commit,
+//! which may come seconds after the log's followers got the transaction: with `AFTER_SYNC` and a
+//! replica that does not answer, or with `binlog_group_commit_sync_delay`. MySQL without
+//! transaction identifiers reports nothing.
 
 use super::Settings;
 use super::server::{Flavour, Server};
-use crate::change::{Mark, SourceError, Witness};
+use crate::change::{Mark, SourceError, VisibilityProbe};
 use crate::gtid::GtidSet;
 
-/// A session at one server.
+/// A session at one server, connected at the first probe.
 #[derive(Debug)]
-pub struct MysqlWitness {
+pub struct MysqlProbe {
     settings: Settings,
     name: String,
     server: Option<Server>,
@@ -23,7 +25,7 @@ pub struct MysqlWitness {
 enum Seen {
     #[default]
     Nothing,
-    /// Everything to here.
+    /// All transactions up to this one are visible.
     End {
         file: String,
         offset: u64,
@@ -31,13 +33,13 @@ enum Seen {
     Gtids(GtidSet),
 }
 
-impl MysqlWitness {
+impl MysqlProbe {
     pub(super) const fn new(settings: Settings, name: String) -> Self {
         Self { settings, name, server: None, seen: Seen::Nothing }
     }
 
     async fn ask(&mut self) -> Result<(), SourceError> {
-        // A session whose question was not answered to the end is not used again.
+        // A session with an unfinished answer is dropped: the next reply would be the wrong one.
         let mut server = match self.server.take() {
             Some(server) => server,
             None => Server::connect(&self.settings, &self.name).await?,
@@ -54,15 +56,15 @@ impl MysqlWitness {
     }
 }
 
-impl Witness for MysqlWitness {
-    async fn look(&mut self) -> Result<(), String> {
+impl VisibilityProbe for MysqlProbe {
+    async fn refresh(&mut self) -> Result<(), String> {
         self.ask().await.map_err(|error| error.to_string())
     }
 
-    fn saw(&self, mark: &Mark) -> Option<bool> {
+    fn is_visible(&self, mark: &Mark) -> Option<bool> {
         match (mark, &self.seen) {
             (Mark::Unknown | Mark::Xid(_), _) => None,
-            (Mark::Prepared(mark), _) => self.saw(mark),
+            (Mark::Prepared(mark), _) => self.is_visible(mark),
             (Mark::End { file, offset }, Seen::End { file: seen, offset: until }) => {
                 Some((number(file), *offset) <= (number(seen), *until))
             }
@@ -74,7 +76,7 @@ impl Witness for MysqlWitness {
     }
 }
 
-/// Files of a log are numbered; the number has six digits or more.
+/// The number of a log file, which has six digits or more; 0 for a name without one.
 fn number(file: &str) -> u64 {
     file.rsplit('.').next().and_then(|digits| digits.parse().ok()).unwrap_or_default()
 }
@@ -92,9 +94,9 @@ mod tests {
             server_id: 1,
             by: By::Gtid,
         };
-        let mut witness = MysqlWitness::new(settings, String::new());
-        witness.seen = seen;
-        witness.saw(mark)
+        let mut probe = MysqlProbe::new(settings, String::new());
+        probe.seen = seen;
+        probe.is_visible(mark)
     }
 
     #[test]

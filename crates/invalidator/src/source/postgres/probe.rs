@@ -1,7 +1,7 @@
-//! What other sessions of PostgreSQL see: `pg_current_snapshot()`, which names the transactions that run.
+//! The visibility probe for PostgreSQL: `pg_current_snapshot()` lists the running transactions.
 //!
-//! A commit that waits for a synchronous standby is in the log and in that list. The session is an ordinary one, on a thread of its own:
-//! the library asks without giving way.
+//! A commit that waits for a synchronous standby is in the log and still in that list. The session
+//! is an ordinary one on a thread of its own, because the library's call blocks.
 
 use std::sync::mpsc;
 use std::thread;
@@ -10,26 +10,26 @@ use pg_walstream::PgReplicationConnection;
 use tokio::sync::oneshot;
 
 use super::Settings;
-use crate::change::{Mark, Witness};
+use crate::change::{Mark, VisibilityProbe};
 
-/// A question, which is where its answer goes.
+/// A query, represented by the channel for its answer.
 type Question = oneshot::Sender<Result<String, String>>;
 
 /// A session at one server.
 #[derive(Debug)]
-pub struct PostgresWitness {
+pub struct PostgresProbe {
     settings: Settings,
     server: String,
     session: Option<mpsc::Sender<Question>>,
     seen: Option<Snapshot>,
 }
 
-impl PostgresWitness {
+impl PostgresProbe {
     pub(super) const fn new(settings: Settings, server: String) -> Self {
         Self { settings, server, session: None, seen: None }
     }
 
-    /// Starts a session's thread, which ends when a question fails or nobody asks any more.
+    /// Starts the session's thread, which ends when a query fails or the channel closes.
     fn start(&self) -> Result<mpsc::Sender<Question>, String> {
         let (ask, asked) = mpsc::channel::<Question>();
         let (settings, server) = (self.settings.clone(), self.server.clone());
@@ -38,19 +38,19 @@ impl PostgresWitness {
             while let Ok(question) = asked.recv() {
                 let answer = snapshot(&settings, &server, &mut connection);
                 let has_failed = answer.is_err();
-                // Who asked may have gone away.
+                // A probe that timed out has dropped its receiver.
                 let _ = question.send(answer);
                 if has_failed {
                     return;
                 }
             }
         };
-        let started = thread::Builder::new().name("witness".to_owned()).spawn(serve);
+        let started = thread::Builder::new().name("visibility".to_owned()).spawn(serve);
         started.map(|_| ask).map_err(|error| error.to_string())
     }
 }
 
-/// Asks, and connects before that if it must.
+/// Queries the snapshot, and connects first if there is no connection.
 fn snapshot(
     settings: &Settings,
     server: &str,
@@ -65,9 +65,9 @@ fn snapshot(
     found.get_value(0, 0).ok_or_else(|| format!("{server}: no snapshot"))
 }
 
-impl Witness for PostgresWitness {
-    async fn look(&mut self) -> Result<(), String> {
-        // A session that does not answer is not used again.
+impl VisibilityProbe for PostgresProbe {
+    async fn refresh(&mut self) -> Result<(), String> {
+        // A session that does not answer is dropped.
         let session = match self.session.take() {
             Some(session) => session,
             None => self.start()?,
@@ -82,13 +82,13 @@ impl Witness for PostgresWitness {
         Ok(())
     }
 
-    fn saw(&self, mark: &Mark) -> Option<bool> {
+    fn is_visible(&self, mark: &Mark) -> Option<bool> {
         let Mark::Xid(xid) = mark else { return None };
-        Some(self.seen.as_ref().is_some_and(|snapshot| snapshot.saw(*xid)))
+        Some(self.seen.as_ref().is_some_and(|snapshot| snapshot.sees(*xid)))
     }
 }
 
-/// `first that runs:next to come:those that run, by commas`.
+/// A `pg_snapshot` as text: `XMIN:XMAX:RUNNING,RUNNING,..`.
 #[derive(Debug, PartialEq, Eq)]
 struct Snapshot {
     first: u64,
@@ -106,9 +106,9 @@ impl Snapshot {
         Some(Self { first, next, running })
     }
 
-    /// True for a commit's transaction that does not run any more. Logs have the lower half of its number, which lies within two
-    /// thousand million of the next one.
-    fn saw(&self, xid: u32) -> bool {
+    /// True for a committed transaction that no longer runs. Logs hold only the lower 32 bits of
+    /// its number, which lies within 2^31 of the next one.
+    fn sees(&self, xid: u32) -> bool {
         let (round, half) = (1_u64 << 32, 1_u64 << 31);
         let xid = self.next & !(round - 1) | u64::from(xid);
         let xid = if xid + half < self.next {
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_snapshot_sees_what_does_not_run() {
         let snapshot = Snapshot::parse("10:20:12,15").unwrap();
-        let saw: Vec<u32> = (8..23).filter(|xid| snapshot.saw(*xid)).collect();
+        let saw: Vec<u32> = (8..23).filter(|xid| snapshot.sees(*xid)).collect();
         assert_eq!(saw, [8, 9, 10, 11, 13, 14, 16, 17, 18, 19]);
         assert_eq!(Snapshot::parse("727:727:").unwrap().running, [0_u64; 0]);
         for text in ["", "1:2", "1:x:", "1:2:3,"] {
@@ -141,9 +141,11 @@ mod tests {
     fn numbers_go_round() {
         let round = 1_u64 << 32;
         let snapshot = Snapshot { first: round + 1, next: round + 5, running: vec![round + 1] };
-        let saw = |xid| snapshot.saw(xid);
-        assert!(saw(u32::MAX) && saw(0) && !saw(1) && saw(2) && saw(4) && !saw(5) && !saw(1000));
+        let sees = |xid| snapshot.sees(xid);
+        assert!(
+            sees(u32::MAX) && sees(0) && !sees(1) && sees(2) && sees(4) && !sees(5) && !sees(1000)
+        );
         let before = Snapshot { first: round - 2, next: round - 1, running: vec![round - 2] };
-        assert!(!before.saw(u32::MAX - 1) && !before.saw(0) && before.saw(u32::MAX - 2));
+        assert!(!before.sees(u32::MAX - 1) && !before.sees(0) && before.sees(u32::MAX - 2));
     }
 }
