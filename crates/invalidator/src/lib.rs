@@ -26,6 +26,7 @@ pub mod comment;
 pub mod config;
 pub mod deliver;
 pub mod delivery;
+mod dispatch;
 pub mod finding;
 pub mod flush;
 pub mod gtid;
@@ -33,7 +34,7 @@ mod keeper;
 pub mod keys;
 pub mod monitor;
 pub mod network;
-mod outlet;
+
 pub mod pipeline;
 pub mod position;
 mod reading;

@@ -18,11 +18,11 @@ use crate::change::{ChangeSource, SourceError};
 use crate::checkpoint::{self, Keep};
 use crate::deliver::{Destination, Limits, Target};
 use crate::delivery::{Flush, OnGap, Work};
+use crate::dispatch::Dispatcher;
 use crate::keeper::Keeper;
 use crate::keys::Rules;
 use crate::monitor::Monitor;
 use crate::network::Network;
-use crate::outlet::Outlet;
 use crate::position::Position;
 use crate::reading::{Reading, flushed};
 use crate::shelf::Shelf;
@@ -160,7 +160,7 @@ where
     });
     let mut follower = Follower {
         plan: &plan,
-        outlet: Outlet { backlogs, positions, seq: 0, passed: None, has_told: false },
+        dispatcher: Dispatcher { backlogs, positions, seq: 0, passed: None, has_warned: false },
         confirmed,
         stats: Arc::clone(&stats),
         owed: None,
@@ -240,7 +240,7 @@ impl<S: Shelf> Clusters<S> {
 /// Reads the log.
 struct Follower<'p, S: Shelf> {
     plan: &'p Plan,
-    outlet: Outlet<S>,
+    dispatcher: Dispatcher<S>,
     confirmed: watch::Receiver<Option<Position>>,
     stats: Arc<Stats>,
     /// What was flushed for a gap whose changes others may not see yet: it is flushed again when they see the commit after it.
@@ -255,10 +255,10 @@ impl<S: Shelf> Follower<'_, S> {
         from: Option<Position>,
     ) -> Result<(), Ended> {
         let mut from = self.open(source, from).await?;
-        self.outlet.pass(from.clone());
+        self.dispatcher.pass(from.clone());
         // Kept before anything is read, so that an end before the first commit does not begin later the next time; unless a gap
         // was found at once, whose flush comes first.
-        if self.outlet.seq == 0 && self.confirmed.wait_for(Option::is_some).await.is_err() {
+        if self.dispatcher.seq == 0 && self.confirmed.wait_for(Option::is_some).await.is_err() {
             return Err(Ended::Broken);
         }
         let mut pause = self.plan.limits.retry_first;
@@ -266,7 +266,7 @@ impl<S: Shelf> Follower<'_, S> {
             let began = Instant::now();
             let error = self.read(source, from.clone()).await?;
             self.stats.source_connected.store(false, Relaxed);
-            from = self.outlet.passed.clone().unwrap_or(from);
+            from = self.dispatcher.passed.clone().unwrap_or(from);
             (self.log)(&format!("{error}; reading again from {from}"));
             // A connection that is made and breaks at once, again and again, must not be made without a rest.
             pause = if began.elapsed() < self.plan.limits.retry_max {
@@ -291,7 +291,8 @@ impl<S: Shelf> Follower<'_, S> {
         let limits = self.plan.limits;
         let (reads, passing) = mpsc::channel(READ_AHEAD);
         let (stats, log) = (Arc::clone(&self.stats), self.log);
-        let barrier = VisibilityBarrier::new(&mut self.outlet, source.probe(), limits, stats, log);
+        let barrier =
+            VisibilityBarrier::new(&mut self.dispatcher, source.probe(), limits, stats, log);
         let mut reading = Reading {
             plan: self.plan,
             reads,
@@ -358,8 +359,8 @@ impl<S: Shelf> Follower<'_, S> {
             flushed(&flush)
         ));
         // The position was read before the flush, so what is cached after it is not older.
-        self.outlet.push(Work::Flush(flush), 0, Instant::now(), false).await;
-        self.outlet.pass(position.clone());
+        self.dispatcher.push(Work::Flush(flush), 0, Instant::now(), false).await;
+        self.dispatcher.pass(position.clone());
         Ok(position)
     }
 

@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::change::{Mark, VisibilityProbe};
 use crate::deliver::Limits;
 use crate::delivery::Work;
-use crate::outlet::Outlet;
+use crate::dispatch::Dispatcher;
 use crate::position::Position;
 use crate::shelf::Shelf;
 use crate::stats::Stats;
@@ -58,8 +58,8 @@ pub(crate) struct Read {
 }
 
 /// Holds reads back until they are visible. One lives as long as a connection to the log.
-pub(crate) struct VisibilityBarrier<'o, S: Shelf, W> {
-    outlet: &'o mut Outlet<S>,
+pub(crate) struct VisibilityBarrier<'d, S: Shelf, W> {
+    dispatcher: &'d mut Dispatcher<S>,
     probe: W,
     /// In the order of the log; a dispatched read has no work left.
     held: VecDeque<Read>,
@@ -74,16 +74,16 @@ pub(crate) struct VisibilityBarrier<'o, S: Shelf, W> {
     log: fn(&str),
 }
 
-impl<'o, S: Shelf, W: VisibilityProbe> VisibilityBarrier<'o, S, W> {
+impl<'d, S: Shelf, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
     pub(crate) fn new(
-        outlet: &'o mut Outlet<S>,
+        dispatcher: &'d mut Dispatcher<S>,
         probe: W,
         limits: Limits,
         stats: Arc<Stats>,
         log: fn(&str),
     ) -> Self {
         Self {
-            outlet,
+            dispatcher,
             probe,
             held: VecDeque::new(),
             held_keys: 0,
@@ -148,13 +148,13 @@ impl<'o, S: Shelf, W: VisibilityProbe> VisibilityBarrier<'o, S, W> {
             match saw {
                 Some(false) if !self.is_blind => continue,
                 Some(_) => {}
-                None => self.tell_once(at),
+                None => self.warn_once(at),
             }
             let read = &mut self.held[at];
             self.held_keys -= weight(read);
             let Some(work) = read.work.take() else { continue };
             let is_seen = saw == Some(true) && !matches!(read.mark, Mark::Prepared(_));
-            self.outlet.push(work, read.committed_us, read.read_at, is_seen).await;
+            self.dispatcher.push(work, read.committed_us, read.read_at, is_seen).await;
             self.pause = PAUSES[0];
         }
         let mut passed = None;
@@ -162,15 +162,15 @@ impl<'o, S: Shelf, W: VisibilityProbe> VisibilityBarrier<'o, S, W> {
             passed = out.position.or(passed);
         }
         if let Some(position) = passed {
-            self.outlet.pass(position);
+            self.dispatcher.pass(position);
         }
         self.held = merged(std::mem::take(&mut self.held));
         let unseen = self.held.iter().filter(|read| read.work.is_some()).count();
         self.stats.unseen.store(unseen as u64, Relaxed);
     }
 
-    fn tell_once(&mut self, at: usize) {
-        if std::mem::replace(&mut self.outlet.has_told, true) {
+    fn warn_once(&mut self, at: usize) {
+        if std::mem::replace(&mut self.dispatcher.has_warned, true) {
             return;
         }
         let place = self.held[at].position.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -304,9 +304,14 @@ mod tests {
             let probe = Fake { now: Arc::clone(&world.sight), seen: Vec::new() };
             tokio::spawn(async move {
                 let backlogs = vec![backlog];
-                let mut outlet =
-                    Outlet { backlogs, positions: send, seq: 0, passed: None, has_told: false };
-                VisibilityBarrier::new(&mut outlet, probe, limits, stats, |_| {})
+                let mut dispatcher = Dispatcher {
+                    backlogs,
+                    positions: send,
+                    seq: 0,
+                    passed: None,
+                    has_warned: false,
+                };
+                VisibilityBarrier::new(&mut dispatcher, probe, limits, stats, |_| {})
                     .pass(passing)
                     .await;
             });

@@ -1,4 +1,4 @@
-//! The way out of the log's task: to every cluster's backlog, and to the keeper of positions.
+//! Sends work from the log's task to every cluster's backlog, and positions to the checkpoint writer.
 
 use std::sync::Arc;
 
@@ -10,27 +10,28 @@ use crate::delivery::{Delivery, Work};
 use crate::position::Position;
 use crate::shelf::Shelf;
 
-/// See the head of this file.
+/// Numbers deliveries and hands each to every backlog; closes the backlogs when dropped.
 #[derive(Debug)]
-pub(crate) struct Outlet<S: Shelf> {
+pub(crate) struct Dispatcher<S: Shelf> {
     pub(crate) backlogs: Vec<Arc<Backlog<S>>>,
     pub(crate) positions: mpsc::UnboundedSender<(u64, Position)>,
     /// The last delivery's number.
     pub(crate) seq: u64,
-    /// Everything until here went out.
+    /// Everything up to here was pushed.
     pub(crate) passed: Option<Position>,
-    /// True once it was said that something cannot be told.
-    pub(crate) has_told: bool,
+    /// True once the log has the warning that visibility cannot be reported.
+    pub(crate) has_warned: bool,
 }
 
-impl<S: Shelf> Drop for Outlet<S> {
+impl<S: Shelf> Drop for Dispatcher<S> {
     fn drop(&mut self) {
         self.backlogs.iter().for_each(|backlog| backlog.close());
     }
 }
 
-impl<S: Shelf> Outlet<S> {
-    /// Hands work to every cluster. One that is interrupted counts for nothing: no position is kept for it.
+impl<S: Shelf> Dispatcher<S> {
+    /// Hands work to every backlog, and waits where one is full. If the call is dropped half way,
+    /// no position was saved for the work, so a restart repeats it.
     pub(crate) async fn push(
         &mut self,
         work: Work,
@@ -45,9 +46,9 @@ impl<S: Shelf> Outlet<S> {
         }
     }
 
-    /// Everything until here was pushed.
+    /// Records that everything up to `position` was pushed.
     pub(crate) fn pass(&mut self, position: Position) {
-        // The keeper ends with this.
+        // This fails only while the pipeline is torn down.
         let _ = self.positions.send((self.seq, position.clone()));
         self.passed = Some(position);
     }
