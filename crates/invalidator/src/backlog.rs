@@ -1,15 +1,18 @@
-//! What waits for one cluster: in memory, and on disk while the cluster is away.
+//! The deliveries that wait for one cluster: in memory, and on disk while the cluster is away.
 //!
 //! ```text
 //!     push -> memory (a window of keys) -------------------------> take -> the cluster
 //!       |        | the window is full, and nothing was acknowledged for a while
 //!       |        v
-//!       +-----> staged -> shelf (disk) -> read, oldest first ----> take -> the cluster
+//!       +-----> staged -> disk queue -> read, oldest first ------> take -> the cluster
 //! ```
 //!
-//! A cluster is in one of three states. *Memory*: as above. *Disk*: everything that was not acknowledged moved to the disk, in
-//! order, and what is new goes behind it. *Draining*: the cluster is back and little is left, so what is new waits in memory again.
-//! What is on the disk counts as acknowledged: a restart finds it there.
+//! A cluster is in one of three states. *Memory*: deliveries wait in memory. *Disk*: everything that
+//! was not acknowledged moved to the disk, in order, and new deliveries queue behind it. *Draining*:
+//! the cluster is back and few records are left, so new deliveries wait in memory again. Deliveries
+//! on the disk count as acknowledged: a restart finds them there.
+//!
+//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,28 +24,29 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::delivery::{Delivery, OnGap, Work};
-use crate::shelf::{Chunk, Refused, Shelf};
+use crate::disk_queue::{Chunk, DiskQueue, Refused};
 use crate::stats::{ClusterStats, Stats, lock};
 
-/// How long a disk that refuses is left alone.
+/// The pause after a failed write.
 const DISK_PAUSE: Duration = Duration::from_millis(500);
 
-/// So many records on the disk are few: what is new waits in memory while a cluster that is back takes them.
+/// The number of records on disk at which new deliveries wait in memory again.
 const DRAINING_RECORDS: u64 = 65_536;
 
-/// See the head of this file. The follower of the log pushes, the cluster's task takes, [`Backlog::write`] writes to the disk.
+/// The queue of one cluster. The log's task pushes, the cluster's task takes, and
+/// [`Backlog::write`] writes to the disk.
 #[derive(Debug)]
 pub struct Backlog<S> {
     state: Mutex<State>,
-    shelf: Option<S>,
+    disk_queue: Option<S>,
     window_keys: usize,
     away_after: Duration,
     acked: watch::Sender<u64>,
-    /// Something for the cluster.
+    /// Signalled when the cluster has something to take.
     arrived: Notify,
-    /// Room in the window, or an acknowledgement.
+    /// Signalled by room in the window and by acknowledgements.
     room: Notify,
-    /// Something for the disk.
+    /// Signalled when there is something to write to the disk.
     staged: Notify,
     stats: Arc<Stats>,
     index: usize,
@@ -51,18 +55,18 @@ pub struct Backlog<S> {
 #[derive(Debug)]
 struct State {
     place: Place,
-    /// Not acknowledged, oldest first; the cluster has the first `taken` of them in hand.
+    /// Unacknowledged deliveries, oldest first; the cluster has taken the first `taken`.
     memory: VecDeque<Arc<Delivery>>,
     taken: usize,
-    /// Weights of `memory`, and of those not taken.
+    /// The weight of `memory`, and of its part that is not taken.
     held: usize,
     waiting: usize,
-    /// So much must wait before the cluster is woken.
+    /// The weight at which the cluster is woken.
     wanted: usize,
-    /// On their way to the disk, and their weight; with those that are being written.
+    /// Deliveries on their way to the disk, and their weight, which includes those being written.
     staged: Vec<Arc<Delivery>>,
     staged_weight: usize,
-    /// Rises when memory moved to the disk: what the cluster has in hand is void then.
+    /// Rises when memory moves to the disk, which voids what the cluster has taken.
     epoch: u64,
     progress_at: Instant,
     is_closed: bool,
@@ -75,31 +79,32 @@ enum Place {
     Draining,
 }
 
-/// Where the cluster takes from next.
+/// The place from which the cluster takes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// From memory; what was taken in an earlier epoch is on the disk.
+    /// Memory. Deliveries taken in an earlier epoch are on the disk.
     Memory {
-        /// See there.
+        /// Counts the moves of memory to the disk.
         epoch: u64,
     },
-    /// From the disk.
+    /// The disk.
     Disk,
 }
 
-impl<S: Shelf> Backlog<S> {
-    /// An empty one, or one that goes on with what is on the shelf; and how far it has acknowledged. After `away_after` without
-    /// any acknowledgement a full window of `window_keys` moves to the shelf.
+impl<S: DiskQueue> Backlog<S> {
+    /// A backlog that continues with the records of `disk_queue`, if any, and a watch of the last
+    /// acknowledged delivery. After `away_after` without an acknowledgement a full window of
+    /// `window_keys` moves to the disk.
     #[must_use]
     pub fn new(
-        shelf: Option<S>,
+        disk_queue: Option<S>,
         window_keys: usize,
         away_after: Duration,
         stats: Arc<Stats>,
         index: usize,
     ) -> (Arc<Self>, watch::Receiver<u64>) {
         let (acked, acked_seen) = watch::channel(0);
-        let is_empty = shelf.as_ref().is_none_or(|shelf| shelf.held().records == 0);
+        let is_empty = disk_queue.as_ref().is_none_or(|disk_queue| disk_queue.held().records == 0);
         let state = State {
             place: if is_empty { Place::Memory } else { Place::Disk },
             memory: VecDeque::new(),
@@ -115,7 +120,7 @@ impl<S: Shelf> Backlog<S> {
         };
         let backlog = Self {
             state: Mutex::new(state),
-            shelf,
+            disk_queue,
             window_keys,
             away_after,
             acked,
@@ -142,7 +147,7 @@ impl<S: Shelf> Backlog<S> {
         loop {
             let room = self.room.notified();
             tokio::pin!(room);
-            // From here on a notification is not missed.
+            // Registered before the check below, so that no notification is missed.
             room.as_mut().enable();
             let away_at = match self.try_push(delivery) {
                 Ok(()) => return,
@@ -155,7 +160,7 @@ impl<S: Shelf> Backlog<S> {
         }
     }
 
-    /// Appends, or answers when the cluster will count as away, if that would make room.
+    /// Appends, or returns the moment at which the cluster counts as away, if that makes room.
     fn try_push(&self, delivery: &Arc<Delivery>) -> Result<(), Option<Instant>> {
         let weight = delivery.weight();
         let mut state = self.state();
@@ -174,7 +179,7 @@ impl<S: Shelf> Backlog<S> {
                 }
                 return Ok(());
             }
-            if self.shelf.is_none() {
+            if self.disk_queue.is_none() {
                 return Err(None);
             }
             let away_at = state.progress_at + self.away_after;
@@ -205,9 +210,10 @@ impl<S: Shelf> Backlog<S> {
         self.arrived.notify_one();
     }
 
-    /// Writes to the disk what goes there, until nothing more comes. Ends at once without a shelf.
+    /// Writes staged deliveries to the disk until the backlog is closed. Ends at once without a
+    /// disk queue.
     pub async fn write(self: Arc<Self>, on_gap: OnGap, log: fn(&str)) {
-        let Some(shelf) = &self.shelf else { return };
+        let Some(disk_queue) = &self.disk_queue else { return };
         loop {
             let (batch, is_closed) = {
                 let mut state = self.state();
@@ -220,13 +226,13 @@ impl<S: Shelf> Backlog<S> {
                 self.staged.notified().await;
                 continue;
             }
-            while let Err(refused) = shelf.append(batch.clone()).await {
+            while let Err(refused) = disk_queue.append(batch.clone()).await {
                 self.own().spool_failures.fetch_add(1, Relaxed);
                 match (refused, &on_gap) {
                     (Refused::Full, OnGap::Flush(flush)) => {
                         log("the spool is full; its cluster will be flushed instead");
                         self.stats.gaps.fetch_add(1, Relaxed);
-                        if shelf.replace(flush.clone()).await.is_ok() {
+                        if disk_queue.replace(flush.clone()).await.is_ok() {
                             break;
                         }
                     }
@@ -257,7 +263,7 @@ impl<S: Shelf> Backlog<S> {
     }
 
     fn say_acked(&self, seq: u64) {
-        // Nobody listens any more at the end.
+        // At the end nothing listens any more.
         let _ = self.acked.send_if_modified(|seen| {
             let is_more = *seen < seq;
             *seen = seq.max(*seen);
@@ -266,14 +272,14 @@ impl<S: Shelf> Backlog<S> {
     }
 
     fn count(&self) {
-        if let Some(shelf) = &self.shelf {
-            let held = shelf.held();
+        if let Some(disk_queue) = &self.disk_queue {
+            let held = disk_queue.held();
             self.own().spool_records.store(held.records, Relaxed);
             self.own().spool_bytes.store(held.bytes, Relaxed);
         }
     }
 
-    /// Where the cluster takes from next.
+    /// The place from which the cluster takes next.
     #[must_use]
     pub fn source(&self) -> Source {
         let state = self.state();
@@ -283,13 +289,14 @@ impl<S: Shelf> Backlog<S> {
         }
     }
 
-    /// Waits until there is something to take, or the source changed, or until then. False when there is nothing, and nothing
-    /// will come.
+    /// Waits until there is something to take, the source changes, or `until` passes. False if the
+    /// backlog is closed and empty.
     pub async fn until_something(&self, until: Instant) -> bool {
         self.until_waiting(1, until).await
     }
 
-    /// Waits until so much can be taken, or the source changed, or until then.
+    /// Waits until a weight of `wanted` can be taken, the source changes, or `until` passes. False
+    /// if the backlog is closed and empty.
     pub async fn until_waiting(&self, wanted: usize, until: Instant) -> bool {
         loop {
             let arrived = self.arrived.notified();
@@ -311,7 +318,7 @@ impl<S: Shelf> Backlog<S> {
         }
     }
 
-    /// The oldest that were not taken: some `keys` and `bytes` of keys, and none behind a flush.
+    /// Takes the oldest deliveries: about `keys` keys of `bytes` bytes, and none behind a flush.
     #[must_use]
     pub fn take(&self, keys: usize, bytes: usize) -> Vec<Arc<Delivery>> {
         let mut state = self.state();
@@ -334,14 +341,15 @@ impl<S: Shelf> Backlog<S> {
         batch
     }
 
-    /// Everything taken from memory in this epoch up to `done` was delivered, up to `acked` for good.
+    /// Acknowledges what was taken from memory in this epoch: delivered up to `done`, and up to
+    /// `acked` for good.
     pub fn acknowledge(&self, epoch: u64, done: u64, acked: u64) {
         let mut state = self.state();
         if state.epoch != epoch {
             return;
         }
-        // What is delivered and not for good is kept for the disk, if there is one.
-        let over = if self.shelf.is_some() { acked } else { done };
+        // With a disk, what is delivered and not yet for good is kept in case it moves there.
+        let over = if self.disk_queue.is_some() { acked } else { done };
         let mut keys = 0;
         while state.taken > 0
             && let Some(oldest) = state.memory.pop_front_if(|oldest| oldest.seq <= over)
@@ -357,16 +365,16 @@ impl<S: Shelf> Backlog<S> {
         self.room.notify_one();
     }
 
-    /// The oldest on the disk; none when it is empty, and memory is the source from now on.
+    /// Reads the oldest records on the disk; none if it is empty, which makes memory the source.
     ///
     /// # Errors
     ///
-    /// What the disk says.
+    /// The disk's.
     pub async fn read(&self) -> io::Result<Option<Chunk>> {
-        let Some(shelf) = &self.shelf else { return Ok(None) };
-        let chunk = shelf.read().await?;
+        let Some(disk_queue) = &self.disk_queue else { return Ok(None) };
+        let chunk = disk_queue.read().await?;
         let mut state = self.state();
-        let is_empty = chunk.records.is_empty() && shelf.held().records == 0;
+        let is_empty = chunk.records.is_empty() && disk_queue.held().records == 0;
         if is_empty && state.staged_weight == 0 {
             state.place = Place::Memory;
             state.progress_at = Instant::now();
@@ -380,22 +388,22 @@ impl<S: Shelf> Backlog<S> {
         let _ = timeout(DISK_PAUSE, self.arrived.notified()).await;
     }
 
-    /// The chunk that was read last is delivered, but for `left`, which goes behind everything else.
+    /// Acknowledges the chunk that was read last, but for `left`, which is queued behind all else.
     pub async fn acknowledge_chunk(&self, number: u64, left: Option<Delivery>) {
-        let Some(shelf) = &self.shelf else { return };
+        let Some(disk_queue) = &self.disk_queue else { return };
         let is_whole = left.is_none();
         if let Some(left) = left {
             let left = Arc::new(left);
-            while shelf.append(vec![Arc::clone(&left)]).await.is_err() {
+            while disk_queue.append(vec![Arc::clone(&left)]).await.is_err() {
                 self.own().spool_failures.fetch_add(1, Relaxed);
                 sleep(DISK_PAUSE).await;
             }
         }
-        shelf.acknowledge(number).await;
+        disk_queue.acknowledge(number).await;
         {
             let mut state = self.state();
             state.progress_at = Instant::now();
-            if is_whole && shelf.held().records <= DRAINING_RECORDS {
+            if is_whole && disk_queue.held().records <= DRAINING_RECORDS {
                 state.place = Place::Draining;
             }
         }
@@ -403,7 +411,7 @@ impl<S: Shelf> Backlog<S> {
         self.room.notify_one();
     }
 
-    /// Nothing more will be pushed.
+    /// Announces that nothing more will be pushed.
     pub fn close(&self) {
         self.state().is_closed = true;
         self.arrived.notify_one();

@@ -198,10 +198,10 @@ async fn follow(
             .map_err(|error| format!("status port {address}: {error}"))?;
         tokio::spawn(status::serve(listener, Arc::clone(&stats), system_now_us));
     }
-    let (shelves, damage) = config.shelves()?;
+    let (disk_queues, damage) = config.disk_queues()?;
     damage.iter().for_each(|line| log(line));
     let keep = Arc::new(KeptFile(config.checkpoint.clone()));
-    let world = World { network: Arc::new(Tcp), keep, shelves, log };
+    let world = World { network: Arc::new(Tcp), keep, disk_queues, log };
     let is_ending = Arc::new(AtomicBool::new(false));
     begin_again_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
     let (ask, asked) = watch::channel(false);

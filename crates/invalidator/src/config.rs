@@ -12,9 +12,9 @@ use bytes::Bytes;
 use crate::batch;
 use crate::deliver::Limits;
 use crate::delivery::{Flush, OnGap};
+use crate::disk_queue::SpoolFolder;
 use crate::keys::{Outbox, Rules};
 use crate::pipeline::{Cluster, Plan};
-use crate::shelf::Folder;
 use crate::source::{mysql, postgres};
 use crate::template::Template;
 
@@ -344,25 +344,25 @@ impl Config {
     /// # Errors
     ///
     /// When a folder cannot be used.
-    pub fn shelves(&self) -> Result<(Vec<Option<Folder>>, Vec<String>), String> {
+    pub fn disk_queues(&self) -> Result<(Vec<Option<SpoolFolder>>, Vec<String>), String> {
         let folder = self.spool.clone().unwrap_or_else(|| {
             let mut beside = self.checkpoint.clone().into_os_string();
             beside.push(".spool");
             beside.into()
         });
-        let (mut shelves, mut damage) = (Vec::new(), Vec::new());
+        let (mut disk_queues, mut damage) = (Vec::new(), Vec::new());
         for cluster in &self.clusters {
             if self.delivery.spool_bytes_max == 0 {
-                shelves.push(None);
+                disk_queues.push(None);
                 continue;
             }
-            let opened = Folder::open(&folder, &cluster.name, self.delivery.spool_bytes_max);
-            let (shelf, found) = opened
+            let opened = SpoolFolder::open(&folder, &cluster.name, self.delivery.spool_bytes_max);
+            let (disk_queue, found) = opened
                 .map_err(|error| format!("spool {}/{}: {error}", folder.display(), cluster.name))?;
-            shelves.push(Some(shelf));
+            disk_queues.push(Some(disk_queue));
             damage.extend(found);
         }
-        Ok((shelves, damage))
+        Ok((disk_queues, damage))
     }
 
     /// The pipeline that is declared.

@@ -27,9 +27,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backlog::{Backlog, Source};
 use crate::batch::{self, BatchError, Before, Wire};
 use crate::delivery::{Delivery, Flush, OnGap, Work};
+use crate::disk_queue::{Chunk, DiskQueue};
 use crate::monitor::{Sample, Sampler};
 use crate::network::Network;
-use crate::shelf::{Chunk, Shelf};
 use crate::stats::{ClusterStats, Stats, lock};
 
 /// Limits of batches and waits.
@@ -107,7 +107,7 @@ impl<N: Network, S> std::fmt::Debug for Destination<N, S> {
     }
 }
 
-impl<N: Network, S: Shelf> Destination<N, S> {
+impl<N: Network, S: DiskQueue> Destination<N, S> {
     /// A task for what waits in `backlog`.
     #[must_use]
     pub fn new(target: Target<N>, backlog: Arc<Backlog<S>>, sampler: Sampler) -> Self {

@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use crate::backlog::Backlog;
 use crate::delivery::{Delivery, Work};
+use crate::disk_queue::DiskQueue;
 use crate::position::Position;
-use crate::shelf::Shelf;
 
 /// Numbers deliveries and hands each to every backlog; closes the backlogs when dropped.
 #[derive(Debug)]
-pub(crate) struct Dispatcher<S: Shelf> {
+pub(crate) struct Dispatcher<S: DiskQueue> {
     pub(crate) backlogs: Vec<Arc<Backlog<S>>>,
     pub(crate) positions: mpsc::UnboundedSender<(u64, Position)>,
     /// The last delivery's number.
@@ -23,13 +23,13 @@ pub(crate) struct Dispatcher<S: Shelf> {
     pub(crate) has_warned: bool,
 }
 
-impl<S: Shelf> Drop for Dispatcher<S> {
+impl<S: DiskQueue> Drop for Dispatcher<S> {
     fn drop(&mut self) {
         self.backlogs.iter().for_each(|backlog| backlog.close());
     }
 }
 
-impl<S: Shelf> Dispatcher<S> {
+impl<S: DiskQueue> Dispatcher<S> {
     /// Hands work to every backlog, and waits where one is full. If the call is dropped half way,
     /// no position was saved for the work, so a restart repeats it.
     pub(crate) async fn push(

@@ -6,7 +6,7 @@
 //!                      committed     sessions see       each         quiet deletes) |
 //!                      transac-      the commit)        cluster)                    |
 //!                      tions)                            |                          |
-//!                                   Shelf (on disk, while the cluster is away)      |
+//!                                    DiskQueue (while the cluster is away)          |
 //!     checkpoint <- the oldest position that every cluster has acknowledged <-------+
 //! ```
 //!
@@ -21,16 +21,18 @@ pub mod backlog;
 pub mod batch;
 pub mod change;
 pub mod checkpoint;
+mod checkpoint_writer;
 pub mod cli;
 pub mod comment;
 pub mod config;
 pub mod deliver;
 pub mod delivery;
+pub mod disk_queue;
 mod dispatch;
 pub mod finding;
 pub mod flush;
 pub mod gtid;
-mod keeper;
+
 pub mod keys;
 pub mod monitor;
 pub mod network;
@@ -38,7 +40,7 @@ pub mod network;
 pub mod pipeline;
 pub mod position;
 mod reading;
-pub mod shelf;
+
 pub mod source;
 pub mod stats;
 pub mod status;

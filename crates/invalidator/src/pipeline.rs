@@ -16,16 +16,16 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::backlog::Backlog;
 use crate::change::{ChangeSource, SourceError};
 use crate::checkpoint::{self, Keep};
+use crate::checkpoint_writer::CheckpointWriter;
 use crate::deliver::{Destination, Limits, Target};
 use crate::delivery::{Flush, OnGap, Work};
+use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
-use crate::keeper::Keeper;
 use crate::keys::Rules;
 use crate::monitor::Monitor;
 use crate::network::Network;
 use crate::position::Position;
 use crate::reading::{Reading, flushed};
-use crate::shelf::Shelf;
 use crate::stats::Stats;
 use crate::visibility::{READ_AHEAD, VisibilityBarrier};
 
@@ -102,7 +102,7 @@ pub struct World<N, K, S> {
     /// Keeps the checkpoint.
     pub keep: Arc<K>,
     /// Keeps what waits for a cluster that is away, in the order of the clusters; none where there is no disk for it.
-    pub shelves: Vec<Option<S>>,
+    pub disk_queues: Vec<Option<S>>,
     /// Says what happens to who operates it.
     pub log: fn(&str),
 }
@@ -131,7 +131,7 @@ where
     C: ChangeSource + 'static,
     N: Network,
     K: Keep,
-    S: Shelf,
+    S: DiskQueue,
 {
     stats.heard_us.store(system_now_us(), Relaxed);
     let kept = checkpoint::read(world.keep.as_ref(), &plan.name);
@@ -141,10 +141,10 @@ where
         Since::Position(position) => Some(position),
     };
     let Clusters { mut tasks, backlogs, acks, monitors: _monitors } =
-        Clusters::start(&plan, &world.network, world.shelves, &stats, world.log);
+        Clusters::start(&plan, &world.network, world.disk_queues, &stats, world.log);
     let (positions, positions_seen) = mpsc::unbounded_channel();
     let (confirm, confirmed) = watch::channel(None);
-    let keeper = Keeper {
+    let checkpoint_writer = CheckpointWriter {
         name: plan.name.clone(),
         keep: Arc::clone(&world.keep),
         acks,
@@ -155,7 +155,7 @@ where
         log: world.log,
     };
     tasks.spawn(async move {
-        keeper.run().await;
+        checkpoint_writer.run().await;
         Ok(())
     });
     let mut follower = Follower {
@@ -194,27 +194,27 @@ struct Clusters<S> {
     monitors: JoinSet<()>,
 }
 
-impl<S: Shelf> Clusters<S> {
+impl<S: DiskQueue> Clusters<S> {
     fn start<N: Network>(
         plan: &Plan,
         network: &Arc<N>,
-        mut shelves: Vec<Option<S>>,
+        mut disk_queues: Vec<Option<S>>,
         stats: &Arc<Stats>,
         log: fn(&str),
     ) -> Self {
         let (tasks, monitors) = (JoinSet::new(), JoinSet::new());
         let mut all = Self { tasks, backlogs: Vec::new(), acks: Vec::new(), monitors };
-        shelves.resize_with(plan.clusters.len(), || None);
-        for (index, (cluster, shelf)) in plan.clusters.iter().zip(shelves).enumerate() {
+        disk_queues.resize_with(plan.clusters.len(), || None);
+        for (index, (cluster, disk_queue)) in plan.clusters.iter().zip(disk_queues).enumerate() {
             let router = cluster.routers.first().cloned().unwrap_or_default();
             let (monitor, sampler) =
                 Monitor::new(plan.monitor_one_in, router, Arc::clone(stats), index);
             all.monitors.spawn(monitor.run(Arc::clone(network)));
-            let (limits, has_shelf) = (plan.limits, shelf.is_some());
+            let (limits, has_disk_queue) = (plan.limits, disk_queue.is_some());
             let (window, away_after) = (limits.window_keys, limits.away_after);
             let (backlog, acked) =
-                Backlog::new(shelf, window, away_after, Arc::clone(stats), index);
-            if has_shelf {
+                Backlog::new(disk_queue, window, away_after, Arc::clone(stats), index);
+            if has_disk_queue {
                 let writing = Arc::clone(&backlog).write(plan.on_gap.clone(), log);
                 all.tasks.spawn(async move {
                     writing.await;
@@ -238,7 +238,7 @@ impl<S: Shelf> Clusters<S> {
 }
 
 /// Reads the log.
-struct Follower<'p, S: Shelf> {
+struct Follower<'p, S: DiskQueue> {
     plan: &'p Plan,
     dispatcher: Dispatcher<S>,
     confirmed: watch::Receiver<Option<Position>>,
@@ -248,7 +248,7 @@ struct Follower<'p, S: Shelf> {
     log: fn(&str),
 }
 
-impl<S: Shelf> Follower<'_, S> {
+impl<S: DiskQueue> Follower<'_, S> {
     async fn follow(
         &mut self,
         source: &mut impl ChangeSource,

@@ -28,9 +28,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::change::{Mark, VisibilityProbe};
 use crate::deliver::Limits;
 use crate::delivery::Work;
+use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
 use crate::position::Position;
-use crate::shelf::Shelf;
 use crate::stats::Stats;
 
 /// The first pause between two probes, and the longest while nothing new becomes visible.
@@ -58,7 +58,7 @@ pub(crate) struct Read {
 }
 
 /// Holds reads back until they are visible. One lives as long as a connection to the log.
-pub(crate) struct VisibilityBarrier<'d, S: Shelf, W> {
+pub(crate) struct VisibilityBarrier<'d, S: DiskQueue, W> {
     dispatcher: &'d mut Dispatcher<S>,
     probe: W,
     /// In the order of the log; a dispatched read has no work left.
@@ -74,7 +74,7 @@ pub(crate) struct VisibilityBarrier<'d, S: Shelf, W> {
     log: fn(&str),
 }
 
-impl<'d, S: Shelf, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
+impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
     pub(crate) fn new(
         dispatcher: &'d mut Dispatcher<S>,
         probe: W,
@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
     use crate::backlog::Backlog;
-    use crate::shelf::Folder;
+    use crate::disk_queue::SpoolFolder;
     use crate::stats::lock;
 
     /// The visible transactions, or why the probe fails.
@@ -269,7 +269,7 @@ mod tests {
     struct World {
         reads: mpsc::Sender<Read>,
         sight: Sight,
-        backlog: Arc<Backlog<Folder>>,
+        backlog: Arc<Backlog<SpoolFolder>>,
         positions: mpsc::UnboundedReceiver<(u64, Position)>,
         stats: Arc<Stats>,
     }

@@ -17,7 +17,7 @@ use invalidator::stats::Stats;
 use invalidator::{deliver::Limits, keys::Rules};
 use tokio::sync::watch;
 use tokio::time::sleep;
-use world::{CLUSTERS, Disk, Log, Net, SmallShelf, Truth};
+use world::{CLUSTERS, Disk, Log, Net, SmallQueue, Truth};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -59,7 +59,7 @@ async fn live(truth: &Arc<Truth>, life: Duration) {
     let world = World {
         network: Arc::new(Net(Arc::clone(truth))),
         keep: Arc::new(Disk(Arc::clone(truth))),
-        shelves: (0..CLUSTERS).map(|at| Some(SmallShelf(Arc::clone(truth), at))).collect(),
+        disk_queues: (0..CLUSTERS).map(|at| Some(SmallQueue(Arc::clone(truth), at))).collect(),
         log: |_| {},
     };
     let (_ask, asked) = watch::channel(false);
@@ -71,7 +71,7 @@ async fn live(truth: &Arc<Truth>, life: Duration) {
     }
 }
 
-/// Answers how many records were put on shelves.
+/// Returns how many records were put in disk queues.
 async fn run(seed: u64) -> u64 {
     let truth = Truth::new(seed);
     // A first checkpoint, as of an invalidator that ran before anything changed.
@@ -87,22 +87,22 @@ async fn run(seed: u64) -> u64 {
     truth.calm();
     live(&truth, Duration::from_secs(5)).await;
     truth.assert_fresh(seed);
-    truth.shelved()
+    truth.queued()
 }
 
 #[test]
 fn nothing_is_lost_whatever_fails() {
     let (first, runs) = (number("SEED", 1), number("RUNS", 300));
-    let mut shelved = 0;
+    let mut queued = 0;
     for seed in first..first + runs {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
             .unwrap();
-        shelved += runtime.block_on(run(seed));
+        queued += runtime.block_on(run(seed));
     }
-    println!("{runs} runs from seed {first}, {shelved} records on shelves");
+    println!("{runs} runs from seed {first}, {queued} records on disk_queues");
     // A run with a cluster away for long puts dozens there; every run draws that several times.
-    assert!(runs < 100 || shelved > runs, "shelves were hardly used: {shelved} records");
+    assert!(runs < 100 || queued > runs, "disk_queues were hardly used: {queued} records");
 }

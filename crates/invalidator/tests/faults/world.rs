@@ -11,9 +11,9 @@ use bytes::Bytes;
 use invalidator::change::{Change, ChangeSource, Event, Mark, SourceError, VisibilityProbe};
 use invalidator::checkpoint::Keep;
 use invalidator::delivery::{Delivery, Flush, Work};
+use invalidator::disk_queue::{Chunk, DiskQueue, Held, Refused};
 use invalidator::network::Network;
 use invalidator::position::Position;
-use invalidator::shelf::{Chunk, Held, Refused, Shelf};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream, DuplexStream, duplex};
 use tokio::time::sleep;
 
@@ -44,8 +44,8 @@ struct State {
     cas: u64,
     disk: Option<Vec<u8>>,
     /// Of each cluster: number, work (none if it was lost) and commit, the oldest first; and how many were ever kept.
-    shelves: Vec<VecDeque<(u64, Option<Work>, u64)>>,
-    shelved: u64,
+    disk_queues: Vec<VecDeque<(u64, Option<Work>, u64)>>,
+    queued: u64,
     /// Clusters that nobody reaches.
     away: [bool; CLUSTERS],
     /// Log positions below this are gone.
@@ -61,7 +61,7 @@ impl Truth {
     pub(crate) fn new(seed: u64) -> Arc<Self> {
         let state = State {
             caches: vec![HashMap::new(); CLUSTERS],
-            shelves: vec![VecDeque::new(); CLUSTERS],
+            disk_queues: vec![VecDeque::new(); CLUSTERS],
             ..State::default()
         };
         let dice = Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -86,9 +86,9 @@ impl Truth {
         !self.is_calm.load(Ordering::Relaxed) && self.below(n) == 0
     }
 
-    /// How many records were ever put on a shelf.
-    pub(crate) fn shelved(&self) -> u64 {
-        self.state.lock().unwrap().shelved
+    /// How many records were ever put in a disk queue.
+    pub(crate) fn queued(&self) -> u64 {
+        self.state.lock().unwrap().queued
     }
 
     /// From now on nothing fails.
@@ -300,24 +300,24 @@ impl Keep for Disk {
 
 /// A cluster's place on that disk. It takes time, so an invalidator can be killed before and after; it is small, refuses
 /// sometimes with a part kept, and once in a while loses a record and knows it.
-pub(crate) struct SmallShelf(pub(crate) Arc<Truth>, pub(crate) usize);
+pub(crate) struct SmallQueue(pub(crate) Arc<Truth>, pub(crate) usize);
 
 const SHELF_RECORDS: usize = 60;
 const CHUNK_RECORDS: usize = 7;
 
-impl SmallShelf {
+impl SmallQueue {
     fn keep(&self, work: &Work, committed_us: u64) {
         let mut state = self.0.state.lock().unwrap();
-        state.shelved += 1;
-        let number = state.shelved;
-        state.shelves[self.1].push_back((number, Some(work.clone()), committed_us));
+        state.queued += 1;
+        let number = state.queued;
+        state.disk_queues[self.1].push_back((number, Some(work.clone()), committed_us));
     }
 }
 
-impl Shelf for SmallShelf {
+impl DiskQueue for SmallQueue {
     fn held(&self) -> Held {
         let state = self.0.state.lock().unwrap();
-        Held { records: state.shelves[self.1].len() as u64, bytes: 0 }
+        Held { records: state.disk_queues[self.1].len() as u64, bytes: 0 }
     }
 
     async fn append(&self, deliveries: Vec<Arc<Delivery>>) -> Result<(), Refused> {
@@ -340,7 +340,7 @@ impl Shelf for SmallShelf {
         if self.0.fails(5) {
             return Err(Refused::Io("no room on the device".to_owned()));
         }
-        self.0.state.lock().unwrap().shelves[self.1].clear();
+        self.0.state.lock().unwrap().disk_queues[self.1].clear();
         self.keep(&Work::Flush(flush), 0);
         Ok(())
     }
@@ -352,12 +352,12 @@ impl Shelf for SmallShelf {
         }
         let mut state = self.0.state.lock().unwrap();
         if self.0.fails(60)
-            && let Some(first) = state.shelves[self.1].front_mut()
+            && let Some(first) = state.disk_queues[self.1].front_mut()
         {
             first.1 = None;
         }
         let mut chunk = Chunk::default();
-        for (number, work, committed_us) in state.shelves[self.1].iter().take(CHUNK_RECORDS) {
+        for (number, work, committed_us) in state.disk_queues[self.1].iter().take(CHUNK_RECORDS) {
             chunk.lost += u64::from(work.is_none());
             let work = work.clone().unwrap_or(Work::Delete(Vec::new()));
             chunk.records.push((*number, work, *committed_us));
@@ -367,7 +367,7 @@ impl Shelf for SmallShelf {
 
     async fn acknowledge(&self, number: u64) {
         let mut state = self.0.state.lock().unwrap();
-        state.shelves[self.1].retain(|(other, ..)| *other > number);
+        state.disk_queues[self.1].retain(|(other, ..)| *other > number);
     }
 }
 

@@ -1,4 +1,6 @@
-//! Keeps the oldest position that every cluster has acknowledged.
+//! Saves the oldest position that every cluster has acknowledged.
+//!
+//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,28 +14,28 @@ use crate::checkpoint::{self, Keep};
 use crate::position::Position;
 use crate::stats::{Stats, lock};
 
-/// See the head of this file.
-pub(crate) struct Keeper<K> {
+/// The task that saves positions.
+pub(crate) struct CheckpointWriter<K> {
     /// The source's name.
     pub(crate) name: String,
-    /// Where positions are kept.
+    /// The storage of the checkpoint.
     pub(crate) keep: Arc<K>,
-    /// How far each cluster has acknowledged.
+    /// The last delivery that each cluster has acknowledged.
     pub(crate) acks: Vec<watch::Receiver<u64>>,
     /// The position after each delivery.
     pub(crate) positions: mpsc::UnboundedReceiver<(u64, Position)>,
-    /// Tells what was kept.
+    /// Receives each position that was saved.
     pub(crate) confirm: watch::Sender<Option<Position>>,
-    /// How often.
+    /// The pause between two looks at `acks`.
     pub(crate) every: Duration,
-    /// Where it counts.
+    /// Counts saves and failures.
     pub(crate) stats: Arc<Stats>,
-    /// Says what fails.
+    /// Reports failures.
     pub(crate) log: fn(&str),
 }
 
-impl<K: Keep> Keeper<K> {
-    /// Runs until every cluster's task is gone.
+impl<K: Keep> CheckpointWriter<K> {
+    /// Runs until the task of every cluster has ended.
     pub(crate) async fn run(mut self) {
         let mut waiting: VecDeque<(u64, Position)> = VecDeque::new();
         loop {
@@ -65,7 +67,7 @@ impl<K: Keep> Keeper<K> {
         }
         self.stats.checkpoints.fetch_add(1, Relaxed);
         *lock(&self.stats.position) = position.to_string();
-        // Nobody listens any more at the end.
+        // At the end nothing listens any more.
         let _ = self.confirm.send(Some(position.clone()));
         true
     }

@@ -1,14 +1,16 @@
-//! Deliveries of one cluster on disk, while the cluster is away: a folder of crate `spool`, with records that can be read.
+//! The deliveries of one cluster on disk while the cluster is away: a folder of crate `spool` whose
+//! records are text.
 //!
 //! ```text
 //!     md user:7            a delete
 //!     md dXNlciA3 b        a delete of a key that text cannot carry
 //!     flush_all
 //!     flush_prefix user:
-//!     lost                 here something was that cannot be read; it stays until that is made good
+//!     lost                 stands for an unreadable record, until a flush makes good for it
 //! ```
 //!
-//! A record is one transaction, or a part of a large one; its time is that of the commit. `holdall spool FOLDER` prints them.
+//! A record is one transaction, or a part of a large one, and carries the time of the commit.
+//! `holdall spool FOLDER` prints the records.
 
 use std::io;
 use std::path::Path;
@@ -24,25 +26,25 @@ use crate::batch::is_plain;
 use crate::delivery::{Delivery, Flush, Work};
 use crate::stats::lock;
 
-/// Why deliveries are not kept.
+/// The reason why deliveries were not stored.
 #[derive(Debug)]
 pub enum Refused {
-    /// There is as much as there may be.
+    /// The queue has reached its size limit.
     Full,
-    /// The disk says so.
+    /// The disk failed.
     Io(String),
 }
 
-/// What [`Shelf::read`] gives.
+/// A run of records from [`DiskQueue::read`].
 #[derive(Debug, Default)]
 pub struct Chunk {
-    /// The oldest that are there, in order: number, work, and when it was committed, in microseconds since 1970.
+    /// The oldest records, in order: number, work, and commit time in microseconds since 1970.
     pub records: Vec<(u64, Work, u64)>,
-    /// Those of them that stand for others, which were kept and cannot be read.
+    /// How many of `records` stand for stored ones that cannot be read.
     pub lost: u64,
 }
 
-/// How much is there.
+/// The size of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     /// Records that are not acknowledged.
@@ -51,42 +53,42 @@ pub struct Held {
     pub bytes: u64,
 }
 
-/// Where a cluster's deliveries are kept: a disk, or a test's idea of one.
-pub trait Shelf: Send + Sync + 'static {
-    /// How much is there.
+/// A durable queue of one cluster's deliveries: on a disk, or in a test's memory.
+pub trait DiskQueue: Send + Sync + 'static {
+    /// The queue's present size.
     fn held(&self) -> Held;
 
-    /// Keeps deliveries behind those that are there. When this returns well, they outlive a crash of the machine.
+    /// Appends deliveries. After `Ok` they survive a crash of the machine.
     ///
     /// # Errors
     ///
-    /// Why they are not kept; a part of them may be there all the same.
+    /// When the queue is full or the disk fails; some of the deliveries may be stored even so.
     fn append(
         &self,
         deliveries: Vec<Arc<Delivery>>,
     ) -> impl Future<Output = Result<(), Refused>> + Send;
 
-    /// Keeps a flush, which stands for everything that is there and takes its place, however full it is.
+    /// Replaces all records by a flush, which covers them, however full the queue is.
     ///
     /// # Errors
     ///
-    /// Why it is not kept; everything else is still there then.
+    /// When the disk fails; all records are still there then.
     fn replace(&self, flush: Flush) -> impl Future<Output = Result<(), Refused>> + Send;
 
-    /// The oldest that are there, until they are acknowledged.
+    /// Reads the oldest records, which stay until they are acknowledged.
     ///
     /// # Errors
     ///
-    /// What the disk says.
+    /// The disk's.
     fn read(&self) -> impl Future<Output = io::Result<Chunk>> + Send;
 
-    /// Everything of the last chunk up to this number is delivered.
+    /// Removes the records of the last chunk up to this number: they are delivered.
     fn acknowledge(&self, number: u64) -> impl Future<Output = ()> + Send;
 }
 
-/// A folder.
+/// A [`DiskQueue`] in a spool's folder.
 #[derive(Debug, Clone)]
-pub struct Folder {
+pub struct SpoolFolder {
     inner: Arc<Mutex<Inner>>,
     name: Arc<str>,
     bytes_max: u64,
@@ -95,7 +97,7 @@ pub struct Folder {
 #[derive(Debug)]
 struct Inner {
     spool: Spool,
-    /// Records were found to be lost, and that is not written down yet.
+    /// Records were found unreadable, and no `lost` record says so yet.
     owes_loss: bool,
 }
 
@@ -103,15 +105,16 @@ struct Inner {
 const CHUNK_RECORDS: usize = 65_536;
 const CHUNK_BYTES: usize = 1 << 22;
 
-/// Room that is left for the flush that takes the place of everything.
+/// Bytes above the limit, for the flush that replaces everything.
 const RESERVE_BYTES: u64 = 1 << 20;
 
-impl Folder {
-    /// The cluster's own folder below `folder`, of at most `bytes_max` bytes; and what is amiss there.
+impl SpoolFolder {
+    /// Opens the cluster's own folder below `folder`, for at most `bytes_max` bytes. Also returns a
+    /// description of each damage found there.
     ///
     /// # Errors
     ///
-    /// When it cannot be made, read or written, or another program has it.
+    /// When it cannot be made, read or written, or another program has locked it.
     pub fn open(folder: &Path, name: &str, bytes_max: u64) -> io::Result<(Self, Vec<String>)> {
         let settings = Settings {
             bytes_max: bytes_max.saturating_add(RESERVE_BYTES),
@@ -126,7 +129,7 @@ impl Folder {
         Ok((Self { inner, name: name.into(), bytes_max }, damage))
     }
 
-    /// Does something with the folder where it may wait for the disk.
+    /// Runs `work` on a thread that may wait for the disk.
     async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Inner, &str) -> T + Send + 'static,
@@ -137,7 +140,7 @@ impl Folder {
     }
 }
 
-impl Shelf for Folder {
+impl DiskQueue for SpoolFolder {
     fn held(&self) -> Held {
         let counts = lock(&self.inner).spool.counts();
         Held { records: counts.pending, bytes: counts.bytes }
@@ -170,7 +173,7 @@ impl Shelf for Folder {
         let done = self.with(move |inner, name| {
             let spool = &mut inner.spool;
             spool.acknowledge(name, number);
-            // Writes down how far, too; what fails is repeated after a restart.
+            // Saves the position, too; after a failure a restart repeats deliveries.
             spool.commit(Instant::now());
         });
         // A task that is aborted at the end acknowledges nothing: it is repeated.
@@ -192,7 +195,7 @@ fn keep<'w>(
             is_full |= !staged;
         }
     }
-    // What was staged before it was full stays: a delete too many does no harm.
+    // What was staged before the queue was full stays: a delete too many does no harm.
     match spool.commit(Instant::now()).pop() {
         Some(failed) => Err(Refused::Io(failed.error.to_string())),
         None if is_full => Err(Refused::Full),
@@ -210,7 +213,7 @@ fn skip(spool: &mut Spool, name: &str, mut count: u64) -> io::Result<()> {
         spool.acknowledge(name, last.number);
         count -= taken;
     }
-    // Those that cannot be read are covered as well.
+    // The flush covers unreadable records as well.
     spool.take_damage();
     spool.commit(Instant::now());
     Ok(())
@@ -220,7 +223,7 @@ fn read(inner: &mut Inner, name: &str) -> io::Result<Chunk> {
     let spool = &mut inner.spool;
     let records = loop {
         let records = spool.read(name, CHUNK_RECORDS, CHUNK_BYTES, 0)?;
-        // A torn end was never said to be kept.
+        // A torn end was never reported as stored.
         let is_loss = |damage: &Damage| !matches!(damage, Damage::Torn { .. });
         inner.owes_loss |= spool.take_damage().iter().any(is_loss);
         if !inner.owes_loss {
@@ -245,10 +248,10 @@ fn read(inner: &mut Inner, name: &str) -> io::Result<Chunk> {
     Ok(chunk)
 }
 
-/// Stands for records that cannot be read; no work is written like this.
+/// Stands for unreadable records. No work has this form.
 const LOST: &[u8] = b"lost\n";
 
-/// Work as records, none longer than a record may be.
+/// The bodies of the records that hold this work, each within the limit of a record.
 fn bodies(work: &Work) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let mut body = Vec::new();
@@ -280,7 +283,7 @@ fn bodies(work: &Work) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// The reverse of [`bodies`] for one of them; none when it is something else.
+/// The reverse of [`bodies`] for one body; none if it holds no work.
 fn parse(body: &[u8]) -> Option<Work> {
     let (mut keys, mut prefixes) = (Vec::new(), Vec::new());
     for line in body.strip_suffix(b"\n")?.split(|byte| *byte == b'\n') {
@@ -340,47 +343,47 @@ mod tests {
     #[tokio::test]
     async fn what_is_kept_is_given_in_order_until_it_is_acknowledged_and_over_a_restart() {
         let folder = tempfile::tempdir().unwrap();
-        let (shelf, damage) = Folder::open(folder.path(), "east", 1 << 20).unwrap();
+        let (disk_queue, damage) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
         assert_eq!(damage, [""; 0]);
         let (first, second) = (deletes(&[b"a"]), deletes(&[b"b", b"c"]));
-        shelf
+        disk_queue
             .append(vec![delivery(first.clone()), delivery(second.clone())])
             .await
             .expect("there is room");
-        let chunk = shelf.read().await.unwrap();
+        let chunk = disk_queue.read().await.unwrap();
         assert_eq!(works(&chunk), [first, second.clone()]);
         assert!(chunk.lost == 0 && chunk.records[0].2 == 7_000_000);
-        shelf.acknowledge(chunk.records[0].0).await;
-        drop(shelf);
-        let (shelf, _) = Folder::open(folder.path(), "east", 1 << 20).unwrap();
-        assert_eq!(works(&shelf.read().await.unwrap()), [second]);
-        assert_eq!(shelf.held().records, 1);
+        disk_queue.acknowledge(chunk.records[0].0).await;
+        drop(disk_queue);
+        let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
+        assert_eq!(works(&disk_queue.read().await.unwrap()), [second]);
+        assert_eq!(disk_queue.held().records, 1);
     }
 
     #[tokio::test]
     async fn a_flush_takes_the_place_of_everything_when_it_is_full() {
         let folder = tempfile::tempdir().unwrap();
-        let (shelf, _) = Folder::open(folder.path(), "east", 10_000).unwrap();
+        let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 10_000).unwrap();
         let key = [b'k'; 200];
         let mut kept = 0;
-        while shelf.append(vec![delivery(deletes(&[&key]))]).await.is_ok() {
+        while disk_queue.append(vec![delivery(deletes(&[&key]))]).await.is_ok() {
             kept += 1;
         }
-        assert_eq!(kept, shelf.held().records);
+        assert_eq!(kept, disk_queue.held().records);
         assert!((20..60).contains(&kept), "{kept}");
-        shelf.replace(Flush::All).await.expect("room is left for it");
-        let chunk = shelf.read().await.unwrap();
+        disk_queue.replace(Flush::All).await.expect("room is left for it");
+        let chunk = disk_queue.read().await.unwrap();
         assert_eq!(works(&chunk), [Work::Flush(Flush::All)]);
         assert_eq!(chunk.lost, 0);
-        shelf.append(vec![delivery(deletes(&[b"a"]))]).await.expect("there is room again");
+        disk_queue.append(vec![delivery(deletes(&[b"a"]))]).await.expect("there is room again");
     }
 
     #[tokio::test]
     async fn damage_is_counted() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut shelf, _) = Folder::open(folder.path(), "east", 1 << 20).unwrap();
+        let (mut disk_queue, _) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
         for key in [b"a", b"b", b"c"] {
-            shelf.append(vec![delivery(deletes(&[key]))]).await.expect("there is room");
+            disk_queue.append(vec![delivery(deletes(&[key]))]).await.expect("there is room");
         }
         let files = std::fs::read_dir(folder.path().join("east/east")).unwrap();
         let segment = files
@@ -391,18 +394,18 @@ mod tests {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         std::fs::write(&segment, bytes).unwrap();
-        let first = shelf.read().await.unwrap();
+        let first = disk_queue.read().await.unwrap();
         assert_eq!(works(&first), [deletes(&[b"a"])]);
-        shelf.acknowledge(first.records[0].0).await;
+        disk_queue.acknowledge(first.records[0].0).await;
         // The loss is told, and told again after a restart, until it is acknowledged.
         for _ in 0..2 {
-            let second = shelf.read().await.unwrap();
+            let second = disk_queue.read().await.unwrap();
             assert_eq!((works(&second), second.lost), (vec![deletes(&[b"c"]), deletes(&[])], 1));
-            drop(shelf);
-            (shelf, _) = Folder::open(folder.path(), "east", 1 << 20).unwrap();
+            drop(disk_queue);
+            (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
         }
-        let last = shelf.read().await.unwrap().records[1].0;
-        shelf.acknowledge(last).await;
-        assert_eq!(shelf.held().records, 0);
+        let last = disk_queue.read().await.unwrap().records[1].0;
+        disk_queue.acknowledge(last).await;
+        assert_eq!(disk_queue.held().records, 0);
     }
 }
