@@ -13,7 +13,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::again::{Before, Start, begin_again_on_panic};
 use crate::change::ChangeSource;
 use crate::checkpoint::KeptFile;
 use crate::config::{Config, Gap, Kind};
@@ -21,6 +20,7 @@ use crate::flush;
 use crate::network::Tcp;
 use crate::pipeline::{self, Since, World, system_now_us};
 use crate::position::Position;
+use crate::restart_on_panic::{History, Start, restart_on_panic};
 use crate::source::mysql::MysqlSource;
 use crate::source::postgres::PostgresSource;
 use crate::stats::Stats;
@@ -63,7 +63,7 @@ enum Command {
         on_gap: Option<Gap>,
         /// What a process that panicked tells the one that takes its place.
         #[arg(long, hide = true, default_value_t)]
-        after_panics: Before,
+        after_panics: History,
     },
     /// Empties every cluster now. After a jump of the position do it when `run` reads again, not before.
     Flush {
@@ -203,7 +203,7 @@ async fn follow(
     let keep = Arc::new(KeptFile(config.checkpoint.clone()));
     let world = World { network: Arc::new(Tcp), keep, disk_queues, log };
     let is_ending = Arc::new(AtomicBool::new(false));
-    begin_again_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
+    restart_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
     let (ask, asked) = watch::channel(false);
     let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;

@@ -15,7 +15,6 @@
 //! this daemon mcsqueal.
 #![forbid(unsafe_code)]
 
-mod again;
 pub mod assemble;
 pub mod backlog;
 pub mod batch;
@@ -40,6 +39,7 @@ pub mod network;
 pub mod pipeline;
 pub mod position;
 mod reading;
+mod restart_on_panic;
 
 pub mod source;
 pub mod stats;

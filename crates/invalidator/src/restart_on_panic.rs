@@ -1,10 +1,12 @@
-//! What a panic does: the process begins again in its place, at the position that was kept.
+//! Restarts the process in place after a panic, at the saved position.
 //!
-//! The library for MySQL's protocol takes it for impossible that a packet is shorter than its event says, and panics, wherever it is just
-//! then. A program that is built to abort at a panic cannot catch that; but its panic hook still runs, and replaces the process by itself:
-//! same process id, nothing in memory. The position waits for what was delivered, so nothing is skipped; what was in hand is
-//! delivered again. A log that makes it panic each time is read again less and less often, and delivery of what was read before goes on
-//! meanwhile.
+//! The library for MySQL's protocol panics when a packet is shorter than its event says. A program
+//! built to abort on panic cannot catch that, but its panic hook still runs. The hook replaces the
+//! process by a new one with the same process id. The saved position never passes an undelivered
+//! delete, so nothing is skipped; some deletes are repeated. If the log causes a panic each time,
+//! the pauses before a restart grow; other threads deliver what was read meanwhile.
+//!
+//! Relaxed orderings are enough here: the counters are for `stats`, and `is_ending` carries no data.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -21,25 +23,25 @@ use std::time::{Duration, Instant};
 
 use crate::stats::Stats;
 
-/// The first pause before it begins again, and the longest.
+/// The first pause before a restart, and the longest, in milliseconds.
 const PAUSES_MS: std::ops::RangeInclusive<u64> = 100..=30_000;
 
-/// Who has run for so long without a panic begins with the first pause.
+/// After a run of this length without a panic, pauses begin at the shortest again.
 const LONG: Duration = Duration::from_secs(60);
 
-/// How often somebody who waits looks whether it is to end.
+/// How often a pause checks whether the process is to end.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What happened before this process began: `COUNT:MILLISECONDS`.
+/// The panics before this process image began, as text `COUNT:MILLISECONDS`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Before {
+pub(crate) struct History {
     /// Panics so far.
     pub(crate) panics: u64,
     /// The last pause, in milliseconds.
     pause_ms: u64,
 }
 
-impl FromStr for Before {
+impl FromStr for History {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -50,14 +52,14 @@ impl FromStr for Before {
     }
 }
 
-impl fmt::Display for Before {
+impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.panics, self.pause_ms)
     }
 }
 
-impl Before {
-    /// As it is after one more panic of a process that ran for so long.
+impl History {
+    /// The history after one more panic of a process that ran for `ran`.
     fn next(self, ran: Duration) -> Self {
         let doubled = if ran >= LONG { 0 } else { self.pause_ms.saturating_mul(2) };
         let pause_ms = doubled.clamp(*PAUSES_MS.start(), *PAUSES_MS.end());
@@ -65,7 +67,7 @@ impl Before {
     }
 }
 
-/// How the process began, which is how it begins again.
+/// The options of the process, from which those of its successor are made.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     /// The configuration file.
@@ -75,12 +77,12 @@ pub(crate) struct Start {
     /// `--on-gap`.
     pub(crate) on_gap: Option<String>,
     /// `--after-panics`.
-    pub(crate) before: Before,
+    pub(crate) before: History,
 }
 
 impl Start {
-    /// Arguments for the next one. Once a position is kept it counts, and no other.
-    fn arguments(&self, next: Before, is_kept: bool) -> Vec<OsString> {
+    /// Arguments of the successor. Once a position is saved, `--since` no longer counts.
+    fn arguments(&self, next: History, is_kept: bool) -> Vec<OsString> {
         let mut all: Vec<OsString> = ["invalidate", "run", "--config"].map(OsString::from).into();
         all.push(self.config.clone().into());
         let since = self.since.as_ref().filter(|_| !is_kept);
@@ -99,8 +101,8 @@ impl Start {
     }
 }
 
-/// From here on a panic of any thread makes the process begin again, unless it `is_ending`.
-pub(crate) fn begin_again_on_panic(
+/// Makes a panic of any thread restart the process from now on, unless it `is_ending`.
+pub(crate) fn restart_on_panic(
     start: Start,
     stats: Arc<Stats>,
     is_ending: Arc<AtomicBool>,
@@ -108,11 +110,11 @@ pub(crate) fn begin_again_on_panic(
 ) {
     let began = Instant::now();
     std::panic::set_hook(Box::new(move |panic| {
-        again(panic, &start, began.elapsed(), &stats, &is_ending, log);
+        restart(panic, &start, began.elapsed(), &stats, &is_ending, log);
     }));
 }
 
-fn again(
+fn restart(
     panic: &PanicHookInfo<'_>,
     start: &Start,
     ran: Duration,
@@ -134,7 +136,7 @@ fn again(
         }
         thread::sleep(TICK);
     }
-    // The name may be another file's by now, or nobody's.
+    // The path may lead to another file by now, or to none.
     let own = std::env::current_exe().ok().filter(|path| path.exists());
     let program = own.unwrap_or_else(|| Path::new("/proc/self/exe").to_owned());
     let arguments = start.arguments(next, stats.checkpoints.load(Relaxed) > 0);
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_are_forgotten_after_a_long_run() {
-        let mut before = Before::default();
+        let mut before = History::default();
         let mut pauses = Vec::new();
         for _ in 0..12 {
             before = before.next(Duration::from_secs(1));
@@ -163,9 +165,9 @@ mod tests {
 
     #[test]
     fn it_begins_again_as_it_began_but_at_the_position_that_was_kept() {
-        let before: Before = "3:400".parse().unwrap();
+        let before: History = "3:400".parse().unwrap();
         assert_eq!(before.to_string(), "3:400");
-        assert!("3".parse::<Before>().is_err() && "a:1".parse::<Before>().is_err());
+        assert!("3".parse::<History>().is_err() && "a:1".parse::<History>().is_err());
         let start = Start {
             config: "c.toml".into(),
             since: Some("now".to_owned()),
