@@ -3,10 +3,10 @@
 //! ```text
 //!     backlog -> gather (keys, bytes, time) -> quiet batch -> MN: acknowledged
 //!                                                | a server behind the router is away
-//!                                                +-> the same batch aloud -> refused keys are parked, the others go on
+//!                                                +-> the same batch aloud -> refused keys are deferred, the others go on
 //! ```
 //!
-//! A connection that fails keeps its batch and tries the next router. Parked keys are tried again after a pause; until they
+//! A connection that fails keeps its batch and tries the next router. Deferred keys are tried again after a pause; until they
 //! are delivered, or moved to the disk, nothing after them counts as acknowledged. Deletes may be repeated and overtake each
 //! other: a delete of a key is right at any moment after its commit.
 //!
@@ -82,10 +82,10 @@ pub struct Destination<N: Network, S> {
     next_router: usize,
     wire: Option<Wire<N::Stream>>,
     pause: Duration,
-    parked: Parked,
+    deferred: Deferred,
     /// What is to be repeated: when, since which delivery, and what.
     repeats: VecDeque<(Instant, u64, Work)>,
-    /// The last delivery whose keys are delivered or parked.
+    /// The last delivery whose keys are delivered or deferred.
     done: u64,
     /// The backlog's epoch from which all of this is; none for deliveries from the disk.
     epoch: Option<u64>,
@@ -93,7 +93,7 @@ pub struct Destination<N: Network, S> {
 
 /// Keys that a server refused, each once.
 #[derive(Debug, Default)]
-struct Parked {
+struct Deferred {
     keys: Vec<(u64, Bytes)>,
     seen: HashSet<Bytes>,
     /// The oldest delivery of any of them.
@@ -117,7 +117,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             next_router: 0,
             wire: None,
             pause: target.limits.retry_first,
-            parked: Parked::default(),
+            deferred: Deferred::default(),
             repeats: VecDeque::new(),
             done: 0,
             epoch: None,
@@ -159,10 +159,10 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
 
     /// What was in hand is on the disk.
     fn forget(&mut self) {
-        self.parked = Parked::default();
+        self.deferred = Deferred::default();
         self.repeats.clear();
         self.done = 0;
-        self.own().parked.store(0, Relaxed);
+        self.own().deferred.store(0, Relaxed);
     }
 
     /// True while what is in hand was not moved to the disk.
@@ -189,7 +189,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             }
         } else if !self.is_valid() {
             return true;
-        } else if self.parked.keys.is_empty() && self.repeats.is_empty() {
+        } else if self.deferred.keys.is_empty() && self.repeats.is_empty() {
             return false;
         } else {
             sleep_until(due).await;
@@ -231,7 +231,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             sleep_until(self.next_turn()).await;
             self.again().await;
         }
-        let left = std::mem::take(&mut self.parked).keys;
+        let left = std::mem::take(&mut self.deferred).keys;
         let left: Vec<Bytes> = left.into_iter().map(|(_, key)| key).collect();
         let committed_us = deliveries.first().map_or(0, |first| first.committed_us);
         let is_left = !left.is_empty();
@@ -264,7 +264,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         // Repeats that are due soon after one another go together.
         let together = self.target.limits.repeat_after / 4;
         let repeat = self.repeats.front().map(|(due, ..)| *due + together);
-        let due = [self.parked.retry_at, repeat].into_iter().flatten().min();
+        let due = [self.deferred.retry_at, repeat].into_iter().flatten().min();
         due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
     }
 
@@ -276,8 +276,8 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
         let mut keys: Vec<(u64, Bytes)> = Vec::new();
         let mut flushes = Vec::new();
-        if self.parked.retry_at.is_some_and(|at| at <= now) {
-            keys.append(&mut std::mem::take(&mut self.parked).keys);
+        if self.deferred.retry_at.is_some_and(|at| at <= now) {
+            keys.append(&mut std::mem::take(&mut self.deferred).keys);
         }
         while let Some((_, seq, work)) = self.repeats.pop_front_if(|(due, ..)| *due <= now) {
             match work {
@@ -290,7 +290,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         for flush in flushes {
             self.flush_for_sure(&flush).await;
         }
-        self.own().parked.store(self.parked.keys.len() as u64, Relaxed);
+        self.own().deferred.store(self.deferred.keys.len() as u64, Relaxed);
         self.acknowledge();
     }
 
@@ -353,7 +353,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// Sends one batch; what single servers refuse is parked.
+    /// Sends one batch; what single servers refuse is deferred.
     async fn send(
         &mut self,
         keys: &[(u64, &Bytes)],
@@ -374,7 +374,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
                 let answers = answer(within, batch::aloud(wire, &plain)).await?;
                 let refused = keys.iter().zip(answers).filter(|(_, answer)| answer.is_some());
                 for ((seq, key), _) in refused {
-                    self.park(*seq, key);
+                    self.defer(*seq, key);
                 }
             }
             Err(error) => return Err(error),
@@ -440,17 +440,17 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.pause = (self.pause * 2).min(self.target.limits.retry_max);
     }
 
-    fn park(&mut self, seq: u64, key: &Bytes) {
-        if self.parked.seen.insert(key.clone()) {
-            self.parked.keys.push((seq, key.clone()));
+    fn defer(&mut self, seq: u64, key: &Bytes) {
+        if self.deferred.seen.insert(key.clone()) {
+            self.deferred.keys.push((seq, key.clone()));
         }
-        self.parked.oldest = Some(self.parked.oldest.map_or(seq, |oldest| oldest.min(seq)));
+        self.deferred.oldest = Some(self.deferred.oldest.map_or(seq, |oldest| oldest.min(seq)));
         let pause = self.target.limits.retry_max.min(self.target.limits.retry_first * 4);
-        self.parked.retry_at.get_or_insert_with(|| Instant::now() + pause);
-        self.own().parked.store(self.parked.keys.len() as u64, Relaxed);
+        self.deferred.retry_at.get_or_insert_with(|| Instant::now() + pause);
+        self.own().deferred.store(self.deferred.keys.len() as u64, Relaxed);
     }
 
-    /// Notes that everything of these deliveries is delivered or parked.
+    /// Notes that everything of these deliveries is delivered or deferred.
     fn finish(&mut self, deliveries: &[Arc<Delivery>]) {
         let now = Instant::now();
         let own = self.own();
@@ -475,9 +475,9 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
 
     fn acknowledge(&self) {
         let Some(epoch) = self.epoch else { return };
-        let parked = self.parked.oldest.map(|seq| seq - 1);
+        let deferred = self.deferred.oldest.map(|seq| seq - 1);
         let repeat = self.repeats.front().map(|(_, seq, _)| seq - 1);
-        let acked = [parked, repeat].into_iter().flatten().fold(self.done, u64::min);
+        let acked = [deferred, repeat].into_iter().flatten().fold(self.done, u64::min);
         self.backlog.acknowledge(epoch, self.done, acked);
     }
 }

@@ -56,7 +56,7 @@ pub struct ClusterStats {
     /// Batches sent again after an error.
     pub retried: AtomicU64,
     /// Keys that wait because the server behind the router refused them.
-    pub parked: AtomicU64,
+    pub deferred: AtomicU64,
     /// Keys in memory that are not acknowledged.
     pub waiting: AtomicU64,
     /// Flushes delivered.
@@ -225,7 +225,7 @@ impl ClusterStats {
             delivered: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             retried: AtomicU64::new(0),
-            parked: AtomicU64::new(0),
+            deferred: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             moved_to_disk: AtomicU64::new(0),
@@ -258,7 +258,7 @@ impl ClusterStats {
             ("delivered", self.delivered.load(Relaxed)),
             ("batches", self.batches.load(Relaxed)),
             ("retried", self.retried.load(Relaxed)),
-            ("parked", self.parked.load(Relaxed)),
+            ("parked", self.deferred.load(Relaxed)),
             ("waiting", self.waiting.load(Relaxed)),
             ("flushes", self.flushes.load(Relaxed)),
             ("moved_to_disk", self.moved_to_disk.load(Relaxed)),
