@@ -1,4 +1,4 @@
-//! Transactions out of events: keys are held back until their transaction is committed, each once.
+//! Assembles events into transactions: keys wait until their transaction commits, each key once.
 //!
 //! ```text
 //!     change.. commit            -> keys, position
@@ -6,8 +6,8 @@
 //!     change.. prepare .. finish -> keys, when the finish says committed
 //! ```
 //!
-//! While a prepared transaction waits for its end, positions that are given out stay before it, so that a restart reads its
-//! changes again.
+//! While a prepared transaction waits for its end, positions that are given out stay before it, so
+//! that a restart reads its changes again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,21 +17,21 @@ use crate::change::{Event, Mark};
 use crate::keys::{KEY_BYTES_MAX, Keyer};
 use crate::position::Position;
 
-/// What comes out of the log.
+/// The output of the assembler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// These keys are stale (none, often), and everything until the position is said.
     Commit {
         /// Each once, in the order of the changes.
         keys: Vec<Bytes>,
-        /// Where a restart may go on once they are delivered.
+        /// The position from which a restart may continue once they are delivered.
         position: Position,
-        /// When the database committed, in microseconds since 1970; 0 when nothing was.
+        /// Commit time, in microseconds since 1970; 0 if nothing was committed.
         committed_us: u64,
         /// Identifies the commit to a visibility probe.
         mark: Mark,
     },
-    /// What changed is not known.
+    /// The changes are unknown.
     Gap(String),
 }
 
@@ -75,7 +75,7 @@ impl Assembler {
         Self { keyer, open, prepared, last: start, bytes_max, too_long: 0 }
     }
 
-    /// How many transactions are prepared and neither committed nor undone.
+    /// The number of prepared transactions, neither committed nor rolled back.
     #[must_use]
     pub fn prepared(&self) -> usize {
         self.prepared.len()

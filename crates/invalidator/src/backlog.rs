@@ -7,10 +7,10 @@
 //!       +-----> staged -> disk queue -> read, oldest first ------> take -> the cluster
 //! ```
 //!
-//! A cluster is in one of three states. *Memory*: deliveries wait in memory. *Disk*: everything that
-//! was not acknowledged moved to the disk, in order, and new deliveries queue behind it. *Draining*:
-//! the cluster is back and few records are left, so new deliveries wait in memory again. Deliveries
-//! on the disk count as acknowledged: a restart finds them there.
+//! A cluster is in one of three states. *Memory*: deliveries wait in memory. *Disk*: everything
+//! that was not acknowledged moved to the disk, in order, and new deliveries queue behind it.
+//! *Draining*: the cluster is back and few records are left, so new deliveries wait in memory
+//! again. Deliveries on the disk count as acknowledged: a restart finds them there.
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 

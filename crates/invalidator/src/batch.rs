@@ -1,8 +1,10 @@
 //! A batch of deletes as bytes, and its answer: `md KEY q` for every key, then `mn`.
 //!
-//! Deletes are quiet, so a batch of any size is answered by `MN`, and by `NF` for keys that were not there; whatever else stands
-//! before it is an error. Which key that belongs to cannot be told, so the batch is sent again aloud, one answer a key. Sampled keys are read before they are
-//! deleted, in the same packet: `mg KEY c` tells the cas unique of the value that must be gone afterwards.
+//! Deletes are quiet, so a batch of any size is answered by `MN`, and by `NF` for keys that were
+//! not there; whatever else stands before it is an error. Which key that belongs to cannot be told,
+//! so the batch is sent again aloud, one answer a key. Sampled keys are read before they are
+//! deleted, in the same packet: `mg KEY c` tells the cas unique of the value that must be gone
+//! afterwards.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,7 +33,7 @@ pub enum BatchError {
     Refused(String),
 }
 
-/// What was cached under sampled keys before the delete: the cas unique, or none.
+/// The cas unique cached under each sampled key before the delete, or none.
 pub type Before = Vec<Option<u64>>;
 
 /// Deletes keys, quietly, after looking at those of `sampled`.
@@ -78,7 +80,7 @@ where
     }
 }
 
-/// Deletes keys, each with an answer; answers what each refused key was told.
+/// Deletes keys, each with an answer; returns each refused key with the server's error.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What a database's log says, whichever database it is: changes, and where transactions end.
+//! The common form of all database logs: changes, and the ends of transactions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub type Row = Vec<Cell>;
 pub enum Change {
     /// A message that the application wrote into the log (`pg_logical_emit_message`).
     Message {
-        /// What kind of message, as the application named it.
+        /// The kind of message, as the application named it.
         prefix: String,
         /// Its bytes.
         content: Bytes,
@@ -98,9 +98,9 @@ pub enum Event {
     Change(Change),
     /// The transaction that was being read is committed.
     Commit {
-        /// Where to go on after it.
+        /// The position after it.
         position: Position,
-        /// When it was committed, in microseconds since 1970; of the database's clock.
+        /// Commit time, in microseconds since 1970; of the database's clock.
         committed_us: u64,
         /// Identifies the commit to a [`VisibilityProbe`].
         mark: Mark,
@@ -111,7 +111,7 @@ pub enum Event {
     Prepare {
         /// The transaction's name.
         xid: String,
-        /// Where to go on after it, were it not for this transaction.
+        /// The position after it, disregarding this transaction.
         position: Position,
     },
     /// A prepared transaction ends.
@@ -120,7 +120,7 @@ pub enum Event {
         xid: String,
         /// True when it is committed.
         is_committed: bool,
-        /// Where to go on after it.
+        /// The position after it.
         position: Position,
         /// Commit time, in microseconds since 1970; of the database's clock.
         committed_us: u64,
@@ -131,12 +131,12 @@ pub enum Event {
     Alive,
     /// Nothing of interest up to here.
     Idle {
-        /// Where to go on.
+        /// The position to continue from.
         position: Position,
     },
     /// A part of the log cannot be understood, so what changed there is not known.
     Gap {
-        /// What happened, and what can be done.
+        /// The cause, and a remedy.
         why: String,
     },
 }
@@ -162,9 +162,9 @@ impl fmt::Display for SourceError {
 
 /// An ordinary session of the database that reports which commits other sessions see.
 ///
-/// A log shows a commit before the database shows it to others: MariaDB and MySQL write the binary log, wait for replicas
-/// (`AFTER_SYNC`) and then commit in the engine; PostgreSQL writes its log, waits for synchronous standbys and then leaves the list of
-/// those that run.
+/// A log shows a commit before the database shows it to others: MariaDB and MySQL write the binary
+/// log, wait for replicas (`AFTER_SYNC`) and then commit in the engine; PostgreSQL writes its log,
+/// waits for synchronous standbys and then leaves the list of those that run.
 pub trait VisibilityProbe: Send {
     /// Asks the database what is visible now.
     ///
@@ -199,7 +199,7 @@ pub trait ChangeSource: Send {
     ///
     /// # Errors
     ///
-    /// When the log cannot be read on.
+    /// When the log cannot be read any further.
     fn next(&mut self) -> impl Future<Output = Result<Event, SourceError>> + Send;
 
     /// A probe at the server whose log is open; it connects at its first refresh.

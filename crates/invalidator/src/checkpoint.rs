@@ -1,4 +1,4 @@
-//! The file that remembers how far deletes were delivered.
+//! The checkpoint file: the position up to which deletes were delivered.
 //!
 //! ```text
 //! holdall-invalidate 1
@@ -7,8 +7,9 @@
 //! crc32 0f3a9c11
 //! ```
 //!
-//! It is replaced as a whole (written beside, flushed, renamed), so a crash leaves the old one or the new one. The checksum
-//! covers every byte before its line. A file that is not exactly this is an error and never a beginning from elsewhere.
+//! It is replaced as a whole (written beside, flushed, renamed), so a crash leaves the old one or
+//! the new one. The checksum covers every byte before its line. A file that is not exactly this is
+//! an error and never a beginning from elsewhere.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -26,7 +27,7 @@ pub enum CheckpointError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The file is not what was written.
@@ -37,7 +38,7 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault found.
         why: &'static str,
     },
     /// The file belongs to another configuration.
@@ -91,7 +92,7 @@ fn parse(path: &Path, source: &str, text: &[u8]) -> Result<Position, CheckpointE
     position.parse().map_err(|_| damaged("its position is none"))
 }
 
-/// Where checkpoints are kept: a disk, or a test's idea of one.
+/// The storage of checkpoints: a disk, or a test's memory.
 pub trait Keep: Send + Sync + 'static {
     /// The bytes last kept; none when there are none.
     ///
@@ -107,14 +108,14 @@ pub trait Keep: Send + Sync + 'static {
     /// When they cannot be written; the old ones are still there.
     fn replace(&self, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// What errors call it.
+    /// Its name in error messages.
     fn path(&self) -> &Path;
 }
 
 /// A file.
 #[derive(Debug, Clone)]
 pub struct KeptFile(
-    /// Where.
+    /// The path.
     pub PathBuf,
 );
 

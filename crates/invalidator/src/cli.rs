@@ -1,4 +1,6 @@
-//! `holdall invalidate run|check|status`.
+//! The command line of `holdall invalidate`: `run|check|status`.
+//!
+//! Relaxed is enough for the atomics here: `is_ending` and the count of panics carry no other data.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -55,17 +57,19 @@ enum Command {
         /// The configuration file.
         #[arg(short, long)]
         config: PathBuf,
-        /// Where to begin: a position, or `now`; without it where the checkpoint says, or now if there is none.
+        /// Where to begin: a position, or `now`; without it where the checkpoint says, or now if
+        /// there is none.
         #[arg(long)]
         since: Option<String>,
-        /// What is done about a gap in the log, instead of the configuration's `on_gap`.
+        /// The response to a gap in the log; overrides the configuration's `on_gap`.
         #[arg(long)]
         on_gap: Option<Gap>,
-        /// What a process that panicked tells the one that takes its place.
+        /// Set by a process that restarts itself after a panic.
         #[arg(long, hide = true, default_value_t)]
         after_panics: History,
     },
-    /// Empties every cluster now. After a jump of the position do it when `run` reads again, not before.
+    /// Empties every cluster now. After a jump of the position do it when `run` reads again, not
+    /// before.
     Flush {
         /// The configuration file.
         #[arg(short, long)]

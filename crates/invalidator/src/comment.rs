@@ -1,9 +1,9 @@
 //! Keys in a statement's comments: `UPDATE users SET .. /* mc:del user:7 r:user:7 */`.
 //!
-//! The statement is walked as SQL is read, so that what looks like a comment inside of a string, a quoted name or another
-//! comment is none.
+//! The statement is walked as SQL is read, so that what looks like a comment inside of a string, a
+//! quoted name or another comment is none.
 
-/// What a comment begins with to carry keys.
+/// The prefix of a comment that carries keys.
 const MARK: &[u8] = b"mc:del ";
 
 /// The keys that the comments of a statement name, in order.
@@ -37,7 +37,7 @@ fn keys_of(comment: &str) -> impl Iterator<Item = &str> {
     list.unwrap_or_default().split_ascii_whitespace()
 }
 
-/// How long a quoted piece is, quotes included.
+/// The length of a quoted piece in bytes, quotes included.
 fn quoted(rest: &[u8], quote: u8) -> usize {
     let mut at = 1;
     while at < rest.len() {

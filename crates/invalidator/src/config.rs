@@ -30,30 +30,30 @@ pub struct Config {
     /// `address:port` of the status port; none without it.
     #[serde(default)]
     pub status: Option<String>,
-    /// Which database.
+    /// The database.
     pub source: Source,
-    /// Which keys.
+    /// The rules that make keys.
     #[serde(default)]
     keys: Keys,
-    /// Where to.
+    /// The clusters to delete from.
     #[serde(rename = "cluster")]
     clusters: Vec<ClusterTable>,
-    /// How.
+    /// Limits and waits.
     #[serde(default)]
     delivery: Delivery,
-    /// Which deletes are looked at again.
+    /// The deletes that are checked afterwards.
     #[serde(default)]
     monitor: Monitor,
 }
 
-/// Which database.
+/// The database, and the login there.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// What the checkpoint is of.
+    /// The name that the checkpoint file is bound to.
     #[serde(default = "default_name")]
     pub name: String,
-    /// Whose log it is.
+    /// The kind of database.
     pub kind: Kind,
     servers: Vec<String>,
     user: String,
@@ -79,7 +79,7 @@ fn default_name() -> String {
     "default".to_owned()
 }
 
-/// Whose log.
+/// The kinds of databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -143,10 +143,10 @@ struct Delivery {
     prefixes: Vec<String>,
 }
 
-/// When a delete that was not seen to be visible is repeated, in milliseconds.
+/// The delay in milliseconds after which a delete not known to be visible is repeated.
 const REPEAT_UNSEEN_AFTER_MS: u64 = 100;
 
-/// What is done about a gap.
+/// The response to a gap in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Gap {
@@ -154,7 +154,8 @@ pub enum Gap {
     Stop,
     /// Empty every cluster and go on.
     Flush,
-    /// Empty every cluster of keys that begin as the templates do, or with one of `delivery.prefixes`, and go on.
+    /// Empty every cluster of keys that begin as the templates do, or with one of
+    /// `delivery.prefixes`, and go on.
     Prefixes,
 }
 
@@ -190,7 +191,7 @@ struct Monitor {
 pub struct ConfigError {
     /// The file, or one that it names.
     path: PathBuf,
-    /// What the system says, where and how it is not of the form, or which value makes no sense.
+    /// The system's error, the place of the syntax error, or the value that is invalid.
     why: String,
 }
 
@@ -297,7 +298,7 @@ impl Config {
         self.on_gap(gap).map(drop)
     }
 
-    /// What that is.
+    /// The reason.
     fn on_gap(&self, gap: Gap) -> Result<OnGap, String> {
         Ok(match gap {
             Gap::Stop => OnGap::Stop,
@@ -306,7 +307,7 @@ impl Config {
         })
     }
 
-    /// How all keys begin: as declared, or else as the templates do.
+    /// The prefixes of all keys: those declared, or else those of the templates.
     fn prefixes(&self) -> Result<Vec<Bytes>, String> {
         let declared = &self.delivery.prefixes;
         for prefix in declared {
@@ -339,7 +340,8 @@ impl Config {
         Ok(prefixes)
     }
 
-    /// The clusters' places on the disk, and what is amiss there; none where `spool_bytes_max` is 0.
+    /// The clusters' places on the disk, and what is amiss there; none where `spool_bytes_max` is
+    /// 0.
     ///
     /// # Errors
     ///
@@ -369,7 +371,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// What [`Config::read`] refuses.
+    /// As [`Config::read`].
     pub fn plan(&self) -> Result<Plan, String> {
         let ms = Duration::from_millis;
         let delivery = &self.delivery;
@@ -416,7 +418,7 @@ impl Config {
         })
     }
 
-    /// The same for PostgreSQL.
+    /// The settings for PostgreSQL.
     ///
     /// # Errors
     ///
@@ -436,7 +438,7 @@ impl Config {
 }
 
 impl Source {
-    /// What each kind of database needs.
+    /// Checks the settings that each kind of database needs.
     fn values(&self, rules: &Rules) -> Result<(), String> {
         if self.kind == Kind::Postgresql {
             for (name, value) in [

@@ -1,18 +1,23 @@
-//! One cluster's task: its batches, and what becomes of what the cluster refuses.
+//! The delivery task of one cluster: sends batches of deletes, and retries those refused.
 //!
 //! ```text
 //!     backlog -> gather (keys, bytes, time) -> quiet batch -> MN: acknowledged
 //!                                                | a server behind the router is away
-//!                                                +-> the same batch aloud -> refused keys are deferred, the others go on
+//!                                                +-> the batch again, each key with an answer;
+//!                                                    refused keys are deferred
 //! ```
 //!
-//! A connection that fails keeps its batch and tries the next router. Deferred keys are tried again after a pause; until they
-//! are delivered, or moved to the disk, nothing after them counts as acknowledged. Deletes may be repeated and overtake each
-//! other: a delete of a key is right at any moment after its commit.
+//! A connection that fails keeps its batch and tries the next router. Deferred keys are tried again
+//! after a pause; until they are delivered, or moved to the disk, nothing after them counts as
+//! acknowledged. Deletes may be repeated and overtake each other: a delete of a key is right at any
+//! moment after its commit.
 //!
-//! **A delete that others were not seen to see is sent twice**: whoever still reads the old row caches it after the first. The
-//! same delete comes once more a moment later (`repeat_after`), and counts as acknowledged only then. Where readers ask replicas
-//! that lag, all may be sent twice (`repeats_seen`).
+//! **A delete whose commit is not known to be visible is sent twice**: a session that still reads
+//! the old row would cache it after the first. The second follows after `repeat_after`, and only
+//! then the delete counts as acknowledged. Where readers use replicas that lag, all deletes may be
+//! sent twice (`repeats_seen`).
+//!
+//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -39,21 +44,21 @@ pub struct Limits {
     pub batch_keys: usize,
     /// Bytes of keys a batch.
     pub batch_bytes: usize,
-    /// How long a batch waits for more keys.
+    /// The time for which a batch waits for more keys.
     pub batch_wait: Duration,
-    /// How long connecting and an answer may take.
+    /// The time limit for connecting, and for an answer.
     pub answer_within: Duration,
     /// The first pause after a failure; it doubles up to `retry_max`.
     pub retry_first: Duration,
     /// The longest pause.
     pub retry_max: Duration,
-    /// When a delete is repeated; zero for never.
+    /// The delay after which a delete is repeated; zero for never.
     pub repeat_after: Duration,
     /// True when those that others see are repeated, too.
     pub repeats_seen: bool,
     /// Keys of a cluster that may wait in memory.
     pub window_keys: usize,
-    /// A full window without an acknowledgement for so long moves to the disk.
+    /// The time without an acknowledgement after which a full window moves to the disk.
     pub away_after: Duration,
 }
 
@@ -66,11 +71,11 @@ pub struct Target<N> {
     pub routers: Vec<String>,
     /// Limits of batches and waits.
     pub limits: Limits,
-    /// What is done when the disk lost deliveries.
+    /// The response to deliveries lost on the disk.
     pub on_gap: OnGap,
-    /// Where it counts, and its place there.
+    /// The statistics of all clusters.
     pub stats: Arc<Stats>,
-    /// See `stats`.
+    /// The index of this cluster in `stats`.
     pub index: usize,
 }
 
@@ -83,7 +88,7 @@ pub struct Destination<N: Network, S> {
     wire: Option<Wire<N::Stream>>,
     pause: Duration,
     deferred: Deferred,
-    /// What is to be repeated: when, since which delivery, and what.
+    /// Deletes to repeat: the moment, the delivery they belong to, and the work.
     repeats: VecDeque<(Instant, u64, Work)>,
     /// The last delivery whose keys are delivered or deferred.
     done: u64,
@@ -129,7 +134,8 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         &self.target.stats.clusters[self.target.index]
     }
 
-    /// Delivers until nothing more comes and what is in memory is delivered; what is on the disk stays there.
+    /// Delivers until nothing more comes and what is in memory is delivered; what is on the disk
+    /// stays there.
     ///
     /// # Errors
     ///
@@ -157,7 +163,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// What was in hand is on the disk.
+    /// Drops what was taken: it is on the disk now.
     fn forget(&mut self) {
         self.deferred = Deferred::default();
         self.repeats.clear();
@@ -198,7 +204,8 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         true
     }
 
-    /// The oldest chunk of the disk, until all of it is delivered; what servers refuse goes behind the others.
+    /// The oldest chunk of the disk, until all of it is delivered; what servers refuse goes behind
+    /// the others.
     async fn disk_turn(&mut self) -> Result<(), String> {
         let chunk = match self.backlog.read().await {
             Ok(Some(chunk)) => chunk,
@@ -259,7 +266,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// When something that was sent before is to be sent again.
+    /// The moment at which something is to be sent again; none if nothing is.
     fn next_turn(&self) -> Instant {
         // Repeats that are due soon after one another go together.
         let together = self.target.limits.repeat_after / 4;

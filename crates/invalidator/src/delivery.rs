@@ -1,4 +1,4 @@
-//! What is on its way to a cluster, and what is done where it is not known what changed.
+//! Work on its way to a cluster, and the response to a gap in the log.
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -8,17 +8,17 @@ use tokio::time::Instant;
 pub struct Delivery {
     /// Rises by one; the first is 1.
     pub seq: u64,
-    /// What to do.
+    /// The work.
     pub work: Work,
-    /// When it was committed, in microseconds since 1970; 0 when that is not known.
+    /// Commit time, in microseconds since 1970; 0 if unknown.
     pub committed_us: u64,
-    /// When it was read; of one that others did not see yet, when they were last known not to.
+    /// When it was read, or when its commit was last found invisible to others.
     pub read_at: Instant,
     /// True when others were seen to see it.
     pub is_seen: bool,
 }
 
-/// What a cluster is to do.
+/// Work for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
     /// Delete these keys.
@@ -27,7 +27,7 @@ pub enum Work {
     Flush(Flush),
 }
 
-/// How much is deleted where it is not known what changed.
+/// The scope of a flush, which makes good for unknown changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flush {
     /// Everything (`flush_all`).
@@ -36,7 +36,7 @@ pub enum Flush {
     Prefixes(Vec<Bytes>),
 }
 
-/// What is done where the log cannot be understood or does not reach back.
+/// The response to a log that cannot be understood or does not reach back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OnGap {
     /// End with an error; nothing is skipped.
@@ -55,7 +55,7 @@ impl Delivery {
         }
     }
 
-    /// What it counts in a window of keys.
+    /// Its weight in a window of keys.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.keys().len().max(1)

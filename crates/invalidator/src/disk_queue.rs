@@ -40,7 +40,7 @@ pub enum Refused {
 pub struct Chunk {
     /// The oldest records, in order: number, work, and commit time in microseconds since 1970.
     pub records: Vec<(u64, Work, u64)>,
-    /// How many of `records` stand for stored ones that cannot be read.
+    /// The number of `records` that stand for stored ones that cannot be read.
     pub lost: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Sends work from the log's task to every cluster's backlog, and positions to the checkpoint writer.
+//! Sends work from the log's task to every cluster's backlog, and positions to the checkpoint
+//! writer.
 
 use std::sync::Arc;
 

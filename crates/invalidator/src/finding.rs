@@ -1,11 +1,11 @@
-//! What a check of a database's settings found.
+//! The findings of a check of a database's settings.
 
 /// Something about a server that an operator should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// True when changes would be lost.
     pub is_fatal: bool,
-    /// What it is, and what to do.
+    /// The fault and its remedy.
     pub text: String,
 }
 
@@ -14,7 +14,7 @@ impl Finding {
         Self { is_fatal: true, text }
     }
 
-    /// The same, with the server's name before it.
+    /// This finding with the server's name in front.
     pub(crate) fn of(self, server: &str) -> Self {
         Self { text: format!("{server}: {}", self.text), ..self }
     }

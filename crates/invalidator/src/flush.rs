@@ -11,8 +11,8 @@ use crate::delivery::Flush;
 use crate::network::Network;
 use crate::pipeline::{Cluster, Plan};
 
-/// Empties the named clusters (all without a name) of keys that begin with any of these (of everything without one); answers a
-/// line a cluster.
+/// Empties the named clusters (all without a name) of keys that begin with any of these (of
+/// everything without one); answers a line a cluster.
 ///
 /// # Errors
 ///

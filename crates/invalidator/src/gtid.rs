@@ -1,4 +1,4 @@
-//! MySQL's sets of transaction identifiers: which numbers of which server have been seen.
+//! MySQL's sets of transaction identifiers: for each server, the transaction numbers seen.
 
 use std::collections::BTreeMap;
 use std::fmt;

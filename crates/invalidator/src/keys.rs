@@ -1,4 +1,4 @@
-//! Which keys a change makes stale: the declared rules, applied to what the log says.
+//! The keys that a change makes stale: applies the declared rules to the log.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Outbox {
     pub column: String,
 }
 
-/// Where keys come from.
+/// The rules that turn changes into keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     /// Read the comments of statements.
@@ -93,7 +93,7 @@ impl Keyer {
     ///
     /// # Errors
     ///
-    /// When rules concern the change and its keys cannot be told.
+    /// When rules concern the change and its keys are not in the log.
     pub fn keys(&mut self, change: &Change, mut found: impl FnMut(Bytes)) -> Result<(), Unknown> {
         match change {
             Change::Row { table, before, after } => {

@@ -1,9 +1,12 @@
-//! How long old values can still be read: sampled deletes are looked at again in every cluster.
+//! Measures how long old values stay readable: reads the keys of sampled deletes in every cluster.
 //!
-//! A sampled key is read just before its delete, on the same connection, which tells the cas unique of what was cached. After
-//! the delete it is read again at once, and then ever later: a value with the same cas unique is the old one, anything else is
-//! gone or newer. The time from reading the change to seeing the old value gone goes into a histogram.
-//! *Scaling Memcache at Facebook* (2013), 7.3 and figure 11, does this to one delete in a million.
+//! A sampled key is read just before its delete, on the same connection, which tells the cas unique
+//! of what was cached. After the delete it is read again at once, and then ever later: a value with
+//! the same cas unique is the old one, anything else is gone or newer. The time from reading the
+//! change to seeing the old value gone goes into a histogram. *Scaling Memcache at Facebook*
+//! (2013), 7.3 and figure 11, does this to one delete in a million.
+//!
+//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,16 +41,16 @@ const LOOK_KEYS_MAX: usize = 256;
 pub struct Sample {
     /// The key.
     pub key: Bytes,
-    /// What was cached before the delete.
+    /// The cas unique that was cached before the delete.
     pub cas: Option<u64>,
-    /// When the change was read from the log.
+    /// The moment at which the change was read from the log.
     pub read_at: Instant,
 }
 
 /// Chooses samples and hands them to the monitor.
 #[derive(Debug)]
 pub struct Sampler {
-    /// One key in so many; 0 for none.
+    /// Samples one key in this many; 0 for none.
     one_in: u32,
     sender: mpsc::Sender<Sample>,
 }
@@ -200,7 +203,8 @@ mod tests {
         assert_eq!(lock(&stats.clusters[0].monitor.stale_us).len(), 2);
     }
 
-    /// A cluster in which every old value is there for a time that its key tells, counted from the beginning.
+    /// A cluster in which every old value is there for a time that its key tells, counted from the
+    /// beginning.
     struct Slow(Instant);
 
     /// Half a second in the middle, more than a second for one in twenty.
@@ -264,13 +268,13 @@ mod tests {
     async fn what_samples_tell_agrees_with_all() {
         const KEYS: u32 = 60_000;
         let (all, sampled) = (watched(1, KEYS).await, watched(10, KEYS).await);
-        let told = |stats: &Stats| {
+        let figures = |stats: &Stats| {
             let monitor = &stats.clusters[0].monitor;
             assert_eq!(monitor.skipped.load(Relaxed), 0);
             let stale = lock(&monitor.stale_us).clone();
             (monitor.sampled.load(Relaxed), stale)
         };
-        let ((count, all), (some, sampled)) = (told(&all), told(&sampled));
+        let ((count, all), (some, sampled)) = (figures(&all), figures(&sampled));
         assert_eq!(count, u64::from(KEYS));
         assert!((5_000..7_000).contains(&some), "{some}");
         let near = |name: &str, one: f64, other: f64| {

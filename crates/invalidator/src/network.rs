@@ -1,4 +1,4 @@
-//! How connections are made: a network, or a test's idea of one.
+//! Makes connections: over the network, or in a test's simulation of one.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub trait Network: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When it cannot.
+    /// When the connection cannot be made.
     fn dial(&self, address: &str) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 

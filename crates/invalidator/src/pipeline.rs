@@ -1,8 +1,11 @@
-//! From the log to every cluster, and back to the checkpoint.
+//! The pipeline from the log to every cluster, and back to the checkpoint.
 //!
-//! One task reads the log and fills the clusters' backlogs with what others see; each cluster has a task that empties its own; one
-//! task keeps the oldest position that all have acknowledged. A backlog moves to the disk while its cluster is away; one that is full, or has no
-//! disk, stops the reading: then the database's log is the buffer.
+//! One task reads the log and fills the clusters' backlogs with what others see; each cluster has a
+//! task that empties its own; one task keeps the oldest position that all have acknowledged. A
+//! backlog moves to the disk while its cluster is away; one that is full, or has no disk, stops the
+//! reading: then the database's log is the buffer.
+//!
+//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -38,31 +41,31 @@ pub struct Cluster {
     pub routers: Vec<String>,
 }
 
-/// What a pipeline is made of, beside its source.
+/// The settings of a pipeline, apart from its source.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The source's name, which the checkpoint is of.
     pub name: String,
-    /// Where keys come from.
+    /// The rules that turn changes into keys.
     pub rules: Rules,
-    /// Where deletes go.
+    /// The clusters to delete from.
     pub clusters: Vec<Cluster>,
     /// Limits of batches and waits.
     pub limits: Limits,
-    /// What a gap does.
+    /// The response to a gap in the log.
     pub on_gap: OnGap,
-    /// One key in so many is monitored; 0 for none.
+    /// One key in this many is monitored; 0 for none.
     pub monitor_one_in: u32,
     /// Bytes of keys that a transaction may have.
     pub transaction_bytes_max: usize,
-    /// How often positions are kept.
+    /// The interval between saves of the checkpoint.
     pub checkpoint_every: Duration,
 }
 
-/// Where to begin.
+/// The position to begin at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Since {
-    /// Where the checkpoint says; at the log's present end if there is none.
+    /// The checkpoint's position; the log's present end if there is no checkpoint.
     Checkpoint,
     /// At the log's present end.
     Now,
@@ -70,7 +73,7 @@ pub enum Since {
     Position(Position),
 }
 
-/// What an operator can do about a gap.
+/// The remedies that an operator has for a gap.
 const ONCE: &str = "start once with --on-gap flush, which empties the caches and goes on, or with --on-gap prefixes, which \
                     empties them of what begins as your keys do";
 
@@ -86,7 +89,7 @@ pub enum Ended {
     /// The log does not reach back and `on_gap` says stop.
     #[error("{0}; changes in between are lost to the caches: {ONCE}")]
     Purged(String),
-    /// What no repetition changes.
+    /// A fault that a retry does not mend.
     #[error("{0}")]
     Wrong(String),
     /// A task of the pipeline ended by itself, which it never should.
@@ -94,14 +97,15 @@ pub enum Ended {
     Broken,
 }
 
-/// What the pipeline uses of the world.
+/// The pipeline's access to network, disk and log.
 #[derive(Debug)]
 pub struct World<N, K, S> {
     /// Makes connections to routers.
     pub network: Arc<N>,
     /// Keeps the checkpoint.
     pub keep: Arc<K>,
-    /// Keeps what waits for a cluster that is away, in the order of the clusters; none where there is no disk for it.
+    /// Keeps what waits for a cluster that is away, in the order of the clusters; none where there
+    /// is no disk for it.
     pub disk_queues: Vec<Option<S>>,
     /// Says what happens to who operates it.
     pub log: fn(&str),
@@ -114,7 +118,8 @@ pub fn system_now_us() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Follows the source until something ends it; `stop` ends it in order, with everything read delivered if clusters answer.
+/// Follows the source until something ends it; `stop` ends it in order, with everything read
+/// delivered if clusters answer.
 ///
 /// # Errors
 ///
@@ -183,12 +188,12 @@ where
     ended
 }
 
-/// What runs for the clusters.
+/// The tasks of the clusters, and the channels to them.
 struct Clusters<S> {
     /// Ends with a reason when a cluster cannot be served any more.
     tasks: JoinSet<Result<(), String>>,
     backlogs: Vec<Arc<Backlog<S>>>,
-    /// How far each has acknowledged.
+    /// The last delivery that each cluster acknowledged.
     acks: Vec<watch::Receiver<u64>>,
     /// Dropped at the end, which ends them.
     monitors: JoinSet<()>,
@@ -243,7 +248,8 @@ struct Follower<'p, S: DiskQueue> {
     dispatcher: Dispatcher<S>,
     confirmed: watch::Receiver<Option<Position>>,
     stats: Arc<Stats>,
-    /// What was flushed for a gap whose changes others may not see yet: it is flushed again when they see the commit after it.
+    /// What was flushed for a gap whose changes others may not see yet: it is flushed again when
+    /// they see the commit after it.
     owed: Option<Flush>,
     log: fn(&str),
 }
@@ -256,8 +262,8 @@ impl<S: DiskQueue> Follower<'_, S> {
     ) -> Result<(), Ended> {
         let mut from = self.open(source, from).await?;
         self.dispatcher.pass(from.clone());
-        // Kept before anything is read, so that an end before the first commit does not begin later the next time; unless a gap
-        // was found at once, whose flush comes first.
+        // Kept before anything is read, so that an end before the first commit does not begin later
+        // the next time; unless a gap was found at once, whose flush comes first.
         if self.dispatcher.seq == 0 && self.confirmed.wait_for(Option::is_some).await.is_err() {
             return Err(Ended::Broken);
         }
@@ -268,7 +274,8 @@ impl<S: DiskQueue> Follower<'_, S> {
             self.stats.source_connected.store(false, Relaxed);
             from = self.dispatcher.passed.clone().unwrap_or(from);
             (self.log)(&format!("{error}; reading again from {from}"));
-            // A connection that is made and breaks at once, again and again, must not be made without a rest.
+            // A connection that is made and breaks at once, again and again, must not be made
+            // without a rest.
             pause = if began.elapsed() < self.plan.limits.retry_max {
                 (pause * 2).min(self.plan.limits.retry_max)
             } else {

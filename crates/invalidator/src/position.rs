@@ -1,7 +1,7 @@
-//! Where a change stands in the log of its database, as text and as a value.
+//! The position of a change in the log of its database, as text and as a value.
 //!
-//! A position names everything up to and including a committed transaction. Its text is what the checkpoint file, the log
-//! lines and `--since` use:
+//! A position names everything up to and including a committed transaction. Its text is what the
+//! checkpoint file, the log lines and `--since` use:
 //!
 //! ```text
 //! mariadb-gtid:0-1-4711,1-2-9        domain-server-sequence, one for each domain

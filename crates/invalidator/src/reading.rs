@@ -1,4 +1,7 @@
-//! From a connection's events to what the visibility barrier holds: transactions are put together, and gaps answered.
+//! Reads a connection's events and feeds the visibility barrier: transactions are put together,
+//! and gaps answered.
+//!
+//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -104,7 +107,7 @@ impl Reading<'_> {
     }
 }
 
-/// What a flush does, in words.
+/// Describes a flush in words.
 pub(crate) fn flushed(flush: &Flush) -> String {
     match flush {
         Flush::All => "flushed".to_owned(),

@@ -6,7 +6,8 @@
 //! delete, so nothing is skipped; some deletes are repeated. If the log causes a panic each time,
 //! the pauses before a restart grow; other threads deliver what was read meanwhile.
 //!
-//! Relaxed orderings are enough here: the counters are for `stats`, and `is_ending` carries no data.
+//! Relaxed orderings are enough here: the counters are for `stats`, and `is_ending` carries no
+//! data.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -29,7 +30,7 @@ const PAUSES_MS: std::ops::RangeInclusive<u64> = 100..=30_000;
 /// After a run of this length without a panic, pauses begin at the shortest again.
 const LONG: Duration = Duration::from_secs(60);
 
-/// How often a pause checks whether the process is to end.
+/// The interval at which a pause checks whether the process is to end.
 const TICK: Duration = Duration::from_millis(20);
 
 /// The panics before this process image began, as text `COUNT:MILLISECONDS`.

@@ -1,4 +1,5 @@
-//! Counters of a running invalidator, and their two texts: `STAT` lines as memcached has, and Prometheus's.
+//! Counters of a running invalidator, and their two texts: `STAT` lines as memcached has, and
+//! Prometheus's.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -6,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hdrhistogram::Histogram;
 
-/// Everything that is counted. Each number is written by one task and read by whoever asks, so none orders another: all
-/// accesses are Relaxed, and a reader may see one a moment before the other.
+/// All counters. Each has one writing task and any number of readers, and none orders another, so
+/// Relaxed is enough: a reader may see one counter a moment before another.
 #[derive(Debug)]
 pub struct Stats {
     /// The clusters, in the order of the configuration.
@@ -20,7 +21,7 @@ pub struct Stats {
     pub keys_too_long: AtomicU64,
     /// Parts of the log that could not be understood.
     pub gaps: AtomicU64,
-    /// How often the database was connected to.
+    /// Connections made to the database.
     pub source_connects: AtomicU64,
     /// True while the log is followed.
     pub source_connected: AtomicBool,
@@ -30,7 +31,7 @@ pub struct Stats {
     pub prepared: AtomicU64,
     /// Transactions with keys that others do not see yet.
     pub unseen: AtomicU64,
-    /// When the database last said something on the log's connection, in microseconds since 1970.
+    /// Time of the last bytes on the log's connection, in microseconds since 1970.
     pub heard_us: AtomicU64,
     /// Checkpoints written.
     pub checkpoints: AtomicU64,
@@ -42,7 +43,7 @@ pub struct Stats {
     pub position: Mutex<String>,
 }
 
-/// What is counted for one cluster.
+/// The counters of one cluster.
 #[derive(Debug)]
 pub struct ClusterStats {
     /// Its name.
@@ -61,7 +62,7 @@ pub struct ClusterStats {
     pub waiting: AtomicU64,
     /// Flushes delivered.
     pub flushes: AtomicU64,
-    /// How often what waited in memory moved to the disk.
+    /// Moves of a full memory window to the disk.
     pub moved_to_disk: AtomicU64,
     /// Keys written to the disk.
     pub spooled: AtomicU64,
@@ -71,21 +72,21 @@ pub struct ClusterStats {
     pub spool_bytes: AtomicU64,
     /// Writes that the disk refused, or for which it had no room.
     pub spool_failures: AtomicU64,
-    /// When the last acknowledged transaction was committed, in microseconds since 1970.
+    /// Commit time of the last acknowledged transaction, in microseconds since 1970.
     pub committed_us: AtomicU64,
-    /// When the oldest unacknowledged transaction was committed; 0 when none waits.
+    /// Commit time of the oldest unacknowledged transaction; 0 if none waits.
     pub oldest_us: AtomicU64,
     /// Keys a batch.
     pub batch_keys: Mutex<Histogram<u64>>,
     /// Microseconds from reading a transaction to its acknowledgement.
     pub delivery_us: Mutex<Histogram<u64>>,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Mutex<String>,
-    /// What the monitor found.
+    /// The monitor's figures.
     pub monitor: MonitorStats,
 }
 
-/// What re-reading sampled keys showed.
+/// The figures from re-reading sampled keys.
 #[derive(Debug)]
 pub struct MonitorStats {
     /// Sampled deletes.
@@ -94,7 +95,8 @@ pub struct MonitorStats {
     pub cached: AtomicU64,
     /// Samples given up because too many were waiting.
     pub skipped: AtomicU64,
-    /// Microseconds for which the old value could still be read after the change was read from the log.
+    /// Microseconds for which the old value could still be read after the change was read from the
+    /// log.
     pub stale_us: Mutex<Histogram<u64>>,
     /// Old values that are still there, after the first look.
     pub still_stale: AtomicU64,

@@ -83,7 +83,7 @@ impl Template {
         })
     }
 
-    /// How every key of it begins: the text before the first column.
+    /// The prefix of every key: the text before the first column.
     #[must_use]
     pub fn prefix(&self) -> &str {
         match self.parts.first() {
@@ -92,7 +92,8 @@ impl Template {
         }
     }
 
-    /// Finds the columns in a table, so that rows can be expanded; the first missing one is the error.
+    /// Finds the columns in a table, so that rows can be expanded; the first missing one is the
+    /// error.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ enum BoundPart {
     Text(String),
 }
 
-/// What a row makes of a template.
+/// The key that a row gives, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expanded {
     /// A key.

@@ -49,7 +49,7 @@ pub(crate) struct Read {
     pub(crate) work: Option<Work>,
     /// Identifies the commit to a probe.
     pub(crate) mark: Mark,
-    /// Where a restart may continue after it; none if only a later read knows.
+    /// The position from which a restart may continue after it; none if only a later read knows.
     pub(crate) position: Option<Position>,
     /// Commit time, in microseconds since 1970.
     pub(crate) committed_us: u64,

@@ -1,8 +1,10 @@
-//! The whole pipeline in simulated time, between a log, a network and a disk that fail at random: no change is ever lost.
+//! The whole pipeline in simulated time, between a log, a network and a disk that fail at random:
+//! no change is ever lost.
 //!
-//! A run commits transactions, fills caches as readers do, and breaks things: the log's connection, the log itself (a gap),
-//! connections to caches, single answers, the disk; and it kills the invalidator and starts it from its checkpoint. When all is
-//! quiet, no cache holds another value than the database. `RUNS` is how many are made, `SEED` the first one's seed.
+//! A run commits transactions, fills caches as readers do, and breaks things: the log's connection,
+//! the log itself (a gap), connections to caches, single answers, the disk; and it kills the
+//! invalidator and starts it from its checkpoint. When all is quiet, no cache holds another value
+//! than the database. `RUNS` is how many are made, `SEED` the first one's seed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 

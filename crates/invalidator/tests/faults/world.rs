@@ -25,7 +25,7 @@ const TRANSACTIONS: usize = 120;
 pub(crate) struct Truth {
     dice: Mutex<u64>,
     is_calm: AtomicBool,
-    /// Whether the database tells what others see.
+    /// True if the database reports visibility.
     tells: bool,
     state: Mutex<State>,
 }
@@ -34,16 +34,17 @@ pub(crate) struct Truth {
 struct State {
     /// The log: each transaction's keys, and whether it is there to be understood.
     log: Vec<Logged>,
-    /// What other sessions see of the database: they see a commit a moment after the log has it.
+    /// The rows that other sessions see, a moment after the log has the commit.
     visible: HashMap<u64, u64>,
-    /// How many transactions they see.
+    /// The number of transactions that they see.
     seen: u64,
     newest: HashMap<u64, u64>,
     caches: Vec<HashMap<String, (u64, u64)>>,
     /// The next cas unique.
     cas: u64,
     disk: Option<Vec<u8>>,
-    /// Of each cluster: number, work (none if it was lost) and commit, the oldest first; and how many were ever kept.
+    /// Of each cluster: number, work (none if it was lost) and commit, the oldest first; and how
+    /// many were ever kept.
     disk_queues: Vec<VecDeque<(u64, Option<Work>, u64)>>,
     queued: u64,
     /// Clusters that nobody reaches.
@@ -86,7 +87,7 @@ impl Truth {
         !self.is_calm.load(Ordering::Relaxed) && self.below(n) == 0
     }
 
-    /// How many records were ever put in a disk queue.
+    /// The number of records that were ever put in a disk queue.
     pub(crate) fn queued(&self) -> u64 {
         self.state.lock().unwrap().queued
     }
@@ -151,7 +152,8 @@ pub(crate) async fn change(truth: Arc<Truth>) {
                 }
             }
         };
-        // A reader may still see the old row: for longer than deletes are repeated after, where the database tells.
+        // A reader may still see the old row: for longer than deletes are repeated after, where the
+        // database tells.
         let is_long = truth.tells && truth.fails(20);
         sleep(Duration::from_millis(truth.below(if is_long { 400 } else { 10 }))).await;
         fill();
@@ -252,7 +254,7 @@ impl ChangeSource for Log {
     fn confirm(&mut self, _position: &Position) {}
 }
 
-/// A session that sees so many transactions.
+/// A session that sees the first `seen` transactions.
 pub(crate) struct Session {
     truth: Arc<Truth>,
     seen: u64,
@@ -298,8 +300,9 @@ impl Keep for Disk {
     }
 }
 
-/// A cluster's place on that disk. It takes time, so an invalidator can be killed before and after; it is small, refuses
-/// sometimes with a part kept, and once in a while loses a record and knows it.
+/// A cluster's place on that disk. It takes time, so an invalidator can be killed before and after;
+/// it is small, refuses sometimes with a part kept, and once in a while loses a record and knows
+/// it.
 pub(crate) struct SmallQueue(pub(crate) Arc<Truth>, pub(crate) usize);
 
 const SHELF_RECORDS: usize = 60;

@@ -1,5 +1,5 @@
-//! Whether a server's log carries what the rules need: asked at the start, because what is missing there would not be missed
-//! later.
+//! Checks that a server's log carries what the rules need, at the start, because what is missing
+//! there would not be missed later.
 
 use super::server::{Flavour, Server, cell};
 use crate::change::SourceError;

@@ -1,15 +1,18 @@
-//! MariaDB's compressed events (`log_bin_compress=1`), turned into the plain ones that they stand for.
+//! Decompresses MariaDB's compressed events (`log_bin_compress=1`) into plain ones.
 //!
-//! `mysql_common` knows none of their types and answers "no data", as it does for harmless events. Layout, from MariaDB's
-//! `log_event.h`: the plain event's fixed part, then one byte (0x80, algorithm in bits 4-6, count of length bytes in bits 0-2),
-//! the length of the plain rest (big end first), and the rest as a zlib stream.
+//! `mysql_common` knows none of their types and answers "no data", as it does for harmless events.
+//! Layout, from MariaDB's `log_event.h`: the plain event's fixed part, then one byte (0x80,
+//! algorithm in bits 4-6, count of length bytes in bits 0-2), the length of the plain rest (big
+//! endian), and the rest as a zlib stream.
 
 use std::io::{self, Read as _};
 
 use flate2::read::ZlibDecoder;
 use mysql_async::binlog::events::Event;
 
-/// Where an event of each type keeps its compressed part.
+use super::event_type;
+
+/// The layout of the fixed part that precedes the compressed one.
 enum Fixed {
     Query,
     /// With or without a second bitmap of columns.
@@ -19,20 +22,20 @@ enum Fixed {
     },
 }
 
-/// The largest event that is made plain, in bytes; MariaDB's own limit of a packet.
+/// The largest decompressed event, in bytes: MariaDB's limit of a packet.
 const PLAIN_BYTES_MAX: u64 = 1 << 30;
 
-/// The plain event of a compressed one; none when it is not compressed.
+/// Decompresses an event; none if its type is not a compressed one.
 pub(super) fn plain(event: &Event) -> io::Result<Option<Event>> {
     let rows = |is_update, has_extra| Fixed::Rows { is_update, has_extra };
     let (kind, fixed) = match event.header().event_type_raw() {
-        165 => (2, Fixed::Query),
-        166 => (23, rows(false, false)),
-        167 => (24, rows(true, false)),
-        168 => (25, rows(false, false)),
-        169 => (30, rows(false, true)),
-        170 => (31, rows(true, true)),
-        171 => (32, rows(false, true)),
+        event_type::QUERY_COMPRESSED => (event_type::QUERY, Fixed::Query),
+        event_type::WRITE_ROWS_COMPRESSED_V1 => (event_type::WRITE_ROWS_V1, rows(false, false)),
+        event_type::UPDATE_ROWS_COMPRESSED_V1 => (event_type::UPDATE_ROWS_V1, rows(true, false)),
+        event_type::DELETE_ROWS_COMPRESSED_V1 => (event_type::DELETE_ROWS_V1, rows(false, false)),
+        event_type::WRITE_ROWS_COMPRESSED => (event_type::WRITE_ROWS, rows(false, true)),
+        event_type::UPDATE_ROWS_COMPRESSED => (event_type::UPDATE_ROWS, rows(true, true)),
+        event_type::DELETE_ROWS_COMPRESSED => (event_type::DELETE_ROWS, rows(false, true)),
         _ => return Ok(None),
     };
     let data = event.data();
@@ -48,7 +51,7 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("a compressed event: {why}"))
 }
 
-/// How many bytes stand before the compressed part.
+/// Bytes before the compressed part; none if `data` is too short.
 fn fixed_length(data: &[u8], fixed: &Fixed) -> Option<usize> {
     let length = match fixed {
         Fixed::Query => {

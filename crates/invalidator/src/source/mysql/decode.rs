@@ -1,30 +1,36 @@
-//! Events of the binary log, one by one, into changes and ends of transactions.
+//! Decodes events of the binary log into changes and ends of transactions.
 //!
 //! ```text
-//!     MariaDB   GTID .................... changes .. XID | COMMIT | XA_PREPARE        GTID(standalone) statement
-//!     MySQL     GTID  BEGIN | XA START .. changes .. XID | COMMIT | XA_PREPARE        GTID statement
+//!     MariaDB   GTID .................... changes .. XID | COMMIT | XA_PREPARE
+//!               GTID(standalone) statement
+//!     MySQL     GTID  BEGIN | XA START .. changes .. XID | COMMIT | XA_PREPARE
+//!               GTID statement
 //! ```
 //!
-//! A type of event that is not known to be harmless is a gap: nothing is passed over in silence.
+//! An event whose type is not known to be harmless is a gap: nothing is skipped in silence.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io;
 
 use mysql_async::binlog::BinlogChecksumAlg;
-use mysql_async::binlog::events::{Event as Logged, EventData, TableMapEvent};
+use mysql_async::binlog::events::{
+    Event as Logged, EventData, GtidEvent, RotateEvent, TableMapEvent,
+};
 use mysql_common::proto::MySerialize as _;
 
 use super::By;
 use super::compressed;
+use super::event_type;
 use super::rows::Rows;
 use super::server::Flavour;
+use super::statement::{comments_of, emptied, starts};
 use crate::change::{Change, Event, Mark};
 use crate::gtid::Uuid;
 use crate::keys::Rules;
 use crate::position::Position;
 
-/// What has been read, and what of it was not asked for yet.
+/// The state of decoding, and the decoded events that were not popped yet.
 #[derive(Debug)]
 pub(super) struct Decoder {
     flavour: Flavour,
@@ -36,10 +42,10 @@ pub(super) struct Decoder {
     /// The transaction that is being read.
     reading: Option<Gtid>,
     is_open: bool,
-    /// The file and the place in it.
+    /// The file that is read, and the offset in it.
     file: String,
     offset: u64,
-    /// True once the log said whether it has checksums.
+    /// True once a format description told whether events have checksums.
     is_described: bool,
 }
 
@@ -49,7 +55,7 @@ enum Gtid {
     Mysql { server: Uuid, number: u64 },
 }
 
-/// MariaDB: one statement without a commit of its own follows.
+/// Flag of a MariaDB identifier: one statement without a commit of its own follows.
 const STANDALONE: u8 = 1;
 
 impl Decoder {
@@ -76,12 +82,12 @@ impl Decoder {
         self.pending.pop_front()
     }
 
-    /// The file and offset that are read now; the name is empty while it is not known.
+    /// The present file and offset; the name is empty while unknown.
     pub(super) fn place(&self) -> (&str, u64) {
         (&self.file, self.offset)
     }
 
-    /// Takes an event. An error means that the connection cannot be believed any more.
+    /// Decodes an event. After an error the connection cannot be trusted.
     pub(super) fn push<'t>(
         &mut self,
         event: &Logged,
@@ -89,7 +95,7 @@ impl Decoder {
     ) -> Result<(), String> {
         verify(event)?;
         let header = event.header();
-        if header.log_pos() > 0 && header.event_type_raw() != HEARTBEAT {
+        if header.log_pos() > 0 && header.event_type_raw() != event_type::HEARTBEAT {
             self.offset = u64::from(header.log_pos());
         }
         let decoded = match compressed::plain(event) {
@@ -117,17 +123,11 @@ impl Decoder {
         event: &Logged,
         tables: impl Fn(u64) -> Option<&'t TableMapEvent<'static>>,
     ) -> io::Result<()> {
-        if self.flavour == Flavour::MariaDb {
-            match event.header().event_type_raw() {
-                162 => return self.maria_gtid(event),
-                // Annotations, checkpoints of the engine, lists of identifiers, the beginning of encryption.
-                160 | 161 | 163 | 164 => return Ok(()),
-                _ => {}
-            }
+        if self.flavour == Flavour::MariaDb && self.decode_mariadb(event)? {
+            return Ok(());
         }
         let Some(data) = event.read_data()? else {
-            // MySQL's second form of the heartbeat.
-            if event.header().event_type_raw() == 41 {
+            if event.header().event_type_raw() == event_type::HEARTBEAT_V2 {
                 self.pending.push_back(Event::Alive);
                 return Ok(());
             }
@@ -149,46 +149,19 @@ impl Decoder {
             }
             EventData::XidEvent(_) => self.commit(time_us),
             EventData::XaPrepareLogEvent(data) => self.prepared(&data, time_us)?,
-            // A set without the tag would say that another transaction has been read, and the server would leave that out.
-            EventData::GtidEvent(gtid) if gtid.is_tagged() && self.by == By::Gtid => {
-                return Err(io::Error::other(
-                    "its transaction identifier has a tag, which positions do not have: use position = \"file\"",
-                ));
-            }
-            EventData::GtidEvent(gtid) => {
-                self.reading = Some(Gtid::Mysql { server: gtid.sid(), number: gtid.gno() });
-                self.is_open = false;
-            }
+            EventData::GtidEvent(gtid) => self.mysql_gtid(&gtid)?,
             EventData::AnonymousGtidEvent(_) => {
                 self.reading = None;
                 self.is_open = false;
             }
-            EventData::RotateEvent(rotate) => {
-                let is_fake = event.header().log_pos() == 0;
-                self.file = name(event, rotate.name_raw(), self.is_described);
-                self.offset = rotate.position();
-                if !is_fake && self.by == By::File && !self.is_open {
-                    self.position = self.here();
-                    self.pending.push_back(Event::Idle { position: self.position.clone() });
-                }
-            }
+            EventData::RotateEvent(rotate) => self.rotate(event, &rotate),
             EventData::FormatDescriptionEvent(_) => self.is_described = true,
-            EventData::TransactionPayloadEvent(_) => {} // What is in it follows as events of its own.
+            // The library delivers its contents as events of their own.
+            EventData::TransactionPayloadEvent(_) => {}
             EventData::IncidentEvent(_) => {
                 return Err(io::Error::other("the database says that it lost changes here"));
             }
-            EventData::RowsQueryEvent(query) => {
-                let text = query.query().into_owned();
-                // The rows follow; of the statement only its comments count.
-                let text =
-                    text.split_once("/*").map(|(_, rest)| format!("/*{rest}")).unwrap_or_default();
-                if !text.is_empty() {
-                    self.pending.push_back(Event::Change(Change::Statement {
-                        schema: String::new(),
-                        text: comments_of(&text),
-                    }));
-                }
-            }
+            EventData::RowsQueryEvent(query) => self.rows_query(&query.query()),
             EventData::HeartbeatEvent => self.pending.push_back(Event::Alive),
             EventData::StopEvent
             | EventData::IntvarEvent(_)
@@ -206,7 +179,52 @@ impl Decoder {
         Ok(())
     }
 
-    /// Sequence number, domain, flags; see MariaDB's `Gtid_log_event`.
+    /// Decodes an event that MariaDB alone has, and returns true; false for any other.
+    fn decode_mariadb(&mut self, event: &Logged) -> io::Result<bool> {
+        match event.header().event_type_raw() {
+            event_type::MARIADB_GTID => self.maria_gtid(event).map(|()| true),
+            event_type::ANNOTATE_ROWS
+            | event_type::BINLOG_CHECKPOINT
+            | event_type::GTID_LIST
+            | event_type::START_ENCRYPTION => Ok(true),
+            _ => Ok(false),
+        }
+    }
+
+    /// A tagged identifier is an error: a set without the tag would name another transaction as
+    /// read, and the server would leave that one out.
+    fn mysql_gtid(&mut self, gtid: &GtidEvent) -> io::Result<()> {
+        if gtid.is_tagged() && self.by == By::Gtid {
+            return Err(io::Error::other(
+                "its transaction identifier has a tag, which positions do not have: \
+                 use position = \"file\"",
+            ));
+        }
+        self.reading = Some(Gtid::Mysql { server: gtid.sid(), number: gtid.gno() });
+        self.is_open = false;
+        Ok(())
+    }
+
+    /// Continues in the next file. A rotate event without a place in the log is sent at connect.
+    fn rotate(&mut self, event: &Logged, rotate: &RotateEvent<'_>) {
+        let is_fake = event.header().log_pos() == 0;
+        self.file = name(event, rotate.name_raw(), self.is_described);
+        self.offset = rotate.position();
+        if !is_fake && self.by == By::File && !self.is_open {
+            self.position = self.here();
+            self.pending.push_back(Event::Idle { position: self.position.clone() });
+        }
+    }
+
+    /// The statement whose rows follow: only its comments count.
+    fn rows_query(&mut self, text: &str) {
+        let Some((_, comments)) = text.split_once("/*") else { return };
+        let text = comments_of(&format!("/*{comments}"));
+        let change = Change::Statement { schema: String::new(), text };
+        self.pending.push_back(Event::Change(change));
+    }
+
+    /// The body is sequence number, domain, flags; see MariaDB's `Gtid_log_event`.
     fn maria_gtid(&mut self, event: &Logged) -> io::Result<()> {
         let data = event.data();
         let (Some(sequence), Some(domain), Some(flags)) = (
@@ -233,7 +251,7 @@ impl Decoder {
         {
             self.is_open = true;
         } else if words.eq_ignore_ascii_case("COMMIT") || words.eq_ignore_ascii_case("ROLLBACK") {
-            // An undone transaction is logged only for what an engine without transactions could not undo.
+            // A rollback is logged only if an engine without transactions took part.
             self.commit(time_us);
         } else if starts(words, "XA END") {
         } else if starts(words, "XA COMMIT ") || starts(words, "XA ROLLBACK ") {
@@ -262,7 +280,7 @@ impl Decoder {
         }
     }
 
-    /// One byte (one phase), the format's number, two lengths, the name.
+    /// The body is one byte (one phase), the format's number, two lengths, the name.
     fn prepared(&mut self, data: &[u8], time_us: u64) -> io::Result<()> {
         let number = |at: usize| {
             data.get(at..)
@@ -330,20 +348,18 @@ impl Decoder {
     }
 }
 
-const HEARTBEAT: u8 = 27;
-
-/// Bytes before an event's own.
+/// Bytes of the header of an event.
 const HEADER_BYTES: usize = 19;
 
-/// Compares the checksum, which the library reads and does not compare.
+/// Verifies the checksum, which the library reads and does not verify.
 fn verify(event: &Logged) -> Result<(), String> {
     let Ok(Some(BinlogChecksumAlg::BINLOG_CHECKSUM_ALG_CRC32)) = event.footer().get_checksum_alg()
     else {
         return Ok(());
     };
-    let is_description = event.header().event_type_raw() == 15;
+    let is_description = event.header().event_type_raw() == event_type::FORMAT_DESCRIPTION;
     let Some(sum) = event.checksum() else { return Ok(()) };
-    // The header of the log's first event is changed on its way where reading begins later.
+    // Where reading begins later, the server changes the header of the first event.
     if is_description || !event.footer().get_checksum_enabled() {
         return Ok(());
     }
@@ -354,8 +370,8 @@ fn verify(event: &Logged) -> Result<(), String> {
     Err(format!("an event of type {} has a wrong checksum", event.header().event_type_raw()))
 }
 
-/// The name in a rotate event. MariaDB sends the first one before the log says that it has checksums, and the library takes the
-/// checksum for a part of the name.
+/// The file name in a rotate event. MariaDB sends the first one before the format description, so
+/// the library takes a checksum for a part of the name.
 fn name(event: &Logged, raw: &[u8], is_described: bool) -> String {
     let plain = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     match raw.split_last_chunk::<4>() {
@@ -371,10 +387,6 @@ fn name(event: &Logged, raw: &[u8], is_described: bool) -> String {
     }
 }
 
-fn starts(text: &str, words: &str) -> bool {
-    text.get(..words.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(words))
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -382,44 +394,10 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The comments of a statement alone, so that it counts as no change by itself.
-fn comments_of(text: &str) -> String {
-    crate::comment::keys(text)
-        .iter()
-        .fold(String::new(), |all, key| format!("{all}/* mc:del {key} */"))
-}
-
-/// The tables that a statement empties as a whole: their rows are not in the log.
-fn emptied(schema: &str, statement: &str) -> Option<Vec<String>> {
-    let mut rest = statement;
-    for words in ["TRUNCATE", "DROP TABLE"] {
-        if !starts(rest, words) {
-            continue;
-        }
-        rest = rest[words.len()..].trim_start();
-        for word in ["TABLE ", "IF EXISTS "] {
-            if starts(rest, word) {
-                rest = rest[word.len()..].trim_start();
-            }
-        }
-        let name = |part: &str| {
-            let word = part
-                .trim()
-                .split([' ', '\t', '\n', '/'])
-                .next()
-                .unwrap_or_default()
-                .replace('`', "");
-            if word.contains('.') { word } else { format!("{schema}.{word}") }
-        };
-        return Some(rest.split(',').map(name).collect());
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use mysql_async::binlog::BinlogVersion;
-    use mysql_async::binlog::events::{FormatDescriptionEvent, GtidEvent};
+    use mysql_async::binlog::events::FormatDescriptionEvent;
     use mysql_common::packets::Tag;
     use mysql_common::proto::MySerialize as _;
 
@@ -427,7 +405,7 @@ mod tests {
 
     const SERVER: Uuid = [7; 16];
 
-    /// What a MySQL server says of these events, each a type and a body; the position was behind the first five transactions.
+    /// Decodes events, each a type and a body, as MySQL's; the first five transactions are read.
     fn said(by: By, events: &[(u8, Vec<u8>)]) -> Vec<Event> {
         let mut from = crate::gtid::GtidSet::default();
         (1..=5).for_each(|number| from.insert(SERVER, number));
@@ -477,25 +455,5 @@ mod tests {
         assert!(why.contains("has a tag"), "{why}");
         assert_eq!(position.to_string(), "mysql-gtid:07070707-0707-0707-0707-070707070707:1-5");
         assert!(!said(By::File, &events).iter().any(|event| matches!(event, Event::Gap { .. })));
-    }
-
-    #[test]
-    fn statements_that_empty_tables_name_them() {
-        let tables = |text| emptied("s", text).unwrap_or_default();
-        assert_eq!(tables("TRUNCATE TABLE `a`.`t`"), ["a.t"]);
-        assert_eq!(tables("truncate t"), ["s.t"]);
-        assert_eq!(
-            tables("DROP TABLE IF EXISTS `t`,`u` /* generated by server */"),
-            ["s.t", "s.u"]
-        );
-        assert_eq!(tables("DELETE FROM t"), [""; 0]);
-    }
-
-    #[test]
-    fn of_a_logged_statement_only_keys_remain() {
-        assert_eq!(
-            comments_of("/* x */ UPDATE t SET a='/* mc:del no */' /* mc:del k l */"),
-            "/* mc:del k *//* mc:del l */"
-        );
     }
 }

@@ -1,4 +1,5 @@
-//! How many bytes of the log were not read yet: the server is asked for its files now and then, on a connection of its own.
+//! Measures how many bytes of the log are not read yet: asks the server for its files at intervals,
+//! on a connection of its own.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::Settings;
 use super::server::{Server, cell};
 use crate::stats::lock;
 
-/// How often the server is asked.
+/// The interval between queries.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// The server's files as last seen, and the place that is read.

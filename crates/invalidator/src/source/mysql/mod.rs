@@ -1,19 +1,23 @@
 //! The binary log of MariaDB and MySQL.
 //!
-//! The wire is `mysql_async`'s; what it leaves to its user is here: MariaDB's transaction identifiers and compressed events,
-//! which it passes over in silence, checksums, which it does not compare, and the checks without which changes would vanish.
+//! The wire is `mysql_async`'s; what it leaves to its user is here: MariaDB's transaction
+//! identifiers and compressed events, which it passes over in silence, checksums, which it does not
+//! compare, and the checks without which changes would vanish.
 //!
 //! ```text
-//!     Server (connects, checks, asks for the log) -> BinlogStream -> Decoder (events) -> Rows (images)
+//!     Server (connects, checks, asks for the log) -> BinlogStream -> Decoder (events)
+//!         -> Rows (images)
 //! ```
 
 mod check;
 mod compressed;
 mod decode;
+mod event_type;
 mod lag;
 mod probe;
 mod rows;
 mod server;
+mod statement;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -30,7 +34,7 @@ use decode::Decoder;
 use lag::Lag;
 pub use probe::MysqlProbe;
 
-/// How a place in the log is remembered.
+/// The form of positions in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
@@ -41,18 +45,19 @@ pub enum By {
     Gtid,
 }
 
-/// Which database, and as whom.
+/// The database, and the login there.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `host:port`, in the order in which they are tried.
     pub servers: Vec<String>,
-    /// The user, who needs REPLICATION SLAVE and BINLOG MONITOR (MySQL: REPLICATION CLIENT), and SELECT on the tables.
+    /// The user, who needs REPLICATION SLAVE and BINLOG MONITOR (MySQL: REPLICATION CLIENT), and
+    /// SELECT on the tables.
     pub user: String,
     /// The password.
     pub password: String,
     /// A number that no other replica of these servers has.
     pub server_id: u32,
-    /// How positions are remembered.
+    /// The form of positions.
     pub by: By,
 }
 
@@ -93,7 +98,7 @@ impl MysqlSource {
     ///
     /// # Errors
     ///
-    /// When a server cannot be reached or asked.
+    /// When a server cannot be reached or queried.
     pub async fn check(&self) -> Result<Vec<Finding>, SourceError> {
         let mut findings = Vec::new();
         for name in &self.settings.servers {
@@ -194,29 +199,37 @@ impl ChangeSource for MysqlSource {
     }
 }
 
-/// What a failure means for us. The texts are MariaDB's and MySQL's, which use one number (1236) for all of them.
+/// Server error codes for missing rights: on a database, for a login, on a table, on a column, of
+/// an administrative kind, and for a login without a password.
+const ACCESS_DENIED: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1698];
+
+/// `ER_MASTER_FATAL_ERROR_READING_BINLOG`, for all reasons why a log cannot be sent.
+const FATAL_READING_BINLOG: u16 = 1236;
+
+/// Classifies a failure by its code and, since one code serves many reasons, by the server's text.
 fn refused(server: &str, error: &Error) -> SourceError {
     let said = format!("{server}: {error}");
     let Error::Server(answer) = error else { return SourceError::Lost(said) };
     let text = answer.message.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     match answer.code {
-        1044 | 1045 | 1142 | 1143 | 1227 | 1698 => SourceError::Wrong(said),
-        // MariaDB says 4052, MySQL 1236.
+        code if ACCESS_DENIED.contains(&code) => SourceError::Wrong(said),
+        // MariaDB uses code 4052, MySQL 1236.
         _ if has(&["same server_uuid", "same server_id", "same server id"]) => SourceError::Wrong(
             format!("{said}; give each invalidator and replica a server_id of its own"),
         ),
-        1236 if has(&[
-            "diverged",
-            "purged",
-            "could not find first log",
-            "could not find gtid",
-            "position > file size",
-        ]) =>
+        FATAL_READING_BINLOG
+            if has(&[
+                "diverged",
+                "purged",
+                "could not find first log",
+                "could not find gtid",
+                "position > file size",
+            ]) =>
         {
             SourceError::Purged(said)
         }
-        // A replica that has not come as far as the one before it: worth waiting.
+        // For example a replica that lags behind the server before it: wait for it.
         _ => SourceError::Lost(said),
     }
 }

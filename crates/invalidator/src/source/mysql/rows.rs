@@ -22,7 +22,8 @@ pub(super) struct Rows {
     tables: HashMap<u64, (Vec<u8>, Option<Arc<Table>>)>,
 }
 
-/// Descriptions kept at once. The log repeats them before each statement's rows, so forgetting one costs only time.
+/// Descriptions kept at once. The log repeats them before each statement's rows, so forgetting one
+/// costs only time.
 const TABLES_MAX: usize = 4096;
 
 impl Rows {

@@ -1,4 +1,4 @@
-//! A connection to a server: who it is, where its log ends, and the log itself.
+//! A connection to a server: its identity, the end of its log, and the log itself.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::change::SourceError;
 use crate::gtid::GtidSet;
 use crate::position::{Position, maria_domains, maria_text};
 
-/// Whose server it is.
+/// The make of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flavour {
     MariaDb,
@@ -26,10 +26,10 @@ pub(super) struct Server {
     pub(super) flavour: Flavour,
 }
 
-/// How long connecting may take.
+/// The time limit for connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// How long an answer may take; to look for a place in a log, the server reads a file of it.
+/// The time limit for an answer; to find a position in a log, the server reads a whole file.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 impl Server {
@@ -74,7 +74,7 @@ impl Server {
         answer(&self.name, self.conn.query_drop(statement)).await
     }
 
-    /// Where the log ends now, of what other sessions see.
+    /// The present end of the part of the log that other sessions see.
     pub(super) async fn end(&mut self, by: By) -> Result<Position, SourceError> {
         match (by, self.flavour) {
             (By::Gtid, Flavour::MariaDb) => {
@@ -169,7 +169,7 @@ impl Server {
     }
 }
 
-/// What the server says, if it says it in time.
+/// The server's answer, or an error if it comes too late.
 async fn answer<T>(
     name: &str,
     asked: impl Future<Output = Result<T, mysql_async::Error>>,

@@ -1,4 +1,4 @@
-//! Whether a server's log carries what the rules need.
+//! Checks that a server's log carries what the rules need.
 
 use pg_walstream::PgReplicationConnection;
 
@@ -127,7 +127,7 @@ impl Asking<'_> {
         Ok(findings)
     }
 
-    /// Which columns of a row before are not logged.
+    /// The columns whose old values are not logged.
     fn old_values(
         &mut self,
         table: &str,

@@ -1,4 +1,5 @@
-//! Messages of `pgoutput`, version 1: transactions come whole and in the order of their commits; what was rolled back never comes.
+//! Messages of `pgoutput`, version 1: transactions come whole and in the order of their commits;
+//! what was rolled back never comes.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::change::{Cell, Change, Event, Mark, Row, Table};
 use crate::keys::Rules;
 use crate::position::Position;
 
-/// What has been read, and what of it was not asked for yet.
+/// The state of decoding, and the decoded events that were not popped yet.
 pub(super) struct Decoder {
     parser: LogicalReplicationParser,
     wanted: BTreeSet<String>,
@@ -110,7 +111,8 @@ impl Decoder {
                 let is_transactional = flags & 1 == 1;
                 self.pending.push_back(Event::Change(Change::Message { prefix, content }));
                 if !is_transactional {
-                    // It counts at once and has no commit of its own; one comes between transactions, never in one.
+                    // It counts at once and has no commit of its own; one comes between
+                    // transactions, never in one.
                     let position = Position::Lsn(self.position);
                     let mark = Mark::Unknown;
                     self.pending.push_back(Event::Commit { position, committed_us: 0, mark });
@@ -125,7 +127,8 @@ impl Decoder {
         }
     }
 
-    /// Without an old row its identifying columns did not change; the check saw to it that no others are used then.
+    /// Without an old row its identifying columns did not change; the check saw to it that no
+    /// others are used then.
     fn update(&mut self, relation: u32, old: Option<&TupleData>, new: &TupleData, is_key: bool) {
         match old {
             Some(old) => self.row(relation, Some(old), Some(new), is_key),

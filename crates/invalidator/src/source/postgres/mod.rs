@@ -1,8 +1,8 @@
 //! PostgreSQL's logical replication, by the plugin `pgoutput`.
 //!
-//! The wire is `pg_walstream`'s. A replication slot holds the log back until we confirm a position, and we confirm what was
-//! delivered; so the log is never gone, unless the slot is. A slot is made where there is no checkpoint, and never where there
-//! is one: a slot that vanished is a gap.
+//! The wire is `pg_walstream`'s. A replication slot holds the log back until we confirm a position,
+//! and we confirm what was delivered; so the log is never gone, unless the slot is. A slot is made
+//! where there is no checkpoint, and never where there is one: a slot that vanished is a gap.
 
 mod check;
 mod decode;
@@ -22,7 +22,7 @@ use crate::position::{Position, lsn};
 use decode::Decoder;
 pub use probe::PostgresProbe;
 
-/// Which database, and as whom.
+/// The database, and the login there.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `host:port`, in the order in which they are tried.
@@ -59,10 +59,11 @@ impl Settings {
     }
 }
 
-/// The server's clock may stand still for so long before the connection counts as dead; it says something every two seconds.
+/// The server's clock may stand still for so long before the connection counts as dead; it says
+/// something every two seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// How often the server is told how far we are.
+/// The interval between reports of our position to the server.
 const FEEDBACK_EVERY: Duration = Duration::from_millis(500);
 
 /// The log of the first server that can be reached.
@@ -71,7 +72,7 @@ pub struct PostgresSource {
     rules: Rules,
     turn: usize,
     reading: Option<Reading>,
-    /// What the clusters have acknowledged.
+    /// The position that the clusters have acknowledged.
     confirmed: u64,
 }
 
@@ -81,7 +82,7 @@ struct Reading {
     /// The end of the log as the server last said.
     end: u64,
     read: u64,
-    told_at: Instant,
+    reported_at: Instant,
 }
 
 impl std::fmt::Debug for PostgresSource {
@@ -103,7 +104,7 @@ impl PostgresSource {
     ///
     /// # Errors
     ///
-    /// When a server cannot be reached or asked.
+    /// When a server cannot be reached or queried.
     pub fn check(&self) -> Result<Vec<Finding>, SourceError> {
         let mut findings = Vec::new();
         for server in &self.settings.servers {
@@ -136,7 +137,7 @@ impl PostgresSource {
         let decoder = Decoder::new(&self.rules, start);
         Ok((
             start,
-            Reading { connection, decoder, end: start, read: start, told_at: Instant::now() },
+            Reading { connection, decoder, end: start, read: start, reported_at: Instant::now() },
         ))
     }
 }
@@ -281,7 +282,7 @@ impl Reading {
             if let Some(event) = self.decoder.pop() {
                 return Ok(event);
             }
-            if self.told_at.elapsed() >= FEEDBACK_EVERY {
+            if self.reported_at.elapsed() >= FEEDBACK_EVERY {
                 self.tell(confirmed).await?;
             }
             let token = CancellationToken::new();
@@ -318,18 +319,18 @@ impl Reading {
     }
 
     async fn tell(&mut self, confirmed: u64) -> Result<(), Option<ReplicationError>> {
-        self.told_at = Instant::now();
-        let told = self.connection.send_standby_status_update(
+        self.reported_at = Instant::now();
+        let sent = self.connection.send_standby_status_update(
             self.read.max(confirmed),
             confirmed,
             confirmed,
             false,
         );
-        told.await.map_err(Some)
+        sent.await.map_err(Some)
     }
 }
 
-/// What a failure means for us.
+/// Classifies a failure.
 fn refused(server: &str, error: &ReplicationError) -> SourceError {
     let said = format!("{server}: {error}");
     let text = said.to_ascii_lowercase();
