@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
-mod bench;
 mod deny;
 mod fuzz;
 mod install;
@@ -47,7 +46,7 @@ fn main() -> ExitCode {
     let mut steps = Steps::default();
     let outcome = match task.as_str() {
         "advisories" => deny::advisories(&mut steps),
-        "bench" => return bench::run(rest),
+        "bench" => return bench(rest),
         "ci" => ci(&mut steps),
         "deny" => deny::run(&mut steps),
         "e2e" => test::e2e(&mut steps, rest),
@@ -65,6 +64,20 @@ fn main() -> ExitCode {
     };
     steps.summary(&outcome);
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Builds the lab with the release profile and hands the words to it.
+fn bench(args: &[String]) -> ExitCode {
+    let mut lab =
+        cargo(["run", "--quiet", "--release", "--locked", "-p", "lab", "--bin", "lab", "--"]);
+    match lab.args(args).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: cargo run -p lab: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The gate: cheapest first, the tests last.

@@ -77,7 +77,7 @@ impl FromStr for Server {
 
 /// The words of a command, which white space separates; `""` and `''` are empty words. No other
 /// quoting is known.
-pub(crate) fn words(command: &str) -> Vec<String> {
+pub fn words(command: &str) -> Vec<String> {
     let word = |word: &str| if [r#""""#, "''"].contains(&word) { "" } else { word }.to_owned();
     command.split_whitespace().map(word).collect()
 }

@@ -189,7 +189,8 @@ impl Optimal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use rand::rngs::SmallRng;
+    use rand::{RngExt, SeedableRng};
 
     fn known(trace: &[(u64, u32, Action)]) -> Known {
         let mut spool = Spool::new().unwrap();
@@ -238,9 +239,9 @@ mod tests {
     fn no_choice_of_what_to_keep_is_better_for_objects_of_one_size() {
         // Belady's own example: 1 2 3 4 1 2 5 1 2 3 4 5 with three places has seven misses.
         assert_eq!(hits(&[1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5], 3), 5);
-        let mut rng = Rng::new(5);
+        let mut rng = SmallRng::seed_from_u64(5);
         for _ in 0..200 {
-            let trace: Vec<u64> = (0..12).map(|_| u64::from(rng.below(5))).collect();
+            let trace: Vec<u64> = (0..12).map(|_| rng.random_range(0..5)).collect();
             for capacity in 1..4usize {
                 let bound = hits(&trace, capacity as u64);
                 assert_eq!(bound, best(&trace, &[], capacity), "{trace:?} in {capacity}");

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::process::Server;
 use crate::rng::Rng;
+use bench::process::Server;
 
 /// How to measure.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use anyhow::{Context, Result, ensure};
 
 use crate::load::blocking;
-use crate::process::Server;
+use bench::process::Server;
 
 /// What one server kept.
 #[derive(Clone, Debug)]

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use super::rig::{Running, build, free_port};
-use crate::steps::target;
+use crate::rig::{Running, build, free_port, target};
 
 /// Measures, and prints a table.
-pub(super) fn run(args: &[String]) -> ExitCode {
+pub(crate) fn run(args: &[String]) -> ExitCode {
     match measure(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -10,19 +10,20 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
-use bench::compare::{self, Plan};
-use bench::expiry::{self, ExpiryPlan};
-use bench::herd::{self, HerdPlan};
-use bench::instructions;
-use bench::key_space::{self, KeySpacePlan};
-use bench::memory;
 use bench::process::{self, DO_NOTHING, MEMCACHED, Server};
-use bench::quota::Quota;
-use bench::report;
-use bench::routed;
-use bench::shift::{self, ShiftPlan};
-use bench::transient::{self, TransientPlan, Way};
-use bench::udp_compare::{self, UdpPlan};
+use lab::compare::{self, Plan};
+use lab::expiry::{self, ExpiryPlan};
+use lab::instructions;
+use lab::key_space::{self, KeySpacePlan};
+use lab::memory;
+use lab::quota::Quota;
+use lab::report;
+use lab::restart;
+use lab::routed;
+use lab::size_shift::{self, ShiftPlan};
+use lab::thundering_herd::{self, HerdPlan};
+use lab::transient::{self, TransientPlan, Way};
+use lab::udp_compare::{self, UdpPlan};
 
 /// Compares holdall with memcached and with a server that looks nothing up, on loopback, taking turns.
 #[derive(Debug, Parser)]
@@ -113,7 +114,7 @@ struct InstructionsArgs {
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
     /// The file of recorded figures.
-    #[arg(long, default_value = "crates/bench/instructions.txt")]
+    #[arg(long, default_value = "lab/instructions.txt")]
     recorded: PathBuf,
     /// Write that file anew instead of comparing with it.
     #[arg(long)]
@@ -249,7 +250,7 @@ fn main() -> ExitCode {
             transient::run(plan, &Way::all(servers), |what| eprintln!("{what}"))
         }),
         What::Shift(args) => args.measure("shift.md", |plan, servers| {
-            shift::run(plan, servers, |what| eprintln!("{what}"))
+            size_shift::run(plan, servers, |what| eprintln!("{what}"))
         }),
         What::Expiry(args) => args.measure("expiry.md", |plan, servers| {
             expiry::run(plan, servers, pin_generator()?, |what| eprintln!("{what}"))
@@ -294,9 +295,9 @@ fn restart(args: &RestartArgs) -> Result<()> {
     let mut all = Vec::new();
     for &value_bytes in &args.value_bytes {
         eprintln!("values of {value_bytes} bytes");
-        all.push(bench::restart::measure(&holdall, &args.folder, args.megabytes, value_bytes)?);
+        all.push(restart::measure(&holdall, &args.folder, args.megabytes, value_bytes)?);
     }
-    let table = bench::restart::markdown(&all, args.megabytes);
+    let table = restart::markdown(&all, args.megabytes);
     fs::create_dir_all(&args.out)?;
     fs::write(args.out.join("restart.md"), &table)?;
     print!("{table}");
@@ -374,7 +375,7 @@ fn herd(args: &HerdArgs) -> Result<()> {
         pause: Duration::from_millis(10),
         length: Duration::from_secs(args.seconds.max(1)),
     };
-    let table = herd::run(&plan, |what| eprintln!("{what}"))?;
+    let table = thundering_herd::run(&plan, |what| eprintln!("{what}"))?;
     args.common.save("herd.md", &table)?;
     print!("{table}");
     Ok(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::process::{Launch, Server};
+use bench::process::{Launch, Server};
 
 /// The share is had anew in each period, of so many microseconds.
 const PERIOD_US: u32 = 10_000;

@@ -2,10 +2,10 @@
 
 use std::process::{Command, ExitCode};
 
-use super::rig::{Running, build, free_port, program};
+use crate::rig::{Running, build, free_port, program};
 
 /// Measures, and prints a table.
-pub(super) fn run(args: &[String]) -> ExitCode {
+pub(crate) fn run(args: &[String]) -> ExitCode {
     match measure(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

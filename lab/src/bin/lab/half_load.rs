@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use super::rig::{self, Row, Running, free_port, median};
+use crate::rig::{self, Row, Running, free_port, median};
 
 const ROUNDS: usize = 5;
 const SECONDS: &str = "1.5";
@@ -15,7 +15,7 @@ const CONNECTIONS: &str = "50";
 const BOUND: &str = "mean<=1ms";
 
 /// Measures, and prints a table.
-pub(super) fn run() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     match measure() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -26,7 +26,7 @@ pub(super) fn run() -> ExitCode {
 }
 
 fn measure() -> Result<(), String> {
-    rig::build(&["-p", "holdall", "-p", "holdall-bench"])?;
+    rig::build(&["-p", "holdall", "-p", "lab"])?;
     let ports = [free_port()?, free_port()?, free_port()?];
     let [bare, server, router] = ports;
     let [bare_port, server_port, router_port] = ports.map(|port| port.to_string());

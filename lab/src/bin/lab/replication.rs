@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use super::rig::{self, Running, free_port, median};
+use crate::rig::{self, Running, free_port, median};
 
 const ROUNDS: usize = 5;
 const SECONDS: &str = "2";
@@ -18,7 +18,7 @@ const PERIOD_US: u32 = 20_000;
 const QUOTA_US: u32 = 2_000;
 
 /// Measures, and prints a table.
-pub(super) fn run() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     match measure() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

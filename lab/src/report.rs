@@ -5,7 +5,7 @@ use std::fmt::Write;
 use hdrhistogram::Histogram;
 
 use crate::compare::{Outcome, Round, Spread};
-use crate::process::{DO_NOTHING, MEMCACHED};
+use bench::process::{DO_NOTHING, MEMCACHED};
 
 /// One server's rounds of one workload, summed up.
 struct Line<'a> {

@@ -20,7 +20,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 
 use crate::lookaside::{Client, Hits, Item, ZipfFamily, paced};
-use crate::process::{MEMCACHED, Running, Server};
+use bench::process::{MEMCACHED, Running, Server};
 
 /// How to measure.
 #[derive(Clone, Debug, clap::Args)]

@@ -11,9 +11,9 @@ use anyhow::{Context, Result, ensure};
 
 use crate::compare::{Round, Spread};
 use crate::load::{Load, check, fill};
-use crate::process::{DO_NOTHING, Server};
 use crate::udp::UdpLoad;
 use crate::workload::{Batches, Kind, Workload};
+use bench::process::{DO_NOTHING, Server};
 
 /// How to compare.
 #[derive(Clone, Debug)]

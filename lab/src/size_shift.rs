@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use anyhow::{Result, ensure};
 
 use crate::lookaside::{Client, Hits, Item, ZipfFamily, paced};
-use crate::process::{Running, Server};
+use bench::process::{Running, Server};
 
 /// How to measure.
 #[derive(Clone, Debug, clap::Args)]

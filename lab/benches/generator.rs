@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bench::process::{self, DO_NOTHING};
 use bench::result::RunResult;
-use bench::rng::Rng;
 use clap::Parser;
 use hdrhistogram::Histogram;
+use lab::rng::Rng;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::thread::{CpuSet, sched_setaffinity};
 

@@ -1,4 +1,7 @@
-//! Measurements: builds what is measured, with the release profile, and runs `server-bench`.
+//! The measurements of `cargo xtask bench`: builds the programs with the release profile and runs
+//! each in turn. Comparisons on one machine are `server-bench`; the others are modules here.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod half_load;
 mod invalidation;
@@ -11,7 +14,7 @@ mod window;
 
 use std::process::{Command, ExitCode};
 
-use crate::steps::{cargo, target};
+use rig::{cargo, root, target};
 
 const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
 
@@ -21,13 +24,13 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
   herd     database reads with and without leases while keys are invalidated; target/bench/herd.md
   instructions
            instructions a request, counted by callgrind; fails where one has risen by more than a
-           tenth over crates/bench/instructions.txt, which --record writes anew
+           tenth over lab/instructions.txt, which --record writes anew
   restart  a cache of 4 GB in a file: how long it is away over a restart, and what it holds then;
            target/bench/restart.md
   keys     one key against a million; target/bench/keys.md
   generator
            one thread of `holdall bench run` beside the least loop that drives the same load
-           (crates/bench/benches/generator.rs); prints a table
+           (lab/benches/generator.rs); prints a table
   router   throughput and CPU of the proxy beside twemproxy and memcached's; target/bench/router.md
   half-load
            what the router adds to a get at half of the load that it can take; prints a table
@@ -67,8 +70,17 @@ const MEASUREMENTS: [&str; 11] = [
     "udp",
 ];
 
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Err(error) = std::env::set_current_dir(root()) {
+        eprintln!("lab: {}: {error}", root().display());
+        return ExitCode::FAILURE;
+    }
+    run(&args)
+}
+
 /// Runs the measurement that `args` names.
-pub(crate) fn run(args: &[String]) -> ExitCode {
+fn run(args: &[String]) -> ExitCode {
     match args.split_first() {
         Some((name, _)) if name == "half-load" => return half_load::run(),
         Some((name, _)) if name == "replication" => return replication::run(),
@@ -86,11 +98,9 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         eprint!("{USAGE}");
         return ExitCode::FAILURE;
     };
-    let mut build =
-        cargo(["build", "--release", "--locked", "-p", "holdall-bench", "-p", "holdall"]);
+    let mut build = cargo(["build", "--release", "--locked", "-p", "lab", "-p", "holdall"]);
     let mut bench = if name == "generator" {
-        let mut bench =
-            cargo(["bench", "--locked", "-p", "holdall-bench", "--bench", "generator", "--"]);
+        let mut bench = cargo(["bench", "--locked", "-p", "lab", "--bench", "generator", "--"]);
         bench.arg("--folder").arg(target().join("release")).args(rest);
         bench
     } else {

@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::rig;
+use crate::rig;
 
 const SERVERS: u16 = 100;
 const FIRST_PORT: u16 = 20_000;
@@ -87,7 +87,7 @@ impl Rig {
 }
 
 /// Measures, and prints a table.
-pub(super) fn run(args: &[String]) -> ExitCode {
+pub(crate) fn run(args: &[String]) -> ExitCode {
     match measure(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::load::{Load, fill};
-use crate::process::Server;
 use crate::workload::{Batches, Kind, Workload};
+use bench::process::Server;
 
 /// How to measure.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::steps::{cargo, target};
+use crate::rig::{cargo, target};
 
 /// What is measured, and with how much. What the environment says wins.
 const MEASUREMENTS: [(&str, &[(&str, &str)]); 3] = [
@@ -15,7 +15,7 @@ const MEASUREMENTS: [(&str, &[(&str, &str)]); 3] = [
 ];
 
 /// Builds and measures; `args` are names of measurements, all without one.
-pub(super) fn run(args: &[String]) -> ExitCode {
+pub(crate) fn run(args: &[String]) -> ExitCode {
     let mut build = cargo(["build", "--release", "--locked", "-p", "holdall"]);
     if !build.status().is_ok_and(|status| status.success()) {
         return ExitCode::FAILURE;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 
 use crate::load::{Load, Sample, check, fill};
-use crate::process::{DO_NOTHING, Running, Server};
 use crate::workload::{Batches, KINDS, Kind, Workload};
+use bench::process::{DO_NOTHING, Running, Server};
 
 /// How to compare.
 #[derive(Clone, Debug)]

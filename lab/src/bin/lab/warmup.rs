@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::rig::{self, Running, free_port};
+use crate::rig::{self, Running, free_port};
 
 const KEYS: usize = 20_000;
 const CLIENTS: u64 = 2;
@@ -35,7 +35,7 @@ const HOLD_OFF: Duration = Duration::from_millis(3500);
 type Result<T> = std::result::Result<T, String>;
 
 /// Measures, and prints a table.
-pub(super) fn run(args: &[String]) -> ExitCode {
+pub(crate) fn run(args: &[String]) -> ExitCode {
     let rate = args.first().map_or(Some(LOADS_PER_SECOND), |text| text.parse().ok());
     let Some(rate) = rate else {
         eprintln!("warmup: usage: cargo xtask bench warmup [DATABASE READS A SECOND]");

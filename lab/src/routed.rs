@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::compare::{Outcome, Spread};
-use crate::process::{Launch, Running, Server};
+use bench::process::{Launch, Running, Server};
 
 /// The name of ours.
 const HOLDALL: &str = "holdall route";

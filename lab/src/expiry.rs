@@ -12,8 +12,8 @@ use hdrhistogram::Histogram;
 
 use crate::load::{Load, fill};
 use crate::lookaside::{Client, Item};
-use crate::process::Server;
 use crate::workload::{Batches, Kind, Workload};
+use bench::process::Server;
 
 /// How to measure.
 #[derive(Clone, Debug, clap::Args)]

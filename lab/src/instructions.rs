@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::free_port;
 use crate::rng::Rng;
+use bench::process::free_port;
 
 /// What one request, or one key of a multiget, costs.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::load::blocking;
-use crate::process::free_port;
+use bench::process::free_port;
 
 /// What was measured with one size of values.
 #[derive(Clone, Debug)]

@@ -1,16 +1,15 @@
 //! What the measurements in this folder share: programs that end with the measurement, and ports.
 
 use std::env;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::steps::{cargo, target};
-
 /// Programs that end when this does.
-pub(super) struct Running(pub(super) Vec<Child>);
+pub(crate) struct Running(pub(crate) Vec<Child>);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -24,12 +23,12 @@ impl Drop for Running {
 
 impl Running {
     /// Starts holdall with these words, and waits until it accepts on the port. Returns its process id.
-    pub(super) fn start(&mut self, words: &[&str], port: u16) -> Result<u32, String> {
+    pub(crate) fn start(&mut self, words: &[&str], port: u16) -> Result<u32, String> {
         self.start_program(&program("holdall"), words, port)
     }
 
     /// The same for another program.
-    pub(super) fn start_program(
+    pub(crate) fn start_program(
         &mut self,
         program: &PathBuf,
         words: &[&str],
@@ -53,12 +52,12 @@ impl Running {
 }
 
 /// A program of the release build; of the folder that `BENCH_BIN` names, if it is set.
-pub(super) fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     env::var_os("BENCH_BIN").map_or_else(|| target().join("release"), PathBuf::from).join(name)
 }
 
 /// Builds what is measured, unless `BENCH_BIN` names a folder that has it.
-pub(super) fn build(words: &[&str]) -> Result<(), String> {
+pub(crate) fn build(words: &[&str]) -> Result<(), String> {
     if env::var_os("BENCH_BIN").is_some() {
         return Ok(());
     }
@@ -69,28 +68,46 @@ pub(super) fn build(words: &[&str]) -> Result<(), String> {
     }
 }
 
-pub(super) fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
-    listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
+/// A port for a server; see [`bench::process::free_port`].
+pub(crate) fn free_port() -> Result<u16, String> {
+    bench::process::free_port().map_err(|error| error.to_string())
+}
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own).to_owned()
+}
+
+/// The folder that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// A command of the cargo that runs this.
+pub(crate) fn cargo<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args);
+    command
 }
 
 /// The figures of a run of `holdall bench run`: of its row `all`, or of its only row.
 #[derive(Clone, Copy)]
-pub(super) struct Row {
-    pub(super) per_second: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
+pub(crate) struct Row {
+    pub(crate) per_second: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
 }
 
 /// Begins a run of `holdall bench run` with these words.
-pub(super) fn begin(words: &[&str]) -> Result<Child, String> {
+pub(crate) fn begin(words: &[&str]) -> Result<Child, String> {
     let mut command = Command::new(program("holdall"));
     command.args(["bench", "run"]).args(words).stdout(Stdio::piped()).stderr(Stdio::null());
     command.spawn().map_err(|error| format!("holdall bench: {error}"))
 }
 
 /// Waits for its end, and reads what it printed.
-pub(super) fn end(run: Child) -> Result<Row, String> {
+pub(crate) fn end(run: Child) -> Result<Row, String> {
     let output = run.wait_with_output().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find(|line| line.starts_with("all ") || line.starts_with("gets "));
@@ -105,12 +122,12 @@ pub(super) fn end(run: Child) -> Result<Row, String> {
 }
 
 /// A run from its begin to its end.
-pub(super) fn run(words: &[&str]) -> Result<Row, String> {
+pub(crate) fn run(words: &[&str]) -> Result<Row, String> {
     end(begin(words)?)
 }
 
 /// What `holdall bench search` with these words says that holds.
-pub(super) fn search(words: &[&str]) -> Result<f64, String> {
+pub(crate) fn search(words: &[&str]) -> Result<f64, String> {
     let mut command = Command::new(program("holdall"));
     command.args(["bench", "search"]).args(words).stderr(Stdio::null());
     let output = command.output().map_err(|error| format!("holdall bench: {error}"))?;
@@ -120,7 +137,7 @@ pub(super) fn search(words: &[&str]) -> Result<f64, String> {
 }
 
 /// The middle one.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

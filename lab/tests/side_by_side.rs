@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use bench::compare::{Plan, run};
-use bench::load::{check, fill};
-use bench::memory;
 use bench::process::{DO_NOTHING, Launch, MEMCACHED, Server};
-use bench::report;
-use bench::workload::{Batches, KINDS, Kind, Workload};
+use lab::compare::{Plan, run};
+use lab::load::{check, fill};
+use lab::memory;
+use lab::report;
+use lab::workload::{Batches, KINDS, Kind, Workload};
 
 fn nothing() -> Server {
     let words = vec![env!("CARGO_BIN_EXE_do-nothing").to_owned(), "{port}".to_owned()];

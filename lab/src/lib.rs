@@ -1,0 +1,33 @@
+//! Compares servers side by side, for developers: speed, memory, restarts, leases, expiry.
+//!
+//! A ratio says more than a number: machines differ and drift. So servers are measured in turn
+//! within one run, and each round is compared with the same round of the others. The do-nothing
+//! server (`src/bin/do-nothing.rs`) runs holdall's event loop and looks nothing up: its figures are
+//! the limit of this machine's sockets.
+//!
+//! ```text
+//!     workload (bytes to send, bytes to expect) -> load (closed loop, one thread)
+//!         -> compare (rounds in turn) -> report (Markdown, JSON)
+//! ```
+//!
+//! `holdall bench` is the load generator that users get; it is a crate of its own, `bench`.
+#![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod expiry;
+pub mod instructions;
+pub mod key_space;
+pub mod load;
+pub mod lookaside;
+pub mod memory;
+pub mod quota;
+pub mod report;
+pub mod restart;
+pub mod rng;
+pub mod routed;
+pub mod size_shift;
+pub mod thundering_herd;
+pub mod transient;
+pub mod udp;
+pub mod udp_compare;
+pub mod workload;
