@@ -1,7 +1,7 @@
 //! Items being written: owned chunks that no reader can see yet.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use crate::arena::{
+use crate::memory::arena::{
     CHAINED_KEY_AT, CHUNK_BYTES_MAX, ChunkRef, HEADER, PIECE_BYTES, Shape, chain, piece_link,
 };
 use crate::participant::Local;

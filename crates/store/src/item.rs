@@ -1,8 +1,8 @@
 //! Items as readers see them, and pins that keep a large value readable while it is being sent.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use crate::arena::{ChunkRef, HEADER, Header, PIECE_BYTES, Shape, chain};
-use crate::invalidation::Judged;
+use crate::expiry::invalidation::Judged;
+use crate::memory::arena::{ChunkRef, HEADER, Header, PIECE_BYTES, Shape, chain};
 use crate::participant::Local;
 use crate::sync::Ordering;
 use std::cell::Cell;

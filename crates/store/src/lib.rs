@@ -9,74 +9,62 @@
 #![deny(unsafe_code)]
 #![cfg_attr(loom, allow(dead_code, reason = "a model uses a part of the crate"))]
 
-mod qsbr;
-mod region;
+mod expiry;
+mod lru;
+mod memory;
+mod reclamation;
 mod sync;
 mod table;
 
 #[cfg(not(loom))]
-mod arena;
-mod bag;
-#[cfg(not(loom))]
-mod balance;
-mod blocks;
-mod budget;
+mod allocation;
 #[cfg(not(loom))]
 mod cleaner;
 #[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
-mod control;
-#[cfg(not(loom))]
-mod crawl;
-#[cfg(not(loom))]
-mod deleted;
-#[cfg(not(loom))]
 mod draft;
+#[cfg(not(loom))]
+mod eviction;
 #[cfg(not(any(loom, miri)))]
 mod file;
-mod invalidation;
 #[cfg(not(loom))]
 mod item;
 #[cfg(not(loom))]
-mod memory;
-#[cfg(not(loom))]
-mod pages;
-#[cfg(not(loom))]
 mod participant;
 #[cfg(not(loom))]
-mod pass;
+mod reaping;
+#[cfg(not(any(loom, miri)))]
+mod restart;
 #[cfg(not(loom))]
 mod section;
 #[cfg(not(loom))]
-mod slab;
+mod slabs;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
 mod store;
-#[cfg(not(loom))]
-mod transient;
-#[cfg(not(loom))]
-mod walk;
 
 #[cfg(not(loom))]
 pub use {
-    balance::{Automove, ReassignError},
-    cleaner::{Cleaner, Step},
+    allocation::balance::{Automove, ReassignError},
+    cleaner::{Cleaner, Step, crawl::CrawlError},
     config::{Config, Policy, StoreError},
-    crawl::CrawlError,
     draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem, item_bytes},
+    expiry::transient::TRANSIENT_SECS_MAX,
     item::{Item, Liveness, Pin},
     participant::{Observer, Participant},
+    reaping::walk::WalkCursor,
     section::{Applied, Change, Section},
     stats::{BagStats, ClassStats, IndexStats, MemorySplit, StoreStats},
     store::Store,
     table::Spot,
-    transient::TRANSIENT_SECS_MAX,
-    walk::WalkCursor,
 };
 #[cfg(not(any(loom, miri)))]
 pub use {
     file::{FileError, Found, MemoryFile, TimeNote},
-    store::{CloseError, Opened, Recovered},
+    restart::{
+        recover::Recovered,
+        warm::{CloseError, Opened},
+    },
 };

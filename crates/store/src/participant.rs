@@ -1,15 +1,15 @@
 //! One thread's membership in a store: its clock, its retired items, its counters.
 
-use crate::arena::{ChunkRef, Header, Shape, chain};
-use crate::bag;
 use crate::draft::{Draft, DraftError, NewItem};
+use crate::expiry::transient::Note;
 use crate::item::Item;
+use crate::lru;
+use crate::memory::arena::{ChunkRef, Header, Shape, chain};
 use crate::section::Section;
-use crate::slab::ClassId;
+use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
-use crate::transient::Note;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -367,7 +367,7 @@ impl Local {
 
     /// The tick part of a recency word.
     pub(crate) fn mark_of(header: &Header) -> u16 {
-        bag::low(header.recency.load(Ordering::Relaxed) >> 16)
+        lru::low(header.recency.load(Ordering::Relaxed) >> 16)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Read sections: looking keys up without a lock, and changing them under their stripe.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use crate::arena::{ChunkRef, Shape};
 use crate::draft::Draft;
 use crate::item::Item;
+use crate::memory::arena::{ChunkRef, Shape};
 use crate::participant::Local;
 use crate::stats::Count;
 use crate::store::Store;
@@ -306,7 +306,10 @@ impl Local {
     /// Header, key and value.
     pub(crate) fn item_bytes(&self, chunk: ChunkRef, shape: Shape) -> u64 {
         let value = if shape.has(Shape::CHAINED) {
-            self.store.arena.word(chunk, crate::arena::chain::VALUE_LEN).load(Ordering::Relaxed)
+            self.store
+                .arena
+                .word(chunk, crate::memory::arena::chain::VALUE_LEN)
+                .load(Ordering::Relaxed)
         } else {
             0
         };

@@ -10,9 +10,9 @@
 //! promises is written before it. The magic stands at both ends, so that a file of ours is known as ours when one of
 //! them is damaged: what is not ours is never overwritten.
 
-use super::codec::{Reader, Writer};
+use crate::config::regions::Offsets;
 use crate::config::{Config, Layout};
-use crate::memory::Offsets;
+use crate::memory::codec::{Reader, Writer};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 /// Bytes of the header.
@@ -91,9 +91,9 @@ impl Settings {
             Offsets::of(layout).end,
             layout.page_bytes as u64,
             layout.unit as u64,
-            crate::arena::HEADER as u64,
-            crate::arena::CHUNK_BYTES_MAX as u64,
-            u64::from(crate::blocks::SLOTS),
+            crate::memory::arena::HEADER as u64,
+            crate::memory::arena::CHUNK_BYTES_MAX as u64,
+            u64::from(crate::lru::blocks::SLOTS),
             // The key hash, should another version of its library compute it otherwise.
             rapidhash_v3_seeded(b"holdall", &RapidSecrets::seed(1)),
         ];

@@ -6,16 +6,14 @@
 //! Whatever is wrong with the *content* of a file of ours, the answer is a cold start with a reason ([`Found::Cold`]). A
 //! file that is not ours to overwrite is an error: in use, foreign, another user's, or without room.
 
-mod codec;
 mod digests;
 mod header;
 
-pub(crate) use codec::{Reader, Writer};
 pub(crate) use digests::{THREADS_MAX, digests};
 pub use header::TimeNote;
 
+use crate::config::regions::Offsets;
 use crate::config::{Config, Layout, StoreError};
-use crate::memory::Offsets;
 use header::{Decoded, HEADER_BYTES, Header, Settings, State};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;

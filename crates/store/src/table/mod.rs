@@ -78,7 +78,7 @@ pub(crate) use locked::Locked;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use recover::{Judge, Marks};
 
-use crate::region::{Region, prefetch};
+use crate::memory::region::{Region, prefetch};
 use crate::sync::{
     AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Mutex, Ordering, fence, spin_loop,
 };
@@ -229,7 +229,7 @@ impl Table {
     /// The reference of the item that `matches`. Takes no lock and stores nothing.
     ///
     /// `matches` is called for items whose tag is equal, linked or just unlinked; the caller is in
-    /// a section of the [`Qsbr`](crate::qsbr::Qsbr) under which such an item's bytes are intact.
+    /// a section of the [`Qsbr`](crate::reclamation::qsbr::Qsbr) under which such an item's bytes are intact.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
         loop {

@@ -7,7 +7,7 @@
 
 use super::STEP_BUCKETS;
 use super::bucket::{BUCKET_BYTES, Bucket, SLOTS};
-use crate::region::Region;
+use crate::memory::region::Region;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// Overflow buckets and their free list.

@@ -4,7 +4,7 @@ use super::Table;
 use super::bucket::BUCKET_BYTES;
 use super::directory::Directory;
 use super::pool::Pool;
-use crate::file::{Reader, Writer};
+use crate::memory::codec::{Reader, Writer};
 use crate::sync::Ordering;
 
 impl Table {

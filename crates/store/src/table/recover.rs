@@ -8,7 +8,7 @@
 use super::bucket::{Bucket, SLOTS};
 use super::pool::Pool;
 use super::{STEP_BUCKETS, Table, tag_of};
-use crate::region::Region;
+use crate::memory::region::Region;
 use crate::sync::{AtomicU64, Ordering};
 use std::ops::Range;
 

@@ -1,0 +1,195 @@
+//! The cleaner thread's work, as steps with a budget (seed 000, section 3.5.3).
+//!
+//! Each step opens bags where the newest is full, gives memory back where the limit is exceeded, and helps the table grow. Every
+//! Nth step goes on cleaning: dead items are freed, touched ones put in order, sparse bags merged.
+
+pub(crate) mod crawl;
+
+use self::crawl::Crawl;
+use crate::allocation::balance::Mover;
+use crate::participant::Participant;
+use crate::reaping::walk::WalkCursor;
+use crate::slabs::ClassId;
+use crate::stats::Count;
+use crate::store::Store;
+use crate::sync::Ordering;
+use std::sync::Arc;
+
+/// Steps between two cleanings: the paper's N.
+const STEPS_PER_CLEANING: u64 = 4;
+/// Pages given back in one step at the most.
+const PAGES_PER_STEP: usize = 64;
+/// Buckets split in one step at the most.
+const SPLITS_PER_STEP: usize = 256;
+
+/// The background work of one store; run by one thread.
+#[derive(Debug)]
+pub struct Cleaner {
+    pub(crate) participant: Participant,
+    pub(crate) crawl: Option<Crawl>,
+    steps: u64,
+    class: ClassId,
+    purge: Purge,
+    mover: Mover,
+}
+
+/// How far the purge of what was invalidated has come; see `invalidation`.
+#[derive(Clone, Copy, Debug)]
+enum Purge {
+    /// Nothing to purge.
+    Idle,
+    /// Waiting for the end of the sections in which a lower count may have been read.
+    Before {
+        count: u64,
+        epoch: u64,
+    },
+    Walking {
+        count: u64,
+        cursor: WalkCursor,
+    },
+    /// Waiting for the end of the sections in which a removed item may have been found.
+    After {
+        count: u64,
+        epoch: u64,
+    },
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Step {
+    /// Items looked at.
+    pub checked: usize,
+    /// Items freed.
+    pub reclaimed: usize,
+    /// There is more to do at once.
+    pub busy: bool,
+}
+
+impl Cleaner {
+    /// A cleaner of this store. `None` when there is no room for another participant.
+    #[must_use]
+    pub fn new(store: &Arc<Store>) -> Option<Self> {
+        let participant = store.join()?;
+        Some(Self {
+            participant,
+            crawl: None,
+            steps: 0,
+            class: 1,
+            purge: Purge::Idle,
+            mover: Mover::default(),
+        })
+    }
+
+    /// One step at this second since the store's start, looking at about `budget` items when it cleans.
+    pub fn step(&mut self, now_secs: u32, budget: usize) -> Step {
+        self.participant.begin_turn(now_secs);
+        self.steps += 1;
+        let mut step = Step::default();
+        self.participant.local.adopt();
+        self.open_bags();
+        self.grow_table();
+        step.busy |= self.expire(budget, &mut step);
+        step.busy |= self.participant.local.shrink(PAGES_PER_STEP);
+        step.busy |= self.participant.local.free_due();
+        step.busy |= self.participant.local.balance(&mut self.mover, budget);
+        step.busy |= self.purge(budget, &mut step);
+        if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
+            self.clean(budget, &mut step);
+        }
+        self.participant.rest();
+        step
+    }
+
+    fn open_bags(&self) {
+        for class in 1..=self.participant.store().slabs.count() {
+            self.participant.local.open_if_full(class);
+        }
+    }
+
+    fn grow_table(&self) {
+        for _ in 0..SPLITS_PER_STEP {
+            let section = self.participant.section();
+            let grown = self.participant.local.grow_table();
+            drop(section);
+            if !grown {
+                break;
+            }
+        }
+    }
+
+    /// Frees the transient items whose second has come.
+    fn expire(&self, budget: usize, step: &mut Step) -> bool {
+        let (looked, freed) = self.participant.local.expire(budget);
+        step.checked += looked;
+        step.reclaimed += freed;
+        looked >= budget || self.participant.local.sift_notes()
+    }
+
+    /// Frees what invalidations have killed, from the first page to the last. True if there is more to do at once.
+    fn purge(&mut self, budget: usize, step: &mut Step) -> bool {
+        let store = Arc::clone(self.participant.store());
+        let local = &self.participant.local;
+        loop {
+            match self.purge {
+                Purge::Idle if store.invalidations.outstanding() == 0 => return false,
+                Purge::Idle => {
+                    let count = store.invalidations.count();
+                    self.purge = Purge::Before { count, epoch: store.qsbr.epoch() };
+                    local.settle();
+                }
+                Purge::Before { epoch, .. } | Purge::After { epoch, .. }
+                    if !store.qsbr.is_safe(epoch) =>
+                {
+                    local.settle();
+                    if !store.qsbr.is_safe(epoch) {
+                        return false;
+                    }
+                }
+                Purge::Before { count, .. } => {
+                    self.purge = Purge::Walking { count, cursor: WalkCursor::default() };
+                }
+                Purge::Walking { count, mut cursor } => {
+                    for _ in 0..budget.div_ceil(4096) {
+                        step.checked += 4096;
+                        if !local.purge(&mut cursor, budget) {
+                            self.purge = Purge::After { count, epoch: store.qsbr.epoch() };
+                            break;
+                        }
+                    }
+                    if let Purge::Walking { cursor: reached, .. } = &mut self.purge {
+                        *reached = cursor;
+                        return true;
+                    }
+                }
+                Purge::After { count, .. } => {
+                    if !store.invalidations.try_purged(count) {
+                        return false;
+                    }
+                    self.purge = Purge::Idle;
+                }
+            }
+        }
+    }
+
+    fn clean(&mut self, budget: usize, step: &mut Step) {
+        let store = Arc::clone(self.participant.store());
+        let local = &self.participant.local;
+        local.settle();
+        let mut left = budget;
+        for _ in 0..store.slabs.count() {
+            let (looked, freed, ended) = local.clean(self.class, left);
+            local.count(self.class, Count::CleanerChecked, i64::try_from(looked).unwrap_or(0));
+            step.checked += looked;
+            step.reclaimed += freed;
+            left = left.saturating_sub(looked);
+            if !ended || left == 0 {
+                return;
+            }
+            self.class = self.class % store.slabs.count() + 1;
+            if self.class == 1 {
+                store.cleaner_rounds.fetch_add(1, Ordering::Relaxed);
+            }
+            local.settle();
+        }
+    }
+}

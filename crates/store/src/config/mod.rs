@@ -1,0 +1,165 @@
+//! How a store is built, and the sizes that follow from the memory limit.
+
+pub(crate) mod regions;
+
+use crate::allocation::balance::Automove;
+use crate::table::Shape as TableShape;
+use thiserror::Error;
+
+/// Which item a store gives up when it needs memory. A policy acts at three moments: an item is
+/// inserted, touched, or passed by an eviction or the cleaner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The paper's bags: a touch leaves a mark, a pass moves marked items on (seed 000, section 3.5).
+    #[default]
+    Bag,
+    /// Strict LRU per slab class: a touch moves the item at once, under its lock. For comparison.
+    Lru,
+}
+
+/// How a store is built.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Bytes that items, index, bags and charged buffers may use together (`-m`).
+    pub memory_bytes: u64,
+    /// Largest item: header, key and value, in bytes (`-I`).
+    pub item_bytes_max: u64,
+    /// Ratio of neighbouring chunk sizes (`-f`), over 1.0.
+    pub growth_factor: f64,
+    /// Room for flags, key and value in the smallest chunk, in bytes (`-n`).
+    pub chunk_bytes_min: u32,
+    /// `false` (`-M`): a full store refuses instead of evicting.
+    pub evict: bool,
+    /// Which item goes first.
+    pub policy: Policy,
+    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is. At
+    /// most `TRANSIENT_SECS_MAX`.
+    pub transient_secs: u32,
+    /// When pages move between classes by themselves.
+    pub automove: Automove,
+    /// Age of a class's next victim, in thousandths of the average of the others', up to which the class gets pages.
+    pub automove_ratio_per_mille: u32,
+    /// Striped locks of the table (the paper's Z); a power of two.
+    pub stripes: usize,
+    /// Ask for huge pages under items and index (`-L`).
+    pub huge_pages: bool,
+    /// Threads that may use the store at one time, the cleaner included.
+    pub participants_max: usize,
+    /// Seed of the key hash.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            item_bytes_max: 1 << 20,
+            growth_factor: 1.07,
+            chunk_bytes_min: 16,
+            evict: true,
+            policy: Policy::Bag,
+            transient_secs: 300,
+            automove: Automove::Age,
+            automove_ratio_per_mille: 800,
+            stripes: 256,
+            huge_pages: false,
+            participants_max: 16,
+            seed: 0,
+        }
+    }
+}
+
+/// Why a store could not be built.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The memory file must not or cannot be used.
+    #[cfg(not(miri))]
+    #[error("{0}")]
+    File(#[from] crate::file::FileError),
+    /// The system refused the address space.
+    #[error("cannot reserve memory: {0}")]
+    Memory(#[from] std::io::Error),
+    /// A setting is out of its range.
+    #[error("{0}")]
+    Config(&'static str),
+}
+
+/// Sizes fixed for the life of a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Bytes of one page, a power of two. Small stores have small pages, so that many classes fit.
+    pub page_bytes: usize,
+    /// Pages reserved (not resident): the most that `cache_memlimit` can grow to.
+    pub pages_max: usize,
+    /// Granule of item references, a power of two of at least 8 bytes: references are 31 bits wide.
+    pub unit: usize,
+    /// Words reserved for bag blocks.
+    pub block_words: usize,
+    /// How large the table is and may become.
+    pub table: TableShape,
+}
+
+const MIB: u64 = 1 << 20;
+const REFERENCES_MAX: u64 = (1 << 31) - 2;
+
+impl Layout {
+    /// Works the sizes out from the limit.
+    ///
+    /// # Errors
+    ///
+    /// A setting out of range.
+    pub(crate) fn new(config: &Config) -> Result<Self, StoreError> {
+        check(config)?;
+        let limit = config.memory_bytes;
+        let page_bytes: u64 = match limit {
+            0..0x1000_0000 => 64 << 10,
+            0x1000_0000..0x4000_0000 => 256 << 10,
+            _ => MIB,
+        };
+        // Room to grow four-fold by `cache_memlimit`, but never at the price of a wider granule.
+        let mut unit = 8;
+        while limit / unit > REFERENCES_MAX {
+            unit *= 2;
+        }
+        let reserve = (limit * 4).min(unit * REFERENCES_MAX) / page_bytes * page_bytes;
+        let word = |bytes: u64| usize::try_from(bytes).map_err(|_| StoreError::Config(TOO_LARGE));
+        let buckets_max = word((reserve / 32 / 8).next_power_of_two().max(1 << 12))?;
+        Ok(Self {
+            page_bytes: word(page_bytes)?,
+            pages_max: word(reserve / page_bytes)?,
+            unit: word(unit)?,
+            // 32-byte items at the least, four bytes each, as much again for holes.
+            block_words: word((reserve / 16).clamp(1 << 16, u64::from(u32::MAX) / 2))?,
+            table: TableShape {
+                buckets: config.stripes.max(1 << 10),
+                buckets_max: buckets_max.max(config.stripes),
+                overflow_max: (buckets_max / 4).max(1 << 12),
+                stripes: config.stripes,
+            },
+        })
+    }
+}
+
+const TOO_LARGE: &str = "the memory limit exceeds this machine's address space";
+
+fn check(config: &Config) -> Result<(), StoreError> {
+    let rules = [
+        (config.memory_bytes >= MIB, "the memory limit must be at least 1 MB"),
+        (config.memory_bytes <= 1 << 42, "the memory limit must be at most 4 TB"),
+        (config.growth_factor > 1.0, "the growth factor must be over 1"),
+        (config.stripes.is_power_of_two(), "the number of stripes must be a power of two"),
+        (config.stripes <= 1 << 16, "the number of stripes must be at most 65536"),
+        (config.item_bytes_max >= 1024, "the largest item must be at least 1 KB"),
+        (config.item_bytes_max <= 1 << 30, "the largest item must be at most 1 GB"),
+        (
+            config.item_bytes_max <= config.memory_bytes / 2,
+            "the largest item must be at most half of the memory limit",
+        ),
+        ((1..=8192).contains(&config.chunk_bytes_min), "the smallest chunk must be 1..8192 bytes"),
+        ((1..=4096).contains(&config.participants_max), "participants must be 1..4096"),
+    ];
+    match rules.iter().find(|(holds, _)| !holds) {
+        Some((_, broken)) => Err(StoreError::Config(broken)),
+        None => Ok(()),
+    }
+}

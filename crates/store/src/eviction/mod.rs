@@ -1,0 +1,3 @@
+//! Eviction: passes over the bags, oldest items first.
+
+pub(crate) mod evict;

@@ -1,0 +1,29 @@
+//! The queue of deleted items, as it is written down at a clean end. The items lie in the file anyway.
+
+use super::{Deleted, Place};
+use crate::memory::budget::Budget;
+use crate::memory::codec::{Reader, Writer};
+use crate::sync::Ordering;
+
+impl Deleted {
+    pub(crate) fn save(&self, out: &mut Writer) {
+        let queue = self.queue.lock();
+        out.numbers(queue.iter().map(|place| u64::from(place.chunk)));
+        out.numbers(queue.iter().map(|place| u64::from(place.until)));
+        let (items, bytes) = self.held();
+        out.number(items);
+        out.number(bytes);
+    }
+
+    /// Charges the queue.
+    pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
+        let (chunks, untils): (Vec<u32>, Vec<u32>) = (input.numbers()?, input.numbers()?);
+        let places = chunks.into_iter().zip(untils);
+        let mut queue = self.queue.lock();
+        *queue = places.map(|(chunk, until)| Place { chunk, until }).collect();
+        budget.charge((queue.capacity() * size_of::<Place>()) as u64);
+        self.items.store(input.number()?, Ordering::Relaxed);
+        self.bytes.store(input.number()?, Ordering::Relaxed);
+        Some(())
+    }
+}

@@ -1,0 +1,7 @@
+//! Records of what is to die, and when: invalidations, deleted items, short-lived items.
+
+#[cfg(not(loom))]
+pub(crate) mod deleted;
+pub(crate) mod invalidation;
+#[cfg(not(loom))]
+pub(crate) mod transient;

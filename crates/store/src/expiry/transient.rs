@@ -1,0 +1,356 @@
+//! Transient items: what dies soon is listed by the second of its death, and freed in that second.
+//!
+//! An item whose remaining life is at most the threshold is noted in a ring of lists, one for each second. When a second
+//! comes, its list is due, and the cleaner goes over it in steps: what is dead is freed, wherever it stands in its
+//! class's order.
+//!
+//! ```text
+//!     ring:  [second 71: c]  [second 72: ]  [second 73: a e f]  ...        due: b d
+//! ```
+//!
+//! # Notes, not homes
+//!
+//! The paper keeps such items in its lists *instead of* the LRU. Here an item stays in its bag, and the ring holds no more than
+//! its chunk's reference. So there is one eviction order for all items, and short-lived ones are neither safe from it
+//! nor its first victims; overwriting, deleting, moving a page or flushing need not know of the ring, and an item needs
+//! no second place in its header. The price is that a note may be out of date. That is harmless: a note only says
+//! "look at this chunk now", and what is linked there is freed only if it is dead. A chunk that was
+//! cut differently meanwhile is told by its page's class.
+//!
+//! Notes of items that were overwritten or deleted stay until their second comes. Where they outnumber the
+//! items, the cleaner sifts them out, so they take no more than some twelve bytes for each item in the store.
+//!
+//! # Laws
+//!
+//! 1. A thread keeps its notes to itself until it announces that it holds no reference; then it files them under one lock.
+//! 2. With the ring's lock held, no lock is taken but that of the free blocks.
+//!
+//! Source: seed 004, section 6.3; threshold and notes are ours.
+
+use crate::item::Liveness;
+use crate::lru::blocks::{BlockId, Blocks};
+use crate::memory::ChunkRef;
+use crate::memory::budget::Budget;
+use crate::participant::Local;
+use crate::section::{Section, Verdict};
+use crate::stats::Count;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use std::rc::Rc;
+
+#[cfg(not(miri))]
+mod record;
+
+/// Greatest threshold, in seconds.
+pub const TRANSIENT_SECS_MAX: u32 = 3600;
+
+/// Seconds that the ring can tell apart: the greatest threshold, and how far a thread's clock may be ahead of the cleaner's.
+const RING_SECS: u32 = 4096;
+/// Notes looked at in one section.
+const HANDFUL: usize = 32;
+/// Notes sifted in one go.
+const SIFTED: usize = 4096;
+/// Notes that are not worth sifting.
+const FEW_NOTES: u64 = 16_384;
+/// Items that may wait for the end of others' sections before no more are freed.
+const RETIRED_MAX: usize = 1 << 14;
+/// Names no bag: the block belongs to the ring.
+const NO_BAG: u32 = u32::MAX;
+
+/// The ring and its threshold.
+#[derive(Debug)]
+pub(crate) struct Transients {
+    threshold_secs: AtomicU32,
+    /// Notes in the ring; a copy that is read without the lock.
+    listed: AtomicU64,
+    ring: Mutex<Ring>,
+}
+
+/// What a chunk's item should be looked at for: its second of death.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    pub deadline: u32,
+    pub chunk: ChunkRef,
+}
+
+#[derive(Debug)]
+struct Ring {
+    seconds: Box<[List]>,
+    /// Notes whose second has come.
+    due: List,
+    /// First second that has not come.
+    head: u32,
+    /// Notes of one second that are being sifted, and that second.
+    sifting: List,
+    sifted_second: u32,
+    /// Seconds still to be sifted.
+    to_sift: u32,
+    listed: u64,
+}
+
+/// A queue of references in blocks.
+#[derive(Clone, Copy, Debug, Default)]
+struct List {
+    first: BlockId,
+    last: BlockId,
+    /// Slots of the first block that were taken out.
+    taken: u32,
+}
+
+impl Transients {
+    pub(crate) fn new(threshold_secs: u32) -> Self {
+        let ring = Ring {
+            seconds: vec![List::default(); RING_SECS as usize].into_boxed_slice(),
+            due: List::default(),
+            head: 0,
+            sifting: List::default(),
+            sifted_second: 0,
+            to_sift: 0,
+            listed: 0,
+        };
+        let threshold_secs = AtomicU32::new(threshold_secs.min(TRANSIENT_SECS_MAX));
+        Self { threshold_secs, listed: AtomicU64::new(0), ring: Mutex::new(ring) }
+    }
+
+    /// Remaining life, in seconds, up to which an item is transient; 0: none is.
+    #[inline]
+    pub(crate) fn threshold_secs(&self) -> u32 {
+        self.threshold_secs.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_threshold_secs(&self, secs: u32) {
+        self.threshold_secs.store(secs.min(TRANSIENT_SECS_MAX), Ordering::Relaxed);
+    }
+
+    /// Notes in the ring, those out of date included.
+    pub(crate) fn listed(&self) -> u64 {
+        self.listed.load(Ordering::Relaxed)
+    }
+
+    fn with_ring<T>(&self, act: impl FnOnce(&mut Ring) -> T) -> T {
+        let mut ring = self.ring.lock();
+        let result = act(&mut ring);
+        self.listed.store(ring.listed, Ordering::Relaxed);
+        result
+    }
+}
+
+impl Ring {
+    /// Files a note. Without a block for it, or so far ahead that the ring cannot hold its second, it is forgotten: the item
+    /// goes when it is met, as others do.
+    fn file(&mut self, blocks: &Blocks, budget: &Budget, note: Note, now_secs: u32) {
+        if self.listed == 0 {
+            self.head = now_secs;
+        }
+        let list = match note.deadline.checked_sub(self.head) {
+            None => &mut self.due,
+            Some(RING_SECS..) => return,
+            Some(_) => &mut self.seconds[(note.deadline % RING_SECS) as usize],
+        };
+        self.listed += u64::from(list.push(blocks, budget, note.chunk));
+    }
+
+    /// Every second up to this one has come.
+    fn advance(&mut self, blocks: &Blocks, now_secs: u32) {
+        if self.head > now_secs {
+            return;
+        }
+        if self.sifted_second <= now_secs {
+            let sifting = std::mem::take(&mut self.sifting);
+            self.due.append(blocks, sifting);
+        }
+        let come = (now_secs - self.head + 1).min(RING_SECS);
+        for second in self.head..self.head + come {
+            let list = std::mem::take(&mut self.seconds[(second % RING_SECS) as usize]);
+            self.due.append(blocks, list);
+        }
+        self.head = now_secs + 1;
+    }
+
+    fn take_due(&mut self, blocks: &Blocks, into: &mut Vec<ChunkRef>, most: usize) {
+        self.due.take(blocks, into, most);
+        self.listed -= into.len() as u64;
+    }
+
+    /// Takes some notes out to be sifted; answers their second. `None`: all seconds were sifted.
+    fn take_to_sift(&mut self, blocks: &Blocks, into: &mut Vec<ChunkRef>) -> Option<u32> {
+        while self.sifting.first == 0 && self.to_sift > 0 {
+            self.to_sift -= 1;
+            self.sifted_second = self.head + self.to_sift;
+            let second = (self.sifted_second % RING_SECS) as usize;
+            self.sifting = std::mem::take(&mut self.seconds[second]);
+        }
+        self.sifting.take(blocks, into, SIFTED);
+        self.listed -= into.len() as u64;
+        (!into.is_empty()).then_some(self.sifted_second)
+    }
+}
+
+impl List {
+    fn push(&mut self, blocks: &Blocks, budget: &Budget, chunk: ChunkRef) -> bool {
+        let position = match self.last {
+            0 => None,
+            last => blocks.claim(last),
+        };
+        let position = position.or_else(|| {
+            let block = blocks.take(budget, NO_BAG)?;
+            if self.last == 0 {
+                self.first = block;
+            } else {
+                blocks.link(self.last, block);
+            }
+            self.last = block;
+            blocks.claim(block)
+        });
+        if let Some(position) = position {
+            blocks.slot(position).store(chunk, Ordering::Relaxed);
+        }
+        position.is_some()
+    }
+
+    fn append(&mut self, blocks: &Blocks, other: Self) {
+        match (self.last, other.first) {
+            (_, 0) => {}
+            (0, _) => *self = other,
+            (last, first) => {
+                // What was taken out of its first block is empty there, and empty slots are skipped.
+                blocks.link(last, first);
+                self.last = other.last;
+            }
+        }
+    }
+
+    /// Takes up to `most` references, from the front.
+    fn take(&mut self, blocks: &Blocks, into: &mut Vec<ChunkRef>, most: usize) {
+        while self.first != 0 && into.len() < most {
+            if self.taken < blocks.claimed(self.first) {
+                let slot = blocks.slot(Blocks::position(self.first, self.taken));
+                into.extend(Some(slot.swap(0, Ordering::Relaxed)).filter(|&chunk| chunk != 0));
+                self.taken += 1;
+                continue;
+            }
+            let block = self.first;
+            let next = blocks.next(block);
+            *self = Self { first: next, last: if next == 0 { 0 } else { self.last }, taken: 0 };
+            blocks.put(block);
+        }
+    }
+}
+
+impl Local {
+    /// Notes a linked item's deadline if it is near. Under the item's stripe.
+    #[inline]
+    pub(crate) fn note_deadline(&self, chunk: ChunkRef, deadline: u32) {
+        if deadline == 0 {
+            return;
+        }
+        let threshold = self.store.transients.threshold_secs();
+        if threshold != 0 && deadline.saturating_sub(self.now_secs()) <= threshold {
+            self.notes.borrow_mut().push(Note { deadline, chunk });
+        }
+    }
+
+    /// Files this thread's notes. No lock is held.
+    pub(crate) fn file_notes(&self) {
+        let mut notes = self.notes.borrow_mut();
+        if notes.is_empty() {
+            return;
+        }
+        let store = &*self.store;
+        store.transients.with_ring(|ring| {
+            for note in notes.drain(..) {
+                ring.file(&store.blocks, &store.budget, note, self.now_secs());
+            }
+        });
+    }
+
+    /// Frees items that have died of those that the ring lists, looking at about `budget` notes. Answers how many were
+    /// looked at and freed.
+    pub(crate) fn expire(self: &Rc<Self>, budget: usize) -> (usize, usize) {
+        let store = &*self.store;
+        let mut due = Vec::with_capacity(HANDFUL);
+        let (mut looked, mut freed) = (0, 0);
+        while looked < budget && self.retired_count() < RETIRED_MAX {
+            due.clear();
+            store.transients.with_ring(|ring| {
+                ring.advance(&store.blocks, self.now_secs());
+                ring.take_due(&store.blocks, &mut due, HANDFUL);
+            });
+            if due.is_empty() {
+                break;
+            }
+            looked += due.len();
+            freed += self.expire_some(&due);
+            self.settle();
+        }
+        (looked, freed)
+    }
+
+    fn expire_some(self: &Rc<Self>, due: &[ChunkRef]) -> usize {
+        let section = Section::open(self);
+        due.iter().for_each(|&chunk| self.store.arena.prefetch(chunk));
+        let mut hashes = [0; HANDFUL];
+        for (&chunk, hash) in due.iter().zip(&mut hashes) {
+            if self.noted(&section, chunk) {
+                *hash = self.hash_of(chunk);
+                self.store.table.prefetch(*hash);
+            }
+        }
+        let mut freed = 0;
+        for (&chunk, hash) in due.iter().zip(hashes) {
+            if !self.noted(&section, chunk) {
+                continue;
+            }
+            let verdict = self.with_linked(chunk, hash, |item| match item.liveness() {
+                Liveness::Live | Liveness::Deleted => Verdict::Stay,
+                liveness => {
+                    self.count(item.class(), Count::Reclaimed, 1);
+                    self.count(item.class(), Count::TransientReclaimed, 1);
+                    if liveness == Liveness::Expired && !item.is_fetched() {
+                        self.count(item.class(), Count::ExpiredUnfetched, 1);
+                    }
+                    Verdict::Remove
+                }
+            });
+            freed += usize::from(verdict == Some(Verdict::Remove));
+        }
+        freed
+    }
+
+    /// Whether an item is linked in the chunk that a note names.
+    fn noted(&self, section: &Section<'_>, chunk: ChunkRef) -> bool {
+        let (slabs, arena) = (&self.store.slabs, &self.store.arena);
+        slabs.is_cut(arena, chunk) && section.linked(chunk).is_some()
+    }
+
+    /// Drops notes that are out of date, where there are many more notes than items. `true` if more is to be done.
+    pub(crate) fn sift_notes(self: &Rc<Self>) -> bool {
+        let store = &*self.store;
+        let mut notes = Vec::new();
+        let second = store.transients.with_ring(|ring| {
+            let items = store.counters.total(Count::Items);
+            if ring.to_sift == 0 && ring.listed > FEW_NOTES + 2 * items {
+                ring.to_sift = RING_SECS;
+            }
+            ring.take_to_sift(&store.blocks, &mut notes)
+        });
+        let Some(second) = second else { return false };
+        notes.sort_unstable();
+        notes.dedup();
+        for some in notes.chunks_mut(HANDFUL) {
+            let section = Section::open(self);
+            for chunk in &mut *some {
+                let due = |item: crate::item::Item<'_>| item.deadline() == second;
+                if !self.noted(&section, *chunk) || !section.linked(*chunk).is_some_and(due) {
+                    *chunk = 0;
+                }
+            }
+            drop(section);
+            self.settle();
+        }
+        let kept = notes.iter().filter(|&&chunk| chunk != 0);
+        let kept = kept.map(|&chunk| Note { deadline: second, chunk });
+        self.notes.borrow_mut().extend(kept);
+        self.file_notes();
+        true
+    }
+}

@@ -1,0 +1,170 @@
+//! Bag blocks: the memory in which bags list their items.
+//!
+//! A block is 64 words: a header of four and 60 slots. A slot holds the reference of one item; its index
+//! over all blocks is the item's *position*, which the item keeps in its header. So an item leaves its bag by
+//! one store of zero into its slot, wherever it stands, and its memory can be reused at once.
+//!
+//! ```text
+//!     word 0: the bag (list and number)    word 1: next block   word 2: slots handed out   word 3: unused
+//! ```
+//!
+//! # Why not a list through the items
+//!
+//! The paper links items by their own `next` pointers. A singly linked item can leave only when a
+//! pass reaches it, so every overwrite pins a dead chunk until the cleaner comes by, and no
+//! page can be emptied without walking its whole class. Slots cost as many bytes as the pointer did, and a
+//! pass reads references side by side, so it can fetch the items ahead of time.
+
+use crate::memory::ChunkRef;
+use crate::memory::budget::Budget;
+use crate::memory::region::Region;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+
+#[cfg(not(any(loom, miri)))]
+mod record;
+
+/// Number of a block; zero is none.
+pub(crate) type BlockId = u32;
+/// Index of a slot over all blocks; zero is none.
+pub(crate) type Position = u32;
+
+#[cfg(not(loom))]
+const WORDS: u32 = 64;
+/// Two slots, so that a model reaches the end of a block.
+#[cfg(loom)]
+const WORDS: u32 = 6;
+const HEADER_WORDS: u32 = 4;
+/// Slots of one block.
+pub(crate) const SLOTS: u32 = WORDS - HEADER_WORDS;
+/// Blocks charged to the budget at one time (64 KiB).
+const BLOCKS_PER_CHARGE: u32 = 256;
+const BLOCK_BYTES: u64 = 256;
+
+/// All blocks of one store.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    words: Region<AtomicU32>,
+    free: Mutex<FreeBlocks>,
+    in_use: AtomicU64,
+    charged: AtomicU64,
+}
+
+#[derive(Debug)]
+struct FreeBlocks {
+    head: BlockId,
+    /// First block never used.
+    untouched: BlockId,
+    limit: BlockId,
+}
+
+impl Blocks {
+    /// Blocks in `words`, none in use.
+    pub(crate) fn new(words: Region<AtomicU32>) -> Self {
+        let limit = u32::try_from(words.len() / WORDS as usize).unwrap_or(u32::MAX / WORDS);
+        Self {
+            words,
+            free: Mutex::new(FreeBlocks { head: 0, untouched: 1, limit }),
+            in_use: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
+        }
+    }
+
+    /// A fresh block for `bag`, all slots empty; `None` when the reservation is used up.
+    pub(crate) fn take(&self, budget: &Budget, bag: u32) -> Option<BlockId> {
+        let mut free = self.free.lock();
+        let block = match free.head {
+            0 if free.untouched >= free.limit => return None,
+            0 => {
+                if free.untouched % BLOCKS_PER_CHARGE == 1 {
+                    let ahead = BLOCKS_PER_CHARGE.min(free.limit - free.untouched);
+                    let words = |blocks: u32| (blocks * WORDS) as usize;
+                    if !self.words.commit(words(free.untouched), words(ahead)) {
+                        return None;
+                    }
+                    let bytes = u64::from(BLOCKS_PER_CHARGE) * BLOCK_BYTES;
+                    budget.charge(bytes);
+                    self.charged.fetch_add(bytes, Ordering::Relaxed);
+                }
+                free.untouched += 1;
+                free.untouched - 1
+            }
+            head => {
+                free.head = self.next(head);
+                head
+            }
+        };
+        drop(free);
+        self.in_use.fetch_add(1, Ordering::Relaxed);
+        self.word(block, 0).store(bag, Ordering::Relaxed);
+        self.word(block, 1).store(0, Ordering::Relaxed);
+        self.word(block, 2).store(0, Ordering::Relaxed);
+        Some(block)
+    }
+
+    /// Takes back a block whose slots are all empty and that no appender can still have in hand.
+    pub(crate) fn put(&self, block: BlockId) {
+        let mut free = self.free.lock();
+        self.word(block, 1).store(free.head, Ordering::Relaxed);
+        free.head = block;
+        self.in_use.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn word(&self, block: BlockId, word: u32) -> &AtomicU32 {
+        &self.words[(block * WORDS + word) as usize]
+    }
+
+    /// The slot at a position.
+    #[inline]
+    pub(crate) fn slot(&self, position: Position) -> &AtomicU32 {
+        &self.words[position as usize]
+    }
+
+    /// Fetches the line that an item's leaving from this position touches.
+    #[inline]
+    pub(crate) fn prefetch(&self, position: Position) {
+        crate::memory::region::prefetch(self.slot(position));
+    }
+
+    /// Position of the block's slot `index`.
+    pub(crate) fn position(block: BlockId, index: u32) -> Position {
+        block * WORDS + HEADER_WORDS + index
+    }
+
+    /// The bag that owns the slot at a position.
+    pub(crate) fn bag_at(&self, position: Position) -> u32 {
+        self.word(position / WORDS, 0).load(Ordering::Relaxed)
+    }
+
+    /// Claims the block's next slot; `None` when all have been handed out.
+    pub(crate) fn claim(&self, block: BlockId) -> Option<Position> {
+        // Relaxed: the claim only makes the index ours; the slot's store publishes.
+        let index = self.word(block, 2).fetch_add(1, Ordering::Relaxed);
+        (index < SLOTS).then(|| Self::position(block, index))
+    }
+
+    /// Slots handed out so far.
+    pub(crate) fn claimed(&self, block: BlockId) -> u32 {
+        self.word(block, 2).load(Ordering::Relaxed).min(SLOTS)
+    }
+
+    pub(crate) fn next(&self, block: BlockId) -> BlockId {
+        self.word(block, 1).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn link(&self, block: BlockId, next: BlockId) {
+        self.word(block, 1).store(next, Ordering::Release);
+    }
+
+    /// The item in the block's slot `index`; zero if none.
+    #[inline]
+    pub(crate) fn item(&self, block: BlockId, index: u32) -> ChunkRef {
+        // Acquire: pairs with the appender's Release, so that the item's header and key are visible.
+        self.slot(Self::position(block, index)).load(Ordering::Acquire)
+    }
+
+    /// Bytes charged to the budget.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.charged.load(Ordering::Relaxed)
+    }
+}

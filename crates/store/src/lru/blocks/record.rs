@@ -1,0 +1,46 @@
+//! What of the blocks is written down at a clean end; and a beginning without any.
+
+use super::{BLOCK_BYTES, Blocks, FreeBlocks};
+use crate::memory::budget::Budget;
+use crate::memory::codec::{Reader, Writer};
+use crate::sync::Ordering;
+
+impl Blocks {
+    pub(crate) fn save(&self, out: &mut Writer) {
+        let free = self.free.lock();
+        out.number(u64::from(free.head));
+        out.number(u64::from(free.untouched));
+        out.number(self.in_use.load(Ordering::Relaxed));
+        out.number(self.charged.load(Ordering::Relaxed));
+    }
+
+    /// Charges its memory.
+    pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
+        let limit = self.free.lock().limit;
+        let (head, untouched) = (input.small()?, input.small()?);
+        if head >= untouched || untouched > limit {
+            return None;
+        }
+        *self.free.lock() = FreeBlocks { head, untouched, limit };
+        self.in_use.store(input.number()?, Ordering::Relaxed);
+        let charged = input.number()?;
+        self.charged.store(charged, Ordering::Relaxed);
+        budget.charge(charged);
+        Some(())
+    }
+
+    /// Forgets all blocks of an earlier process; none is in use yet.
+    pub(crate) fn forget(&self) {
+        self.words.release(0, self.words.len());
+    }
+
+    /// Whether this may be a block in use.
+    pub(crate) fn is_known(&self, block: u32) -> bool {
+        block < self.free.lock().untouched
+    }
+
+    /// Bytes of blocks that have been in use.
+    pub(crate) fn touched_bytes(&self) -> u64 {
+        u64::from(self.free.lock().untouched) * BLOCK_BYTES
+    }
+}

@@ -1,0 +1,365 @@
+//! Bag LRU: recency kept by bag, so that a GET never takes a lock to be remembered.
+//!
+//! Each slab class keeps a list of bags, oldest first:
+//!
+//! ```text
+//!     oldest -> [bag: a c d] -> [bag: e] -> [newest alternate: g h] -> [newest: f b]
+//! ```
+//!
+//! A new item is appended to the newest bag without a lock. A GET only writes the present *tick* into the item's
+//! recency mark. The tick is one counter for the whole store and rises whenever a bag is opened; a bag
+//! remembers the ticks at which it was opened and closed. So a mark names the bag that was newest at
+//! the time, in any class, and an item was *touched* if its mark is not older than the closing of
+//! the bag it lies in. The cleaner and the evictions pass over the oldest items: a touched
+//! one moves to the bag that its mark names, or to the newest alternate where that bag is the newest, so that
+//! moves never meet the stores of workers.
+//!
+//! # Laws
+//!
+//! 1. Appending to the newest bag is lock-free but for taking a fresh block, once in 60 items.
+//! 2. Everything else (opening, closing, passing, moving, merging, freeing a bag) is done by the holder of the
+//!    list's `order` lock: the paper's eviction lock and its bags' locks in one, since one holder never needs two bags of a list.
+//! 3. A bag is passed only after a grace period from its closing: until then a slow appender may still stand in it.
+//! 4. An item is in exactly one slot while it is linked; its slot and its `pos` change under its key's stripe.
+//! 5. A lost mark costs one bag of recency, never safety: two racing GETs write the same tick.
+//!
+//! # Price
+//!
+//! Order within a bag is by arrival, not by use: a bag's size, about a 32nd of its class, is the error of this LRU.
+//!
+//! Source: seed 000, section 3.5; the slots are ours, see `blocks`.
+
+use crate::memory::ChunkRef;
+use crate::memory::budget::Budget;
+use crate::reclamation::qsbr::Qsbr;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use blocks::{BlockId, Blocks, Position, SLOTS};
+use std::collections::VecDeque;
+
+pub(crate) mod blocks;
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(not(any(loom, miri)))]
+mod record;
+#[cfg(not(any(loom, miri)))]
+mod recover;
+#[cfg(not(any(loom, miri)))]
+pub(crate) use recover::{AGES, age_of};
+
+/// Most bags of one list.
+#[cfg(not(loom))]
+pub(crate) const BAGS: usize = 256;
+#[cfg(loom)]
+pub(crate) const BAGS: usize = 4;
+
+/// One class's bags.
+#[derive(Debug)]
+pub(crate) struct BagList {
+    id: u8,
+    bags: Box<[Bag]>,
+    /// Index of the newest bag.
+    newest: AtomicU32,
+    /// Bags in the list; a copy of the queue's length that is read without the lock.
+    count: AtomicU32,
+    /// Serialises the first append into a fresh block.
+    grow: Mutex<()>,
+    /// The eviction lock and the order of the bags.
+    pub order: Mutex<Order>,
+}
+
+/// A set of items of similar age.
+#[derive(Debug, Default)]
+pub(crate) struct Bag {
+    first: AtomicU32,
+    tail: AtomicU32,
+    blocks: AtomicU32,
+    opened_tick: AtomicU32,
+    closed_tick: AtomicU32,
+    opened_secs: AtomicU32,
+    closed_secs: AtomicU32,
+    closed_epoch: AtomicU64,
+}
+
+/// What the holder of the eviction lock knows.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// Indices of the bags, oldest first; the last is the newest.
+    pub queue: VecDeque<u8>,
+    free: Vec<u8>,
+    /// Where the next eviction looks, in the oldest bag.
+    pub evict: Cursor,
+    /// Where the cleaner goes on.
+    pub clean: Cursor,
+    /// The bag in which the cleaner stands.
+    pub clean_bag: Option<u8>,
+}
+
+/// A place in a bag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    /// Zero: before the first block.
+    pub block: BlockId,
+    pub index: u32,
+}
+
+/// The store-wide counter by which bags are dated; wraps at 16 bits where an item keeps it.
+pub(crate) type Tick = u32;
+
+impl BagList {
+    /// A list with one open bag.
+    pub(crate) fn new(id: u8) -> Self {
+        let order = Order {
+            queue: VecDeque::from([0]),
+            free: (1..BAGS).rev().filter_map(|bag| u8::try_from(bag).ok()).collect(),
+            ..Order::default()
+        };
+        Self {
+            id,
+            bags: (0..BAGS).map(|_| Bag::default()).collect(),
+            newest: AtomicU32::new(0),
+            count: AtomicU32::new(1),
+            grow: Mutex::new(()),
+            order: Mutex::new(order),
+        }
+    }
+
+    pub(crate) fn id(&self) -> u8 {
+        self.id
+    }
+
+    /// The oldest bag with an item in it. What lies before the eviction cursor is known to be gone.
+    pub(crate) fn oldest_with_items(&self, order: &Order, blocks: &Blocks) -> Option<u8> {
+        let mut from = order.evict;
+        for &index in &order.queue {
+            if !self.bag(index).is_empty_from(blocks, from) {
+                return Some(index);
+            }
+            from = Cursor::default();
+        }
+        None
+    }
+
+    pub(crate) fn bag(&self, index: u8) -> &Bag {
+        &self.bags[usize::from(index)]
+    }
+
+    pub(crate) fn newest(&self) -> u8 {
+        // Acquire: pairs with `open`, so that the bag's fields are visible.
+        u8::try_from(self.newest.load(Ordering::Acquire)).unwrap_or(u8::MAX)
+    }
+
+    /// Appends an item to the newest bag. Called inside a section, under the key's stripe, after the item's bytes
+    /// were written. `None`: no block could be had.
+    pub(crate) fn append_newest(
+        &self,
+        blocks: &Blocks,
+        budget: &Budget,
+        item: ChunkRef,
+    ) -> Option<Position> {
+        self.append(blocks, budget, self.newest(), item)
+    }
+
+    /// Appends an item to any bag; for all but the newest the caller holds the order lock.
+    pub(crate) fn append(
+        &self,
+        blocks: &Blocks,
+        budget: &Budget,
+        index: u8,
+        item: ChunkRef,
+    ) -> Option<Position> {
+        let bag = self.bag(index);
+        loop {
+            // Acquire: pairs with the store in `grow`, so that the block's header is visible.
+            let tail = bag.tail.load(Ordering::Acquire);
+            if tail != 0
+                && let Some(position) = blocks.claim(tail)
+            {
+                // Release: pairs with `Blocks::item`.
+                blocks.slot(position).store(item, Ordering::Release);
+                return Some(position);
+            }
+            self.grow(blocks, budget, index, tail)?;
+        }
+    }
+
+    fn grow(&self, blocks: &Blocks, budget: &Budget, index: u8, full: BlockId) -> Option<()> {
+        let bag = self.bag(index);
+        let _growing = self.grow.lock();
+        if bag.tail.load(Ordering::Relaxed) != full {
+            return Some(()); // Another appender was faster.
+        }
+        let block = blocks.take(budget, u32::from(self.id) << 8 | u32::from(index))?;
+        if full == 0 {
+            bag.first.store(block, Ordering::Relaxed);
+        } else {
+            blocks.link(full, block);
+        }
+        bag.blocks.fetch_add(1, Ordering::Relaxed);
+        bag.tail.store(block, Ordering::Release);
+        Some(())
+    }
+
+    /// Closes the newest bag and opens another. `false` when there are too many bags.
+    pub(crate) fn open(&self, order: &mut Order, tick: &AtomicU32, qsbr: &Qsbr, now: u32) -> bool {
+        let Some(index) = order.free.pop() else { return false };
+        let closing = self.bag(self.newest());
+        let tick = tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let bag = self.bag(index);
+        bag.opened_tick.store(tick, Ordering::Relaxed);
+        bag.opened_secs.store(now, Ordering::Relaxed);
+        bag.closed_secs.store(0, Ordering::Relaxed);
+        closing.closed_tick.store(tick, Ordering::Relaxed);
+        closing.closed_secs.store(now, Ordering::Relaxed);
+        order.queue.push_back(index);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.newest.store(u32::from(index), Ordering::Release);
+        // After the store: whoever is online from the next epoch on sees the new bag.
+        closing.closed_epoch.store(qsbr.epoch(), Ordering::Relaxed);
+        true
+    }
+
+    /// Frees a settled bag without items.
+    pub(crate) fn free(&self, order: &mut Order, blocks: &Blocks, index: u8) {
+        let bag = self.bag(index);
+        debug_assert!(index != self.newest() && bag.is_empty_from(blocks, Cursor::default()));
+        let mut block = bag.first.swap(0, Ordering::Relaxed);
+        bag.tail.store(0, Ordering::Relaxed);
+        bag.blocks.store(0, Ordering::Relaxed);
+        while block != 0 {
+            let next = blocks.next(block);
+            blocks.put(block);
+            block = next;
+        }
+        if order.queue.front() == Some(&index) {
+            order.evict = Cursor::default();
+        }
+        if order.clean_bag == Some(index) {
+            order.clean = Cursor::default();
+            order.clean_bag = None;
+        }
+        order.queue.retain(|&other| other != index);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        order.free.push(index);
+    }
+
+    /// Whether the newest bag holds as many items as a bag should when its class holds `class_items`: a 32nd of them, and
+    /// more the more bags there are, so that a class that only grows does not run out of bags.
+    pub(crate) fn newest_is_full(&self, blocks: &Blocks, class_items: u64) -> bool {
+        let bag = self.bag(self.newest());
+        let doublings = self.count.load(Ordering::Relaxed) / 64;
+        let target = ((class_items / 32) << doublings).max(4);
+        bag.blocks.load(Ordering::Relaxed) > 0 && u64::from(bag.slots(blocks)) >= target
+    }
+
+    /// The bag to which a touched item of bag `from` moves, and the mark that it has there.
+    pub(crate) fn destination(&self, order: &Order, from: u8, mark: u16) -> (u8, u16) {
+        let newest = self.newest();
+        let mut bags = order.queue.iter().rev().copied();
+        bags.next();
+        let Some(alternate) = bags.next().filter(|&bag| bag != from) else {
+            return (newest, mark);
+        };
+        if self.bag(newest).opened_before(mark) {
+            return (alternate, self.bag(alternate).last_mark());
+        }
+        let older = order.queue.iter().rev().copied().take_while(|&bag| bag != from);
+        let named = older.skip(1).find(|&bag| self.bag(bag).opened_before(mark));
+        (named.unwrap_or(alternate), mark)
+    }
+}
+
+impl Bag {
+    /// Items in it, by looking at every slot.
+    pub(crate) fn items(&self, blocks: &Blocks) -> u32 {
+        let (mut at, mut items) = (Cursor::default(), 0);
+        while let Some((position, after)) = self.step(blocks, at) {
+            at = after;
+            items += u32::from(blocks.slot(position).load(Ordering::Relaxed) != 0);
+        }
+        items
+    }
+
+    /// Whether there is no item at or after `cursor`.
+    pub(crate) fn is_empty_from(&self, blocks: &Blocks, mut cursor: Cursor) -> bool {
+        while let Some((position, after)) = self.step(blocks, cursor) {
+            if blocks.slot(position).load(Ordering::Relaxed) != 0 {
+                return false;
+            }
+            cursor = after;
+        }
+        true
+    }
+
+    /// Slots handed out.
+    pub(crate) fn slots(&self, blocks: &Blocks) -> u32 {
+        match self.tail.load(Ordering::Acquire) {
+            0 => 0,
+            tail => {
+                let full = self.blocks.load(Ordering::Relaxed).saturating_sub(1);
+                full * SLOTS + blocks.claimed(tail)
+            }
+        }
+    }
+
+    /// The next place at or after `cursor` that was handed out, and the place after it.
+    pub(crate) fn step(&self, blocks: &Blocks, cursor: Cursor) -> Option<(Position, Cursor)> {
+        let Cursor { mut block, mut index } = cursor;
+        if block == 0 {
+            (block, index) = (self.first.load(Ordering::Acquire), 0);
+        }
+        while block != 0 {
+            if index < blocks.claimed(block) {
+                let after = Cursor { block, index: index + 1 };
+                return Some((Blocks::position(block, index), after));
+            }
+            if index < SLOTS {
+                return None;
+            }
+            (block, index) = (blocks.next(block), 0);
+        }
+        None
+    }
+
+    /// Whether the closing was long enough ago that no appender stands in the bag.
+    pub(crate) fn is_settled(&self, qsbr: &Qsbr) -> bool {
+        qsbr.is_safe(self.closed_epoch.load(Ordering::Relaxed))
+    }
+
+    /// Whether an item of this closed bag with this mark was read after the closing.
+    #[inline]
+    pub(crate) fn is_touched(&self, mark: u16) -> bool {
+        not_before(mark, self.closed_tick())
+    }
+
+    fn opened_before(&self, mark: u16) -> bool {
+        not_before(mark, self.opened_tick.load(Ordering::Relaxed))
+    }
+
+    /// The newest mark that does not count as touched.
+    fn last_mark(&self) -> u16 {
+        low(self.closed_tick()).wrapping_sub(1)
+    }
+
+    pub(crate) fn closed_tick(&self) -> Tick {
+        self.closed_tick.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn opened_secs(&self) -> u32 {
+        self.opened_secs.load(Ordering::Relaxed)
+    }
+
+    /// Second of closing; zero while open.
+    pub(crate) fn closed_secs(&self) -> u32 {
+        self.closed_secs.load(Ordering::Relaxed)
+    }
+}
+
+/// The part of a tick that an item keeps.
+pub(crate) fn low(tick: Tick) -> u16 {
+    (tick & 0xffff) as u16
+}
+
+/// `mark >= tick` on the 16-bit circle. Marks older than 32768 ticks may read as touched: one life more, no harm.
+fn not_before(mark: u16, tick: Tick) -> bool {
+    mark.wrapping_sub(low(tick)) < 0x8000
+}

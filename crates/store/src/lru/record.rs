@@ -1,0 +1,77 @@
+//! What of a class's bags is written down at a clean end. The bags' blocks lie in the file anyway.
+
+use super::{BAGS, Bag, BagList, Cursor, Order};
+use crate::lru::blocks::Blocks;
+use crate::memory::codec::{Reader, Writer};
+use crate::sync::Ordering;
+
+impl BagList {
+    pub(crate) fn save(&self, out: &mut Writer) {
+        let order = self.order.lock();
+        out.numbers(order.queue.iter().map(|&bag| u64::from(bag)));
+        for &bag in &order.queue {
+            self.bag(bag).save(out);
+        }
+        out.number(u64::from(order.evict.block));
+        out.number(u64::from(order.evict.index));
+    }
+
+    pub(crate) fn load(&self, input: &mut Reader<'_>, blocks: &Blocks) -> Option<()> {
+        let queue: Vec<u8> = input.numbers()?;
+        let newest = *queue.last()?;
+        for &bag in &queue {
+            self.bag(bag).load(input, blocks)?;
+        }
+        let evict = Cursor { block: input.small()?, index: input.small()? };
+        if !blocks.is_known(evict.block) {
+            return None;
+        }
+        self.set_queue(&mut self.order.lock(), queue);
+        debug_assert_eq!(self.newest(), newest);
+        self.order.lock().evict = evict;
+        Some(())
+    }
+
+    /// These bags, oldest first, are in use.
+    pub(crate) fn set_queue(&self, order: &mut Order, queue: Vec<u8>) {
+        let is_free = |bag: &u8| !queue.contains(bag);
+        let all = (0..BAGS).rev().filter_map(|bag| u8::try_from(bag).ok());
+        order.free = all.filter(is_free).collect();
+        self.count.store(u32::try_from(queue.len()).unwrap_or(0), Ordering::Relaxed);
+        if let Some(&newest) = queue.last() {
+            self.newest.store(u32::from(newest), Ordering::Release);
+        }
+        order.queue = queue.into();
+    }
+}
+
+impl Bag {
+    fn save(&self, out: &mut Writer) {
+        let Self {
+            first, tail, blocks, opened_tick, closed_tick, opened_secs, closed_secs, ..
+        } = self;
+        for word in [first, tail, blocks, opened_tick, closed_tick, opened_secs, closed_secs] {
+            out.number(u64::from(word.load(Ordering::Relaxed)));
+        }
+    }
+
+    fn load(&self, input: &mut Reader<'_>, blocks: &Blocks) -> Option<()> {
+        let Self {
+            first,
+            tail,
+            blocks: own,
+            opened_tick,
+            closed_tick,
+            opened_secs,
+            closed_secs,
+            ..
+        } = self;
+        for word in [first, tail, own, opened_tick, closed_tick, opened_secs, closed_secs] {
+            word.store(input.small()?, Ordering::Relaxed);
+        }
+        let ends = [first.load(Ordering::Relaxed), tail.load(Ordering::Relaxed)];
+        // Its closing lies before any grace period of this process.
+        self.closed_epoch.store(0, Ordering::Relaxed);
+        ends.iter().all(|&block| blocks.is_known(block)).then_some(())
+    }
+}

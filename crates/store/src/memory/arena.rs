@@ -1,0 +1,305 @@
+//! Chunk memory: where items live, and the header by which every chunk tells what it is.
+//!
+//! The arena is one region cut into pages; a page belongs to a slab class and is cut into its chunks. A
+//! chunk is named by a `ChunkRef`, its offset in units of the arena's granule plus one, so that zero
+//! means "none" and the top bit stays free for the table.
+//!
+//! Every chunk begins with a `Header` made of atomics, readable by anyone at any time. The bytes
+//! behind the header are plain memory under two rules:
+//!
+//! 1. Only the owner of a chunk that is not linked writes them (`write`).
+//! 2. They are read (`bytes`) only while the chunk is linked or its grace period runs: by a reader that
+//!    found it inside a section, or by a holder of a pin, or by its owner.
+//!
+//! The header's `shape` says what a chunk is. A key length over zero: an item. Zero: free, a
+//! draft, or a piece of a chained value. `pos` is not zero exactly while an item is linked.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
+
+use crate::memory::region::Region;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+pub(crate) use crate::memory::ChunkRef;
+
+/// The first bytes of every chunk.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Header {
+    /// Position in the bag blocks; zero unless linked. Changed only under the key's stripe.
+    pub pos: AtomicU32,
+    /// An item's recency mark: bag tick (high 16 bits) and second of last access (low 16 bits). A piece's head.
+    pub recency: AtomicU32,
+    /// An item's cas unique. Links of a free chunk. Next piece and length of a piece.
+    pub cas: AtomicU64,
+    /// Second of death since the store's start; zero is never.
+    pub deadline: AtomicU32,
+    /// What the chunk is: see `Shape`.
+    pub shape: AtomicU32,
+}
+
+/// Bytes of a header.
+pub(crate) const HEADER: usize = size_of::<Header>();
+/// Header, client flags and chain descriptor of a chained item's head, bytes before the key.
+pub(crate) const CHAINED_KEY_AT: usize = HEADER + 16;
+/// Largest chunk; an item that needs more is chained.
+pub(crate) const CHUNK_BYTES_MAX: usize = 16 << 10;
+/// Value bytes of a full piece.
+pub(crate) const PIECE_BYTES: usize = CHUNK_BYTES_MAX - HEADER;
+
+/// Bytes behind the last page: more than a header, a chain descriptor and a key.
+pub(crate) const SLACK_BYTES: usize = 4096;
+
+const _: () = assert!(HEADER == 24);
+
+/// The decoded `shape` word: key length 8 bits, inline value length 14 bits, seven facts, generation 3 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape(pub u32);
+
+impl Shape {
+    /// Deleted, and kept to be read as stale; no plain command sees it.
+    pub(crate) const DELETED: u32 = 1 << 22;
+    /// Client flags are stored between header and key.
+    pub(crate) const FLAGS: u32 = 1 << 23;
+    /// The value is a chain of pieces.
+    pub(crate) const CHAINED: u32 = 1 << 24;
+    /// The key came as base64.
+    pub(crate) const BASE64: u32 = 1 << 25;
+    /// Read at least once.
+    pub(crate) const FETCHED: u32 = 1 << 26;
+    /// Invalidated but readable.
+    pub(crate) const STALE: u32 = 1 << 27;
+    /// A recache win was handed out.
+    pub(crate) const WON: u32 = 1 << 28;
+    const GENERATION_SHIFT: u32 = 29;
+
+    /// A chunk on a free list.
+    pub(crate) const FREE: u32 = 1 << 8;
+    /// A chunk being written.
+    pub(crate) const DRAFT: u32 = 2 << 8;
+    /// A piece of a chained value.
+    pub(crate) const PIECE: u32 = 3 << 8;
+
+    pub(crate) fn item(key_len: u8, inline_len: u16, facts: u32) -> Self {
+        Self(u32::from(key_len) | u32::from(inline_len) << 8 | facts)
+    }
+
+    pub(crate) fn with_generation(self, generation: u32) -> Self {
+        let mask = 7 << Self::GENERATION_SHIFT;
+        Self(self.0 & !mask | (generation << Self::GENERATION_SHIFT) & mask)
+    }
+
+    #[inline]
+    pub(crate) fn key_len(self) -> usize {
+        (self.0 & 0xff) as usize
+    }
+
+    #[inline]
+    pub(crate) fn inline_len(self) -> usize {
+        (self.0 >> 8 & 0x3fff) as usize
+    }
+
+    #[inline]
+    pub(crate) fn has(self, fact: u32) -> bool {
+        self.0 & fact != 0
+    }
+
+    #[inline]
+    pub(crate) fn generation(self) -> u32 {
+        self.0 >> Self::GENERATION_SHIFT
+    }
+
+    /// Neither deleted nor of another generation than this one: what nearly every item is, told by one comparison.
+    #[inline]
+    pub(crate) fn is_plain(self, generation: u32) -> bool {
+        self.0 & (7 << Self::GENERATION_SHIFT | Self::DELETED)
+            == generation << Self::GENERATION_SHIFT
+    }
+
+    /// Where the key begins, in bytes from the chunk's start.
+    #[inline]
+    pub(crate) fn key_at(self) -> usize {
+        if self.has(Self::CHAINED) {
+            CHAINED_KEY_AT
+        } else if self.has(Self::FLAGS) {
+            HEADER + 4
+        } else {
+            HEADER
+        }
+    }
+}
+
+/// All chunk memory of one store.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    words: Region<AtomicU64>,
+    unit_shift: u32,
+    page_shift: u32,
+}
+
+impl Arena {
+    /// Pages of `page_bytes` and some slack in `words`; `unit` is the granule of references.
+    pub(crate) fn new(words: Region<AtomicU64>, page_bytes: usize, unit: usize) -> Self {
+        debug_assert!(page_bytes.is_power_of_two() && unit.is_power_of_two() && unit >= 8);
+        Self { words, unit_shift: unit.trailing_zeros(), page_shift: page_bytes.trailing_zeros() }
+    }
+
+    pub(crate) fn prefer_huge_pages(&self) {
+        self.words.prefer_huge_pages();
+    }
+
+    /// To be called before a page is used for the first time, or after `release_page`; `false` if there is no room for it.
+    #[must_use]
+    pub(crate) fn commit_page(&self, page: usize) -> bool {
+        let words = 1 << (self.page_shift - 3);
+        self.words.commit(page * words, words)
+    }
+
+    /// Gives a page's memory back to the system. Its chunks are no one's.
+    pub(crate) fn release_page(&self, page: usize) {
+        let words = 1 << (self.page_shift - 3);
+        self.words.release(page * words, words);
+    }
+
+    /// Gives back the memory of these pages, which no one uses.
+    #[cfg(not(miri))]
+    pub(crate) fn release_pages(&self, pages: std::ops::Range<usize>) {
+        let words = 1 << (self.page_shift - 3);
+        self.words.release(pages.start * words, pages.len() * words);
+    }
+
+    /// The chunk at `byte` of `page`.
+    #[inline]
+    pub(crate) fn chunk(&self, page: usize, byte: usize) -> ChunkRef {
+        let offset = (page << self.page_shift) + byte;
+        // Fits: `Layout` keeps the arena within 2^31 granules.
+        u32::try_from(offset >> self.unit_shift).unwrap_or(u32::MAX - 1) + 1
+    }
+
+    /// The page that holds `chunk`.
+    #[inline]
+    pub(crate) fn page_of(&self, chunk: ChunkRef) -> usize {
+        self.offset(chunk) >> self.page_shift
+    }
+
+    /// Bytes between the begin of its page and `chunk`.
+    pub(crate) fn offset_in_page(&self, chunk: ChunkRef) -> usize {
+        self.offset(chunk) & ((1 << self.page_shift) - 1)
+    }
+
+    #[inline]
+    fn offset(&self, chunk: ChunkRef) -> usize {
+        (chunk as usize).wrapping_sub(1) << self.unit_shift
+    }
+
+    #[inline]
+    fn address(&self, chunk: ChunkRef, at: usize) -> *mut u8 {
+        let offset = self.offset(chunk) + at;
+        assert!(offset < self.words.len() * 8, "chunk reference outside of the arena");
+        // SAFETY: just checked to lie inside the region.
+        unsafe { self.words.base().as_ptr().add(offset) }
+    }
+
+    /// The head of the item of which `chunk` is a piece. `None` if it has meanwhile become something else.
+    pub(crate) fn head_of_piece(&self, chunk: ChunkRef) -> Option<ChunkRef> {
+        let header = self.header(chunk);
+        // Acquire: pairs with the Release by which an item in the same chunk gets its mark, after it stopped being a piece:
+        // who reads that mark does not see a piece any more.
+        let head = header.recency.load(Ordering::Acquire);
+        let is_piece = header.shape() == Shape(Shape::PIECE);
+        // A reader's mark on an item has no Release, so the range is checked, too.
+        (is_piece && head != 0 && self.offset(head) + SLACK_BYTES <= self.words.len() * 8)
+            .then_some(head)
+    }
+
+    /// The header of `chunk`.
+    #[inline]
+    pub(crate) fn header(&self, chunk: ChunkRef) -> &Header {
+        let address = self.address(chunk, 0).cast::<Header>();
+        // SAFETY: inside the arena and on an eight-byte boundary, since granules are of eight bytes or more and a chunk
+        // never straddles the arena's end; a header is made of atomics, for which any bytes are valid.
+        unsafe { &*address }
+    }
+
+    /// Fetches the chunk's first line.
+    #[inline]
+    pub(crate) fn prefetch(&self, chunk: ChunkRef) {
+        crate::memory::region::prefetch(self.header(chunk));
+    }
+
+    /// Fetches the lines in which a small item lies: chunks are not aligned to lines, so that 112 bytes may touch three.
+    #[inline]
+    pub(crate) fn prefetch_item(&self, chunk: ChunkRef) {
+        self.prefetch(chunk);
+        for ahead in [56, 112] {
+            // Past the arena's end there is nothing to fetch.
+            let word = self.words.get((self.offset(chunk) + ahead) / size_of::<AtomicU64>());
+            word.into_iter().for_each(crate::memory::region::prefetch);
+        }
+    }
+
+    /// `len` bytes of a chunk, from `at` on.
+    ///
+    /// # Safety
+    ///
+    /// Rule 2 of the module: the chunk is linked or in its grace period for as long as `'a`, or the caller owns it and
+    /// does not write while the slice lives. The range lies within the chunk.
+    #[inline]
+    pub(crate) unsafe fn bytes<'a>(&self, chunk: ChunkRef, at: usize, len: usize) -> &'a [u8] {
+        debug_assert!(self.offset(chunk) + at + len <= self.words.len() * 8);
+        // SAFETY: in bounds by the caller's range; unchanged for `'a` by rule 1, which the caller upholds.
+        unsafe { std::slice::from_raw_parts(self.address(chunk, at), len) }
+    }
+
+    /// Copies `bytes` into a chunk at `at`.
+    ///
+    /// # Safety
+    ///
+    /// Rule 1 of the module: the caller owns the chunk and no one else can read it. The range lies within the chunk.
+    pub(crate) unsafe fn write(&self, chunk: ChunkRef, at: usize, bytes: &[u8]) {
+        debug_assert!(self.offset(chunk) + at + bytes.len() <= self.words.len() * 8);
+        let to = self.address(chunk, at);
+        // SAFETY: in bounds by the caller's range; source and target cannot overlap, since the target is owned.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// A 32-bit atomic behind the header, at byte `at` (a multiple of four).
+    #[inline]
+    pub(crate) fn word(&self, chunk: ChunkRef, at: usize) -> &AtomicU32 {
+        debug_assert!(at.is_multiple_of(4));
+        let address = self.address(chunk, at).cast::<AtomicU32>();
+        // SAFETY: inside the arena, aligned, and only ever used as an atomic: `at` lies in a chain descriptor.
+        unsafe { &*address }
+    }
+}
+
+/// The chain descriptor of a chained item's head, as offsets of 32-bit atomics from the chunk's start.
+pub(crate) mod chain {
+    use super::HEADER;
+
+    /// Client flags.
+    pub(crate) const FLAGS: usize = HEADER;
+    /// Value length in bytes.
+    pub(crate) const VALUE_LEN: usize = HEADER + 4;
+    /// Readers that keep the value after their section.
+    pub(crate) const PINS: usize = HEADER + 8;
+    /// First piece.
+    pub(crate) const FIRST: usize = HEADER + 12;
+}
+
+/// Link words of a piece: next piece in the low half of `cas`, bytes in the high half.
+pub(crate) fn piece_link(next: ChunkRef, len: u32) -> u64 {
+    u64::from(next) | u64::from(len) << 32
+}
+
+impl Header {
+    /// Next piece and bytes in this one.
+    pub(crate) fn piece(&self) -> (ChunkRef, usize) {
+        let link = self.cas.load(Ordering::Acquire);
+        ((link & 0xffff_ffff) as u32, (link >> 32) as usize)
+    }
+
+    /// The decoded shape.
+    #[inline]
+    pub(crate) fn shape(&self) -> Shape {
+        Shape(self.shape.load(Ordering::Acquire))
+    }
+}

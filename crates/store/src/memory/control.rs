@@ -1,0 +1,75 @@
+//! The words that outlive the process with the items: whatever an acknowledged command changed besides items.
+//!
+//! In a memory file they are always up to date, so a start after a crash finds them as they were.
+
+use crate::expiry::invalidation::{self, Invalidations};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// One store's words. All zero is a store before its first item.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// The next block of cas uniques.
+    pub cas: CachePadded<AtomicU64>,
+    /// Bags opened, in all classes.
+    pub tick: CachePadded<AtomicU32>,
+    /// Second at which everything dies; 0 is never, and 1 says that it is dying at this moment.
+    flush_at: CachePadded<AtomicU32>,
+    /// What was invalidated: a copy, so that readers have theirs at hand.
+    invalidations: CachePadded<[AtomicU64; invalidation::WORDS]>,
+}
+
+/// A flush that has been claimed and is not done yet.
+const FLUSHING: u32 = 1;
+
+impl Control {
+    /// The first cas unique is 1: 0 names no item.
+    pub(crate) fn begin(&self) {
+        let order = Ordering::Relaxed;
+        // A refusal: the words are those of an earlier process.
+        let _ = self.cas.compare_exchange(0, 1, order, order);
+    }
+
+    /// Copies what was invalidated. Under the lock of the invalidations, before anybody is told.
+    pub(crate) fn record(&self, invalidations: &Invalidations) {
+        for (word, number) in self.invalidations.iter().zip(invalidations.words()) {
+            // Release: the count, the last, comes after the record that it names.
+            word.store(number, Ordering::Release);
+        }
+    }
+
+    /// What was recorded.
+    pub(crate) fn recorded(&self) -> Invalidations {
+        Invalidations::of(self.invalidations.each_ref().map(|word| word.load(Ordering::Acquire)))
+    }
+
+    /// Everything dies at this second; 0 takes that back.
+    pub(crate) fn schedule_flush(&self, at_secs: u32) {
+        // Relaxed, here and below: the word guards nothing, and the flush itself is ordered by its generation.
+        self.flush_at.store(at_secs, Ordering::Relaxed);
+    }
+
+    /// Whether a scheduled flush is due and the caller's to do. Whoever is told so calls `flush_done` after it.
+    #[inline]
+    pub(crate) fn claim_flush(&self, now_secs: u32) -> bool {
+        let at = self.flush_at.load(Ordering::Relaxed);
+        let order = Ordering::Relaxed;
+        at > FLUSHING
+            && at <= now_secs
+            && self.flush_at.compare_exchange(at, FLUSHING, order, order).is_ok()
+    }
+
+    /// The claimed flush is done.
+    pub(crate) fn flush_done(&self) {
+        let order = Ordering::Relaxed;
+        // A refusal: another flush has been scheduled meanwhile.
+        let _ = self.flush_at.compare_exchange(FLUSHING, 0, order, order);
+    }
+
+    /// Whether a flush was claimed by a process that did not live to do it.
+    #[cfg_attr(miri, allow(dead_code, reason = "Miri maps no files"))]
+    pub(crate) fn has_unfinished_flush(&self) -> bool {
+        self.flush_at.load(Ordering::Relaxed) == FLUSHING
+    }
+}

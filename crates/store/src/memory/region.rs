@@ -1,0 +1,341 @@
+//! Reserved memory: a large zero-filled mapping of which only the touched part is resident.
+//!
+//! The arena, the hash table and the bag blocks each live in one region. A region is reserved whole at
+//! start, so it never moves and an index into it stays valid for the life of the store; the kernel gives it
+//! memory page by page as it is first touched. What is given back (`release`) reads as zero afterwards.
+//!
+//! A region is anonymous memory, or a part of a file that outlives the process (`in_file`). Room in the file is asked
+//! for before it is touched (`commit`): a store into a mapping whose file system is full would end the process. The file
+//! is locked by its opener and no one else's to write, so that its bytes are memory like any other.
+//!
+//! Under loom a region is an ordinary vector, because loom's atomics are not plain memory; under Miri, which knows no
+//! system calls, it is zeroed memory of the heap.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
+
+use std::io;
+use std::ops::Index;
+
+/// Types for which all-zero bytes are a valid value, and which may be shared between threads by reference.
+///
+/// # Safety
+///
+/// The implementor is made only of atomics (or arrays of them), so that zero bytes are valid, any
+/// shared access is through atomic operations, and dropping it does nothing.
+pub(crate) unsafe trait Zeroed: Sync {}
+
+// SAFETY: an atomic integer; every bit pattern is a value.
+unsafe impl Zeroed for crate::sync::AtomicU32 {}
+// SAFETY: an atomic integer; every bit pattern is a value.
+unsafe impl Zeroed for crate::sync::AtomicU64 {}
+// SAFETY: made of atomic integers alone.
+unsafe impl Zeroed for crate::table::Bucket {}
+// SAFETY: made of atomic integers and padding alone.
+#[cfg(not(loom))]
+unsafe impl Zeroed for crate::memory::control::Control {}
+
+/// The system's part: address space, and the memory under it.
+#[cfg(not(any(loom, miri)))]
+mod system {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+    use std::fs::File;
+    use std::io;
+
+    /// Reserves `bytes` of zeros at an address of the system's choice.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal.
+    pub(super) fn reserve(bytes: usize) -> io::Result<*mut u8> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        Ok(base.cast())
+    }
+
+    /// Maps `bytes` of the file from `offset` on, a multiple of the system's page.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal.
+    pub(super) fn map(file: &File, offset: u64, bytes: usize) -> io::Result<*mut u8> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the file's bytes are ours alone (see the header).
+        let base = unsafe {
+            mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset)?
+        };
+        Ok(base.cast())
+    }
+
+    /// Makes sure that the file system has room for the range; `false` if it is full.
+    pub(super) fn commit(file: &File, offset: u64, bytes: u64) -> bool {
+        // A file system that cannot say so in advance is taken at its word.
+        match fallocate(file, FallocateFlags::empty(), offset, bytes) {
+            Err(error) => error == Errno::OPNOTSUPP,
+            Ok(()) => true,
+        }
+    }
+
+    /// Makes the range read as zero and hold no memory.
+    ///
+    /// # Safety
+    ///
+    /// The range lies within what `reserve` or `map` gave, and no one's values are in it.
+    pub(super) unsafe fn release(from: *mut u8, bytes: usize, is_file: bool) {
+        let advice = if is_file { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
+        // SAFETY: by the caller, inside our own mapping; a refusal leaves the values there.
+        let _ = unsafe { madvise(from.cast(), bytes, advice) };
+    }
+
+    /// Asks for huge pages under the range.
+    ///
+    /// # Safety
+    ///
+    /// The range lies within what `reserve` gave.
+    pub(super) unsafe fn prefer_huge_pages(from: *mut u8, bytes: usize) {
+        // SAFETY: by the caller, inside our own mapping, whose contents do not change.
+        let _ = unsafe { madvise(from.cast(), bytes, Advice::LinuxHugepage) };
+    }
+
+    /// Gives back what `reserve` gave.
+    ///
+    /// # Safety
+    ///
+    /// The whole of it, once, and no reference into it is left.
+    pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
+        // SAFETY: by the caller, exactly our own mapping.
+        let _ = unsafe { munmap(base.cast(), bytes) };
+    }
+}
+
+/// The same of the heap.
+#[cfg(miri)]
+mod system {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::fs::File;
+    use std::io;
+
+    const ALIGNMENT: usize = 4096;
+
+    fn layout(bytes: usize) -> io::Result<Layout> {
+        Layout::from_size_align(bytes, ALIGNMENT)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+    }
+
+    pub(super) fn reserve(bytes: usize) -> io::Result<*mut u8> {
+        // SAFETY: `Region::reserve` asks for no empty region.
+        Ok(unsafe { alloc_zeroed(layout(bytes)?) })
+    }
+
+    pub(super) fn map(_file: &File, _offset: u64, _bytes: usize) -> io::Result<*mut u8> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+
+    pub(super) fn commit(_file: &File, _offset: u64, _bytes: u64) -> bool {
+        true
+    }
+
+    /// # Safety
+    ///
+    /// The range lies within what `reserve` gave, and no one's values are in it.
+    pub(super) unsafe fn release(from: *mut u8, bytes: usize, _is_file: bool) {
+        // SAFETY: by the caller. Plain writes: whoever reads there meanwhile, even a header, is reported.
+        unsafe { std::ptr::write_bytes(from, 0, bytes) };
+    }
+
+    /// # Safety
+    ///
+    /// None is needed: it does nothing.
+    pub(super) unsafe fn prefer_huge_pages(_from: *mut u8, _bytes: usize) {}
+
+    /// # Safety
+    ///
+    /// All of what `reserve` gave, once, and no reference into it is left.
+    pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
+        if let Ok(layout) = layout(bytes) {
+            // SAFETY: by the caller, exactly what `reserve` allocated with this layout.
+            unsafe { dealloc(base, layout) };
+        }
+    }
+}
+
+#[cfg(not(loom))]
+mod mapped {
+    use super::{Zeroed, io, system};
+    use std::fs::File;
+    use std::marker::PhantomData;
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    /// `len` values of `T` in one mapping.
+    #[derive(Debug)]
+    pub(crate) struct Region<T: Zeroed> {
+        base: NonNull<T>,
+        len: usize,
+        /// The file behind it, and where in it the region begins.
+        file: Option<(Arc<File>, u64)>,
+        owns: PhantomData<T>,
+    }
+
+    // SAFETY: the region owns its mapping; `T: Zeroed` is `Sync` and has no drop glue or thread affinity.
+    unsafe impl<T: Zeroed> Send for Region<T> {}
+    // SAFETY: shared access yields only `&T`, and `T: Sync`.
+    unsafe impl<T: Zeroed> Sync for Region<T> {}
+
+    impl<T: Zeroed> Region<T> {
+        /// Reserves room for `len` values, all zero, none resident.
+        ///
+        /// # Errors
+        ///
+        /// The system's refusal to map that much address space.
+        pub(crate) fn reserve(len: usize) -> io::Result<Self> {
+            Self::at(system::reserve(Self::bytes_of(len)?)?, len, None)
+        }
+
+        /// Maps `len` values from `offset` of the file on, a multiple of the system's page. They are what the file holds.
+        ///
+        /// # Errors
+        ///
+        /// The system's refusal to map the file.
+        #[cfg_attr(miri, allow(dead_code, reason = "Miri maps no files"))]
+        pub(crate) fn in_file(file: &Arc<File>, offset: u64, len: usize) -> io::Result<Self> {
+            let base = system::map(file, offset, Self::bytes_of(len)?)?;
+            Self::at(base, len, Some((Arc::clone(file), offset)))
+        }
+
+        fn bytes_of(len: usize) -> io::Result<usize> {
+            len.checked_mul(size_of::<T>())
+                .filter(|&bytes| bytes > 0)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+        }
+
+        fn at(base: *mut u8, len: usize, file: Option<(Arc<File>, u64)>) -> io::Result<Self> {
+            let base = NonNull::new(base.cast::<T>())
+                .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+            Ok(Self { base, len, file, owns: PhantomData })
+        }
+
+        /// To be called before `len` values from `start` on are touched for the first time, or after `release`. `false`:
+        /// the file system is full.
+        #[must_use]
+        pub(crate) fn commit(&self, start: usize, len: usize) -> bool {
+            assert!(start + len <= self.len, "range outside of the region");
+            let Some((file, offset)) = &self.file else { return true };
+            let bytes = |values: usize| (values * size_of::<T>()) as u64;
+            system::commit(file, offset + bytes(start), bytes(len))
+        }
+
+        /// Gives the memory of `len` values from `start` back to the system; they read as zero afterwards.
+        ///
+        /// The caller must own these values in the store's terms: no one may be reading them.
+        pub(crate) fn release(&self, start: usize, len: usize) {
+            assert!(start + len <= self.len, "range outside of the region");
+            // SAFETY: `start <= self.len`, so the pointer stays inside the mapping or at its end.
+            let from = unsafe { self.base.as_ptr().add(start) };
+            // SAFETY: the range lies inside the mapping, and zero bytes are valid for `T: Zeroed`.
+            unsafe { system::release(from.cast(), len * size_of::<T>(), self.file.is_some()) };
+        }
+
+        /// Asks for huge pages under the whole region (`-L`). A refusal changes nothing but speed.
+        pub(crate) fn prefer_huge_pages(&self) {
+            // SAFETY: exactly the mapping.
+            unsafe { system::prefer_huge_pages(self.base.as_ptr().cast(), self.bytes()) };
+        }
+
+        fn bytes(&self) -> usize {
+            self.len * size_of::<T>()
+        }
+
+        /// Number of values.
+        #[inline]
+        pub(crate) fn len(&self) -> usize {
+            self.len
+        }
+
+        /// The value at `index`; `None` past the end. Never a slice of all values: Miri would look at each of them.
+        #[inline]
+        pub(crate) fn get(&self, index: usize) -> Option<&T> {
+            if index >= self.len {
+                return None;
+            }
+            // SAFETY: below the length, so inside the mapping.
+            let value = unsafe { self.base.as_ptr().add(index) };
+            // SAFETY: zero bytes are valid for `T: Zeroed`, and only `&T` is ever handed out.
+            Some(unsafe { &*value })
+        }
+
+        /// First byte of the region.
+        pub(crate) fn base(&self) -> NonNull<u8> {
+            self.base.cast()
+        }
+    }
+
+    impl<T: Zeroed> Drop for Region<T> {
+        fn drop(&mut self) {
+            // SAFETY: the mapping was made by `reserve` or `in_file` with this length and no reference outlives `self`.
+            unsafe { system::unmap(self.base.as_ptr().cast(), self.bytes()) };
+        }
+    }
+}
+
+#[cfg(loom)]
+mod mapped {
+    use super::{Zeroed, io};
+
+    /// `len` values of `T` in a vector, made by `Default`.
+    #[derive(Debug)]
+    pub(crate) struct Region<T: Zeroed> {
+        values: Vec<T>,
+    }
+
+    impl<T: Zeroed + Default> Region<T> {
+        pub(crate) fn reserve(len: usize) -> io::Result<Self> {
+            Ok(Self { values: (0..len).map(|_| T::default()).collect() })
+        }
+    }
+
+    impl<T: Zeroed> Region<T> {
+        pub(crate) fn get(&self, index: usize) -> Option<&T> {
+            self.values.get(index)
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.values.len()
+        }
+
+        #[must_use]
+        pub(crate) fn commit(&self, start: usize, len: usize) -> bool {
+            assert!(start + len <= self.len(), "range outside of the region");
+            true
+        }
+    }
+}
+
+pub(crate) use mapped::Region;
+
+impl<T: Zeroed> Index<usize> for Region<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        let Some(value) = self.get(index) else {
+            panic!("index {index} outside of a region of {}", self.len());
+        };
+        value
+    }
+}
+
+/// Asks the processor to fetch the cache line of `value`; has no other effect.
+#[inline]
+pub(crate) fn prefetch<T>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: prefetching any address is allowed and reads nothing into the program.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    let _ = value;
+}

@@ -1,0 +1,3 @@
+//! Reaping: freeing dead items, wherever they lie.
+
+pub(crate) mod walk;

@@ -1,0 +1,3 @@
+//! Reclamation: when the memory of an unlinked item may be reused.
+
+pub(crate) mod qsbr;

@@ -1,0 +1,325 @@
+//! After a crash: every linked item is found again, and nothing else.
+//!
+//! ```text
+//!     table: each reference -> a whole item? its key's bucket and tag? first occurrence?   keep, else clear
+//!     pages: each chunk     -> held by a kept item, or free
+//!     bags:  each kept item -> a bag by the age of its mark
+//! ```
+//!
+//! The table is the truth: an item is linked by one store into its slot, replaced by one, and unlinked by one, so an item
+//! whose command was acknowledged is there or is not, and is whole, because its bytes are written before that store and not
+//! changed before a grace period after it. All other memory is put in order from that. A second crash, during the
+//! recovery, changes nothing of this.
+//!
+//! What it does not see is memory that changed after the process died: there are no digests of a store in use. Keys,
+//! lengths, buckets and chains must agree with one another, which keeps the process sound, but a flipped bit of a value is
+//! served. Nor is a crash of the machine covered, where pages reach a disk in any order: the caller tells that from the
+//! note in the file, and starts cold.
+
+use crate::expiry::invalidation::Judged;
+use crate::expiry::transient::Note;
+use crate::lru;
+use crate::memory::arena::{ChunkRef, HEADER, PIECE_BYTES, Shape, chain};
+use crate::slabs::{Chunks, ClassId};
+use crate::store::Store;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+use crate::table::{Judge, Marks};
+use std::ops::Range;
+use std::thread;
+
+/// What was found after a crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Items that are there again.
+    pub items: u64,
+    /// Dropped, because they have expired.
+    pub expired: u64,
+    /// Dropped, because they were invalidated by a flush.
+    pub flushed: u64,
+    /// Dropped, because they were deleted, and only kept to be read as stale.
+    pub deleted: u64,
+    /// References dropped that were met a second time, or not where they belong: interrupted moves within the table.
+    pub misplaced: u64,
+    /// References dropped that led to no whole item.
+    pub damaged: u64,
+}
+
+/// What one thread finds.
+struct Finder<'s> {
+    store: &'s Store,
+    chunks: &'s Chunks,
+    now_secs: u32,
+    found: Recovered,
+    classes: Vec<OfClass>,
+}
+
+/// Items of one class.
+#[derive(Clone, Default)]
+struct OfClass {
+    items: i64,
+    bytes: i64,
+    /// Items by the age of their mark; empty before the first.
+    ages: Vec<u32>,
+}
+
+/// Buckets, and pages, that a thread takes at one time.
+const BUCKETS_TOGETHER: usize = 4096;
+const PAGES_TOGETHER: usize = 16;
+
+impl Store {
+    /// Recovers what a process left that died with the store. `None`: it makes no sense. No one else uses the store.
+    pub(crate) fn recover(&self, now_secs: u32) -> Option<Recovered> {
+        let initially = self.table.bytes() as u64;
+        let reached = self.table.begin_recovery()?;
+        let chunks = self.slabs.begin_recovery()?;
+        let (found, classes, kept) = self.find_items(&reached, &chunks, now_secs);
+        self.table.end_recovery(kept, &reached)?;
+        self.budget.refund(initially);
+        self.budget.charge(self.table.bytes() as u64);
+        self.blocks.forget();
+        if !self.put_in_order(&chunks, &classes, now_secs) {
+            return None;
+        }
+        self.slabs.end_recovery(&self.arena, &chunks, &self.budget);
+        for (id, class) in (1..).zip(&classes) {
+            self.counters.add_items(0, id, class.items, class.bytes);
+        }
+        self.invalidations.raise_purged(self.invalidations.count());
+        self.control().record(&self.invalidations);
+        Some(Recovered { items: kept as u64, ..found })
+    }
+
+    /// Goes over the table, on all processors.
+    fn find_items(
+        &self,
+        reached: &Marks,
+        chunks: &Chunks,
+        now_secs: u32,
+    ) -> (Recovered, Vec<OfClass>, usize) {
+        let classes = vec![OfClass::default(); usize::from(self.slabs.count())];
+        let all = Mutex::new((Recovered::default(), classes, 0));
+        let next = AtomicUsize::new(0);
+        on_all_processors(|| {
+            let mut finder = Finder::new(self, chunks, now_secs);
+            let mut kept = 0;
+            while let Some(homes) = take(&next, BUCKETS_TOGETHER, self.table.buckets()) {
+                kept += self.table.recover(homes, reached, &mut finder);
+            }
+            let mut all = all.lock();
+            all.0.add(&finder.found);
+            all.1.iter_mut().zip(&finder.classes).for_each(|(sum, part)| sum.add(part));
+            all.2 += kept;
+        });
+        all.into_inner()
+    }
+
+    /// Puts chunks into free lists and items into bags, on all processors. `false`: the file system is full.
+    fn put_in_order(&self, chunks: &Chunks, classes: &[OfClass], now_secs: u32) -> bool {
+        let tick = self.control().tick.load(Ordering::Relaxed);
+        let bag_of: Vec<Vec<u8>> = self
+            .lists
+            .iter()
+            .zip(classes)
+            .map(|(list, class)| match class.items {
+                0 => Vec::new(),
+                _ => list.recover(&class.ages, tick, now_secs),
+            })
+            .collect();
+        let (next, homeless) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        on_all_processors(|| {
+            let mut notes = Vec::new();
+            while let Some(pages) = take(&next, PAGES_TOGETHER, chunks.pages()) {
+                for page in pages {
+                    self.slabs.recover_page(&self.arena, chunks, page, |id, chunk| {
+                        let header = self.arena.header(chunk);
+                        let mark = header.recency.load(Ordering::Relaxed) >> 16;
+                        let age = lru::age_of(lru::low(mark), tick);
+                        let bag = bag_of[usize::from(id) - 1][age];
+                        if !self.put_into_bag(id, bag, chunk) {
+                            homeless.fetch_add(1, Ordering::Relaxed);
+                        }
+                        notes.push(Note {
+                            deadline: header.deadline.load(Ordering::Relaxed),
+                            chunk,
+                        });
+                    });
+                    self.transients.refile(&self.blocks, &self.budget, &mut notes, now_secs);
+                }
+            }
+        });
+        homeless.into_inner() == 0
+    }
+
+    /// No pass is under way, so the order of the bags need not be locked for this.
+    fn put_into_bag(&self, id: ClassId, bag: u8, chunk: ChunkRef) -> bool {
+        let position = self.list(id).append(&self.blocks, &self.budget, bag, chunk);
+        self.arena.header(chunk).pos.store(position.unwrap_or(0), Ordering::Relaxed);
+        position.is_some()
+    }
+}
+
+impl<'s> Finder<'s> {
+    fn new(store: &'s Store, chunks: &'s Chunks, now_secs: u32) -> Self {
+        let classes = vec![OfClass::default(); usize::from(store.slabs.count())];
+        Self { store, chunks, now_secs, found: Recovered::default(), classes }
+    }
+
+    /// The item's class, number of its chunk, and shape, if there is a whole one.
+    fn item(&self, chunk: ChunkRef) -> Option<(ClassId, usize, Shape)> {
+        let (id, number) = self.store.slabs.place(&self.store.arena, self.chunks, chunk)?;
+        let shape = self.store.arena.header(chunk).shape();
+        let is_chained = id == self.store.slabs.heads();
+        let end = shape.key_at() + shape.key_len() + shape.inline_len();
+        let is_whole = (1..=crate::draft::KEY_BYTES_MAX).contains(&shape.key_len())
+            && shape.has(Shape::CHAINED) == is_chained
+            && end <= self.store.slabs.class(id).chunk_bytes;
+        is_whole.then_some((id, number, shape))
+    }
+
+    /// Takes the pieces of a chained value; `None` if they do not make up the whole of it.
+    fn hold_pieces(&self, head: ChunkRef) -> Option<u32> {
+        let (arena, slabs) = (&self.store.arena, &self.store.slabs);
+        let len = arena.word(head, chain::VALUE_LEN).load(Ordering::Relaxed);
+        let mut piece = arena.word(head, chain::FIRST).load(Ordering::Relaxed);
+        let (mut left, mut held) = (len as usize, Vec::new());
+        let is_whole = loop {
+            if piece == 0 {
+                break left == 0;
+            }
+            let Some((id, number)) = slabs.place(arena, self.chunks, piece) else { break false };
+            let header = arena.header(piece);
+            let (next, bytes) = header.piece();
+            let fits = bytes == left.min(PIECE_BYTES)
+                && bytes > 0
+                && bytes + HEADER <= slabs.class(id).chunk_bytes
+                && header.shape() == Shape(Shape::PIECE)
+                && header.recency.load(Ordering::Relaxed) == head;
+            if !fits || !self.chunks.hold(number) {
+                break false;
+            }
+            held.push(number);
+            (piece, left) = (next, left - bytes);
+        };
+        if !is_whole {
+            held.into_iter().for_each(|number| self.chunks.let_go(number));
+            return None;
+        }
+        arena.word(head, chain::PINS).store(0, Ordering::Relaxed);
+        Some(len)
+    }
+
+    /// Whether the item is neither flushed nor expired; counts it if it is.
+    fn is_live(&mut self, chunk: ChunkRef, shape: Shape) -> bool {
+        let (store, header) = (self.store, self.store.arena.header(chunk));
+        let deadline = header.deadline.load(Ordering::Relaxed);
+        let key = store.key_left(chunk, shape);
+        let judged =
+            store.invalidations.judge(key, shape.generation(), |prefix| store.hash(prefix));
+        let Judged::Survives(generation) = judged else {
+            self.found.flushed += 1;
+            return false;
+        };
+        if shape.has(Shape::DELETED) {
+            self.found.deleted += 1;
+            return false;
+        }
+        if deadline != 0 && deadline <= self.now_secs {
+            self.found.expired += 1;
+            return false;
+        }
+        let renewed = shape.with_generation(generation);
+        // A page that is only read is mapped together with its neighbours.
+        if renewed != shape {
+            header.shape.store(renewed.0, Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+impl Judge for Finder<'_> {
+    fn hash(&mut self, chunk: ChunkRef) -> Option<u64> {
+        let Some((_, _, shape)) = self.item(chunk) else {
+            self.found.damaged += 1;
+            return None;
+        };
+        Some(self.store.hash(self.store.key_left(chunk, shape)))
+    }
+
+    fn claim(&mut self, chunk: ChunkRef) -> bool {
+        let Some((id, number, shape)) = self.item(chunk) else { return false };
+        if !self.is_live(chunk, shape) {
+            return false;
+        }
+        if !self.chunks.hold(number) {
+            self.found.misplaced += 1;
+            return false;
+        }
+        let mut chained = 0;
+        if shape.has(Shape::CHAINED) {
+            let Some(len) = self.hold_pieces(chunk) else {
+                self.chunks.let_go(number);
+                self.found.damaged += 1;
+                return false;
+            };
+            chained = i64::from(len);
+        }
+        let tick = self.store.control().tick.load(Ordering::Relaxed);
+        let mark = self.store.arena.header(chunk).recency.load(Ordering::Relaxed) >> 16;
+        let bytes = shape.key_at() + shape.key_len() + shape.inline_len();
+        let class = &mut self.classes[usize::from(id) - 1];
+        class.items += 1;
+        class.bytes += i64::try_from(bytes).unwrap_or(0) + chained;
+        class.ages.resize(lru::AGES, 0);
+        class.ages[lru::age_of(lru::low(mark), tick)] += 1;
+        true
+    }
+
+    fn misplaced(&mut self) {
+        self.found.misplaced += 1;
+    }
+
+    fn prefetch(&self, chunk: ChunkRef) {
+        if self.store.slabs.place(&self.store.arena, self.chunks, chunk).is_some() {
+            self.store.arena.prefetch_item(chunk);
+        }
+    }
+}
+
+impl Recovered {
+    fn add(&mut self, other: &Self) {
+        self.items += other.items;
+        self.expired += other.expired;
+        self.flushed += other.flushed;
+        self.deleted += other.deleted;
+        self.misplaced += other.misplaced;
+        self.damaged += other.damaged;
+    }
+}
+
+impl OfClass {
+    fn add(&mut self, other: &Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
+        if !other.ages.is_empty() {
+            self.ages.resize(lru::AGES, 0);
+            self.ages.iter_mut().zip(&other.ages).for_each(|(sum, part)| *sum += part);
+        }
+    }
+}
+
+/// The next few numbers below `end` that no thread has taken.
+fn take(next: &AtomicUsize, together: usize, end: usize) -> Option<Range<usize>> {
+    let first = next.fetch_add(together, Ordering::Relaxed);
+    (first < end).then(|| first..end.min(first + together))
+}
+
+fn on_all_processors(work: impl Fn() + Sync) {
+    let threads =
+        thread::available_parallelism().map_or(1, usize::from).min(crate::file::THREADS_MAX);
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(&work);
+        }
+        work();
+    });
+}

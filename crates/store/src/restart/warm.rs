@@ -1,0 +1,239 @@
+//! Opening a store over a memory file, and closing it so that the next start takes it over at once.
+//!
+//! ```text
+//!     open:   header says "in use" -> cold: all zero
+//!                                  -> clean: record and digests hold -> take over; else cold
+//!                                  -> crashed: `recover`; if that makes no sense, cold
+//!     close:  no participants left -> digests of all pages -> record -> header says "clean"
+//! ```
+//!
+//! Nothing in a file is believed that a digest or a check does not vouch for, and every check takes time in proportion to
+//! the file at the most. What is written down at a clean end is what cannot be read from the mapped bytes in no time: the
+//! heads of lists, counts, and the order of the bags.
+
+use super::recover::Recovered;
+use crate::config::StoreError;
+use crate::config::regions::{Memory, Offsets};
+use crate::config::{Config, Layout};
+use crate::file::{Found, MemoryFile, TimeNote, digests};
+use crate::memory::arena::HEADER;
+use crate::memory::codec::{Reader, Writer};
+use crate::stats::Count;
+use crate::store::Store;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What became of the content of a memory file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// The store is empty. Without a reason: the file was new.
+    Cold(Option<String>),
+    /// Everything is there, this many items.
+    Warm(u64),
+    /// What was linked when the last owner died is there.
+    Recovered(Recovered),
+}
+
+/// Why a store's memory was not left in good order. The next start recovers it as after a crash.
+#[derive(Debug, Error)]
+pub enum CloseError {
+    /// Somebody still uses the store.
+    #[error("it is still in use")]
+    InUse,
+    /// The system's refusal.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Regions begin at multiples of this, and it is as fine as a file has holes.
+const FILE_PAGE_BYTES: u64 = 4096;
+
+impl Store {
+    /// A store over a memory file, with what is in it if that can be had. `now` is the present moment; its `secs` is the
+    /// second that the clock of this store's participants shows from now on.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be mapped or written to.
+    pub fn open(
+        config: &Config,
+        mut file: MemoryFile,
+        now: TimeNote,
+    ) -> Result<(Arc<Self>, Opened), StoreError> {
+        let layout = Layout::new(config)?;
+        let mut opened = match file.found().clone() {
+            Found::Cold(reason) => Opened::Cold(reason),
+            found if !file.is_whole()? => {
+                let which = if matches!(found, Found::Clean(_)) { "" } else { " after a crash" };
+                Opened::Cold(Some(format!("it was cut off{which}")))
+            }
+            _ => Opened::Warm(0),
+        };
+        if opened == Opened::Warm(0) {
+            let reason = match Self::take_over(config, &layout, &mut file, now)? {
+                Ok((store, opened)) => {
+                    *store.file.lock() = Some(file);
+                    return Ok((Arc::new(store), opened));
+                }
+                Err(reason) => reason,
+            };
+            opened = Opened::Cold(Some(reason));
+        }
+        file.clear()?;
+        let store = Self::over(config, &layout, Self::map(&layout, &file)?, config.seed)?;
+        file.begin(file.starts() + 1, config.seed, now)?;
+        *store.file.lock() = Some(file);
+        Ok((Arc::new(store), opened))
+    }
+
+    fn map(layout: &Layout, file: &MemoryFile) -> Result<Memory, StoreError> {
+        let memory = Memory::in_file(layout, file.file())?;
+        let has_room = memory.control.commit(0, 1)
+            && memory.table.directory.commit(0, 1)
+            && memory.page_class.commit(0, layout.pages_max);
+        if has_room { Ok(memory) } else { Err(io::Error::from(io::ErrorKind::StorageFull).into()) }
+    }
+
+    /// The store that a file holds, or why it cannot be had.
+    fn take_over(
+        config: &Config,
+        layout: &Layout,
+        file: &mut MemoryFile,
+        now: TimeNote,
+    ) -> Result<Result<(Self, Opened), String>, StoreError> {
+        let is_clean = matches!(file.found(), Found::Clean(_));
+        let Some(seed) = file.seed() else { return Ok(Err("it has no header".to_owned())) };
+        let record = if is_clean { file.record()? } else { Some(Vec::new()) };
+        let Some(record) = record else {
+            return Ok(Err("what its last owner wrote down at the end is damaged".to_owned()));
+        };
+        let has_digests = file.has_digests();
+        let store = Self::over(config, layout, Self::map(layout, file)?, seed)?;
+        if store.control().has_unfinished_flush() {
+            return Ok(Err("its last owner was flushing everything".to_owned()));
+        }
+        if !is_clean {
+            let Some(recovered) = store.recover(now.secs) else {
+                return Ok(Err(
+                    "its last owner crashed, and what it left makes no sense".to_owned()
+                ));
+            };
+            file.begin(file.starts() + 1, seed, now)?;
+            return Ok(Ok((store, Opened::Recovered(recovered))));
+        }
+        let mut reader = Reader::new(&record);
+        if store.load(&mut reader).is_none() {
+            return Ok(Err("what its last owner wrote down makes no sense".to_owned()));
+        }
+        let digests_then: Vec<u64> = reader.numbers().unwrap_or_default();
+        if has_digests && digests(file.file(), &store.ranges(layout))? != digests_then {
+            return Ok(Err("its pages are damaged".to_owned()));
+        }
+        file.begin(file.starts() + 1, seed, now)?;
+        let items = store.stats().items;
+        Ok(Ok((store, Opened::Warm(items))))
+    }
+
+    /// Leaves the memory in good order for the next start. With a `ticket` other than zero the pages get no digests, which
+    /// take a second for some ten gigabytes, and only whoever has the ticket believes them: a successor that is waiting.
+    ///
+    /// Nothing happens to a store without a file.
+    ///
+    /// # Errors
+    ///
+    /// The memory is as a crash leaves it: somebody still uses the store, or the file cannot be written.
+    pub fn close(self: &Arc<Self>, now: TimeNote, ticket: u64) -> Result<(), CloseError> {
+        let mut file = self.file.lock();
+        let Some(file) = file.as_mut() else { return Ok(()) };
+        if !self.qsbr.is_empty() {
+            return Err(CloseError::InUse);
+        }
+        let participant = self.join().ok_or(CloseError::InUse)?;
+        participant.begin_turn(now.secs);
+        participant.local.adopt();
+        participant.local.settle();
+        drop(participant);
+        if !self.orphans.lock().is_empty() {
+            return Err(CloseError::InUse);
+        }
+        self.control().record(&self.invalidations);
+        let mut record = Writer::default();
+        self.save(&mut record);
+        let layout = self.layout;
+        let found = match ticket {
+            0 => digests(file.file(), &self.ranges(&layout))?,
+            _ => Vec::new(),
+        };
+        record.numbers(found.into_iter());
+        file.end(&record.bytes, now, ticket)?;
+        Ok(())
+    }
+
+    /// Times that a store was opened over this one's memory; 0 without a file.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.file.lock().as_ref().map_or(0, MemoryFile::starts)
+    }
+
+    /// The same open file once more, for a successor; `None` without one.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal.
+    pub fn share_file(&self) -> io::Result<Option<std::os::fd::OwnedFd>> {
+        self.file.lock().as_ref().map(MemoryFile::share).transpose()
+    }
+
+    fn save(&self, out: &mut Writer) {
+        out.count(HEADER);
+        self.slabs.save(out);
+        self.blocks.save(out);
+        self.table.save(out);
+        self.transients.save(out);
+        self.deleted.save(out);
+        for list in &self.lists {
+            list.save(out);
+        }
+        for class in 1..=self.slabs.count() {
+            out.number(self.counters.of_class(class, Count::Items));
+            out.number(self.counters.of_class(class, Count::Bytes));
+        }
+    }
+
+    fn load(&self, input: &mut Reader<'_>) -> Option<()> {
+        input.number().filter(|&header| header == HEADER as u64)?;
+        self.slabs.load(input, &self.budget)?;
+        self.blocks.load(input, &self.budget)?;
+        let charged = self.table.bytes() as u64;
+        self.table.load(input)?;
+        self.budget.refund(charged);
+        self.budget.charge(self.table.bytes() as u64);
+        self.transients.load(input, &self.blocks)?;
+        self.deleted.load(input, &self.budget)?;
+        for list in &self.lists {
+            list.load(input, &self.blocks)?;
+        }
+        for class in 1..=self.slabs.count() {
+            self.counters.add_items(0, class, input.small()?, input.small()?);
+        }
+        Some(())
+    }
+
+    /// The parts of the file that are in use, but for the header: whole pages, since what lies behind the last thing in a page comes into
+    /// use as it is.
+    fn ranges(&self, layout: &Layout) -> [Range<u64>; 6] {
+        let at = Offsets::of(layout);
+        let (buckets, overflow) = self.table.touched_bytes();
+        let range = |start: u64, bytes: u64| start..start + bytes.next_multiple_of(FILE_PAGE_BYTES);
+        [
+            at.control..at.page_class,
+            range(at.page_class, layout.pages_max as u64 * 4),
+            range(at.buckets, buckets),
+            range(at.overflow, overflow),
+            range(at.blocks, self.blocks.touched_bytes()),
+            range(at.arena, self.slabs.touched_bytes()),
+        ]
+    }
+}

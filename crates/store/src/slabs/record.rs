@@ -1,0 +1,94 @@
+//! What of the pages and classes is written down at a clean end. The class of each page, and the lists of free chunks,
+//! lie in the file anyway.
+
+use super::{ClassState, Draining, FreePage, FreePages, Slabs};
+use crate::memory::arena::ChunkRef;
+use crate::memory::budget::Budget;
+use crate::memory::codec::{Reader, Writer};
+use crate::sync::Ordering;
+
+impl Slabs {
+    pub(crate) fn save(&self, out: &mut Writer) {
+        let pages = self.pages.lock();
+        out.count(pages.untouched);
+        let cut = self.page_cut[..pages.untouched].iter();
+        out.numbers(cut.map(|cut| u64::from(cut.load(Ordering::Relaxed))));
+        out.numbers(pages.resident.iter().map(|free| free.page as u64));
+        out.numbers(pages.returned.iter().map(|&page| page as u64));
+        drop(pages);
+        out.number(self.pages_charged.load(Ordering::Relaxed));
+        for class in &self.classes {
+            class.state.lock().save(out);
+        }
+    }
+
+    /// Charges its pages.
+    pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
+        let mut pages = self.pages.lock();
+        let untouched = input.index(self.page_class.len() + 1)?;
+        for (cut, saved) in self.page_cut.iter().zip(input.numbers()?) {
+            cut.store(saved, Ordering::Relaxed);
+        }
+        *pages = FreePages {
+            untouched,
+            // A new process holds no reference: any grace period is over.
+            resident: input.numbers()?.into_iter().map(FreePage::at_start).collect(),
+            returned: input.numbers()?,
+        };
+        let touched = pages.untouched;
+        if pages.resident.iter().any(|free| free.page >= touched)
+            || pages.returned.iter().any(|&page| page >= touched)
+        {
+            return None;
+        }
+        let charged = input.index(touched + 1)? as u64;
+        self.pages_charged.store(charged, Ordering::Relaxed);
+        budget.charge(charged * self.page_bytes as u64);
+        for class in &self.classes {
+            let state = ClassState::load(input, touched, class.per_page)?;
+            class.used.store(state.used, Ordering::Relaxed);
+            *class.state.lock() = state;
+        }
+        Some(())
+    }
+
+    /// Bytes of the arena that have been in use.
+    pub(crate) fn touched_bytes(&self) -> u64 {
+        (self.pages_touched() * self.page_bytes) as u64
+    }
+}
+
+impl ClassState {
+    fn save(&self, out: &mut Writer) {
+        out.number(u64::from(self.free_head));
+        out.count(self.free_len);
+        let (page, next) = self.cutting.map_or((0, 0), |(page, next)| (page + 1, next));
+        out.count(page);
+        out.count(next);
+        out.numbers(self.pages.iter().map(|&page| page as u64));
+        out.number(self.used);
+        out.numbers(self.draining.iter().map(|draining| draining.page as u64));
+        out.numbers(self.draining.iter().map(|draining| draining.held as u64));
+    }
+
+    fn load(input: &mut Reader<'_>, pages: usize, per_page: usize) -> Option<Self> {
+        let free_head = input.small::<ChunkRef>()?;
+        let free_len = input.small()?;
+        let cutting = (input.index(pages + 1)?, input.index(per_page + 1)?);
+        let owned: Vec<usize> = input.numbers()?;
+        let used = input.number()?;
+        let draining = input.numbers::<usize>()?.into_iter().zip(input.numbers()?);
+        // What it was promised to may need it no more.
+        let draining =
+            draining.map(|(page, held)| Draining { page, held, promised_to: 0 }).collect();
+        let state = Self {
+            free_head,
+            free_len,
+            cutting: cutting.0.checked_sub(1).map(|page| (page, cutting.1)),
+            pages: owned,
+            used,
+            draining,
+        };
+        state.pages.iter().all(|&page| page < pages).then_some(state)
+    }
+}

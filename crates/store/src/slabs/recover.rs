@@ -1,0 +1,118 @@
+//! Pages and classes of a process that died: what is not an item's is free.
+
+use super::{ClassId, Slabs};
+use crate::memory::arena::{Arena, ChunkRef, Shape};
+use crate::memory::budget::Budget;
+use crate::sync::Ordering;
+use crate::table::Marks;
+
+/// Which chunks of a dead process's pages are items' or their pieces'.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    /// The number of each page's first chunk, counted over all pages.
+    first: Vec<usize>,
+    held: Marks,
+}
+
+impl Slabs {
+    /// The pages as they were left; `None` if that makes no sense.
+    pub(crate) fn begin_recovery(&self) -> Option<Chunks> {
+        let class = |page: usize| self.page_class[page].load(Ordering::Relaxed);
+        let touched = (0..self.page_class.len()).rev().find(|&page| class(page) != 0);
+        let touched = touched.map_or(0, |last| last + 1);
+        let (mut first, mut chunks) = (Vec::with_capacity(touched), 0);
+        for page in 0..touched {
+            first.push(chunks);
+            chunks += match class(page) {
+                0 => 0,
+                id if id <= u32::from(self.count()) => self.class(id.to_le_bytes()[0]).per_page,
+                _ => return None,
+            };
+        }
+        Some(Chunks { first, held: Marks::new(chunks) })
+    }
+
+    /// The class of a chunk and its number over all pages; `None` if there is no such chunk.
+    pub(crate) fn place(
+        &self,
+        arena: &Arena,
+        chunks: &Chunks,
+        chunk: ChunkRef,
+    ) -> Option<(ClassId, usize)> {
+        let page = chunk.checked_sub(1).map(|_| arena.page_of(chunk))?;
+        let first = chunks.first.get(page)?;
+        let id = self.page_class(page);
+        let class = id.checked_sub(1).map(|_| self.class(id))?;
+        let at = arena.offset_in_page(chunk);
+        let number = at / class.chunk_bytes;
+        (at.is_multiple_of(class.chunk_bytes) && number < class.per_page)
+            .then_some((id, first + number))
+    }
+
+    /// Gives each page of the range its free chunks, or gives it back if all are free, and calls `item` with each item.
+    pub(crate) fn recover_page(
+        &self,
+        arena: &Arena,
+        chunks: &Chunks,
+        page: usize,
+        mut item: impl FnMut(ClassId, ChunkRef),
+    ) {
+        let id = self.page_class(page);
+        let per_page = if id == 0 { 0 } else { self.class(id).per_page };
+        let first = chunks.first[page];
+        if !(first..first + per_page).any(|number| chunks.held.is_set(number)) {
+            self.page_class[page].store(0, Ordering::Relaxed);
+            arena.release_page(page);
+            self.pages.lock().returned.push(page);
+            return;
+        }
+        let class = self.class(id);
+        let chunk = |index: usize| arena.chunk(page, index * class.chunk_bytes);
+        let (mut used, mut free) = (0, Vec::new());
+        for index in 0..per_page {
+            if !chunks.held.is_set(first + index) {
+                free.push(chunk(index));
+                continue;
+            }
+            used += 1;
+            if arena.header(chunk(index)).shape() != Shape(Shape::PIECE) {
+                item(id, chunk(index));
+            }
+        }
+        self.pages_charged.fetch_add(1, Ordering::Relaxed);
+        self.page_cut[page].store(u32::try_from(per_page).unwrap_or(0), Ordering::Relaxed);
+        // Only now: where most items are of one class, all processors are at work in it.
+        let mut state = class.state.lock();
+        state.pages.push(page);
+        state.used += used;
+        for chunk in free {
+            arena.header(chunk).pos.store(0, Ordering::Relaxed);
+            state.link_free(arena, chunk);
+        }
+        class.used.store(state.used, Ordering::Relaxed);
+    }
+
+    /// Ends when every page has been recovered. Charges the pages in use.
+    pub(crate) fn end_recovery(&self, arena: &Arena, chunks: &Chunks, budget: &Budget) {
+        let mut pages = self.pages.lock();
+        pages.untouched = chunks.pages();
+        arena.release_pages(pages.untouched..self.page_class.len());
+        budget.charge(self.bytes());
+    }
+}
+
+impl Chunks {
+    /// Pages that were ever used.
+    pub(crate) fn pages(&self) -> usize {
+        self.first.len()
+    }
+
+    /// Takes a chunk for an item; `false` if it was taken before.
+    pub(crate) fn hold(&self, number: usize) -> bool {
+        self.held.set(number)
+    }
+
+    pub(crate) fn let_go(&self, number: usize) {
+        self.held.clear(number);
+    }
+}

@@ -1,0 +1,378 @@
+//! The shared store: what all participants have in common.
+
+use crate::allocation::balance::{Automove, Balance};
+use crate::cleaner::crawl::Crawls;
+use crate::config::regions::Memory;
+use crate::config::{Config, Layout, Policy, StoreError};
+use crate::expiry::deleted::Deleted;
+use crate::expiry::invalidation::Invalidations;
+use crate::expiry::transient::Transients;
+use crate::lru::BagList;
+use crate::lru::blocks::{Blocks, Position};
+use crate::memory::arena::Arena;
+use crate::memory::budget::Budget;
+use crate::memory::control::Control;
+use crate::memory::region::Region;
+use crate::participant::{Participant, Retired};
+use crate::reclamation::qsbr::Qsbr;
+use crate::slabs::{ClassId, Slabs};
+use crate::stats::{BagStats, ClassStats, Count, Counters, IndexStats, MemorySplit, StoreStats};
+use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
+use crate::table::Table;
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use std::sync::Arc;
+
+#[cfg(not(miri))]
+use crate::file::MemoryFile;
+
+/// A cache's memory: items by key, within one limit.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) arena: Arena,
+    pub(crate) slabs: Slabs,
+    pub(crate) blocks: Blocks,
+    pub(crate) table: Table,
+    pub(crate) qsbr: Qsbr,
+    pub(crate) budget: Budget,
+    pub(crate) counters: Counters,
+    pub(crate) transients: Transients,
+    pub(crate) balance: Balance,
+    pub(crate) crawls: Crawls,
+    pub(crate) lists: Vec<BagList>,
+    control: Region<Control>,
+    pub(crate) invalidations: Invalidations,
+    pub(crate) deleted: Deleted,
+    /// The file that the regions are parts of.
+    #[cfg(not(miri))]
+    pub(crate) file: Mutex<Option<MemoryFile>>,
+    #[cfg(not(miri))]
+    pub(crate) layout: Layout,
+    /// Retired by threads that went to sleep.
+    pub(crate) orphans: Mutex<Vec<Retired>>,
+    buffers: AtomicI64,
+    fixed: AtomicU64,
+    pub(crate) cleaner_rounds: AtomicU64,
+    secrets: RapidSecrets,
+    pub(crate) item_bytes_max: u64,
+    pub(crate) evict: bool,
+    pub(crate) is_strict_lru: bool,
+}
+
+impl Store {
+    /// Reserves memory for a store; hardly any of it is resident yet.
+    ///
+    /// # Errors
+    ///
+    /// A setting out of range, or the system's refusal to map the address space.
+    pub fn new(config: Config) -> Result<Arc<Self>, StoreError> {
+        let layout = Layout::new(&config)?;
+        let memory = Memory::anonymous(&layout)?;
+        let store = Self::over(&config, &layout, memory, config.seed)?;
+        Ok(Arc::new(store))
+    }
+
+    /// An empty store in zeroed memory, or one yet to be loaded.
+    pub(crate) fn over(
+        config: &Config,
+        layout: &Layout,
+        memory: Memory,
+        seed: u64,
+    ) -> Result<Self, StoreError> {
+        let arena = Arena::new(memory.arena, layout.page_bytes, layout.unit);
+        let slabs = Slabs::new(config, layout, memory.page_class);
+        let table = Table::over(layout.table, memory.table)?;
+        if config.huge_pages {
+            arena.prefer_huge_pages();
+            table.prefer_huge_pages();
+        }
+        let budget = Budget::new(config.memory_bytes);
+        budget.charge(table.bytes() as u64);
+        memory.control[0].begin();
+        Ok(Self {
+            arena,
+            lists: (1..=slabs.count()).map(BagList::new).collect(),
+            counters: Counters::new(config.participants_max, slabs.count()),
+            transients: Transients::new(config.transient_secs),
+            balance: Balance::new(config.automove, config.automove_ratio_per_mille),
+            crawls: Crawls::default(),
+            slabs,
+            blocks: Blocks::new(memory.blocks),
+            table,
+            qsbr: Qsbr::new(config.participants_max),
+            budget,
+            invalidations: memory.control[0].recorded(),
+            control: memory.control,
+            deleted: Deleted::new(),
+            #[cfg(not(miri))]
+            file: Mutex::new(None),
+            #[cfg(not(miri))]
+            layout: *layout,
+            orphans: Mutex::new(Vec::new()),
+            buffers: AtomicI64::new(0),
+            fixed: AtomicU64::new(0),
+            cleaner_rounds: AtomicU64::new(0),
+            secrets: RapidSecrets::seed(seed),
+            item_bytes_max: config.item_bytes_max,
+            evict: config.evict,
+            is_strict_lru: config.policy == Policy::Lru,
+        })
+    }
+
+    /// Joins the calling thread. `None` when `participants_max` threads are in.
+    #[must_use]
+    pub fn join(self: &Arc<Self>) -> Option<Participant> {
+        let slot = self.qsbr.register()?;
+        Some(Participant::new(self, slot))
+    }
+
+    /// Hash of a key, for `Section`'s calls.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        rapidhash_v3_seeded(key, &self.secrets)
+    }
+
+    /// Charges bytes that connections hold, or returns them (negative). Never refuses: the cleaner makes the cache smaller.
+    pub fn charge_buffers(&self, delta: i64) {
+        self.buffers.fetch_add(delta, Ordering::Relaxed);
+        if delta >= 0 {
+            self.budget.charge(delta.unsigned_abs());
+        } else {
+            self.budget.refund(delta.unsigned_abs());
+        }
+    }
+
+    /// Changes the memory limit (`cache_memlimit`), within four times the limit at start.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.budget.set_limit(bytes);
+    }
+
+    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is.
+    #[must_use]
+    pub fn transient_secs(&self) -> u32 {
+        self.transients.threshold_secs()
+    }
+
+    /// Changes that threshold for items that are stored or touched from now on; at most `TRANSIENT_SECS_MAX`.
+    pub fn set_transient_secs(&self, secs: u32) {
+        self.transients.set_threshold_secs(secs);
+    }
+
+    #[inline]
+    pub(crate) fn control(&self) -> &Control {
+        &self.control[0]
+    }
+
+    /// Lets everything die at this second since the store's start, once; 0 takes that back. It outlives the process with
+    /// the items. The caller asks [`Self::claim_flush`] now and then.
+    pub fn schedule_flush(&self, at_secs: u32) {
+        self.control().schedule_flush(at_secs);
+    }
+
+    /// Whether a scheduled flush is due and the caller's to do, by `Participant::flush_scheduled`. One caller is told so.
+    #[inline]
+    #[must_use]
+    pub fn claim_flush(&self, now_secs: u32) -> bool {
+        self.control().claim_flush(now_secs)
+    }
+
+    /// When pages move between classes by themselves.
+    #[must_use]
+    pub fn automove(&self) -> Automove {
+        self.balance.automove()
+    }
+
+    /// Changes that.
+    pub fn set_automove(&self, automove: Automove) {
+        self.balance.set_automove(automove);
+    }
+
+    /// Age of a class's next victim, in thousandths of the average of the others', up to which it gets pages.
+    #[must_use]
+    pub fn automove_ratio_per_mille(&self) -> u32 {
+        self.balance.ratio_per_mille()
+    }
+
+    /// Changes that.
+    pub fn set_automove_ratio_per_mille(&self, ratio: u32) {
+        self.balance.set_ratio_per_mille(ratio);
+    }
+
+    /// Largest item, in bytes (`-I`).
+    #[must_use]
+    pub fn item_bytes_max(&self) -> u64 {
+        self.item_bytes_max
+    }
+
+    /// Flushes and invalidations of a prefix so far.
+    #[must_use]
+    pub fn invalidations(&self) -> u64 {
+        self.invalidations.count()
+    }
+
+    /// Whether `key` was flushed, or a prefix of it invalidated, since there were so many `invalidations`. Also `true` where that
+    /// is too long ago to tell: more than seven invalidations.
+    #[must_use]
+    pub fn invalidated_since(&self, key: &[u8], invalidations: u64) -> bool {
+        self.invalidations.since(key, invalidations, |prefix| self.hash(prefix))
+    }
+
+    /// Charges fixed memory that serves the cache and is kept elsewhere.
+    pub fn charge_fixed(&self, bytes: u64) {
+        self.fixed.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.charge(bytes);
+    }
+
+    #[inline]
+    pub(crate) fn list(&self, class: ClassId) -> &BagList {
+        &self.lists[usize::from(class) - 1]
+    }
+
+    /// The list and the bag that own a slot. `None`: its block is no bag's any more, so the item has left it.
+    #[inline]
+    pub(crate) fn bag_at(&self, position: Position) -> Option<(&BagList, u8)> {
+        let id = self.blocks.bag_at(position).to_le_bytes();
+        Some((self.lists.get(usize::from(id[1]).checked_sub(1)?)?, id[0]))
+    }
+
+    /// Where the memory limit goes.
+    #[must_use]
+    pub fn memory(&self) -> MemorySplit {
+        MemorySplit {
+            limit: self.budget.limit(),
+            arena: self.slabs.bytes(),
+            index: self.table.bytes() as u64,
+            bags: self.blocks.bytes(),
+            buffers: u64::try_from(self.buffers.load(Ordering::Relaxed)).unwrap_or(0),
+            fixed: self.fixed.load(Ordering::Relaxed),
+            items: self.counters.total(Count::Bytes).saturating_sub(self.deleted.held().1),
+            deleted: self.deleted.held().1,
+        }
+    }
+
+    /// Table facts.
+    #[must_use]
+    pub fn index(&self) -> IndexStats {
+        IndexStats {
+            power_level: self.table.level(),
+            bytes: self.table.bytes() as u64,
+            growing: !self.table.buckets().is_power_of_two(),
+            items: self.table.items() as u64,
+        }
+    }
+
+    /// Store-wide counters.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let total = |count| self.counters.total(count);
+        StoreStats {
+            items: total(Count::Items).saturating_sub(self.deleted.held().0),
+            deleted_items: self.deleted.held().0,
+            prefixes_invalidated: self.invalidations.prefixes(),
+            invalidations_outstanding: self.invalidations.outstanding(),
+            items_total: total(Count::Linked),
+            evictions: total(Count::Evicted),
+            evicted_unfetched: total(Count::EvictedUnfetched),
+            expired_unfetched: total(Count::ExpiredUnfetched),
+            reclaimed: total(Count::Reclaimed),
+            slabs_moved: self.slabs.pages_moved(),
+            slabs_free: self.slabs.free_pages(),
+            is_reassigning: self.balance.is_requested(),
+            is_crawling: self.is_crawling(),
+            evicted_by_moves: total(Count::EvictedByMove),
+            direct_reclaims: total(Count::DirectReclaims),
+            cleaner_rounds: self.cleaner_rounds.load(Ordering::Relaxed),
+            cleaner_reclaimed: total(Count::CleanerReclaimed),
+            cleaner_checked: total(Count::CleanerChecked),
+            bags_opened: total(Count::BagsOpened),
+            bags_merged: total(Count::BagsMerged),
+            items_reordered: total(Count::Moved),
+            transient_listed: self.transients.listed(),
+            transient_reclaimed: total(Count::TransientReclaimed),
+        }
+    }
+
+    /// Numbers of every class that has pages or ever refused a store; `now_secs` is the present second since start.
+    #[must_use]
+    pub fn class_stats(&self, now_secs: u32) -> Vec<ClassStats> {
+        (1..=self.slabs.count())
+            .map(|id| self.one_class(id, now_secs))
+            .filter(|class| class.pages > 0 || class.out_of_memory > 0)
+            .collect()
+    }
+
+    fn one_class(&self, id: ClassId, now_secs: u32) -> ClassStats {
+        let class = self.slabs.class(id);
+        let held = self.slabs.class_use(id);
+        let of = |count| self.counters.of_class(id, count);
+        let small = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        ClassStats {
+            id,
+            chunk_bytes: small(class.chunk_bytes),
+            chunks_per_page: small(class.per_page),
+            pages: held.pages,
+            chunks: held.pages * class.per_page as u64,
+            chunks_used: held.used,
+            chunks_free: held.free,
+            items: of(Count::Items),
+            bytes_requested: of(Count::Bytes),
+            oldest_age_secs: self
+                .oldest_secs(id)
+                .map_or(0, |opened| now_secs.saturating_sub(opened)),
+            evicted: of(Count::Evicted),
+            evicted_unfetched: of(Count::EvictedUnfetched),
+            evicted_nonzero: of(Count::EvictedNonzero),
+            evicted_age_secs: of(Count::EvictedAge),
+            expired_unfetched: of(Count::ExpiredUnfetched),
+            reclaimed: of(Count::Reclaimed),
+            out_of_memory: of(Count::OutOfMemory),
+            moved: of(Count::Moved),
+            cleaner_reclaimed: of(Count::CleanerReclaimed),
+            cleaner_checked: of(Count::CleanerChecked),
+            direct_reclaims: of(Count::DirectReclaims),
+        }
+    }
+
+    fn oldest_secs(&self, class: ClassId) -> Option<u32> {
+        let list = self.list(class);
+        let order = list.order.lock();
+        let oldest = list.oldest_with_items(&order, &self.blocks)?;
+        Some(list.bag(oldest).opened_secs())
+    }
+
+    /// Every bag of every class that has items, oldest first within its class.
+    #[must_use]
+    pub fn bag_stats(&self) -> Vec<BagStats> {
+        let mut rows = Vec::new();
+        for list in &self.lists {
+            let order = list.order.lock();
+            if list.oldest_with_items(&order, &self.blocks).is_none() {
+                continue;
+            }
+            let last = order.queue.len() - 1;
+            for (place, &index) in order.queue.iter().enumerate() {
+                let bag = list.bag(index);
+                rows.push(BagStats {
+                    class: list.id(),
+                    place: u32::try_from(place).unwrap_or(u32::MAX),
+                    role: match place {
+                        _ if place == last => "newest",
+                        _ if place + 1 == last => "alternate",
+                        0 => "oldest",
+                        _ => "closed",
+                    },
+                    items: bag.items(&self.blocks),
+                    slots: bag.slots(&self.blocks),
+                    opened_secs: bag.opened_secs(),
+                    closed_secs: bag.closed_secs(),
+                });
+            }
+        }
+        rows
+    }
+
+    /// Sets the counters (not the gauges) back to zero for readers (`stats reset`).
+    pub fn reset_stats(&self) {
+        self.counters.reset();
+    }
+}
