@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::time::Instant;
-use store::{Config, Participant, Spot, Store};
+use store::{Config, Participant, SlotHint, Store};
 
 use common::{key, set};
 
@@ -74,15 +74,15 @@ fn look_up(me: &Participant, keys: &[[u8; 16]], batched: bool, out: &mut Vec<u8>
             section.prefetch_bucket(*hash);
         }
     }
-    let mut spots = [Spot::default(); BATCH];
+    let mut hints = [SlotHint::default(); BATCH];
     if batched {
-        for (spot, &hash) in spots.iter_mut().zip(&hashes) {
-            *spot = section.prefetch_item(hash);
+        for (hint, &hash) in hints.iter_mut().zip(&hashes) {
+            *hint = section.prefetch_item(hash);
         }
     }
     out.clear();
-    for ((&hash, &spot), key) in hashes.iter().zip(&spots).zip(keys) {
-        if let Some(item) = section.find_from(spot, hash, key) {
+    for ((&hash, &hint), key) in hashes.iter().zip(&hints).zip(keys) {
+        if let Some(item) = section.find_from(hint, hash, key) {
             item.touch();
             out.extend_from_slice(item.inline_value().unwrap());
         }

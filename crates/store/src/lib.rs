@@ -58,7 +58,7 @@ pub use {
     section::{Applied, Change, Section},
     stats::{BagStats, ClassStats, IndexStats, MemorySplit, StoreStats},
     store::Store,
-    table::Spot,
+    table::SlotHint,
 };
 #[cfg(not(any(loom, miri)))]
 pub use {

@@ -8,7 +8,7 @@ use crate::participant::Local;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
-use crate::table::{Split, Spot};
+use crate::table::{SlotHint, Split};
 use std::rc::Rc;
 
 /// A read section of one participant. What is found in it stays valid until it is dropped.
@@ -80,21 +80,21 @@ impl<'s> Section<'s> {
 
     /// Second stage of a batch: asks for the lines of the items that `hash` may mean. Answers where a lookup can begin.
     #[inline]
-    pub fn prefetch_item(&self, hash: u64) -> Spot {
+    pub fn prefetch_item(&self, hash: u64) -> SlotHint {
         let (table, arena) = (&self.store().table, &self.store().arena);
-        let spot = table.spot(hash);
-        match spot.reference() {
+        let hint = table.hint(hash);
+        match hint.reference() {
             Some(chunk) => arena.prefetch_item(chunk),
             None => table.candidates(hash, |chunk| arena.prefetch_item(chunk)),
         }
-        spot
+        hint
     }
 
     /// Third stage, for keys that are to be stored: asks for the line in which the replaced item's bag is changed.
     #[inline]
-    pub fn prefetch_replaced(&self, spot: Spot) {
+    pub fn prefetch_replaced(&self, hint: SlotHint) {
         let store = self.store();
-        if let Some(chunk) = spot.reference() {
+        if let Some(chunk) = hint.reference() {
             store.blocks.prefetch(store.arena.header(chunk).pos.load(Ordering::Relaxed));
         }
     }
@@ -102,8 +102,8 @@ impl<'s> Section<'s> {
     /// As [`Self::find`], beginning where [`Self::prefetch_item`] has seen the item.
     #[inline]
     #[must_use]
-    pub fn find_from(&self, spot: Spot, hash: u64, key: &[u8]) -> Option<Item<'s>> {
-        if let Some(chunk) = self.store().table.at(spot) {
+    pub fn find_from(&self, hint: SlotHint, hash: u64, key: &[u8]) -> Option<Item<'s>> {
+        if let Some(chunk) = self.store().table.at(hint) {
             // SAFETY: just read from a table slot inside this section.
             let item = unsafe { Item::found(self.local, chunk) };
             if item.key() == key {
@@ -149,7 +149,7 @@ impl<'s> Section<'s> {
         key: &[u8],
         decide: impl FnOnce(Option<&Item<'_>>) -> Change,
     ) -> Applied {
-        self.update_from(Spot::default(), hash, key, decide)
+        self.update_from(SlotHint::default(), hash, key, decide)
     }
 
     /// As [`Self::update`], beginning where [`Self::prefetch_item`] has seen the item.
@@ -159,13 +159,13 @@ impl<'s> Section<'s> {
     /// If a draft to be linked is unfinished.
     pub fn update_from(
         &self,
-        spot: Spot,
+        hint: SlotHint,
         hash: u64,
         key: &[u8],
         decide: impl FnOnce(Option<&Item<'_>>) -> Change,
     ) -> Applied {
         let mut locked = self.store().table.lock(hash);
-        let slot = locked.find_from(spot, |chunk| self.has_key(chunk, key));
+        let slot = locked.find_from(hint, |chunk| self.has_key(chunk, key));
         // SAFETY: just read from a table slot inside this section.
         let old = slot.as_ref().map(|slot| unsafe { Item::found(self.local, slot.reference()) });
         if let Some(item) = &old {

@@ -56,9 +56,9 @@ fn get(me: &Participant, key: &[u8]) -> Option<Vec<u8>> {
     let section = me.section();
     let hash = me.store().hash(key);
     section.prefetch_bucket(hash);
-    let spot = section.prefetch_item(hash);
-    section.prefetch_replaced(spot);
-    let item = section.find_from(spot, hash, key)?;
+    let hint = section.prefetch_item(hash);
+    section.prefetch_replaced(hint);
+    let item = section.find_from(hint, hash, key)?;
     if item.liveness() != Liveness::Live {
         return None;
     }

@@ -14,7 +14,7 @@
 use engine::{Key, Worker};
 use proto::StoreMode;
 use proto::text::Store;
-use store::Spot;
+use store::SlotHint;
 
 use super::scan::{GET, Scan, Seen};
 
@@ -27,7 +27,7 @@ struct Lookahead {
     address: usize,
     len: usize,
     hash: u64,
-    spot: Spot,
+    hint: SlotHint,
     seen: Seen,
 }
 
@@ -97,7 +97,7 @@ impl FirstKeys {
 impl Lookahead {
     #[inline]
     fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
-        Key { bytes, hash: self.hash, spot: self.spot }
+        Key { bytes, hash: self.hash, hint: self.hint }
     }
 }
 
@@ -192,7 +192,7 @@ impl Batch {
             let hash = worker.key(key).hash;
             section.prefetch_bucket(hash);
             let (address, len) = (key.as_ptr().addr(), key.len());
-            *ahead = Lookahead { address, len, hash, spot: Spot::default(), seen };
+            *ahead = Lookahead { address, len, hash, hint: SlotHint::default(), seen };
             self.len += 1;
         }
         if self.len < 2 {
@@ -200,11 +200,11 @@ impl Batch {
         }
         let keys = &mut self.keys[..self.len];
         for ahead in &mut *keys {
-            ahead.spot = section.prefetch_item(ahead.hash);
+            ahead.hint = section.prefetch_item(ahead.hash);
         }
         for ahead in keys {
             if matches!(ahead.seen, Seen::Set { .. } | Seen::Stored) {
-                section.prefetch_replaced(ahead.spot);
+                section.prefetch_replaced(ahead.hint);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What a writer may do: everything here runs under the lock of the hash's stripe.
 
 use super::bucket::{Bucket, LAST};
-use super::{Spot, Stripe, Table, tag_of};
+use super::{SlotHint, Stripe, Table, tag_of};
 use crate::sync::{MutexGuard, Ordering};
 
 /// A hash whose stripe the holder has locked. Its bucket is not split, and its items do not change,
@@ -62,10 +62,10 @@ impl<'t> Locked<'t> {
     #[inline]
     pub(crate) fn find_from(
         &self,
-        spot: Spot,
+        hint: SlotHint,
         mut matches: impl FnMut(u32) -> bool,
     ) -> Option<SlotRef<'_>> {
-        let Spot { bucket, slot, reference } = spot;
+        let SlotHint { bucket, slot, reference } = hint;
         if reference != 0
             && std::ptr::eq(self.home, &raw const self.table.buckets[bucket as usize])
             && self.home.holds(slot, reference)

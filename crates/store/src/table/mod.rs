@@ -159,14 +159,14 @@ struct Stripe {
 
 /// A slot in which a reference was seen: a hint, from which a lookup can begin. The default is none.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spot {
+pub struct SlotHint {
     bucket: u32,
     slot: usize,
     /// Zero: nothing was seen.
     reference: u32,
 }
 
-impl Spot {
+impl SlotHint {
     /// What was seen there.
     #[inline]
     pub(crate) fn reference(self) -> Option<u32> {
@@ -278,20 +278,20 @@ impl Table {
     /// The first slot at which a lookup of this hash would look, if that is in the hash's own bucket. Whether the item there
     /// has the key is not known.
     #[inline]
-    pub(crate) fn spot(&self, hash: u64) -> Spot {
+    pub(crate) fn hint(&self, hash: u64) -> SlotHint {
         let home = self.directory(Ordering::Acquire).bucket_of(hash);
         match (u32::try_from(home), self.buckets[home].find(tag_of(hash), &mut |_| true)) {
-            (Ok(bucket), Some((slot, reference))) => Spot { bucket, slot, reference },
-            _ => Spot::default(),
+            (Ok(bucket), Some((slot, reference))) => SlotHint { bucket, slot, reference },
+            _ => SlotHint::default(),
         }
     }
 
-    /// The reference in `spot`, if it is still there: a hit needs no other check, wherever the hash belongs by now.
+    /// The reference in `hint`, if it is still there: a hit needs no other check, wherever the hash belongs by now.
     #[inline]
-    pub(crate) fn at(&self, spot: Spot) -> Option<u32> {
-        let is_there = spot.reference != 0
-            && self.buckets[spot.bucket as usize].holds(spot.slot, spot.reference);
-        is_there.then_some(spot.reference)
+    pub(crate) fn at(&self, hint: SlotHint) -> Option<u32> {
+        let is_there = hint.reference != 0
+            && self.buckets[hint.bucket as usize].holds(hint.slot, hint.reference);
+        is_there.then_some(hint.reference)
     }
 
     /// Calls `f` for each reference that a lookup of this hash would have to look at, unchecked: a
