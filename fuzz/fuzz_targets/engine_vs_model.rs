@@ -18,7 +18,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         // Few classes, since a store is made for each input.
         growth_factor: 2.0,
         stripes: 16,
-        participants_max: 2,
+        threads_max: 2,
         ..Config::default()
     };
     let mut world = World::new(Random::Bytes(bytes.to_vec().into_iter()), config);

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use store::{
-    Applied, Change, Cleaner, Config, MemoryFile, NewItem, Opened, Participant, Store, TimeNote,
+    Applied, Change, Cleaner, Config, MemoryFile, NewItem, Opened, Handle, Store, TimeNote,
 };
 
 const PAGE: usize = 4096;
@@ -136,7 +136,7 @@ fn config() -> Config {
         memory_bytes: 8 << 20,
         growth_factor: 2.0,
         stripes: 32,
-        participants_max: 3,
+        threads_max: 3,
         seed: 7,
         ..Config::default()
     }
@@ -152,7 +152,7 @@ fn content(key: u32) -> Vec<u8> {
     (0..len).map(|at| (at ^ key).to_le_bytes()[0]).collect()
 }
 
-fn put(me: &Participant, key: &[u8], value: &[u8]) -> bool {
+fn put(me: &Handle, key: &[u8], value: &[u8]) -> bool {
     let new = NewItem { key, flags: 0, deadline: 0, value_len: value.len(), base64_key: false };
     let Ok(mut draft) = me.draft(new) else { return false };
     draft.push(value).unwrap();
@@ -161,7 +161,7 @@ fn put(me: &Participant, key: &[u8], value: &[u8]) -> bool {
     matches!(applied, Applied::Stored { .. })
 }
 
-fn value(me: &Participant, key: &[u8]) -> Option<Vec<u8>> {
+fn value(me: &Handle, key: &[u8]) -> Option<Vec<u8>> {
     let section = me.section();
     let item = section.find(me.store().hash(key), key)?;
     let mut value = Vec::new();

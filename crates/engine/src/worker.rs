@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::{Draft, DraftError, Item, Liveness, NewItem, Participant, Section, SlotHint};
+use store::{Draft, DraftError, Handle, Item, Liveness, NewItem, Section, SlotHint};
 
 use crate::exptime::deadline_of;
 use crate::mutate::NewValue;
@@ -24,7 +24,7 @@ pub struct Key<'k> {
 /// A worker's engine: its membership in the store and its counters. Stays in its thread.
 pub struct Worker {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) participant: Participant,
+    pub(crate) participant: Handle,
     pub(crate) counters: Arc<Counters>,
     pub(crate) sampler: Sampler,
 }
@@ -83,7 +83,7 @@ impl Worker {
 
     /// The membership in the store, for walks and observers.
     #[must_use]
-    pub fn participant(&self) -> &Participant {
+    pub fn participant(&self) -> &Handle {
         &self.participant
     }
 

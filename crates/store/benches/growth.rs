@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use store::{Config, Participant, Store};
+use store::{Config, Handle, Store};
 
 use common::{key, set};
 
@@ -45,7 +45,7 @@ fn write(store: &Arc<Store>, first: u64, among: u64) {
 }
 
 /// Nanoseconds of each batch of lookups until the writer is done.
-fn read(me: &Participant, done: &AtomicBool, times: &mut Vec<u64>) {
+fn read(me: &Handle, done: &AtomicBool, times: &mut Vec<u64>) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     while !done.load(Ordering::Relaxed) {
         me.begin_turn(1);

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::time::Instant;
-use store::{Config, Participant, SlotHint, Store};
+use store::{Config, Handle, SlotHint, Store};
 
 use common::{key, set};
 
@@ -38,7 +38,7 @@ struct Case {
 }
 
 /// One thread's share of a round, in batches as a worker serves them: hash, fetch table lines, fetch items, look up, copy.
-fn run(me: &Participant, work: Work, batched: bool, seed: u64) {
+fn run(me: &Handle, work: Work, batched: bool, seed: u64) {
     let mut state = seed | 1;
     let mut out: Vec<u8> = Vec::with_capacity(1 << 16);
     for _ in 0..OPERATIONS / BATCH as u64 {
@@ -65,7 +65,7 @@ fn run(me: &Participant, work: Work, batched: bool, seed: u64) {
     }
 }
 
-fn look_up(me: &Participant, keys: &[[u8; 16]], batched: bool, out: &mut Vec<u8>) {
+fn look_up(me: &Handle, keys: &[[u8; 16]], batched: bool, out: &mut Vec<u8>) {
     let section = me.section();
     let mut hashes = [0; BATCH];
     for (hash, key) in hashes.iter_mut().zip(keys) {

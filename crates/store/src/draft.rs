@@ -4,8 +4,8 @@
 use crate::memory::arena::{
     CHAINED_KEY_AT, CHUNK_BYTES_MAX, ChunkRef, HEADER, PIECE_BYTES, Shape, chain, piece_link,
 };
-use crate::participant::Local;
 use crate::sync::Ordering;
+use crate::thread::ThreadState;
 use std::rc::Rc;
 
 /// What a new item is to be.
@@ -34,7 +34,7 @@ pub enum DraftError {
 
 /// An item being written. Dropping it returns its memory.
 pub struct Draft {
-    local: Rc<Local>,
+    thread: Rc<ThreadState>,
     head: ChunkRef,
     value_len: usize,
     filled: usize,
@@ -66,37 +66,37 @@ pub fn item_bytes(key_len: usize, flags: u32, value_len: usize) -> usize {
 
 impl Draft {
     #[inline(always)]
-    pub(crate) fn new(local: &Rc<Local>, new: NewItem<'_>) -> Result<Self, DraftError> {
+    pub(crate) fn new(thread: &Rc<ThreadState>, new: NewItem<'_>) -> Result<Self, DraftError> {
         let key_len = u8::try_from(new.key.len())
             .ok()
             .filter(|&len| (1..=KEY_BYTES_MAX).contains(&usize::from(len)))
             .ok_or(DraftError::TooLarge)?;
         let flags_len = if new.flags == 0 { 0 } else { 4 };
         let inline = HEADER + flags_len + new.key.len() + new.value_len;
-        let largest = usize::try_from(local.store.item_bytes_max).unwrap_or(usize::MAX);
+        let largest = usize::try_from(thread.store.item_bytes_max).unwrap_or(usize::MAX);
         if inline > largest {
             return Err(DraftError::TooLarge);
         }
-        let slabs = &local.store.slabs;
+        let slabs = &thread.store.slabs;
         let facts = if new.base64_key { Shape::BASE64 } else { 0 };
         let draft = match slabs.class_for(inline) {
             Some(class) => {
-                let head = local.take(class).ok_or(DraftError::OutOfMemory)?;
+                let head = thread.take(class).ok_or(DraftError::OutOfMemory)?;
                 let len = u16::try_from(new.value_len).map_err(|_| DraftError::TooLarge)?;
                 let facts = if flags_len == 0 { facts } else { facts | Shape::FLAGS };
-                Self::begin(local, head, new, Shape::item(key_len, len, facts))
+                Self::begin(thread, head, new, Shape::item(key_len, len, facts))
             }
             None => {
-                let head = local.take(slabs.heads()).ok_or(DraftError::OutOfMemory)?;
-                Self::begin(local, head, new, Shape::item(key_len, 0, facts | Shape::CHAINED))
+                let head = thread.take(slabs.heads()).ok_or(DraftError::OutOfMemory)?;
+                Self::begin(thread, head, new, Shape::item(key_len, 0, facts | Shape::CHAINED))
             }
         };
         Ok(draft)
     }
 
     #[inline(always)]
-    fn begin(local: &Rc<Local>, head: ChunkRef, new: NewItem<'_>, shape: Shape) -> Self {
-        let arena = &local.store.arena;
+    fn begin(thread: &Rc<ThreadState>, head: ChunkRef, new: NewItem<'_>, shape: Shape) -> Self {
+        let arena = &thread.store.arena;
         let header = arena.header(head);
         header.deadline.store(new.deadline, Ordering::Relaxed);
         if shape.has(Shape::FLAGS | Shape::CHAINED) {
@@ -114,7 +114,7 @@ impl Draft {
         header.shape.store(shape.0, Ordering::Relaxed);
         let chained = shape.has(Shape::CHAINED);
         Self {
-            local: Rc::clone(local),
+            thread: Rc::clone(thread),
             head,
             value_len: new.value_len,
             filled: 0,
@@ -136,13 +136,13 @@ impl Draft {
     #[inline]
     #[must_use]
     pub fn class(&self) -> u8 {
-        self.local.store.slabs.class_of(&self.local.store.arena, self.head)
+        self.thread.store.slabs.class_of(&self.thread.store.arena, self.head)
     }
 
     /// Sets the second of death (0: never).
     pub fn set_deadline(&mut self, deadline: u32) {
         // Relaxed, here and in `set`: no one else sees the header before the draft is linked, and that publishes it.
-        self.local.store.arena.header(self.head).deadline.store(deadline, Ordering::Relaxed);
+        self.thread.store.arena.header(self.head).deadline.store(deadline, Ordering::Relaxed);
     }
 
     /// The item is stale from the beginning, or not.
@@ -156,7 +156,7 @@ impl Draft {
     }
 
     fn set(&mut self, fact: u32, to: bool) {
-        let shape = &self.local.store.arena.header(self.head).shape;
+        let shape = &self.thread.store.arena.header(self.head).shape;
         let others = shape.load(Ordering::Relaxed) & !fact;
         shape.store(if to { others | fact } else { others }, Ordering::Relaxed);
     }
@@ -177,7 +177,7 @@ impl Draft {
             return self.push_chained(bytes);
         }
         // SAFETY: the draft owns the chunk, and its class has room for the announced value.
-        unsafe { self.local.store.arena.write(self.head, self.inline_at + self.filled, bytes) };
+        unsafe { self.thread.store.arena.write(self.head, self.inline_at + self.filled, bytes) };
         self.filled += bytes.len();
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Draft {
             }
             let (now, later) = bytes.split_at(bytes.len().min(self.piece_len - self.piece_filled));
             // SAFETY: the draft owns its pieces; `piece_len` bytes fit behind a piece's header.
-            unsafe { self.local.store.arena.write(self.piece, HEADER + self.piece_filled, now) };
+            unsafe { self.thread.store.arena.write(self.piece, HEADER + self.piece_filled, now) };
             self.piece_filled += now.len();
             self.filled += now.len();
             bytes = later;
@@ -199,10 +199,10 @@ impl Draft {
 
     fn add_piece(&mut self) -> Result<(), DraftError> {
         let len = self.remaining().min(PIECE_BYTES);
-        let slabs = &self.local.store.slabs;
+        let slabs = &self.thread.store.slabs;
         let class = slabs.class_for(HEADER + len).unwrap_or_else(|| slabs.largest());
-        let piece = self.local.take(class).ok_or(DraftError::OutOfMemory)?;
-        let arena = &self.local.store.arena;
+        let piece = self.thread.take(class).ok_or(DraftError::OutOfMemory)?;
+        let arena = &self.thread.store.arena;
         let header = arena.header(piece);
         let bytes = u32::try_from(len).unwrap_or(0);
         header.recency.store(self.head, Ordering::Relaxed);
@@ -228,7 +228,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if self.head != 0 {
-            self.local.free(self.head);
+            self.thread.free(self.head);
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::expiry::invalidation::Judged;
 use crate::memory::arena::{ChunkRef, HEADER, Header, PIECE_BYTES, Shape, chain};
-use crate::participant::Local;
 use crate::sync::Ordering;
+use crate::thread::ThreadState;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -26,7 +26,7 @@ pub enum Liveness {
 /// A linked item, or one that was linked when it was found. Its bytes stay valid and unchanged for its section.
 #[derive(Clone, Copy)]
 pub struct Item<'s> {
-    pub(crate) local: &'s Rc<Local>,
+    pub(crate) thread: &'s Rc<ThreadState>,
     pub(crate) chunk: ChunkRef,
     pub(crate) header: &'s Header,
 }
@@ -38,15 +38,15 @@ impl std::fmt::Debug for Item<'_> {
 }
 
 impl<'s> Item<'s> {
-    /// The item in `chunk`, found inside a section of `local`.
+    /// The item in `chunk`, found inside a section of `thread`.
     ///
     /// # Safety
     ///
     /// The reference was read, within this section, from a table slot, a bag slot or the chunk's own `pos` not being
     /// zero: so the chunk is linked or in its grace period until the section ends.
     #[inline]
-    pub(crate) unsafe fn found(local: &'s Rc<Local>, chunk: ChunkRef) -> Self {
-        Self { local, chunk, header: local.store.arena.header(chunk) }
+    pub(crate) unsafe fn found(thread: &'s Rc<ThreadState>, chunk: ChunkRef) -> Self {
+        Self { thread, chunk, header: thread.store.arena.header(chunk) }
     }
 
     #[inline]
@@ -54,14 +54,14 @@ impl<'s> Item<'s> {
         self.header.shape()
     }
 
-    /// Whether the item still counts at the participant's present second.
+    /// Whether the item still counts at the thread's present second.
     #[inline]
     #[must_use]
     pub fn liveness(&self) -> Liveness {
-        let is_plain = self.shape().is_plain(self.local.store.invalidations.generation());
+        let is_plain = self.shape().is_plain(self.thread.store.invalidations.generation());
         let kind = if is_plain { Liveness::Live } else { self.unusual() };
         let deadline = self.deadline();
-        if deadline == 0 || deadline > self.local.now_secs() {
+        if deadline == 0 || deadline > self.thread.now_secs() {
             return kind;
         }
         match kind {
@@ -83,7 +83,7 @@ impl<'s> Item<'s> {
 
     /// Whether no invalidation since the item's birth was of its key: its shape, and the generation up to which that holds.
     fn survives(&self) -> Option<(Shape, u32)> {
-        let store = &*self.local.store;
+        let store = &*self.thread.store;
         loop {
             // Acquire: pairs with the Release of `renew`; the birth is not later than the count that is loaded after it.
             let shape = Shape(self.header.shape.load(Ordering::Acquire));
@@ -123,7 +123,7 @@ impl<'s> Item<'s> {
     pub fn key(&self) -> &'s [u8] {
         let shape = self.shape();
         // SAFETY: the item was found in section `'s` (see `found`), and its key lies where its shape says.
-        unsafe { self.local.store.arena.bytes(self.chunk, shape.key_at(), shape.key_len()) }
+        unsafe { self.thread.store.arena.bytes(self.chunk, shape.key_at(), shape.key_len()) }
     }
 
     /// Client flags.
@@ -134,7 +134,7 @@ impl<'s> Item<'s> {
     }
 
     fn word(&self, at: usize) -> u32 {
-        self.local.store.arena.word(self.chunk, at).load(Ordering::Relaxed)
+        self.thread.store.arena.word(self.chunk, at).load(Ordering::Relaxed)
     }
 
     /// The cas unique.
@@ -174,7 +174,7 @@ impl<'s> Item<'s> {
     #[inline]
     #[must_use]
     pub fn class(&self) -> u8 {
-        self.local.store.slabs.class_of(&self.local.store.arena, self.chunk)
+        self.thread.store.slabs.class_of(&self.thread.store.arena, self.chunk)
     }
 
     /// The key came as base64 and is echoed so.
@@ -208,11 +208,11 @@ impl<'s> Item<'s> {
     pub fn idle_secs(&self) -> u32 {
         let recency = self.header.recency.load(Ordering::Relaxed);
         let (mark, second) = (recency >> 16, recency & 0xffff);
-        let now = self.local.now_secs();
+        let now = self.thread.now_secs();
         let mark = u16::try_from(mark).unwrap_or(0);
-        let bound = self.local.untouched_since(self.header, mark).unwrap_or(now).min(now);
+        let bound = self.thread.untouched_since(self.header, mark).unwrap_or(now).min(now);
         match bound.wrapping_sub(second) & 0xffff {
-            // Written by a participant whose clock was a little ahead of ours.
+            // Written by a thread whose clock was a little ahead of ours.
             0xfff0.. => now - bound,
             ago => (now - bound).saturating_add(ago),
         }
@@ -228,7 +228,7 @@ impl<'s> Item<'s> {
         }
         let at = shape.key_at() + shape.key_len();
         // SAFETY: the item was found in section `'s` (see `found`), and an inline value follows the key.
-        Some(unsafe { self.local.store.arena.bytes(self.chunk, at, shape.inline_len()) })
+        Some(unsafe { self.thread.store.arena.bytes(self.chunk, at, shape.inline_len()) })
     }
 
     /// Calls `f` with the pieces of the value in order; one piece if it is inline.
@@ -236,7 +236,7 @@ impl<'s> Item<'s> {
         if let Some(value) = self.inline_value() {
             return f(value);
         }
-        let arena = &self.local.store.arena;
+        let arena = &self.thread.store.arena;
         let mut piece = self.word(chain::FIRST);
         while piece != 0 {
             let (next, len) = arena.header(piece).piece();
@@ -253,11 +253,11 @@ impl<'s> Item<'s> {
             return None;
         }
         // Relaxed: the section protects the item until whoever frees it has seen this section's end, and with it the pin.
-        let pins = self.local.store.arena.word(self.chunk, chain::PINS);
+        let pins = self.thread.store.arena.word(self.chunk, chain::PINS);
         pins.fetch_add(1, Ordering::Relaxed);
         let first = self.word(chain::FIRST);
         Some(Pin {
-            local: Rc::clone(self.local),
+            thread: Rc::clone(self.thread),
             head: self.chunk,
             value_len: self.value_len(),
             first,
@@ -278,17 +278,17 @@ impl<'s> Item<'s> {
     /// Marks the item as used now, but not as read (an `add` that finds it there).
     #[inline]
     pub fn bump(&self) {
-        let now = self.local.recency();
+        let now = self.thread.recency();
         if self.header.recency.load(Ordering::Relaxed) != now {
             self.header.recency.store(now, Ordering::Relaxed);
         }
-        self.local.note_touch(self.chunk);
+        self.thread.note_touch(self.chunk);
     }
 
     /// Sets the second of death (0: never). For use inside `Section::update`.
     pub fn set_deadline(&self, deadline: u32) {
         self.header.deadline.store(deadline, Ordering::Relaxed);
-        self.local.note_deadline(self.chunk, deadline);
+        self.thread.note_deadline(self.chunk, deadline);
     }
 
     /// Sets the cas unique. For use inside `Section::update`.
@@ -317,13 +317,13 @@ impl<'s> Item<'s> {
     /// A fresh cas unique, greater than this item's unless a client chose that one.
     #[must_use]
     pub fn next_cas(&self) -> u64 {
-        self.local.next_cas(self.cas())
+        self.thread.next_cas(self.cas())
     }
 }
 
 /// A chained value kept for sending. Belongs to the thread that made it.
 pub struct Pin {
-    local: Rc<Local>,
+    thread: Rc<ThreadState>,
     head: ChunkRef,
     value_len: usize,
     first: ChunkRef,
@@ -350,7 +350,7 @@ impl Pin {
         if offset >= self.value_len {
             return &[];
         }
-        let arena = &self.local.store.arena;
+        let arena = &self.thread.store.arena;
         let wanted = offset / PIECE_BYTES;
         let (mut number, mut piece) = self.at.get();
         if number > wanted {
@@ -371,6 +371,6 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         // Release: pairs with the Acquire of whoever frees the item; our reads come before it.
-        self.local.store.arena.word(self.head, chain::PINS).fetch_sub(1, Ordering::Release);
+        self.thread.store.arena.word(self.head, chain::PINS).fetch_sub(1, Ordering::Release);
     }
 }

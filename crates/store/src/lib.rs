@@ -1,6 +1,6 @@
 //! Items, memory and concurrency: arena, hash table, slabs, bags, reclamation. Knows items, not commands.
 //!
-//! A [`Store`] holds items by key within one memory limit. Each thread joins it as a [`Participant`]; a
+//! A [`Store`] holds items by key within one memory limit. Each thread joins it as a [`Handle`]; a
 //! [`Section`] looks keys up without locks and changes them under striped locks; a [`Draft`] is an item being
 //! written. The [`Cleaner`] does the background work in steps. Times are seconds since the store's start, given
 //! by the caller: the store has no clock.
@@ -31,8 +31,6 @@ mod file;
 #[cfg(not(loom))]
 mod item;
 #[cfg(not(loom))]
-mod participant;
-#[cfg(not(loom))]
 mod reaping;
 #[cfg(not(any(loom, miri)))]
 mod restart;
@@ -44,6 +42,8 @@ mod slabs;
 mod stats;
 #[cfg(not(loom))]
 mod store;
+#[cfg(not(loom))]
+mod thread;
 
 #[cfg(not(loom))]
 pub use {
@@ -53,12 +53,12 @@ pub use {
     draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem, item_bytes},
     expiry::transient::TRANSIENT_SECS_MAX,
     item::{Item, Liveness, Pin},
-    participant::{Observer, Participant},
     reaping::walk::WalkCursor,
     section::{Applied, Change, Section},
     stats::{BagStats, ClassStats, IndexStats, MemorySplit, StoreStats},
     store::Store,
     table::SlotHint,
+    thread::{Handle, Observer},
 };
 #[cfg(not(any(loom, miri)))]
 pub use {

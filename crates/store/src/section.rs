@@ -4,16 +4,16 @@
 use crate::draft::Draft;
 use crate::item::Item;
 use crate::memory::arena::{ChunkRef, Shape};
-use crate::participant::Local;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::table::{SlotHint, Split};
+use crate::thread::ThreadState;
 use std::rc::Rc;
 
-/// A read section of one participant. What is found in it stays valid until it is dropped.
+/// A read section of one thread. What is found in it stays valid until it is dropped.
 pub struct Section<'s> {
-    local: &'s Rc<Local>,
+    thread: &'s Rc<ThreadState>,
 }
 
 impl std::fmt::Debug for Section<'_> {
@@ -62,14 +62,14 @@ pub enum Applied {
 
 impl<'s> Section<'s> {
     #[inline]
-    pub(crate) fn open(local: &'s Rc<Local>) -> Self {
-        local.depth.set(local.depth.get() + 1);
-        local.wake();
-        Self { local }
+    pub(crate) fn open(thread: &'s Rc<ThreadState>) -> Self {
+        thread.depth.set(thread.depth.get() + 1);
+        thread.wake();
+        Self { thread }
     }
 
     fn store(&self) -> &'s Store {
-        &self.local.store
+        &self.thread.store
     }
 
     /// First stage of a batch: asks for the table line of `hash`.
@@ -105,7 +105,7 @@ impl<'s> Section<'s> {
     pub fn find_from(&self, hint: SlotHint, hash: u64, key: &[u8]) -> Option<Item<'s>> {
         if let Some(chunk) = self.store().table.at(hint) {
             // SAFETY: just read from a table slot inside this section.
-            let item = unsafe { Item::found(self.local, chunk) };
+            let item = unsafe { Item::found(self.thread, chunk) };
             if item.key() == key {
                 return Some(item);
             }
@@ -119,7 +119,7 @@ impl<'s> Section<'s> {
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Item<'s>> {
         let chunk = self.store().table.find(hash, |chunk| self.has_key(chunk, key))?;
         // SAFETY: just read from a table slot inside this section.
-        Some(unsafe { Item::found(self.local, chunk) })
+        Some(unsafe { Item::found(self.thread, chunk) })
     }
 
     /// The item in `chunk`, if one is linked there.
@@ -127,13 +127,13 @@ impl<'s> Section<'s> {
         // Acquire: pairs with the Release by which a linked item got its position, so its bytes are visible.
         let position = self.store().arena.header(chunk).pos.load(Ordering::Acquire);
         // SAFETY: its position was not zero inside this section, so it is linked or in its grace period.
-        (position != 0).then(|| unsafe { Item::found(self.local, chunk) })
+        (position != 0).then(|| unsafe { Item::found(self.thread, chunk) })
     }
 
     #[inline]
     fn has_key(&self, chunk: ChunkRef, key: &[u8]) -> bool {
         // SAFETY: the table calls this with references just read from its slots, inside this section.
-        let item = unsafe { Item::found(self.local, chunk) };
+        let item = unsafe { Item::found(self.thread, chunk) };
         item.key() == key
     }
 
@@ -167,7 +167,7 @@ impl<'s> Section<'s> {
         let mut locked = self.store().table.lock(hash);
         let slot = locked.find_from(hint, |chunk| self.has_key(chunk, key));
         // SAFETY: just read from a table slot inside this section.
-        let old = slot.as_ref().map(|slot| unsafe { Item::found(self.local, slot.reference()) });
+        let old = slot.as_ref().map(|slot| unsafe { Item::found(self.thread, slot.reference()) });
         if let Some(item) = &old {
             // If it is unlinked, its slot's line is wanted soon.
             self.store().blocks.prefetch(item.header.pos.load(Ordering::Relaxed));
@@ -175,28 +175,28 @@ impl<'s> Section<'s> {
         match (decide(old.as_ref()), slot) {
             (Change::Keep, _) | (Change::Remove | Change::RemoveSoon { .. }, None) => Applied::Kept,
             (Change::RemoveSoon { until }, Some(slot))
-                if self.local.keep_deleted(slot.reference(), until) =>
+                if self.thread.keep_deleted(slot.reference(), until) =>
             {
                 Applied::Removed
             }
             (Change::Remove | Change::RemoveSoon { .. }, Some(slot)) => {
                 let chunk = slot.reference();
                 locked.remove(slot);
-                self.local.unlink(chunk);
+                self.thread.unlink(chunk);
                 Applied::Removed
             }
             (Change::Put { draft, cas }, Some(slot)) => {
                 let old = slot.reference();
                 let replaced = self.store().arena.header(old).cas.load(Ordering::Relaxed);
-                let Some((new, cas)) = self.local.prepare(draft, cas, replaced) else {
+                let Some((new, cas)) = self.thread.prepare(draft, cas, replaced) else {
                     return Applied::OutOfMemory;
                 };
                 locked.replace(slot, new);
-                self.local.unlink(old);
+                self.thread.unlink(old);
                 Applied::Stored { cas }
             }
             (Change::Put { draft, cas }, None) => {
-                let Some((new, cas)) = self.local.prepare(draft, cas, 0) else {
+                let Some((new, cas)) = self.thread.prepare(draft, cas, 0) else {
                     return Applied::OutOfMemory;
                 };
                 let budget = &self.store().budget;
@@ -205,7 +205,7 @@ impl<'s> Section<'s> {
                     true
                 });
                 if !inserted {
-                    self.local.unlink(new);
+                    self.thread.unlink(new);
                     return Applied::OutOfMemory;
                 }
                 drop(locked);
@@ -218,7 +218,7 @@ impl<'s> Section<'s> {
     /// An insertion pays for its share of the table's growth: one split for eight of them.
     fn help_growth(&self) {
         if self.store().table.wants_growth() {
-            self.local.grow_table();
+            self.thread.grow_table();
         }
     }
 }
@@ -226,10 +226,10 @@ impl<'s> Section<'s> {
 impl Drop for Section<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.local.store.is_strict_lru && self.local.depth.get() == 1 {
-            self.local.move_touched();
+        if self.thread.store.is_strict_lru && self.thread.depth.get() == 1 {
+            self.thread.move_touched();
         }
-        self.local.depth.set(self.local.depth.get() - 1);
+        self.thread.depth.set(self.thread.depth.get() - 1);
     }
 }
 
@@ -248,12 +248,12 @@ impl Store {
     /// else uses the store.
     pub(crate) fn key_left(&self, chunk: ChunkRef, shape: Shape) -> &[u8] {
         // SAFETY: a chunk begins within the pages, and the slack behind them is longer than any key; nothing is written
-        // before a participant has joined.
+        // before a thread has joined.
         unsafe { self.arena.bytes(chunk, shape.key_at(), shape.key_len()) }
     }
 }
 
-impl Local {
+impl ThreadState {
     /// Splits one bucket. Inside a section.
     pub(crate) fn grow_table(&self) -> bool {
         let budget = &self.store.budget;

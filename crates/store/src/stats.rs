@@ -1,4 +1,4 @@
-//! Counters kept per participant, summed by whoever asks, and the shapes in which they are handed out.
+//! Counters kept per thread, summed by whoever asks, and the shapes in which they are handed out.
 //!
 //! A counter is written by its owner alone, with a plain load and store, so counting costs no shared cache
 //! line. Resetting is done by remembering what the sums were.
@@ -21,7 +21,7 @@ pub(crate) enum Count {
     EvictedNonzero,
     /// Evicted with its page.
     EvictedByMove,
-    /// Seconds since last access of the item evicted last; the greatest of the participants is shown.
+    /// Seconds since last access of the item evicted last; the greatest of all threads is shown.
     EvictedAge,
     ExpiredUnfetched,
     /// Dead items whose memory was taken.
@@ -45,47 +45,47 @@ const GAUGES: usize = Count::Bytes as usize + 1;
 /// All counters of a store.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    participants: Vec<CachePadded<Vec<AtomicU64>>>,
+    threads: Vec<CachePadded<Vec<AtomicU64>>>,
     classes: usize,
     at_reset: Mutex<Vec<u64>>,
 }
 
 impl Counters {
-    pub(crate) fn new(participants: usize, classes: u8) -> Self {
+    pub(crate) fn new(threads: usize, classes: u8) -> Self {
         let cells = (usize::from(classes) + 1) * COUNTS;
         let row = || CachePadded::new((0..cells).map(|_| AtomicU64::new(0)).collect());
         Self {
-            participants: (0..participants).map(|_| row()).collect(),
+            threads: (0..threads).map(|_| row()).collect(),
             classes: usize::from(classes),
             at_reset: Mutex::new(vec![0; cells]),
         }
     }
 
-    /// Adds to a counter of the calling participant; `by` may be negative for gauges.
+    /// Adds to a counter of the calling thread; `by` may be negative for gauges.
     #[inline]
-    pub(crate) fn add(&self, participant: usize, class: u8, count: Count, by: i64) {
-        add(&self.participants[participant][index(class, count)], by);
+    pub(crate) fn add(&self, handle: usize, class: u8, count: Count, by: i64) {
+        add(&self.threads[handle][index(class, count)], by);
     }
 
-    /// Adds to both gauges of the calling participant.
+    /// Adds to both gauges of the calling thread.
     #[inline]
-    pub(crate) fn add_items(&self, participant: usize, class: u8, items: i64, bytes: i64) {
+    pub(crate) fn add_items(&self, handle: usize, class: u8, items: i64, bytes: i64) {
         let first = index(class, Count::Items);
-        if let [of_items, of_bytes] = &self.participants[participant][first..first + 2] {
+        if let [of_items, of_bytes] = &self.threads[handle][first..first + 2] {
             add(of_items, items);
             add(of_bytes, bytes);
         }
     }
 
-    /// Sets a counter of the calling participant.
-    pub(crate) fn set(&self, participant: usize, class: u8, count: Count, to: u64) {
-        self.participants[participant][index(class, count)].store(to, Ordering::Relaxed);
+    /// Sets a counter of the calling thread.
+    pub(crate) fn set(&self, handle: usize, class: u8, count: Count, to: u64) {
+        self.threads[handle][index(class, count)].store(to, Ordering::Relaxed);
     }
 
-    /// The counter of one class, over all participants, since the last reset.
+    /// The counter of one class, over all threads, since the last reset.
     pub(crate) fn of_class(&self, class: u8, count: Count) -> u64 {
         let at = index(class, count);
-        let cells = self.participants.iter().map(|row| row[at].load(Ordering::Relaxed));
+        let cells = self.threads.iter().map(|row| row[at].load(Ordering::Relaxed));
         if count == Count::EvictedAge {
             return cells.max().unwrap_or(0);
         }
@@ -104,7 +104,7 @@ impl Counters {
     pub(crate) fn reset(&self) {
         let mut at_reset = self.at_reset.lock();
         for (at, base) in at_reset.iter_mut().enumerate() {
-            let cells = self.participants.iter().map(|row| row[at].load(Ordering::Relaxed));
+            let cells = self.threads.iter().map(|row| row[at].load(Ordering::Relaxed));
             *base = cells.fold(0, u64::wrapping_add);
         }
     }

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{Change, Cleaner, Config, NewItem, Participant, Store};
+use store::{Change, Cleaner, Config, Handle, NewItem, Store};
 
 const MEGABYTES: u64 = 32;
 /// Requests in a second of the store's clock.
@@ -18,7 +18,7 @@ const PER_SECOND: u32 = 20_000;
 /// A store, its cleaner, and the requests so far.
 struct Bench {
     store: Arc<Store>,
-    me: Participant,
+    me: Handle,
     cleaner: Cleaner,
     requests: u32,
     random: SmallRng,

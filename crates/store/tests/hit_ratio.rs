@@ -7,12 +7,12 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Zipf};
 use std::collections::{BTreeMap, HashMap};
-use store::{Change, Cleaner, Config, NewItem, Participant, Policy, Store};
+use store::{Change, Cleaner, Config, Handle, NewItem, Policy, Store};
 
 const MEGABYTES: u64 = 8;
 const VALUE: [u8; 64] = [b'v'; 64];
 
-fn touch(me: &Participant, key: &[u8]) -> bool {
+fn touch(me: &Handle, key: &[u8]) -> bool {
     let section = me.section();
     match section.find(me.store().hash(key), key) {
         Some(item) => {
@@ -23,7 +23,7 @@ fn touch(me: &Participant, key: &[u8]) -> bool {
     }
 }
 
-fn fill(me: &Participant, key: &[u8]) {
+fn fill(me: &Handle, key: &[u8]) {
     let new = NewItem { key, flags: 0, deadline: 0, value_len: VALUE.len(), base64_key: false };
     let mut draft = me.draft(new).unwrap();
     draft.push(&VALUE).unwrap();

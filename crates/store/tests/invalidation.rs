@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use store::{Applied, Change, Cleaner, Config, Liveness, NewItem, Participant, Store};
+use store::{Applied, Change, Cleaner, Config, Handle, Liveness, NewItem, Store};
 
 fn store_of(megabytes: u64) -> Arc<Store> {
     Store::new(Config {
@@ -16,7 +16,7 @@ fn store_of(megabytes: u64) -> Arc<Store> {
     .unwrap()
 }
 
-fn set(me: &Participant, key: &[u8], value: &[u8]) {
+fn set(me: &Handle, key: &[u8], value: &[u8]) {
     let new = NewItem { key, flags: 0, deadline: 0, value_len: value.len(), base64_key: false };
     let mut draft = me.draft(new).unwrap();
     draft.push(value).unwrap();
@@ -25,15 +25,15 @@ fn set(me: &Participant, key: &[u8], value: &[u8]) {
     assert!(matches!(applied, Applied::Stored { .. }), "{applied:?}");
 }
 
-fn state(me: &Participant, key: &[u8]) -> Option<Liveness> {
+fn state(me: &Handle, key: &[u8]) -> Option<Liveness> {
     Some(me.section().find(me.store().hash(key), key)?.liveness())
 }
 
-fn is_live(me: &Participant, key: &[u8]) -> bool {
+fn is_live(me: &Handle, key: &[u8]) -> bool {
     state(me, key) == Some(Liveness::Live)
 }
 
-fn delete_until(me: &Participant, key: &[u8], until: u32) -> Applied {
+fn delete_until(me: &Handle, key: &[u8], until: u32) -> Applied {
     me.section().update(me.store().hash(key), key, |_| Change::RemoveSoon { until })
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 use store::{
-    Applied, Change, Cleaner, Config, Liveness, NewItem, Participant, Policy, Store, WalkCursor,
+    Applied, Change, Cleaner, Config, Handle, Liveness, NewItem, Policy, Store, WalkCursor,
 };
 
 /// Long values that are inline all the same.
@@ -27,7 +27,7 @@ fn store_with(policy: Policy) -> Arc<Store> {
         growth_factor: 1.5,
         policy,
         stripes: 4,
-        participants_max: 4,
+        threads_max: 4,
         seed: 1,
         ..Config::default()
     };
@@ -36,11 +36,11 @@ fn store_with(policy: Policy) -> Arc<Store> {
     store
 }
 
-fn set(me: &Participant, key: &[u8], value: &[u8]) {
+fn set(me: &Handle, key: &[u8], value: &[u8]) {
     set_until(me, key, value, 0);
 }
 
-fn set_until(me: &Participant, key: &[u8], value: &[u8], deadline: u32) {
+fn set_until(me: &Handle, key: &[u8], value: &[u8], deadline: u32) {
     let new = NewItem { key, flags: 7, deadline, value_len: value.len(), base64_key: false };
     let mut draft = me.draft(new).expect("something is always evictable");
     for part in value.chunks(7001) {
@@ -52,7 +52,7 @@ fn set_until(me: &Participant, key: &[u8], value: &[u8], deadline: u32) {
 }
 
 /// The value as one piece, copied while the section is open.
-fn get(me: &Participant, key: &[u8]) -> Option<Vec<u8>> {
+fn get(me: &Handle, key: &[u8]) -> Option<Vec<u8>> {
     let section = me.section();
     let hash = me.store().hash(key);
     section.prefetch_bucket(hash);
@@ -70,7 +70,7 @@ fn get(me: &Participant, key: &[u8]) -> Option<Vec<u8>> {
     Some(value)
 }
 
-fn delete(me: &Participant, key: &[u8]) -> bool {
+fn delete(me: &Handle, key: &[u8]) -> bool {
     me.section().update(me.store().hash(key), key, |_| Change::Remove) == Applied::Removed
 }
 
@@ -257,7 +257,7 @@ fn a_reader_against_insertions() {
 #[test]
 fn readers_against_overwriting_and_evicting() {
     let store = store_with(Policy::Bag);
-    let work = |job: fn(&Participant, u32), rounds: u32| {
+    let work = |job: fn(&Handle, u32), rounds: u32| {
         let store = Arc::clone(&store);
         std::thread::spawn(move || {
             let me = store.join().unwrap();
@@ -271,7 +271,7 @@ fn readers_against_overwriting_and_evicting() {
             }
         })
     };
-    let overwrite = |me: &Participant, round: u32| {
+    let overwrite = |me: &Handle, round: u32| {
         let byte = b'a' + u8::try_from(round % 26).unwrap();
         let long = if round.is_multiple_of(8) { CHAINED } else { LONG };
         set(me, &key(round % 2), &vec![byte; if round.is_multiple_of(3) { long } else { 50 }]);
@@ -279,7 +279,7 @@ fn readers_against_overwriting_and_evicting() {
             delete(me, &key(0));
         }
     };
-    let evict = |me: &Participant, round: u32| {
+    let evict = |me: &Handle, round: u32| {
         // Two sizes, so that pages change hands.
         let len = if (round / 40).is_multiple_of(2) { LONG } else { 9000 };
         set(me, &key(10 + round % 3), &vec![b'e'; len]);

@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 use store::{
-    Applied, Change, Cleaner, Config, DraftError, Liveness, NewItem, Participant, Store, WalkCursor,
+    Applied, Change, Cleaner, Config, DraftError, Handle, Liveness, NewItem, Store, WalkCursor,
 };
 
 fn store_of(megabytes: u64) -> Arc<Store> {
     Store::new(Config { memory_bytes: megabytes << 20, seed: 1, ..Config::default() }).unwrap()
 }
 
-fn set(me: &Participant, key: &[u8], value: &[u8]) -> Result<u64, DraftError> {
+fn set(me: &Handle, key: &[u8], value: &[u8]) -> Result<u64, DraftError> {
     set_until(me, key, value, 0)
 }
 
-fn set_until(me: &Participant, key: &[u8], value: &[u8], deadline: u32) -> Result<u64, DraftError> {
+fn set_until(me: &Handle, key: &[u8], value: &[u8], deadline: u32) -> Result<u64, DraftError> {
     let new = NewItem { key, flags: 7, deadline, value_len: value.len(), base64_key: false };
     let mut draft = me.draft(new)?;
     draft.push(value)?;
@@ -24,7 +24,7 @@ fn set_until(me: &Participant, key: &[u8], value: &[u8], deadline: u32) -> Resul
     Ok(cas)
 }
 
-fn get(me: &Participant, key: &[u8]) -> Option<Vec<u8>> {
+fn get(me: &Handle, key: &[u8]) -> Option<Vec<u8>> {
     let section = me.section();
     let item = section.find(me.store().hash(key), key)?;
     if item.liveness() != Liveness::Live {
@@ -36,7 +36,7 @@ fn get(me: &Participant, key: &[u8]) -> Option<Vec<u8>> {
     Some(value)
 }
 
-fn delete(me: &Participant, key: &[u8]) -> bool {
+fn delete(me: &Handle, key: &[u8]) -> bool {
     me.section().update(me.store().hash(key), key, |_| Change::Remove) == Applied::Removed
 }
 

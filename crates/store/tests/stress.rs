@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use store::{Applied, Change, Cleaner, Config, NewItem, Participant, Pin, Policy, Store};
+use store::{Applied, Change, Cleaner, Config, Handle, NewItem, Pin, Policy, Store};
 
 /// A small random generator, so that a run can be repeated by its seed.
 struct Random(u64);
@@ -98,7 +98,7 @@ fn check_pin(pin: &Pin, key: u64, value: &mut Vec<u8>, scratch: &mut Vec<u8>) {
 }
 
 fn step(
-    me: &Participant,
+    me: &Handle,
     random: &mut Random,
     keys: u64,
     value: &mut Vec<u8>,

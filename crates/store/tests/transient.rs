@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
-use store::{Change, Cleaner, Config, NewItem, Participant, Store};
+use store::{Change, Cleaner, Config, Handle, NewItem, Store};
 
 const THRESHOLD: u32 = 60;
 
@@ -13,7 +13,7 @@ fn store_of(megabytes: u64, transient_secs: u32) -> Arc<Store> {
     Store::new(config).unwrap()
 }
 
-fn set(me: &Participant, key: u64, value_len: usize, deadline: u32) {
+fn set(me: &Handle, key: u64, value_len: usize, deadline: u32) {
     let key = key.to_le_bytes();
     let new = NewItem { key: &key, flags: 0, deadline, value_len, base64_key: false };
     let mut draft = me.draft(new).unwrap();
@@ -21,7 +21,7 @@ fn set(me: &Participant, key: u64, value_len: usize, deadline: u32) {
     me.section().update(me.store().hash(&key), &key, |_| Change::Put { draft, cas: None });
 }
 
-fn touch(me: &Participant, key: u64, deadline: u32) {
+fn touch(me: &Handle, key: u64, deadline: u32) {
     let key = key.to_le_bytes();
     me.section().update(me.store().hash(&key), &key, |present| {
         present.unwrap().set_deadline(deadline);
@@ -29,7 +29,7 @@ fn touch(me: &Participant, key: u64, deadline: u32) {
     });
 }
 
-fn has(me: &Participant, key: u64) -> bool {
+fn has(me: &Handle, key: u64) -> bool {
     let key = key.to_le_bytes();
     me.section().find(me.store().hash(&key), &key).is_some()
 }

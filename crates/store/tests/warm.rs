@@ -229,7 +229,7 @@ fn everything_is_there_after_a_crash() {
     assert_eq!(probe(&store, &model), model.items.len());
 }
 
-fn joined(store: &std::sync::Arc<Store>) -> store::Participant {
+fn joined(store: &std::sync::Arc<Store>) -> store::Handle {
     let me = store.join().unwrap();
     me.begin_turn(2);
     me

@@ -13,7 +13,7 @@ use engine::{Miss, Verdict};
 use net::{CloseReason, Flow, Input, ListenAddress, Output};
 use proto::text::Words;
 use proto::{reply, uri};
-use store::{Item, Participant};
+use store::{Handle, Item};
 use watch::hub::{Events, Watchers};
 
 use crate::session::Worker;
@@ -35,7 +35,7 @@ impl Reporter {
     }
 
     /// A turn begins: sees what is watched.
-    pub(crate) fn turn(&mut self, participant: &Participant) {
+    pub(crate) fn turn(&mut self, participant: &Handle) {
         let watched = self.watchers.watched();
         if watched == self.watched {
             return;

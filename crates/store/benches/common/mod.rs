@@ -1,7 +1,7 @@
 //! Keys, and stores of them, that the benchmarks share.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a benchmark stops where it fails")]
 
-use store::{Change, NewItem, Participant};
+use store::{Change, Handle, NewItem};
 
 /// The name of a key.
 pub fn key(number: u64) -> [u8; 16] {
@@ -15,7 +15,7 @@ pub fn key(number: u64) -> [u8; 16] {
 }
 
 /// Stores a value of `BYTES` bytes under a key.
-pub fn set<const BYTES: usize>(me: &Participant, number: u64) {
+pub fn set<const BYTES: usize>(me: &Handle, number: u64) {
     let key = key(number);
     let new = NewItem { key: &key, flags: 0, deadline: 0, value_len: BYTES, base64_key: false };
     let mut draft = me.draft(new).unwrap();

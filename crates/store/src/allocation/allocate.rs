@@ -10,11 +10,11 @@
 use crate::item::Liveness;
 use crate::lru::low;
 use crate::memory::arena::{ChunkRef, Shape};
-use crate::participant::Local;
 use crate::section::{Section, Verdict};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::sync::Ordering;
+use crate::thread::ThreadState;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ const PAGES_SAMPLED: usize = 6;
 /// What an item in use costs, in items that are not.
 const YOUNG: usize = 16;
 
-impl Local {
+impl ThreadState {
     /// A chunk of the class, owned by the caller.
     pub(crate) fn take(self: &Rc<Self>, class: ClassId) -> Option<ChunkRef> {
         self.open_if_full(class);

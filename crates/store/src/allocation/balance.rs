@@ -16,11 +16,11 @@
 
 use crate::lru::Cursor;
 use crate::memory::arena::ChunkRef;
-use crate::participant::Local;
 use crate::section::Section;
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::sync::{AtomicU32, Mutex, Ordering};
+use crate::thread::ThreadState;
 use std::rc::Rc;
 
 /// Items looked at for the one that would be evicted next.
@@ -214,7 +214,7 @@ impl crate::store::Store {
     }
 }
 
-impl Local {
+impl ThreadState {
     /// One step of balancing, looking at about `budget` chunks. `true` if there is more to do at once.
     pub(crate) fn balance(self: &Rc<Self>, mover: &mut Mover, budget: usize) -> bool {
         let mut left = budget;

@@ -79,7 +79,7 @@ impl Store {
 impl Cleaner {
     /// One step of the crawl that was asked for, if there is one: about `items` items, at this second since the store's start.
     pub fn crawl(&mut self, now_secs: u32, items: usize) {
-        let crawls = &self.participant.store().crawls;
+        let crawls = &self.handle.store().crawls;
         if let Some(new) = crawls.asked.lock().take() {
             self.crawl = Some(new);
         }
@@ -87,7 +87,7 @@ impl Cleaner {
             self.crawl = None;
         }
         let Some(crawl) = &mut self.crawl else { return };
-        self.participant.begin_turn(now_secs);
+        self.handle.begin_turn(now_secs);
         let mut left = items as u64;
         while left > 0 {
             if crawl.cursor.class.is_none() {
@@ -98,7 +98,7 @@ impl Cleaner {
                 break;
             }
             let some = usize::try_from(left.min(crawl.left)).unwrap_or(usize::MAX);
-            let reaped = self.participant.local.reap(&mut crawl.cursor, some, |_| true);
+            let reaped = self.handle.thread.reap(&mut crawl.cursor, some, |_| true);
             crawl.left -= reaped.checked.min(crawl.left);
             // A step with nothing in it has cost something, too.
             left -= reaped.checked.clamp(1, left);
@@ -107,10 +107,10 @@ impl Cleaner {
             }
         }
         let is_over = crawl.cursor.class.is_none() && crawl.classes.is_empty();
-        self.participant.rest();
+        self.handle.rest();
         if is_over {
             self.crawl = None;
-            let crawls = &self.participant.store().crawls;
+            let crawls = &self.handle.store().crawls;
             let asked = crawls.asked.lock();
             // What was asked for meanwhile, after an end by order, is still to come.
             crawls.is_running.store(asked.is_some(), Ordering::Relaxed);

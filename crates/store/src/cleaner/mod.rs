@@ -7,12 +7,12 @@ pub(crate) mod crawl;
 
 use self::crawl::Crawl;
 use crate::allocation::balance::Mover;
-use crate::participant::Participant;
 use crate::reaping::walk::WalkCursor;
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
+use crate::thread::Handle;
 use std::sync::Arc;
 
 /// Steps between two cleanings: the paper's N.
@@ -25,7 +25,7 @@ const SPLITS_PER_STEP: usize = 256;
 /// The background work of one store; run by one thread.
 #[derive(Debug)]
 pub struct Cleaner {
-    pub(crate) participant: Participant,
+    pub(crate) handle: Handle,
     pub(crate) crawl: Option<Crawl>,
     steps: u64,
     class: ClassId,
@@ -66,12 +66,12 @@ pub struct Step {
 }
 
 impl Cleaner {
-    /// A cleaner of this store. `None` when there is no room for another participant.
+    /// A cleaner of this store. `None` when the store has no room for another thread.
     #[must_use]
     pub fn new(store: &Arc<Store>) -> Option<Self> {
-        let participant = store.join()?;
+        let handle = store.join()?;
         Some(Self {
-            participant,
+            handle,
             crawl: None,
             steps: 0,
             class: 1,
@@ -82,34 +82,34 @@ impl Cleaner {
 
     /// One step at this second since the store's start, looking at about `budget` items when it cleans.
     pub fn step(&mut self, now_secs: u32, budget: usize) -> Step {
-        self.participant.begin_turn(now_secs);
+        self.handle.begin_turn(now_secs);
         self.steps += 1;
         let mut step = Step::default();
-        self.participant.local.adopt();
+        self.handle.thread.adopt();
         self.open_bags();
         self.grow_table();
         step.busy |= self.expire(budget, &mut step);
-        step.busy |= self.participant.local.shrink(PAGES_PER_STEP);
-        step.busy |= self.participant.local.free_due();
-        step.busy |= self.participant.local.balance(&mut self.mover, budget);
+        step.busy |= self.handle.thread.shrink(PAGES_PER_STEP);
+        step.busy |= self.handle.thread.free_due();
+        step.busy |= self.handle.thread.balance(&mut self.mover, budget);
         step.busy |= self.purge(budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
             self.clean(budget, &mut step);
         }
-        self.participant.rest();
+        self.handle.rest();
         step
     }
 
     fn open_bags(&self) {
-        for class in 1..=self.participant.store().slabs.count() {
-            self.participant.local.open_if_full(class);
+        for class in 1..=self.handle.store().slabs.count() {
+            self.handle.thread.open_if_full(class);
         }
     }
 
     fn grow_table(&self) {
         for _ in 0..SPLITS_PER_STEP {
-            let section = self.participant.section();
-            let grown = self.participant.local.grow_table();
+            let section = self.handle.section();
+            let grown = self.handle.thread.grow_table();
             drop(section);
             if !grown {
                 break;
@@ -119,28 +119,28 @@ impl Cleaner {
 
     /// Frees the transient items whose second has come.
     fn expire(&self, budget: usize, step: &mut Step) -> bool {
-        let (looked, freed) = self.participant.local.expire(budget);
+        let (looked, freed) = self.handle.thread.expire(budget);
         step.checked += looked;
         step.reclaimed += freed;
-        looked >= budget || self.participant.local.sift_notes()
+        looked >= budget || self.handle.thread.sift_notes()
     }
 
     /// Frees what invalidations have killed, from the first page to the last. True if there is more to do at once.
     fn purge(&mut self, budget: usize, step: &mut Step) -> bool {
-        let store = Arc::clone(self.participant.store());
-        let local = &self.participant.local;
+        let store = Arc::clone(self.handle.store());
+        let thread = &self.handle.thread;
         loop {
             match self.purge {
                 Purge::Idle if store.invalidations.outstanding() == 0 => return false,
                 Purge::Idle => {
                     let count = store.invalidations.count();
                     self.purge = Purge::Before { count, epoch: store.qsbr.epoch() };
-                    local.settle();
+                    thread.settle();
                 }
                 Purge::Before { epoch, .. } | Purge::After { epoch, .. }
                     if !store.qsbr.is_safe(epoch) =>
                 {
-                    local.settle();
+                    thread.settle();
                     if !store.qsbr.is_safe(epoch) {
                         return false;
                     }
@@ -151,7 +151,7 @@ impl Cleaner {
                 Purge::Walking { count, mut cursor } => {
                     for _ in 0..budget.div_ceil(4096) {
                         step.checked += 4096;
-                        if !local.purge(&mut cursor, budget) {
+                        if !thread.purge(&mut cursor, budget) {
                             self.purge = Purge::After { count, epoch: store.qsbr.epoch() };
                             break;
                         }
@@ -172,13 +172,13 @@ impl Cleaner {
     }
 
     fn clean(&mut self, budget: usize, step: &mut Step) {
-        let store = Arc::clone(self.participant.store());
-        let local = &self.participant.local;
-        local.settle();
+        let store = Arc::clone(self.handle.store());
+        let thread = &self.handle.thread;
+        thread.settle();
         let mut left = budget;
         for _ in 0..store.slabs.count() {
-            let (looked, freed, ended) = local.clean(self.class, left);
-            local.count(self.class, Count::CleanerChecked, i64::try_from(looked).unwrap_or(0));
+            let (looked, freed, ended) = thread.clean(self.class, left);
+            thread.count(self.class, Count::CleanerChecked, i64::try_from(looked).unwrap_or(0));
             step.checked += looked;
             step.reclaimed += freed;
             left = left.saturating_sub(looked);
@@ -189,7 +189,7 @@ impl Cleaner {
             if self.class == 1 {
                 store.cleaner_rounds.fetch_add(1, Ordering::Relaxed);
             }
-            local.settle();
+            thread.settle();
         }
     }
 }

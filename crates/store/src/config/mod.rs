@@ -44,7 +44,7 @@ pub struct Config {
     /// Ask for huge pages under items and index (`-L`).
     pub huge_pages: bool,
     /// Threads that may use the store at one time, the cleaner included.
-    pub participants_max: usize,
+    pub threads_max: usize,
     /// Seed of the key hash.
     pub seed: u64,
 }
@@ -63,7 +63,7 @@ impl Default for Config {
             automove_ratio_per_mille: 800,
             stripes: 256,
             huge_pages: false,
-            participants_max: 16,
+            threads_max: 16,
             seed: 0,
         }
     }
@@ -156,7 +156,7 @@ fn check(config: &Config) -> Result<(), StoreError> {
             "the largest item must be at most half of the memory limit",
         ),
         ((1..=8192).contains(&config.chunk_bytes_min), "the smallest chunk must be 1..8192 bytes"),
-        ((1..=4096).contains(&config.participants_max), "participants must be 1..4096"),
+        ((1..=4096).contains(&config.threads_max), "threads must be 1..4096"),
     ];
     match rules.iter().find(|(holds, _)| !holds) {
         Some((_, broken)) => Err(StoreError::Config(broken)),

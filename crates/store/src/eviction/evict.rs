@@ -7,10 +7,10 @@
 use crate::item::{Item, Liveness};
 use crate::lru::{Bag, BagList, Cursor, Order};
 use crate::memory::arena::ChunkRef;
-use crate::participant::Local;
 use crate::section::Verdict;
 use crate::slabs::ClassId;
 use crate::stats::Count;
+use crate::thread::ThreadState;
 use std::rc::Rc;
 
 /// Most items that one eviction call moves or skips for each that it wants (the paper's "first N items of the bag").
@@ -38,7 +38,7 @@ enum Purpose {
     Clean,
 }
 
-impl Local {
+impl ThreadState {
     /// Evicts up to `want` items of the class, oldest first. Answers how many were evicted or reclaimed.
     pub(crate) fn evict(self: &Rc<Self>, class: ClassId, want: usize) -> usize {
         let list = self.store.list(class);

@@ -19,10 +19,10 @@
 use crate::item::{Item, Liveness};
 use crate::memory::arena::{ChunkRef, Shape};
 use crate::memory::budget::Budget;
-use crate::participant::Local;
 use crate::section::{Section, Verdict};
 use crate::stats::Count;
 use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::thread::ThreadState;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -108,7 +108,7 @@ impl Deleted {
     }
 }
 
-impl Local {
+impl ThreadState {
     /// Marks a linked item as deleted, to be readable as stale until this second, or until its own deadline if that is sooner.
     /// False if there is no room for more of them. Under the key's stripe.
     pub(crate) fn keep_deleted(&self, chunk: ChunkRef, until: u32) -> bool {

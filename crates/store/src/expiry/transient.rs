@@ -31,10 +31,10 @@ use crate::item::Liveness;
 use crate::lru::blocks::{BlockId, Blocks};
 use crate::memory::ChunkRef;
 use crate::memory::budget::Budget;
-use crate::participant::Local;
 use crate::section::{Section, Verdict};
 use crate::stats::Count;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::thread::ThreadState;
 use std::rc::Rc;
 
 #[cfg(not(miri))]
@@ -236,7 +236,7 @@ impl List {
     }
 }
 
-impl Local {
+impl ThreadState {
     /// Notes a linked item's deadline if it is near. Under the item's stripe.
     #[inline]
     pub(crate) fn note_deadline(&self, chunk: ChunkRef, deadline: u32) {

@@ -1,9 +1,9 @@
 //! Walks over all linked items, page by page, in steps: dumps, purges and crawls.
 
 use crate::item::{Item, Liveness};
-use crate::participant::{Local, Participant};
 use crate::section::{Section, Verdict};
 use crate::stats::Count;
+use crate::thread::{Handle, ThreadState};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct WalkCursor {
     chunk: usize,
 }
 
-impl Participant {
+impl Handle {
     /// Visits the next linked items, about `limit` chunks' worth; `false` when the walk is complete.
     pub fn walk(
         &self,
@@ -27,7 +27,7 @@ impl Participant {
         limit: usize,
         visit: impl FnMut(&Item<'_>),
     ) -> bool {
-        self.local.walk(cursor, limit, visit)
+        self.thread.walk(cursor, limit, visit)
     }
 
     /// Everything linked before this call is dead from now on. Takes no time that grows with the number of items, but for the
@@ -37,7 +37,7 @@ impl Participant {
     ///
     /// If a section is open: a purge has to wait for the others' sections.
     pub fn flush(&self) {
-        self.local.invalidate(None);
+        self.thread.invalidate(None);
     }
 
     /// As [`Self::flush`], but only of keys that begin with `prefix`; an empty one is of all.
@@ -47,7 +47,7 @@ impl Participant {
     /// If a section is open.
     pub fn flush_prefix(&self, prefix: &[u8]) {
         let hash = self.store().hash(prefix);
-        self.local.invalidate((!prefix.is_empty()).then_some((prefix.len(), hash)));
+        self.thread.invalidate((!prefix.is_empty()).then_some((prefix.len(), hash)));
     }
 
     /// Does a flush that [`Store::claim_flush`](crate::Store::claim_flush) has given to the caller.
@@ -66,7 +66,7 @@ pub(crate) struct Reaped {
     pub has_more: bool,
 }
 
-impl Local {
+impl ThreadState {
     pub(crate) fn walk(
         self: &Rc<Self>,
         cursor: &mut WalkCursor,

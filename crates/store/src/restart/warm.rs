@@ -4,7 +4,7 @@
 //!     open:   header says "in use" -> cold: all zero
 //!                                  -> clean: record and digests hold -> take over; else cold
 //!                                  -> crashed: `recover`; if that makes no sense, cold
-//!     close:  no participants left -> digests of all pages -> record -> header says "clean"
+//!     close:  no threads left -> digests of all pages -> record -> header says "clean"
 //! ```
 //!
 //! Nothing in a file is believed that a digest or a check does not vouch for, and every check takes time in proportion to
@@ -52,7 +52,7 @@ const FILE_PAGE_BYTES: u64 = 4096;
 
 impl Store {
     /// A store over a memory file, with what is in it if that can be had. `now` is the present moment; its `secs` is the
-    /// second that the clock of this store's participants shows from now on.
+    /// second that the clock of this store's threads shows from now on.
     ///
     /// # Errors
     ///
@@ -150,11 +150,11 @@ impl Store {
         if !self.qsbr.is_empty() {
             return Err(CloseError::InUse);
         }
-        let participant = self.join().ok_or(CloseError::InUse)?;
-        participant.begin_turn(now.secs);
-        participant.local.adopt();
-        participant.local.settle();
-        drop(participant);
+        let handle = self.join().ok_or(CloseError::InUse)?;
+        handle.begin_turn(now.secs);
+        handle.thread.adopt();
+        handle.thread.settle();
+        drop(handle);
         if !self.orphans.lock().is_empty() {
             return Err(CloseError::InUse);
         }

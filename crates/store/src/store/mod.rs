@@ -1,4 +1,4 @@
-//! The shared store: what all participants have in common.
+//! The shared store: what all threads have in common.
 
 use crate::allocation::balance::{Automove, Balance};
 use crate::cleaner::crawl::Crawls;
@@ -13,12 +13,12 @@ use crate::memory::arena::Arena;
 use crate::memory::budget::Budget;
 use crate::memory::control::Control;
 use crate::memory::region::Region;
-use crate::participant::{Participant, Retired};
 use crate::reclamation::qsbr::Qsbr;
 use crate::slabs::{ClassId, Slabs};
 use crate::stats::{BagStats, ClassStats, Count, Counters, IndexStats, MemorySplit, StoreStats};
 use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
 use crate::table::Table;
+use crate::thread::{Handle, Retired};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::sync::Arc;
 
@@ -91,14 +91,14 @@ impl Store {
         Ok(Self {
             arena,
             lists: (1..=slabs.count()).map(BagList::new).collect(),
-            counters: Counters::new(config.participants_max, slabs.count()),
+            counters: Counters::new(config.threads_max, slabs.count()),
             transients: Transients::new(config.transient_secs),
             balance: Balance::new(config.automove, config.automove_ratio_per_mille),
             crawls: Crawls::default(),
             slabs,
             blocks: Blocks::new(memory.blocks),
             table,
-            qsbr: Qsbr::new(config.participants_max),
+            qsbr: Qsbr::new(config.threads_max),
             budget,
             invalidations: memory.control[0].recorded(),
             control: memory.control,
@@ -118,11 +118,11 @@ impl Store {
         })
     }
 
-    /// Joins the calling thread. `None` when `participants_max` threads are in.
+    /// Joins the calling thread. `None` when `threads_max` threads are in.
     #[must_use]
-    pub fn join(self: &Arc<Self>) -> Option<Participant> {
+    pub fn join(self: &Arc<Self>) -> Option<Handle> {
         let slot = self.qsbr.register()?;
-        Some(Participant::new(self, slot))
+        Some(Handle::new(self, slot))
     }
 
     /// Hash of a key, for `Section`'s calls.
@@ -169,7 +169,7 @@ impl Store {
         self.control().schedule_flush(at_secs);
     }
 
-    /// Whether a scheduled flush is due and the caller's to do, by `Participant::flush_scheduled`. One caller is told so.
+    /// Whether a scheduled flush is due and the caller's to do, by `Handle::flush_scheduled`. One caller is told so.
     #[inline]
     #[must_use]
     pub fn claim_flush(&self, now_secs: u32) -> bool {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use store::{
-    Applied, Change, Config, DraftError, Liveness, MemoryFile, NewItem, Opened, Participant, Store,
+    Applied, Change, Config, DraftError, Handle, Liveness, MemoryFile, NewItem, Opened, Store,
     TimeNote,
 };
 
@@ -130,7 +130,7 @@ pub(crate) fn probe(store: &Arc<Store>, model: &Model) -> usize {
 }
 
 pub(crate) fn set(
-    me: &Participant,
+    me: &Handle,
     key: &[u8],
     value: &[u8],
     deadline: u32,
@@ -146,7 +146,7 @@ pub(crate) fn set(
     }
 }
 
-pub(crate) fn get(me: &Participant, key: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn get(me: &Handle, key: &[u8]) -> Option<Vec<u8>> {
     let section = me.section();
     let item = section.find(me.store().hash(key), key)?;
     if item.liveness() != Liveness::Live {
@@ -158,7 +158,7 @@ pub(crate) fn get(me: &Participant, key: &[u8]) -> Option<Vec<u8>> {
     Some(value)
 }
 
-pub(crate) fn delete(me: &Participant, key: &[u8]) -> bool {
+pub(crate) fn delete(me: &Handle, key: &[u8]) -> bool {
     me.section().update(me.store().hash(key), key, |_| Change::Remove) == Applied::Removed
 }
 

@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// One thread's membership. A cheap handle: drafts and pins keep what is behind it alive.
-pub struct Participant {
-    pub(crate) local: Rc<Local>,
+pub struct Handle {
+    pub(crate) thread: Rc<ThreadState>,
 }
 
 /// Something unlinked, and the epoch from which its grace period counts.
@@ -31,7 +31,7 @@ pub(crate) struct Retired {
 pub type Observer = Box<dyn Fn(&Item<'_>)>;
 
 /// What a thread keeps for itself.
-pub(crate) struct Local {
+pub(crate) struct ThreadState {
     pub store: Arc<Store>,
     slot: usize,
     /// Read sections open now.
@@ -58,18 +58,18 @@ pub(crate) struct Local {
     pub turn: Cell<usize>,
 }
 
-impl std::fmt::Debug for Participant {
+impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Participant").field("slot", &self.local.slot).finish_non_exhaustive()
+        f.debug_struct("Handle").field("slot", &self.thread.slot).finish_non_exhaustive()
     }
 }
 
 /// Cas uniques that a thread takes at one time, so that storing shares no counter.
 const CAS_BLOCK: u64 = 1024;
 
-impl Participant {
+impl Handle {
     pub(crate) fn new(store: &Arc<Store>, slot: usize) -> Self {
-        let local = Local {
+        let thread = ThreadState {
             store: Arc::clone(store),
             slot,
             depth: Cell::new(0),
@@ -86,20 +86,20 @@ impl Participant {
             observer: RefCell::new(None),
             turn: Cell::new(slot),
         };
-        Self { local: Rc::new(local) }
+        Self { thread: Rc::new(thread) }
     }
 
     /// Begins a turn: the thread is about to use the store at this second since the store's start.
     pub fn begin_turn(&self, now_secs: u32) {
-        self.local.now_secs.set(now_secs);
-        self.local.wake();
-        self.local.refresh();
+        self.thread.now_secs.set(now_secs);
+        self.thread.wake();
+        self.thread.refresh();
     }
 
     /// The second given to the last `begin_turn`.
     #[must_use]
     pub fn now_secs(&self) -> u32 {
-        self.local.now_secs()
+        self.thread.now_secs()
     }
 
     /// Announces, between requests, that the thread holds no reference; frees what no one can read any more.
@@ -109,16 +109,16 @@ impl Participant {
     /// If a section is open.
     #[inline]
     pub fn quiesce(&self) {
-        assert_eq!(self.local.depth.get(), 0, "quiesce inside a section");
-        if self.local.online.get() {
-            self.local.store.qsbr.quiesce(self.local.slot);
+        assert_eq!(self.thread.depth.get(), 0, "quiesce inside a section");
+        if self.thread.online.get() {
+            self.thread.store.qsbr.quiesce(self.thread.slot);
         }
-        self.local.refresh();
-        self.local.file_notes();
-        if self.local.has_retired() {
-            self.local.date_unlinked();
-            self.local.store.qsbr.try_advance();
-            self.local.drain();
+        self.thread.refresh();
+        self.thread.file_notes();
+        if self.thread.has_retired() {
+            self.thread.date_unlinked();
+            self.thread.store.qsbr.try_advance();
+            self.thread.drain();
         }
     }
 
@@ -128,8 +128,8 @@ impl Participant {
     ///
     /// If a section is open.
     pub fn rest(&self) {
-        assert_eq!(self.local.depth.get(), 0, "rest inside a section");
-        self.local.rest();
+        assert_eq!(self.thread.depth.get(), 0, "rest inside a section");
+        self.thread.rest();
     }
 
     /// Memory for a new item, evicting if need be.
@@ -140,29 +140,29 @@ impl Participant {
     /// may report `OutOfMemory` though something is evictable.
     #[inline]
     pub fn draft(&self, new: NewItem<'_>) -> Result<Draft, DraftError> {
-        Draft::new(&self.local, new)
+        Draft::new(&self.thread, new)
     }
 
     /// Opens a read section: what is found in it stays valid until it is dropped.
     #[inline]
     #[must_use]
     pub fn section(&self) -> Section<'_> {
-        Section::open(&self.local)
+        Section::open(&self.thread)
     }
 
     /// The store.
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
-        &self.local.store
+        &self.thread.store
     }
 
-    /// Calls `observer` for each item that this participant evicts from now on; `None` stops it.
+    /// Calls `observer` for each item that this handle evicts from now on; `None` stops it.
     pub fn on_evict(&self, observer: Option<Observer>) {
-        *self.local.observer.borrow_mut() = observer;
+        *self.thread.observer.borrow_mut() = observer;
     }
 }
 
-impl Local {
+impl ThreadState {
     #[inline]
     pub(crate) fn now_secs(&self) -> u32 {
         self.now_secs.get()
@@ -371,7 +371,7 @@ impl Local {
     }
 }
 
-impl Drop for Local {
+impl Drop for ThreadState {
     fn drop(&mut self) {
         self.rest();
         self.store.qsbr.unregister(self.slot);
