@@ -25,6 +25,8 @@ mod config;
 #[cfg(not(loom))]
 mod draft;
 #[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
 mod eviction;
 #[cfg(not(any(loom, miri)))]
 mod file;
@@ -47,10 +49,11 @@ mod thread;
 
 #[cfg(not(loom))]
 pub use {
-    allocation::balance::{Automove, ReassignError},
+    allocation::balance::ReassignError,
     cleaner::{Cleaner, Step, crawl::CrawlError},
-    config::{Config, Policy, StoreError},
+    config::{Automove, Config, Policy},
     draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem, item_bytes},
+    error::StoreError,
     expiry::transient::TRANSIENT_SECS_MAX,
     item::{Item, Liveness, Pin},
     reaping::walk::WalkCursor,
@@ -62,7 +65,8 @@ pub use {
 };
 #[cfg(not(any(loom, miri)))]
 pub use {
-    file::{FileError, Found, MemoryFile, TimeNote},
+    error::FileError,
+    file::{Found, MemoryFile, TimeNote},
     restart::{
         recover::Recovered,
         warm::{CloseError, Opened},

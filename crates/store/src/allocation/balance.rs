@@ -14,6 +14,7 @@
 //!
 //! Source: seed 004, section 6.2.
 
+use crate::config::Automove;
 use crate::lru::Cursor;
 use crate::memory::arena::ChunkRef;
 use crate::section::Section;
@@ -35,18 +36,6 @@ const PAGES_ON_THEIR_WAY: usize = 4;
 const SHARE_ON_THEIR_WAY: usize = 64;
 /// Seconds after which a page that its class did not take is free for all.
 const CLAIM_SECS: u32 = 2;
-
-/// When pages move by themselves (`slabs automove`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Automove {
-    /// Only where a class has nothing to evict.
-    Off,
-    /// By the rule of the paper: a class evicts items clearly younger than the average of what the others would evict.
-    #[default]
-    Age,
-    /// Whenever a class evicts items younger than another's oldest.
-    Eager,
-}
 
 /// Why a page cannot be moved by request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

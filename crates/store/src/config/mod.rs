@@ -2,9 +2,8 @@
 
 pub(crate) mod regions;
 
-use crate::allocation::balance::Automove;
+use crate::error::StoreError;
 use crate::table::Shape as TableShape;
-use thiserror::Error;
 
 /// Which item a store gives up when it needs memory. A policy acts at three moments: an item is
 /// inserted, touched, or passed by an eviction or the cleaner.
@@ -15,6 +14,18 @@ pub enum Policy {
     Bag,
     /// Strict LRU per slab class: a touch moves the item at once, under its lock. For comparison.
     Lru,
+}
+
+/// When pages move by themselves (`slabs automove`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Automove {
+    /// Only where a class has nothing to evict.
+    Off,
+    /// By the rule of the paper: a class evicts items clearly younger than the average of what the others would evict.
+    #[default]
+    Age,
+    /// Whenever a class evicts items younger than another's oldest.
+    Eager,
 }
 
 /// How a store is built.
@@ -67,21 +78,6 @@ impl Default for Config {
             seed: 0,
         }
     }
-}
-
-/// Why a store could not be built.
-#[derive(Debug, Error)]
-pub enum StoreError {
-    /// The memory file must not or cannot be used.
-    #[cfg(not(miri))]
-    #[error("{0}")]
-    File(#[from] crate::file::FileError),
-    /// The system refused the address space.
-    #[error("cannot reserve memory: {0}")]
-    Memory(#[from] std::io::Error),
-    /// A setting is out of its range.
-    #[error("{0}")]
-    Config(&'static str),
 }
 
 /// Sizes fixed for the life of a store.

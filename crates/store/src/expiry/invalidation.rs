@@ -27,13 +27,11 @@
 //! A prefix is kept as its length and hash: two prefixes of one hash (one chance in 2^64) would be taken for each other, which
 //! costs the items of the other.
 
+use crate::memory::control::INVALIDATION_WORDS as WORDS;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 
 /// Births that an item's shape can tell apart.
 const GENERATIONS: u64 = 8;
-
-/// Numbers that all of it is: eight records of two, and three counts.
-pub(crate) const WORDS: usize = 8 * 2 + 3;
 
 /// The count of invalidations, and the last eight.
 #[derive(Debug)]

@@ -13,7 +13,8 @@ pub(crate) use digests::{THREADS_MAX, digests};
 pub use header::TimeNote;
 
 use crate::config::regions::Offsets;
-use crate::config::{Config, Layout, StoreError};
+use crate::config::{Config, Layout};
+use crate::error::{FileError, StoreError};
 use header::{Decoded, HEADER_BYTES, Header, Settings, State};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -23,37 +24,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use thiserror::Error;
-
-/// Why a file cannot be used at all.
-#[derive(Debug, Error)]
-pub enum FileError {
-    /// Another process has it.
-    #[error("{0} is in use by another process")]
-    InUse(PathBuf),
-    /// It holds something else, which is not overwritten.
-    #[error("{0} is not a memory file of holdall: remove it or name another")]
-    Foreign(PathBuf),
-    /// A directory, a device, a symbolic link.
-    #[error("{0} is not a regular file")]
-    NotAFile(PathBuf),
-    /// Another user could have written it.
-    #[error("{0} belongs to another user, or others may write to it")]
-    NotOurs(PathBuf),
-    /// The file system could not hold the cache.
-    #[error("{path}: its file system has room for {free_mb} MB, and -m needs {needed_mb} MB")]
-    NoRoom {
-        /// The file.
-        path: PathBuf,
-        /// Free, with what the file already takes.
-        free_mb: u64,
-        /// The memory limit.
-        needed_mb: u64,
-    },
-    /// The system's refusal.
-    #[error("{0}: {1}")]
-    Io(PathBuf, io::Error),
-}
 
 /// What a file holds, before its pages are looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 //!
 //! In a memory file they are always up to date, so a start after a crash finds them as they were.
 
-use crate::expiry::invalidation::{self, Invalidations};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
@@ -17,8 +16,11 @@ pub(crate) struct Control {
     /// Second at which everything dies; 0 is never, and 1 says that it is dying at this moment.
     flush_at: CachePadded<AtomicU32>,
     /// What was invalidated: a copy, so that readers have theirs at hand.
-    invalidations: CachePadded<[AtomicU64; invalidation::WORDS]>,
+    invalidations: CachePadded<[AtomicU64; INVALIDATION_WORDS]>,
 }
+
+/// Words in which invalidations are kept: eight records of two words each, and three counts.
+pub(crate) const INVALIDATION_WORDS: usize = 8 * 2 + 3;
 
 /// A flush that has been claimed and is not done yet.
 const FLUSHING: u32 = 1;
@@ -31,17 +33,19 @@ impl Control {
         let _ = self.cas.compare_exchange(0, 1, order, order);
     }
 
-    /// Copies what was invalidated. Under the lock of the invalidations, before anybody is told.
-    pub(crate) fn record(&self, invalidations: &Invalidations) {
-        for (word, number) in self.invalidations.iter().zip(invalidations.words()) {
-            // Release: the count, the last, comes after the record that it names.
+    /// Copies the invalidations, the count last. The caller holds their lock, and has not yet
+    /// acknowledged the command.
+    pub(crate) fn record(&self, invalidations: [u64; INVALIDATION_WORDS]) {
+        for (word, number) in self.invalidations.iter().zip(invalidations) {
+            // Release: partner of the Acquire in `recorded`; the count comes after its record.
             word.store(number, Ordering::Release);
         }
     }
 
-    /// What was recorded.
-    pub(crate) fn recorded(&self) -> Invalidations {
-        Invalidations::of(self.invalidations.each_ref().map(|word| word.load(Ordering::Acquire)))
+    /// The invalidations that were recorded last.
+    pub(crate) fn recorded(&self) -> [u64; INVALIDATION_WORDS] {
+        // Acquire: partner of the Release in `record`.
+        self.invalidations.each_ref().map(|word| word.load(Ordering::Acquire))
     }
 
     /// Everything dies at this second; 0 takes that back.

@@ -6,7 +6,6 @@ pub(crate) mod arena;
 pub(crate) mod budget;
 #[cfg(not(any(loom, miri)))]
 pub(crate) mod codec;
-#[cfg(not(loom))]
 pub(crate) mod control;
 pub(crate) mod region;
 

@@ -27,11 +27,8 @@ pub(crate) unsafe trait Zeroed: Sync {}
 unsafe impl Zeroed for crate::sync::AtomicU32 {}
 // SAFETY: an atomic integer; every bit pattern is a value.
 unsafe impl Zeroed for crate::sync::AtomicU64 {}
-// SAFETY: made of atomic integers alone.
-unsafe impl Zeroed for crate::table::Bucket {}
 // SAFETY: made of atomic integers and padding alone.
-#[cfg(not(loom))]
-unsafe impl Zeroed for crate::memory::control::Control {}
+unsafe impl Zeroed for super::control::Control {}
 
 /// The system's part: address space, and the memory under it.
 #[cfg(not(any(loom, miri)))]

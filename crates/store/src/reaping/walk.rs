@@ -119,7 +119,7 @@ impl ThreadState {
             all.raise_purged(count);
         }
         all.add(prefix);
-        self.store.control().record(all);
+        self.store.control().record(all.words());
     }
 
     /// Waits until every section that is open now, of any thread, has ended.

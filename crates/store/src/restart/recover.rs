@@ -85,7 +85,7 @@ impl Store {
             self.counters.add_items(0, id, class.items, class.bytes);
         }
         self.invalidations.raise_purged(self.invalidations.count());
-        self.control().record(&self.invalidations);
+        self.control().record(self.invalidations.words());
         Some(Recovered { items: kept as u64, ..found })
     }
 

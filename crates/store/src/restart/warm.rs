@@ -12,9 +12,9 @@
 //! heads of lists, counts, and the order of the bags.
 
 use super::recover::Recovered;
-use crate::config::StoreError;
 use crate::config::regions::{Memory, Offsets};
 use crate::config::{Config, Layout};
+use crate::error::StoreError;
 use crate::file::{Found, MemoryFile, TimeNote, digests};
 use crate::memory::arena::HEADER;
 use crate::memory::codec::{Reader, Writer};
@@ -158,7 +158,7 @@ impl Store {
         if !self.orphans.lock().is_empty() {
             return Err(CloseError::InUse);
         }
-        self.control().record(&self.invalidations);
+        self.control().record(self.invalidations.words());
         let mut record = Writer::default();
         self.save(&mut record);
         let layout = self.layout;

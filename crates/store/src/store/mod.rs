@@ -1,9 +1,10 @@
 //! The shared store: what all threads have in common.
 
-use crate::allocation::balance::{Automove, Balance};
+use crate::allocation::balance::Balance;
 use crate::cleaner::crawl::Crawls;
 use crate::config::regions::Memory;
-use crate::config::{Config, Layout, Policy, StoreError};
+use crate::config::{Automove, Config, Layout, Policy};
+use crate::error::StoreError;
 use crate::expiry::deleted::Deleted;
 use crate::expiry::invalidation::Invalidations;
 use crate::expiry::transient::Transients;
@@ -100,7 +101,7 @@ impl Store {
             table,
             qsbr: Qsbr::new(config.threads_max),
             budget,
-            invalidations: memory.control[0].recorded(),
+            invalidations: Invalidations::of(memory.control[0].recorded()),
             control: memory.control,
             deleted: Deleted::new(),
             #[cfg(not(miri))]

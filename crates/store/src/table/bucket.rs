@@ -8,7 +8,9 @@
 //! Stores are made only under the stripe's lock, and every one of them is a Release: whoever reads
 //! a stored value and then acquires (by its own load or by a fence) also sees all that was done
 //! before the store.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
+use crate::memory::region::Zeroed;
 use crate::sync::{AtomicU32, Ordering};
 
 /// Words of packed tags. Models use one, so that three items and a link fill a bucket.
@@ -42,6 +44,9 @@ pub(crate) struct Bucket {
     tags: [AtomicU32; TAG_WORDS],
     slots: [AtomicU32; SLOTS],
 }
+
+// SAFETY: made of atomic integers alone; zero bytes are a bucket of free slots.
+unsafe impl Zeroed for Bucket {}
 
 /// Whether the content of a slot is a reference: neither free nor a link.
 #[inline]

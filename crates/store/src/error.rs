@@ -1,0 +1,52 @@
+//! Errors of building a store, and of the file that its memory may lie in.
+
+use std::io;
+#[cfg(not(miri))]
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why a store could not be built.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The memory file must not or cannot be used.
+    #[cfg(not(miri))]
+    #[error("{0}")]
+    File(#[from] FileError),
+    /// The system refused the address space.
+    #[error("cannot reserve memory: {0}")]
+    Memory(#[from] io::Error),
+    /// A setting is out of its range.
+    #[error("{0}")]
+    Config(&'static str),
+}
+
+#[cfg(not(miri))]
+/// Why a file cannot be used at all.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// Another process has it.
+    #[error("{0} is in use by another process")]
+    InUse(PathBuf),
+    /// It holds something else, which is not overwritten.
+    #[error("{0} is not a memory file of holdall: remove it or name another")]
+    Foreign(PathBuf),
+    /// A directory, a device, a symbolic link.
+    #[error("{0} is not a regular file")]
+    NotAFile(PathBuf),
+    /// Another user could have written it.
+    #[error("{0} belongs to another user, or others may write to it")]
+    NotOurs(PathBuf),
+    /// The file system could not hold the cache.
+    #[error("{path}: its file system has room for {free_mb} MB, and -m needs {needed_mb} MB")]
+    NoRoom {
+        /// The file.
+        path: PathBuf,
+        /// Free, with what the file already takes.
+        free_mb: u64,
+        /// The memory limit.
+        needed_mb: u64,
+    },
+    /// The system's refusal.
+    #[error("{0}: {1}")]
+    Io(PathBuf, io::Error),
+}
