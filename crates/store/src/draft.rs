@@ -1,8 +1,10 @@
 //! Items being written: owned chunks that no reader can see yet.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
+use crate::allocation::allocate;
+use crate::memory::ChunkRef;
 use crate::memory::arena::{
-    CHAINED_KEY_AT, CHUNK_BYTES_MAX, ChunkRef, HEADER, PIECE_BYTES, Shape, chain, piece_link,
+    CHAINED_KEY_AT, CHUNK_BYTES_MAX, HEADER, PIECE_BYTES, Shape, chain, piece_link,
 };
 use crate::sync::Ordering;
 use crate::thread::ThreadState;
@@ -81,13 +83,13 @@ impl Draft {
         let facts = if new.base64_key { Shape::BASE64 } else { 0 };
         let draft = match slabs.class_for(inline) {
             Some(class) => {
-                let head = thread.take(class).ok_or(DraftError::OutOfMemory)?;
+                let head = allocate::take(thread, class).ok_or(DraftError::OutOfMemory)?;
                 let len = u16::try_from(new.value_len).map_err(|_| DraftError::TooLarge)?;
                 let facts = if flags_len == 0 { facts } else { facts | Shape::FLAGS };
                 Self::begin(thread, head, new, Shape::item(key_len, len, facts))
             }
             None => {
-                let head = thread.take(slabs.heads()).ok_or(DraftError::OutOfMemory)?;
+                let head = allocate::take(thread, slabs.heads()).ok_or(DraftError::OutOfMemory)?;
                 Self::begin(thread, head, new, Shape::item(key_len, 0, facts | Shape::CHAINED))
             }
         };
@@ -201,7 +203,7 @@ impl Draft {
         let len = self.remaining().min(PIECE_BYTES);
         let slabs = &self.thread.store.slabs;
         let class = slabs.class_for(HEADER + len).unwrap_or_else(|| slabs.largest());
-        let piece = self.thread.take(class).ok_or(DraftError::OutOfMemory)?;
+        let piece = allocate::take(&self.thread, class).ok_or(DraftError::OutOfMemory)?;
         let arena = &self.thread.store.arena;
         let header = arena.header(piece);
         let bytes = u32::try_from(len).unwrap_or(0);

@@ -2,7 +2,9 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::expiry::invalidation::Judged;
-use crate::memory::arena::{ChunkRef, HEADER, Header, PIECE_BYTES, Shape, chain};
+use crate::lru::recency;
+use crate::memory::ChunkRef;
+use crate::memory::arena::{HEADER, Header, PIECE_BYTES, Shape, chain};
 use crate::sync::Ordering;
 use crate::thread::ThreadState;
 use std::cell::Cell;
@@ -207,15 +209,25 @@ impl<'s> Item<'s> {
     #[must_use]
     pub fn idle_secs(&self) -> u32 {
         let recency = self.header.recency.load(Ordering::Relaxed);
-        let (mark, second) = (recency >> 16, recency & 0xffff);
+        let (mark, second) = (recency::low(recency >> 16), recency & 0xffff);
         let now = self.thread.now_secs();
-        let mark = u16::try_from(mark).unwrap_or(0);
-        let bound = self.thread.untouched_since(self.header, mark).unwrap_or(now).min(now);
+        let bound = self.untouched_since(mark).unwrap_or(now).min(now);
         match bound.wrapping_sub(second) & 0xffff {
             // Written by a thread whose clock was a little ahead of ours.
             0xfff0.. => now - bound,
             ago => (now - bound).saturating_add(ago),
         }
+    }
+
+    /// The second at which the item's bag closed, if this mark says that it was not touched since.
+    fn untouched_since(&self, mark: u16) -> Option<u32> {
+        let position = self.header.pos.load(Ordering::Relaxed);
+        if position == 0 {
+            return None;
+        }
+        let (list, index) = self.thread.store.bag_at(position)?;
+        let bag = list.bag(index);
+        (bag.closed_secs() > 0 && !bag.is_touched(mark)).then(|| bag.closed_secs())
     }
 
     /// The value if it is inline; `None` for a chained one.
@@ -278,10 +290,7 @@ impl<'s> Item<'s> {
     /// Marks the item as used now, but not as read (an `add` that finds it there).
     #[inline]
     pub fn bump(&self) {
-        let now = self.thread.recency();
-        if self.header.recency.load(Ordering::Relaxed) != now {
-            self.header.recency.store(now, Ordering::Relaxed);
-        }
+        recency::bump(&self.header.recency, self.thread.recency());
         self.thread.note_touch(self.chunk);
     }
 

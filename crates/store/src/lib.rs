@@ -31,7 +31,11 @@ mod eviction;
 #[cfg(not(any(loom, miri)))]
 mod file;
 #[cfg(not(loom))]
+mod handle;
+#[cfg(not(loom))]
 mod item;
+#[cfg(not(loom))]
+mod linked;
 #[cfg(not(loom))]
 mod reaping;
 #[cfg(not(any(loom, miri)))]
@@ -49,19 +53,19 @@ mod thread;
 
 #[cfg(not(loom))]
 pub use {
-    allocation::balance::ReassignError,
-    cleaner::{Cleaner, Step, crawl::CrawlError},
+    cleaner::{Cleaner, Step},
     config::{Automove, Config, Policy},
     draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem, item_bytes},
     error::StoreError,
     expiry::transient::TRANSIENT_SECS_MAX,
+    handle::{Handle, Observer},
     item::{Item, Liveness, Pin},
     reaping::walk::WalkCursor,
     section::{Applied, Change, Section},
+    slabs::automove::ReassignError,
     stats::{BagStats, ClassStats, IndexStats, MemorySplit, StoreStats},
-    store::Store,
+    store::{Store, requests::CrawlError},
     table::SlotHint,
-    thread::{Handle, Observer},
 };
 #[cfg(not(any(loom, miri)))]
 pub use {

@@ -1,185 +1,117 @@
-//! One thread's membership in a store: its clock, its retired items, its counters.
+//! One thread's state in a store: its clock, its place in reclamation, and what it keeps to itself.
+//!
+//! Everything here belongs to one thread, so it is cells without atomics. A [`Handle`] and the
+//! drafts and pins made with it share the state by `Rc`; the last of them unregisters the thread.
+//!
+//! Modules above work on a store through this state: each takes `&ThreadState`, and
+//! `&Rc<ThreadState>` where it opens a read section.
+//!
+//! Relaxed loads of the tick and of the cas counter are enough: neither guards other memory. A late
+//! tick costs a bag of recency, and the counter hands out each block once whatever the order.
+//!
+//! [`Handle`]: crate::handle::Handle
 
-use crate::draft::{Draft, DraftError, NewItem};
 use crate::expiry::transient::Note;
-use crate::item::Item;
-use crate::lru;
-use crate::memory::arena::{ChunkRef, Header, Shape, chain};
-use crate::section::Section;
+use crate::lru::recency;
+use crate::memory::ChunkRef;
+use crate::memory::control::Control;
+use crate::reclamation::retired::RetireList;
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// One thread's membership. A cheap handle: drafts and pins keep what is behind it alive.
-pub struct Handle {
-    pub(crate) thread: Rc<ThreadState>,
-}
+/// Called with each item that the thread is about to evict, by its chunk.
+pub(crate) type ChunkObserver = Box<dyn Fn(&Rc<ThreadState>, ChunkRef)>;
 
-/// Something unlinked, and the epoch from which its grace period counts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Retired {
-    pub epoch: u64,
-    pub chunk: ChunkRef,
-}
-
-/// Told of items that are being evicted.
-pub type Observer = Box<dyn Fn(&Item<'_>)>;
-
-/// What a thread keeps for itself.
+/// State of one thread that has joined a store.
 pub(crate) struct ThreadState {
     pub store: Arc<Store>,
-    slot: usize,
+    /// The thread's number in reclamation and in the counters.
+    pub slot: usize,
     /// Read sections open now.
     pub depth: Cell<u32>,
     online: Cell<bool>,
     now_secs: Cell<u32>,
     /// The recency mark of the present: tick and second.
     recency: Cell<u32>,
-    /// Unlinked since the last announcement, not yet dated: one fence dates them all.
-    unlinked: RefCell<Vec<ChunkRef>>,
-    retired: RefCell<VecDeque<Retired>>,
+    retired: RetireList,
     /// Chunks on their way back to the slabs; empty between calls.
     free: RefCell<Vec<ChunkRef>>,
-    /// Past their grace period, but still pinned by a sender.
-    pinned: RefCell<Vec<ChunkRef>>,
-    /// Cas uniques reserved for this thread.
-    cas: Cell<(u64, u64)>,
+    cas: CasBlock,
     /// Items touched in this section, for the strict LRU.
     pub touched: RefCell<Vec<ChunkRef>>,
-    /// Deadlines of items linked or touched since the last announcement, for the ring of transient items.
+    /// Deadlines of items linked or touched since the last announcement, for the transient ring.
     pub notes: RefCell<Vec<Note>>,
-    observer: RefCell<Option<Observer>>,
-    /// Varies the pages that are looked at.
-    pub turn: Cell<usize>,
-}
-
-impl std::fmt::Debug for Handle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handle").field("slot", &self.thread.slot).finish_non_exhaustive()
-    }
+    pub observer: RefCell<Option<ChunkObserver>>,
+    /// Varies the pages that are sampled for a page move.
+    pub sample_start: Cell<usize>,
 }
 
 /// Cas uniques that a thread takes at one time, so that storing shares no counter.
 const CAS_BLOCK: u64 = 1024;
 
-impl Handle {
-    pub(crate) fn new(store: &Arc<Store>, slot: usize) -> Self {
-        let thread = ThreadState {
+/// Cas uniques reserved for one thread: the next one, and the end of the block.
+#[derive(Debug, Default)]
+struct CasBlock(Cell<(u64, u64)>);
+
+impl CasBlock {
+    /// A cas unique of this block, or of a new one if this one is used up or not greater than `old`.
+    fn next(&self, control: &Control, old: u64) -> u64 {
+        let (mut next, mut end) = self.0.get();
+        if next == end || next <= old {
+            next = control.cas.fetch_add(CAS_BLOCK, Ordering::Relaxed);
+            end = next + CAS_BLOCK;
+        }
+        self.0.set((next + 1, end));
+        // A client may have chosen an `old` above everything that the store has given out.
+        if next <= old { old.saturating_add(1) } else { next }
+    }
+}
+
+impl ThreadState {
+    /// State of the thread that has registered as `slot`.
+    pub(crate) fn new(store: &Arc<Store>, slot: usize) -> Rc<Self> {
+        Rc::new(Self {
             store: Arc::clone(store),
             slot,
             depth: Cell::new(0),
             online: Cell::new(false),
             now_secs: Cell::new(0),
             recency: Cell::new(0),
-            unlinked: RefCell::new(Vec::with_capacity(256)),
-            retired: RefCell::new(VecDeque::with_capacity(1024)),
+            retired: RetireList::new(),
             free: RefCell::new(Vec::with_capacity(256)),
-            pinned: RefCell::new(Vec::new()),
-            cas: Cell::new((0, 0)),
+            cas: CasBlock::default(),
             touched: RefCell::new(Vec::new()),
             notes: RefCell::new(Vec::new()),
             observer: RefCell::new(None),
-            turn: Cell::new(slot),
-        };
-        Self { thread: Rc::new(thread) }
+            sample_start: Cell::new(slot),
+        })
     }
 
-    /// Begins a turn: the thread is about to use the store at this second since the store's start.
-    pub fn begin_turn(&self, now_secs: u32) {
-        self.thread.now_secs.set(now_secs);
-        self.thread.wake();
-        self.thread.refresh();
-    }
-
-    /// The second given to the last `begin_turn`.
-    #[must_use]
-    pub fn now_secs(&self) -> u32 {
-        self.thread.now_secs()
-    }
-
-    /// Announces, between requests, that the thread holds no reference; frees what no one can read any more.
-    ///
-    /// # Panics
-    ///
-    /// If a section is open.
-    #[inline]
-    pub fn quiesce(&self) {
-        assert_eq!(self.thread.depth.get(), 0, "quiesce inside a section");
-        if self.thread.online.get() {
-            self.thread.store.qsbr.quiesce(self.thread.slot);
-        }
-        self.thread.refresh();
-        self.thread.file_notes();
-        if self.thread.has_retired() {
-            self.thread.date_unlinked();
-            self.thread.store.qsbr.try_advance();
-            self.thread.drain();
-        }
-    }
-
-    /// The thread is about to sleep: it holds no reference until the next `begin_turn`.
-    ///
-    /// # Panics
-    ///
-    /// If a section is open.
-    pub fn rest(&self) {
-        assert_eq!(self.thread.depth.get(), 0, "rest inside a section");
-        self.thread.rest();
-    }
-
-    /// Memory for a new item, evicting if need be.
-    ///
-    /// # Errors
-    ///
-    /// The item is too large, or nothing can be evicted. Inside an open section nothing can be waited for, so there it
-    /// may report `OutOfMemory` though something is evictable.
-    #[inline]
-    pub fn draft(&self, new: NewItem<'_>) -> Result<Draft, DraftError> {
-        Draft::new(&self.thread, new)
-    }
-
-    /// Opens a read section: what is found in it stays valid until it is dropped.
-    #[inline]
-    #[must_use]
-    pub fn section(&self) -> Section<'_> {
-        Section::open(&self.thread)
-    }
-
-    /// The store.
-    #[must_use]
-    pub fn store(&self) -> &Arc<Store> {
-        &self.thread.store
-    }
-
-    /// Calls `observer` for each item that this handle evicts from now on; `None` stops it.
-    pub fn on_evict(&self, observer: Option<Observer>) {
-        *self.thread.observer.borrow_mut() = observer;
-    }
-}
-
-impl ThreadState {
+    /// The second given to the last [`begin_turn`](Self::begin_turn).
     #[inline]
     pub(crate) fn now_secs(&self) -> u32 {
         self.now_secs.get()
     }
 
+    /// The recency mark that a touch leaves now.
     #[inline]
     pub(crate) fn recency(&self) -> u32 {
         self.recency.get()
     }
 
-    /// Takes the store's tick into the mark that touches leave.
+    /// Takes the store's tick into the recency mark.
     #[inline]
     pub(crate) fn refresh(&self) {
         let tick = self.store.control().tick.load(Ordering::Relaxed);
-        self.recency.set(tick << 16 | self.now_secs.get() & 0xffff);
+        self.recency.set(recency::present(tick, self.now_secs.get()));
     }
 
+    /// Announces that the thread may hold references from now on.
     #[inline]
     pub(crate) fn wake(&self) {
         if !self.online.replace(true) {
@@ -187,46 +119,58 @@ impl ThreadState {
         }
     }
 
-    fn rest(&self) {
+    /// See [`Handle::begin_turn`](crate::handle::Handle::begin_turn).
+    pub(crate) fn begin_turn(&self, now_secs: u32) {
+        self.now_secs.set(now_secs);
+        self.wake();
+        self.refresh();
+    }
+
+    /// See [`Handle::quiesce`](crate::handle::Handle::quiesce). No section is open.
+    #[inline]
+    pub(crate) fn quiesce(&self) {
+        if self.online.get() {
+            self.store.qsbr.quiesce(self.slot);
+        }
+        self.refresh();
         self.file_notes();
-        self.date_unlinked();
+        if self.retired.is_waiting() {
+            self.retired.date(&self.store.qsbr);
+            self.store.qsbr.try_advance();
+            self.drain();
+        }
+    }
+
+    /// See [`Handle::rest`](crate::handle::Handle::rest). No section is open.
+    pub(crate) fn rest(&self) {
+        self.file_notes();
+        self.retired.date(&self.store.qsbr);
         if self.online.replace(false) {
             self.store.qsbr.offline(self.slot);
         }
-        if !self.retired.borrow().is_empty() {
+        if self.retired.is_waiting() {
+            // Two advances are a whole grace period, if no other thread is in a section.
             self.store.qsbr.try_advance();
             self.store.qsbr.try_advance();
             self.drain();
         }
-        self.hand_over();
+        // This thread may sleep for long: the cleaner frees the rest.
+        self.retired.hand_over(&self.store.orphans);
     }
 
-    /// Leaves what still waits for its grace period to the cleaner, since this thread may sleep for long.
-    fn hand_over(&self) {
-        let mut retired = self.retired.borrow_mut();
-        let mut pinned = self.pinned.borrow_mut();
-        if retired.is_empty() && pinned.is_empty() {
-            return;
-        }
-        let mut orphans = self.store.orphans.lock();
-        orphans.extend(retired.drain(..));
-        orphans.extend(pinned.drain(..).map(|chunk| Retired { epoch: 0, chunk }));
-    }
-
-    /// Takes over what sleeping threads left.
+    /// Takes over the retired items of sleeping threads.
     pub(crate) fn adopt(&self) {
-        let orphans = std::mem::take(&mut *self.store.orphans.lock());
-        let mut retired = self.retired.borrow_mut();
-        retired.extend(orphans);
-        retired.make_contiguous().sort_unstable_by_key(|item| item.epoch);
+        self.retired.adopt(&self.store.orphans);
     }
 
-    /// Waits out what can be waited out without other threads: with none online, everything retired is freed.
+    /// Frees what can be freed without waiting for other threads: everything retired, if none is
+    /// online. Does nothing inside a section.
     pub(crate) fn settle(&self) {
         if self.depth.get() > 0 {
             return;
         }
-        self.date_unlinked();
+        self.retired.date(&self.store.qsbr);
+        // A grace period is two advances, and each needs this thread's own announcement before it.
         for _ in 0..2 {
             if self.online.get() {
                 self.store.qsbr.quiesce(self.slot);
@@ -240,91 +184,46 @@ impl ThreadState {
     }
 
     /// The item was unlinked: its memory is freed after a grace period.
+    #[inline]
     pub(crate) fn retire(&self, chunk: ChunkRef) {
-        self.unlinked.borrow_mut().push(chunk);
+        self.retired.push(chunk);
     }
 
-    /// Begins the grace period of what was unlinked since the last call.
-    fn date_unlinked(&self) {
-        let mut unlinked = self.unlinked.borrow_mut();
-        if unlinked.is_empty() {
-            return;
-        }
-        let epoch = self.store.qsbr.epoch();
-        self.retired.borrow_mut().extend(unlinked.drain(..).map(|chunk| Retired { epoch, chunk }));
-    }
-
-    /// Whether anything waits for its grace period.
+    /// Whether an unlinked item waits for its grace period.
     pub(crate) fn has_retired(&self) -> bool {
-        !self.retired.borrow().is_empty() || !self.unlinked.borrow().is_empty()
+        self.retired.is_waiting()
     }
 
     /// Items that wait for their grace period.
     pub(crate) fn retired_count(&self) -> usize {
-        self.retired.borrow().len()
+        self.retired.waiting_count()
     }
 
     /// Frees what has passed its grace period and is not pinned.
-    pub(crate) fn drain(&self) {
+    fn drain(&self) {
+        let store = &*self.store;
         let mut free = self.free.borrow_mut();
-        let mut retired = self.retired.borrow_mut();
-        let mut pinned = self.pinned.borrow_mut();
-        let was_pinned = std::mem::take(&mut *pinned);
-        let mut sort = |chunk| {
-            if self.is_pinned(chunk) {
-                pinned.push(chunk);
-            } else {
-                self.dismantle(chunk, &mut free);
-            }
-        };
-        was_pinned.into_iter().for_each(&mut sort);
-        while let Some(oldest) = retired.front()
-            && self.store.qsbr.is_safe(oldest.epoch)
-        {
-            sort(oldest.chunk);
-            retired.pop_front();
-        }
-        self.store.slabs.put(&self.store.arena, &self.store.qsbr, &free);
+        self.retired.drain(
+            &store.qsbr,
+            |chunk| store.arena.is_pinned(chunk),
+            |chunk| store.arena.chunks_of(chunk, &mut free),
+        );
+        store.slabs.put(&store.arena, &store.qsbr, &free);
         free.clear();
     }
 
-    /// Whether a sender keeps this item's chain.
-    pub(crate) fn is_pinned(&self, chunk: ChunkRef) -> bool {
-        let arena = &self.store.arena;
-        // Acquire: pairs with the Release of `Pin::drop`.
-        arena.header(chunk).shape().has(Shape::CHAINED)
-            && arena.word(chunk, chain::PINS).load(Ordering::Acquire) > 0
-    }
-
-    /// Returns the chunks of an item that no one can read any more.
+    /// Returns the chunks of an item that no other thread can read.
     pub(crate) fn free(&self, chunk: ChunkRef) {
+        let store = &*self.store;
         let mut chunks = Vec::new();
-        self.dismantle(chunk, &mut chunks);
-        self.store.slabs.put(&self.store.arena, &self.store.qsbr, &chunks);
+        store.arena.chunks_of(chunk, &mut chunks);
+        store.slabs.put(&store.arena, &store.qsbr, &chunks);
     }
 
-    /// Lists the chunks of an item: its pieces, if it is chained, and its head.
-    fn dismantle(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
-        let arena = &self.store.arena;
-        if arena.header(chunk).shape().has(Shape::CHAINED) {
-            let mut piece = arena.word(chunk, chain::FIRST).load(Ordering::Relaxed);
-            while piece != 0 {
-                into.push(piece);
-                (piece, _) = arena.header(piece).piece();
-            }
-        }
-        into.push(chunk);
-    }
-
-    /// A cas unique of this thread's, greater than `old` if any that the store gives out is.
+    /// A fresh cas unique, greater than `old` unless a client chose `old`.
+    #[inline]
     pub(crate) fn next_cas(&self, old: u64) -> u64 {
-        let (mut next, mut end) = self.cas.get();
-        if next == end || next <= old {
-            next = self.store.control().cas.fetch_add(CAS_BLOCK, Ordering::Relaxed);
-            end = next + CAS_BLOCK;
-        }
-        self.cas.set((next + 1, end));
-        if next <= old { old.saturating_add(1) } else { next }
+        self.cas.next(self.store.control(), old)
     }
 
     #[inline]
@@ -341,6 +240,7 @@ impl ThreadState {
         self.store.counters.set(self.slot, class, count, to);
     }
 
+    /// Remembers a touched item for the end of the section, if the store keeps a strict LRU.
     #[inline]
     pub(crate) fn note_touch(&self, chunk: ChunkRef) {
         if self.store.is_strict_lru {
@@ -348,26 +248,27 @@ impl ThreadState {
         }
     }
 
-    pub(crate) fn observe_eviction(&self, item: &Item<'_>) {
-        if let Some(observer) = &*self.observer.borrow() {
-            observer(item);
+    /// Notes a linked item's deadline (second of death; 0: never) if it is near. The caller holds
+    /// the item's stripe.
+    #[inline]
+    pub(crate) fn note_deadline(&self, chunk: ChunkRef, deadline: u32) {
+        if deadline == 0 {
+            return;
+        }
+        let threshold = self.store.transients.threshold_secs();
+        if threshold != 0 && deadline.saturating_sub(self.now_secs()) <= threshold {
+            self.notes.borrow_mut().push(Note { deadline, chunk });
         }
     }
 
-    /// The second at which the item's bag closed, if it was not touched since.
-    pub(crate) fn untouched_since(&self, header: &Header, mark: u16) -> Option<u32> {
-        let pos = header.pos.load(Ordering::Relaxed);
-        if pos == 0 {
-            return None;
+    /// Files this thread's notes in the transient ring. The caller holds no lock.
+    pub(crate) fn file_notes(&self) {
+        let mut notes = self.notes.borrow_mut();
+        if notes.is_empty() {
+            return;
         }
-        let (list, index) = self.store.bag_at(pos)?;
-        let bag = list.bag(index);
-        (bag.closed_secs() > 0 && !bag.is_touched(mark)).then(|| bag.closed_secs())
-    }
-
-    /// The tick part of a recency word.
-    pub(crate) fn mark_of(header: &Header) -> u16 {
-        lru::low(header.recency.load(Ordering::Relaxed) >> 16)
+        let store = &*self.store;
+        store.transients.file(&store.blocks, &store.budget, &mut notes, self.now_secs());
     }
 }
 

@@ -2,3 +2,5 @@
 
 pub(crate) mod allocate;
 pub(crate) mod balance;
+mod candidate;
+mod page_move;

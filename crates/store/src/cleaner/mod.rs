@@ -6,13 +6,18 @@
 pub(crate) mod crawl;
 
 use self::crawl::Crawl;
+use crate::allocation::allocate::shrink;
 use crate::allocation::balance::Mover;
+use crate::eviction::clean::clean;
+use crate::eviction::evict::open_if_full;
+use crate::handle::Handle;
+use crate::linked::{ReadGuard, grow_table};
 use crate::reaping::walk::WalkCursor;
+use crate::reaping::{deleted, flush, transient};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
-use crate::thread::Handle;
 use std::sync::Arc;
 
 /// Steps between two cleanings: the paper's N.
@@ -25,8 +30,8 @@ const SPLITS_PER_STEP: usize = 256;
 /// The background work of one store; run by one thread.
 #[derive(Debug)]
 pub struct Cleaner {
-    pub(crate) handle: Handle,
-    pub(crate) crawl: Option<Crawl>,
+    handle: Handle,
+    crawl: Option<Crawl>,
     steps: u64,
     class: ClassId,
     purge: Purge,
@@ -89,12 +94,12 @@ impl Cleaner {
         self.open_bags();
         self.grow_table();
         step.busy |= self.expire(budget, &mut step);
-        step.busy |= self.handle.thread.shrink(PAGES_PER_STEP);
-        step.busy |= self.handle.thread.free_due();
-        step.busy |= self.handle.thread.balance(&mut self.mover, budget);
+        step.busy |= shrink(&self.handle.thread, PAGES_PER_STEP);
+        step.busy |= deleted::free_due(&self.handle.thread);
+        step.busy |= self.mover.step(&self.handle.thread, budget);
         step.busy |= self.purge(budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
-            self.clean(budget, &mut step);
+            self.clean_classes(budget, &mut step);
         }
         self.handle.rest();
         step
@@ -102,15 +107,15 @@ impl Cleaner {
 
     fn open_bags(&self) {
         for class in 1..=self.handle.store().slabs.count() {
-            self.handle.thread.open_if_full(class);
+            open_if_full(&self.handle.thread, class);
         }
     }
 
     fn grow_table(&self) {
         for _ in 0..SPLITS_PER_STEP {
-            let section = self.handle.section();
-            let grown = self.handle.thread.grow_table();
-            drop(section);
+            let guard = ReadGuard::open(&self.handle.thread);
+            let grown = grow_table(self.handle.store());
+            drop(guard);
             if !grown {
                 break;
             }
@@ -119,10 +124,10 @@ impl Cleaner {
 
     /// Frees the transient items whose second has come.
     fn expire(&self, budget: usize, step: &mut Step) -> bool {
-        let (looked, freed) = self.handle.thread.expire(budget);
+        let (looked, freed) = transient::expire(&self.handle.thread, budget);
         step.checked += looked;
         step.reclaimed += freed;
-        looked >= budget || self.handle.thread.sift_notes()
+        looked >= budget || transient::sift_notes(&self.handle.thread)
     }
 
     /// Frees what invalidations have killed, from the first page to the last. True if there is more to do at once.
@@ -151,7 +156,7 @@ impl Cleaner {
                 Purge::Walking { count, mut cursor } => {
                     for _ in 0..budget.div_ceil(4096) {
                         step.checked += 4096;
-                        if !thread.purge(&mut cursor, budget) {
+                        if !flush::purge(thread, &mut cursor, budget) {
                             self.purge = Purge::After { count, epoch: store.qsbr.epoch() };
                             break;
                         }
@@ -171,18 +176,18 @@ impl Cleaner {
         }
     }
 
-    fn clean(&mut self, budget: usize, step: &mut Step) {
+    fn clean_classes(&mut self, budget: usize, step: &mut Step) {
         let store = Arc::clone(self.handle.store());
         let thread = &self.handle.thread;
         thread.settle();
         let mut left = budget;
         for _ in 0..store.slabs.count() {
-            let (looked, freed, ended) = thread.clean(self.class, left);
-            thread.count(self.class, Count::CleanerChecked, i64::try_from(looked).unwrap_or(0));
-            step.checked += looked;
-            step.reclaimed += freed;
-            left = left.saturating_sub(looked);
-            if !ended || left == 0 {
+            let done = clean(thread, self.class, left);
+            thread.count(self.class, Count::CleanerChecked, (done.checked as u64).cast_signed());
+            step.checked += done.checked;
+            step.reclaimed += done.freed;
+            left = left.saturating_sub(done.checked);
+            if !done.has_ended || left == 0 {
                 return;
             }
             self.class = self.class % store.slabs.count() + 1;

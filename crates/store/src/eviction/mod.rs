@@ -1,3 +1,11 @@
-//! Eviction: passes over the bags, oldest items first.
+//! Eviction: passes over the bags of a class, oldest items first.
+//!
+//! Evictions by storing threads ([`evict`]) and the cleaner's rounds ([`clean`]) look at the items
+//! of settled bags under the list's order lock, and judge each ([`scan`]) under its key's stripe. A
+//! dead item is freed, and a touched one moves to the bag that its mark names. An untouched one is
+//! evicted if memory is wanted, and stays where it is if only cleaning is.
 
+pub(crate) mod clean;
 pub(crate) mod evict;
+pub(crate) mod scan;
+pub(crate) mod victim;

@@ -27,15 +27,10 @@
 //!
 //! Source: seed 004, section 6.3; threshold and notes are ours.
 
-use crate::item::Liveness;
 use crate::lru::blocks::{BlockId, Blocks};
 use crate::memory::ChunkRef;
 use crate::memory::budget::Budget;
-use crate::section::{Section, Verdict};
-use crate::stats::Count;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::thread::ThreadState;
-use std::rc::Rc;
 
 #[cfg(not(miri))]
 mod record;
@@ -45,14 +40,10 @@ pub const TRANSIENT_SECS_MAX: u32 = 3600;
 
 /// Seconds that the ring can tell apart: the greatest threshold, and how far a thread's clock may be ahead of the cleaner's.
 const RING_SECS: u32 = 4096;
-/// Notes looked at in one section.
-const HANDFUL: usize = 32;
 /// Notes sifted in one go.
 const SIFTED: usize = 4096;
 /// Notes that are not worth sifting.
 const FEW_NOTES: u64 = 16_384;
-/// Items that may wait for the end of others' sections before no more are freed.
-const RETIRED_MAX: usize = 1 << 14;
 /// Names no bag: the block belongs to the ring.
 const NO_BAG: u32 = u32::MAX;
 
@@ -124,6 +115,49 @@ impl Transients {
     /// Notes in the ring, those out of date included.
     pub(crate) fn listed(&self) -> u64 {
         self.listed.load(Ordering::Relaxed)
+    }
+
+    /// Files a thread's notes at this second, and empties `notes`.
+    pub(crate) fn file(
+        &self,
+        blocks: &Blocks,
+        budget: &Budget,
+        notes: &mut Vec<Note>,
+        now_secs: u32,
+    ) {
+        self.with_ring(|ring| {
+            notes.drain(..).for_each(|note| ring.file(blocks, budget, note, now_secs));
+        });
+    }
+
+    /// Takes up to `most` chunks whose notes are due at this second.
+    pub(crate) fn take_due(
+        &self,
+        blocks: &Blocks,
+        now_secs: u32,
+        into: &mut Vec<ChunkRef>,
+        most: usize,
+    ) {
+        self.with_ring(|ring| {
+            ring.advance(blocks, now_secs);
+            ring.take_due(blocks, into, most);
+        });
+    }
+
+    /// Takes some notes out to be sifted, all of one second; returns that second. `None` where the
+    /// notes do not clearly outnumber the `items` of the store, or all seconds were sifted.
+    pub(crate) fn take_to_sift(
+        &self,
+        blocks: &Blocks,
+        items: impl FnOnce() -> u64,
+        into: &mut Vec<ChunkRef>,
+    ) -> Option<u32> {
+        self.with_ring(|ring| {
+            if ring.to_sift == 0 && ring.listed > FEW_NOTES + 2 * items() {
+                ring.to_sift = RING_SECS;
+            }
+            ring.take_to_sift(blocks, into)
+        })
     }
 
     fn with_ring<T>(&self, act: impl FnOnce(&mut Ring) -> T) -> T {
@@ -233,124 +267,5 @@ impl List {
             *self = Self { first: next, last: if next == 0 { 0 } else { self.last }, taken: 0 };
             blocks.put(block);
         }
-    }
-}
-
-impl ThreadState {
-    /// Notes a linked item's deadline if it is near. Under the item's stripe.
-    #[inline]
-    pub(crate) fn note_deadline(&self, chunk: ChunkRef, deadline: u32) {
-        if deadline == 0 {
-            return;
-        }
-        let threshold = self.store.transients.threshold_secs();
-        if threshold != 0 && deadline.saturating_sub(self.now_secs()) <= threshold {
-            self.notes.borrow_mut().push(Note { deadline, chunk });
-        }
-    }
-
-    /// Files this thread's notes. No lock is held.
-    pub(crate) fn file_notes(&self) {
-        let mut notes = self.notes.borrow_mut();
-        if notes.is_empty() {
-            return;
-        }
-        let store = &*self.store;
-        store.transients.with_ring(|ring| {
-            for note in notes.drain(..) {
-                ring.file(&store.blocks, &store.budget, note, self.now_secs());
-            }
-        });
-    }
-
-    /// Frees items that have died of those that the ring lists, looking at about `budget` notes. Answers how many were
-    /// looked at and freed.
-    pub(crate) fn expire(self: &Rc<Self>, budget: usize) -> (usize, usize) {
-        let store = &*self.store;
-        let mut due = Vec::with_capacity(HANDFUL);
-        let (mut looked, mut freed) = (0, 0);
-        while looked < budget && self.retired_count() < RETIRED_MAX {
-            due.clear();
-            store.transients.with_ring(|ring| {
-                ring.advance(&store.blocks, self.now_secs());
-                ring.take_due(&store.blocks, &mut due, HANDFUL);
-            });
-            if due.is_empty() {
-                break;
-            }
-            looked += due.len();
-            freed += self.expire_some(&due);
-            self.settle();
-        }
-        (looked, freed)
-    }
-
-    fn expire_some(self: &Rc<Self>, due: &[ChunkRef]) -> usize {
-        let section = Section::open(self);
-        due.iter().for_each(|&chunk| self.store.arena.prefetch(chunk));
-        let mut hashes = [0; HANDFUL];
-        for (&chunk, hash) in due.iter().zip(&mut hashes) {
-            if self.noted(&section, chunk) {
-                *hash = self.hash_of(chunk);
-                self.store.table.prefetch(*hash);
-            }
-        }
-        let mut freed = 0;
-        for (&chunk, hash) in due.iter().zip(hashes) {
-            if !self.noted(&section, chunk) {
-                continue;
-            }
-            let verdict = self.with_linked(chunk, hash, |item| match item.liveness() {
-                Liveness::Live | Liveness::Deleted => Verdict::Stay,
-                liveness => {
-                    self.count(item.class(), Count::Reclaimed, 1);
-                    self.count(item.class(), Count::TransientReclaimed, 1);
-                    if liveness == Liveness::Expired && !item.is_fetched() {
-                        self.count(item.class(), Count::ExpiredUnfetched, 1);
-                    }
-                    Verdict::Remove
-                }
-            });
-            freed += usize::from(verdict == Some(Verdict::Remove));
-        }
-        freed
-    }
-
-    /// Whether an item is linked in the chunk that a note names.
-    fn noted(&self, section: &Section<'_>, chunk: ChunkRef) -> bool {
-        let (slabs, arena) = (&self.store.slabs, &self.store.arena);
-        slabs.is_cut(arena, chunk) && section.linked(chunk).is_some()
-    }
-
-    /// Drops notes that are out of date, where there are many more notes than items. `true` if more is to be done.
-    pub(crate) fn sift_notes(self: &Rc<Self>) -> bool {
-        let store = &*self.store;
-        let mut notes = Vec::new();
-        let second = store.transients.with_ring(|ring| {
-            let items = store.counters.total(Count::Items);
-            if ring.to_sift == 0 && ring.listed > FEW_NOTES + 2 * items {
-                ring.to_sift = RING_SECS;
-            }
-            ring.take_to_sift(&store.blocks, &mut notes)
-        });
-        let Some(second) = second else { return false };
-        notes.sort_unstable();
-        notes.dedup();
-        for some in notes.chunks_mut(HANDFUL) {
-            let section = Section::open(self);
-            for chunk in &mut *some {
-                let due = |item: crate::item::Item<'_>| item.deadline() == second;
-                if !self.noted(&section, *chunk) || !section.linked(*chunk).is_some_and(due) {
-                    *chunk = 0;
-                }
-            }
-            drop(section);
-            self.settle();
-        }
-        let kept = notes.iter().filter(|&&chunk| chunk != 0);
-        let kept = kept.map(|&chunk| Note { deadline: second, chunk });
-        self.notes.borrow_mut().extend(kept);
-        self.file_notes();
-        true
     }
 }

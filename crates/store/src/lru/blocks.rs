@@ -159,8 +159,15 @@ impl Blocks {
     /// The item in the block's slot `index`; zero if none.
     #[inline]
     pub(crate) fn item(&self, block: BlockId, index: u32) -> ChunkRef {
-        // Acquire: pairs with the appender's Release, so that the item's header and key are visible.
-        self.slot(Self::position(block, index)).load(Ordering::Acquire)
+        self.item_at(Self::position(block, index))
+    }
+
+    /// The item in the slot at a position; zero if none.
+    #[inline]
+    pub(crate) fn item_at(&self, position: Position) -> ChunkRef {
+        // Acquire: pairs with the Release in `BagList::append`; the item's header and key are
+        // visible.
+        self.slot(position).load(Ordering::Acquire)
     }
 
     /// Bytes charged to the budget.

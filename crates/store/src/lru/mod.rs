@@ -29,6 +29,7 @@
 //!
 //! Source: seed 000, section 3.5; the slots are ours, see `blocks`.
 
+use self::recency::{Tick, is_not_before, low};
 use crate::memory::ChunkRef;
 use crate::memory::budget::Budget;
 use crate::reclamation::qsbr::Qsbr;
@@ -39,6 +40,7 @@ use std::collections::VecDeque;
 pub(crate) mod blocks;
 #[cfg(all(test, loom))]
 mod loom_tests;
+pub(crate) mod recency;
 #[cfg(not(any(loom, miri)))]
 mod record;
 #[cfg(not(any(loom, miri)))]
@@ -101,9 +103,6 @@ pub(crate) struct Cursor {
     pub block: BlockId,
     pub index: u32,
 }
-
-/// The store-wide counter by which bags are dated; wraps at 16 bits where an item keeps it.
-pub(crate) type Tick = u32;
 
 impl BagList {
     /// A list with one open bag.
@@ -328,11 +327,11 @@ impl Bag {
     /// Whether an item of this closed bag with this mark was read after the closing.
     #[inline]
     pub(crate) fn is_touched(&self, mark: u16) -> bool {
-        not_before(mark, self.closed_tick())
+        is_not_before(mark, self.closed_tick())
     }
 
     fn opened_before(&self, mark: u16) -> bool {
-        not_before(mark, self.opened_tick.load(Ordering::Relaxed))
+        is_not_before(mark, self.opened_tick.load(Ordering::Relaxed))
     }
 
     /// The newest mark that does not count as touched.
@@ -352,14 +351,4 @@ impl Bag {
     pub(crate) fn closed_secs(&self) -> u32 {
         self.closed_secs.load(Ordering::Relaxed)
     }
-}
-
-/// The part of a tick that an item keeps.
-pub(crate) fn low(tick: Tick) -> u16 {
-    (tick & 0xffff) as u16
-}
-
-/// `mark >= tick` on the 16-bit circle. Marks older than 32768 ticks may read as touched: one life more, no harm.
-fn not_before(mark: u16, tick: Tick) -> bool {
-    mark.wrapping_sub(low(tick)) < 0x8000
 }

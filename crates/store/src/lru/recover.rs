@@ -1,6 +1,7 @@
 //! Bags for the items that a dead process left: their own order is lost, but each item's mark tells when it was last used.
 
-use super::{Bag, BagList, Tick, low};
+use super::recency::{Tick, low};
+use super::{Bag, BagList};
 use crate::sync::Ordering;
 
 /// Ages, in ticks, that are told apart: more bags than classes have on average. The last is "as old, or older".

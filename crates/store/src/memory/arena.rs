@@ -271,6 +271,28 @@ impl Arena {
     }
 }
 
+/// Chained items.
+impl Arena {
+    /// Whether a sender keeps this item's chain.
+    pub(crate) fn is_pinned(&self, chunk: ChunkRef) -> bool {
+        // Acquire: pairs with the Release of `Pin::drop`; the sender's reads come before a reuse.
+        self.header(chunk).shape().has(Shape::CHAINED)
+            && self.word(chunk, chain::PINS).load(Ordering::Acquire) > 0
+    }
+
+    /// Adds the chunks of an item to `into`: its pieces, if it is chained, and its head.
+    pub(crate) fn chunks_of(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
+        if self.header(chunk).shape().has(Shape::CHAINED) {
+            let mut piece = self.word(chunk, chain::FIRST).load(Ordering::Relaxed);
+            while piece != 0 {
+                into.push(piece);
+                (piece, _) = self.header(piece).piece();
+            }
+        }
+        into.push(chunk);
+    }
+}
+
 /// The chain descriptor of a chained item's head, as offsets of 32-bit atomics from the chunk's start.
 pub(crate) mod chain {
     use super::HEADER;

@@ -18,8 +18,11 @@
 
 use crate::expiry::invalidation::Judged;
 use crate::expiry::transient::Note;
+use crate::linked::key_left;
 use crate::lru;
-use crate::memory::arena::{ChunkRef, HEADER, PIECE_BYTES, Shape, chain};
+use crate::lru::recency;
+use crate::memory::ChunkRef;
+use crate::memory::arena::{HEADER, PIECE_BYTES, Shape, chain};
 use crate::slabs::{Chunks, ClassId};
 use crate::store::Store;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
@@ -66,96 +69,91 @@ struct OfClass {
 const BUCKETS_TOGETHER: usize = 4096;
 const PAGES_TOGETHER: usize = 16;
 
-impl Store {
-    /// Recovers what a process left that died with the store. `None`: it makes no sense. No one else uses the store.
-    pub(crate) fn recover(&self, now_secs: u32) -> Option<Recovered> {
-        let initially = self.table.bytes() as u64;
-        let reached = self.table.begin_recovery()?;
-        let chunks = self.slabs.begin_recovery()?;
-        let (found, classes, kept) = self.find_items(&reached, &chunks, now_secs);
-        self.table.end_recovery(kept, &reached)?;
-        self.budget.refund(initially);
-        self.budget.charge(self.table.bytes() as u64);
-        self.blocks.forget();
-        if !self.put_in_order(&chunks, &classes, now_secs) {
-            return None;
+/// Recovers what a process left that died with the store. `None`: it makes no sense. No one else uses the store.
+pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
+    let initially = store.table.bytes() as u64;
+    let reached = store.table.begin_recovery()?;
+    let chunks = store.slabs.begin_recovery()?;
+    let (found, classes, kept) = find_items(store, &reached, &chunks, now_secs);
+    store.table.end_recovery(kept, &reached)?;
+    store.budget.refund(initially);
+    store.budget.charge(store.table.bytes() as u64);
+    store.blocks.forget();
+    if !put_in_order(store, &chunks, &classes, now_secs) {
+        return None;
+    }
+    store.slabs.end_recovery(&store.arena, &chunks, &store.budget);
+    for (id, class) in (1..).zip(&classes) {
+        store.counters.add_items(0, id, class.items, class.bytes);
+    }
+    store.invalidations.raise_purged(store.invalidations.count());
+    store.control().record(store.invalidations.words());
+    Some(Recovered { items: kept as u64, ..found })
+}
+
+/// Goes over the table, on all processors.
+fn find_items(
+    store: &Store,
+    reached: &Marks,
+    chunks: &Chunks,
+    now_secs: u32,
+) -> (Recovered, Vec<OfClass>, usize) {
+    let classes = vec![OfClass::default(); usize::from(store.slabs.count())];
+    let all = Mutex::new((Recovered::default(), classes, 0));
+    let next = AtomicUsize::new(0);
+    on_all_processors(|| {
+        let mut finder = Finder::new(store, chunks, now_secs);
+        let mut kept = 0;
+        while let Some(homes) = take(&next, BUCKETS_TOGETHER, store.table.buckets()) {
+            kept += store.table.recover(homes, reached, &mut finder);
         }
-        self.slabs.end_recovery(&self.arena, &chunks, &self.budget);
-        for (id, class) in (1..).zip(&classes) {
-            self.counters.add_items(0, id, class.items, class.bytes);
+        let mut all = all.lock();
+        all.0.add(&finder.found);
+        all.1.iter_mut().zip(&finder.classes).for_each(|(sum, part)| sum.add(part));
+        all.2 += kept;
+    });
+    all.into_inner()
+}
+
+/// Puts chunks into free lists and items into bags, on all processors. `false`: the file system is full.
+fn put_in_order(store: &Store, chunks: &Chunks, classes: &[OfClass], now_secs: u32) -> bool {
+    let tick = store.control().tick.load(Ordering::Relaxed);
+    let bag_of: Vec<Vec<u8>> = store
+        .lists
+        .iter()
+        .zip(classes)
+        .map(|(list, class)| match class.items {
+            0 => Vec::new(),
+            _ => list.recover(&class.ages, tick, now_secs),
+        })
+        .collect();
+    let (next, homeless) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    on_all_processors(|| {
+        let mut notes = Vec::new();
+        while let Some(pages) = take(&next, PAGES_TOGETHER, chunks.pages()) {
+            for page in pages {
+                store.slabs.recover_page(&store.arena, chunks, page, |id, chunk| {
+                    let header = store.arena.header(chunk);
+                    let mark = recency::mark_of(&header.recency);
+                    let age = lru::age_of(mark, tick);
+                    let bag = bag_of[usize::from(id) - 1][age];
+                    if !put_into_bag(store, id, bag, chunk) {
+                        homeless.fetch_add(1, Ordering::Relaxed);
+                    }
+                    notes.push(Note { deadline: header.deadline.load(Ordering::Relaxed), chunk });
+                });
+                store.transients.refile(&store.blocks, &store.budget, &mut notes, now_secs);
+            }
         }
-        self.invalidations.raise_purged(self.invalidations.count());
-        self.control().record(self.invalidations.words());
-        Some(Recovered { items: kept as u64, ..found })
-    }
+    });
+    homeless.into_inner() == 0
+}
 
-    /// Goes over the table, on all processors.
-    fn find_items(
-        &self,
-        reached: &Marks,
-        chunks: &Chunks,
-        now_secs: u32,
-    ) -> (Recovered, Vec<OfClass>, usize) {
-        let classes = vec![OfClass::default(); usize::from(self.slabs.count())];
-        let all = Mutex::new((Recovered::default(), classes, 0));
-        let next = AtomicUsize::new(0);
-        on_all_processors(|| {
-            let mut finder = Finder::new(self, chunks, now_secs);
-            let mut kept = 0;
-            while let Some(homes) = take(&next, BUCKETS_TOGETHER, self.table.buckets()) {
-                kept += self.table.recover(homes, reached, &mut finder);
-            }
-            let mut all = all.lock();
-            all.0.add(&finder.found);
-            all.1.iter_mut().zip(&finder.classes).for_each(|(sum, part)| sum.add(part));
-            all.2 += kept;
-        });
-        all.into_inner()
-    }
-
-    /// Puts chunks into free lists and items into bags, on all processors. `false`: the file system is full.
-    fn put_in_order(&self, chunks: &Chunks, classes: &[OfClass], now_secs: u32) -> bool {
-        let tick = self.control().tick.load(Ordering::Relaxed);
-        let bag_of: Vec<Vec<u8>> = self
-            .lists
-            .iter()
-            .zip(classes)
-            .map(|(list, class)| match class.items {
-                0 => Vec::new(),
-                _ => list.recover(&class.ages, tick, now_secs),
-            })
-            .collect();
-        let (next, homeless) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        on_all_processors(|| {
-            let mut notes = Vec::new();
-            while let Some(pages) = take(&next, PAGES_TOGETHER, chunks.pages()) {
-                for page in pages {
-                    self.slabs.recover_page(&self.arena, chunks, page, |id, chunk| {
-                        let header = self.arena.header(chunk);
-                        let mark = header.recency.load(Ordering::Relaxed) >> 16;
-                        let age = lru::age_of(lru::low(mark), tick);
-                        let bag = bag_of[usize::from(id) - 1][age];
-                        if !self.put_into_bag(id, bag, chunk) {
-                            homeless.fetch_add(1, Ordering::Relaxed);
-                        }
-                        notes.push(Note {
-                            deadline: header.deadline.load(Ordering::Relaxed),
-                            chunk,
-                        });
-                    });
-                    self.transients.refile(&self.blocks, &self.budget, &mut notes, now_secs);
-                }
-            }
-        });
-        homeless.into_inner() == 0
-    }
-
-    /// No pass is under way, so the order of the bags need not be locked for this.
-    fn put_into_bag(&self, id: ClassId, bag: u8, chunk: ChunkRef) -> bool {
-        let position = self.list(id).append(&self.blocks, &self.budget, bag, chunk);
-        self.arena.header(chunk).pos.store(position.unwrap_or(0), Ordering::Relaxed);
-        position.is_some()
-    }
+/// No pass is under way, so the order of the bags need not be locked for this.
+fn put_into_bag(store: &Store, id: ClassId, bag: u8, chunk: ChunkRef) -> bool {
+    let position = store.list(id).append(&store.blocks, &store.budget, bag, chunk);
+    store.arena.header(chunk).pos.store(position.unwrap_or(0), Ordering::Relaxed);
+    position.is_some()
 }
 
 impl<'s> Finder<'s> {
@@ -212,7 +210,7 @@ impl<'s> Finder<'s> {
     fn is_live(&mut self, chunk: ChunkRef, shape: Shape) -> bool {
         let (store, header) = (self.store, self.store.arena.header(chunk));
         let deadline = header.deadline.load(Ordering::Relaxed);
-        let key = store.key_left(chunk, shape);
+        let key = key_left(store, chunk, shape);
         let judged =
             store.invalidations.judge(key, shape.generation(), |prefix| store.hash(prefix));
         let Judged::Survives(generation) = judged else {
@@ -242,7 +240,7 @@ impl Judge for Finder<'_> {
             self.found.damaged += 1;
             return None;
         };
-        Some(self.store.hash(self.store.key_left(chunk, shape)))
+        Some(self.store.hash(key_left(self.store, chunk, shape)))
     }
 
     fn claim(&mut self, chunk: ChunkRef) -> bool {
@@ -270,7 +268,7 @@ impl Judge for Finder<'_> {
         class.items += 1;
         class.bytes += i64::try_from(bytes).unwrap_or(0) + chained;
         class.ages.resize(lru::AGES, 0);
-        class.ages[lru::age_of(lru::low(mark), tick)] += 1;
+        class.ages[lru::age_of(recency::low(mark), tick)] += 1;
         true
     }
 

@@ -11,7 +11,7 @@
 //! the file at the most. What is written down at a clean end is what cannot be read from the mapped bytes in no time: the
 //! heads of lists, counts, and the order of the bags.
 
-use super::recover::Recovered;
+use super::recover::{Recovered, recover};
 use crate::config::regions::{Memory, Offsets};
 use crate::config::{Config, Layout};
 use crate::error::StoreError;
@@ -72,7 +72,7 @@ impl Store {
             _ => Opened::Warm(0),
         };
         if opened == Opened::Warm(0) {
-            let reason = match Self::take_over(config, &layout, &mut file, now)? {
+            let reason = match take_over(config, &layout, &mut file, now)? {
                 Ok((store, opened)) => {
                     *store.file.lock() = Some(file);
                     return Ok((Arc::new(store), opened));
@@ -82,58 +82,10 @@ impl Store {
             opened = Opened::Cold(Some(reason));
         }
         file.clear()?;
-        let store = Self::over(config, &layout, Self::map(&layout, &file)?, config.seed)?;
+        let store = Self::over(config, &layout, map_regions(&layout, &file)?, config.seed)?;
         file.begin(file.starts() + 1, config.seed, now)?;
         *store.file.lock() = Some(file);
         Ok((Arc::new(store), opened))
-    }
-
-    fn map(layout: &Layout, file: &MemoryFile) -> Result<Memory, StoreError> {
-        let memory = Memory::in_file(layout, file.file())?;
-        let has_room = memory.control.commit(0, 1)
-            && memory.table.directory.commit(0, 1)
-            && memory.page_class.commit(0, layout.pages_max);
-        if has_room { Ok(memory) } else { Err(io::Error::from(io::ErrorKind::StorageFull).into()) }
-    }
-
-    /// The store that a file holds, or why it cannot be had.
-    fn take_over(
-        config: &Config,
-        layout: &Layout,
-        file: &mut MemoryFile,
-        now: TimeNote,
-    ) -> Result<Result<(Self, Opened), String>, StoreError> {
-        let is_clean = matches!(file.found(), Found::Clean(_));
-        let Some(seed) = file.seed() else { return Ok(Err("it has no header".to_owned())) };
-        let record = if is_clean { file.record()? } else { Some(Vec::new()) };
-        let Some(record) = record else {
-            return Ok(Err("what its last owner wrote down at the end is damaged".to_owned()));
-        };
-        let has_digests = file.has_digests();
-        let store = Self::over(config, layout, Self::map(layout, file)?, seed)?;
-        if store.control().has_unfinished_flush() {
-            return Ok(Err("its last owner was flushing everything".to_owned()));
-        }
-        if !is_clean {
-            let Some(recovered) = store.recover(now.secs) else {
-                return Ok(Err(
-                    "its last owner crashed, and what it left makes no sense".to_owned()
-                ));
-            };
-            file.begin(file.starts() + 1, seed, now)?;
-            return Ok(Ok((store, Opened::Recovered(recovered))));
-        }
-        let mut reader = Reader::new(&record);
-        if store.load(&mut reader).is_none() {
-            return Ok(Err("what its last owner wrote down makes no sense".to_owned()));
-        }
-        let digests_then: Vec<u64> = reader.numbers().unwrap_or_default();
-        if has_digests && digests(file.file(), &store.ranges(layout))? != digests_then {
-            return Ok(Err("its pages are damaged".to_owned()));
-        }
-        file.begin(file.starts() + 1, seed, now)?;
-        let items = store.stats().items;
-        Ok(Ok((store, Opened::Warm(items))))
     }
 
     /// Leaves the memory in good order for the next start. With a `ticket` other than zero the pages get no digests, which
@@ -160,10 +112,10 @@ impl Store {
         }
         self.control().record(self.invalidations.words());
         let mut record = Writer::default();
-        self.save(&mut record);
+        save(self, &mut record);
         let layout = self.layout;
         let found = match ticket {
-            0 => digests(file.file(), &self.ranges(&layout))?,
+            0 => digests(file.file(), &ranges(self, &layout))?,
             _ => Vec::new(),
         };
         record.numbers(found.into_iter());
@@ -185,55 +137,101 @@ impl Store {
     pub fn share_file(&self) -> io::Result<Option<std::os::fd::OwnedFd>> {
         self.file.lock().as_ref().map(MemoryFile::share).transpose()
     }
+}
 
-    fn save(&self, out: &mut Writer) {
-        out.count(HEADER);
-        self.slabs.save(out);
-        self.blocks.save(out);
-        self.table.save(out);
-        self.transients.save(out);
-        self.deleted.save(out);
-        for list in &self.lists {
-            list.save(out);
-        }
-        for class in 1..=self.slabs.count() {
-            out.number(self.counters.of_class(class, Count::Items));
-            out.number(self.counters.of_class(class, Count::Bytes));
-        }
-    }
+fn map_regions(layout: &Layout, file: &MemoryFile) -> Result<Memory, StoreError> {
+    let memory = Memory::in_file(layout, file.file())?;
+    let has_room = memory.control.commit(0, 1)
+        && memory.table.directory.commit(0, 1)
+        && memory.page_class.commit(0, layout.pages_max);
+    if has_room { Ok(memory) } else { Err(io::Error::from(io::ErrorKind::StorageFull).into()) }
+}
 
-    fn load(&self, input: &mut Reader<'_>) -> Option<()> {
-        input.number().filter(|&header| header == HEADER as u64)?;
-        self.slabs.load(input, &self.budget)?;
-        self.blocks.load(input, &self.budget)?;
-        let charged = self.table.bytes() as u64;
-        self.table.load(input)?;
-        self.budget.refund(charged);
-        self.budget.charge(self.table.bytes() as u64);
-        self.transients.load(input, &self.blocks)?;
-        self.deleted.load(input, &self.budget)?;
-        for list in &self.lists {
-            list.load(input, &self.blocks)?;
-        }
-        for class in 1..=self.slabs.count() {
-            self.counters.add_items(0, class, input.small()?, input.small()?);
-        }
-        Some(())
+/// The store that a file holds, or why it cannot be had.
+fn take_over(
+    config: &Config,
+    layout: &Layout,
+    file: &mut MemoryFile,
+    now: TimeNote,
+) -> Result<Result<(Store, Opened), String>, StoreError> {
+    let is_clean = matches!(file.found(), Found::Clean(_));
+    let Some(seed) = file.seed() else { return Ok(Err("it has no header".to_owned())) };
+    let record = if is_clean { file.record()? } else { Some(Vec::new()) };
+    let Some(record) = record else {
+        return Ok(Err("what its last owner wrote down at the end is damaged".to_owned()));
+    };
+    let has_digests = file.has_digests();
+    let store = Store::over(config, layout, map_regions(layout, file)?, seed)?;
+    if store.control().has_unfinished_flush() {
+        return Ok(Err("its last owner was flushing everything".to_owned()));
     }
+    if !is_clean {
+        let Some(recovered) = recover(&store, now.secs) else {
+            return Ok(Err("its last owner crashed, and what it left makes no sense".to_owned()));
+        };
+        file.begin(file.starts() + 1, seed, now)?;
+        return Ok(Ok((store, Opened::Recovered(recovered))));
+    }
+    let mut reader = Reader::new(&record);
+    if load(&store, &mut reader).is_none() {
+        return Ok(Err("what its last owner wrote down makes no sense".to_owned()));
+    }
+    let digests_then: Vec<u64> = reader.numbers().unwrap_or_default();
+    if has_digests && digests(file.file(), &ranges(&store, layout))? != digests_then {
+        return Ok(Err("its pages are damaged".to_owned()));
+    }
+    file.begin(file.starts() + 1, seed, now)?;
+    let items = store.stats().items;
+    Ok(Ok((store, Opened::Warm(items))))
+}
 
-    /// The parts of the file that are in use, but for the header: whole pages, since what lies behind the last thing in a page comes into
-    /// use as it is.
-    fn ranges(&self, layout: &Layout) -> [Range<u64>; 6] {
-        let at = Offsets::of(layout);
-        let (buckets, overflow) = self.table.touched_bytes();
-        let range = |start: u64, bytes: u64| start..start + bytes.next_multiple_of(FILE_PAGE_BYTES);
-        [
-            at.control..at.page_class,
-            range(at.page_class, layout.pages_max as u64 * 4),
-            range(at.buckets, buckets),
-            range(at.overflow, overflow),
-            range(at.blocks, self.blocks.touched_bytes()),
-            range(at.arena, self.slabs.touched_bytes()),
-        ]
+fn save(store: &Store, out: &mut Writer) {
+    out.count(HEADER);
+    store.slabs.save(out);
+    store.blocks.save(out);
+    store.table.save(out);
+    store.transients.save(out);
+    store.deleted.save(out);
+    for list in &store.lists {
+        list.save(out);
     }
+    for class in 1..=store.slabs.count() {
+        out.number(store.counters.of_class(class, Count::Items));
+        out.number(store.counters.of_class(class, Count::Bytes));
+    }
+}
+
+fn load(store: &Store, input: &mut Reader<'_>) -> Option<()> {
+    input.number().filter(|&header| header == HEADER as u64)?;
+    store.slabs.load(input, &store.budget)?;
+    store.blocks.load(input, &store.budget)?;
+    let charged = store.table.bytes() as u64;
+    store.table.load(input)?;
+    store.budget.refund(charged);
+    store.budget.charge(store.table.bytes() as u64);
+    store.transients.load(input, &store.blocks)?;
+    store.deleted.load(input, &store.budget)?;
+    for list in &store.lists {
+        list.load(input, &store.blocks)?;
+    }
+    for class in 1..=store.slabs.count() {
+        store.counters.add_items(0, class, input.small()?, input.small()?);
+    }
+    Some(())
+}
+
+/// The parts of the file that are in use, but for the header: whole pages, since what lies behind the last thing in a page comes into
+/// use as it is.
+fn ranges(store: &Store, layout: &Layout) -> [Range<u64>; 6] {
+    let at = Offsets::of(layout);
+    let (buckets, overflow) = store.table.touched_bytes();
+    let range = |start: u64, bytes: u64| start..start + bytes.next_multiple_of(FILE_PAGE_BYTES);
+    [
+        at.control..at.page_class,
+        range(at.page_class, layout.pages_max as u64 * 4),
+        range(at.buckets, buckets),
+        range(at.overflow, overflow),
+        range(at.blocks, store.blocks.touched_bytes()),
+        range(at.arena, store.slabs.touched_bytes()),
+    ]
 }

@@ -18,6 +18,7 @@ use crate::reclamation::qsbr::Qsbr;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use std::collections::VecDeque;
 
+pub(crate) mod automove;
 #[cfg(not(miri))]
 mod record;
 #[cfg(not(miri))]

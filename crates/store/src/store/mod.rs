@@ -1,7 +1,5 @@
 //! The shared store: what all threads have in common.
 
-use crate::allocation::balance::Balance;
-use crate::cleaner::crawl::Crawls;
 use crate::config::regions::Memory;
 use crate::config::{Automove, Config, Layout, Policy};
 use crate::error::StoreError;
@@ -15,16 +13,22 @@ use crate::memory::budget::Budget;
 use crate::memory::control::Control;
 use crate::memory::region::Region;
 use crate::reclamation::qsbr::Qsbr;
+use crate::reclamation::retired::Orphans;
+use crate::slabs::automove::Balance;
 use crate::slabs::{ClassId, Slabs};
-use crate::stats::{BagStats, ClassStats, Count, Counters, IndexStats, MemorySplit, StoreStats};
+use crate::stats::Counters;
 use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
 use crate::table::Table;
-use crate::thread::{Handle, Retired};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::sync::Arc;
 
 #[cfg(not(miri))]
 use crate::file::MemoryFile;
+
+pub(crate) mod requests;
+mod statistics;
+
+use requests::Crawls;
 
 /// A cache's memory: items by key, within one limit.
 #[derive(Debug)]
@@ -48,8 +52,8 @@ pub struct Store {
     pub(crate) file: Mutex<Option<MemoryFile>>,
     #[cfg(not(miri))]
     pub(crate) layout: Layout,
-    /// Retired by threads that went to sleep.
-    pub(crate) orphans: Mutex<Vec<Retired>>,
+    /// Retired by threads that have gone to sleep since.
+    pub(crate) orphans: Orphans,
     buffers: AtomicI64,
     fixed: AtomicU64,
     pub(crate) cleaner_rounds: AtomicU64,
@@ -108,7 +112,7 @@ impl Store {
             file: Mutex::new(None),
             #[cfg(not(miri))]
             layout: *layout,
-            orphans: Mutex::new(Vec::new()),
+            orphans: Orphans::new(Vec::new()),
             buffers: AtomicI64::new(0),
             fixed: AtomicU64::new(0),
             cleaner_rounds: AtomicU64::new(0),
@@ -117,13 +121,6 @@ impl Store {
             evict: config.evict,
             is_strict_lru: config.policy == Policy::Lru,
         })
-    }
-
-    /// Joins the calling thread. `None` when `threads_max` threads are in.
-    #[must_use]
-    pub fn join(self: &Arc<Self>) -> Option<Handle> {
-        let slot = self.qsbr.register()?;
-        Some(Handle::new(self, slot))
     }
 
     /// Hash of a key, for `Section`'s calls.
@@ -234,142 +231,6 @@ impl Store {
     pub(crate) fn bag_at(&self, position: Position) -> Option<(&BagList, u8)> {
         let id = self.blocks.bag_at(position).to_le_bytes();
         Some((self.lists.get(usize::from(id[1]).checked_sub(1)?)?, id[0]))
-    }
-
-    /// Where the memory limit goes.
-    #[must_use]
-    pub fn memory(&self) -> MemorySplit {
-        MemorySplit {
-            limit: self.budget.limit(),
-            arena: self.slabs.bytes(),
-            index: self.table.bytes() as u64,
-            bags: self.blocks.bytes(),
-            buffers: u64::try_from(self.buffers.load(Ordering::Relaxed)).unwrap_or(0),
-            fixed: self.fixed.load(Ordering::Relaxed),
-            items: self.counters.total(Count::Bytes).saturating_sub(self.deleted.held().1),
-            deleted: self.deleted.held().1,
-        }
-    }
-
-    /// Table facts.
-    #[must_use]
-    pub fn index(&self) -> IndexStats {
-        IndexStats {
-            power_level: self.table.level(),
-            bytes: self.table.bytes() as u64,
-            growing: !self.table.buckets().is_power_of_two(),
-            items: self.table.items() as u64,
-        }
-    }
-
-    /// Store-wide counters.
-    #[must_use]
-    pub fn stats(&self) -> StoreStats {
-        let total = |count| self.counters.total(count);
-        StoreStats {
-            items: total(Count::Items).saturating_sub(self.deleted.held().0),
-            deleted_items: self.deleted.held().0,
-            prefixes_invalidated: self.invalidations.prefixes(),
-            invalidations_outstanding: self.invalidations.outstanding(),
-            items_total: total(Count::Linked),
-            evictions: total(Count::Evicted),
-            evicted_unfetched: total(Count::EvictedUnfetched),
-            expired_unfetched: total(Count::ExpiredUnfetched),
-            reclaimed: total(Count::Reclaimed),
-            slabs_moved: self.slabs.pages_moved(),
-            slabs_free: self.slabs.free_pages(),
-            is_reassigning: self.balance.is_requested(),
-            is_crawling: self.is_crawling(),
-            evicted_by_moves: total(Count::EvictedByMove),
-            direct_reclaims: total(Count::DirectReclaims),
-            cleaner_rounds: self.cleaner_rounds.load(Ordering::Relaxed),
-            cleaner_reclaimed: total(Count::CleanerReclaimed),
-            cleaner_checked: total(Count::CleanerChecked),
-            bags_opened: total(Count::BagsOpened),
-            bags_merged: total(Count::BagsMerged),
-            items_reordered: total(Count::Moved),
-            transient_listed: self.transients.listed(),
-            transient_reclaimed: total(Count::TransientReclaimed),
-        }
-    }
-
-    /// Numbers of every class that has pages or ever refused a store; `now_secs` is the present second since start.
-    #[must_use]
-    pub fn class_stats(&self, now_secs: u32) -> Vec<ClassStats> {
-        (1..=self.slabs.count())
-            .map(|id| self.one_class(id, now_secs))
-            .filter(|class| class.pages > 0 || class.out_of_memory > 0)
-            .collect()
-    }
-
-    fn one_class(&self, id: ClassId, now_secs: u32) -> ClassStats {
-        let class = self.slabs.class(id);
-        let held = self.slabs.class_use(id);
-        let of = |count| self.counters.of_class(id, count);
-        let small = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
-        ClassStats {
-            id,
-            chunk_bytes: small(class.chunk_bytes),
-            chunks_per_page: small(class.per_page),
-            pages: held.pages,
-            chunks: held.pages * class.per_page as u64,
-            chunks_used: held.used,
-            chunks_free: held.free,
-            items: of(Count::Items),
-            bytes_requested: of(Count::Bytes),
-            oldest_age_secs: self
-                .oldest_secs(id)
-                .map_or(0, |opened| now_secs.saturating_sub(opened)),
-            evicted: of(Count::Evicted),
-            evicted_unfetched: of(Count::EvictedUnfetched),
-            evicted_nonzero: of(Count::EvictedNonzero),
-            evicted_age_secs: of(Count::EvictedAge),
-            expired_unfetched: of(Count::ExpiredUnfetched),
-            reclaimed: of(Count::Reclaimed),
-            out_of_memory: of(Count::OutOfMemory),
-            moved: of(Count::Moved),
-            cleaner_reclaimed: of(Count::CleanerReclaimed),
-            cleaner_checked: of(Count::CleanerChecked),
-            direct_reclaims: of(Count::DirectReclaims),
-        }
-    }
-
-    fn oldest_secs(&self, class: ClassId) -> Option<u32> {
-        let list = self.list(class);
-        let order = list.order.lock();
-        let oldest = list.oldest_with_items(&order, &self.blocks)?;
-        Some(list.bag(oldest).opened_secs())
-    }
-
-    /// Every bag of every class that has items, oldest first within its class.
-    #[must_use]
-    pub fn bag_stats(&self) -> Vec<BagStats> {
-        let mut rows = Vec::new();
-        for list in &self.lists {
-            let order = list.order.lock();
-            if list.oldest_with_items(&order, &self.blocks).is_none() {
-                continue;
-            }
-            let last = order.queue.len() - 1;
-            for (place, &index) in order.queue.iter().enumerate() {
-                let bag = list.bag(index);
-                rows.push(BagStats {
-                    class: list.id(),
-                    place: u32::try_from(place).unwrap_or(u32::MAX),
-                    role: match place {
-                        _ if place == last => "newest",
-                        _ if place + 1 == last => "alternate",
-                        0 => "oldest",
-                        _ => "closed",
-                    },
-                    items: bag.items(&self.blocks),
-                    slots: bag.slots(&self.blocks),
-                    opened_secs: bag.opened_secs(),
-                    closed_secs: bag.closed_secs(),
-                });
-            }
-        }
-        rows
     }
 
     /// Sets the counters (not the gauges) back to zero for readers (`stats reset`).

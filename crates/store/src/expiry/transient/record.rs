@@ -35,9 +35,7 @@ impl Transients {
             |note: &Note| note.deadline != 0 && note.deadline.saturating_sub(now_secs) <= threshold;
         notes.retain(near);
         if !notes.is_empty() {
-            self.with_ring(|ring| {
-                notes.drain(..).for_each(|note| ring.file(blocks, budget, note, now_secs));
-            });
+            self.file(blocks, budget, notes, now_secs);
         }
     }
 

@@ -1,0 +1,77 @@
+//! Candidates: the classes that could give a page, by the age of what they would lose.
+
+use crate::eviction::victim::next_victims;
+use crate::slabs::ClassId;
+use crate::thread::ThreadState;
+use std::rc::Rc;
+
+/// Free chunks that a class in use has now and then: what was just evicted or given back. A page
+/// that the class has just got is not idle either.
+const FREE_IN_USE: usize = 64;
+/// How many times older than others' the items of a class must be, for it to give its last page.
+const LAST_PAGE: u64 = 8;
+
+/// A class that could give a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub class: ClassId,
+    /// Ticks since its next victim was used; `u64::MAX` for a class in which pages lie idle.
+    pub age: u64,
+    /// Pages that the class could give.
+    pub pages: usize,
+}
+
+impl Candidate {
+    /// The class, if it has a page and an item or idle chunks.
+    pub(crate) fn of_class(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
+        let slabs = &thread.store.slabs;
+        let pages = slabs.pages_of(class);
+        if pages == 0 {
+            return None;
+        }
+        let idle = 2 * slabs.class(class).per_page + FREE_IN_USE;
+        if slabs.class_use(class).free >= idle as u64 {
+            return Some(Self { class, age: u64::MAX, pages });
+        }
+        let age = next_victims(thread, class).map(|victim| victim.age).max()?;
+        Some(Self { class, age, pages })
+    }
+
+    /// The class with the oldest item, other than `class`.
+    pub(crate) fn oldest(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
+        (1..=thread.store.slabs.count())
+            .filter(|&other| other != class)
+            .filter_map(|other| Self::of_class(thread, other))
+            .max_by_key(Self::claim)
+    }
+
+    /// How strongly this class should be the giver: by the age of its items. A class in use should
+    /// keep its last page.
+    pub(crate) fn claim(&self) -> u64 {
+        if self.pages > 1 { self.age } else { self.age / LAST_PAGE }
+    }
+
+    /// Whether this class would still not be the younger one after a page had gone from it to
+    /// `needy`, if ages follow sizes. A class that is far older is out of use, and gives all.
+    pub(crate) fn can_give_to(&self, needy: &Self) -> bool {
+        let (mine, theirs) = (self.pages as u64, needy.pages as u64);
+        let after = self.age / mine * (mine - 1);
+        // A class in which pages lie idle needs none, whatever it evicted a moment ago.
+        let needy_after = (needy.age / theirs.max(1)).saturating_mul(theirs + 1);
+        after >= needy_after || self.age / LAST_PAGE >= needy.age
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_in_which_pages_lie_idle_is_given_none() {
+        let idle = |class, pages| Candidate { class, age: u64::MAX, pages };
+        assert!(!idle(1, 2).can_give_to(&idle(2, 281)));
+        let busy = |age| Candidate { class: 3, age, pages: 4 };
+        assert!(idle(1, 2).can_give_to(&busy(100)), "it gives");
+        assert!(busy(200).can_give_to(&busy(100)) && !busy(110).can_give_to(&busy(100)));
+    }
+}

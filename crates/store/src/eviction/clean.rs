@@ -1,0 +1,122 @@
+//! The cleaner's rounds over a class: dead items are freed, touched ones put in order, sparse bags
+//! merged.
+
+use super::scan::{ScanMode, judge, next_batch, next_item};
+use crate::linked::{ReadGuard, Verdict, hash_of, with_linked};
+use crate::lru::recency;
+use crate::lru::{BAGS, BagList, Cursor, Order};
+use crate::slabs::ClassId;
+use crate::stats::Count;
+use crate::thread::ThreadState;
+use std::rc::Rc;
+
+/// Items cleaned under one order lock: a store that needs memory waits no longer than that.
+const ITEMS_PER_LOCK: usize = 32;
+
+/// Result of one step of cleaning.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cleaned {
+    /// Items looked at.
+    pub checked: usize,
+    /// Items freed.
+    pub freed: usize,
+    /// The newest closed bag was reached.
+    pub has_ended: bool,
+}
+
+/// Cleans on from where the last call stopped, looking at no more than `budget` items.
+pub(crate) fn clean(thread: &Rc<ThreadState>, class: ClassId, budget: usize) -> Cleaned {
+    let list = thread.store.list(class);
+    let mut done = Cleaned::default();
+    while done.checked < budget {
+        let mut order = list.order.lock();
+        let Some(bag) = bag_to_clean(thread, list, &mut order) else {
+            done.has_ended = true;
+            return done;
+        };
+        let _guard = ReadGuard::open(thread);
+        let mut at = order.clean;
+        let end = (done.checked + ITEMS_PER_LOCK).min(budget);
+        let mut bag_ended = false;
+        while done.checked < end && !bag_ended {
+            let batch = next_batch(thread, list.bag(bag), &mut at, end - done.checked);
+            for &item in batch.as_slice() {
+                let freed = judge(thread, &order, list, bag, item, ScanMode::Clean);
+                done.freed += usize::from(freed);
+            }
+            done.checked += batch.len();
+            bag_ended = batch.len() == 0;
+        }
+        order.clean = at;
+        if bag_ended {
+            done.checked += leave_bag(thread, list, &mut order, bag);
+        }
+    }
+    done
+}
+
+/// The bag in which the cleaner stands, or else the oldest. `None` if that bag is the newest, or
+/// not settled: the round is over.
+fn bag_to_clean(thread: &ThreadState, list: &BagList, order: &mut Order) -> Option<u8> {
+    if order.clean_bag.is_none() {
+        order.clean_bag = order.queue.front().copied();
+        order.clean = Cursor::default();
+    }
+    let bag = order.clean_bag?;
+    if bag == list.newest() || !list.bag(bag).is_settled(&thread.store.qsbr) {
+        order.clean_bag = None;
+        return None;
+    }
+    Some(bag)
+}
+
+/// Goes on to the next newer bag. Frees the one that is left if it is empty, and merges it into the
+/// next if it is sparse. Returns the number of items moved.
+fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8) -> usize {
+    let blocks = &thread.store.blocks;
+    let place = order.queue.iter().position(|&other| other == bag);
+    let next = place.and_then(|place| order.queue.get(place + 1).copied());
+    let items = list.bag(bag).items(blocks);
+    let mut moved = 0;
+    if items == 0 {
+        list.free(order, blocks, bag);
+    } else if let Some(next) = next.filter(|&next| next != list.newest())
+        && is_sparse(thread, list, order, bag, items)
+    {
+        // The newest bag is left to the workers' appends, so nothing is merged into it.
+        moved = merge(thread, list, order, bag, next);
+    }
+    order.clean_bag = next;
+    order.clean = Cursor::default();
+    moved
+}
+
+/// Whether a bag of so few `items` is worth merging.
+fn is_sparse(thread: &ThreadState, list: &BagList, order: &Order, bag: u8, items: u32) -> bool {
+    let slots = list.bag(bag).slots(&thread.store.blocks);
+    let least = thread.store.slabs.class(list.id()).used() / 128;
+    // With few numbers left, any bag is worth merging.
+    let crowded = order.queue.len() > BAGS * 3 / 4;
+    items * 4 < slots || u64::from(items) < least || crowded
+}
+
+/// Moves all items of a bag into the next newer one. They keep their order. Marks do not change, so
+/// an item counts as touched after the move if it did before.
+fn merge(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8, into: u8) -> usize {
+    let store = &*thread.store;
+    let mut at = Cursor::default();
+    let mut moved = 0;
+    while let Some((chunk, after)) = next_item(thread, list.bag(bag), at) {
+        at = after;
+        moved += 1;
+        with_linked(thread, chunk, hash_of(store, chunk), |item| {
+            Verdict::Move(into, recency::mark_of(&item.header.recency))
+        });
+    }
+    // Not empty where an item could not be moved for want of a block.
+    if list.bag(bag).is_empty_from(&store.blocks, Cursor::default()) {
+        list.free(order, &store.blocks, bag);
+        thread.count(list.id(), Count::BagsMerged, 1);
+    }
+    moved
+}

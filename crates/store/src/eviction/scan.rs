@@ -1,0 +1,153 @@
+//! Scanning a bag: its items in batches, and the judgement of each.
+
+use crate::item::{Item, Liveness};
+use crate::linked::{Verdict, hash_of, with_linked};
+use crate::lru::blocks::SLOTS;
+use crate::lru::recency;
+use crate::lru::{Bag, BagList, Cursor, Order};
+use crate::memory::ChunkRef;
+use crate::slabs::ClassId;
+use crate::stats::Count;
+use crate::thread::ThreadState;
+use std::rc::Rc;
+
+/// Slots ahead of which item headers are fetched.
+const AHEAD: u32 = 6;
+/// Items judged together.
+const BATCH: usize = 8;
+
+/// Some items of a bag, with the hashes of their keys.
+pub(crate) struct ItemBatch {
+    items: [(ChunkRef, u64); BATCH],
+    len: usize,
+}
+
+impl ItemBatch {
+    pub(crate) fn as_slice(&self) -> &[(ChunkRef, u64)] {
+        &self.items[..self.len]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// The purpose of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScanMode {
+    /// Memory is wanted: untouched items go.
+    Evict,
+    /// Memory is wanted, and too many touched items were met: any item goes.
+    EvictAny,
+    /// Only dead items go, and touched ones are put in order.
+    Clean,
+}
+
+/// The next item at or after `cursor`, holes skipped, and the cursor after it. The caller is in a
+/// section.
+pub(crate) fn next_item(
+    thread: &ThreadState,
+    bag: &Bag,
+    mut cursor: Cursor,
+) -> Option<(ChunkRef, Cursor)> {
+    let (blocks, arena) = (&thread.store.blocks, &thread.store.arena);
+    loop {
+        let (position, after) = bag.step(blocks, cursor)?;
+        cursor = after;
+        if after.index + AHEAD <= SLOTS {
+            let ahead = blocks.item(after.block, after.index + AHEAD - 1);
+            if ahead != 0 {
+                arena.prefetch(ahead);
+            }
+        }
+        match blocks.item_at(position) {
+            0 => {} // The item has left the bag.
+            chunk => return Some((chunk, after)),
+        }
+    }
+}
+
+/// The next few items of a bag, at most `want`. Their table lines are fetched together, so that the
+/// waits overlap.
+pub(crate) fn next_batch(
+    thread: &ThreadState,
+    bag: &Bag,
+    at: &mut Cursor,
+    want: usize,
+) -> ItemBatch {
+    let mut batch = ItemBatch { items: [(0, 0); BATCH], len: 0 };
+    while batch.len < want.min(BATCH)
+        && let Some((chunk, after)) = next_item(thread, bag, *at)
+    {
+        *at = after;
+        let hash = hash_of(&thread.store, chunk);
+        thread.store.table.prefetch(hash);
+        batch.items[batch.len] = (chunk, hash);
+        batch.len += 1;
+    }
+    batch
+}
+
+/// Decides about one item of a settled bag; `true` if its memory is on its way back. The caller
+/// holds the list's order lock and is in a section.
+pub(crate) fn judge(
+    thread: &Rc<ThreadState>,
+    order: &Order,
+    list: &BagList,
+    bag: u8,
+    (chunk, hash): (ChunkRef, u64),
+    mode: ScanMode,
+) -> bool {
+    let class = list.id();
+    let verdict = with_linked(thread, chunk, hash, |item| {
+        match item.liveness() {
+            Liveness::Live => {}
+            // Readable as stale for a while yet, and nobody needs its memory.
+            Liveness::Deleted if mode == ScanMode::Clean => return Verdict::Stay,
+            _ => {
+                count_reclaimed(thread, class, item, mode);
+                return Verdict::Remove;
+            }
+        }
+        let mark = recency::mark_of(&item.header.recency);
+        let wanted = mode != ScanMode::Clean;
+        let touched = list.bag(bag).is_touched(mark);
+        // A pinned item would not give its memory back; a touched one has earned another round.
+        if thread.store.arena.is_pinned(chunk) && wanted || touched && mode != ScanMode::EvictAny {
+            let (to, mark) = list.destination(order, bag, mark);
+            return Verdict::Move(to, mark);
+        }
+        // Live and untouched: of use, unless memory is wanted and the store evicts at all.
+        if !wanted || !thread.store.evict {
+            return Verdict::Stay;
+        }
+        count_evicted(thread, class, item);
+        Verdict::Remove
+    });
+    verdict == Some(Verdict::Remove)
+}
+
+fn count_reclaimed(thread: &ThreadState, class: ClassId, item: &Item<'_>, mode: ScanMode) {
+    thread.count(class, Count::Reclaimed, 1);
+    if mode == ScanMode::Clean {
+        thread.count(class, Count::CleanerReclaimed, 1);
+    }
+    if item.liveness() == Liveness::Expired && !item.is_fetched() {
+        thread.count(class, Count::ExpiredUnfetched, 1);
+    }
+}
+
+/// Counts an item that is about to be evicted, and shows it to the thread's observer.
+pub(crate) fn count_evicted(thread: &Rc<ThreadState>, class: ClassId, item: &Item<'_>) {
+    thread.count(class, Count::Evicted, 1);
+    if !item.is_fetched() {
+        thread.count(class, Count::EvictedUnfetched, 1);
+    }
+    if item.deadline() != 0 {
+        thread.count(class, Count::EvictedNonzero, 1);
+    }
+    thread.set_count(class, Count::EvictedAge, u64::from(item.idle_secs()));
+    if let Some(observer) = &*thread.observer.borrow() {
+        observer(thread, item.chunk);
+    }
+}

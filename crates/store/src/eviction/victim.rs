@@ -1,0 +1,72 @@
+//! Next victims: the item that a class would evict next, found without evicting it.
+
+use super::scan::next_item;
+use crate::linked::ReadGuard;
+use crate::lru::Cursor;
+use crate::lru::recency::{self, low};
+use crate::memory::ChunkRef;
+use crate::slabs::ClassId;
+use crate::sync::Ordering;
+use crate::thread::ThreadState;
+use std::rc::Rc;
+
+/// Items looked at for the one that would be evicted next.
+const LOOKS: usize = 48;
+
+/// The item that a list of bags would evict next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Victim {
+    /// The class whose list it is in.
+    pub class: ClassId,
+    /// Ticks since it was used.
+    pub age: u64,
+    pub chunk: ChunkRef,
+}
+
+/// The next victims of the bag lists whose items hold chunks of this class. The largest class holds
+/// its own items and the pieces of chained ones, whose heads are in a list of their own.
+pub(crate) fn next_victims(
+    thread: &Rc<ThreadState>,
+    class: ClassId,
+) -> impl Iterator<Item = Victim> {
+    let heads = thread.store.slabs.heads();
+    let pieces = (class == thread.store.slabs.largest()).then_some(heads);
+    let lists = [Some(class), pieces].into_iter().flatten();
+    lists.filter_map(|list| next_victim(thread, list))
+}
+
+/// The first item that was not used since its bag closed. Among touched ones, the one that was
+/// unused for longest.
+fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
+    let store = &*thread.store;
+    let list = store.list(list_id);
+    let order = list.order.lock();
+    let _guard = ReadGuard::open(thread);
+    // Relaxed: an age is an estimate.
+    let now = store.control().tick.load(Ordering::Relaxed);
+    let (mut looks, mut oldest) = (0, None::<Victim>);
+    let mut from = order.evict;
+    for &index in &order.queue {
+        let bag = list.bag(index);
+        while let Some((chunk, after)) = next_item(thread, bag, from) {
+            from = after;
+            looks += 1;
+            let mark = recency::mark_of(&store.arena.header(chunk).recency);
+            let is_open = index == list.newest();
+            let touched = is_open || bag.is_touched(mark);
+            // A mark has 16 bits: the tick that it names is the last before the item was seen.
+            let seen_at = if touched { now } else { bag.closed_tick() };
+            let used = seen_at.wrapping_sub(u32::from(low(seen_at).wrapping_sub(mark)));
+            let victim = Victim { class: list_id, age: now.wrapping_sub(used).into(), chunk };
+            if !touched {
+                return Some(victim);
+            }
+            oldest = oldest.filter(|oldest| oldest.age >= victim.age).or(Some(victim));
+            if looks == LOOKS {
+                return oldest;
+            }
+        }
+        from = Cursor::default();
+    }
+    oldest
+}

@@ -1,0 +1,153 @@
+//! A thread's handle to a store: joining, turns, and the way to sections, drafts and walks.
+
+use crate::draft::{Draft, DraftError, NewItem};
+use crate::item::Item;
+use crate::linked::ReadGuard;
+use crate::reaping::flush;
+use crate::reaping::walk::{self, WalkCursor};
+use crate::section::Section;
+use crate::store::Store;
+use crate::thread::{ChunkObserver, ThreadState};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// One thread's membership in a store. Drafts and pins keep the membership alive after it.
+pub struct Handle {
+    pub(crate) thread: Rc<ThreadState>,
+}
+
+/// Called with each item that a thread evicts, before it is unlinked.
+pub type Observer = Box<dyn Fn(&Item<'_>)>;
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").field("slot", &self.thread.slot).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Joins the calling thread. `None` if [`threads_max`](crate::Config::threads_max) threads have
+    /// joined already.
+    #[must_use]
+    pub fn join(self: &Arc<Self>) -> Option<Handle> {
+        let slot = self.qsbr.register()?;
+        Some(Handle { thread: ThreadState::new(self, slot) })
+    }
+}
+
+impl Handle {
+    /// Begins a turn: the thread is about to use the store. `now_secs` is the present second since
+    /// the store's start.
+    pub fn begin_turn(&self, now_secs: u32) {
+        self.thread.begin_turn(now_secs);
+    }
+
+    /// The second given to the last [`begin_turn`](Self::begin_turn).
+    #[must_use]
+    pub fn now_secs(&self) -> u32 {
+        self.thread.now_secs()
+    }
+
+    /// Announces, between requests, that the thread holds no reference. Frees what no thread can
+    /// read any more.
+    ///
+    /// # Panics
+    ///
+    /// If a section is open.
+    #[inline]
+    pub fn quiesce(&self) {
+        assert_eq!(self.thread.depth.get(), 0, "quiesce inside a section");
+        self.thread.quiesce();
+    }
+
+    /// Announces that the thread is about to sleep: it holds no reference until the next
+    /// [`begin_turn`](Self::begin_turn).
+    ///
+    /// # Panics
+    ///
+    /// If a section is open.
+    pub fn rest(&self) {
+        assert_eq!(self.thread.depth.get(), 0, "rest inside a section");
+        self.thread.rest();
+    }
+
+    /// Takes memory for a new item, and evicts other items if need be.
+    ///
+    /// # Errors
+    ///
+    /// The item is too large, or nothing can be evicted. Inside an open section the thread cannot
+    /// wait, so there it may report `OutOfMemory` although something is evictable.
+    #[inline]
+    pub fn draft(&self, new: NewItem<'_>) -> Result<Draft, DraftError> {
+        Draft::new(&self.thread, new)
+    }
+
+    /// Opens a read section: an item found in it stays valid until the section is dropped.
+    #[inline]
+    #[must_use]
+    pub fn section(&self) -> Section<'_> {
+        Section::open(&self.thread)
+    }
+
+    /// The store that the thread has joined.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.thread.store
+    }
+
+    /// Calls `observer` for each item that this thread evicts from now on. `None` stops it.
+    pub fn on_evict(&self, observer: Option<Observer>) {
+        let by_chunk = observer.map(|observer| -> ChunkObserver {
+            Box::new(move |thread, chunk| {
+                // Linked still: an eviction calls this under the stripe, before it unlinks.
+                if let Some(item) = ReadGuard::open(thread).linked(chunk) {
+                    observer(&item);
+                }
+            })
+        });
+        *self.thread.observer.borrow_mut() = by_chunk;
+    }
+
+    /// Visits the next linked items, about `limit` chunks' worth. `false` when the walk is complete.
+    pub fn walk(
+        &self,
+        cursor: &mut WalkCursor,
+        limit: usize,
+        visit: impl FnMut(&Item<'_>),
+    ) -> bool {
+        walk::walk(&self.thread, cursor, limit, visit)
+    }
+
+    /// Kills everything that was linked before this call.
+    ///
+    /// The time does not grow with the number of items, with one exception: the eighth invalidation
+    /// during one pass of the cleaner purges dead items first.
+    ///
+    /// # Panics
+    ///
+    /// If a section is open: a purge has to wait for other threads' sections.
+    pub fn flush(&self) {
+        flush::invalidate(&self.thread, None);
+    }
+
+    /// Kills every linked item whose key begins with `prefix`. An empty prefix kills all, as
+    /// [`flush`](Self::flush) does.
+    ///
+    /// # Panics
+    ///
+    /// If a section is open.
+    pub fn flush_prefix(&self, prefix: &[u8]) {
+        let hash = self.store().hash(prefix);
+        flush::invalidate(&self.thread, (!prefix.is_empty()).then_some((prefix.len(), hash)));
+    }
+
+    /// Does the scheduled flush that [`Store::claim_flush`] has given to the caller.
+    ///
+    /// # Panics
+    ///
+    /// If a section is open.
+    pub fn flush_scheduled(&self) {
+        self.flush();
+        self.store().control().flush_done();
+    }
+}

@@ -1,0 +1,208 @@
+//! Linked items: reaching one by its chunk, and linking, moving and unlinking it.
+//!
+//! The passes over items (evictions, page moves, walks, expiry) know chunks, not keys. Each opens a
+//! [`ReadGuard`], reads what it needs of an item, and changes it by [`with_linked`] under the lock
+//! of its key.
+#![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
+
+use crate::item::Item;
+use crate::lru::recency;
+use crate::memory::ChunkRef;
+use crate::memory::arena::{Shape, chain};
+use crate::stats::Count;
+use crate::store::Store;
+use crate::sync::Ordering;
+use crate::table::Split;
+use crate::thread::ThreadState;
+use std::rc::Rc;
+
+/// A read section of one thread: an item found in it stays valid until the guard is dropped.
+pub(crate) struct ReadGuard<'s> {
+    pub thread: &'s Rc<ThreadState>,
+}
+
+impl<'s> ReadGuard<'s> {
+    #[inline]
+    pub(crate) fn open(thread: &'s Rc<ThreadState>) -> Self {
+        thread.depth.set(thread.depth.get() + 1);
+        thread.wake();
+        Self { thread }
+    }
+
+    /// The item in `chunk`, if one is linked there.
+    pub(crate) fn linked(&self, chunk: ChunkRef) -> Option<Item<'s>> {
+        // Acquire: partner of the Release in `link` and `move_to`; the item's bytes are visible.
+        let position = self.thread.store.arena.header(chunk).pos.load(Ordering::Acquire);
+        // SAFETY: its position was not zero inside this section, so it is linked or in its grace
+        // period.
+        (position != 0).then(|| unsafe { Item::found(self.thread, chunk) })
+    }
+}
+
+impl Drop for ReadGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.thread.store.is_strict_lru && self.thread.depth.get() == 1 {
+            move_touched(self.thread);
+        }
+        self.thread.depth.set(self.thread.depth.get() - 1);
+    }
+}
+
+/// What a pass does with an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It stays where it is.
+    Stay,
+    /// It is unlinked.
+    Remove,
+    /// It moves to this bag, with this mark.
+    Move(u8, u16),
+}
+
+/// The key of an item of this shape that another process left. The caller has checked that the key
+/// lies within its chunk, and no other thread uses the store.
+#[cfg(not(miri))]
+pub(crate) fn key_left(store: &Store, chunk: ChunkRef, shape: Shape) -> &[u8] {
+    // SAFETY: a chunk begins within the pages, and the slack behind them is longer than any key;
+    // nothing is written before a thread has joined.
+    unsafe { store.arena.bytes(chunk, shape.key_at(), shape.key_len()) }
+}
+
+/// Hash of the key of an item that the caller has found in its section, or whose stripe it holds.
+pub(crate) fn hash_of(store: &Store, chunk: ChunkRef) -> u64 {
+    let shape = store.arena.header(chunk).shape();
+    // SAFETY: linked, or found within the caller's section, so the key does not change meanwhile.
+    let key = unsafe { store.arena.bytes(chunk, shape.key_at(), shape.key_len()) };
+    store.hash(key)
+}
+
+/// Splits one bucket of the table; `false` if it needs none, or cannot. The caller is in a section.
+pub(crate) fn grow_table(store: &Store) -> bool {
+    let grant = |bytes: usize| {
+        store.budget.charge(bytes as u64);
+        true
+    };
+    store.table.split_one(|chunk| hash_of(store, chunk), grant) == Split::Done
+}
+
+/// Bytes of header, key and value.
+pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
+    let value = if shape.has(Shape::CHAINED) {
+        // Relaxed: written before the item was linked, and never again.
+        store.arena.word(chunk, chain::VALUE_LEN).load(Ordering::Relaxed)
+    } else {
+        0
+    };
+    (shape.key_at() + shape.key_len() + shape.inline_len()) as u64 + u64::from(value)
+}
+
+/// Makes an item of a finished draft's chunk, in the newest bag but not yet in the table. `None`,
+/// and the chunk is freed, if no bag block could be had. The caller holds the key's stripe.
+pub(crate) fn link(thread: &ThreadState, chunk: ChunkRef, cas: u64) -> Option<()> {
+    let store = &*thread.store;
+    let header = store.arena.header(chunk);
+    let shape = header.shape().with_generation(store.invalidations.generation());
+    // Relaxed: no other thread reads these words before a position or a slot publishes them.
+    header.shape.store(shape.0, Ordering::Relaxed);
+    header.cas.store(cas, Ordering::Relaxed);
+    // Release: partner of the Acquire in `Arena::head_of_piece`.
+    header.recency.store(thread.recency(), Ordering::Release);
+    let class = store.slabs.class_of(&store.arena, chunk);
+    let list = store.list(class);
+    let Some(position) = list.append_newest(&store.blocks, &store.budget, chunk) else {
+        thread.free(chunk);
+        return None;
+    };
+    // Release: partner of the Acquire in `ReadGuard::linked`.
+    header.pos.store(position, Ordering::Release);
+    thread.note_deadline(chunk, header.deadline.load(Ordering::Relaxed));
+    count_linked(thread, chunk, class, shape, 1);
+    thread.count(class, Count::Linked, 1);
+    Some(())
+}
+
+fn count_linked(thread: &ThreadState, chunk: ChunkRef, class: u8, shape: Shape, sign: i64) {
+    // An item has at most 1 GiB (`item_bytes_max`), so its size fits.
+    let bytes = item_bytes(&thread.store, chunk, shape).cast_signed();
+    thread.count_items(class, sign, sign * bytes);
+}
+
+/// Takes an item that has left the table out of its bag and retires it. The caller holds the key's
+/// stripe.
+pub(crate) fn unlink(thread: &ThreadState, chunk: ChunkRef) {
+    let store = &*thread.store;
+    let header = store.arena.header(chunk);
+    // Relaxed: the fence of `Qsbr::epoch`, between here and the epoch of the retired item, orders
+    // the unlinking before the reuse.
+    let position = header.pos.load(Ordering::Relaxed);
+    store.blocks.slot(position).store(0, Ordering::Relaxed);
+    header.pos.store(0, Ordering::Relaxed);
+    let class = store.slabs.class_of(&store.arena, chunk);
+    let shape = header.shape();
+    count_linked(thread, chunk, class, shape, -1);
+    if shape.has(Shape::DELETED) {
+        store.deleted.leave(item_bytes(store, chunk, shape));
+    }
+    thread.retire(chunk);
+}
+
+/// Locks the key (of this hash) of an item found in the caller's section, and does what `judge`
+/// says if the item is still linked. `None` if it is not.
+pub(crate) fn with_linked(
+    thread: &Rc<ThreadState>,
+    chunk: ChunkRef,
+    hash: u64,
+    judge: impl FnOnce(&Item<'_>) -> Verdict,
+) -> Option<Verdict> {
+    let locked = thread.store.table.lock(hash);
+    let slot = locked.find_ref(chunk)?;
+    // SAFETY: linked, and the caller is inside a section.
+    let item = unsafe { Item::found(thread, chunk) };
+    let verdict = judge(&item);
+    match verdict {
+        Verdict::Stay => {}
+        Verdict::Remove => {
+            locked.remove(slot);
+            unlink(thread, chunk);
+        }
+        Verdict::Move(bag, mark) => move_to(&item, bag, mark),
+    }
+    Some(verdict)
+}
+
+/// Moves a linked item to another bag of its class. The caller holds its stripe.
+fn move_to(item: &Item<'_>, bag: u8, mark: u16) {
+    let store = &*item.thread.store;
+    let class = item.class();
+    let list = store.list(class);
+    // Without a block for it the item stays in its old bag.
+    let Some(to) = list.append(&store.blocks, &store.budget, bag, item.chunk) else { return };
+    // Relaxed: only the holder of the stripe writes the position, and an emptied slot is skipped.
+    let from = item.header.pos.load(Ordering::Relaxed);
+    store.blocks.slot(from).store(0, Ordering::Relaxed);
+    // Release: partner of the Acquire in `ReadGuard::linked`.
+    item.header.pos.store(to, Ordering::Release);
+    recency::set_mark(&item.header.recency, mark);
+    item.thread.count(class, Count::Moved, 1);
+}
+
+/// Strict LRU: moves the items touched in this section to the newest end, in the order of touch.
+fn move_touched(thread: &Rc<ThreadState>) {
+    let store = &*thread.store;
+    let touched = std::mem::take(&mut *thread.touched.borrow_mut());
+    for &chunk in &touched {
+        // A held stripe may be this thread's own: the item keeps its place.
+        let Some(locked) = store.table.try_lock(hash_of(store, chunk)) else { continue };
+        if locked.find_ref(chunk).is_some() {
+            // SAFETY: linked, and the section is still open.
+            let item = unsafe { Item::found(thread, chunk) };
+            let newest = store.list(item.class()).newest();
+            move_to(&item, newest, recency::mark_of(&item.header.recency));
+        }
+    }
+    // Gives the vector back, so that a section allocates nothing.
+    let mut kept = thread.touched.borrow_mut();
+    *kept = touched;
+    kept.clear();
+}

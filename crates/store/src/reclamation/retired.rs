@@ -1,0 +1,122 @@
+//! Unlinked items of one thread, on their way back to the slabs.
+//!
+//! ```text
+//!     push -> undated -> date -> waiting -> drain -> free
+//!                                             \--> pinned -> drain -> free
+//! ```
+//!
+//! An unlinked item has no epoch at first: one fence dates all that were unlinked since the last
+//! announcement. When its grace period is over it is free, unless a sender has pinned it. A thread
+//! that goes to sleep leaves its list to the store, and the cleaner adopts it.
+
+use super::qsbr::Qsbr;
+use crate::memory::ChunkRef;
+use crate::sync::Mutex;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+/// An unlinked item, and the epoch from which its grace period counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retired {
+    epoch: u64,
+    chunk: ChunkRef,
+}
+
+/// Retired items of threads that went to sleep.
+pub(crate) type Orphans = Mutex<Vec<Retired>>;
+
+/// The unlinked items of one thread.
+#[derive(Debug)]
+pub(crate) struct RetireList {
+    undated: RefCell<Vec<ChunkRef>>,
+    /// Oldest first.
+    waiting: RefCell<VecDeque<Retired>>,
+    /// Past their grace period, but still pinned by a sender.
+    pinned: RefCell<Vec<ChunkRef>>,
+}
+
+impl RetireList {
+    pub(crate) fn new() -> Self {
+        Self {
+            undated: RefCell::new(Vec::with_capacity(256)),
+            waiting: RefCell::new(VecDeque::with_capacity(1024)),
+            pinned: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Adds an item that has just been unlinked.
+    #[inline]
+    pub(crate) fn push(&self, chunk: ChunkRef) {
+        self.undated.borrow_mut().push(chunk);
+    }
+
+    /// Begins the grace period of the items that were unlinked since the last call.
+    pub(crate) fn date(&self, qsbr: &Qsbr) {
+        let mut undated = self.undated.borrow_mut();
+        if undated.is_empty() {
+            return;
+        }
+        let epoch = qsbr.epoch();
+        self.waiting.borrow_mut().extend(undated.drain(..).map(|chunk| Retired { epoch, chunk }));
+    }
+
+    /// Whether an item waits for its grace period, dated or not.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.borrow().is_empty() || !self.undated.borrow().is_empty()
+    }
+
+    /// Items whose grace period has begun and is not over.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
+    /// Calls `free` for each item that is past its grace period and not pinned.
+    pub(crate) fn drain(
+        &self,
+        qsbr: &Qsbr,
+        is_pinned: impl Fn(ChunkRef) -> bool,
+        mut free: impl FnMut(ChunkRef),
+    ) {
+        let mut pinned = self.pinned.borrow_mut();
+        let mut sort = |chunk, pinned: &mut Vec<ChunkRef>| {
+            if is_pinned(chunk) {
+                pinned.push(chunk);
+            } else {
+                free(chunk);
+            }
+        };
+        for chunk in std::mem::take(&mut *pinned) {
+            sort(chunk, &mut pinned);
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        while let Some(oldest) = waiting.front()
+            && qsbr.is_safe(oldest.epoch)
+        {
+            sort(oldest.chunk, &mut pinned);
+            waiting.pop_front();
+        }
+    }
+
+    /// Leaves everything that waits or is pinned to `orphans`. The undated items must be dated.
+    pub(crate) fn hand_over(&self, orphans: &Orphans) {
+        debug_assert!(self.undated.borrow().is_empty(), "an undated item has no epoch to leave");
+        let mut waiting = self.waiting.borrow_mut();
+        let mut pinned = self.pinned.borrow_mut();
+        if waiting.is_empty() && pinned.is_empty() {
+            return;
+        }
+        let mut orphans = orphans.lock();
+        orphans.extend(waiting.drain(..));
+        // Their grace period is over: epoch 0 is safe at any time.
+        orphans.extend(pinned.drain(..).map(|chunk| Retired { epoch: 0, chunk }));
+    }
+
+    /// Takes over the items in `orphans`.
+    pub(crate) fn adopt(&self, orphans: &Orphans) {
+        let left = std::mem::take(&mut *orphans.lock());
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.extend(left);
+        waiting.make_contiguous().sort_unstable_by_key(|item| item.epoch);
+    }
+}

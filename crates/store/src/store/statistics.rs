@@ -1,0 +1,147 @@
+//! A store's numbers, as `stats` shows them.
+//!
+//! Each is read by itself, so numbers of one answer may differ by what happened meanwhile. Relaxed
+//! loads are enough: a number guards nothing.
+
+use super::Store;
+use crate::slabs::ClassId;
+use crate::stats::{BagStats, ClassStats, Count, IndexStats, MemorySplit, StoreStats};
+use crate::sync::Ordering;
+
+impl Store {
+    /// Where the memory limit goes.
+    #[must_use]
+    pub fn memory(&self) -> MemorySplit {
+        MemorySplit {
+            limit: self.budget.limit(),
+            arena: self.slabs.bytes(),
+            index: self.table.bytes() as u64,
+            bags: self.blocks.bytes(),
+            buffers: u64::try_from(self.buffers.load(Ordering::Relaxed)).unwrap_or(0),
+            fixed: self.fixed.load(Ordering::Relaxed),
+            items: self.counters.total(Count::Bytes).saturating_sub(self.deleted.held().1),
+            deleted: self.deleted.held().1,
+        }
+    }
+
+    /// Table facts.
+    #[must_use]
+    pub fn index(&self) -> IndexStats {
+        IndexStats {
+            power_level: self.table.level(),
+            bytes: self.table.bytes() as u64,
+            growing: !self.table.buckets().is_power_of_two(),
+            items: self.table.items() as u64,
+        }
+    }
+
+    /// Store-wide counters.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let total = |count| self.counters.total(count);
+        StoreStats {
+            items: total(Count::Items).saturating_sub(self.deleted.held().0),
+            deleted_items: self.deleted.held().0,
+            prefixes_invalidated: self.invalidations.prefixes(),
+            invalidations_outstanding: self.invalidations.outstanding(),
+            items_total: total(Count::Linked),
+            evictions: total(Count::Evicted),
+            evicted_unfetched: total(Count::EvictedUnfetched),
+            expired_unfetched: total(Count::ExpiredUnfetched),
+            reclaimed: total(Count::Reclaimed),
+            slabs_moved: self.slabs.pages_moved(),
+            slabs_free: self.slabs.free_pages(),
+            is_reassigning: self.balance.request().is_some(),
+            is_crawling: self.is_crawling(),
+            evicted_by_moves: total(Count::EvictedByMove),
+            direct_reclaims: total(Count::DirectReclaims),
+            cleaner_rounds: self.cleaner_rounds.load(Ordering::Relaxed),
+            cleaner_reclaimed: total(Count::CleanerReclaimed),
+            cleaner_checked: total(Count::CleanerChecked),
+            bags_opened: total(Count::BagsOpened),
+            bags_merged: total(Count::BagsMerged),
+            items_reordered: total(Count::Moved),
+            transient_listed: self.transients.listed(),
+            transient_reclaimed: total(Count::TransientReclaimed),
+        }
+    }
+
+    /// Numbers of every class that has pages or ever refused a store; `now_secs` is the present second since start.
+    #[must_use]
+    pub fn class_stats(&self, now_secs: u32) -> Vec<ClassStats> {
+        (1..=self.slabs.count())
+            .map(|id| class_stats(self, id, now_secs))
+            .filter(|class| class.pages > 0 || class.out_of_memory > 0)
+            .collect()
+    }
+
+    /// Every bag of every class that has items, oldest first within its class.
+    #[must_use]
+    pub fn bag_stats(&self) -> Vec<BagStats> {
+        let mut rows = Vec::new();
+        for list in &self.lists {
+            let order = list.order.lock();
+            if list.oldest_with_items(&order, &self.blocks).is_none() {
+                continue;
+            }
+            let last = order.queue.len() - 1;
+            for (place, &index) in order.queue.iter().enumerate() {
+                let bag = list.bag(index);
+                rows.push(BagStats {
+                    class: list.id(),
+                    place: u32::try_from(place).unwrap_or(u32::MAX),
+                    role: match place {
+                        _ if place == last => "newest",
+                        _ if place + 1 == last => "alternate",
+                        0 => "oldest",
+                        _ => "closed",
+                    },
+                    items: bag.items(&self.blocks),
+                    slots: bag.slots(&self.blocks),
+                    opened_secs: bag.opened_secs(),
+                    closed_secs: bag.closed_secs(),
+                });
+            }
+        }
+        rows
+    }
+}
+
+/// The numbers of one class.
+fn class_stats(store: &Store, id: ClassId, now_secs: u32) -> ClassStats {
+    let class = store.slabs.class(id);
+    let held = store.slabs.class_use(id);
+    let of = |count| store.counters.of_class(id, count);
+    let small = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+    ClassStats {
+        id,
+        chunk_bytes: small(class.chunk_bytes),
+        chunks_per_page: small(class.per_page),
+        pages: held.pages,
+        chunks: held.pages * class.per_page as u64,
+        chunks_used: held.used,
+        chunks_free: held.free,
+        items: of(Count::Items),
+        bytes_requested: of(Count::Bytes),
+        oldest_age_secs: oldest_secs(store, id).map_or(0, |opened| now_secs.saturating_sub(opened)),
+        evicted: of(Count::Evicted),
+        evicted_unfetched: of(Count::EvictedUnfetched),
+        evicted_nonzero: of(Count::EvictedNonzero),
+        evicted_age_secs: of(Count::EvictedAge),
+        expired_unfetched: of(Count::ExpiredUnfetched),
+        reclaimed: of(Count::Reclaimed),
+        out_of_memory: of(Count::OutOfMemory),
+        moved: of(Count::Moved),
+        cleaner_reclaimed: of(Count::CleanerReclaimed),
+        cleaner_checked: of(Count::CleanerChecked),
+        direct_reclaims: of(Count::DirectReclaims),
+    }
+}
+
+/// The second at which the class's oldest bag with an item was opened.
+fn oldest_secs(store: &Store, class: ClassId) -> Option<u32> {
+    let list = store.list(class);
+    let order = list.order.lock();
+    let oldest = list.oldest_with_items(&order, &store.blocks)?;
+    Some(list.bag(oldest).opened_secs())
+}
