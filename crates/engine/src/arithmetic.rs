@@ -112,7 +112,7 @@ impl Worker {
     /// The key's number; `Ok(None)` is a miss.
     fn look_at_number(&self, key: Key<'_>, how: &Arithmetic) -> Result<Option<Seen>, Counted> {
         let section = self.section();
-        let Some(found) = section.find_from(key.spot, key.hash, key.bytes) else { return Ok(None) };
+        let Some(found) = section.find_from(key.hint, key.hash, key.bytes) else { return Ok(None) };
         if found.liveness() != Liveness::Live {
             self.unlink_dead(&section, key);
             return Ok(None);
@@ -152,7 +152,7 @@ impl Worker {
         let mut draft = Some(self.reserve(key, &seen.new)?);
         let section = self.section();
         let mut result = Ok(None);
-        let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
+        let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             let Some(item) = live(present) else { return remove_dead(present) };
             let next = match self.next_number(item, how) {
                 Ok(next) => next,
@@ -206,7 +206,7 @@ impl Worker {
         push_padded(&mut draft, vivify.initial)?;
         let mut draft = Some(draft);
         let section = self.section();
-        let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
+        let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             match draft.take_if(|_| live(present).is_none()) {
                 Some(draft) => {
                     self.void_lease(key);

@@ -115,7 +115,7 @@ impl Worker {
 
     fn look(&self, key: Key<'_>, condition: &Condition) -> Look {
         let section = self.section();
-        let found = section.find_from(key.spot, key.hash, key.bytes);
+        let found = section.find_from(key.hint, key.hash, key.bytes);
         let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
             if found.is_some() {
                 self.unlink_dead(&section, key);
@@ -201,7 +201,7 @@ impl Worker {
         let class = draft.class();
         let mut draft = Some(draft);
         let section = self.section();
-        let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
+        let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             if holds(present)
                 && let Some(draft) = draft.take()
             {

@@ -74,7 +74,7 @@ impl Worker {
     fn apply_delete(&self, key: Key<'_>, how: &Delete, mut draft: Option<Draft>) -> Deleted {
         let section = self.section();
         let (mut deleted, mut class) = (Deleted::NotFound, 0);
-        let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
+        let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             let Some(item) = live(present) else {
                 self.end_leases(key, how);
                 return remove_dead(present);

@@ -100,7 +100,7 @@ impl Worker {
         how: &MetaGet,
     ) -> Result<MetaHit<'s>, Miss> {
         loop {
-            let found = section.find_from(key.spot, key.hash, key.bytes);
+            let found = section.find_from(key.hint, key.hash, key.bytes);
             let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
                 self.note_miss(Command::Get, &key);
                 return Err(self.meta_miss(found.as_ref(), how));
@@ -135,7 +135,7 @@ impl Worker {
         loop {
             {
                 let section = self.section();
-                let found = section.find_from(key.spot, key.hash, key.bytes);
+                let found = section.find_from(key.hint, key.hash, key.bytes);
                 if live(found.as_ref()).is_some()
                     && let Ok(hit) = self.meta_get(&section, key, how)
                 {
@@ -150,7 +150,7 @@ impl Worker {
             draft.set_won(true);
             let mut draft = Some(draft);
             let section = self.section();
-            let applied = section.update_from(key.spot, key.hash, key.bytes, |present| match draft
+            let applied = section.update_from(key.hint, key.hash, key.bytes, |present| match draft
                 .take_if(|_| live(present).is_none())
             {
                 Some(draft) => {
@@ -168,7 +168,7 @@ impl Worker {
                 Applied::Kept | Applied::Removed => continue,
             };
             if let Some(item) =
-                section.find_from(key.spot, key.hash, key.bytes).filter(|item| item.cas() == cas)
+                section.find_from(key.hint, key.hash, key.bytes).filter(|item| item.cas() == cas)
             {
                 let hit = MetaHit {
                     is_created: true,
@@ -206,7 +206,7 @@ impl Worker {
         hit: &mut MetaHit<'_>,
     ) -> bool {
         let mut is_done = false;
-        section.update_from(key.spot, key.hash, key.bytes, |present| {
+        section.update_from(key.hint, key.hash, key.bytes, |present| {
             let Some(item) = live(present).filter(|item| is_same(item, &hit.item)) else {
                 return Change::Keep;
             };

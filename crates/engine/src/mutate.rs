@@ -165,7 +165,7 @@ impl Worker {
         let mut verdict = Verdict::Stored;
         // The draft is taken out of here only to be linked: an unwanted one is dropped outside the key's lock.
         let mut draft = Some(draft);
-        let applied = section.update_from(key.spot, key.hash, key.bytes, |present| {
+        let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             verdict = self.judge(key, present, condition, draft.as_mut());
             if verdict == Verdict::Stored {
                 self.void_lease(key);

@@ -34,7 +34,7 @@ impl Worker {
     /// The kind of miss; counted.
     #[inline(always)]
     pub fn get<'s>(&self, section: &Section<'s>, key: &Key<'_>) -> Result<Item<'s>, Miss> {
-        let found = section.find_from(key.spot, key.hash, key.bytes);
+        let found = section.find_from(key.hint, key.hash, key.bytes);
         match found {
             Some(item) if item.liveness() == Liveness::Live => {
                 item.touch();

@@ -18,7 +18,7 @@ pub struct Key<'k> {
     /// [`store::Store::hash`] of it.
     pub hash: u64,
     /// Where its item was seen ahead of the request, if it was looked at.
-    pub spot: SlotHint,
+    pub hint: SlotHint,
 }
 
 /// A worker's engine: its membership in the store and its counters. Stays in its thread.
@@ -99,7 +99,7 @@ impl Worker {
     #[inline]
     #[must_use]
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
-        Key { bytes, hash: self.shared.store().hash(bytes), spot: SlotHint::default() }
+        Key { bytes, hash: self.shared.store().hash(bytes), hint: SlotHint::default() }
     }
 
     /// The store's deadline for a client's exptime.
