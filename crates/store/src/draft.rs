@@ -1,4 +1,7 @@
-//! Items being written: owned chunks that no reader can see yet.
+//! Drafts: items being written, in owned chunks that no reader can see yet.
+//!
+//! Relaxed is enough for every word of a draft: no other thread reads them before the draft is
+//! linked, and the linking publishes them.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::allocation::allocate;
@@ -6,11 +9,12 @@ use crate::memory::ChunkRef;
 use crate::memory::arena::{
     CHAINED_KEY_AT, CHUNK_BYTES_MAX, HEADER, PIECE_BYTES, Shape, chain, piece_link,
 };
+use crate::narrow::to_u32;
 use crate::sync::Ordering;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
-/// What a new item is to be.
+/// Key, flags, deadline and size of a new item.
 #[derive(Clone, Copy, Debug)]
 pub struct NewItem<'k> {
     /// 1 to 250 bytes.
@@ -40,9 +44,9 @@ pub struct Draft {
     head: ChunkRef,
     value_len: usize,
     filled: usize,
-    /// Where an inline value begins; zero if the value is chained.
+    /// Byte at which an inline value begins; zero if the value is chained.
     inline_at: usize,
-    /// The piece being filled, and what of it is filled.
+    /// The piece being filled, and the bytes of it that are filled.
     piece: ChunkRef,
     piece_filled: usize,
     piece_len: usize,
@@ -60,7 +64,8 @@ impl std::fmt::Debug for Draft {
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// Bytes of an item with these: header, key and value, as [`crate::Item::total_bytes`] tells (of a chained item, a few less).
+/// Bytes of an item with this key, flags and value: header, key and value. [`crate::Item::total_bytes`] of a
+/// chained item is a few bytes more.
 #[must_use]
 pub fn item_bytes(key_len: usize, flags: u32, value_len: usize) -> usize {
     HEADER + if flags == 0 { 0 } else { 4 } + key_len + value_len
@@ -75,8 +80,7 @@ impl Draft {
             .ok_or(DraftError::TooLarge)?;
         let flags_len = if new.flags == 0 { 0 } else { 4 };
         let inline = HEADER + flags_len + new.key.len() + new.value_len;
-        let largest = usize::try_from(thread.store.item_bytes_max).unwrap_or(usize::MAX);
-        if inline > largest {
+        if inline as u64 > thread.store.item_bytes_max {
             return Err(DraftError::TooLarge);
         }
         let slabs = &thread.store.slabs;
@@ -105,14 +109,14 @@ impl Draft {
             arena.word(head, chain::FLAGS).store(new.flags, Ordering::Relaxed);
         }
         if shape.has(Shape::CHAINED) {
-            let len = u32::try_from(new.value_len).unwrap_or(u32::MAX);
-            arena.word(head, chain::VALUE_LEN).store(len, Ordering::Relaxed);
+            // `item_bytes_max` is at most 1 GiB.
+            arena.word(head, chain::VALUE_LEN).store(to_u32(new.value_len), Ordering::Relaxed);
             arena.word(head, chain::PINS).store(0, Ordering::Relaxed);
             arena.word(head, chain::FIRST).store(0, Ordering::Relaxed);
         }
         // SAFETY: `head` was just taken for us and is not linked; its class has room for the key at this place.
         unsafe { arena.write(head, shape.key_at(), new.key) };
-        // The key length makes it an item; it is no one's to read until `pos` is set.
+        // The key length makes it an item, but no thread reads it before `pos` is set.
         header.shape.store(shape.0, Ordering::Relaxed);
         let chained = shape.has(Shape::CHAINED);
         Self {
@@ -134,7 +138,7 @@ impl Draft {
         self.value_len - self.filled
     }
 
-    /// Slab class of the item to be: of its chunk, or of its head if it is chained.
+    /// Slab class of the chunk, or of the head if the value is chained.
     #[inline]
     #[must_use]
     pub fn class(&self) -> u8 {
@@ -143,16 +147,15 @@ impl Draft {
 
     /// Sets the second of death (0: never).
     pub fn set_deadline(&mut self, deadline: u32) {
-        // Relaxed, here and in `set`: no one else sees the header before the draft is linked, and that publishes it.
         self.thread.store.arena.header(self.head).deadline.store(deadline, Ordering::Relaxed);
     }
 
-    /// The item is stale from the beginning, or not.
+    /// Sets whether the item is stale from the beginning.
     pub fn set_stale(&mut self, stale: bool) {
         self.set(Shape::STALE, stale);
     }
 
-    /// A recache win of the item has been handed out from the beginning, or not.
+    /// Sets whether a recache win of the item has been handed out from the beginning.
     pub fn set_won(&mut self, won: bool) {
         self.set(Shape::WON, won);
     }
@@ -167,11 +170,11 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` where a chained value needs another piece and there is none; drop the draft then.
+    /// `OutOfMemory` if a chained value needs another piece and there is none. Drop the draft then.
     ///
     /// # Panics
     ///
-    /// If `bytes` are more than `remaining`.
+    /// If `bytes` is longer than [`remaining`](Self::remaining).
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), DraftError> {
         assert!(bytes.len() <= self.remaining(), "more value than announced");
@@ -202,25 +205,31 @@ impl Draft {
     fn add_piece(&mut self) -> Result<(), DraftError> {
         let len = self.remaining().min(PIECE_BYTES);
         let slabs = &self.thread.store.slabs;
+        // A piece is at most 16 KiB (`PIECE_BYTES`), so its length fits a link.
         let class = slabs.class_for(HEADER + len).unwrap_or_else(|| slabs.largest());
         let piece = allocate::take(&self.thread, class).ok_or(DraftError::OutOfMemory)?;
         let arena = &self.thread.store.arena;
         let header = arena.header(piece);
-        let bytes = u32::try_from(len).unwrap_or(0);
         header.recency.store(self.head, Ordering::Relaxed);
-        header.cas.store(piece_link(0, bytes), Ordering::Relaxed);
+        header.cas.store(piece_link(0, to_u32(len)), Ordering::Relaxed);
         header.shape.store(Shape::PIECE, Ordering::Relaxed);
         if self.piece == 0 {
             arena.word(self.head, chain::FIRST).store(piece, Ordering::Relaxed);
         } else {
-            let before = u32::try_from(self.piece_len).unwrap_or(0);
-            arena.header(self.piece).cas.store(piece_link(piece, before), Ordering::Relaxed);
+            arena
+                .header(self.piece)
+                .cas
+                .store(piece_link(piece, to_u32(self.piece_len)), Ordering::Relaxed);
         }
         (self.piece, self.piece_filled, self.piece_len) = (piece, 0, len);
         Ok(())
     }
 
-    /// Gives up the ownership: the chunk is about to be linked.
+    /// Gives the chunk up to the caller, who is about to link it.
+    ///
+    /// # Panics
+    ///
+    /// If the draft is unfinished.
     pub(crate) fn into_chunk(mut self) -> ChunkRef {
         assert_eq!(self.remaining(), 0, "an unfinished draft cannot be linked");
         std::mem::take(&mut self.head)

@@ -12,6 +12,7 @@
 mod expiry;
 mod lru;
 mod memory;
+mod narrow;
 mod reclamation;
 mod sync;
 mod table;

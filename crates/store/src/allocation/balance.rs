@@ -31,7 +31,7 @@ use std::rc::Rc;
 /// Pages that may be on their way to one class.
 const PAGES_ON_THEIR_WAY: usize = 4;
 /// Pages of the store for each that may be on its way.
-const PAGES_PER_MOVE: usize = 64;
+const PAGES_PER_MOVE: u64 = 64;
 /// Seconds after which a page that its class did not take is free for all.
 const CLAIM_SECS: u32 = 2;
 
@@ -160,7 +160,7 @@ impl Mover {
             .collect();
         let on_their_way = store.slabs.pages_on_their_way();
         // Pages on their way serve nobody, so a small store moves one at a time.
-        if on_their_way.iter().sum::<usize>() > store.slabs.pages_in_use() / PAGES_PER_MOVE {
+        if on_their_way.iter().sum::<usize>() as u64 > store.slabs.pages_in_use() / PAGES_PER_MOVE {
             return None;
         }
         let ratio = u64::from(store.balance.ratio_per_mille());

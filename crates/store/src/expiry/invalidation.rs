@@ -28,6 +28,7 @@
 //! costs the items of the other.
 
 use crate::memory::control::INVALIDATION_WORDS as WORDS;
+use crate::narrow::to_usize;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 
 /// Births that an item's shape can tell apart.
@@ -174,7 +175,7 @@ impl Invalidations {
     fn hits(&self, key: &[u8], since: u64, now: u64, hash: impl Fn(&[u8]) -> u64) -> Option<bool> {
         let hit = (since + 1..=now).any(|count| {
             let record = self.record(count);
-            let len = usize::try_from(record.len.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+            let len = to_usize(record.len.load(Ordering::Relaxed));
             len == 0
                 || key
                     .get(..len)

@@ -1,8 +1,13 @@
-//! Digests of what a file holds, segment by segment, on all processors.
+//! Digests of a file, segment by segment, on all processors.
 //!
-//! The file is read, not mapped: reading has no page faults, and on tmpfs costs little more than the copy into a cache.
+//! The file is read, not mapped: reading has no page faults, and on tmpfs costs little more than the
+//! copy into a cache.
+//!
+//! Relaxed is enough for the number of the next segment: each thread needs a number of its own, and
+//! the end of the scope orders the results.
 
 use super::header::digest;
+use crate::narrow::to_usize;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -11,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// Bytes that have a digest of their own.
-const SEGMENT_BYTES: u64 = 1 << 20;
+const SEGMENT_BYTES: usize = 1 << 20;
 /// Bytes read at one time: they stay in the processor's cache until they are digested.
 const READ_BYTES: usize = 256 << 10;
 /// Most threads.
@@ -54,14 +59,14 @@ pub(crate) fn digests(file: &File, ranges: &[Range<u64>]) -> io::Result<Vec<u64>
 
 fn split(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let end = range.end;
-    let step = usize::try_from(SEGMENT_BYTES).unwrap_or(usize::MAX);
-    range.step_by(step).map(move |start| start..end.min(start + SEGMENT_BYTES))
+    range.step_by(SEGMENT_BYTES).map(move |start| start..end.min(start + SEGMENT_BYTES as u64))
 }
 
 fn one(file: &File, segment: &Range<u64>, buffer: &mut [u8]) -> io::Result<u64> {
     let (mut at, mut sum) = (segment.start, 0u64);
     while at < segment.end {
-        let len = usize::try_from(segment.end - at).unwrap_or(usize::MAX).min(buffer.len());
+        // At most `SEGMENT_BYTES`.
+        let len = to_usize(segment.end - at).min(buffer.len());
         let part = &mut buffer[..len];
         file.read_exact_at(part, at)?;
         sum = sum.rotate_left(23) ^ digest(part);

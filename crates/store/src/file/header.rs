@@ -186,7 +186,8 @@ impl Header {
             return Decoded::Damaged("its header is damaged".to_owned());
         }
         if version != Some(VERSION) {
-            let version = version.unwrap_or(0);
+            // The page has its full length, so there is a version.
+            let version = version.unwrap_or_default();
             return Decoded::Damaged(format!("its format is {version}, this server's {VERSION}"));
         }
         match Self::fields(&fields[MAGIC.len() + size_of::<u64>()..]) {

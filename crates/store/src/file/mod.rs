@@ -15,6 +15,7 @@ pub use header::TimeNote;
 use crate::config::regions::Offsets;
 use crate::config::{Config, Layout};
 use crate::error::{FileError, StoreError};
+use crate::narrow::to_usize;
 use header::{Decoded, HEADER_BYTES, Header, Settings, State};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -89,7 +90,7 @@ impl MemoryFile {
     ) -> Result<Self, FileError> {
         let failed = |error| FileError::Io(path.to_owned(), error);
         let len = file.metadata().map_err(failed)?.len();
-        let mut page = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(HEADER_BYTES)];
+        let mut page = vec![0; to_usize(len.min(HEADER_BYTES as u64))];
         file.read_exact_at(&mut page, 0).map_err(failed)?;
         let (header, found) = match Header::decode(&page) {
             Decoded::Empty if len == 0 => (None, Found::Cold(None)),
@@ -181,11 +182,11 @@ impl MemoryFile {
         let Some((len, digest)) = self.header.as_ref().map(|header| header.record) else {
             return Ok(None);
         };
-        // Before room is made for it.
+        // Checked before room is made for it, so the length is a file's.
         if self.file.metadata()?.len() != self.base_bytes.saturating_add(len) {
             return Ok(None);
         }
-        let mut record = vec![0; usize::try_from(len).unwrap_or(0)];
+        let mut record = vec![0; to_usize(len)];
         self.file.read_exact_at(&mut record, self.base_bytes)?;
         Ok((header::digest(&record) == digest).then_some(record))
     }

@@ -1,23 +1,31 @@
 //! Bag blocks: the memory in which bags list their items.
 //!
-//! A block is 64 words: a header of four and 60 slots. A slot holds the reference of one item; its index
-//! over all blocks is the item's *position*, which the item keeps in its header. So an item leaves its bag by
-//! one store of zero into its slot, wherever it stands, and its memory can be reused at once.
+//! A block is 64 words: a header of four and 60 slots. A slot holds the reference of one item. Its
+//! index over all blocks is the item's *position*, which the item keeps in its header. So an item
+//! leaves its bag by one store of zero into its slot, wherever it stands, and its memory can be
+//! reused at once.
 //!
 //! ```text
 //!     word 0: the bag (list and number)    word 1: next block   word 2: slots handed out   word 3: unused
 //! ```
 //!
+//! # Orderings
+//!
+//! A slot's item and a block's link are published with Release. Relaxed is enough for the rest: a
+//! claim only makes an index the claimer's own, an emptied slot is skipped whenever it is seen, and
+//! the numbers are statistics. `put` runs after a grace period, so no appender holds an old block.
+//!
 //! # Why not a list through the items
 //!
-//! The paper links items by their own `next` pointers. A singly linked item can leave only when a
-//! pass reaches it, so every overwrite pins a dead chunk until the cleaner comes by, and no
-//! page can be emptied without walking its whole class. Slots cost as many bytes as the pointer did, and a
-//! pass reads references side by side, so it can fetch the items ahead of time.
+//! The Bag LRU paper links items by their own `next` pointers. A singly linked item can leave only
+//! when a pass reaches it. So every overwrite would pin a dead chunk until the cleaner comes by, and
+//! no page could be emptied without a walk over its whole class. Slots cost as many bytes as the
+//! pointer, and a pass reads references side by side, so it can fetch the items ahead of time.
 
 use crate::memory::ChunkRef;
 use crate::memory::budget::Budget;
 use crate::memory::region::Region;
+use crate::narrow::to_u32;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 #[cfg(not(any(loom, miri)))]
@@ -60,7 +68,8 @@ struct FreeBlocks {
 impl Blocks {
     /// Blocks in `words`, none in use.
     pub(crate) fn new(words: Region<AtomicU32>) -> Self {
-        let limit = u32::try_from(words.len() / WORDS as usize).unwrap_or(u32::MAX / WORDS);
+        // `Layout` keeps the words below 2^31, so every position fits.
+        let limit = to_u32(words.len()) / WORDS;
         Self {
             words,
             free: Mutex::new(FreeBlocks { head: 0, untouched: 1, limit }),
@@ -69,7 +78,8 @@ impl Blocks {
         }
     }
 
-    /// A fresh block for `bag`, all slots empty; `None` when the reservation is used up.
+    /// A fresh block for `bag`, all slots empty. `None` when the reservation or the file system is
+    /// used up.
     pub(crate) fn take(&self, budget: &Budget, bag: u32) -> Option<BlockId> {
         let mut free = self.free.lock();
         let block = match free.head {
@@ -101,7 +111,7 @@ impl Blocks {
         Some(block)
     }
 
-    /// Takes back a block whose slots are all empty and that no appender can still have in hand.
+    /// Takes back a block whose slots are all empty and that no appender can still hold.
     pub(crate) fn put(&self, block: BlockId) {
         let mut free = self.free.lock();
         self.word(block, 1).store(free.head, Ordering::Relaxed);
@@ -120,7 +130,7 @@ impl Blocks {
         &self.words[position as usize]
     }
 
-    /// Fetches the line that an item's leaving from this position touches.
+    /// Fetches the line that is written when the item at this position leaves its bag.
     #[inline]
     pub(crate) fn prefetch(&self, position: Position) {
         crate::memory::region::prefetch(self.slot(position));
@@ -138,7 +148,6 @@ impl Blocks {
 
     /// Claims the block's next slot; `None` when all have been handed out.
     pub(crate) fn claim(&self, block: BlockId) -> Option<Position> {
-        // Relaxed: the claim only makes the index ours; the slot's store publishes.
         let index = self.word(block, 2).fetch_add(1, Ordering::Relaxed);
         (index < SLOTS).then(|| Self::position(block, index))
     }
@@ -148,11 +157,15 @@ impl Blocks {
         self.word(block, 2).load(Ordering::Relaxed).min(SLOTS)
     }
 
+    /// The block that follows; zero if none.
     pub(crate) fn next(&self, block: BlockId) -> BlockId {
+        // Acquire: partner of the Release in `link`; the next block's header is visible.
         self.word(block, 1).load(Ordering::Acquire)
     }
 
+    /// Makes `next` follow `block`.
     pub(crate) fn link(&self, block: BlockId, next: BlockId) {
+        // Release: partner of the Acquire in `next`.
         self.word(block, 1).store(next, Ordering::Release);
     }
 

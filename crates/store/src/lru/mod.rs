@@ -143,8 +143,9 @@ impl BagList {
     }
 
     pub(crate) fn newest(&self) -> u8 {
-        // Acquire: pairs with `open`, so that the bag's fields are visible.
-        u8::try_from(self.newest.load(Ordering::Acquire)).unwrap_or(u8::MAX)
+        // Acquire: partner of the Release in `open`; the bag's fields are visible. An index of a bag
+        // is one byte.
+        self.newest.load(Ordering::Acquire).to_le_bytes()[0]
     }
 
     /// Appends an item to the newest bag. Called inside a section, under the key's stripe, after the item's bytes

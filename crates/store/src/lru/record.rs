@@ -1,8 +1,12 @@
-//! What of a class's bags is written down at a clean end. The bags' blocks lie in the file anyway.
+//! Bags in the record of a clean end. Their blocks lie in the file anyway.
+//!
+//! Relaxed is enough: no other thread uses the store while it is saved or loaded. The one Release,
+//! in `set_queue`, is that of `BagList::open`.
 
 use super::{BAGS, Bag, BagList, Cursor, Order};
 use crate::lru::blocks::Blocks;
 use crate::memory::codec::{Reader, Writer};
+use crate::narrow::to_u32;
 use crate::sync::Ordering;
 
 impl BagList {
@@ -32,13 +36,14 @@ impl BagList {
         Some(())
     }
 
-    /// These bags, oldest first, are in use.
+    /// Takes these bags, oldest first, into use.
     pub(crate) fn set_queue(&self, order: &mut Order, queue: Vec<u8>) {
         let is_free = |bag: &u8| !queue.contains(bag);
         let all = (0..BAGS).rev().filter_map(|bag| u8::try_from(bag).ok());
         order.free = all.filter(is_free).collect();
-        self.count.store(u32::try_from(queue.len()).unwrap_or(0), Ordering::Relaxed);
+        self.count.store(to_u32(queue.len()), Ordering::Relaxed);
         if let Some(&newest) = queue.last() {
+            // Release: partner of the Acquire in `newest`.
             self.newest.store(u32::from(newest), Ordering::Release);
         }
         order.queue = queue.into();

@@ -1,17 +1,23 @@
-//! Bags for the items that a dead process left: their own order is lost, but each item's mark tells when it was last used.
+//! Bags for the items that a dead process left. Their own order is lost, but each item's mark tells
+//! when it was last used.
+//!
+//! Relaxed is enough: no other thread uses the store before the recovery has ended.
 
 use super::recency::{Tick, low};
 use super::{Bag, BagList};
+use crate::narrow::to_u32;
 use crate::sync::Ordering;
 
-/// Ages, in ticks, that are told apart: more bags than classes have on average. The last is "as old, or older".
+/// Ages that are told apart, in ticks: more than a class has bags on average. The last is "as old, or
+/// older".
 pub(crate) const AGES: usize = 1 << 12;
 
 /// Bags made of a class's items.
 const BAGS_MADE: u64 = 32;
 
 impl BagList {
-    /// Opens bags for items of these ages: so many of each, in ticks before `tick`. Answers the bag for each age.
+    /// Opens bags for items whose numbers by age are given, in ticks before `tick`. Returns the bag for
+    /// each age.
     pub(crate) fn recover(&self, ages: &[u32], tick: Tick, now_secs: u32) -> Vec<u8> {
         let items: u64 = ages.iter().copied().map(u64::from).sum();
         let share = items.div_ceil(BAGS_MADE).max(1);
@@ -35,9 +41,9 @@ impl BagList {
 }
 
 impl Bag {
-    /// Opened and closed so that no mark from the oldest to the youngest of these ages counts as touched.
+    /// Dates the bag so that no mark from the oldest to the youngest of these ages counts as touched.
     fn date(&self, (oldest, youngest): (usize, usize), tick: Tick, now_secs: u32) {
-        let ago = |age: usize| tick.wrapping_sub(u32::try_from(age).unwrap_or(0));
+        let ago = |age: usize| tick.wrapping_sub(to_u32(age));
         self.opened_tick.store(ago(oldest), Ordering::Relaxed);
         self.closed_tick.store(ago(youngest).wrapping_add(1), Ordering::Relaxed);
         self.opened_secs.store(now_secs, Ordering::Relaxed);

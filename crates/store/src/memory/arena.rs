@@ -16,6 +16,7 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::memory::region::Region;
+use crate::narrow::to_u32;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use crate::memory::ChunkRef;
@@ -170,8 +171,8 @@ impl Arena {
     #[inline]
     pub(crate) fn chunk(&self, page: usize, byte: usize) -> ChunkRef {
         let offset = (page << self.page_shift) + byte;
-        // Fits: `Layout` keeps the arena within 2^31 granules.
-        u32::try_from(offset >> self.unit_shift).unwrap_or(u32::MAX - 1) + 1
+        // `Layout` keeps the arena within 2^31 granules.
+        to_u32(offset >> self.unit_shift) + 1
     }
 
     /// The page that holds `chunk`.

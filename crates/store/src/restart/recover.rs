@@ -23,6 +23,7 @@ use crate::lru;
 use crate::lru::recency;
 use crate::memory::ChunkRef;
 use crate::memory::arena::{HEADER, PIECE_BYTES, Shape, chain};
+use crate::narrow::to_u32;
 use crate::slabs::{Chunks, ClassId};
 use crate::store::Store;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
@@ -266,7 +267,7 @@ impl Judge for Finder<'_> {
         let bytes = shape.key_at() + shape.key_len() + shape.inline_len();
         let class = &mut self.classes[usize::from(id) - 1];
         class.items += 1;
-        class.bytes += i64::try_from(bytes).unwrap_or(0) + chained;
+        class.bytes += i64::from(to_u32(bytes)) + chained;
         class.ages.resize(lru::AGES, 0);
         class.ages[lru::age_of(recency::low(mark), tick)] += 1;
         true

@@ -1,30 +1,37 @@
-//! Slab pages and classes: which chunks are free.
+//! Slab pages and classes: the free chunks.
 //!
-//! A page belongs to no class or to one; a class cuts its pages into chunks of one size. Free chunks of a class
-//! form a doubly linked list through their own headers, so that a page can be taken out of use
-//! (`drain`) by unlinking just its chunks. Chunks of a draining page that come back later are
-//! counted, not listed; with the last one the page is free for any class, after a grace period: whoever walks over a
-//! page inside a section and has seen whose it is may go on reading headers where that class has its chunks.
+//! A page belongs to no class or to one; a class cuts its pages into chunks of one size. A page is
+//! taken out of use by [`drain`](Slabs::drain): its free chunks are unlinked at once, and chunks
+//! that come back later are counted, not listed. With the last one the page is free for any class
+//! after a grace period: a thread that walks over a page inside a section, and has seen its class,
+//! may go on reading headers where that class has its chunks.
 //!
-//! Chunk sizes grow by the factor of `-f`; a size is then widened to what its page divides into evenly, so
-//! that page tails are not wasted. The largest chunk is 16 KiB: larger items are chained, so all
-//! large values share one class whatever their size.
-
-use crate::config::{Config, Layout};
-use crate::memory::arena::{Arena, CHUNK_BYTES_MAX, ChunkRef, HEADER, Shape};
-use crate::memory::budget::Budget;
-use crate::memory::region::Region;
-use crate::reclamation::qsbr::Qsbr;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use std::collections::VecDeque;
+//! # Orderings
+//!
+//! `page_class` and `page_cut` are published with Release, so that a walk never reads a header that
+//! is not one. Everything else is Relaxed: changed under a lock, or a number for statistics.
 
 pub(crate) mod automove;
+mod class;
+mod free_pages;
 #[cfg(not(miri))]
 mod record;
 #[cfg(not(miri))]
 mod recover;
+mod sizes;
+
 #[cfg(not(miri))]
 pub(crate) use recover::Chunks;
+
+use crate::config::{Config, Layout};
+use crate::memory::ChunkRef;
+use crate::memory::arena::{Arena, Shape};
+use crate::memory::budget::Budget;
+use crate::memory::region::Region;
+use crate::reclamation::qsbr::Qsbr;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use class::{Class, ClassState, ClassUse, Draining};
+use free_pages::{ANY, FreePage, FreePages};
 
 /// A slab class: 1 is the smallest; 0 is none.
 pub(crate) type ClassId = u8;
@@ -34,9 +41,6 @@ const HEAD_BYTES: usize = 296;
 
 /// Most chunks that are taken back under one lock.
 const PUT_TOGETHER: usize = 64;
-
-/// Whoever asks for a free page may have any.
-const ANY: ClassId = ClassId::MAX;
 
 /// All pages and classes of one store.
 #[derive(Debug)]
@@ -56,84 +60,19 @@ pub(crate) struct Slabs {
     pages_moved: AtomicU64,
 }
 
-#[derive(Debug)]
-struct FreePages {
-    /// Resident pages of no class, still charged, in the order in which they became free.
-    resident: VecDeque<FreePage>,
-    /// Pages whose memory went back to the system, uncharged.
-    returned: Vec<usize>,
-    /// First page that was never used.
-    untouched: usize,
-}
-
-/// A resident page of no class.
-#[derive(Clone, Copy, Debug)]
-struct FreePage {
-    page: usize,
-    /// The epoch in which it became free.
-    epoch: u64,
-    /// The class that is to get it; 0: whoever asks first.
-    promised_to: ClassId,
-    /// Times that the promise was looked at.
-    looked_at: u32,
-}
-
-/// A page on its way out of its class.
-#[derive(Clone, Copy, Debug)]
-struct Draining {
-    page: usize,
-    /// Chunks that are still held by someone.
-    held: usize,
-    promised_to: ClassId,
-}
-
-/// One chunk size.
-#[derive(Debug)]
-pub(crate) struct Class {
-    /// Bytes of a chunk.
-    pub chunk_bytes: usize,
-    /// Chunks in a page.
-    pub per_page: usize,
-    state: Mutex<ClassState>,
-    /// Chunks handed out; a copy of the state's count that is read without the lock.
-    used: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct ClassState {
-    free_head: ChunkRef,
-    free_len: usize,
-    /// The page being cut, and its first chunk that was never handed out.
-    cutting: Option<(usize, usize)>,
-    pages: Vec<usize>,
-    used: u64,
-    /// Pages on their way out.
-    draining: Vec<Draining>,
-}
-
-/// What a class holds, for `stats slabs`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ClassUse {
-    pub pages: u64,
-    pub used: u64,
-    pub free: u64,
-}
-
 impl Slabs {
+    /// Classes of these sizes, without a page yet.
     pub(crate) fn new(config: &Config, layout: &Layout, page_class: Region<AtomicU32>) -> Self {
         let page = layout.page_bytes;
-        let mut sizes = chunk_sizes(config, page, layout.unit);
-        sizes.push(HEAD_BYTES.next_multiple_of(layout.unit));
+        let mut chunk_bytes = sizes::chunk_sizes(config, page, layout.unit);
+        let class_by_size = sizes::class_by_size(&chunk_bytes);
+        chunk_bytes.push(HEAD_BYTES.next_multiple_of(layout.unit));
         Self {
-            class_by_size: class_by_size(&sizes[..sizes.len() - 1]),
-            classes: sizes.iter().map(|&bytes| Class::new(bytes, page / bytes)).collect(),
+            class_by_size,
+            classes: chunk_bytes.iter().map(|&bytes| Class::new(bytes, page / bytes)).collect(),
             page_class,
             page_cut: (0..layout.pages_max).map(|_| AtomicU32::new(0)).collect(),
-            pages: Mutex::new(FreePages {
-                resident: VecDeque::new(),
-                returned: Vec::new(),
-                untouched: 0,
-            }),
+            pages: Mutex::new(FreePages::default()),
             page_bytes: page,
             pages_charged: AtomicU64::new(0),
             pages_moved: AtomicU64::new(0),
@@ -142,9 +81,11 @@ impl Slabs {
 
     /// Number of classes; ids are 1 to this number. The last is the class of heads.
     pub(crate) fn count(&self) -> ClassId {
-        u8::try_from(self.classes.len()).unwrap_or(u8::MAX)
+        sizes::class_id(self.classes.len())
     }
 
+    /// The class with this id, which is not 0.
+    #[inline]
     pub(crate) fn class(&self, id: ClassId) -> &Class {
         &self.classes[usize::from(id) - 1]
     }
@@ -160,27 +101,31 @@ impl Slabs {
     }
 
     /// The smallest class whose chunks hold `bytes`; `None` if only a chain does.
+    #[inline]
     pub(crate) fn class_for(&self, bytes: usize) -> Option<ClassId> {
-        self.class_by_size.get(bytes.div_ceil(SIZE_STEP)).copied()
+        self.class_by_size.get(sizes::size_index(bytes)).copied()
     }
 
-    /// The class of the page that holds `chunk`.
+    /// The class of the page that holds `chunk`, which the caller owns or has found in a section.
     #[inline]
     pub(crate) fn class_of(&self, arena: &Arena, chunk: ChunkRef) -> ClassId {
-        u8::try_from(self.page_class[arena.page_of(chunk)].load(Ordering::Relaxed))
-            .unwrap_or(u8::MAX)
+        // Relaxed: the page keeps its class for as long as the caller may use the chunk.
+        id_of(self.page_class[arena.page_of(chunk)].load(Ordering::Relaxed))
+    }
+
+    /// Class of a page; zero for none.
+    pub(crate) fn page_class(&self, page: usize) -> ClassId {
+        // Acquire: partner of the Release in `add_page`; nothing of the page is cut yet.
+        id_of(self.page_class[page].load(Ordering::Acquire))
     }
 
     /// A free chunk of the class, owned by the caller and marked as a draft.
     pub(crate) fn take(&self, arena: &Arena, id: ClassId) -> Option<ChunkRef> {
         let class = self.class(id);
         let mut state = class.state.lock();
-        let chunk = match state.free_head {
-            0 => self.cut(class, &mut state, arena)?,
-            head => {
-                state.unlink_free(arena, head);
-                head
-            }
+        let chunk = match state.pop_free(arena) {
+            Some(chunk) => chunk,
+            None => self.cut(class, &mut state, arena)?,
         };
         arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
         state.used += 1;
@@ -188,19 +133,21 @@ impl Slabs {
         Some(chunk)
     }
 
+    /// The next chunk of the page being cut.
     fn cut(&self, class: &Class, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
         let (page, next) = state.cutting.filter(|&(_, next)| next < class.per_page)?;
         state.cutting = Some((page, next + 1));
         let chunk = arena.chunk(page, next * class.chunk_bytes);
         // What the page's former class left here must not look like a linked item.
         arena.header(chunk).pos.store(0, Ordering::Relaxed);
-        // Release: pairs with `cut_chunks`; whoever counts this chunk in sees the line above.
+        // Release: partner of the Acquire in `cut_chunks`; a walk that counts this chunk in sees
+        // the line above.
         self.page_cut[page].fetch_add(1, Ordering::Release);
         Some(chunk)
     }
 
-    /// Takes back chunks that no one can read any more. Neighbours of one class cost one lock, which is not held for long
-    /// however many they are.
+    /// Takes back chunks that no thread can read. Neighbours of one class cost one lock, which is
+    /// not held for long however many they are.
     pub(crate) fn put(&self, arena: &Arena, qsbr: &Qsbr, chunks: &[ChunkRef]) {
         let class_of = |chunk: &ChunkRef| self.class_of(arena, *chunk);
         let same = |one: &ChunkRef, other: &ChunkRef| class_of(one) == class_of(other);
@@ -212,20 +159,24 @@ impl Slabs {
                 freed_pages.extend(state.put(arena, chunk));
             }
             class.used.store(state.used, Ordering::Relaxed);
+            // Before the lock of the pages: a class's lock is never taken under it.
             drop(state);
             freed_pages.into_iter().for_each(|page| self.page_freed(qsbr, page));
         }
     }
 
+    /// The last chunk of a draining page has come back.
     fn page_freed(&self, qsbr: &Qsbr, freed: Draining) {
         let Draining { page, promised_to, .. } = freed;
         self.page_class[page].store(0, Ordering::Relaxed);
         self.pages_moved.fetch_add(1, Ordering::Relaxed);
-        let free = FreePage { page, epoch: qsbr.epoch(), promised_to, looked_at: 0 };
+        // Dated after the store above: a section of a later epoch finds the page without a class.
+        let free = FreePage::new(page, qsbr.epoch(), promised_to);
         self.pages.lock().resident.push_back(free);
     }
 
-    /// Gives the class one more page if there is one within the budget.
+    /// Gives the class one more page if there is one within the budget. `true` as well if the class
+    /// has got a chunk by another thread since the caller found none.
     pub(crate) fn add_page(
         &self,
         arena: &Arena,
@@ -235,29 +186,34 @@ impl Slabs {
     ) -> bool {
         let class = self.class(id);
         let mut state = class.state.lock();
-        if state.free_head != 0 || state.cutting.is_some_and(|(_, next)| next < class.per_page) {
+        if state.has_chunk(class.per_page) {
             return true; // Another thread was faster.
         }
         let Some(page) = self.take_page(arena, budget, qsbr, id) else { return false };
         self.page_cut[page].store(0, Ordering::Relaxed);
-        // Release: pairs with `page_class`; whoever sees the class sees that nothing is cut yet.
+        // Release: partner of the Acquire in `page_class`; a walk that sees the class sees that
+        // nothing is cut yet.
         self.page_class[page].store(u32::from(id), Ordering::Release);
         state.cutting = Some((page, 0));
         state.pages.push(page);
         true
     }
 
+    /// A page that the class may have: free and resident, returned, or never used.
     fn take_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr, id: ClassId) -> Option<usize> {
         let mut pages = self.pages.lock();
         if let Some(page) = pages.pop_resident(qsbr, id) {
+            // It is still charged.
             return Some(page);
         }
         let fresh = pages.untouched < self.page_class.len();
         if (pages.returned.is_empty() && !fresh) || !budget.try_charge(self.page_bytes as u64) {
             return None;
         }
+        // A returned page comes before one that was never used: the file stays short.
         let page = pages.returned.last().copied().unwrap_or(pages.untouched);
         if !arena.commit_page(page) {
+            // The file system is full.
             budget.refund(self.page_bytes as u64);
             return None;
         }
@@ -279,8 +235,9 @@ impl Slabs {
         true
     }
 
-    /// Takes `page` out of the class's use, for the class `to` (0: for all). Its free chunks are forgotten at once; the rest
-    /// must still be put back. Returns `false` if the page is not the class's to give.
+    /// Takes `page` out of the class's use, for the class `to` (0: for all). Its free chunks are
+    /// forgotten at once; the others must still be put back. `false` if the page is not the
+    /// class's to give.
     pub(crate) fn drain(
         &self,
         arena: &Arena,
@@ -294,15 +251,18 @@ impl Slabs {
         let Some(at) = state.pages.iter().position(|&owned| owned == page) else { return false };
         state.pages.swap_remove(at);
         if state.cutting.is_some_and(|(cutting, _)| cutting == page) {
+            // Its chunks that were never cut belong to nobody.
             state.cutting = None;
         }
         let mut held = 0;
         for index in 0..self.cut_chunks(page) {
             let chunk = arena.chunk(page, index * class.chunk_bytes);
             if arena.header(chunk).shape() == Shape(Shape::FREE) {
+                // Free: out of the list, so that it is not handed out again.
                 state.unlink_free(arena, chunk);
                 arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
             } else {
+                // An item, a draft, a piece, or retired: `put` counts it down.
                 held += 1;
             }
         }
@@ -318,35 +278,22 @@ impl Slabs {
 
     /// Up to `count` pages of the class, spread evenly, starting at a varying place.
     pub(crate) fn sample_pages(&self, id: ClassId, count: usize, start: usize) -> Vec<usize> {
-        let state = self.class(id).state.lock();
-        let len = state.pages.len();
-        let cutting = state.cutting.filter(|&(_, next)| next < self.class(id).per_page);
-        (0..count.min(len))
-            .map(|nth| state.pages[(start + nth * len.div_ceil(count)) % len])
-            .filter(|&page| len == 1 || cutting.is_none_or(|(cut, _)| cut != page))
-            .collect()
+        self.class(id).sample_pages(count, start)
     }
 
     /// What the class holds now.
     pub(crate) fn class_use(&self, id: ClassId) -> ClassUse {
-        let class = self.class(id);
-        let state = class.state.lock();
-        let leaving: usize = state.draining.iter().map(|draining| draining.held).sum();
-        let staying = (state.pages.len() * class.per_page) as u64;
-        ClassUse {
-            pages: (state.pages.len() + state.draining.len()) as u64,
-            used: state.used,
-            free: (staying + leaving as u64).saturating_sub(state.used),
-        }
+        self.class(id).usage()
     }
 
     /// Chunks of a page that were ever handed out, in order from its start.
     pub(crate) fn cut_chunks(&self, page: usize) -> usize {
+        // Acquire: partner of the Release in `cut`; the chunks' headers are headers.
         self.page_cut[page].load(Ordering::Acquire) as usize
     }
 
-    /// Whether a chunk of some class begins here that was handed out before. The answer holds, as far as reading its header
-    /// goes, until the caller's section ends.
+    /// Whether a chunk of some class begins here that was handed out before. The answer holds, as
+    /// far as reading its header goes, until the caller's section ends.
     pub(crate) fn is_cut(&self, arena: &Arena, chunk: ChunkRef) -> bool {
         let page = arena.page_of(chunk);
         let id = self.page_class(page);
@@ -368,7 +315,7 @@ impl Slabs {
         self.pages.lock().resident.iter().any(|free| free.is_for(id))
     }
 
-    /// Pages on their way to a class, for each class. In the first place those that are for all.
+    /// Pages on their way to each class, by id. At 0 stand those that are for all.
     pub(crate) fn pages_on_their_way(&self) -> Vec<usize> {
         let mut count = vec![0; self.classes.len() + 1];
         for free in &self.pages.lock().resident {
@@ -382,14 +329,9 @@ impl Slabs {
         count
     }
 
-    /// Pages whose class did not take them while this was called so many times are for all.
-    pub(crate) fn release_promises(&self, times: u32) {
-        for free in &mut self.pages.lock().resident {
-            free.looked_at += 1;
-            if free.looked_at > times {
-                free.promised_to = 0;
-            }
-        }
+    /// Frees a page for all if its class has not taken it within this many calls.
+    pub(crate) fn release_promises(&self, calls: u32) {
+        self.pages.lock().release_promises(calls);
     }
 
     /// Pages on their way out, with their classes.
@@ -407,15 +349,16 @@ impl Slabs {
     }
 
     /// Resident pages.
-    pub(crate) fn pages_in_use(&self) -> usize {
-        usize::try_from(self.pages_charged.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    pub(crate) fn pages_in_use(&self) -> u64 {
+        self.pages_charged.load(Ordering::Relaxed)
     }
 
     /// Bytes of resident pages.
     pub(crate) fn bytes(&self) -> u64 {
-        self.pages_charged.load(Ordering::Relaxed) * self.page_bytes as u64
+        self.pages_in_use() * self.page_bytes as u64
     }
 
+    /// Times that a page went from one class to another use.
     pub(crate) fn pages_moved(&self) -> u64 {
         self.pages_moved.load(Ordering::Relaxed)
     }
@@ -424,137 +367,11 @@ impl Slabs {
     pub(crate) fn pages_touched(&self) -> usize {
         self.pages.lock().untouched
     }
-
-    /// Class of a page; zero for none.
-    pub(crate) fn page_class(&self, page: usize) -> ClassId {
-        u8::try_from(self.page_class[page].load(Ordering::Acquire)).unwrap_or(u8::MAX)
-    }
 }
 
-impl Class {
-    fn new(chunk_bytes: usize, per_page: usize) -> Self {
-        let state = Mutex::new(ClassState::default());
-        Self { chunk_bytes, per_page, state, used: AtomicU64::new(0) }
-    }
-
-    /// Chunks handed out.
-    pub(crate) fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-}
-
-impl FreePages {
-    /// The page that has been free for longest of those that the class may have, if its grace period is over.
-    fn pop_resident(&mut self, qsbr: &Qsbr, id: ClassId) -> Option<usize> {
-        let at = self.resident.iter().position(|free| free.is_for(id))?;
-        qsbr.is_safe(self.resident[at].epoch)
-            .then(|| self.resident.remove(at))?
-            .map(|free| free.page)
-    }
-}
-
-impl FreePage {
-    /// A page that was free when the store was opened again.
-    fn at_start(page: usize) -> Self {
-        Self { page, epoch: 0, promised_to: 0, looked_at: 0 }
-    }
-
-    fn is_for(&self, id: ClassId) -> bool {
-        id == ANY || self.promised_to == 0 || self.promised_to == id
-    }
-}
-
-impl ClassState {
-    /// Takes a chunk back; answers the page that became free with it.
-    fn put(&mut self, arena: &Arena, chunk: ChunkRef) -> Option<Draining> {
-        self.used -= 1;
-        arena.header(chunk).pos.store(0, Ordering::Relaxed);
-        let page = arena.page_of(chunk);
-        let Some(at) = self.draining.iter().position(|draining| draining.page == page) else {
-            self.link_free(arena, chunk);
-            return None;
-        };
-        arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
-        self.draining[at].held -= 1;
-        (self.draining[at].held == 0).then(|| self.draining.swap_remove(at))
-    }
-
-    fn link_free(&mut self, arena: &Arena, chunk: ChunkRef) {
-        let header = arena.header(chunk);
-        header.shape.store(Shape::FREE, Ordering::Relaxed);
-        header.cas.store(links(0, self.free_head), Ordering::Relaxed);
-        if self.free_head != 0 {
-            let (_, next) = free_links(arena, self.free_head);
-            arena.header(self.free_head).cas.store(links(chunk, next), Ordering::Relaxed);
-        }
-        self.free_head = chunk;
-        self.free_len += 1;
-    }
-
-    fn unlink_free(&mut self, arena: &Arena, chunk: ChunkRef) {
-        let (previous, next) = free_links(arena, chunk);
-        if previous == 0 {
-            self.free_head = next;
-        } else {
-            let (before, _) = free_links(arena, previous);
-            arena.header(previous).cas.store(links(before, next), Ordering::Relaxed);
-        }
-        if next != 0 {
-            let (_, after) = free_links(arena, next);
-            arena.header(next).cas.store(links(previous, after), Ordering::Relaxed);
-        }
-        self.free_len -= 1;
-    }
-}
-
-fn links(previous: ChunkRef, next: ChunkRef) -> u64 {
-    u64::from(previous) << 32 | u64::from(next)
-}
-
-fn free_links(arena: &Arena, chunk: ChunkRef) -> (ChunkRef, ChunkRef) {
-    let links = arena.header(chunk).cas.load(Ordering::Relaxed);
-    ((links >> 32) as u32, (links & 0xffff_ffff) as u32)
-}
-
-/// Granularity of `class_by_size`; chunk sizes are multiples of it.
-const SIZE_STEP: usize = 8;
-
-/// The smallest class (from 1) whose chunks hold each multiple of `SIZE_STEP`.
-fn class_by_size(sizes: &[usize]) -> Vec<ClassId> {
-    let class_for = |bytes: usize| sizes.partition_point(|&size| size < bytes) + 1;
-    (0..=CHUNK_BYTES_MAX / SIZE_STEP)
-        .map(|step| u8::try_from(class_for(step * SIZE_STEP)).unwrap_or(u8::MAX))
-        .collect()
-}
-
-/// Chunk sizes from the smallest to `CHUNK_BYTES_MAX`, each a multiple of `unit`; at most 253 of them.
-fn chunk_sizes(config: &Config, page: usize, unit: usize) -> Vec<usize> {
-    let mut factor = config.growth_factor;
-    loop {
-        let sizes = sizes_by(config.chunk_bytes_min as usize, factor, page, unit);
-        if sizes.len() <= 253 {
-            return sizes;
-        }
-        factor += 0.01;
-    }
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "sizes are below 16 KiB, far inside of both types"
-)]
-fn sizes_by(min: usize, factor: f64, page: usize, unit: usize) -> Vec<usize> {
-    let mut sizes = Vec::new();
-    let mut size = (HEADER + min).next_multiple_of(unit);
-    while size < CHUNK_BYTES_MAX {
-        // The widest chunk of which the page holds as many.
-        let even = (page / (page / size)) / unit * unit;
-        sizes.push(even);
-        size = ((even as f64 * factor) as usize / unit * unit).max(even + unit);
-    }
-    sizes.push(CHUNK_BYTES_MAX);
-    sizes.dedup();
-    sizes
+/// The id in a word of `page_class`.
+#[inline]
+fn id_of(word: u32) -> ClassId {
+    debug_assert!(word <= u32::from(ClassId::MAX), "not a class: {word}");
+    word.to_le_bytes()[0]
 }

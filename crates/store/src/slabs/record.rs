@@ -1,7 +1,11 @@
-//! What of the pages and classes is written down at a clean end. The class of each page, and the lists of free chunks,
-//! lie in the file anyway.
+//! Pages and classes in the record of a clean end. The class of each page, and the lists of free
+//! chunks, lie in the file anyway.
+//!
+//! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
-use super::{ClassState, Draining, FreePage, FreePages, Slabs};
+use super::Slabs;
+use super::class::{ClassState, Draining};
+use super::free_pages::{FreePage, FreePages};
 use crate::memory::arena::ChunkRef;
 use crate::memory::budget::Budget;
 use crate::memory::codec::{Reader, Writer};
@@ -22,7 +26,7 @@ impl Slabs {
         }
     }
 
-    /// Charges its pages.
+    /// Loads what `save` wrote, and charges the pages. `None` if it makes no sense.
     pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
         let mut pages = self.pages.lock();
         let untouched = input.index(self.page_class.len() + 1)?;
@@ -31,7 +35,6 @@ impl Slabs {
         }
         *pages = FreePages {
             untouched,
-            // A new process holds no reference: any grace period is over.
             resident: input.numbers()?.into_iter().map(FreePage::at_start).collect(),
             returned: input.numbers()?,
         };
@@ -78,7 +81,7 @@ impl ClassState {
         let owned: Vec<usize> = input.numbers()?;
         let used = input.number()?;
         let draining = input.numbers::<usize>()?.into_iter().zip(input.numbers()?);
-        // What it was promised to may need it no more.
+        // The class that it was promised to may need it no more.
         let draining =
             draining.map(|(page, held)| Draining { page, held, promised_to: 0 }).collect();
         let state = Self {

@@ -1,12 +1,16 @@
-//! Pages and classes of a process that died: what is not an item's is free.
+//! Pages and classes of a process that died: a chunk that no item holds is free.
+//!
+//! Relaxed is enough: each thread of the recovery works on pages of its own, and ends before the
+//! store is used.
 
 use super::{ClassId, Slabs};
 use crate::memory::arena::{Arena, ChunkRef, Shape};
 use crate::memory::budget::Budget;
+use crate::narrow::to_u32;
 use crate::sync::Ordering;
 use crate::table::Marks;
 
-/// Which chunks of a dead process's pages are items' or their pieces'.
+/// The chunks of a dead process's pages that items or their pieces hold.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     /// The number of each page's first chunk, counted over all pages.
@@ -15,7 +19,7 @@ pub(crate) struct Chunks {
 }
 
 impl Slabs {
-    /// The pages as they were left; `None` if that makes no sense.
+    /// Begins with the pages as they were left. `None` if that makes no sense.
     pub(crate) fn begin_recovery(&self) -> Option<Chunks> {
         let class = |page: usize| self.page_class[page].load(Ordering::Relaxed);
         let touched = (0..self.page_class.len()).rev().find(|&page| class(page) != 0);
@@ -49,7 +53,7 @@ impl Slabs {
             .then_some((id, first + number))
     }
 
-    /// Gives each page of the range its free chunks, or gives it back if all are free, and calls `item` with each item.
+    /// Gives the page its free chunks, or returns it to the system if all are free, and calls `item` with each item.
     pub(crate) fn recover_page(
         &self,
         arena: &Arena,
@@ -80,8 +84,9 @@ impl Slabs {
             }
         }
         self.pages_charged.fetch_add(1, Ordering::Relaxed);
-        self.page_cut[page].store(u32::try_from(per_page).unwrap_or(0), Ordering::Relaxed);
-        // Only now: where most items are of one class, all processors are at work in it.
+        // A page holds at most 1 MiB / 8 B chunks.
+        self.page_cut[page].store(to_u32(per_page), Ordering::Relaxed);
+        // Locked only now: where most items are of one class, all processors are at work in it.
         let mut state = class.state.lock();
         state.pages.push(page);
         state.used += used;
@@ -92,7 +97,7 @@ impl Slabs {
         class.used.store(state.used, Ordering::Relaxed);
     }
 
-    /// Ends when every page has been recovered. Charges the pages in use.
+    /// Ends the recovery when every page has been recovered. Charges the pages in use.
     pub(crate) fn end_recovery(&self, arena: &Arena, chunks: &Chunks, budget: &Budget) {
         let mut pages = self.pages.lock();
         pages.untouched = chunks.pages();
@@ -112,6 +117,7 @@ impl Chunks {
         self.held.set(number)
     }
 
+    /// Takes back a `hold`.
     pub(crate) fn let_go(&self, number: usize) {
         self.held.clear(number);
     }

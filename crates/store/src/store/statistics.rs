@@ -4,6 +4,7 @@
 //! loads are enough: a number guards nothing.
 
 use super::Store;
+use crate::narrow::to_u32;
 use crate::slabs::ClassId;
 use crate::stats::{BagStats, ClassStats, Count, IndexStats, MemorySplit, StoreStats};
 use crate::sync::Ordering;
@@ -17,7 +18,8 @@ impl Store {
             arena: self.slabs.bytes(),
             index: self.table.bytes() as u64,
             bags: self.blocks.bytes(),
-            buffers: u64::try_from(self.buffers.load(Ordering::Relaxed)).unwrap_or(0),
+            // Below zero for a moment, where one thread returns bytes before another charges them.
+            buffers: self.buffers.load(Ordering::Relaxed).max(0).unsigned_abs(),
             fixed: self.fixed.load(Ordering::Relaxed),
             items: self.counters.total(Count::Bytes).saturating_sub(self.deleted.held().1),
             deleted: self.deleted.held().1,
@@ -89,7 +91,7 @@ impl Store {
                 let bag = list.bag(index);
                 rows.push(BagStats {
                     class: list.id(),
-                    place: u32::try_from(place).unwrap_or(u32::MAX),
+                    place: to_u32(place),
                     role: match place {
                         _ if place == last => "newest",
                         _ if place + 1 == last => "alternate",
@@ -112,11 +114,10 @@ fn class_stats(store: &Store, id: ClassId, now_secs: u32) -> ClassStats {
     let class = store.slabs.class(id);
     let held = store.slabs.class_use(id);
     let of = |count| store.counters.of_class(id, count);
-    let small = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
     ClassStats {
         id,
-        chunk_bytes: small(class.chunk_bytes),
-        chunks_per_page: small(class.per_page),
+        chunk_bytes: to_u32(class.chunk_bytes),
+        chunks_per_page: to_u32(class.per_page),
         pages: held.pages,
         chunks: held.pages * class.per_page as u64,
         chunks_used: held.used,

@@ -79,6 +79,7 @@ pub(crate) use locked::Locked;
 pub(crate) use recover::{Judge, Marks};
 
 use crate::memory::region::{Region, prefetch};
+use crate::narrow::to_usize;
 use crate::sync::{
     AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Mutex, Ordering, fence, spin_loop,
 };
@@ -351,15 +352,17 @@ impl Table {
     pub(crate) fn items(&self) -> usize {
         let uncounted = |stripe: &CachePadded<Stripe>| stripe.uncounted.load(Ordering::Relaxed);
         let rest: i64 = self.stripes.iter().map(|stripe| i64::from(uncounted(stripe))).sum();
-        usize::try_from(self.items.load(Ordering::Relaxed) + rest).unwrap_or(0)
+        // Below zero for a moment, where a removal is counted before its insertion.
+        to_usize((self.items.load(Ordering::Relaxed) + rest).max(0).unsigned_abs())
     }
 
     /// Whether there are more items than [`LOAD_MAX`] a bucket, give or take a sixteenth.
     #[inline]
     pub(crate) fn wants_growth(&self) -> bool {
-        let items = usize::try_from(self.items.load(Ordering::Relaxed)).unwrap_or(0);
+        let items = self.items.load(Ordering::Relaxed);
         let buckets = self.buckets();
-        items > buckets * LOAD_MAX && buckets < self.buckets.len()
+        // There are at most 2^32 buckets, so the product fits.
+        items > ((buckets * LOAD_MAX) as u64).cast_signed() && buckets < self.buckets.len()
     }
 
     /// Counts an item more or less. The caller holds the stripe's lock.

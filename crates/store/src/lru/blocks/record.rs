@@ -1,4 +1,6 @@
-//! What of the blocks is written down at a clean end; and a beginning without any.
+//! Blocks in the record of a clean end, and the start without a record.
+//!
+//! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
 use super::{BLOCK_BYTES, Blocks, FreeBlocks};
 use crate::memory::budget::Budget;
@@ -14,7 +16,7 @@ impl Blocks {
         out.number(self.charged.load(Ordering::Relaxed));
     }
 
-    /// Charges its memory.
+    /// Loads what `save` wrote, and charges the blocks' memory. `None` if it makes no sense.
     pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
         let limit = self.free.lock().limit;
         let (head, untouched) = (input.small()?, input.small()?);

@@ -1,0 +1,166 @@
+//! One class: its pages, its free chunks, and the pages on their way out.
+//!
+//! Free chunks are a doubly linked list through their own headers (`cas` holds both links), so a
+//! page is taken out of use by unlinking just its chunks.
+//!
+//! Relaxed is enough for the words of free chunks: only the holder of the class's lock follows the
+//! links, and a chunk is published as an item by its position and its slot in the table.
+
+use super::ClassId;
+use crate::memory::ChunkRef;
+use crate::memory::arena::{Arena, Shape};
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// One chunk size.
+#[derive(Debug)]
+pub(crate) struct Class {
+    /// Bytes of a chunk.
+    pub chunk_bytes: usize,
+    /// Chunks in a page.
+    pub per_page: usize,
+    pub(super) state: Mutex<ClassState>,
+    /// Chunks handed out: a copy of the state's count that is read without the lock.
+    pub(super) used: AtomicU64,
+}
+
+/// The part of a class that its lock guards.
+#[derive(Debug, Default)]
+pub(super) struct ClassState {
+    pub(super) free_head: ChunkRef,
+    pub(super) free_len: usize,
+    /// The page being cut, and its first chunk that was never handed out.
+    pub(super) cutting: Option<(usize, usize)>,
+    pub(super) pages: Vec<usize>,
+    pub(super) used: u64,
+    /// Pages on their way out.
+    pub(super) draining: Vec<Draining>,
+}
+
+/// A page on its way out of its class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    pub(super) page: usize,
+    /// Chunks that were not put back yet.
+    pub(super) held: usize,
+    /// The class that is to get the page; 0: any.
+    pub(super) promised_to: ClassId,
+}
+
+/// What a class holds, for `stats slabs`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClassUse {
+    pub pages: u64,
+    /// Chunks handed out.
+    pub used: u64,
+    /// Chunks that can be handed out at once.
+    pub free: u64,
+}
+
+impl Class {
+    pub(super) fn new(chunk_bytes: usize, per_page: usize) -> Self {
+        let state = Mutex::new(ClassState::default());
+        Self { chunk_bytes, per_page, state, used: AtomicU64::new(0) }
+    }
+
+    /// Chunks handed out.
+    pub(crate) fn used(&self) -> u64 {
+        // Relaxed: a number for estimates and statistics.
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// What the class holds now.
+    pub(super) fn usage(&self) -> ClassUse {
+        let state = self.state.lock();
+        // Of a draining page only the held chunks are the class's, and none of them comes back.
+        let leaving: usize = state.draining.iter().map(|draining| draining.held).sum();
+        let staying = (state.pages.len() * self.per_page) as u64;
+        ClassUse {
+            pages: (state.pages.len() + state.draining.len()) as u64,
+            used: state.used,
+            free: (staying + leaving as u64).saturating_sub(state.used),
+        }
+    }
+
+    /// Up to `count` pages, spread evenly, starting at a varying place.
+    pub(super) fn sample_pages(&self, count: usize, start: usize) -> Vec<usize> {
+        let state = self.state.lock();
+        let len = state.pages.len();
+        let cutting = state.cutting.filter(|&(_, next)| next < self.per_page);
+        (0..count.min(len))
+            .map(|nth| state.pages[(start + nth * len.div_ceil(count)) % len])
+            // The page being cut has just come, and serves the next stores.
+            .filter(|&page| len == 1 || cutting.is_none_or(|(cut, _)| cut != page))
+            .collect()
+    }
+}
+
+impl ClassState {
+    /// Whether a chunk can be had without another page.
+    pub(super) fn has_chunk(&self, per_page: usize) -> bool {
+        self.free_head != 0 || self.cutting.is_some_and(|(_, next)| next < per_page)
+    }
+
+    /// Takes the first free chunk.
+    pub(super) fn pop_free(&mut self, arena: &Arena) -> Option<ChunkRef> {
+        let head = self.free_head;
+        if head == 0 {
+            return None;
+        }
+        self.unlink_free(arena, head);
+        Some(head)
+    }
+
+    /// Takes a chunk back. Returns the page that became free with it.
+    pub(super) fn put(&mut self, arena: &Arena, chunk: ChunkRef) -> Option<Draining> {
+        self.used -= 1;
+        arena.header(chunk).pos.store(0, Ordering::Relaxed);
+        let page = arena.page_of(chunk);
+        let Some(at) = self.draining.iter().position(|draining| draining.page == page) else {
+            self.link_free(arena, chunk);
+            return None;
+        };
+        // The page is on its way out: its chunks are counted, and handed out no more.
+        arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
+        self.draining[at].held -= 1;
+        (self.draining[at].held == 0).then(|| self.draining.swap_remove(at))
+    }
+
+    /// Puts a chunk at the front of the free list.
+    pub(super) fn link_free(&mut self, arena: &Arena, chunk: ChunkRef) {
+        let header = arena.header(chunk);
+        header.shape.store(Shape::FREE, Ordering::Relaxed);
+        header.cas.store(links(0, self.free_head), Ordering::Relaxed);
+        if self.free_head != 0 {
+            let (_, next) = free_links(arena, self.free_head);
+            arena.header(self.free_head).cas.store(links(chunk, next), Ordering::Relaxed);
+        }
+        self.free_head = chunk;
+        self.free_len += 1;
+    }
+
+    /// Takes a chunk out of the free list, wherever it stands.
+    pub(super) fn unlink_free(&mut self, arena: &Arena, chunk: ChunkRef) {
+        let (previous, next) = free_links(arena, chunk);
+        if previous == 0 {
+            // The first of the list.
+            self.free_head = next;
+        } else {
+            let (before, _) = free_links(arena, previous);
+            arena.header(previous).cas.store(links(before, next), Ordering::Relaxed);
+        }
+        if next != 0 {
+            let (_, after) = free_links(arena, next);
+            arena.header(next).cas.store(links(previous, after), Ordering::Relaxed);
+        }
+        self.free_len -= 1;
+    }
+}
+
+fn links(previous: ChunkRef, next: ChunkRef) -> u64 {
+    u64::from(previous) << 32 | u64::from(next)
+}
+
+fn free_links(arena: &Arena, chunk: ChunkRef) -> (ChunkRef, ChunkRef) {
+    let links = arena.header(chunk).cas.load(Ordering::Relaxed);
+    ((links >> 32) as u32, (links & 0xffff_ffff) as u32)
+}
