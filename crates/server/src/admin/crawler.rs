@@ -12,9 +12,8 @@ use proto::text::Words;
 use store::CrawlError;
 
 use super::dump::{self, Dump, Kind};
-use super::{Answer, BAD_FORMAT, ERROR};
+use super::{Answer, BAD_FORMAT, Context, ERROR};
 use crate::options::Options;
-use crate::session::{Session, Worker};
 
 /// How crawls go; read by the cleaner's thread.
 #[derive(Debug)]
@@ -58,76 +57,79 @@ pub(crate) const SLEEP_MICROS_MAX: u32 = 1_000_000;
 /// memcached's own answer where a class does not exist.
 const BAD_CLASS: Answer = b"BADCLASS invalid class id\r\n";
 
-impl Worker {
-    /// A dump to begin, or the answer.
-    pub(super) fn lru_crawler(
-        &self,
-        session: &Session,
-        mut words: Words<'_>,
-    ) -> Result<Dump, Answer> {
-        Err(match (words.next(), words.next(), words.next()) {
-            (Some(b"enable"), None, None) => self.enable_crawls(true),
-            (Some(b"disable"), None, None) => self.enable_crawls(false),
-            (Some(b"sleep"), Some(micros), None) => match number::parse_u32(micros) {
-                None => BAD_FORMAT,
-                Some(micros @ 0..=SLEEP_MICROS_MAX) => {
-                    self.shared.crawler.sleep_micros.store(micros, Ordering::Relaxed);
-                    reply::OK
-                }
-                Some(_) => b"CLIENT_ERROR sleep must be one second or less\r\n",
-            },
-            (Some(b"tocrawl"), Some(items), None) => match number::parse_u32(items) {
-                None => BAD_FORMAT,
-                Some(items) => {
-                    self.shared.crawler.to_crawl.store(items, Ordering::Relaxed);
-                    reply::OK
-                }
-            },
-            (Some(b"crawl"), Some(classes), None) => self.crawl(classes),
-            (Some(b"metadump"), Some(classes), None) => {
-                return self.dump(session, Kind::Metadump, classes);
-            }
-            (Some(b"mgdump"), Some(classes), None) => {
-                return self.dump(session, Kind::Mgdump, classes);
-            }
-            _ => ERROR,
-        })
-    }
-
-    fn enable_crawls(&self, is_enabled: bool) -> Answer {
-        self.shared.crawler.is_enabled.store(is_enabled, Ordering::Relaxed);
-        if !is_enabled {
-            self.shared.engine.store().stop_crawl();
-        }
-        reply::OK
-    }
-
-    fn crawl(&self, classes: &[u8]) -> Answer {
-        let crawler = &self.shared.crawler;
-        if !crawler.is_enabled.load(Ordering::Relaxed) {
-            return b"CLIENT_ERROR lru crawler disabled\r\n";
-        }
-        let Some(classes) = dump::classes(classes) else { return BAD_CLASS };
-        let most = u64::from(crawler.to_crawl.load(Ordering::Relaxed));
-        match self.shared.engine.store().crawl(&classes, most) {
-            Ok(()) => {
-                self.shared.walks.fetch_add(1, Ordering::Relaxed);
+/// A dump to begin, or the answer.
+pub(crate) fn command(
+    context: &Context<'_>,
+    is_datagram: bool,
+    mut words: Words<'_>,
+) -> Result<Dump, Answer> {
+    Err(match (words.next(), words.next(), words.next()) {
+        (Some(b"enable"), None, None) => enable_crawls(context, true),
+        (Some(b"disable"), None, None) => enable_crawls(context, false),
+        (Some(b"sleep"), Some(micros), None) => match number::parse_u32(micros) {
+            None => BAD_FORMAT,
+            Some(micros @ 0..=SLEEP_MICROS_MAX) => {
+                context.shared.crawler.sleep_micros.store(micros, Ordering::Relaxed);
                 reply::OK
             }
-            Err(CrawlError::BadClass) => BAD_CLASS,
-            Err(CrawlError::Busy) => b"BUSY currently processing crawler request\r\n",
+            Some(_) => b"CLIENT_ERROR sleep must be one second or less\r\n",
+        },
+        (Some(b"tocrawl"), Some(items), None) => match number::parse_u32(items) {
+            None => BAD_FORMAT,
+            Some(items) => {
+                context.shared.crawler.to_crawl.store(items, Ordering::Relaxed);
+                reply::OK
+            }
+        },
+        (Some(b"crawl"), Some(classes), None) => crawl(context, classes),
+        (Some(b"metadump"), Some(classes), None) => {
+            return dump(context, is_datagram, Kind::Metadump, classes);
         }
-    }
+        (Some(b"mgdump"), Some(classes), None) => {
+            return dump(context, is_datagram, Kind::Mgdump, classes);
+        }
+        _ => ERROR,
+    })
+}
 
-    fn dump(&self, session: &Session, kind: Kind, classes: &[u8]) -> Result<Dump, Answer> {
-        if !self.shared.dump_enabled || session.is_datagram() {
-            return Err(match kind {
-                Kind::Mgdump => b"ERROR key dump not allowed\r\n",
-                _ => b"ERROR metadump not allowed\r\n",
-            });
-        }
-        let Some(classes) = dump::classes(classes) else { return Err(BAD_CLASS) };
-        self.shared.walks.fetch_add(1, Ordering::Relaxed);
-        Ok(Dump::new(kind, classes))
+fn enable_crawls(context: &Context<'_>, is_enabled: bool) -> Answer {
+    context.shared.crawler.is_enabled.store(is_enabled, Ordering::Relaxed);
+    if !is_enabled {
+        context.shared.engine.store().stop_crawl();
     }
+    reply::OK
+}
+
+fn crawl(context: &Context<'_>, classes: &[u8]) -> Answer {
+    let crawler = &context.shared.crawler;
+    if !crawler.is_enabled.load(Ordering::Relaxed) {
+        return b"CLIENT_ERROR lru crawler disabled\r\n";
+    }
+    let Some(classes) = dump::classes(classes) else { return BAD_CLASS };
+    let most = u64::from(crawler.to_crawl.load(Ordering::Relaxed));
+    match context.shared.engine.store().crawl(&classes, most) {
+        Ok(()) => {
+            context.shared.walks.fetch_add(1, Ordering::Relaxed);
+            reply::OK
+        }
+        Err(CrawlError::BadClass) => BAD_CLASS,
+        Err(CrawlError::Busy) => b"BUSY currently processing crawler request\r\n",
+    }
+}
+
+fn dump(
+    context: &Context<'_>,
+    is_datagram: bool,
+    kind: Kind,
+    classes: &[u8],
+) -> Result<Dump, Answer> {
+    if !context.shared.dump_enabled || is_datagram {
+        return Err(match kind {
+            Kind::Mgdump => b"ERROR key dump not allowed\r\n",
+            _ => b"ERROR metadump not allowed\r\n",
+        });
+    }
+    let Some(classes) = dump::classes(classes) else { return Err(BAD_CLASS) };
+    context.shared.walks.fetch_add(1, Ordering::Relaxed);
+    Ok(Dump::new(kind, classes))
 }

@@ -3,19 +3,12 @@
 //! A dump is a walk over the store in steps of some hundred chunks, taken as the client takes what was written. An item
 //! that stays for the whole walk is shown once; one that comes or goes meanwhile may be shown or not.
 
-use net::{Flow, Output};
 use proto::number::{parse_u32, write_i64, write_u64};
 use proto::{base64, reply, uri};
-use store::{Item, Liveness, WalkCursor};
-
-use crate::session::Worker;
-use crate::session::state::{Session, State, Step};
+use store::{Handle, Item, WalkCursor};
 
 /// Chunks looked at in one step; each gives at most a line.
 const STEP_CHUNKS: usize = 100;
-
-/// Steps before the other connections have their turn.
-const STEPS: usize = 16;
 
 /// Most that a `stats cachedump` answers, in bytes, as in memcached.
 const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
@@ -23,7 +16,7 @@ const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 /// What is shown of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `ITEM key [n b; exp s]`, for so many items, in so many bytes.
+    /// `ITEM key [n b; exp s]`, limited in items and bytes.
     Cachedump { items_left: u64, bytes_left: usize },
     /// `key=... exp=...`
     Metadump,
@@ -40,8 +33,19 @@ pub(crate) struct Dump {
     classes: Vec<u8>,
 }
 
+/// How far a step of a dump got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The class has more chunks.
+    MoreOfClass,
+    /// The next class begins with the next step.
+    NextClass,
+    /// Everything was shown.
+    Ended,
+}
+
 impl Kind {
-    /// `stats cachedump` of so many items; 0 is as many as fit.
+    /// `stats cachedump` of `items` items; 0 shows as many as fit.
     pub(crate) fn cachedump(items: u32) -> Self {
         let items_left = if items == 0 { u64::MAX } else { u64::from(items) };
         Self::Cachedump { items_left, bytes_left: CACHEDUMP_BYTES_MAX }
@@ -62,14 +66,39 @@ impl Dump {
         )
     }
 
-    fn end(&self) -> &'static [u8] {
+    /// Walks over the next chunks, and has `write` show each linked item.
+    pub(crate) fn step(
+        &mut self,
+        handle: &Handle,
+        mut write: impl FnMut(&mut Self, &Item<'_>),
+    ) -> Progress {
+        let mut cursor = self.cursor;
+        let has_more = handle.walk(&mut cursor, STEP_CHUNKS, |item| write(self, item));
+        self.cursor = cursor;
+        if has_more && !self.is_full() {
+            return Progress::MoreOfClass;
+        }
+        let Some(class) = self.classes.pop() else { return Progress::Ended };
+        self.cursor = cursor_of(Some(class));
+        Progress::NextClass
+    }
+
+    /// The line that ends the dump.
+    pub(crate) fn end(&self) -> &'static [u8] {
         match self.kind {
             Kind::Cachedump { .. } | Kind::Metadump => reply::END,
             Kind::Mgdump => b"EN\r\n",
         }
     }
 
-    fn write(&mut self, item: &Item<'_>, clock: &Clock, cas: u64, out: &mut Vec<u8>) {
+    /// Appends what is shown of `item`.
+    pub(crate) fn write(
+        &mut self,
+        item: &Item<'_>,
+        clock: &WallClock,
+        cas: u64,
+        out: &mut Vec<u8>,
+    ) {
         match &mut self.kind {
             Kind::Metadump => write_metadump(item, clock, cas, out),
             Kind::Mgdump => {
@@ -108,13 +137,16 @@ fn cursor_of(class: Option<u8>) -> WalkCursor {
     cursor
 }
 
-/// What turns the store's seconds into Unix time.
-struct Clock {
-    zero_at_unix: u64,
-    now_secs: u32,
+/// Turns the store's seconds into Unix time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WallClock {
+    /// Unix time of the store's second 0.
+    pub(crate) zero_at_unix: u64,
+    /// The store's present second.
+    pub(crate) now_secs: u32,
 }
 
-impl Clock {
+impl WallClock {
     /// Unix time at which the item dies; `None`: never.
     fn unix_deadline(&self, item: &Item<'_>) -> Option<u64> {
         let deadline = item.deadline();
@@ -122,7 +154,7 @@ impl Clock {
     }
 }
 
-fn write_metadump(item: &Item<'_>, clock: &Clock, cas: u64, out: &mut Vec<u8>) {
+fn write_metadump(item: &Item<'_>, clock: &WallClock, cas: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"key=");
     uri::encode(item.key(), out);
     out.extend_from_slice(b" exp=");
@@ -159,45 +191,6 @@ pub(crate) fn classes(word: &[u8]) -> Option<Vec<u8>> {
     // Taken from the end.
     classes.reverse();
     Some(classes)
-}
-
-impl Worker {
-    /// Writes the next part of a dump.
-    pub(crate) fn go_on_dumping(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
-        let State::Dumping(dump, _) = &mut session.state else { return Step::Continue };
-        let clock = Clock {
-            zero_at_unix: self.shared.clock.zero_at_unix(),
-            now_secs: self.engine.now_secs(),
-        };
-        for _ in 0..STEPS {
-            let out = output.buf();
-            let mut cursor = dump.cursor;
-            let has_more = self.engine.participant().walk(&mut cursor, STEP_CHUNKS, |item| {
-                if item.liveness() == Liveness::Live {
-                    dump.write(item, &clock, self.engine.cas_of(item), out);
-                }
-            });
-            dump.cursor = cursor;
-            // The walk's section is over; a long dump must not hold back the store's memory.
-            self.engine.quiesce();
-            if has_more && !dump.is_full() {
-                // At least one step is done before, so that a dump goes on whatever becomes of the output.
-                if output.is_full() {
-                    return Step::Continue;
-                }
-                continue;
-            }
-            let Some(class) = dump.classes.pop() else {
-                let end = dump.end();
-                let State::Dumping(_, pending) = std::mem::take(&mut session.state) else {
-                    return Step::Continue;
-                };
-                return pending.line(out, end).into();
-            };
-            dump.cursor = cursor_of(Some(class));
-        }
-        Step::Stop(Flow::Yield)
-    }
 }
 
 #[cfg(test)]

@@ -9,98 +9,74 @@ pub mod crawler;
 pub mod dump;
 pub mod prefix;
 pub mod settings;
-mod stats;
+pub(crate) mod stats;
 mod stats_classes;
 mod stats_samples;
-mod tuning;
+pub(crate) mod tuning;
 pub mod watch;
 
 use std::sync::atomic::Ordering;
 
-use net::{Flow, Output};
-use proto::text::{Admin, AdminCommand, Words};
+use net::Control;
+use proto::text::Words;
 use proto::{Error, number, reply};
 
 use crate::run::DRAIN_PATIENCE;
-use crate::session::pending_reply::PendingReply;
-use crate::session::state::{State, Step};
-use crate::session::{Session, Worker};
+use crate::session::Shared;
 
 /// A plain answer to an administrator's command.
-type Answer = &'static [u8];
+pub(crate) type Answer = &'static [u8];
 
-const ERROR: Answer = Error::Command.line();
+pub(crate) const ERROR: Answer = Error::Command.line();
 const BAD_FORMAT: Answer = Error::Format.line();
 
-impl Worker {
-    /// Serves an administrator's command.
-    pub(crate) fn admin(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        admin: &Admin<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let words = admin.words;
-        let answer = match admin.command {
-            AdminCommand::Stats => return self.stats_command(session, pending, words, output),
-            AdminCommand::Watch => return self.watch_command(session, pending, words, output),
-            AdminCommand::LruCrawler => match self.lru_crawler(session, words) {
-                Ok(dump) => {
-                    session.state = State::Dumping(Box::new(dump), pending);
-                    return Step::Continue;
-                }
-                Err(answer) => answer,
-            },
-            AdminCommand::Shutdown => match self.shutdown(session, words) {
-                Ok(()) => return Step::Stop(Flow::Close),
-                Err(answer) => answer,
-            },
-            AdminCommand::CacheMemlimit => self.cache_memlimit(words),
-            AdminCommand::Verbosity => self.verbosity(words),
-            AdminCommand::Extstore => needs_words(words, 2),
-            AdminCommand::Lru => self.lru(words),
-            AdminCommand::Slabs => self.slabs(words),
-            AdminCommand::RefreshCerts => return self.refresh(session, pending, output),
-        };
-        pending.line_unless(admin.noreply, output.buf(), answer).into()
-    }
+/// What administrators' commands see of the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) control: &'a Control,
+    /// The store's present second.
+    pub(crate) now_secs: u32,
+}
 
-    fn verbosity(&self, mut words: Words<'_>) -> Answer {
-        let Some(level) = words.next().and_then(number::parse_u32) else { return BAD_FORMAT };
-        let level = u8::try_from(level.min(VERBOSITY_MAX)).unwrap_or_default();
-        self.shared.verbosity.store(level, Ordering::Relaxed);
-        reply::OK
-    }
+pub(crate) fn verbosity(context: &Context<'_>, mut words: Words<'_>) -> Answer {
+    let Some(level) = words.next().and_then(number::parse_u32) else { return BAD_FORMAT };
+    let level = u8::try_from(level.min(VERBOSITY_MAX)).unwrap_or_default();
+    context.shared.verbosity.store(level, Ordering::Relaxed);
+    reply::OK
+}
 
-    fn cache_memlimit(&self, mut words: Words<'_>) -> Answer {
-        let Some(megabytes) = words.next().and_then(number::parse_u64) else { return ERROR };
-        if megabytes < 8 {
-            return b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
-        }
-        if megabytes > 1_000_000_000 {
-            return b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
-        }
-        self.shared.engine.store().set_memory_limit(megabytes << 20);
-        reply::OK
+pub(crate) fn cache_memlimit(context: &Context<'_>, mut words: Words<'_>) -> Answer {
+    let Some(megabytes) = words.next().and_then(number::parse_u64) else { return ERROR };
+    if megabytes < 8 {
+        return b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
     }
+    if megabytes > 1_000_000_000 {
+        return b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
+    }
+    context.shared.engine.store().set_memory_limit(megabytes << 20);
+    reply::OK
+}
 
-    /// Drains the server: what was read is answered, and the process ends.
-    fn shutdown(&self, session: &Session, mut words: Words<'_>) -> Result<(), Answer> {
-        if !self.shared.shutdown_enabled || session.is_datagram() {
-            return Err(b"SERVER_ERROR: shutdown not enabled\r\n");
+/// Drains the server: what was read is answered, and the process ends.
+pub(crate) fn shutdown(
+    context: &Context<'_>,
+    is_datagram: bool,
+    mut words: Words<'_>,
+) -> Result<(), Answer> {
+    if !context.shared.shutdown_enabled || is_datagram {
+        return Err(b"SERVER_ERROR: shutdown not enabled\r\n");
+    }
+    match words.next() {
+        None | Some(b"graceful") => {
+            context.control.drain(DRAIN_PATIENCE);
+            Ok(())
         }
-        match words.next() {
-            None | Some(b"graceful") => {
-                self.control.drain(DRAIN_PATIENCE);
-                Ok(())
-            }
-            Some(_) => Err(b"CLIENT_ERROR invalid shutdown mode\r\n"),
-        }
+        Some(_) => Err(b"CLIENT_ERROR invalid shutdown mode\r\n"),
     }
 }
 
-fn needs_words(words: Words<'_>, count: usize) -> Answer {
+pub(crate) fn needs_words(words: Words<'_>, count: usize) -> Answer {
     if words.count() >= count { reply::OK } else { ERROR }
 }
 

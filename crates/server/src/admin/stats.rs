@@ -6,18 +6,15 @@
 use std::sync::atomic::Ordering;
 
 use engine::{CLASS_COUNTERS, COUNTERS, Counter};
-use net::Output;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use proto::reply;
 use proto::text::Words;
 
 use crate::COMPATIBLE_VERSION;
-use crate::session::pending_reply::PendingReply;
-use crate::session::state::{State, Step};
-use crate::session::{Session, Worker};
 
 use super::dump::{Dump, Kind};
+use super::{Context, stats_classes, stats_samples};
 
 /// Takes a name and a value: a text line, or a binary packet.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
@@ -27,271 +24,233 @@ pub(super) fn number(sink: Sink<'_>, name: &str, value: u64) {
     sink(name.as_bytes(), itoa::Buffer::new().format(value).as_bytes());
 }
 
-impl Worker {
-    /// `stats` and its groups in text.
-    pub(crate) fn stats_command(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        mut words: Words<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let out = output.buf();
-        let group = words.next().unwrap_or_default();
-        match group {
-            b"reset" => {
-                self.reset_stats();
-                pending.line(out, reply::RESET).into()
-            }
-            b"detail" => pending.write(|| self.stats_detail(words, out)).into(),
-            b"cachedump" => match self.cachedump(session, words) {
-                Ok(dump) => {
-                    session.state = State::Dumping(Box::new(dump), pending);
-                    Step::Continue
-                }
-                Err(answer) => pending.line(out, answer).into(),
-            },
-            b"sizes_enable" | b"sizes_disable" => {
-                reply::write_stat(out, b"sizes_status", b"enabled");
-                pending.line(out, reply::END).into()
-            }
-            b"conns" => {
-                self.stats_conns(&mut |name, value| reply::write_stat(out, name, value));
-                pending.line(out, reply::END).into()
-            }
-            group => {
-                let is_known = self.stats_group(group, &mut |name, value| {
-                    reply::write_stat(out, name, value);
-                });
-                pending.line(out, if is_known { reply::END } else { super::ERROR }).into()
-            }
+/// Gives the statistics of a group to `sink`; false if there is no such group. Those are whole words: memcached takes
+/// `stats r` for `stats reset`.
+pub(crate) fn group(context: &Context<'_>, name: &[u8], sink: Sink<'_>) -> bool {
+    match name {
+        b"" => general(context, sink),
+        b"settings" => settings(context, sink),
+        b"items" => stats_classes::items(context, sink),
+        b"slabs" => stats_classes::slabs(context, sink),
+        b"sizes" => stats_classes::sizes(context, sink),
+        b"bags" => stats_classes::bags(context, sink),
+        b"hotkeys" => stats_samples::hot_keys(context, sink),
+        b"latency" => stats_samples::latency(context, sink),
+        b"mrc" => stats_samples::miss_ratio_curve(context, sink),
+        b"workingset" => stats_samples::working_set(context, sink),
+        b"reset" => reset(context),
+        // Of parts that are not switched on.
+        b"extstore" | b"proxy" | b"proxyfuncs" | b"proxybe" => {}
+        _ => return false,
+    }
+    true
+}
+
+pub(crate) fn reset(context: &Context<'_>) {
+    context.shared.engine.reset_stats();
+    let (now_ms, now_secs) = context.shared.clock_now();
+    context.shared.engine.forget_samples(now_ms, now_secs);
+    context.shared.prefixes.reset();
+    context.control.reset_stats();
+}
+
+pub(crate) fn detail(context: &Context<'_>, mut words: Words<'_>, out: &mut Vec<u8>) {
+    match words.next() {
+        Some(b"on") => {
+            context.shared.prefixes.switch(true);
+            out.extend_from_slice(reply::OK);
+        }
+        Some(b"off") => {
+            context.shared.prefixes.switch(false);
+            out.extend_from_slice(reply::OK);
+        }
+        Some(b"dump") => context.shared.prefixes.dump(out),
+        _ => out.extend_from_slice(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
+    }
+}
+
+pub(crate) fn cachedump(
+    context: &Context<'_>,
+    is_datagram: bool,
+    mut words: Words<'_>,
+) -> Result<Dump, &'static [u8]> {
+    if !context.shared.dump_enabled || is_datagram {
+        return Err(b"CLIENT_ERROR stats cachedump not allowed\r\n");
+    }
+    let (Some(class), Some(limit)) = (words.next(), words.next()) else {
+        return Err(b"CLIENT_ERROR bad command line\r\n");
+    };
+    let number = |word| proto::number::parse_u32(word).ok_or(super::BAD_FORMAT);
+    let (class, limit) = (number(class)?, number(limit)?);
+    let class = u8::try_from(class).ok().filter(|class| *class > 0);
+    let class = class.ok_or(&b"CLIENT_ERROR Illegal slab id\r\n"[..])?;
+    Ok(Dump::new(Kind::cachedump(limit), vec![class]))
+}
+
+fn settings(context: &Context<'_>, sink: Sink<'_>) {
+    number(sink, "maxbytes", context.shared.engine.store().memory().limit);
+    let store = context.shared.engine.store();
+    number(sink, "slab_automove", store.automove() as u64);
+    let ratio = f64::from(store.automove_ratio_per_mille()) / 1000.0;
+    sink(b"slab_automove_ratio", format!("{ratio:.2}").as_bytes());
+    let transient_secs = context.shared.engine.store().transient_secs();
+    sink(b"temp_lru", if transient_secs > 0 { b"yes" } else { b"no" });
+    number(sink, "temporary_ttl", u64::from(transient_secs));
+    for (name, value) in context.shared.crawler.settings() {
+        sink(name.as_bytes(), value.as_bytes());
+    }
+    for (name, value) in &context.shared.settings {
+        sink(name.as_bytes(), value.as_bytes());
+    }
+    number(sink, "verbosity", u64::from(context.shared.verbosity.load(Ordering::Relaxed)));
+    let is_on = context.shared.prefixes.is_on();
+    sink(b"detail_enabled", if is_on { b"yes" } else { b"no" });
+}
+
+fn general(context: &Context<'_>, sink: Sink<'_>) {
+    process(context, sink);
+    connections(context, sink);
+    commands(context, sink);
+    memory(context, sink);
+    for name in ALWAYS_ZERO {
+        number(sink, name, 0);
+    }
+}
+
+fn process(context: &Context<'_>, sink: Sink<'_>) {
+    let now_secs = context.now_secs;
+    number(sink, "pid", u64::from(std::process::id()));
+    number(sink, "uptime", context.shared.clock.started_at().elapsed().as_secs());
+    number(sink, "time", context.shared.clock.zero_at_unix() + u64::from(now_secs));
+    sink(b"version", COMPATIBLE_VERSION.as_bytes());
+    sink(b"holdall_version", env!("CARGO_PKG_VERSION").as_bytes());
+    sink(b"libevent", b"none");
+    number(sink, "pointer_size", u64::from(usize::BITS));
+    let usage = getrusage(UsageWho::RUSAGE_SELF);
+    let cpu = |time: fn(&Usage) -> TimeVal| usage.as_ref().map_or(TimeVal::new(0, 0), time);
+    for (name, time) in
+        [("rusage_user", cpu(Usage::user_time)), ("rusage_system", cpu(Usage::system_time))]
+    {
+        let text = format!("{}.{:06}", time.tv_sec(), time.tv_usec());
+        sink(name.as_bytes(), text.as_bytes());
+    }
+    number(sink, "threads", context.shared.threads as u64);
+}
+
+fn connections(context: &Context<'_>, sink: Sink<'_>) {
+    let net = context.control.stats();
+    for (name, value) in [
+        ("max_connections", context.shared.connections_max as u64),
+        ("curr_connections", net.curr_connections),
+        ("total_connections", net.total_connections),
+        ("rejected_connections", net.rejected_connections),
+        ("connection_structures", net.curr_connections),
+        ("accepting_conns", u64::from(net.accepting_conns)),
+        ("listen_disabled_num", net.listen_disabled_num),
+        ("time_in_listen_disabled_us", net.time_in_listen_disabled_us),
+        ("conn_yields", net.conn_yields),
+        ("idle_kicks", net.idle_kicks),
+        ("slow_kicks", net.slow_kicks),
+        ("bytes_read", net.bytes_read),
+        ("bytes_written", net.bytes_written),
+        ("read_syscalls", net.reads),
+        ("write_syscalls", net.writes),
+        ("poller_turns", net.turns),
+        ("udp_requests", net.udp_requests),
+        ("udp_dropped", net.udp_dropped),
+        ("response_obj_bytes", net.buffered_bytes),
+    ] {
+        number(sink, name, value);
+    }
+    number(sink, "malloc_fails", reserve::grants());
+    number(sink, "reserve_bytes", reserve::used() as u64);
+    if let Some(tls) = &context.shared.tls {
+        number(sink, "ssl_new_sessions", net.tls_sessions);
+        number(sink, "ssl_handshake_errors", net.tls_handshake_errors);
+        number(sink, "ssl_proto_errors", net.tls_errors);
+        number(sink, "time_since_server_cert_refresh", tls.age().as_secs());
+    }
+}
+
+fn commands(context: &Context<'_>, sink: Sink<'_>) {
+    let totals = context.shared.engine.totals();
+    number(sink, "cmd_get", totals.cmd_get());
+    for (counter, name) in COUNTERS {
+        // Part of `cmd_get`.
+        if *counter != Counter::CmdGat {
+            number(sink, name, totals.get(*counter));
         }
     }
-
-    /// Gives the statistics of a group to `sink`; false if there is no such group. Those are whole words: memcached takes
-    /// `stats r` for `stats reset`.
-    pub(crate) fn stats_group(&self, group: &[u8], sink: Sink<'_>) -> bool {
-        match group {
-            b"" => self.stats_general(sink),
-            b"settings" => self.stats_settings(sink),
-            b"items" => self.stats_items(sink),
-            b"slabs" => self.stats_slabs(sink),
-            b"sizes" => self.stats_sizes(sink),
-            b"bags" => self.stats_bags(sink),
-            b"hotkeys" => self.stats_hot_keys(sink),
-            b"latency" => self.stats_latency(sink),
-            b"mrc" => self.stats_mrc(sink),
-            b"workingset" => self.stats_working_set(sink),
-            b"reset" => self.reset_stats(),
-            // Of parts that are not switched on.
-            b"extstore" | b"proxy" | b"proxyfuncs" | b"proxybe" => {}
-            _ => return false,
-        }
-        true
+    for (counter, name) in CLASS_COUNTERS {
+        number(sink, name, totals.of_all_classes(*counter));
     }
+    let (watchers, lines, skipped) = context.shared.watchers.counts();
+    number(sink, "log_watchers", watchers);
+    number(sink, "log_watcher_sent", lines);
+    number(sink, "log_watcher_skipped", skipped);
+}
 
-    fn reset_stats(&self) {
-        self.shared.engine.reset_stats();
-        let (now_ms, now_secs) = self.shared.clock_now();
-        self.shared.engine.forget_samples(now_ms, now_secs);
-        self.shared.prefixes.reset();
-        self.control.reset_stats();
+fn memory(context: &Context<'_>, sink: Sink<'_>) {
+    let store = context.shared.engine.store();
+    let sampling = context.shared.engine.sampling_bytes() as u64;
+    let (memory, index, items) = (store.memory(), store.index(), store.stats());
+    let leases = context.shared.engine.lease_stats();
+    for (name, value) in [
+        ("limit_maxbytes", memory.limit),
+        ("bytes", memory.items),
+        ("arena_bytes", memory.arena),
+        ("bags_bytes", memory.bags),
+        ("buffer_bytes", memory.buffers.saturating_sub(sampling)),
+        ("sampling_bytes", sampling),
+        ("hash_power_level", u64::from(index.power_level)),
+        ("hash_bytes", index.bytes),
+        ("hash_is_expanding", u64::from(index.growing)),
+        ("lease_table_bytes", leases.table_bytes),
+        ("lease_keys_lost", leases.lost),
+        ("stale_items", items.deleted_items),
+        ("stale_bytes", memory.deleted),
+        ("prefixes_invalidated", items.prefixes_invalidated),
+        ("invalidations_outstanding", items.invalidations_outstanding),
+        ("curr_items", items.items),
+        ("total_items", items.items_total),
+        ("evictions", items.evictions),
+        ("evicted_unfetched", items.evicted_unfetched),
+        ("expired_unfetched", items.expired_unfetched),
+        ("reclaimed", items.reclaimed),
+        ("direct_reclaims", items.direct_reclaims),
+        ("slabs_moved", items.slabs_moved),
+        ("slab_global_page_pool", items.slabs_free),
+        ("slab_reassign_running", u64::from(items.is_reassigning)),
+        ("slab_reassign_evictions_nomem", items.evicted_by_moves),
+        ("crawler_reclaimed", items.cleaner_reclaimed),
+        ("crawler_items_checked", items.cleaner_checked),
+        ("lru_crawler_running", u64::from(items.is_crawling)),
+        ("lru_crawler_starts", context.shared.walks.load(Ordering::Relaxed)),
+        ("lru_maintainer_juggles", items.cleaner_rounds),
+        ("moves_within_lru", items.items_reordered),
+        ("transient_listed", items.transient_listed),
+        ("transient_reclaimed", items.transient_reclaimed),
+        ("bags_opened", items.bags_opened),
+        ("bags_merged", items.bags_merged),
+    ] {
+        number(sink, name, value);
     }
+}
 
-    fn stats_detail(&self, mut words: Words<'_>, out: &mut Vec<u8>) {
-        match words.next() {
-            Some(b"on") => {
-                self.shared.prefixes.switch(true);
-                out.extend_from_slice(reply::OK);
-            }
-            Some(b"off") => {
-                self.shared.prefixes.switch(false);
-                out.extend_from_slice(reply::OK);
-            }
-            Some(b"dump") => self.shared.prefixes.dump(out),
-            _ => out.extend_from_slice(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
-        }
+/// Each connection and listener. In text only: the names are many.
+pub(crate) fn conns(context: &Context<'_>, sink: Sink<'_>) {
+    for (index, listener) in context.control.listeners().iter().enumerate() {
+        let name = |field: &str| format!("listener{index}:{field}");
+        sink(name("addr").as_bytes(), listener.to_string().as_bytes());
+        sink(name("state").as_bytes(), b"conn_listening");
+        sink(name("secs_since_last_cmd").as_bytes(), b"0");
     }
-
-    fn cachedump(&self, session: &Session, mut words: Words<'_>) -> Result<Dump, &'static [u8]> {
-        if !self.shared.dump_enabled || session.is_datagram() {
-            return Err(b"CLIENT_ERROR stats cachedump not allowed\r\n");
-        }
-        let (Some(class), Some(limit)) = (words.next(), words.next()) else {
-            return Err(b"CLIENT_ERROR bad command line\r\n");
-        };
-        let number = |word| proto::number::parse_u32(word).ok_or(super::BAD_FORMAT);
-        let (class, limit) = (number(class)?, number(limit)?);
-        let class = u8::try_from(class).ok().filter(|class| *class > 0);
-        let class = class.ok_or(&b"CLIENT_ERROR Illegal slab id\r\n"[..])?;
-        Ok(Dump::new(Kind::cachedump(limit), vec![class]))
-    }
-
-    fn stats_settings(&self, sink: Sink<'_>) {
-        number(sink, "maxbytes", self.shared.engine.store().memory().limit);
-        let store = self.shared.engine.store();
-        number(sink, "slab_automove", store.automove() as u64);
-        let ratio = f64::from(store.automove_ratio_per_mille()) / 1000.0;
-        sink(b"slab_automove_ratio", format!("{ratio:.2}").as_bytes());
-        let transient_secs = self.shared.engine.store().transient_secs();
-        sink(b"temp_lru", if transient_secs > 0 { b"yes" } else { b"no" });
-        number(sink, "temporary_ttl", u64::from(transient_secs));
-        for (name, value) in self.shared.crawler.settings() {
-            sink(name.as_bytes(), value.as_bytes());
-        }
-        for (name, value) in &self.shared.settings {
-            sink(name.as_bytes(), value.as_bytes());
-        }
-        number(sink, "verbosity", u64::from(self.shared.verbosity.load(Ordering::Relaxed)));
-        let is_on = self.shared.prefixes.is_on();
-        sink(b"detail_enabled", if is_on { b"yes" } else { b"no" });
-    }
-
-    fn stats_general(&self, sink: Sink<'_>) {
-        self.stats_process(sink);
-        self.stats_connections(sink);
-        self.stats_commands(sink);
-        self.stats_memory(sink);
-        for name in ALWAYS_ZERO {
-            number(sink, name, 0);
-        }
-    }
-
-    fn stats_process(&self, sink: Sink<'_>) {
-        let now_secs = self.engine.now_secs();
-        number(sink, "pid", u64::from(std::process::id()));
-        number(sink, "uptime", self.shared.clock.started_at().elapsed().as_secs());
-        number(sink, "time", self.shared.clock.zero_at_unix() + u64::from(now_secs));
-        sink(b"version", COMPATIBLE_VERSION.as_bytes());
-        sink(b"holdall_version", env!("CARGO_PKG_VERSION").as_bytes());
-        sink(b"libevent", b"none");
-        number(sink, "pointer_size", u64::from(usize::BITS));
-        let usage = getrusage(UsageWho::RUSAGE_SELF);
-        let cpu = |time: fn(&Usage) -> TimeVal| usage.as_ref().map_or(TimeVal::new(0, 0), time);
-        for (name, time) in
-            [("rusage_user", cpu(Usage::user_time)), ("rusage_system", cpu(Usage::system_time))]
-        {
-            let text = format!("{}.{:06}", time.tv_sec(), time.tv_usec());
-            sink(name.as_bytes(), text.as_bytes());
-        }
-        number(sink, "threads", self.shared.threads as u64);
-    }
-
-    fn stats_connections(&self, sink: Sink<'_>) {
-        let net = self.control.stats();
-        for (name, value) in [
-            ("max_connections", self.shared.connections_max as u64),
-            ("curr_connections", net.curr_connections),
-            ("total_connections", net.total_connections),
-            ("rejected_connections", net.rejected_connections),
-            ("connection_structures", net.curr_connections),
-            ("accepting_conns", u64::from(net.accepting_conns)),
-            ("listen_disabled_num", net.listen_disabled_num),
-            ("time_in_listen_disabled_us", net.time_in_listen_disabled_us),
-            ("conn_yields", net.conn_yields),
-            ("idle_kicks", net.idle_kicks),
-            ("slow_kicks", net.slow_kicks),
-            ("bytes_read", net.bytes_read),
-            ("bytes_written", net.bytes_written),
-            ("read_syscalls", net.reads),
-            ("write_syscalls", net.writes),
-            ("poller_turns", net.turns),
-            ("udp_requests", net.udp_requests),
-            ("udp_dropped", net.udp_dropped),
-            ("response_obj_bytes", net.buffered_bytes),
-        ] {
-            number(sink, name, value);
-        }
-        number(sink, "malloc_fails", reserve::grants());
-        number(sink, "reserve_bytes", reserve::used() as u64);
-        if let Some(tls) = &self.shared.tls {
-            number(sink, "ssl_new_sessions", net.tls_sessions);
-            number(sink, "ssl_handshake_errors", net.tls_handshake_errors);
-            number(sink, "ssl_proto_errors", net.tls_errors);
-            number(sink, "time_since_server_cert_refresh", tls.age().as_secs());
-        }
-    }
-
-    fn stats_commands(&self, sink: Sink<'_>) {
-        let totals = self.shared.engine.totals();
-        number(sink, "cmd_get", totals.cmd_get());
-        for (counter, name) in COUNTERS {
-            // Part of `cmd_get`.
-            if *counter != Counter::CmdGat {
-                number(sink, name, totals.get(*counter));
-            }
-        }
-        for (counter, name) in CLASS_COUNTERS {
-            number(sink, name, totals.of_all_classes(*counter));
-        }
-        let (watchers, lines, skipped) = self.shared.watchers.counts();
-        number(sink, "log_watchers", watchers);
-        number(sink, "log_watcher_sent", lines);
-        number(sink, "log_watcher_skipped", skipped);
-    }
-
-    fn stats_memory(&self, sink: Sink<'_>) {
-        let store = self.shared.engine.store();
-        let sampling = self.shared.engine.sampling_bytes() as u64;
-        let (memory, index, items) = (store.memory(), store.index(), store.stats());
-        let leases = self.shared.engine.lease_stats();
-        for (name, value) in [
-            ("limit_maxbytes", memory.limit),
-            ("bytes", memory.items),
-            ("arena_bytes", memory.arena),
-            ("bags_bytes", memory.bags),
-            ("buffer_bytes", memory.buffers.saturating_sub(sampling)),
-            ("sampling_bytes", sampling),
-            ("hash_power_level", u64::from(index.power_level)),
-            ("hash_bytes", index.bytes),
-            ("hash_is_expanding", u64::from(index.growing)),
-            ("lease_table_bytes", leases.table_bytes),
-            ("lease_keys_lost", leases.lost),
-            ("stale_items", items.deleted_items),
-            ("stale_bytes", memory.deleted),
-            ("prefixes_invalidated", items.prefixes_invalidated),
-            ("invalidations_outstanding", items.invalidations_outstanding),
-            ("curr_items", items.items),
-            ("total_items", items.items_total),
-            ("evictions", items.evictions),
-            ("evicted_unfetched", items.evicted_unfetched),
-            ("expired_unfetched", items.expired_unfetched),
-            ("reclaimed", items.reclaimed),
-            ("direct_reclaims", items.direct_reclaims),
-            ("slabs_moved", items.slabs_moved),
-            ("slab_global_page_pool", items.slabs_free),
-            ("slab_reassign_running", u64::from(items.is_reassigning)),
-            ("slab_reassign_evictions_nomem", items.evicted_by_moves),
-            ("crawler_reclaimed", items.cleaner_reclaimed),
-            ("crawler_items_checked", items.cleaner_checked),
-            ("lru_crawler_running", u64::from(items.is_crawling)),
-            ("lru_crawler_starts", self.shared.walks.load(Ordering::Relaxed)),
-            ("lru_maintainer_juggles", items.cleaner_rounds),
-            ("moves_within_lru", items.items_reordered),
-            ("transient_listed", items.transient_listed),
-            ("transient_reclaimed", items.transient_reclaimed),
-            ("bags_opened", items.bags_opened),
-            ("bags_merged", items.bags_merged),
-        ] {
-            number(sink, name, value);
-        }
-    }
-
-    /// Each connection and listener. In text only: the names are many.
-    fn stats_conns(&self, sink: Sink<'_>) {
-        for (index, listener) in self.control.listeners().iter().enumerate() {
-            let name = |field: &str| format!("listener{index}:{field}");
-            sink(name("addr").as_bytes(), listener.to_string().as_bytes());
-            sink(name("state").as_bytes(), b"conn_listening");
-            sink(name("secs_since_last_cmd").as_bytes(), b"0");
-        }
-        for connection in self.control.connections() {
-            let name = |field: &str| format!("{}:{field}", connection.fd);
-            sink(name("addr").as_bytes(), connection.peer.to_string().as_bytes());
-            sink(name("listen_addr").as_bytes(), connection.peer.listener.to_string().as_bytes());
-            sink(name("state").as_bytes(), connection.state.to_string().as_bytes());
-            number(sink, &name("secs_since_last_cmd"), connection.idle.as_secs());
-        }
+    for connection in context.control.connections() {
+        let name = |field: &str| format!("{}:{field}", connection.fd);
+        sink(name("addr").as_bytes(), connection.peer.to_string().as_bytes());
+        sink(name("listen_addr").as_bytes(), connection.peer.listener.to_string().as_bytes());
+        sink(name("state").as_bytes(), connection.state.to_string().as_bytes());
+        number(sink, &name("secs_since_last_cmd"), connection.idle.as_secs());
     }
 }
 
@@ -344,7 +303,9 @@ mod tests {
     fn every_name_of_memcached_is_answered_once() {
         let worker = crate::session::tests::worker(&[]);
         let mut names = Vec::new();
-        worker.stats_general(&mut |name, _| names.push(String::from_utf8(name.to_vec()).unwrap()));
+        super::general(&worker.admin_context(), &mut |name, _| {
+            names.push(String::from_utf8(name.to_vec()).unwrap())
+        });
         let count = names.len();
         names.sort_unstable();
         names.dedup();

@@ -1,4 +1,4 @@
-//! `stats workingset`, `hotkeys`, `mrc` and `latency`: what was estimated from samples.
+//! `stats workingset`, `hotkeys`, `mrc` and `latency`: estimates from samples.
 //!
 //! Names are `<group>:<label>:<quantity>`, and quantities end with their unit as Prometheus wants it: `_bytes`, `_seconds`,
 //! `_ratio` (0 to 1). Parts of keys are shown as `lru_crawler metadump` shows keys. Each group takes the newest samples first.
@@ -6,8 +6,9 @@
 use proto::uri;
 use sampling::{Collector, Command, WINDOWS, rate};
 
+use super::Context;
 use super::stats::{Sink, number};
-use crate::session::{Shared, Worker};
+use crate::session::Shared;
 
 /// Hot keys shown.
 const HOT_KEYS: usize = 16;
@@ -31,93 +32,91 @@ const SIZES: [(f64, &str); 9] = [
 const QUANTILES: [(f64, &str); 5] =
     [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p999"), (1.0, "max")];
 
-impl Worker {
-    pub(super) fn stats_working_set(&self, sink: Sink<'_>) {
-        let (_, now_secs) = self.shared.clock_now();
-        self.samples(sink, |collector, _, sink| {
-            let set = &collector.working_set;
-            for (window, name, _) in WINDOWS {
-                let mut show = |label: &str, estimate: &sampling::Estimate| {
-                    for (what, value) in [
-                        ("min_bytes", estimate.bytes_min),
-                        ("mean_bytes", estimate.bytes_mean),
-                        ("max_bytes", estimate.bytes_max),
-                        ("items", estimate.items),
-                    ] {
-                        whole(sink, &format!("workingset:{label}:{what}"), value);
-                    }
-                    number(sink, &format!("workingset:{label}:sampled_items"), estimate.sampled);
-                };
-                show(name, &set.estimate(window, now_secs));
-                for (prefix, estimate) in set.by_prefix(window, now_secs).iter().take(PREFIXES) {
-                    if !prefix.is_empty() {
-                        show(&format!("{name}:{}", shown(prefix)), estimate);
-                    }
+pub(super) fn working_set(context: &Context<'_>, sink: Sink<'_>) {
+    let (_, now_secs) = context.shared.clock_now();
+    samples(context, sink, |collector, _, sink| {
+        let set = &collector.working_set;
+        for (window, name, _) in WINDOWS {
+            let mut show = |label: &str, estimate: &sampling::Estimate| {
+                for (what, value) in [
+                    ("min_bytes", estimate.bytes_min),
+                    ("mean_bytes", estimate.bytes_mean),
+                    ("max_bytes", estimate.bytes_max),
+                    ("items", estimate.items),
+                ] {
+                    whole(sink, &format!("workingset:{label}:{what}"), value);
                 }
-                float(sink, &format!("workingset:{name}:sample_ratio"), set.rate(window));
-            }
-        });
-    }
-
-    pub(super) fn stats_hot_keys(&self, sink: Sink<'_>) {
-        let (now_ms, _) = self.shared.clock_now();
-        self.samples(sink, |collector, _, sink| {
-            let (keys, interval_ms) = collector.hot_keys.top(HOT_KEYS, now_ms);
-            seconds(sink, "hotkeys:interval_seconds", interval_ms.saturating_mul(1_000_000));
-            whole(sink, "hotkeys:interval_requests", collector.hot_keys.requests());
-            for (place, key) in keys.iter().enumerate() {
-                let name = |what: &str| format!("hotkeys:{}:{what}", place + 1);
-                sink(name("key").as_bytes(), shown(&key.key).as_bytes());
-                float(sink, &name("share_ratio"), key.share);
-                float(sink, &name("share_error_ratio"), key.share_error);
-                whole(sink, &name("requests_per_second"), key.per_second);
-                float(sink, &name("share_of_minutes_ratio"), key.share_of_minutes);
-            }
-        });
-    }
-
-    pub(super) fn stats_mrc(&self, sink: Sink<'_>) {
-        self.samples(sink, |collector, memory_bytes, sink| {
-            let curve = &collector.miss_ratio;
-            for (times, name) in SIZES {
-                let bytes = memory_bytes * times;
-                whole(sink, &format!("mrc:{name}:bytes"), bytes);
-                if let Some(ratio) = curve.hit_ratio(cut(bytes)) {
-                    float(sink, &format!("mrc:{name}:hit_ratio"), ratio);
+                number(sink, &format!("workingset:{label}:sampled_items"), estimate.sampled);
+            };
+            show(name, &set.estimate(window, now_secs));
+            for (prefix, estimate) in set.by_prefix(window, now_secs).iter().take(PREFIXES) {
+                if !prefix.is_empty() {
+                    show(&format!("{name}:{}", shown(prefix)), estimate);
                 }
             }
-            whole(sink, "mrc:sampled_reads", curve.reads());
-            number(sink, "mrc:sampled_items", curve.keys() as u64);
-            float(sink, "mrc:sample_ratio", rate(curve.threshold()));
-        });
-    }
+            float(sink, &format!("workingset:{name}:sample_ratio"), set.rate(window));
+        }
+    });
+}
 
-    pub(super) fn stats_latency(&self, sink: Sink<'_>) {
-        self.samples(sink, |collector, _, sink| {
-            for (command, name) in Command::ALL {
-                let times = collector.latencies.of(command);
-                if times.total() < 0.5 {
-                    continue;
-                }
-                whole(sink, &format!("latency:{name}:requests"), times.total());
-                for (quantile, label) in QUANTILES {
-                    if let Some(nanos) = times.quantile(quantile) {
-                        seconds(sink, &format!("latency:{name}:{label}_seconds"), nanos);
-                    }
+pub(super) fn hot_keys(context: &Context<'_>, sink: Sink<'_>) {
+    let (now_ms, _) = context.shared.clock_now();
+    samples(context, sink, |collector, _, sink| {
+        let (keys, interval_ms) = collector.hot_keys.top(HOT_KEYS, now_ms);
+        seconds(sink, "hotkeys:interval_seconds", interval_ms.saturating_mul(1_000_000));
+        whole(sink, "hotkeys:interval_requests", collector.hot_keys.requests());
+        for (place, key) in keys.iter().enumerate() {
+            let name = |what: &str| format!("hotkeys:{}:{what}", place + 1);
+            sink(name("key").as_bytes(), shown(&key.key).as_bytes());
+            float(sink, &name("share_ratio"), key.share);
+            float(sink, &name("share_error_ratio"), key.share_error);
+            whole(sink, &name("requests_per_second"), key.per_second);
+            float(sink, &name("share_of_minutes_ratio"), key.share_of_minutes);
+        }
+    });
+}
+
+pub(super) fn miss_ratio_curve(context: &Context<'_>, sink: Sink<'_>) {
+    samples(context, sink, |collector, memory_bytes, sink| {
+        let curve = &collector.miss_ratio;
+        for (times, name) in SIZES {
+            let bytes = memory_bytes * times;
+            whole(sink, &format!("mrc:{name}:bytes"), bytes);
+            if let Some(ratio) = curve.hit_ratio(cut(bytes)) {
+                float(sink, &format!("mrc:{name}:hit_ratio"), ratio);
+            }
+        }
+        whole(sink, "mrc:sampled_reads", curve.reads());
+        number(sink, "mrc:sampled_items", curve.keys() as u64);
+        float(sink, "mrc:sample_ratio", rate(curve.threshold()));
+    });
+}
+
+pub(super) fn latency(context: &Context<'_>, sink: Sink<'_>) {
+    samples(context, sink, |collector, _, sink| {
+        for (command, name) in Command::ALL {
+            let times = collector.latencies.of(command);
+            if times.total() < 0.5 {
+                continue;
+            }
+            whole(sink, &format!("latency:{name}:requests"), times.total());
+            for (quantile, label) in QUANTILES {
+                if let Some(nanos) = times.quantile(quantile) {
+                    seconds(sink, &format!("latency:{name}:{label}_seconds"), nanos);
                 }
             }
-        });
-    }
+        }
+    });
+}
 
-    /// Shows the estimators, the newest samples included, and then how the sampling goes.
-    fn samples(&self, sink: Sink<'_>, show: impl FnOnce(&Collector, f64, Sink<'_>)) {
-        self.shared.collect_samples();
-        let shown = self.shared.engine.show_samples(|collector, memory_bytes| {
-            show(collector, memory_bytes, sink);
-            number(sink, "samples_dropped", collector.dropped);
-        });
-        sink(b"sampling", if shown.is_some() { b"yes" } else { b"no" });
-    }
+/// Shows the estimators, the newest samples included, and then how the sampling goes.
+fn samples(context: &Context<'_>, sink: Sink<'_>, show: impl FnOnce(&Collector, f64, Sink<'_>)) {
+    context.shared.collect_samples();
+    let shown = context.shared.engine.show_samples(|collector, memory_bytes| {
+        show(collector, memory_bytes, sink);
+        number(sink, "samples_dropped", collector.dropped);
+    });
+    sink(b"sampling", if shown.is_some() { b"yes" } else { b"no" });
 }
 
 impl Shared {

@@ -8,74 +8,71 @@ use proto::{number, reply};
 
 use store::{Automove, ReassignError};
 
-use super::{Answer, BAD_FORMAT, ERROR};
+use super::{Answer, BAD_FORMAT, Context, ERROR};
 use crate::run::per_mille;
-use crate::session::Worker;
 
-impl Worker {
-    /// `slabs reassign FROM TO`, `slabs automove ...`.
-    pub(super) fn slabs(&self, mut words: Words<'_>) -> Answer {
-        match (words.next(), words.next(), words.next()) {
-            (Some(b"reassign"), Some(from), Some(to)) => self.reassign(from, to),
-            (Some(b"automove"), Some(what), value) => self.automove(what, value).unwrap_or(ERROR),
-            _ => ERROR,
-        }
+/// `slabs reassign FROM TO`, `slabs automove ...`.
+pub(crate) fn slabs(context: &Context<'_>, mut words: Words<'_>) -> Answer {
+    match (words.next(), words.next(), words.next()) {
+        (Some(b"reassign"), Some(from), Some(to)) => reassign(context, from, to),
+        (Some(b"automove"), Some(what), value) => automove(context, what, value).unwrap_or(ERROR),
+        _ => ERROR,
     }
+}
 
-    fn reassign(&self, from: &[u8], to: &[u8]) -> Answer {
-        if !self.shared.slab_reassign {
-            return b"CLIENT_ERROR slab reassignment disabled\r\n";
-        }
-        let class = |word| number::parse_i64(word).and_then(|id| i32::try_from(id).ok());
-        let (Some(from), Some(to)) = (class(from), class(to)) else { return BAD_FORMAT };
-        match self.shared.engine.store().reassign(from, to) {
-            Ok(()) => reply::OK,
-            Err(ReassignError::Busy) => b"BUSY currently processing reassign request\r\n",
-            Err(ReassignError::BadClass) => b"BADCLASS invalid src or dst class id\r\n",
-            Err(ReassignError::NoSpare) => b"NOSPARE source class has no spare pages\r\n",
-            Err(ReassignError::Same) => b"SAME src and dst class are identical\r\n",
-        }
+fn reassign(context: &Context<'_>, from: &[u8], to: &[u8]) -> Answer {
+    if !context.shared.slab_reassign {
+        return b"CLIENT_ERROR slab reassignment disabled\r\n";
     }
+    let class = |word| number::parse_i64(word).and_then(|id| i32::try_from(id).ok());
+    let (Some(from), Some(to)) = (class(from), class(to)) else { return BAD_FORMAT };
+    match context.shared.engine.store().reassign(from, to) {
+        Ok(()) => reply::OK,
+        Err(ReassignError::Busy) => b"BUSY currently processing reassign request\r\n",
+        Err(ReassignError::BadClass) => b"BADCLASS invalid src or dst class id\r\n",
+        Err(ReassignError::NoSpare) => b"NOSPARE source class has no spare pages\r\n",
+        Err(ReassignError::Same) => b"SAME src and dst class are identical\r\n",
+    }
+}
 
-    fn automove(&self, what: &[u8], value: Option<&[u8]>) -> Option<Answer> {
-        let store = self.shared.engine.store();
-        match what {
-            b"ratio" => {
-                let ratio = fraction(value?).filter(|ratio| *ratio > 0.0 && *ratio <= 1.0)?;
-                store.set_automove_ratio_per_mille(per_mille(ratio));
+fn automove(context: &Context<'_>, what: &[u8], value: Option<&[u8]>) -> Option<Answer> {
+    let store = context.shared.engine.store();
+    match what {
+        b"ratio" => {
+            let ratio = fraction(value?).filter(|ratio| *ratio > 0.0 && *ratio <= 1.0)?;
+            store.set_automove_ratio_per_mille(per_mille(ratio));
+        }
+        // There is no external storage, and ages are not averaged over time.
+        b"freeratio" => _ = fraction(value?)?,
+        b"window" => match number::parse_u32(value?)? {
+            3..=0x3ff_ffff => {}
+            _ => return Some(b"ERROR automove window too low or too high\r\n"),
+        },
+        level => match number::parse_u32(level) {
+            Some(0) => store.set_automove(Automove::Off),
+            Some(1) => store.set_automove(Automove::Age),
+            Some(2) => store.set_automove(Automove::Eager),
+            Some(_) => return None,
+            None => return Some(BAD_FORMAT),
+        },
+    }
+    Some(reply::OK)
+}
+
+/// `lru tune|mode|temp_ttl`. There is one kind of list here, so only the last has anything to set.
+pub(crate) fn lru(context: &Context<'_>, mut words: Words<'_>) -> Answer {
+    match (words.next(), words.next()) {
+        (Some(b"tune"), Some(hot)) => lru_tune(hot, words).unwrap_or(ERROR),
+        (Some(b"mode"), Some(b"flat" | b"segmented")) => reply::OK,
+        (Some(b"temp_ttl"), Some(secs)) => match number::parse_i64(secs) {
+            Some(secs) if i32::try_from(secs).is_ok() => {
+                let secs = u32::try_from(secs).unwrap_or(0);
+                context.shared.engine.store().set_transient_secs(secs);
+                reply::OK
             }
-            // There is no external storage, and ages are not averaged over time.
-            b"freeratio" => _ = fraction(value?)?,
-            b"window" => match number::parse_u32(value?)? {
-                3..=0x3ff_ffff => {}
-                _ => return Some(b"ERROR automove window too low or too high\r\n"),
-            },
-            level => match number::parse_u32(level) {
-                Some(0) => store.set_automove(Automove::Off),
-                Some(1) => store.set_automove(Automove::Age),
-                Some(2) => store.set_automove(Automove::Eager),
-                Some(_) => return None,
-                None => return Some(BAD_FORMAT),
-            },
-        }
-        Some(reply::OK)
-    }
-
-    /// `lru tune|mode|temp_ttl`. There is one kind of list here, so only the last has anything to set.
-    pub(super) fn lru(&self, mut words: Words<'_>) -> Answer {
-        match (words.next(), words.next()) {
-            (Some(b"tune"), Some(hot)) => lru_tune(hot, words).unwrap_or(ERROR),
-            (Some(b"mode"), Some(b"flat" | b"segmented")) => reply::OK,
-            (Some(b"temp_ttl"), Some(secs)) => match number::parse_i64(secs) {
-                Some(secs) if i32::try_from(secs).is_ok() => {
-                    let secs = u32::try_from(secs).unwrap_or(0);
-                    self.shared.engine.store().set_transient_secs(secs);
-                    reply::OK
-                }
-                _ => ERROR,
-            },
             _ => ERROR,
-        }
+        },
+        _ => ERROR,
     }
 }
 

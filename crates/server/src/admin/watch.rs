@@ -1,4 +1,4 @@
-//! `watch`: a connection that is told what happens.
+//! `watch`: lines about events for the connections that watch.
 //!
 //! ```text
 //!     worker -> Reporter -> each interested watcher's buffer -> (waker) -> the watcher's own session -> its socket
@@ -10,15 +10,12 @@ use std::io::Write;
 use std::sync::Arc;
 
 use engine::{Miss, Verdict};
-use net::{CloseReason, Flow, Input, ListenAddress, Output};
-use proto::text::Words;
-use proto::{reply, uri};
+use net::{CloseReason, ListenAddress};
+use proto::uri;
 use store::{Handle, Item};
 use watch::hub::{Events, Watchers};
 
-use crate::session::Worker;
-use crate::session::pending_reply::PendingReply;
-use crate::session::state::{Session, State, Step};
+use crate::session::Session;
 use crate::session::value_in::{Finished, Job};
 
 /// A worker's side of it.
@@ -187,44 +184,4 @@ fn write_peer(line: &mut Vec<u8>, session: &Session) {
         ),
         None => write!(line, "rip=unix rport=0 transport={transport} cfd={}", session.peer.fd),
     };
-}
-
-impl Worker {
-    pub(crate) fn watch_command(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        words: Words<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let answer: &[u8] = if !self.shared.watch_enabled || session.is_datagram() {
-            b"CLIENT_ERROR watch commands not allowed\r\n"
-        } else if let Some(events) = Events::of(words, Events::FETCHERS) {
-            match self.shared.watchers.add(events, output.waker()) {
-                Some(watching) => {
-                    session.state = State::Watching(Box::new(watching));
-                    reply::OK
-                }
-                None => b"WATCHER_TOO_MANY log watcher limit reached\r\n",
-            }
-        } else {
-            super::ERROR
-        };
-        pending.line(output.buf(), answer).into()
-    }
-
-    /// Passes lines on. What a watcher sends is not listened to.
-    pub(crate) fn go_on_watching(
-        session: &mut Session,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let State::Watching(watching) = &mut session.state else { return Step::Continue };
-        input.consume(input.bytes().len());
-        if watching.take(output.buf()) {
-            // Flushed here, since a watcher's lines are small and its wait is long.
-            return if output.flush() { Step::Continue } else { Step::Stop(Flow::Blocked) };
-        }
-        Step::Stop(Flow::NeedInput)
-    }
 }

@@ -21,6 +21,7 @@ use super::value_in::{Finished, Job, Taken};
 use super::value_out::{Outgoing, Then as AfterValue, outgoing};
 use crate::COMPATIBLE_VERSION;
 use crate::admin::prefix::Kind;
+use crate::admin::stats;
 
 impl Worker {
     /// Serves the next packet.
@@ -331,7 +332,7 @@ impl Worker {
     fn binary_stat(&mut self, header: &Header, key: &[u8], out: &mut Vec<u8>) {
         let before = out.len();
         let mut sink = |name: &[u8], value: &[u8]| reply::write_stat(out, header, name, value);
-        let is_known = self.stats_group(key, &mut sink);
+        let is_known = stats::group(&self.admin_context(), key, &mut sink);
         if is_known {
             reply::write_stat(out, header, b"", b"");
         } else {

@@ -14,6 +14,7 @@
 //! found without a lock, and its value copied behind its header. There is no allocation, no system call and no virtual call
 //! in between.
 
+mod admin;
 mod batch;
 mod binary;
 mod by_udp;
