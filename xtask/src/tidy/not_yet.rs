@@ -40,7 +40,6 @@ pub(super) const WORDS: Rule = Rule {
         "docs/flags.md",
         "docs/protocol.md",
         "docs/python.md",
-        "docs/router.md",
         "docs/security.md",
         "docs/stats.md",
         "docs/testing.md",
