@@ -156,7 +156,8 @@ fn node(steps: &mut Steps) -> Result<(), String> {
     Ok(())
 }
 
-/// Our own library for Python: its wheel, built and installed, and Django with its tests, which only its source has.
+/// The library for Python: its wheel, built and installed, and Django with its tests, which only
+/// its source has.
 fn python_library(steps: &mut Steps) -> Result<(), String> {
     let wanted = "python/tests/requirements.txt";
     let home = tools().join("python-library");

@@ -80,7 +80,7 @@ fn bench(args: &[String]) -> ExitCode {
     }
 }
 
-/// The gate: cheapest first, the tests last.
+/// What a change must pass: the cheapest step first, the tests last.
 fn ci(steps: &mut Steps) -> Result<(), String> {
     steps.run("fmt", cargo(["fmt", "--all", "--check"]))?;
     let python = ["fmt", "--check", "--manifest-path", "python/Cargo.toml"];

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     done: Vec<(String, Duration, End)>,
-    tests: Tally,
+    tests: TestCounts,
 }
 
 /// How a step ended.
@@ -23,7 +23,7 @@ enum End {
 
 /// What cargo's `test result:` lines added up to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Tally {
+struct TestCounts {
     passed: usize,
     failed: usize,
     ignored: usize,
@@ -44,7 +44,7 @@ impl Steps {
     /// all is a failure: nothing was shown.
     pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), String> {
         announce(name, &command);
-        let mut tally = Tally::default();
+        let mut counts = TestCounts::default();
         let outcome = self.check(name, || {
             let mut child = command
                 .stdout(Stdio::piped())
@@ -54,19 +54,19 @@ impl Steps {
                 for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line);
                     println!("{line}");
-                    tally.add(&line);
+                    counts.add(&line);
                 }
             }
             match child.wait() {
                 Ok(status) if !status.success() => Err(format!("{name}: {status}")),
-                Ok(_) if tally.passed == 0 => Err(format!("{name}: ran no test")),
+                Ok(_) if counts.passed == 0 => Err(format!("{name}: ran no test")),
                 Ok(_) => Ok(()),
                 Err(error) => Err(format!("{name}: {error}")),
             }
         });
-        self.tests.passed += tally.passed;
-        self.tests.failed += tally.failed;
-        self.tests.ignored += tally.ignored;
+        self.tests.passed += counts.passed;
+        self.tests.failed += counts.failed;
+        self.tests.ignored += counts.ignored;
         outcome
     }
 
@@ -103,14 +103,14 @@ impl Steps {
         if let Err(error) = outcome {
             println!("\nfailed: {error}");
         }
-        if self.tests != Tally::default() {
-            let Tally { passed, failed, ignored } = self.tests;
+        if self.tests != TestCounts::default() {
+            let TestCounts { passed, failed, ignored } = self.tests;
             println!("\n{passed} passed, {failed} failed, {ignored} skipped");
         }
     }
 }
 
-impl Tally {
+impl TestCounts {
     /// Adds a line such as `test result: ok. 22 passed; 0 failed; 0 ignored; ...`.
     fn add(&mut self, line: &str) {
         let Some(rest) = line.strip_prefix("test result: ") else { return };
@@ -184,11 +184,12 @@ mod tests {
 
     #[test]
     fn results_of_several_binaries_add_up() {
-        let mut tally = Tally::default();
-        tally.add("running 3 tests");
-        tally.add("test result: ok. 22 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
-        tally.add("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured; finished in 1s");
-        assert_eq!(tally, Tally { passed: 27, failed: 2, ignored: 1 });
+        let mut counts = TestCounts::default();
+        counts.add("running 3 tests");
+        counts.add("test result: ok. 22 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
+        counts
+            .add("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured; finished in 1s");
+        assert_eq!(counts, TestCounts { passed: 27, failed: 2, ignored: 1 });
     }
 
     #[test]

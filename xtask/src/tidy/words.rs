@@ -104,7 +104,8 @@ fn tokens(name: &str, tokens: &[Token<'_>], banned: &[Banned]) -> Vec<String> {
     breaches
 }
 
-/// Whether a part of the name, between underscores or at capital letters, is the word or its plural.
+/// Whether a part of the name is the word or its plural. Parts end at underscores and before
+/// capital letters.
 fn has_part(name: &str, words: &[String]) -> bool {
     let [word] = words else { return false };
     if name.len() < word.len() {
