@@ -1,9 +1,10 @@
-//! What a lookup feels of the table's growth: the latency of batches of lookups in steady state, against the same batches
-//! while the table doubles under an inserting thread.
+//! What a lookup feels of the table's growth: the latency of batches of lookups in steady state,
+//! against the same batches while the table doubles under an inserting thread.
 //!
-//! `cargo bench -p holdall-store --bench growth`. The two take turns within one run, a fresh store for each round. In the steady turn
-//! the other thread overwrites at the pace at which it inserts in the growing one, so that only the growth
-//! differs. It inserts in bursts and sleeps between them, so that a machine of two processors is not full.
+//! `cargo bench -p holdall-store --bench growth`. The two take turns within one run, a fresh store
+//! for each round. In the steady turn the other thread overwrites at the pace at which it inserts
+//! in the growing one, so that only the growth differs. It inserts in bursts and sleeps between
+//! them, so that a machine of two processors is not full.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
 
 mod common;

@@ -1,7 +1,9 @@
-//! The store alone: hits, misses, one hot key and stores, on one and two threads, taking turns in one run.
+//! The store alone: hits, misses, one hot key and stores, on one and two threads, taking turns in
+//! one run.
 //!
-//! `cargo bench -p holdall-store`. Prints millions of operations a second as the median of the rounds with least and
-//! greatest, then the ratios that matter: two threads against one, one hot key against random keys.
+//! `cargo bench -p holdall-store`. Prints millions of operations a second as the median of the
+//! rounds with least and greatest, then the ratios that matter: two threads against one, one hot
+//! key against random keys.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
 
 mod common;
@@ -37,7 +39,8 @@ struct Case {
     rates: Vec<f64>,
 }
 
-/// One thread's share of a round, in batches as a worker serves them: hash, fetch table lines, fetch items, look up, copy.
+/// One thread's share of a round, in batches as a worker serves them: hash, fetch table lines,
+/// fetch items, look up, copy.
 fn run(me: &Handle, work: Work, batched: bool, seed: u64) {
     let mut state = seed | 1;
     let mut out: Vec<u8> = Vec::with_capacity(1 << 16);

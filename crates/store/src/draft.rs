@@ -64,8 +64,8 @@ impl std::fmt::Debug for Draft {
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// Bytes of an item with this key, flags and value: header, key and value. [`crate::Item::total_bytes`] of a
-/// chained item is a few bytes more.
+/// Bytes of an item with this key, flags and value: header, key and value.
+/// [`crate::Item::total_bytes`] of a chained item is a few bytes more.
 #[must_use]
 pub fn item_bytes(key_len: usize, flags: u32, value_len: usize) -> usize {
     HEADER + if flags == 0 { 0 } else { 4 } + key_len + value_len
@@ -114,7 +114,8 @@ impl Draft {
             arena.word(head, chain::PINS).store(0, Ordering::Relaxed);
             arena.word(head, chain::FIRST).store(0, Ordering::Relaxed);
         }
-        // SAFETY: `head` was just taken for us and is not linked; its class has room for the key at this place.
+        // SAFETY: `head` was just taken for us and is not linked; its class has room for the key at
+        // this place.
         unsafe { arena.write(head, shape.key_at(), new.key) };
         // The key length makes it an item, but no thread reads it before `pos` is set.
         header.shape.store(shape.0, Ordering::Relaxed);

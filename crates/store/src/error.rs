@@ -21,10 +21,10 @@ pub enum StoreError {
 }
 
 #[cfg(not(miri))]
-/// Why a file cannot be used at all.
+/// Why a memory file cannot be used at all.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// Another process has it.
+    /// Another process has locked it.
     #[error("{0} is in use by another process")]
     InUse(PathBuf),
     /// It holds something else, which is not overwritten.

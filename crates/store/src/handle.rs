@@ -108,7 +108,8 @@ impl Handle {
         *self.thread.observer.borrow_mut() = by_chunk;
     }
 
-    /// Visits the next linked items, about `limit` chunks' worth. `false` when the walk is complete.
+    /// Visits the next linked items, about `limit` chunks' worth. `false` when the walk is
+    /// complete.
     pub fn walk(
         &self,
         cursor: &mut WalkCursor,

@@ -1,4 +1,9 @@
 //! Items as readers see them, and pins that keep a large value readable while it is being sent.
+//!
+//! Relaxed is enough for an item's words. Its key, flags and length never change while it is
+//! linked, and the load that found it made them visible. Cas unique, deadline and facts change one
+//! word at a time, under the key's stripe; a reader without the stripe may see the word before or
+//! after.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::expiry::invalidation::Judged;
@@ -10,10 +15,10 @@ use crate::thread::ThreadState;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Whether an item that was found still counts.
+/// State of an item that was found: only a live one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It does.
+    /// It counts.
     Live,
     /// Its deadline has passed.
     Expired,
@@ -25,7 +30,8 @@ pub enum Liveness {
     Gone,
 }
 
-/// A linked item, or one that was linked when it was found. Its bytes stay valid and unchanged for its section.
+/// A linked item, or one that was linked when it was found. Its bytes stay valid and unchanged
+/// until its section ends.
 #[derive(Clone, Copy)]
 pub struct Item<'s> {
     pub(crate) thread: &'s Rc<ThreadState>,
@@ -44,8 +50,9 @@ impl<'s> Item<'s> {
     ///
     /// # Safety
     ///
-    /// The reference was read, within this section, from a table slot, a bag slot or the chunk's own `pos` not being
-    /// zero: so the chunk is linked or in its grace period until the section ends.
+    /// Within this section the reference was read from a table slot or a bag slot, or the chunk's
+    /// own `pos` was seen not to be zero: so the chunk is linked or in its grace period until the
+    /// section ends.
     #[inline]
     pub(crate) unsafe fn found(thread: &'s Rc<ThreadState>, chunk: ChunkRef) -> Self {
         Self { thread, chunk, header: thread.store.arena.header(chunk) }
@@ -56,7 +63,7 @@ impl<'s> Item<'s> {
         self.header.shape()
     }
 
-    /// Whether the item still counts at the thread's present second.
+    /// State of the item at the thread's present second.
     #[inline]
     #[must_use]
     pub fn liveness(&self) -> Liveness {
@@ -73,7 +80,8 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// What an item is that was deleted, or is older than the last invalidation; its deadline aside.
+    /// State of an item that was deleted, or is older than the last invalidation; its deadline
+    /// aside.
     #[cold]
     fn unusual(&self) -> Liveness {
         match self.survives() {
@@ -83,11 +91,13 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// Whether no invalidation since the item's birth was of its key: its shape, and the generation up to which that holds.
+    /// `Some` if no invalidation since the item's birth was of its key: its shape, and the
+    /// generation up to which that holds.
     fn survives(&self) -> Option<(Shape, u32)> {
         let store = &*self.thread.store;
         loop {
-            // Acquire: pairs with the Release of `renew`; the birth is not later than the count that is loaded after it.
+            // Acquire: partner of the Release in `renew`; the birth is not later than the count
+            // that is loaded after it.
             let shape = Shape(self.header.shape.load(Ordering::Acquire));
             match store.invalidations.judge(self.key(), shape.generation(), |key| store.hash(key)) {
                 Judged::Invalid => return None,
@@ -97,13 +107,13 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// Gives an item that has survived all invalidations so far a later birth; `false` if it has not. Lock-free: it changes what
-    /// nobody else relies on.
+    /// Gives an item that has survived all invalidations so far a later birth; `false` if it has
+    /// not survived. Needs no lock: no other thread relies on the birth.
     pub(crate) fn renew(&self) -> bool {
         while let Some((shape, generation)) = self.survives() {
             let renewed = shape.with_generation(generation).0;
             let word = &self.header.shape;
-            // Release: pairs with the Acquire of `survives`.
+            // Release: partner of the Acquire in `survives`.
             let exchange =
                 || word.compare_exchange(shape.0, renewed, Ordering::Release, Ordering::Relaxed);
             if shape.0 == renewed || exchange().is_ok() {
@@ -113,7 +123,7 @@ impl<'s> Item<'s> {
         false
     }
 
-    /// Deleted, whether still readable or not.
+    /// `true` for a deleted item, readable as stale or not.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.shape().has(Shape::DELETED)
@@ -124,7 +134,8 @@ impl<'s> Item<'s> {
     #[must_use]
     pub fn key(&self) -> &'s [u8] {
         let shape = self.shape();
-        // SAFETY: the item was found in section `'s` (see `found`), and its key lies where its shape says.
+        // SAFETY: the item was found in section `'s` (see `found`), and its key lies where its
+        // shape says.
         unsafe { self.thread.store.arena.bytes(self.chunk, shape.key_at(), shape.key_len()) }
     }
 
@@ -205,7 +216,8 @@ impl<'s> Item<'s> {
         self.shape().has(Shape::WON)
     }
 
-    /// Seconds since last access. Exact to a second for items accessed within the last 18 hours, or not since their bag closed.
+    /// Seconds since last access. Exact for an item accessed within the last 18 hours, or not since
+    /// its bag closed.
     #[must_use]
     pub fn idle_secs(&self) -> u32 {
         let recency = self.header.recency.load(Ordering::Relaxed);
@@ -219,7 +231,7 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// The second at which the item's bag closed, if this mark says that it was not touched since.
+    /// The second at which the item's bag closed, if this mark is older than the closing.
     fn untouched_since(&self, mark: u16) -> Option<u32> {
         let position = self.header.pos.load(Ordering::Relaxed);
         if position == 0 {
@@ -239,7 +251,8 @@ impl<'s> Item<'s> {
             return None;
         }
         let at = shape.key_at() + shape.key_len();
-        // SAFETY: the item was found in section `'s` (see `found`), and an inline value follows the key.
+        // SAFETY: the item was found in section `'s` (see `found`), and an inline value follows the
+        // key.
         Some(unsafe { self.thread.store.arena.bytes(self.chunk, at, shape.inline_len()) })
     }
 
@@ -258,13 +271,15 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// Keeps a chained value readable after the section for as long as the pin lives. `None`: the value is inline.
+    /// Keeps a chained value readable after the section for as long as the pin lives. `None`: the
+    /// value is inline.
     #[must_use]
     pub fn pin(&self) -> Option<Pin> {
         if !self.shape().has(Shape::CHAINED) {
             return None;
         }
-        // Relaxed: the section protects the item until whoever frees it has seen this section's end, and with it the pin.
+        // Relaxed: the section protects the item until the freeing thread has seen this section's
+        // end, and with it the pin.
         let pins = self.thread.store.arena.word(self.chunk, chain::PINS);
         pins.fetch_add(1, Ordering::Relaxed);
         let first = self.word(chain::FIRST);
@@ -277,8 +292,8 @@ impl<'s> Item<'s> {
         })
     }
 
-    /// Marks the item as used now, and as read. One relaxed store, and only if the mark would change: at most once a
-    /// second, or once for each bag opened meanwhile.
+    /// Marks the item as used now, and as read. A store only if the mark changes: at most once a
+    /// second, and once for each bag opened since.
     #[inline]
     pub fn touch(&self) {
         self.bump();
@@ -294,23 +309,25 @@ impl<'s> Item<'s> {
         self.thread.note_touch(self.chunk);
     }
 
-    /// Sets the second of death (0: never). For use inside `Section::update`.
+    /// Sets the second of death (0: never). For use inside
+    /// [`Section::update`](crate::Section::update).
     pub fn set_deadline(&self, deadline: u32) {
         self.header.deadline.store(deadline, Ordering::Relaxed);
         self.thread.note_deadline(self.chunk, deadline);
     }
 
-    /// Sets the cas unique. For use inside `Section::update`.
+    /// Sets the cas unique. For use inside [`Section::update`](crate::Section::update).
     pub fn set_cas(&self, cas: u64) {
         self.header.cas.store(cas, Ordering::Relaxed);
     }
 
-    /// Marks as stale, or not. For use inside `Section::update`.
+    /// Sets whether the item is stale. For use inside [`Section::update`](crate::Section::update).
     pub fn set_stale(&self, stale: bool) {
         self.set(Shape::STALE, stale);
     }
 
-    /// Notes that a recache win was handed out, or not. For use inside `Section::update`.
+    /// Sets whether a recache win was handed out. For use inside
+    /// [`Section::update`](crate::Section::update).
     pub fn set_won(&self, won: bool) {
         self.set(Shape::WON, won);
     }
@@ -372,14 +389,15 @@ impl Pin {
         self.at.set((number, piece));
         let (_, len) = arena.header(piece).piece();
         let from = offset % PIECE_BYTES;
-        // SAFETY: the pin, counted in the head, keeps head and pieces from being freed while `self` lives.
+        // SAFETY: the pin, counted in the head, keeps head and pieces from being freed while `self`
+        // lives.
         unsafe { arena.bytes(piece, HEADER + from, len - from) }
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire of whoever frees the item; our reads come before it.
+        // Release: partner of the Acquire in `Arena::is_pinned`; our reads come before a reuse.
         self.thread.store.arena.word(self.head, chain::PINS).fetch_sub(1, Ordering::Release);
     }
 }

@@ -1,11 +1,28 @@
-//! Items, memory and concurrency: arena, hash table, slabs, bags, reclamation. Knows items, not commands.
+//! A concurrent in-memory item store: arena, hash table, slabs, bag LRU, reclamation.
 //!
-//! A [`Store`] holds items by key within one memory limit. Each thread joins it as a [`Handle`]; a
-//! [`Section`] looks keys up without locks and changes them under striped locks; a [`Draft`] is an item being
-//! written. The [`Cleaner`] does the background work in steps. Times are seconds since the store's start, given
-//! by the caller: the store has no clock.
+//! A [`Store`] holds items by key within one memory limit. It knows items, not commands. Each
+//! thread joins it and gets a [`Handle`]. A [`Section`] looks keys up without locks and changes
+//! them under striped locks; a [`Draft`] is an item being written. The [`Cleaner`] does the
+//! background work in steps. Times are seconds since the store's start, given by the caller: the
+//! store has no clock.
 //!
-//! The public interface is wholly safe. The files with unsafe code are listed in ARCHITECTURE.md.
+//! # Layers
+//!
+//! Each module imports only modules above it in this list, or to its left:
+//!
+//! ```text
+//!     sync  narrow  error                    atomics and locks, numbers, errors
+//!     memory  table  reclamation             regions and chunks; hash index; grace periods
+//!     lru  expiry  stats                     bags of items by age; records of what is to die
+//!     config  slabs  file                    settings and sizes; free chunks; the memory file
+//!     store                                  the structure that holds all of these
+//!     thread  item  linked                   one thread's state; items; changes of linked items
+//!     eviction  reaping  allocation          passes that free items, and the search for memory
+//!     draft  section  handle                 the interface of a thread
+//!     cleaner  restart                       background work; opening and closing over a file
+//! ```
+//!
+//! The public interface is wholly safe. ARCHITECTURE.md lists the files with unsafe code.
 #![deny(unsafe_code)]
 #![cfg_attr(loom, allow(dead_code, reason = "a model uses a part of the crate"))]
 

@@ -1,4 +1,7 @@
 //! Read sections: looking keys up without a lock, and changing them under their stripe.
+//!
+//! The Relaxed loads here are a hint for prefetching, and the replaced item's cas unique, which
+//! only the holder of the stripe changes.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::draft::Draft;
@@ -12,7 +15,7 @@ use crate::table::SlotHint;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
-/// A read section of one thread. What is found in it stays valid until it is dropped.
+/// A read section of one thread. An item found in it stays valid until the section is dropped.
 pub struct Section<'s> {
     guard: ReadGuard<'s>,
 }
@@ -23,36 +26,36 @@ impl std::fmt::Debug for Section<'_> {
     }
 }
 
-/// What to do with a key.
+/// Change of a key, as decided by a caller of [`Section::update`].
 #[derive(Debug)]
 pub enum Change {
     /// Leave it. The closure may have used the item's setters.
     Keep,
-    /// Link this finished draft of the same key in place of whatever is there. `cas`: the cas unique to give it, else the
-    /// store's next, which is greater than the replaced item's.
+    /// Link this finished draft of the key, in place of the present item if there is one.
     Put {
         /// The new item.
         draft: Draft,
-        /// A cas unique chosen by the client.
+        /// A cas unique chosen by the client. `None`: the store's next, which is greater than the
+        /// replaced item's.
         cas: Option<u64>,
     },
     /// Unlink it.
     Remove,
-    /// Unlink it as far as `Liveness::Live` goes, but keep it to be read as stale.
+    /// Delete it, but keep it to be read as stale.
     RemoveSoon {
-        /// The second from which it is gone altogether.
+        /// The second from which it cannot be read at all.
         until: u32,
     },
 }
 
-/// What was done with a key.
+/// Result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// Nothing.
     Kept,
     /// The draft is linked and has this cas unique.
     Stored {
-        /// The new item's.
+        /// The new item's cas unique.
         cas: u64,
     },
     /// The item is gone.
@@ -77,13 +80,14 @@ impl<'s> Section<'s> {
         &self.thread().store
     }
 
-    /// First stage of a batch: asks for the table line of `hash`.
+    /// First stage of a batch: fetches the table line of `hash`.
     #[inline]
     pub fn prefetch_bucket(&self, hash: u64) {
         self.store().table.prefetch(hash);
     }
 
-    /// Second stage of a batch: asks for the lines of the items that `hash` may mean. Answers where a lookup can begin.
+    /// Second stage of a batch: fetches the lines of the items that `hash` may mean. Returns a hint
+    /// for the lookup.
     #[inline]
     pub fn prefetch_item(&self, hash: u64) -> SlotHint {
         let (table, arena) = (&self.store().table, &self.store().arena);
@@ -95,7 +99,8 @@ impl<'s> Section<'s> {
         hint
     }
 
-    /// Third stage, for keys that are to be stored: asks for the line in which the replaced item's bag is changed.
+    /// Third stage, for keys to be stored: fetches the line in which the replaced item's bag will
+    /// change.
     #[inline]
     pub fn prefetch_replaced(&self, hint: SlotHint) {
         let store = self.store();
@@ -104,7 +109,7 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// As [`Self::find`], beginning where [`Self::prefetch_item`] has seen the item.
+    /// Like [`find`](Self::find), but begins at the hint of [`prefetch_item`](Self::prefetch_item).
     #[inline]
     #[must_use]
     pub fn find_from(&self, hint: SlotHint, hash: u64, key: &[u8]) -> Option<Item<'s>> {
@@ -118,7 +123,8 @@ impl<'s> Section<'s> {
         self.find(hash, key)
     }
 
-    /// The linked item of this key, whether it still counts or not (ask `Item::liveness`). Takes no lock and writes nothing.
+    /// The linked item of this key, dead or alive (see [`Item::liveness`]). Takes no lock and
+    /// writes nothing.
     #[inline]
     #[must_use]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Item<'s>> {
@@ -129,17 +135,19 @@ impl<'s> Section<'s> {
 
     #[inline]
     fn has_key(&self, chunk: ChunkRef, key: &[u8]) -> bool {
-        // SAFETY: the table calls this with references just read from its slots, inside this section.
+        // SAFETY: the table calls this with references just read from its slots, inside this
+        // section.
         let item = unsafe { Item::found(self.thread(), chunk) };
         item.key() == key
     }
 
-    /// Shows `decide` the key's present item under the key's lock and does what it answers, all as one step for every
-    /// other thread. `decide` is to be short: it holds the stripe.
+    /// Shows `decide` the key's present item under the key's lock and makes the change that it
+    /// returns. Other threads see this as one step. `decide` should be short: it runs under the
+    /// stripe's lock.
     ///
     /// # Panics
     ///
-    /// If a draft to be linked is unfinished.
+    /// If the draft of [`Change::Put`] is unfinished.
     pub fn update(
         &self,
         hash: u64,
@@ -149,11 +157,12 @@ impl<'s> Section<'s> {
         self.update_from(SlotHint::default(), hash, key, decide)
     }
 
-    /// As [`Self::update`], beginning where [`Self::prefetch_item`] has seen the item.
+    /// Like [`update`](Self::update), but begins at the hint of
+    /// [`prefetch_item`](Self::prefetch_item).
     ///
     /// # Panics
     ///
-    /// If a draft to be linked is unfinished.
+    /// If the draft of [`Change::Put`] is unfinished.
     pub fn update_from(
         &self,
         hint: SlotHint,
@@ -166,7 +175,7 @@ impl<'s> Section<'s> {
         // SAFETY: just read from a table slot inside this section.
         let old = slot.as_ref().map(|slot| unsafe { Item::found(self.thread(), slot.reference()) });
         if let Some(item) = &old {
-            // If it is unlinked, its slot's line is wanted soon.
+            // If it is unlinked below, its bag slot's line is written.
             self.store().blocks.prefetch(item.header.pos.load(Ordering::Relaxed));
         }
         match (decide(old.as_ref()), slot) {

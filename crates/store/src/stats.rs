@@ -1,12 +1,14 @@
-//! Counters kept per thread, summed by whoever asks, and the shapes in which they are handed out.
+//! Counters kept per thread and summed by their readers, and the types in which they are returned.
 //!
-//! A counter is written by its owner alone, with a plain load and store, so counting costs no shared cache
-//! line. Resetting is done by remembering what the sums were.
+//! A counter is written by its owner alone, with a plain load and store, so counting costs no
+//! shared cache line. A reset remembers what the sums were.
+//!
+//! Relaxed is enough: a counter guards nothing, and a sum may miss what is being counted.
 
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// What is counted per slab class.
+/// Counters of one slab class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     /// Linked items; a gauge.
@@ -121,7 +123,7 @@ fn index(class: u8, count: Count) -> usize {
     usize::from(class) * COUNTS + count as usize
 }
 
-/// Where the memory limit goes, in bytes.
+/// Use of the memory limit, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemorySplit {
     /// The limit (`-m`).
@@ -136,7 +138,8 @@ pub struct MemorySplit {
     pub buffers: u64,
     /// Fixed structures charged to the store.
     pub fixed: u64,
-    /// Header, key and value of the linked items (memcached's `bytes`); part of `arena`. Without the deleted ones.
+    /// Header, key and value of the linked items (memcached's `bytes`), without deleted ones; part
+    /// of `arena`.
     pub items: u64,
     /// Header, key and value of deleted items that are kept to be read as stale; part of `arena`.
     pub deleted: u64,
@@ -177,7 +180,7 @@ pub struct ClassStats {
     pub expired_unfetched: u64,
     /// Dead items whose memory was taken.
     pub reclaimed: u64,
-    /// Stores refused for want of memory.
+    /// Stores refused because no memory could be had.
     pub out_of_memory: u64,
     /// Touched items moved to a newer bag.
     pub moved: u64,
@@ -185,7 +188,7 @@ pub struct ClassStats {
     pub cleaner_reclaimed: u64,
     /// Items looked at by the cleaner.
     pub cleaner_checked: u64,
-    /// Times that a store of this class had to evict by itself.
+    /// Stores of this class that had to evict by themselves.
     pub direct_reclaims: u64,
 }
 
@@ -208,7 +211,7 @@ pub struct BagStats {
     pub closed_secs: u32,
 }
 
-/// Table facts.
+/// Size of the hash table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IndexStats {
     /// Power of two of the buckets at the last doubling (`hash_power_level`).
@@ -266,8 +269,8 @@ pub struct StoreStats {
     pub bags_merged: u64,
     /// Touched items moved to a newer bag.
     pub items_reordered: u64,
-    /// Notes of items that are to be freed in the second in which they expire, those out of date included.
+    /// Notes of items to be freed in the second in which they expire, including outdated notes.
     pub transient_listed: u64,
-    /// Items freed so.
+    /// Items freed in the second in which they expired.
     pub transient_reclaimed: u64,
 }

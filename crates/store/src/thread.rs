@@ -59,7 +59,8 @@ const CAS_BLOCK: u64 = 1024;
 struct CasBlock(Cell<(u64, u64)>);
 
 impl CasBlock {
-    /// A cas unique of this block, or of a new one if this one is used up or not greater than `old`.
+    /// A cas unique of this block, or of a new one if this one is used up or not greater than
+    /// `old`.
     fn next(&self, control: &Control, old: u64) -> u64 {
         let (mut next, mut end) = self.0.get();
         if next == end || next <= old {

@@ -1,5 +1,5 @@
-//! Memory follows the load from size to size: hit ratios of look-aside reads (get, store on a miss) while sizes shift, against
-//! stores that never saw the old sizes.
+//! Memory follows the load from size to size: hit ratios of look-aside reads (get, store on a miss)
+//! while sizes shift, against stores that never saw the old sizes.
 //!
 //! One thread and explicit cleaner steps, so every run gives the same numbers.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
@@ -41,7 +41,8 @@ impl Bench {
         }
         if self.requests.is_multiple_of(500) {
             self.me.rest();
-            // The thread goes on at once while there is work; some steps are what it gets done in this time.
+            // The thread goes on at once while there is work; some steps are what it gets done in
+            // this time.
             let now_secs = 1 + self.requests / PER_SECOND;
             let _ = (0..4).any(|_| !self.cleaner.step(now_secs, 2000).busy);
         }
@@ -91,7 +92,8 @@ fn after_a_shift_of_sizes_a_store_does_as_well_as_a_fresh_one() {
     assert!(of_shifted > of_fresh - 0.01, "{of_shifted:.4} against {of_fresh:.4}");
 }
 
-/// Two families with different locality: memory goes where the older items are not, and stays there.
+/// Two families with different locality: memory goes where the older items are not, and stays
+/// there.
 #[test]
 fn families_of_two_sizes_share_memory_by_age() {
     let mut bench = Bench::new();
@@ -117,7 +119,8 @@ fn families_of_two_sizes_share_memory_by_age() {
     eprintln!("mixed: {:.4} and {:.4}, {all:.4} of all; {moved} pages moved", ratio(0), ratio(1));
 }
 
-/// A class that is only read must keep its memory, however long ago its items were stored, beside one that is swept through.
+/// A class that is only read must keep its memory, however long ago its items were stored, beside
+/// one that is swept through.
 #[test]
 fn what_is_read_stays_beside_what_is_swept_through() {
     let mut bench = Bench::new();
@@ -167,8 +170,8 @@ impl GlobalLru {
     }
 }
 
-/// Sizes of every kind at once, each with its own keys: nothing shifts, so pages need hardly move, and the classes together keep what
-/// one LRU over all items would keep in as many bytes.
+/// Sizes of every kind at once, each with its own keys: nothing shifts, so pages need hardly move,
+/// and the classes together keep what one LRU over all items would keep in as many bytes.
 #[test]
 fn many_sizes_side_by_side_are_one_lru() {
     let mut bench = Bench::new();

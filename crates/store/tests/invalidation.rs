@@ -52,8 +52,8 @@ fn a_prefix_dies_and_nothing_else_does() {
     assert!(is_live(&me, b"user:1") && !is_live(&me, b"user:2"));
 }
 
-/// Many more than can be outstanding, with and without a cleaner that purges behind them; every survivor is looked at after
-/// each.
+/// Many more than can be outstanding, with and without a cleaner that purges behind them; every
+/// survivor is looked at after each.
 #[test]
 fn any_number_of_invalidations_is_right() {
     for cleaned in [false, true] {
@@ -86,8 +86,9 @@ fn any_number_of_invalidations_is_right() {
     }
 }
 
-/// A writer stores under a prefix and invalidates it in turn: right after an invalidation its keys are gone, right after a
-/// store they are there. Others do the same under other prefixes meanwhile, and the cleaner purges.
+/// A writer stores under a prefix and invalidates it in turn: right after an invalidation its keys
+/// are gone, right after a store they are there. Others do the same under other prefixes meanwhile,
+/// and the cleaner purges.
 #[test]
 fn invalidations_of_many_threads_keep_to_their_own() {
     let store = Store::new(Config { memory_bytes: 64 << 20, stripes: 64, ..Config::default() });

@@ -1,9 +1,10 @@
-//! Small scenarios for Miri, which also run natively: every kind of access to chunk memory, and readers against overwriting,
-//! evicting and moving pages, in stores of one megabyte.
+//! Small scenarios for Miri, which also run natively: every kind of access to chunk memory, and
+//! readers against overwriting, evicting and moving pages, in stores of one megabyte.
 //!
-//! `cargo xtask miri` runs them for several seeds of Miri's scheduler. What they are after is undefined behaviour: a value
-//! written while a reader may still have it, a reference outside of its chunk. Miri is some hundred times slower than the
-//! processor, so the counts are small; values are large where memory is to run out.
+//! `cargo xtask miri` runs them for several seeds of Miri's scheduler. What they are after is
+//! undefined behaviour: a value written while a reader may still have it, a reference outside of
+//! its chunk. Miri is some hundred times slower than the processor, so the counts are small; values
+//! are large where memory is to run out.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
@@ -17,7 +18,8 @@ const LONG: usize = 4000;
 const CHAINED: usize = 40_000;
 /// Long values that the store surely cannot hold all.
 const TOO_MANY: u32 = 150;
-/// Memory that is taken away from the store, the least of which is one megabyte, so that it is full sooner.
+/// Memory that is taken away from the store, the least of which is one megabyte, so that it is full
+/// sooner.
 const WITHHELD: i64 = 448 << 10;
 
 fn store_with(policy: Policy) -> Arc<Store> {
@@ -223,7 +225,8 @@ fn a_pin_outlives_its_item() {
     assert!(store.join().is_some());
 }
 
-/// A reader waits for items that another thread inserts. (The table does not grow: it starts with room for 8192.)
+/// A reader waits for items that another thread inserts. (The table does not grow: it starts with
+/// room for 8192.)
 #[test]
 fn a_reader_against_insertions() {
     let store = store_with(Policy::Bag);
@@ -313,8 +316,8 @@ fn readers_against_overwriting_and_evicting() {
     assert!(store.stats().evictions > 0);
 }
 
-/// The ring's notes outlive the items that they name, and the pages too; the cleaner follows them while another thread
-/// writes into the same memory.
+/// The ring's notes outlive the items that they name, and the pages too; the cleaner follows them
+/// while another thread writes into the same memory.
 #[test]
 fn notes_of_transient_items_against_moving_pages() {
     let store = store_with(Policy::Bag);

@@ -1,4 +1,5 @@
-//! Many threads, little memory: every value read is one that was stored under that key, whatever moves beneath.
+//! Many threads, little memory: every value read is one that was stored under that key, whatever
+//! moves beneath.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +28,8 @@ impl Random {
     }
 }
 
-/// A value that tells its key and length in every byte: `len` bytes of a pattern that starts at `key + version`.
+/// A value that tells its key and length in every byte: `len` bytes of a pattern that starts at
+/// `key + version`.
 fn fill(value: &mut Vec<u8>, key: u64, version: u64, len: usize) {
     value.clear();
     value.extend_from_slice(&key.to_le_bytes());

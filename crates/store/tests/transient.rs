@@ -1,4 +1,5 @@
-//! Transient items: gone, memory and all, in the second in which they expire, however they came by their deadline.
+//! Transient items: gone, memory and all, in the second in which they expire, however they came by
+//! their deadline.
 //!
 //! The clock is a number that the tests advance; the cleaner is stepped by hand.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -160,7 +161,8 @@ fn overwriting_does_not_pile_up_notes() {
     assert_eq!(store.stats().items, 0);
 }
 
-/// A short-lived item is no safer from eviction than another, so a store is not refused for the sake of one.
+/// A short-lived item is no safer from eviction than another, so a store is not refused for the
+/// sake of one.
 #[test]
 fn transient_items_are_evicted_like_others() {
     let store = store_of(8, THRESHOLD);
@@ -174,7 +176,8 @@ fn transient_items_are_evicted_like_others() {
     assert!(has(&me, 199_999));
 }
 
-/// Notes outlive the items that they name, and the pages; what then lies there must not be taken for dead.
+/// Notes outlive the items that they name, and the pages; what then lies there must not be taken
+/// for dead.
 #[test]
 fn pages_that_changed_their_class_are_not_misread() {
     let store = store_of(4, THRESHOLD);

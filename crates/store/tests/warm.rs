@@ -1,4 +1,5 @@
-//! A store over a memory file: ended well and opened again, ended badly and recovered, damaged and refused.
+//! A store over a memory file: ended well and opened again, ended badly and recovered, damaged and
+//! refused.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
@@ -310,8 +311,8 @@ fn the_order_of_use_outlives_a_crash_by_bags() {
     assert!(there(stored / 2..stored) > 0.95, "the youngest stayed");
 }
 
-/// Of a store in use there are no digests. Damage to it is met by checks of everything that the process relies on: values may be
-/// wrong then, but the store works on.
+/// Of a store in use there are no digests. Damage to it is met by checks of everything that the
+/// process relies on: values may be wrong then, but the store works on.
 #[test]
 fn no_damage_to_a_crashed_file_breaks_the_store() {
     let path = TempFile::new();

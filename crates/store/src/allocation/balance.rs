@@ -1,14 +1,14 @@
 //! Balance between slab classes: pages move from the class whose items have been unused for longest
 //! to one that evicts younger ones.
 //!
-//! The cleaner compares the classes now and then. A class needs memory if it is evicting, and if its
-//! next victim was used clearly more recently than the next victims of the other classes. One page
-//! moves at a time: the page of the least recently used item, or a neighbour in age that holds fewer
-//! items still in use. Its items are evicted in steps. It goes to the needy class alone, which gets
-//! no more before it has begun to use these.
+//! The cleaner compares the classes now and then. A class needs memory if it is evicting, and if
+//! its next victim was used clearly more recently than the next victims of the other classes. One
+//! page moves at a time: the page of the least recently used item, or a neighbour in age that holds
+//! fewer items still in use. Its items are evicted in steps. It goes to the needy class alone,
+//! which gets no more before it has begun to use these.
 //!
-//! Stores need not wait for any of this: they go on evicting from their own class. Only a class that
-//! has nothing to evict takes a page by itself (see `allocate`).
+//! Stores need not wait for any of this: they go on evicting from their own class. Only a class
+//! that has nothing to evict takes a page by itself (see `allocate`).
 //!
 //! Ages are in ticks of the bags' clock, which rises with every bag that is opened in any class. It
 //! runs with the turnover of memory, so it is as fine under heavy load as a slow clock is under

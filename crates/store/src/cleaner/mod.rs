@@ -1,7 +1,10 @@
-//! The cleaner thread's work, as steps with a budget (seed 000, section 3.5.3).
+//! The cleaner: a store's background work, as steps with a budget.
 //!
-//! Each step opens bags where the newest is full, gives memory back where the limit is exceeded, and helps the table grow. Every
-//! Nth step goes on cleaning: dead items are freed, touched ones put in order, sparse bags merged.
+//! Each step opens bags where the newest is full, gives memory back where the limit is exceeded,
+//! and helps the table grow. Every Nth step goes on cleaning: it frees dead items, puts touched
+//! ones in order, and merges sparse bags.
+//!
+//! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5.3.
 
 pub(crate) mod crawl;
 
@@ -27,7 +30,7 @@ const PAGES_PER_STEP: usize = 64;
 /// Buckets split in one step at the most.
 const SPLITS_PER_STEP: usize = 256;
 
-/// The background work of one store; run by one thread.
+/// The background work of one store. One thread runs it.
 #[derive(Debug)]
 pub struct Cleaner {
     handle: Handle,
@@ -38,28 +41,20 @@ pub struct Cleaner {
     mover: Mover,
 }
 
-/// How far the purge of what was invalidated has come; see `invalidation`.
+/// Progress of the purge after an invalidation; see `expiry::invalidation`.
 #[derive(Clone, Copy, Debug)]
 enum Purge {
     /// Nothing to purge.
     Idle,
     /// Waiting for the end of the sections in which a lower count may have been read.
-    Before {
-        count: u64,
-        epoch: u64,
-    },
-    Walking {
-        count: u64,
-        cursor: WalkCursor,
-    },
+    Before { count: u64, epoch: u64 },
+    /// Freeing dead items, page by page.
+    Walking { count: u64, cursor: WalkCursor },
     /// Waiting for the end of the sections in which a removed item may have been found.
-    After {
-        count: u64,
-        epoch: u64,
-    },
+    After { count: u64, epoch: u64 },
 }
 
-/// What a step did.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Step {
     /// Items looked at.
@@ -85,7 +80,8 @@ impl Cleaner {
         })
     }
 
-    /// One step at this second since the store's start, looking at about `budget` items when it cleans.
+    /// Does one step. `now_secs` is the present second since the store's start. The step looks at
+    /// about `budget` items when it cleans.
     pub fn step(&mut self, now_secs: u32, budget: usize) -> Step {
         self.handle.begin_turn(now_secs);
         self.steps += 1;
@@ -130,7 +126,8 @@ impl Cleaner {
         looked >= budget || transient::sift_notes(&self.handle.thread)
     }
 
-    /// Frees what invalidations have killed, from the first page to the last. True if there is more to do at once.
+    /// Frees items that invalidations have killed, from the first page to the last. `true` if there
+    /// is more to do at once.
     fn purge(&mut self, budget: usize, step: &mut Step) -> bool {
         let store = Arc::clone(self.handle.store());
         let thread = &self.handle.thread;
@@ -192,6 +189,7 @@ impl Cleaner {
             }
             self.class = self.class % store.slabs.count() + 1;
             if self.class == 1 {
+                // Relaxed: a number for statistics.
                 store.cleaner_rounds.fetch_add(1, Ordering::Relaxed);
             }
             thread.settle();

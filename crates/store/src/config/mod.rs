@@ -1,34 +1,36 @@
-//! How a store is built, and the sizes that follow from the memory limit.
+//! Settings of a store, and the sizes that follow from the memory limit.
 
 pub(crate) mod regions;
 
 use crate::error::StoreError;
 use crate::table::Shape as TableShape;
 
-/// Which item a store gives up when it needs memory. A policy acts at three moments: an item is
-/// inserted, touched, or passed by an eviction or the cleaner.
+/// The order in which a store gives items up when it needs memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The paper's bags: a touch leaves a mark, a pass moves marked items on (seed 000, section 3.5).
+    /// The bag LRU of Wiggins and Langston: a touch leaves a mark, and a pass moves marked items
+    /// on.
     #[default]
     Bag,
-    /// Strict LRU per slab class: a touch moves the item at once, under its lock. For comparison.
+    /// Strict LRU per slab class, for comparison: a touched item moves to the newest end at the end
+    /// of its section, under its lock.
     Lru,
 }
 
-/// When pages move by themselves (`slabs automove`).
+/// Times at which pages move between slab classes by themselves (`slabs automove`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Automove {
     /// Only where a class has nothing to evict.
     Off,
-    /// By the rule of the paper: a class evicts items clearly younger than the average of what the others would evict.
+    /// By the rule of "Scaling Memcache at Facebook": when a class evicts items clearly younger
+    /// than the average of the other classes' next victims.
     #[default]
     Age,
-    /// Whenever a class evicts items younger than another's oldest.
+    /// Whenever a class evicts items younger than another class's oldest.
     Eager,
 }
 
-/// How a store is built.
+/// Settings of a store.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Bytes that items, index, bags and charged buffers may use together (`-m`).
@@ -41,16 +43,17 @@ pub struct Config {
     pub chunk_bytes_min: u32,
     /// `false` (`-M`): a full store refuses instead of evicting.
     pub evict: bool,
-    /// Which item goes first.
+    /// Order of eviction.
     pub policy: Policy,
-    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is. At
-    /// most `TRANSIENT_SECS_MAX`.
+    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires;
+    /// 0: none is. At most [`TRANSIENT_SECS_MAX`](crate::TRANSIENT_SECS_MAX).
     pub transient_secs: u32,
-    /// When pages move between classes by themselves.
+    /// Rule by which pages move between classes.
     pub automove: Automove,
-    /// Age of a class's next victim, in thousandths of the average of the others', up to which the class gets pages.
+    /// Age of a class's next victim up to which the class gets pages, in thousandths of the average
+    /// age of the others'.
     pub automove_ratio_per_mille: u32,
-    /// Striped locks of the table (the paper's Z); a power of two.
+    /// Striped locks of the table, a power of two: the Z of Wiggins and Langston.
     pub stripes: usize,
     /// Ask for huge pages under items and index (`-L`).
     pub huge_pages: bool,
@@ -85,13 +88,13 @@ impl Default for Config {
 pub(crate) struct Layout {
     /// Bytes of one page, a power of two. Small stores have small pages, so that many classes fit.
     pub page_bytes: usize,
-    /// Pages reserved (not resident): the most that `cache_memlimit` can grow to.
+    /// Pages reserved, not resident: the limit to which `cache_memlimit` can grow.
     pub pages_max: usize,
     /// Granule of item references, a power of two of at least 8 bytes: references are 31 bits wide.
     pub unit: usize,
     /// Words reserved for bag blocks.
     pub block_words: usize,
-    /// How large the table is and may become.
+    /// Size of the table, and the size to which it may grow.
     pub table: TableShape,
 }
 

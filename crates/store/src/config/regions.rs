@@ -1,10 +1,11 @@
 //! A store's regions: anonymous memory, or parts of one file behind its header.
 //!
 //! ```text
-//!     header | control | directory | class of each page | buckets | overflow buckets | bag blocks | pages
+//!     header | control | directory | class of each page | buckets | overflow buckets
+//!            | bag blocks | pages
 //! ```
 //!
-//! The file is as long as everything that may ever be used; only what is in use takes up room.
+//! The file has the length of everything that may ever be used. Only what is in use takes up room.
 
 use crate::config::Layout;
 use crate::memory::arena::SLACK_BYTES;
@@ -26,7 +27,7 @@ pub(crate) struct Memory {
     pub arena: Region<AtomicU64>,
 }
 
-/// Where each region begins in a file, in bytes.
+/// First byte of each region in a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Offsets {
     pub control: u64,
@@ -111,8 +112,8 @@ fn bytes_of<T: Zeroed>(len: usize) -> usize {
 }
 
 impl Layout {
-    /// Words of all pages, with slack behind the last: a header and a key may be looked at wherever a reference points, even
-    /// one that is out of date.
+    /// Words of all pages, with slack behind the last: an outdated reference, too, must have room
+    /// for a header and a key behind it.
     pub(crate) fn arena_words(&self) -> usize {
         (self.pages_max * self.page_bytes + SLACK_BYTES) / size_of::<AtomicU64>()
     }

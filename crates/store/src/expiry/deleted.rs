@@ -1,20 +1,22 @@
-//! Recently deleted items, kept for a short time to be read as stale (seed 004, section 3.2.1).
+//! Recently deleted items, kept for a short time to be read as stale.
 //!
-//! Such an item stays where it is, in table and bag, with a mark that hides it from all but [`Item::liveness`]'s
-//! `Deleted`. Here is only the order in which they were deleted, so that they can be freed when their time is up, and first
-//! of all when memory is wanted:
+//! Such an item stays in its place in table and bag. A mark hides it from all readers but those
+//! that ask for [`Liveness::Deleted`](crate::Liveness::Deleted). This is the queue of these items
+//! in the order of their deletion. The cleaner frees an item at the front when its time is up. A
+//! store that needs memory frees it earlier.
 //!
-//! ```text
-//!     delete -> [mark, queue at the end] .. the cleaner frees the front when its time is up; a store that needs memory, before
-//! ```
+//! A place in the queue may outlive its item, which was stored anew or evicted. Then the chunk that
+//! it names holds no deleted item any more, and the place is dropped.
 //!
-//! A place in the queue may outlive its item (which was filled anew, or evicted); whoever comes to it sees that the chunk holds
-//! no deleted item any more.
+//! Relaxed is enough for the two numbers: they bound the queue, and a race between two deletes
+//! exceeds the bound by an item at most.
 //!
 //! # Price
 //!
-//! One lock that all deletes share, eight bytes for each, and at most a sixteenth of the memory limit in deleted items: what
-//! does not fit is freed at once.
+//! One lock that all deletes share, eight bytes for each, and at most a sixteenth of the memory
+//! limit in deleted items: an item that does not fit is freed at once.
+//!
+//! Source: Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013), section 3.2.1.
 
 use crate::memory::ChunkRef;
 use crate::memory::budget::Budget;
@@ -24,14 +26,14 @@ use std::collections::VecDeque;
 #[cfg(not(miri))]
 mod record;
 
-/// Deleted items may hold this part of the memory limit.
+/// Deleted items may hold one part in this many of the memory limit.
 const SHARE: u64 = 16;
-/// One place in the queue for so many bytes of it, at the most.
+/// Bytes of that part for each place in the queue.
 const BYTES_PER_PLACE: u64 = 64;
 /// Items freed in one go.
 pub(crate) const BATCH: usize = 64;
 
-/// The queue, and what its items hold.
+/// The queue, and the memory that its items hold.
 #[derive(Debug)]
 pub(crate) struct Deleted {
     queue: Mutex<VecDeque<Place>>,
@@ -55,12 +57,12 @@ impl Deleted {
         }
     }
 
-    /// Items kept, and their bytes.
+    /// Number of items kept, and their bytes.
     pub(crate) fn held(&self) -> (u64, u64) {
         (self.items.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Takes a place for an item of so many bytes; false if there is no room.
+    /// Takes a place for an item of `bytes`; `false` if there is no room.
     pub(crate) fn enter(&self, budget: &Budget, place: Place, bytes: u64) -> bool {
         let room = budget.limit() / SHARE;
         if self.bytes.load(Ordering::Relaxed) + bytes > room {
@@ -80,13 +82,13 @@ impl Deleted {
         true
     }
 
-    /// An item is unlinked, by whomever.
+    /// Counts a deleted item that is unlinked.
     pub(crate) fn leave(&self, bytes: u64) {
         self.items.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// The oldest places; with `due_at`, only those whose time is up at this second.
+    /// Takes the oldest places; with `due_at`, only those whose time is up at this second.
     pub(crate) fn take(&self, budget: &Budget, due_at: Option<u32>, into: &mut Vec<ChunkRef>) {
         let mut queue = self.queue.lock();
         while into.len() < BATCH

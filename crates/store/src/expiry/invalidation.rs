@@ -1,31 +1,40 @@
-//! What has been invalidated at one stroke: everything (`flush_all`), or every key under a prefix.
+//! Invalidations: of everything (`flush_all`), or of every key under a prefix.
 //!
-//! Invalidations are counted, and an item keeps the low three bits of the count at its birth. So one comparison tells a reader
-//! that an item is younger than all of them, which is what it finds nearly always. Only for an older item are the records of
-//! those since its birth looked at, seven at the most:
+//! Invalidations are counted, and an item keeps the low three bits of the count at its birth. So
+//! one comparison tells a reader that an item is younger than all invalidations, which is nearly
+//! always true. Only for an older item does it read the records of those since the birth, at most
+//! seven:
 //!
 //! ```text
 //!     count 12, records  5:"user:"  6:all  7:"a"  8:"user:9:"  9:all  10:"b"  11:"user:"  12:"cart:"
-//!     an item born at 10:  looked at are 11 and 12
+//!     an item born at 10: its readers look at 11 and 12
 //! ```
 //!
-//! The purge (of the cleaner, or of whoever would make the eighth) walks over all items, frees the dead, and gives the survivors
-//! of lower birth the present one. When it is through, no item is older than the count at which it began.
+//! A purge walks over all items, frees the dead, and gives the survivors of lower birth the present
+//! one. After it no item is older than the count at which it began. The cleaner does it, or the
+//! thread that finds the records full.
 //!
 //! # Laws
 //!
-//! 1. `count - purged < 8`, so three bits say how old a linked item is. Who would break it purges first.
-//! 2. A record is written before the count that names it is stored with Release, and is overwritten only for the count eight
-//!    later. A reader of records loads the count before and after: if it has not changed, what it read was whole.
-//! 3. Birth never exceeds the count that a later load gives: it was loaded from there before it was published.
-//! 4. A purge begins after a grace period, so that whoever read a lower count has linked its item, and ends after another, so
-//!    that whoever found an item that the purge removed has judged it.
+//! 1. `count - purged < 8`, so three bits give the age of a linked item. A thread that would break
+//!    this purges first.
+//! 2. A record is written before the count that names it is stored with Release. It is overwritten
+//!    only for the count eight later. A reader of records loads the count before and after: if the
+//!    count has not changed, the records it read were whole.
+//! 3. A birth never exceeds the count that a later load gives: it was loaded from there before it
+//!    was published.
+//! 4. A purge begins after a grace period, in which every thread that read a lower count has linked
+//!    its item. It ends after another, in which every thread that found a removed item has judged
+//!    it.
+//!
+//! Relaxed is enough for `purged` and `prefixes`, which are written under the lock and otherwise
+//! read as numbers, and for loads of records between the two loads of the count.
 //!
 //! # Price
 //!
-//! An invalidation costs its caller nothing that grows with the number of items, but the eighth within one purge does the purge.
-//! A prefix is kept as its length and hash: two prefixes of one hash (one chance in 2^64) would be taken for each other, which
-//! costs the items of the other.
+//! The time of an invalidation does not grow with the number of items, except for the eighth within
+//! one purge, which purges itself. A prefix is kept as its length and hash: two prefixes of one
+//! hash (one chance in 2^64) would be taken for each other, and the items of both would die.
 
 use crate::memory::control::INVALIDATION_WORDS as WORDS;
 use crate::narrow::to_usize;
@@ -40,16 +49,16 @@ pub(crate) struct Invalidations {
     count: AtomicU64,
     /// Every linked item was born at this count or later.
     purged: AtomicU64,
-    /// Taken by who invalidates, and by who moves `purged`.
+    /// Held by a thread that adds an invalidation or raises `purged`.
     pub(crate) lock: Mutex<()>,
     records: [Record; 8],
     prefixes: AtomicU64,
 }
 
-/// One invalidation.
+/// One invalidation: the length and hash of its prefix.
 #[derive(Debug)]
 struct Record {
-    /// Of the prefix, in bytes; 0 is every key.
+    /// In bytes; 0 is every key.
     len: AtomicU64,
     hash: AtomicU64,
 }
@@ -60,7 +69,7 @@ impl Invalidations {
         Self::of([0; WORDS])
     }
 
-    /// All of it as numbers, the count last. Under the lock.
+    /// The invalidations as words, the count last. The caller holds the lock.
     pub(crate) fn words(&self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         for (pair, record) in words.chunks_exact_mut(2).zip(&self.records) {
@@ -73,7 +82,7 @@ impl Invalidations {
         words
     }
 
-    /// What these numbers were made of.
+    /// The invalidations of which these words were made.
     pub(crate) fn of(words: [u64; WORDS]) -> Self {
         let [.., prefixes, purged, count] = words;
         let record = |at: usize| Record {
@@ -89,20 +98,20 @@ impl Invalidations {
         }
     }
 
-    /// How many so far.
+    /// Number of invalidations so far.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
-        // Acquire: whoever was told that an invalidation is done reads its count or a later one.
+        // Acquire: partner of the Release in `add`; the records of this count are visible.
         self.count.load(Ordering::Acquire)
     }
 
-    /// What an item born now keeps of the count.
+    /// The part of the count that an item born now keeps.
     #[inline]
     pub(crate) fn generation(&self) -> u32 {
         low(self.count())
     }
 
-    /// Of those so far, how many named a prefix.
+    /// Number of invalidations of a prefix so far.
     pub(crate) fn prefixes(&self) -> u64 {
         self.prefixes.load(Ordering::Relaxed)
     }
@@ -112,25 +121,29 @@ impl Invalidations {
         self.count() - self.purged.load(Ordering::Relaxed)
     }
 
-    /// Whether one more needs a purge first. Under the lock.
+    /// `true` if one more needs a purge first. The caller holds the lock.
     pub(crate) fn is_full(&self) -> bool {
         self.outstanding() + 1 >= GENERATIONS
     }
 
-    /// Adds one: of every key, or of those under the prefix of this length and hash. Under the lock, and not full.
+    /// Adds an invalidation of every key, or of the keys under the prefix of this length and hash.
+    /// The caller holds the lock and has seen that there is room.
     pub(crate) fn add(&self, prefix: Option<(usize, u64)>) {
         let next = self.count.load(Ordering::Relaxed) + 1;
         let record = self.record(next);
         let (len, hash) = prefix.unwrap_or((0, 0));
-        // Release: a reader that sees these sees, by the count before, that the record is being changed.
+        // Release: partner of the fence in `hits`; a reader of these words sees that the count has
+        // moved past the record's old one.
         record.len.store(len as u64, Ordering::Release);
         record.hash.store(hash, Ordering::Release);
         self.prefixes.fetch_add(u64::from(prefix.is_some()), Ordering::Relaxed);
+        // Release: partner of the Acquire in `count`.
         self.count.store(next, Ordering::Release);
     }
 
-    /// A purge that began at `count` is through. False, and nothing is noted, while another thread invalidates: it may be waiting
-    /// for the caller's section to end, so the caller must not wait for it.
+    /// Notes that a purge that began at `count` is done. `false`, and nothing is noted, while
+    /// another thread holds the lock: that thread may be waiting for the caller's section to end,
+    /// so the caller must not wait for it.
     pub(crate) fn try_purged(&self, count: u64) -> bool {
         let lock = self.lock.try_lock();
         if lock.is_some() {
@@ -139,12 +152,12 @@ impl Invalidations {
         lock.is_some()
     }
 
-    /// The same, under the lock.
+    /// Notes that a purge that began at `count` is done. The caller holds the lock.
     pub(crate) fn raise_purged(&self, count: u64) {
         self.purged.store(count.max(self.purged.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 
-    /// What has become of the item of `key` that was born in this generation, which was read before this call.
+    /// Judges the item of `key` that was born in this generation, which the caller has read before.
     pub(crate) fn judge(&self, key: &[u8], born: u32, hash: impl Fn(&[u8]) -> u64) -> Judged {
         let now = self.count();
         let age = u64::from(low(now).wrapping_sub(born) & 7);
@@ -155,7 +168,8 @@ impl Invalidations {
         }
     }
 
-    /// Whether something has invalidated `key` since the count was `since`. Also `true` where that is too long ago to tell.
+    /// `true` if an invalidation since the count `since` was of `key`, and where that is too long
+    /// ago to tell.
     pub(crate) fn since(&self, key: &[u8], since: u64, hash: impl Fn(&[u8]) -> u64) -> bool {
         loop {
             let now = self.count();
@@ -171,7 +185,8 @@ impl Invalidations {
         }
     }
 
-    /// Whether one of the invalidations after `since`, up to `now`, is of `key`. `None`: others came meanwhile.
+    /// `true` if one of the invalidations after `since`, up to `now`, is of `key`. `None`: another
+    /// came during the search.
     fn hits(&self, key: &[u8], since: u64, now: u64, hash: impl Fn(&[u8]) -> u64) -> Option<bool> {
         let hit = (since + 1..=now).any(|count| {
             let record = self.record(count);
@@ -181,7 +196,8 @@ impl Invalidations {
                     .get(..len)
                     .is_some_and(|prefix| hash(prefix) == record.hash.load(Ordering::Relaxed))
         });
-        // Pairs with the Release of a record: had one of ours been overwritten, the count would be seen to have moved on.
+        // Acquire: partner of the Release of a record in `add`. If one of these records had been
+        // overwritten, the count would be seen to have moved on.
         fence(Ordering::Acquire);
         (self.count.load(Ordering::Relaxed) == now).then_some(hit)
     }
@@ -191,14 +207,14 @@ impl Invalidations {
     }
 }
 
-/// What became of an item that is older than the last invalidation.
+/// Judgement of an item that is older than the last invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
     /// It is dead.
     Invalid,
-    /// It is none of those that were invalidated up to this generation.
+    /// No invalidation up to this generation was of its key.
     Survives(u32),
-    /// Others came meanwhile: to be asked again.
+    /// Another invalidation came during the search: ask again.
     Unsure,
 }
 

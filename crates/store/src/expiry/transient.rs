@@ -1,31 +1,39 @@
-//! Transient items: what dies soon is listed by the second of its death, and freed in that second.
+//! Transient items: short-lived items are listed by the second of their death.
 //!
-//! An item whose remaining life is at most the threshold is noted in a ring of lists, one for each second. When a second
-//! comes, its list is due, and the cleaner goes over it in steps: what is dead is freed, wherever it stands in its
-//! class's order.
+//! An item whose remaining life is at most the threshold is noted in a ring of lists, one for each
+//! second. When a second comes, its list is due, and the cleaner goes over it in steps. It frees
+//! each dead item, wherever the item stands in its class's order.
 //!
 //! ```text
 //!     ring:  [second 71: c]  [second 72: ]  [second 73: a e f]  ...        due: b d
 //! ```
 //!
-//! # Notes, not homes
+//! # Notes instead of places
 //!
-//! The paper keeps such items in its lists *instead of* the LRU. Here an item stays in its bag, and the ring holds no more than
-//! its chunk's reference. So there is one eviction order for all items, and short-lived ones are neither safe from it
-//! nor its first victims; overwriting, deleting, moving a page or flushing need not know of the ring, and an item needs
-//! no second place in its header. The price is that a note may be out of date. That is harmless: a note only says
-//! "look at this chunk now", and what is linked there is freed only if it is dead. A chunk that was
-//! cut differently meanwhile is told by its page's class.
+//! The paper keeps such items in its lists *instead of* the LRU. Here an item stays in its bag, and
+//! the ring holds its chunk's reference. So there is one eviction order for all items, in which
+//! short-lived ones have no special place. Overwriting, deleting, moving a page and flushing need
+//! not know of the ring, and an item needs no second place in its header.
 //!
-//! Notes of items that were overwritten or deleted stay until their second comes. Where they outnumber the
-//! items, the cleaner sifts them out, so they take no more than some twelve bytes for each item in the store.
+//! The price is that a note may be out of date, which is harmless. A note only says "look at this
+//! chunk now", and the item linked there is freed only if it is dead. A chunk that has been cut
+//! differently since is recognised by its page's class.
+//!
+//! A note of an item that was overwritten or deleted stays until its second comes. Where such notes
+//! outnumber the items, the cleaner sifts them out, so notes take at most some twelve bytes for
+//! each item in the store.
 //!
 //! # Laws
 //!
-//! 1. A thread keeps its notes to itself until it announces that it holds no reference; then it files them under one lock.
-//! 2. With the ring's lock held, no lock is taken but that of the free blocks.
+//! 1. A thread keeps its notes to itself until it announces that it holds no reference. Then it
+//!    files them under one lock.
+//! 2. A thread that holds the ring's lock takes no lock but that of the free blocks.
 //!
-//! Source: seed 004, section 6.3; threshold and notes are ours.
+//! Relaxed is enough for the threshold and the copied count: neither guards other memory.
+//! References in the ring's blocks are read and written under the ring's lock.
+//!
+//! Source: Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013), section 6.3. Threshold and
+//! notes are ours.
 
 use crate::lru::blocks::{BlockId, Blocks};
 use crate::memory::ChunkRef;
@@ -38,11 +46,12 @@ mod record;
 /// Greatest threshold, in seconds.
 pub const TRANSIENT_SECS_MAX: u32 = 3600;
 
-/// Seconds that the ring can tell apart: the greatest threshold, and how far a thread's clock may be ahead of the cleaner's.
+/// Seconds that the ring can tell apart: the greatest threshold, and some more for threads whose
+/// clock is ahead of the cleaner's.
 const RING_SECS: u32 = 4096;
 /// Notes sifted in one go.
 const SIFTED: usize = 4096;
-/// Notes that are not worth sifting.
+/// Number of notes up to which sifting is not worth its time.
 const FEW_NOTES: u64 = 16_384;
 /// Names no bag: the block belongs to the ring.
 const NO_BAG: u32 = u32::MAX;
@@ -51,12 +60,12 @@ const NO_BAG: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Transients {
     threshold_secs: AtomicU32,
-    /// Notes in the ring; a copy that is read without the lock.
+    /// Notes in the ring: a copy that is read without the lock.
     listed: AtomicU64,
     ring: Mutex<Ring>,
 }
 
-/// What a chunk's item should be looked at for: its second of death.
+/// A chunk to look at in this second: its item dies then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
     pub deadline: u32,
@@ -66,9 +75,9 @@ pub(crate) struct Note {
 #[derive(Debug)]
 struct Ring {
     seconds: Box<[List]>,
-    /// Notes whose second has come.
+    /// Notes that are due.
     due: List,
-    /// First second that has not come.
+    /// First second that is not due.
     head: u32,
     /// Notes of one second that are being sifted, and that second.
     sifting: List,
@@ -169,8 +178,8 @@ impl Transients {
 }
 
 impl Ring {
-    /// Files a note. Without a block for it, or so far ahead that the ring cannot hold its second, it is forgotten: the item
-    /// goes when it is met, as others do.
+    /// Files a note. A note is dropped if no block is free, or if its second is too far ahead for
+    /// the ring; then a pass frees the item.
     fn file(&mut self, blocks: &Blocks, budget: &Budget, note: Note, now_secs: u32) {
         if self.listed == 0 {
             self.head = now_secs;
@@ -183,7 +192,7 @@ impl Ring {
         self.listed += u64::from(list.push(blocks, budget, note.chunk));
     }
 
-    /// Every second up to this one has come.
+    /// Makes every second up to this one due.
     fn advance(&mut self, blocks: &Blocks, now_secs: u32) {
         if self.head > now_secs {
             return;
@@ -205,7 +214,8 @@ impl Ring {
         self.listed -= into.len() as u64;
     }
 
-    /// Takes some notes out to be sifted; answers their second. `None`: all seconds were sifted.
+    /// Takes some notes out to be sifted, and returns their second. `None`: all seconds were
+    /// sifted.
     fn take_to_sift(&mut self, blocks: &Blocks, into: &mut Vec<ChunkRef>) -> Option<u32> {
         while self.sifting.first == 0 && self.to_sift > 0 {
             self.to_sift -= 1;
@@ -246,7 +256,7 @@ impl List {
             (_, 0) => {}
             (0, _) => *self = other,
             (last, first) => {
-                // What was taken out of its first block is empty there, and empty slots are skipped.
+                // Slots taken out of its first block are empty, and empty slots are skipped.
                 blocks.link(last, first);
                 self.last = other.last;
             }

@@ -1,7 +1,7 @@
 //! Digests of a file, segment by segment, on all processors.
 //!
-//! The file is read, not mapped: reading has no page faults, and on tmpfs costs little more than the
-//! copy into a cache.
+//! The file is read, not mapped: reading has no page faults, and on tmpfs costs little more than
+//! the copy into a cache.
 //!
 //! Relaxed is enough for the number of the next segment: each thread needs a number of its own, and
 //! the end of the scope orders the results.

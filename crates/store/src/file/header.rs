@@ -1,14 +1,15 @@
-//! The first page of a memory file: whose it is, how it was made, and in which state it was left.
+//! The first page of a memory file: its format, its settings, and the state in which it was left.
 //!
 //! ```text
 //!     words of 64 bits, little end first
-//!     0 magic   1 version   2.. settings   layout   seed   starts   state   note   record   ticket   digest
+//!     0 magic   1 version   2.. settings   layout   seed   starts   state   note   record   ticket
+//!     digest
 //!     ...                                                                 last: magic once more
 //! ```
 //!
-//! The state is *in use* from before the first change of a mapped byte until after the last; everything that it
-//! promises is written before it. The magic stands at both ends, so that a file of ours is known as ours when one of
-//! them is damaged: what is not ours is never overwritten.
+//! The state is *in use* from before the first change of a mapped byte until after the last. The
+//! record that *clean* promises is written before it. The magic stands at both ends, so that a file
+//! of ours is recognised when one of them is damaged: a foreign file is never overwritten.
 
 use crate::config::regions::Offsets;
 use crate::config::{Config, Layout};
@@ -18,13 +19,13 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 /// Bytes of the header.
 pub(super) const HEADER_BYTES: usize = 4096;
 
-/// What a file of ours begins and ends its header with.
+/// First and last bytes of the header of a file of ours.
 pub(super) const MAGIC: [u8; 8] = *b"holdall\x01";
 
 /// Rises with every change of what the bytes in a memory file mean.
 const VERSION: u64 = 2;
 
-/// What the owner of a file knows of time; the store only keeps it.
+/// The owner's notes about time. The store keeps them and makes no use of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeNote {
     /// Names the run of the operating system.
@@ -37,12 +38,12 @@ pub struct TimeNote {
     pub secs: u32,
 }
 
-/// In which state a file was left.
+/// State in which a file was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Someone has it mapped, or has died with it mapped.
+    /// A process has it mapped, or has died with it mapped.
     InUse,
-    /// Everything was written down.
+    /// The record is complete.
     Clean,
 }
 
@@ -66,18 +67,19 @@ pub(super) struct Header {
     pub(super) starts: u64,
     pub(super) state: State,
     pub(super) note: TimeNote,
-    /// Length and digest of what a clean end wrote down behind the regions.
+    /// Length and digest of the record of a clean end, behind the regions.
     pub(super) record: (u64, u64),
-    /// Not zero: the pages have no digests; they are believed by whoever was told this number.
+    /// Not zero: the pages have no digests, and only a successor that knows this number believes
+    /// them.
     pub(super) ticket: u64,
 }
 
-/// What the first page of a file is.
+/// The first page of a file, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
     /// A header.
     Header(Header),
-    /// Of ours, but not to be believed, and why.
+    /// Of ours, but not to be believed, for this reason.
     Damaged(String),
     /// Not of ours.
     Foreign,
@@ -107,7 +109,7 @@ impl Settings {
         }
     }
 
-    /// A number that is the same for files of one format.
+    /// A number that files of one format share.
     pub(super) fn format(&self) -> u64 {
         let Self { memory_bytes, item_bytes_max, growth_factor, chunk_bytes_min, layout } = self;
         let numbers =
@@ -115,7 +117,7 @@ impl Settings {
         digest(&numbers.map(|number| number.to_le_bytes()).concat())
     }
 
-    /// How the settings of a file differ from ours; `None` if they do not.
+    /// The first difference between the settings of a file and ours, as text.
     pub(super) fn difference(&self, ours: &Self) -> Option<String> {
         let named = [
             ("-m", self.memory_bytes, ours.memory_bytes),
@@ -232,7 +234,8 @@ impl Header {
     }
 }
 
-/// The digest of everything in a memory file. It tells damage, not malice: the file's mode keeps others out.
+/// The digest used for all parts of a memory file. It detects damage, not malice: the file's mode
+/// keeps other users out.
 pub(super) fn digest(bytes: &[u8]) -> u64 {
     const SECRETS: RapidSecrets = RapidSecrets::seed_cpp(0x686f_6c64_616c_6c31);
     rapidhash_v3_seeded(bytes, &SECRETS)

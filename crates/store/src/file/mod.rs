@@ -1,10 +1,12 @@
-//! A store's memory in a file that outlives the process: whose it is, what is in it, and in which state it was left.
+//! The memory file: a store's memory in a file that outlives the process.
 //!
-//! A file is locked for as long as it is open, so no two processes ever map it. It must belong to the user that the
-//! process runs as and be writable by no one else, since whoever writes to it could make us believe anything.
+//! A file is locked for as long as it is open, so no two processes ever map it. It must belong to
+//! the user that the process runs as, and no other user may write it, since its writer could make
+//! us believe anything.
 //!
-//! Whatever is wrong with the *content* of a file of ours, the answer is a cold start with a reason ([`Found::Cold`]). A
-//! file that is not ours to overwrite is an error: in use, foreign, another user's, or without room.
+//! Damaged *content* of a file of ours leads to a cold start with a reason ([`Found::Cold`]). A
+//! file that must not be overwritten is an error: one in use, foreign, another user's, or on a file
+//! system without room.
 
 mod digests;
 mod header;
@@ -26,14 +28,14 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a file holds, before its pages are looked at.
+/// Content of a file, by its header alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing of use. The reason is `None` for a file that was new or empty.
+    /// Nothing of use, for this reason. `None` for a file that was new or empty.
     Cold(Option<String>),
-    /// A cache whose owner ended well, at this time.
+    /// A cache whose owner closed it at this time.
     Clean(TimeNote),
-    /// A cache whose owner did not end well; it had opened the file at this time.
+    /// A cache whose owner died; it had opened the file at this time.
     Crashed(TimeNote),
 }
 
@@ -62,11 +64,12 @@ impl MemoryFile {
         Ok(memory.with_layout(&layout))
     }
 
-    /// The file that another process has locked and left to us, which told us the `ticket` of its clean end.
+    /// Takes over the open, locked file of another process, which has passed on the `ticket` of its
+    /// clean end.
     ///
     /// # Errors
     ///
-    /// As [`Self::open`].
+    /// Those of [`open`](Self::open).
     pub fn inherit(
         file: OwnedFd,
         path: &Path,
@@ -113,7 +116,8 @@ impl MemoryFile {
         Ok(Self { file: Arc::new(file), path, settings, header, found, base_bytes: 0 })
     }
 
-    /// A full file system ends a process that stores into a mapping, so there must be room for all of the cache.
+    /// Checks that there is room for all of the cache: a process that stores into a mapping is
+    /// ended when the file system is full.
     fn check_room(&self, needed: u64) -> Result<(), FileError> {
         let failed = |error: io::Error| FileError::Io(self.path.clone(), error);
         let system = rustix::fs::fstatvfs(&self.file).map_err(|error| failed(error.into()))?;
@@ -127,7 +131,7 @@ impl MemoryFile {
         Err(FileError::NoRoom { path, free_mb: free >> 20, needed_mb: needed.div_ceil(1 << 20) })
     }
 
-    /// A number that is the same for all files that a store of this configuration can take over.
+    /// A number that two configurations share if a store of one can take over a file of the other.
     ///
     /// # Errors
     ///
@@ -136,7 +140,7 @@ impl MemoryFile {
         Ok(Settings::of(config, &Layout::new(config)?).format())
     }
 
-    /// What it holds.
+    /// The content that was found.
     #[must_use]
     pub fn found(&self) -> &Found {
         &self.found
@@ -154,12 +158,12 @@ impl MemoryFile {
         self.header.as_ref().map_or(0, |header| header.starts)
     }
 
-    /// What is in it is not to be used, for this reason.
+    /// Discards the content, for this reason: the store starts cold.
     pub fn discard(&mut self, reason: String) {
         self.found = Found::Cold(Some(reason));
     }
 
-    /// The same open file once more, for a successor.
+    /// Duplicates the open file, for a successor.
     ///
     /// # Errors
     ///
@@ -177,7 +181,7 @@ impl MemoryFile {
         self.header.as_ref().map(|header| header.seed)
     }
 
-    /// What a clean end wrote down behind the regions; `None` if it is not what was written.
+    /// The record of a clean end, behind the regions. `None` if it is damaged.
     pub(crate) fn record(&self) -> io::Result<Option<Vec<u8>>> {
         let Some((len, digest)) = self.header.as_ref().map(|header| header.record) else {
             return Ok(None);
@@ -201,7 +205,7 @@ impl MemoryFile {
         Ok(self.file.metadata()?.len() >= self.base_bytes)
     }
 
-    /// Forgets the content: the file is as new, all zero.
+    /// Discards the content: the file becomes as new, all zero.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         let starts = self.starts();
         self.header = None;
@@ -210,7 +214,7 @@ impl MemoryFile {
         self.file.set_len(self.base_bytes)
     }
 
-    /// Says that the file is in use from now on.
+    /// Marks the file as in use.
     pub(crate) fn begin(&mut self, starts: u64, seed: u64, note: TimeNote) -> io::Result<()> {
         let header = Header {
             settings: self.settings,
@@ -223,14 +227,14 @@ impl MemoryFile {
         };
         self.file.write_all_at(&header.encode(), 0)?;
         self.header = Some(header);
-        // What the last end wrote down is of no more use.
+        // The last end's record is of no more use.
         if self.file.metadata()?.len() > self.base_bytes {
             self.file.set_len(self.base_bytes)?;
         }
         Ok(())
     }
 
-    /// Writes down what the next start needs, and then that all is well.
+    /// Writes the record that the next start needs, and then marks the file as clean.
     pub(crate) fn end(&mut self, record: &[u8], note: TimeNote, ticket: u64) -> io::Result<()> {
         let Some(mut header) = self.header.clone() else { return Ok(()) };
         self.file.write_all_at(record, self.base_bytes)?;
@@ -250,7 +254,8 @@ impl AsFd for MemoryFile {
 
 fn open_locked(path: &Path) -> Result<File, FileError> {
     let failed = |error: Errno| FileError::Io(path.to_owned(), error.into());
-    // A symbolic link in a directory for everyone could lead anywhere; opening a pipe could wait for ever.
+    // A symbolic link in a world-writable directory could lead anywhere; opening a pipe could wait
+    // for ever.
     let flags =
         OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {

@@ -18,9 +18,9 @@
 //! # Why not a list through the items
 //!
 //! The Bag LRU paper links items by their own `next` pointers. A singly linked item can leave only
-//! when a pass reaches it. So every overwrite would pin a dead chunk until the cleaner comes by, and
-//! no page could be emptied without a walk over its whole class. Slots cost as many bytes as the
-//! pointer, and a pass reads references side by side, so it can fetch the items ahead of time.
+//! when a pass reaches it. So every overwrite would pin a dead chunk until the cleaner comes by,
+//! and no page could be emptied without a walk over its whole class. Slots cost as many bytes as
+//! the pointer, and a pass reads references side by side, so it can fetch the items ahead of time.
 
 use crate::memory::ChunkRef;
 use crate::memory::budget::Budget;

@@ -54,10 +54,11 @@ impl World {
     }
 }
 
-/// Three appends by two threads fill blocks of two slots: each item gets a slot of its own, and none is lost where a fresh block
-/// is linked in.
+/// Three appends by two threads fill blocks of two slots: each item gets a slot of its own, and
+/// none is lost where a fresh block is linked in.
 ///
-/// Seen to fail: `grow` without looking whether the tail has changed (one of two fresh blocks is lost with its item).
+/// Seen to fail: `grow` without looking whether the tail has changed (one of two fresh blocks is
+/// lost with its item).
 #[test]
 fn loom_appends_share_no_slot() {
     loom::model(|| {
@@ -74,10 +75,11 @@ fn loom_appends_share_no_slot() {
     });
 }
 
-/// A slow appender may stand in a bag that has just been closed: nothing is passed or freed before its section has ended, so
-/// its item is in exactly one bag, or was taken by the pass.
+/// A slow appender may stand in a bag that has just been closed: nothing is passed or freed before
+/// its section has ended, so its item is in exactly one bag, or was taken by the pass.
 ///
-/// Seen to fail: `close_and_empty(false)`, a pass that does not wait for the grace period (the item is stored into a freed block).
+/// Seen to fail: `close_and_empty(false)`, a pass that does not wait for the grace period (the item
+/// is stored into a freed block).
 #[test]
 fn loom_no_item_is_appended_to_a_freed_bag() {
     loom::model(|| {

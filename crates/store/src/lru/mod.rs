@@ -6,28 +6,42 @@
 //!     oldest -> [bag: a c d] -> [bag: e] -> [newest alternate: g h] -> [newest: f b]
 //! ```
 //!
-//! A new item is appended to the newest bag without a lock. A GET only writes the present *tick* into the item's
-//! recency mark. The tick is one counter for the whole store and rises whenever a bag is opened; a bag
-//! remembers the ticks at which it was opened and closed. So a mark names the bag that was newest at
-//! the time, in any class, and an item was *touched* if its mark is not older than the closing of
-//! the bag it lies in. The cleaner and the evictions pass over the oldest items: a touched
-//! one moves to the bag that its mark names, or to the newest alternate where that bag is the newest, so that
-//! moves never meet the stores of workers.
+//! A new item is appended to the newest bag without a lock. A GET only writes the present *tick*
+//! into the item's recency mark (see [`recency`]). The tick is one counter for the whole store,
+//! which rises whenever a bag is opened; a bag remembers the ticks at which it was opened and
+//! closed. So a mark names the bag that was newest at the time, in any class. An item is *touched*
+//! if its mark is not older than the closing of its bag.
+//!
+//! The cleaner and the evictions pass over the oldest items. A touched one moves to the bag that
+//! its mark names. Where that bag is the newest, the item moves to the newest alternate instead, so
+//! that moves never meet the appends of storing threads.
 //!
 //! # Laws
 //!
-//! 1. Appending to the newest bag is lock-free but for taking a fresh block, once in 60 items.
-//! 2. Everything else (opening, closing, passing, moving, merging, freeing a bag) is done by the holder of the
-//!    list's `order` lock: the paper's eviction lock and its bags' locks in one, since one holder never needs two bags of a list.
-//! 3. A bag is passed only after a grace period from its closing: until then a slow appender may still stand in it.
-//! 4. An item is in exactly one slot while it is linked; its slot and its `pos` change under its key's stripe.
+//! 1. Appending to the newest bag is lock-free, except for taking a fresh block once in 60 items.
+//! 2. Everything else (opening, closing, passing, moving, merging, freeing a bag) is done by the
+//!    holder of the list's `order` lock. This is the paper's eviction lock and its bags' locks in
+//!    one, since one holder never needs two bags of a list.
+//! 3. A bag is passed only after a grace period from its closing: until then a slow appender may
+//!    still stand in it.
+//! 4. An item is in exactly one slot while it is linked. Its slot and its `pos` change under its
+//!    key's stripe.
 //! 5. A lost mark costs one bag of recency, never safety: two racing GETs write the same tick.
+//!
+//! # Orderings
+//!
+//! An appender learns of the newest bag and of a block by Release and Acquire, which the code
+//! names. Relaxed is enough for the rest. The fields of a bag change under the order lock or the
+//! grow lock; what is read of them without a lock decides only where an item goes or how many there
+//! are.
 //!
 //! # Price
 //!
-//! Order within a bag is by arrival, not by use: a bag's size, about a 32nd of its class, is the error of this LRU.
+//! Order within a bag is by arrival, not by use. A bag's size, about a 32nd of its class, is the
+//! error of this LRU.
 //!
-//! Source: seed 000, section 3.5; the slots are ours, see `blocks`.
+//! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5. The
+//! slots are ours, see [`blocks`].
 
 use self::recency::{Tick, is_not_before, low};
 use crate::memory::ChunkRef;
@@ -82,15 +96,15 @@ pub(crate) struct Bag {
     closed_epoch: AtomicU64,
 }
 
-/// What the holder of the eviction lock knows.
+/// Order of the bags, and the cursors into them. Guarded by the eviction lock.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// Indices of the bags, oldest first; the last is the newest.
     pub queue: VecDeque<u8>,
     free: Vec<u8>,
-    /// Where the next eviction looks, in the oldest bag.
+    /// Place in the oldest bag at which the next eviction begins.
     pub evict: Cursor,
-    /// Where the cleaner goes on.
+    /// Place in `clean_bag` at which the cleaner goes on.
     pub clean: Cursor,
     /// The bag in which the cleaner stands.
     pub clean_bag: Option<u8>,
@@ -126,7 +140,7 @@ impl BagList {
         self.id
     }
 
-    /// The oldest bag with an item in it. What lies before the eviction cursor is known to be gone.
+    /// The oldest bag with an item in it. The slots before the eviction cursor are empty.
     pub(crate) fn oldest_with_items(&self, order: &Order, blocks: &Blocks) -> Option<u8> {
         let mut from = order.evict;
         for &index in &order.queue {
@@ -143,13 +157,13 @@ impl BagList {
     }
 
     pub(crate) fn newest(&self) -> u8 {
-        // Acquire: partner of the Release in `open`; the bag's fields are visible. An index of a bag
-        // is one byte.
+        // Acquire: partner of the Release in `open`; the bag's fields are visible. An index of a
+        // bag is one byte.
         self.newest.load(Ordering::Acquire).to_le_bytes()[0]
     }
 
-    /// Appends an item to the newest bag. Called inside a section, under the key's stripe, after the item's bytes
-    /// were written. `None`: no block could be had.
+    /// Appends an item to the newest bag. `None`: no block could be had. The caller is in a
+    /// section, holds the key's stripe, and has written the item's bytes.
     pub(crate) fn append_newest(
         &self,
         blocks: &Blocks,
@@ -159,7 +173,7 @@ impl BagList {
         self.append(blocks, budget, self.newest(), item)
     }
 
-    /// Appends an item to any bag; for all but the newest the caller holds the order lock.
+    /// Appends an item to any bag. The caller holds the order lock, unless this is the newest.
     pub(crate) fn append(
         &self,
         blocks: &Blocks,
@@ -169,12 +183,12 @@ impl BagList {
     ) -> Option<Position> {
         let bag = self.bag(index);
         loop {
-            // Acquire: pairs with the store in `grow`, so that the block's header is visible.
+            // Acquire: partner of the Release in `grow`; the block's header is visible.
             let tail = bag.tail.load(Ordering::Acquire);
             if tail != 0
                 && let Some(position) = blocks.claim(tail)
             {
-                // Release: pairs with `Blocks::item`.
+                // Release: partner of the Acquire in `Blocks::item_at`.
                 blocks.slot(position).store(item, Ordering::Release);
                 return Some(position);
             }
@@ -190,16 +204,18 @@ impl BagList {
         }
         let block = blocks.take(budget, u32::from(self.id) << 8 | u32::from(index))?;
         if full == 0 {
-            bag.first.store(block, Ordering::Relaxed);
+            // Release: partner of the Acquire in `step`.
+            bag.first.store(block, Ordering::Release);
         } else {
             blocks.link(full, block);
         }
         bag.blocks.fetch_add(1, Ordering::Relaxed);
+        // Release: partner of the Acquire in `append` and `slots`.
         bag.tail.store(block, Ordering::Release);
         Some(())
     }
 
-    /// Closes the newest bag and opens another. `false` when there are too many bags.
+    /// Closes the newest bag and opens another at this second. `false` if there are too many bags.
     pub(crate) fn open(&self, order: &mut Order, tick: &AtomicU32, qsbr: &Qsbr, now: u32) -> bool {
         let Some(index) = order.free.pop() else { return false };
         let closing = self.bag(self.newest());
@@ -212,8 +228,9 @@ impl BagList {
         closing.closed_secs.store(now, Ordering::Relaxed);
         order.queue.push_back(index);
         self.count.fetch_add(1, Ordering::Relaxed);
+        // Release: partner of the Acquire in `newest`.
         self.newest.store(u32::from(index), Ordering::Release);
-        // After the store: whoever is online from the next epoch on sees the new bag.
+        // Dated after the store: a section of the next epoch sees the new bag.
         closing.closed_epoch.store(qsbr.epoch(), Ordering::Relaxed);
         true
     }
@@ -242,8 +259,9 @@ impl BagList {
         order.free.push(index);
     }
 
-    /// Whether the newest bag holds as many items as a bag should when its class holds `class_items`: a 32nd of them, and
-    /// more the more bags there are, so that a class that only grows does not run out of bags.
+    /// `true` if the newest bag has as many slots as a bag should when its class holds
+    /// `class_items`: a 32nd of them. The share doubles with every 64 bags, so that a class that
+    /// only grows does not run out of bags.
     pub(crate) fn newest_is_full(&self, blocks: &Blocks, class_items: u64) -> bool {
         let bag = self.bag(self.newest());
         let doublings = self.count.load(Ordering::Relaxed) / 64;
@@ -257,9 +275,12 @@ impl BagList {
         let mut bags = order.queue.iter().rev().copied();
         bags.next();
         let Some(alternate) = bags.next().filter(|&bag| bag != from) else {
+            // The item is in the alternate itself, so only the newest is newer.
             return (newest, mark);
         };
         if self.bag(newest).opened_before(mark) {
+            // Its mark names the newest, which is for appends. In the alternate it must not count
+            // as touched once more.
             return (alternate, self.bag(alternate).last_mark());
         }
         let older = order.queue.iter().rev().copied().take_while(|&bag| bag != from);
@@ -292,6 +313,7 @@ impl Bag {
 
     /// Slots handed out.
     pub(crate) fn slots(&self, blocks: &Blocks) -> u32 {
+        // Acquire: partner of the Release in `grow`; the count in the block's header is visible.
         match self.tail.load(Ordering::Acquire) {
             0 => 0,
             tail => {
@@ -305,6 +327,7 @@ impl Bag {
     pub(crate) fn step(&self, blocks: &Blocks, cursor: Cursor) -> Option<(Position, Cursor)> {
         let Cursor { mut block, mut index } = cursor;
         if block == 0 {
+            // Acquire: partner of the Release in `grow`; the first block's header is visible.
             (block, index) = (self.first.load(Ordering::Acquire), 0);
         }
         while block != 0 {
@@ -320,12 +343,12 @@ impl Bag {
         None
     }
 
-    /// Whether the closing was long enough ago that no appender stands in the bag.
+    /// `true` if the closing was long enough ago that no appender stands in the bag.
     pub(crate) fn is_settled(&self, qsbr: &Qsbr) -> bool {
         qsbr.is_safe(self.closed_epoch.load(Ordering::Relaxed))
     }
 
-    /// Whether an item of this closed bag with this mark was read after the closing.
+    /// `true` if an item of this closed bag with this mark was used after the closing.
     #[inline]
     pub(crate) fn is_touched(&self, mark: u16) -> bool {
         is_not_before(mark, self.closed_tick())

@@ -1,8 +1,8 @@
 //! The recency mark: what a GET leaves in an item instead of moving it in a list.
 //!
 //! A mark is one word in the item's header: the bags' tick in its high half, the second of the last
-//! access in its low half. A GET stores the present mark (`bump`). A pass over the bags compares the
-//! tick with the closing of the item's bag, and moves the item if the mark is not older.
+//! access in its low half. A GET stores the present mark (`bump`). A pass over the bags compares
+//! the tick with the closing of the item's bag, and moves the item if the mark is not older.
 //!
 //! # Relaxed
 //!

@@ -8,16 +8,16 @@ use super::{Bag, BagList};
 use crate::narrow::to_u32;
 use crate::sync::Ordering;
 
-/// Ages that are told apart, in ticks: more than a class has bags on average. The last is "as old, or
-/// older".
+/// Ages that are told apart, in ticks: more than a class has bags on average. The last is "as old,
+/// or older".
 pub(crate) const AGES: usize = 1 << 12;
 
 /// Bags made of a class's items.
 const BAGS_MADE: u64 = 32;
 
 impl BagList {
-    /// Opens bags for items whose numbers by age are given, in ticks before `tick`. Returns the bag for
-    /// each age.
+    /// Opens bags for items whose numbers by age are given, in ticks before `tick`. Returns the bag
+    /// for each age.
     pub(crate) fn recover(&self, ages: &[u32], tick: Tick, now_secs: u32) -> Vec<u8> {
         let items: u64 = ages.iter().copied().map(u64::from).sum();
         let share = items.div_ceil(BAGS_MADE).max(1);
@@ -41,7 +41,8 @@ impl BagList {
 }
 
 impl Bag {
-    /// Dates the bag so that no mark from the oldest to the youngest of these ages counts as touched.
+    /// Dates the bag so that no mark from the oldest to the youngest of these ages counts as
+    /// touched.
     fn date(&self, (oldest, youngest): (usize, usize), tick: Tick, now_secs: u32) {
         let ago = |age: usize| tick.wrapping_sub(to_u32(age));
         self.opened_tick.store(ago(oldest), Ordering::Relaxed);

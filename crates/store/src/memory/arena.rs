@@ -1,18 +1,22 @@
-//! Chunk memory: where items live, and the header by which every chunk tells what it is.
+//! Chunk memory, and the header with which every chunk begins.
 //!
-//! The arena is one region cut into pages; a page belongs to a slab class and is cut into its chunks. A
-//! chunk is named by a `ChunkRef`, its offset in units of the arena's granule plus one, so that zero
-//! means "none" and the top bit stays free for the table.
+//! The arena is one region cut into pages; a page belongs to a slab class and is cut into its
+//! chunks. A chunk is named by a `ChunkRef`, its offset in units of the arena's granule plus one,
+//! so that zero means "none" and the top bit stays free for the table.
 //!
-//! Every chunk begins with a `Header` made of atomics, readable by anyone at any time. The bytes
-//! behind the header are plain memory under two rules:
+//! Every chunk begins with a `Header` made of atomics, which any thread may read at any time. The
+//! bytes behind the header are plain memory under two rules:
 //!
 //! 1. Only the owner of a chunk that is not linked writes them (`write`).
-//! 2. They are read (`bytes`) only while the chunk is linked or its grace period runs: by a reader that
-//!    found it inside a section, or by a holder of a pin, or by its owner.
+//! 2. They are read (`bytes`) only while the chunk is linked or its grace period runs: by a reader
+//!    that found it inside a section, by a holder of a pin, or by its owner.
 //!
-//! The header's `shape` says what a chunk is. A key length over zero: an item. Zero: free, a
-//! draft, or a piece of a chained value. `pos` is not zero exactly while an item is linked.
+//! The header's `shape` says what a chunk is. With a key length over zero it is an item. Otherwise
+//! it is free, a draft, or a piece of a chained value. `pos` is not zero exactly while an item is
+//! linked.
+//!
+//! Relaxed is enough for the chain descriptor's words: they are written before the head is linked,
+//! and published with it.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::memory::region::Region;
@@ -27,13 +31,13 @@ pub(crate) use crate::memory::ChunkRef;
 pub(crate) struct Header {
     /// Position in the bag blocks; zero unless linked. Changed only under the key's stripe.
     pub pos: AtomicU32,
-    /// An item's recency mark: bag tick (high 16 bits) and second of last access (low 16 bits). A piece's head.
+    /// An item's recency mark (see `lru::recency`). A piece's head.
     pub recency: AtomicU32,
     /// An item's cas unique. Links of a free chunk. Next piece and length of a piece.
     pub cas: AtomicU64,
     /// Second of death since the store's start; zero is never.
     pub deadline: AtomicU32,
-    /// What the chunk is: see `Shape`.
+    /// Kind of the chunk, and facts about the item: see `Shape`.
     pub shape: AtomicU32,
 }
 
@@ -51,7 +55,8 @@ pub(crate) const SLACK_BYTES: usize = 4096;
 
 const _: () = assert!(HEADER == 24);
 
-/// The decoded `shape` word: key length 8 bits, inline value length 14 bits, seven facts, generation 3 bits.
+/// The decoded `shape` word: key length (8 bits), inline value length (14), seven facts, generation
+/// (3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape(pub u32);
 
@@ -108,14 +113,15 @@ impl Shape {
         self.0 >> Self::GENERATION_SHIFT
     }
 
-    /// Neither deleted nor of another generation than this one: what nearly every item is, told by one comparison.
+    /// `true` if it is neither deleted nor of another generation than this one. Nearly every item
+    /// is plain, and one comparison tells.
     #[inline]
     pub(crate) fn is_plain(self, generation: u32) -> bool {
         self.0 & (7 << Self::GENERATION_SHIFT | Self::DELETED)
             == generation << Self::GENERATION_SHIFT
     }
 
-    /// Where the key begins, in bytes from the chunk's start.
+    /// First byte of the key, counted from the chunk's start.
     #[inline]
     pub(crate) fn key_at(self) -> usize {
         if self.has(Self::CHAINED) {
@@ -137,7 +143,8 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Pages of `page_bytes` and some slack in `words`; `unit` is the granule of references.
+    /// Pages of `page_bytes` and some slack in `words`. `unit` is the granule of references, in
+    /// bytes.
     pub(crate) fn new(words: Region<AtomicU64>, page_bytes: usize, unit: usize) -> Self {
         debug_assert!(page_bytes.is_power_of_two() && unit.is_power_of_two() && unit >= 8);
         Self { words, unit_shift: unit.trailing_zeros(), page_shift: page_bytes.trailing_zeros() }
@@ -147,20 +154,21 @@ impl Arena {
         self.words.prefer_huge_pages();
     }
 
-    /// To be called before a page is used for the first time, or after `release_page`; `false` if there is no room for it.
+    /// Prepares a page for its first use, or for its use after `release_page`. `false` if the file
+    /// system has no room for it.
     #[must_use]
     pub(crate) fn commit_page(&self, page: usize) -> bool {
         let words = 1 << (self.page_shift - 3);
         self.words.commit(page * words, words)
     }
 
-    /// Gives a page's memory back to the system. Its chunks are no one's.
+    /// Gives a page's memory back to the system. No chunk of it is in use.
     pub(crate) fn release_page(&self, page: usize) {
         let words = 1 << (self.page_shift - 3);
         self.words.release(page * words, words);
     }
 
-    /// Gives back the memory of these pages, which no one uses.
+    /// Gives back the memory of these pages, none of which is in use.
     #[cfg(not(miri))]
     pub(crate) fn release_pages(&self, pages: std::ops::Range<usize>) {
         let words = 1 << (self.page_shift - 3);
@@ -181,7 +189,7 @@ impl Arena {
         self.offset(chunk) >> self.page_shift
     }
 
-    /// Bytes between the begin of its page and `chunk`.
+    /// Bytes from the start of the page to `chunk`.
     pub(crate) fn offset_in_page(&self, chunk: ChunkRef) -> usize {
         self.offset(chunk) & ((1 << self.page_shift) - 1)
     }
@@ -199,14 +207,14 @@ impl Arena {
         unsafe { self.words.base().as_ptr().add(offset) }
     }
 
-    /// The head of the item of which `chunk` is a piece. `None` if it has meanwhile become something else.
+    /// The head of the item of which `chunk` is a piece. `None` if it has become something else.
     pub(crate) fn head_of_piece(&self, chunk: ChunkRef) -> Option<ChunkRef> {
         let header = self.header(chunk);
-        // Acquire: pairs with the Release by which an item in the same chunk gets its mark, after it stopped being a piece:
-        // who reads that mark does not see a piece any more.
+        // Acquire: partner of the Release in `linked::link`, which marks an item in the same chunk
+        // after it stopped being a piece. A reader of that mark does not see a piece any more.
         let head = header.recency.load(Ordering::Acquire);
         let is_piece = header.shape() == Shape(Shape::PIECE);
-        // A reader's mark on an item has no Release, so the range is checked, too.
+        // A later bump has no Release, so the range is checked, too.
         (is_piece && head != 0 && self.offset(head) + SLACK_BYTES <= self.words.len() * 8)
             .then_some(head)
     }
@@ -215,8 +223,9 @@ impl Arena {
     #[inline]
     pub(crate) fn header(&self, chunk: ChunkRef) -> &Header {
         let address = self.address(chunk, 0).cast::<Header>();
-        // SAFETY: inside the arena and on an eight-byte boundary, since granules are of eight bytes or more and a chunk
-        // never straddles the arena's end; a header is made of atomics, for which any bytes are valid.
+        // SAFETY: inside the arena and on an eight-byte boundary, since granules are of eight bytes
+        // or more and a chunk never straddles the arena's end; a header is made of atomics, for
+        // which any bytes are valid.
         unsafe { &*address }
     }
 
@@ -226,7 +235,8 @@ impl Arena {
         crate::memory::region::prefetch(self.header(chunk));
     }
 
-    /// Fetches the lines in which a small item lies: chunks are not aligned to lines, so that 112 bytes may touch three.
+    /// Fetches the lines of a small item. Chunks are not aligned to lines, so 112 bytes may touch
+    /// three.
     #[inline]
     pub(crate) fn prefetch_item(&self, chunk: ChunkRef) {
         self.prefetch(chunk);
@@ -241,12 +251,13 @@ impl Arena {
     ///
     /// # Safety
     ///
-    /// Rule 2 of the module: the chunk is linked or in its grace period for as long as `'a`, or the caller owns it and
-    /// does not write while the slice lives. The range lies within the chunk.
+    /// Rule 2 of the module: the chunk is linked or in its grace period for as long as `'a`, or the
+    /// caller owns it and does not write while the slice lives. The range lies within the chunk.
     #[inline]
     pub(crate) unsafe fn bytes<'a>(&self, chunk: ChunkRef, at: usize, len: usize) -> &'a [u8] {
         debug_assert!(self.offset(chunk) + at + len <= self.words.len() * 8);
-        // SAFETY: in bounds by the caller's range; unchanged for `'a` by rule 1, which the caller upholds.
+        // SAFETY: in bounds by the caller's range; unchanged for `'a` by rule 1, which the caller
+        // upholds.
         unsafe { std::slice::from_raw_parts(self.address(chunk, at), len) }
     }
 
@@ -254,11 +265,13 @@ impl Arena {
     ///
     /// # Safety
     ///
-    /// Rule 1 of the module: the caller owns the chunk and no one else can read it. The range lies within the chunk.
+    /// Rule 1 of the module: the caller owns the chunk and no other thread can read it. The range
+    /// lies within the chunk.
     pub(crate) unsafe fn write(&self, chunk: ChunkRef, at: usize, bytes: &[u8]) {
         debug_assert!(self.offset(chunk) + at + bytes.len() <= self.words.len() * 8);
         let to = self.address(chunk, at);
-        // SAFETY: in bounds by the caller's range; source and target cannot overlap, since the target is owned.
+        // SAFETY: in bounds by the caller's range; source and target cannot overlap, since the
+        // target is owned.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
@@ -267,7 +280,8 @@ impl Arena {
     pub(crate) fn word(&self, chunk: ChunkRef, at: usize) -> &AtomicU32 {
         debug_assert!(at.is_multiple_of(4));
         let address = self.address(chunk, at).cast::<AtomicU32>();
-        // SAFETY: inside the arena, aligned, and only ever used as an atomic: `at` lies in a chain descriptor.
+        // SAFETY: inside the arena, aligned, and only ever used as an atomic: `at` lies in a chain
+        // descriptor.
         unsafe { &*address }
     }
 }
@@ -276,7 +290,7 @@ impl Arena {
 impl Arena {
     /// Whether a sender keeps this item's chain.
     pub(crate) fn is_pinned(&self, chunk: ChunkRef) -> bool {
-        // Acquire: pairs with the Release of `Pin::drop`; the sender's reads come before a reuse.
+        // Acquire: partner of the Release in `Pin::drop`; the sender's reads come before a reuse.
         self.header(chunk).shape().has(Shape::CHAINED)
             && self.word(chunk, chain::PINS).load(Ordering::Acquire) > 0
     }
@@ -294,7 +308,8 @@ impl Arena {
     }
 }
 
-/// The chain descriptor of a chained item's head, as offsets of 32-bit atomics from the chunk's start.
+/// The chain descriptor of a chained item's head, as offsets of 32-bit atomics from the chunk's
+/// start.
 pub(crate) mod chain {
     use super::HEADER;
 
@@ -314,8 +329,10 @@ pub(crate) fn piece_link(next: ChunkRef, len: u32) -> u64 {
 }
 
 impl Header {
-    /// Next piece and bytes in this one.
+    /// Next piece, and bytes in this one.
     pub(crate) fn piece(&self) -> (ChunkRef, usize) {
+        // Acquire: partner of the Release that published the head. A walk that reaches a piece
+        // without its head relies on no more than the word.
         let link = self.cas.load(Ordering::Acquire);
         ((link & 0xffff_ffff) as u32, (link >> 32) as usize)
     }
@@ -323,6 +340,8 @@ impl Header {
     /// The decoded shape.
     #[inline]
     pub(crate) fn shape(&self) -> Shape {
+        // Acquire: partner of the Release in `reaping::deleted::keep` and `Item::renew`; the
+        // deadline of a deleted item is visible.
         Shape(self.shape.load(Ordering::Acquire))
     }
 }

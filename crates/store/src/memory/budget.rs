@@ -1,9 +1,11 @@
-//! The one memory limit: whatever is resident on the store's behalf is charged here.
+//! The memory limit: all memory that is resident on the store's behalf is charged here.
 //!
-//! Pages for items are taken only if they fit (`try_charge`). Index, bag blocks and connection buffers are
-//! charged unasked, because the work at hand cannot wait for them; the cleaner then shrinks the
-//! item memory until the sum fits again. So the sum stays within the limit plus what was charged
-//! since the cleaner's last step.
+//! Pages for items are taken only if they fit (`try_charge`). Index, bag blocks and connection
+//! buffers are charged without a check, because the work at hand cannot wait for them; the cleaner
+//! then shrinks the item memory until the sum fits again. So the sum stays within the limit plus
+//! what was charged since the cleaner's last step.
+//!
+//! Relaxed is enough: the counters guard no other memory.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -29,7 +31,6 @@ impl Budget {
 
     /// Charges `bytes` if they fit under the limit.
     pub(crate) fn try_charge(&self, bytes: u64) -> bool {
-        // Relaxed: the counter guards no other memory.
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 (used + bytes <= self.limit()).then_some(used + bytes)

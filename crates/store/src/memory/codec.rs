@@ -1,4 +1,5 @@
-//! Numbers in a row, for what a clean end writes down. Readers believe nothing: every number may be missing.
+//! The record of a clean end as a row of numbers. A reader believes nothing: any number may be
+//! missing.
 
 /// Numbers, written one after the other.
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ impl<'b> Reader<'b> {
         self.small().filter(|&index| index < end)
     }
 
-    /// As many numbers as were written. More than the bytes hold is refused before room is made for them.
+    /// A counted row of numbers. A count beyond the bytes is refused before room is made for it.
     pub(crate) fn numbers<T: TryFrom<u64>>(&mut self) -> Option<Vec<T>> {
         let count: usize = self.small()?;
         if count > self.rest.len() / size_of::<u64>() {

@@ -1,6 +1,10 @@
-//! The words that outlive the process with the items: whatever an acknowledged command changed besides items.
+//! Control words: facts besides items that outlive the process, because an acknowledged command
+//! changed them.
 //!
 //! In a memory file they are always up to date, so a start after a crash finds them as they were.
+//!
+//! Relaxed is enough for the cas counter, the tick and the flush: none guards other memory, and a
+//! flush is ordered by its generation.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -13,9 +17,9 @@ pub(crate) struct Control {
     pub cas: CachePadded<AtomicU64>,
     /// Bags opened, in all classes.
     pub tick: CachePadded<AtomicU32>,
-    /// Second at which everything dies; 0 is never, and 1 says that it is dying at this moment.
+    /// Second at which everything dies; 0 is never, and 1 is a flush under way.
     flush_at: CachePadded<AtomicU32>,
-    /// What was invalidated: a copy, so that readers have theirs at hand.
+    /// A copy of the invalidations; readers use `Invalidations` itself.
     invalidations: CachePadded<[AtomicU64; INVALIDATION_WORDS]>,
 }
 
@@ -29,7 +33,7 @@ impl Control {
     /// The first cas unique is 1: 0 names no item.
     pub(crate) fn begin(&self) {
         let order = Ordering::Relaxed;
-        // A refusal: the words are those of an earlier process.
+        // It fails where the words are those of an earlier process.
         let _ = self.cas.compare_exchange(0, 1, order, order);
     }
 
@@ -48,13 +52,13 @@ impl Control {
         self.invalidations.each_ref().map(|word| word.load(Ordering::Acquire))
     }
 
-    /// Everything dies at this second; 0 takes that back.
+    /// Schedules a flush at this second; 0 cancels it.
     pub(crate) fn schedule_flush(&self, at_secs: u32) {
-        // Relaxed, here and below: the word guards nothing, and the flush itself is ordered by its generation.
         self.flush_at.store(at_secs, Ordering::Relaxed);
     }
 
-    /// Whether a scheduled flush is due and the caller's to do. Whoever is told so calls `flush_done` after it.
+    /// `true` if a scheduled flush is due, and the caller is to do it. The caller then calls
+    /// `flush_done`.
     #[inline]
     pub(crate) fn claim_flush(&self, now_secs: u32) -> bool {
         let at = self.flush_at.load(Ordering::Relaxed);
@@ -67,11 +71,11 @@ impl Control {
     /// The claimed flush is done.
     pub(crate) fn flush_done(&self) {
         let order = Ordering::Relaxed;
-        // A refusal: another flush has been scheduled meanwhile.
+        // It fails where another flush has been scheduled since.
         let _ = self.flush_at.compare_exchange(FLUSHING, 0, order, order);
     }
 
-    /// Whether a flush was claimed by a process that did not live to do it.
+    /// `true` if a process claimed a flush and died before it was done.
     #[cfg_attr(miri, allow(dead_code, reason = "Miri maps no files"))]
     pub(crate) fn has_unfinished_flush(&self) -> bool {
         self.flush_at.load(Ordering::Relaxed) == FLUSHING

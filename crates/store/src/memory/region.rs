@@ -1,21 +1,24 @@
 //! Reserved memory: a large zero-filled mapping of which only the touched part is resident.
 //!
-//! The arena, the hash table and the bag blocks each live in one region. A region is reserved whole at
-//! start, so it never moves and an index into it stays valid for the life of the store; the kernel gives it
-//! memory page by page as it is first touched. What is given back (`release`) reads as zero afterwards.
+//! The arena, the hash table and the bag blocks each live in one region. A region is reserved whole
+//! at start, so it never moves, and an index into it stays valid for the life of the store. The
+//! kernel gives it memory page by page as it is first touched. Memory that is given back
+//! (`release`) reads as zero afterwards.
 //!
-//! A region is anonymous memory, or a part of a file that outlives the process (`in_file`). Room in the file is asked
-//! for before it is touched (`commit`): a store into a mapping whose file system is full would end the process. The file
-//! is locked by its opener and no one else's to write, so that its bytes are memory like any other.
+//! A region is anonymous memory, or a part of a file that outlives the process (`in_file`). Room in
+//! the file is asked for before it is touched (`commit`), since a store into a mapping whose file
+//! system is full would end the process. The opener of the file holds its lock, and no other user
+//! may write it, so its bytes are memory like any other.
 //!
-//! Under loom a region is an ordinary vector, because loom's atomics are not plain memory; under Miri, which knows no
-//! system calls, it is zeroed memory of the heap.
+//! Under loom a region is an ordinary vector, because loom's atomics are not plain memory. Under
+//! Miri, which knows no system calls, it is zeroed memory of the heap.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::io;
 use std::ops::Index;
 
-/// Types for which all-zero bytes are a valid value, and which may be shared between threads by reference.
+/// Types for which all-zero bytes are a valid value, and which may be shared between threads by
+/// reference.
 ///
 /// # Safety
 ///
@@ -59,7 +62,8 @@ mod system {
     /// The system's refusal.
     pub(super) fn map(file: &File, offset: u64, bytes: usize) -> io::Result<*mut u8> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the file's bytes are ours alone (see the header).
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the file's bytes are ours
+        // alone (see the header).
         let base = unsafe {
             mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset)?
         };
@@ -68,7 +72,7 @@ mod system {
 
     /// Makes sure that the file system has room for the range; `false` if it is full.
     pub(super) fn commit(file: &File, offset: u64, bytes: u64) -> bool {
-        // A file system that cannot say so in advance is taken at its word.
+        // A file system without this call is believed to have room.
         match fallocate(file, FallocateFlags::empty(), offset, bytes) {
             Err(error) => error == Errno::OPNOTSUPP,
             Ok(()) => true,
@@ -79,7 +83,7 @@ mod system {
     ///
     /// # Safety
     ///
-    /// The range lies within what `reserve` or `map` gave, and no one's values are in it.
+    /// The range lies within what `reserve` or `map` gave, and it holds no value in use.
     pub(super) unsafe fn release(from: *mut u8, bytes: usize, is_file: bool) {
         let advice = if is_file { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
         // SAFETY: by the caller, inside our own mapping; a refusal leaves the values there.
@@ -107,7 +111,7 @@ mod system {
     }
 }
 
-/// The same of the heap.
+/// The heap in place of the system, for Miri.
 #[cfg(miri)]
 mod system {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -136,9 +140,10 @@ mod system {
 
     /// # Safety
     ///
-    /// The range lies within what `reserve` gave, and no one's values are in it.
+    /// The range lies within what `reserve` gave, and it holds no value in use.
     pub(super) unsafe fn release(from: *mut u8, bytes: usize, _is_file: bool) {
-        // SAFETY: by the caller. Plain writes: whoever reads there meanwhile, even a header, is reported.
+        // SAFETY: by the caller. These are plain writes, so Miri reports a racing read, even of a
+        // header.
         unsafe { std::ptr::write_bytes(from, 0, bytes) };
     }
 
@@ -176,7 +181,8 @@ mod mapped {
         owns: PhantomData<T>,
     }
 
-    // SAFETY: the region owns its mapping; `T: Zeroed` is `Sync` and has no drop glue or thread affinity.
+    // SAFETY: the region owns its mapping; `T: Zeroed` is `Sync` and has no drop glue or thread
+    // affinity.
     unsafe impl<T: Zeroed> Send for Region<T> {}
     // SAFETY: shared access yields only `&T`, and `T: Sync`.
     unsafe impl<T: Zeroed> Sync for Region<T> {}
@@ -191,7 +197,8 @@ mod mapped {
             Self::at(system::reserve(Self::bytes_of(len)?)?, len, None)
         }
 
-        /// Maps `len` values from `offset` of the file on, a multiple of the system's page. They are what the file holds.
+        /// Maps `len` values from `offset` of the file on, a multiple of the system's page. They
+        /// are what the file holds.
         ///
         /// # Errors
         ///
@@ -214,8 +221,8 @@ mod mapped {
             Ok(Self { base, len, file, owns: PhantomData })
         }
 
-        /// To be called before `len` values from `start` on are touched for the first time, or after `release`. `false`:
-        /// the file system is full.
+        /// Prepares `len` values from `start` on for their first use, or for their use after
+        /// `release`. `false`: the file system is full.
         #[must_use]
         pub(crate) fn commit(&self, start: usize, len: usize) -> bool {
             assert!(start + len <= self.len, "range outside of the region");
@@ -224,9 +231,10 @@ mod mapped {
             system::commit(file, offset + bytes(start), bytes(len))
         }
 
-        /// Gives the memory of `len` values from `start` back to the system; they read as zero afterwards.
+        /// Gives the memory of `len` values from `start` back to the system; they read as zero
+        /// afterwards.
         ///
-        /// The caller must own these values in the store's terms: no one may be reading them.
+        /// The caller must own these values in the store's terms: no thread may be reading them.
         pub(crate) fn release(&self, start: usize, len: usize) {
             assert!(start + len <= self.len, "range outside of the region");
             // SAFETY: `start <= self.len`, so the pointer stays inside the mapping or at its end.
@@ -251,7 +259,8 @@ mod mapped {
             self.len
         }
 
-        /// The value at `index`; `None` past the end. Never a slice of all values: Miri would look at each of them.
+        /// The value at `index`; `None` past the end. Never a slice of all values: Miri would look
+        /// at each of them.
         #[inline]
         pub(crate) fn get(&self, index: usize) -> Option<&T> {
             if index >= self.len {
@@ -271,7 +280,8 @@ mod mapped {
 
     impl<T: Zeroed> Drop for Region<T> {
         fn drop(&mut self) {
-            // SAFETY: the mapping was made by `reserve` or `in_file` with this length and no reference outlives `self`.
+            // SAFETY: the mapping was made by `reserve` or `in_file` with this length and no
+            // reference outlives `self`.
             unsafe { system::unmap(self.base.as_ptr().cast(), self.bytes()) };
         }
     }

@@ -6,15 +6,17 @@
 //!     bags:  each kept item -> a bag by the age of its mark
 //! ```
 //!
-//! The table is the truth: an item is linked by one store into its slot, replaced by one, and unlinked by one, so an item
-//! whose command was acknowledged is there or is not, and is whole, because its bytes are written before that store and not
-//! changed before a grace period after it. All other memory is put in order from that. A second crash, during the
-//! recovery, changes nothing of this.
+//! The table is the truth: an item is linked by one store into its slot, replaced by one, and
+//! unlinked by one, so an item whose command was acknowledged is there or is not, and is whole,
+//! because its bytes are written before that store and not changed before a grace period after it.
+//! All other memory is put in order from that. A second crash, during the recovery, changes nothing
+//! of this.
 //!
-//! What it does not see is memory that changed after the process died: there are no digests of a store in use. Keys,
-//! lengths, buckets and chains must agree with one another, which keeps the process sound, but a flipped bit of a value is
-//! served. Nor is a crash of the machine covered, where pages reach a disk in any order: the caller tells that from the
-//! note in the file, and starts cold.
+//! What it does not see is memory that changed after the process died: there are no digests of a
+//! store in use. Keys, lengths, buckets and chains must agree with one another, which keeps the
+//! process sound, but a flipped bit of a value is served. Nor is a crash of the machine covered,
+//! where pages reach a disk in any order: the caller tells that from the note in the file, and
+//! starts cold.
 
 use crate::expiry::invalidation::Judged;
 use crate::expiry::transient::Note;
@@ -42,7 +44,8 @@ pub struct Recovered {
     pub flushed: u64,
     /// Dropped, because they were deleted, and only kept to be read as stale.
     pub deleted: u64,
-    /// References dropped that were met a second time, or not where they belong: interrupted moves within the table.
+    /// References dropped that were met a second time, or not where they belong: interrupted moves
+    /// within the table.
     pub misplaced: u64,
     /// References dropped that led to no whole item.
     pub damaged: u64,
@@ -70,7 +73,8 @@ struct OfClass {
 const BUCKETS_TOGETHER: usize = 4096;
 const PAGES_TOGETHER: usize = 16;
 
-/// Recovers what a process left that died with the store. `None`: it makes no sense. No one else uses the store.
+/// Recovers what a process left that died with the store. `None`: it makes no sense. No one else
+/// uses the store.
 pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     let initially = store.table.bytes() as u64;
     let reached = store.table.begin_recovery()?;
@@ -116,7 +120,8 @@ fn find_items(
     all.into_inner()
 }
 
-/// Puts chunks into free lists and items into bags, on all processors. `false`: the file system is full.
+/// Puts chunks into free lists and items into bags, on all processors. `false`: the file system is
+/// full.
 fn put_in_order(store: &Store, chunks: &Chunks, classes: &[OfClass], now_secs: u32) -> bool {
     let tick = store.control().tick.load(Ordering::Relaxed);
     let bag_of: Vec<Vec<u8>> = store

@@ -7,9 +7,9 @@
 //!     close:  no threads left -> digests of all pages -> record -> header says "clean"
 //! ```
 //!
-//! Nothing in a file is believed that a digest or a check does not vouch for, and every check takes time in proportion to
-//! the file at the most. What is written down at a clean end is what cannot be read from the mapped bytes in no time: the
-//! heads of lists, counts, and the order of the bags.
+//! Nothing in a file is believed that a digest or a check does not vouch for, and every check takes
+//! time in proportion to the file at the most. What is written down at a clean end is what cannot
+//! be read from the mapped bytes in no time: the heads of lists, counts, and the order of the bags.
 
 use super::recover::{Recovered, recover};
 use crate::config::regions::{Memory, Offsets};
@@ -51,8 +51,8 @@ pub enum CloseError {
 const FILE_PAGE_BYTES: u64 = 4096;
 
 impl Store {
-    /// A store over a memory file, with what is in it if that can be had. `now` is the present moment; its `secs` is the
-    /// second that the clock of this store's threads shows from now on.
+    /// A store over a memory file, with what is in it if that can be had. `now` is the present
+    /// moment; its `secs` is the second that the clock of this store's threads shows from now on.
     ///
     /// # Errors
     ///
@@ -88,14 +88,16 @@ impl Store {
         Ok((Arc::new(store), opened))
     }
 
-    /// Leaves the memory in good order for the next start. With a `ticket` other than zero the pages get no digests, which
-    /// take a second for some ten gigabytes, and only whoever has the ticket believes them: a successor that is waiting.
+    /// Leaves the memory in good order for the next start. With a `ticket` other than zero the
+    /// pages get no digests, which take a second for some ten gigabytes, and only whoever has the
+    /// ticket believes them: a successor that is waiting.
     ///
     /// Nothing happens to a store without a file.
     ///
     /// # Errors
     ///
-    /// The memory is as a crash leaves it: somebody still uses the store, or the file cannot be written.
+    /// The memory is as a crash leaves it: somebody still uses the store, or the file cannot be
+    /// written.
     pub fn close(self: &Arc<Self>, now: TimeNote, ticket: u64) -> Result<(), CloseError> {
         let mut file = self.file.lock();
         let Some(file) = file.as_mut() else { return Ok(()) };
@@ -220,8 +222,8 @@ fn load(store: &Store, input: &mut Reader<'_>) -> Option<()> {
     Some(())
 }
 
-/// The parts of the file that are in use, but for the header: whole pages, since what lies behind the last thing in a page comes into
-/// use as it is.
+/// The parts of the file that are in use, but for the header: whole pages, since what lies behind
+/// the last thing in a page comes into use as it is.
 fn ranges(store: &Store, layout: &Layout) -> [Range<u64>; 6] {
     let at = Offsets::of(layout);
     let (buckets, overflow) = store.table.touched_bytes();

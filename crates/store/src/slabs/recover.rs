@@ -53,7 +53,8 @@ impl Slabs {
             .then_some((id, first + number))
     }
 
-    /// Gives the page its free chunks, or returns it to the system if all are free, and calls `item` with each item.
+    /// Gives the page its free chunks, or returns it to the system if all are free, and calls
+    /// `item` with each item.
     pub(crate) fn recover_page(
         &self,
         arena: &Arena,

@@ -1,4 +1,10 @@
-//! The shared store: what all threads have in common.
+//! The store: the structures that all threads share, and their settings.
+//!
+//! Methods of [`Store`] lie in five files, one subject each: construction and settings here,
+//! `requests` to the cleaner, `statistics`, joining in `handle`, opening and closing in
+//! `restart::warm`. The last two need modules above this one.
+//!
+//! Relaxed is enough for the numbers of charged bytes: they guard nothing.
 
 use crate::config::regions::Memory;
 use crate::config::{Automove, Config, Layout, Policy};
@@ -52,7 +58,7 @@ pub struct Store {
     pub(crate) file: Mutex<Option<MemoryFile>>,
     #[cfg(not(miri))]
     pub(crate) layout: Layout,
-    /// Retired by threads that have gone to sleep since.
+    /// Retired by threads that then went to sleep.
     pub(crate) orphans: Orphans,
     buffers: AtomicI64,
     fixed: AtomicU64,
@@ -76,7 +82,7 @@ impl Store {
         Ok(Arc::new(store))
     }
 
-    /// An empty store in zeroed memory, or one yet to be loaded.
+    /// An empty store in zeroed memory, or one that the caller is about to load.
     pub(crate) fn over(
         config: &Config,
         layout: &Layout,
@@ -130,7 +136,8 @@ impl Store {
         rapidhash_v3_seeded(key, &self.secrets)
     }
 
-    /// Charges bytes that connections hold, or returns them (negative). Never refuses: the cleaner makes the cache smaller.
+    /// Charges bytes that connections hold, or returns them (negative). Never refuses: the cleaner
+    /// shrinks the cache instead.
     pub fn charge_buffers(&self, delta: i64) {
         self.buffers.fetch_add(delta, Ordering::Relaxed);
         if delta >= 0 {
@@ -145,13 +152,15 @@ impl Store {
         self.budget.set_limit(bytes);
     }
 
-    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is.
+    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires;
+    /// 0: none is.
     #[must_use]
     pub fn transient_secs(&self) -> u32 {
         self.transients.threshold_secs()
     }
 
-    /// Changes that threshold for items that are stored or touched from now on; at most `TRANSIENT_SECS_MAX`.
+    /// Sets [`transient_secs`](Self::transient_secs) for items that are stored or touched from now
+    /// on; at most [`TRANSIENT_SECS_MAX`](crate::TRANSIENT_SECS_MAX).
     pub fn set_transient_secs(&self, secs: u32) {
         self.transients.set_threshold_secs(secs);
     }
@@ -161,37 +170,40 @@ impl Store {
         &self.control[0]
     }
 
-    /// Lets everything die at this second since the store's start, once; 0 takes that back. It outlives the process with
-    /// the items. The caller asks [`Self::claim_flush`] now and then.
+    /// Schedules one flush of everything at this second since the store's start; 0 cancels it. The
+    /// schedule outlives the process with the items. The caller polls
+    /// [`claim_flush`](Self::claim_flush).
     pub fn schedule_flush(&self, at_secs: u32) {
         self.control().schedule_flush(at_secs);
     }
 
-    /// Whether a scheduled flush is due and the caller's to do, by `Handle::flush_scheduled`. One caller is told so.
+    /// `true` if a scheduled flush is due. One caller gets it, and does the flush by
+    /// [`Handle::flush_scheduled`](crate::Handle::flush_scheduled).
     #[inline]
     #[must_use]
     pub fn claim_flush(&self, now_secs: u32) -> bool {
         self.control().claim_flush(now_secs)
     }
 
-    /// When pages move between classes by themselves.
+    /// Rule by which pages move between classes.
     #[must_use]
     pub fn automove(&self) -> Automove {
         self.balance.automove()
     }
 
-    /// Changes that.
+    /// Sets the rule by which pages move between classes.
     pub fn set_automove(&self, automove: Automove) {
         self.balance.set_automove(automove);
     }
 
-    /// Age of a class's next victim, in thousandths of the average of the others', up to which it gets pages.
+    /// Age of a class's next victim up to which the class gets pages, in thousandths of the average
+    /// age of the others'.
     #[must_use]
     pub fn automove_ratio_per_mille(&self) -> u32 {
         self.balance.ratio_per_mille()
     }
 
-    /// Changes that.
+    /// Sets [`automove_ratio_per_mille`](Self::automove_ratio_per_mille).
     pub fn set_automove_ratio_per_mille(&self, ratio: u32) {
         self.balance.set_ratio_per_mille(ratio);
     }
@@ -208,14 +220,15 @@ impl Store {
         self.invalidations.count()
     }
 
-    /// Whether `key` was flushed, or a prefix of it invalidated, since there were so many `invalidations`. Also `true` where that
-    /// is too long ago to tell: more than seven invalidations.
+    /// `true` if `key` was flushed, or a prefix of it invalidated, since
+    /// [`invalidations`](Self::invalidations) was this number. Also `true` where that is too long
+    /// ago to tell: more than seven invalidations.
     #[must_use]
     pub fn invalidated_since(&self, key: &[u8], invalidations: u64) -> bool {
         self.invalidations.since(key, invalidations, |prefix| self.hash(prefix))
     }
 
-    /// Charges fixed memory that serves the cache and is kept elsewhere.
+    /// Charges the bytes of a fixed structure outside of the store that serves the cache.
     pub fn charge_fixed(&self, bytes: u64) {
         self.fixed.fetch_add(bytes, Ordering::Relaxed);
         self.budget.charge(bytes);
@@ -226,7 +239,8 @@ impl Store {
         &self.lists[usize::from(class) - 1]
     }
 
-    /// The list and the bag that own a slot. `None`: its block is no bag's any more, so the item has left it.
+    /// The list and the bag that own a slot. `None`: its block belongs to no bag any more, so the
+    /// item has left it.
     #[inline]
     pub(crate) fn bag_at(&self, position: Position) -> Option<(&BagList, u8)> {
         let id = self.blocks.bag_at(position).to_le_bytes();

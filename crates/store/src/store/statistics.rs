@@ -1,7 +1,7 @@
 //! A store's numbers, as `stats` shows them.
 //!
-//! Each is read by itself, so numbers of one answer may differ by what happened meanwhile. Relaxed
-//! loads are enough: a number guards nothing.
+//! Each number is read by itself, so two of one answer may differ by a change between the reads.
+//! Relaxed loads are enough: a number guards nothing.
 
 use super::Store;
 use crate::narrow::to_u32;
@@ -10,7 +10,7 @@ use crate::stats::{BagStats, ClassStats, Count, IndexStats, MemorySplit, StoreSt
 use crate::sync::Ordering;
 
 impl Store {
-    /// Where the memory limit goes.
+    /// Use of the memory limit.
     #[must_use]
     pub fn memory(&self) -> MemorySplit {
         MemorySplit {
@@ -26,7 +26,7 @@ impl Store {
         }
     }
 
-    /// Table facts.
+    /// Size of the hash table.
     #[must_use]
     pub fn index(&self) -> IndexStats {
         IndexStats {
@@ -68,7 +68,8 @@ impl Store {
         }
     }
 
-    /// Numbers of every class that has pages or ever refused a store; `now_secs` is the present second since start.
+    /// Numbers of every class that has pages or ever refused a store. `now_secs` is the present
+    /// second since the store's start.
     #[must_use]
     pub fn class_stats(&self, now_secs: u32) -> Vec<ClassStats> {
         (1..=self.slabs.count())

@@ -90,8 +90,8 @@ impl Table {
         // Release: partner of the Acquire in `find`; the new bucket is complete.
         let after = directory.after_split().to_bits();
         self.directory.store(after, Ordering::Release);
-        // Whoever finds only this one (see `recover`) finds the moved items in both buckets, since no one else writes to
-        // either before the stripe is free.
+        // Whoever finds only this one (see `recover`) finds the moved items in both buckets, since
+        // no one else writes to either before the stripe is free.
         self.recorded[0].store(after, Ordering::Release);
         for (bucket, mask) in self.chain(old).zip(moved.iter()) {
             (0..u16::BITS as usize)

@@ -158,7 +158,8 @@ struct Stripe {
     uncounted: AtomicI32,
 }
 
-/// A slot in which a reference was seen: a hint, from which a lookup can begin. The default is none.
+/// A slot in which a reference was seen: a hint, from which a lookup can begin. The default is
+/// none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlotHint {
     bucket: u32,
@@ -192,7 +193,8 @@ impl Table {
         Self::over(shape, Memory::reserve(&shape)?)
     }
 
-    /// An empty table in zeroed memory, or one yet to be loaded. Its first [`bytes`](Self::bytes) are not asked for: the caller counts them.
+    /// An empty table in zeroed memory, or one yet to be loaded. Its first [`bytes`](Self::bytes)
+    /// are not asked for: the caller counts them.
     ///
     /// # Errors
     ///
@@ -206,7 +208,8 @@ impl Table {
         if !memory.buckets.commit(0, shape.buckets) {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
-        // Not zero where the memory holds a table already: it is for `load` or `recover` to say what that is worth.
+        // Not zero where the memory holds a table already: it is for `load` or `recover` to say
+        // what that is worth.
         if memory.directory[0].load(Ordering::Relaxed) == 0 {
             memory.directory[0].store(directory, Ordering::Relaxed);
         }
@@ -230,7 +233,8 @@ impl Table {
     /// The reference of the item that `matches`. Takes no lock and stores nothing.
     ///
     /// `matches` is called for items whose tag is equal, linked or just unlinked; the caller is in
-    /// a section of the [`Qsbr`](crate::reclamation::qsbr::Qsbr) under which such an item's bytes are intact.
+    /// a section of the [`Qsbr`](crate::reclamation::qsbr::Qsbr) under which such an item's bytes
+    /// are intact.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
         loop {
@@ -276,8 +280,8 @@ impl Table {
         self.buckets.prefer_huge_pages();
     }
 
-    /// The first slot at which a lookup of this hash would look, if that is in the hash's own bucket. Whether the item there
-    /// has the key is not known.
+    /// The first slot at which a lookup of this hash would look, if that is in the hash's own
+    /// bucket. Whether the item there has the key is not known.
     #[inline]
     pub(crate) fn hint(&self, hash: u64) -> SlotHint {
         let home = self.directory(Ordering::Acquire).bucket_of(hash);
@@ -287,7 +291,8 @@ impl Table {
         }
     }
 
-    /// The reference in `hint`, if it is still there: a hit needs no other check, wherever the hash belongs by now.
+    /// The reference in `hint`, if it is still there: a hit needs no other check, wherever the hash
+    /// belongs by now.
     #[inline]
     pub(crate) fn at(&self, hint: SlotHint) -> Option<u32> {
         let is_there = hint.reference != 0

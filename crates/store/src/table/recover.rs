@@ -1,9 +1,11 @@
-//! Making a table whole again that a process died with. The table alone says which items are linked.
+//! Making a table whole again that a process died with. The table alone says which items are
+//! linked.
 //!
-//! A process that dies leaves every store that it made, in its order; so at any moment a lookup by the recorded
-//! directory would have found each item. What it may leave besides: an item that is both in the bucket being split and in
-//! the new one, or twice in one chain; a new bucket to which no directory leads; overflow buckets to which no link leads.
-//! They are told by a reference's hash, by its second occurrence, and by no one having come by.
+//! A process that dies leaves every store that it made, in its order; so at any moment a lookup by
+//! the recorded directory would have found each item. What it may leave besides: an item that is
+//! both in the bucket being split and in the new one, or twice in one chain; a new bucket to which
+//! no directory leads; overflow buckets to which no link leads. They are told by a reference's
+//! hash, by its second occurrence, and by no one having come by.
 
 use super::bucket::{Bucket, SLOTS};
 use super::pool::Pool;
@@ -60,7 +62,8 @@ impl Table {
         Some(Marks::new(self.overflow.buckets.len()))
     }
 
-    /// Keeps in these home buckets, and in what they lead to, the items that `judge` knows. Answers how many.
+    /// Keeps in these home buckets, and in what they lead to, the items that `judge` knows. Answers
+    /// how many.
     pub(crate) fn recover(
         &self,
         homes: Range<usize>,
@@ -131,7 +134,8 @@ impl Pool {
     }
 }
 
-/// Makes all buckets from `used` on as new. Answers how many are paid for; `None` if there is no room for them.
+/// Makes all buckets from `used` on as new. Answers how many are paid for; `None` if there is no
+/// room for them.
 fn clear_from(buckets: &Region<Bucket>, used: usize) -> Option<usize> {
     let granted = used.next_multiple_of(STEP_BUCKETS).min(buckets.len());
     if granted < buckets.len() {

@@ -1,4 +1,5 @@
-//! What the tests of memory files share: a file that goes away, items that know what they are, damage.
+//! What the tests of memory files share: a file that goes away, items that know what they are,
+//! damage.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -108,7 +109,8 @@ pub(crate) fn fill(store: &Arc<Store>, model: &mut Model, seed: u64, ops: usize)
     }
 }
 
-/// Every item of the model that is there is whole; what was deleted is not there. Answers how many are there.
+/// Every item of the model that is there is whole; what was deleted is not there. Answers how many
+/// are there.
 pub(crate) fn probe(store: &Arc<Store>, model: &Model) -> usize {
     let me = store.join().unwrap();
     me.begin_turn(2);

@@ -1,4 +1,6 @@
-//! The queue of deleted items, as it is written down at a clean end. The items lie in the file anyway.
+//! The queue of deleted items in the record of a clean end. The items lie in the file anyway.
+//!
+//! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
 use super::{Deleted, Place};
 use crate::memory::budget::Budget;
@@ -15,7 +17,7 @@ impl Deleted {
         out.number(bytes);
     }
 
-    /// Charges the queue.
+    /// Loads what `save` wrote, and charges the queue. `None` if it makes no sense.
     pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
         let (chunks, untils): (Vec<u32>, Vec<u32>) = (input.numbers()?, input.numbers()?);
         let places = chunks.into_iter().zip(untils);

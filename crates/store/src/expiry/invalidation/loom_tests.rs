@@ -13,7 +13,8 @@ fn prefix(bytes: &[u8]) -> Option<(usize, u64)> {
     Some((bytes.len(), hash(bytes)))
 }
 
-/// Everything as it is after seven invalidations of these prefixes, none of them purged but the first `purged`.
+/// Everything as it is after seven invalidations of these prefixes, none of them purged but the
+/// first `purged`.
 fn after_seven(prefixes: [&[u8]; 7], purged: u64) -> Invalidations {
     let mut words = [0; WORDS];
     for (count, prefix) in (1..).zip(prefixes) {
@@ -25,8 +26,9 @@ fn after_seven(prefixes: [&[u8]; 7], purged: u64) -> Invalidations {
     Invalidations::of(words)
 }
 
-/// A key of a lease was invalidated before its token was given back; two more invalidations overwrite the record that says so while it
-/// is looked for. The token is refused all the same: the record is found, or is too long ago.
+/// A key of a lease was invalidated before its token was given back; two more invalidations
+/// overwrite the record that says so while it is looked for. The token is refused all the same: the
+/// record is found, or is too long ago.
 ///
 /// Seen to fail: `hits` without the second look at the count.
 #[test]
@@ -44,7 +46,8 @@ fn loom_an_overwritten_record_is_not_believed() {
     });
 }
 
-/// A record that is being written while another key is judged: nobody else's item dies of half of it.
+/// A record that is being written while another key is judged: nobody else's item dies of half of
+/// it.
 ///
 /// Seen to fail: `add` that stores the count before the record, or with Relaxed.
 #[test]
@@ -71,7 +74,8 @@ fn loom_half_a_record_kills_nobody() {
     });
 }
 
-/// The purge gives a survivor a later birth while its prefix is invalidated: it is dead afterwards, whichever came first.
+/// The purge gives a survivor a later birth while its prefix is invalidated: it is dead afterwards,
+/// whichever came first.
 ///
 /// Seen to fail: a purge that renews to the count of the moment at which it writes.
 #[test]

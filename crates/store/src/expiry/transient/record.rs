@@ -1,5 +1,7 @@
-//! What of the ring is written down at a clean end, and how it is made anew after a crash. The blocks of its lists lie in
-//! the file anyway.
+//! The transient ring in the record of a clean end, and its restoration after a crash. The blocks
+//! of its lists lie in the file anyway.
+//!
+//! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
 use super::{List, Note, RING_SECS, Ring, Transients};
 use crate::lru::blocks::Blocks;
@@ -22,7 +24,7 @@ impl Transients {
         out.number(*listed);
     }
 
-    /// Files anew what a process noted that died, and empties `notes`.
+    /// Files the near deadlines of a dead process's items, and empties `notes`.
     pub(crate) fn refile(
         &self,
         blocks: &Blocks,
