@@ -37,7 +37,7 @@ const EXPONENT: f64 = 0.99;
 const READS_BEFORE: u32 = 50_000;
 const TURNS: u32 = 50;
 
-struct Subject {
+struct Candidate {
     server: usize,
     is_fresh: bool,
     _running: Running,
@@ -53,7 +53,7 @@ struct Subject {
 ///
 /// When a server does not start, or fails, or is not full when the sizes shift.
 pub fn run(plan: &ShiftPlan, servers: &[Server], mut progress: impl FnMut(&str)) -> Result<String> {
-    let mut subjects = Vec::new();
+    let mut candidates = Vec::new();
     for (number, server) in servers.iter().enumerate() {
         progress(&format!("filling {}", server.name));
         for is_fresh in [false, true] {
@@ -62,7 +62,7 @@ pub fn run(plan: &ShiftPlan, servers: &[Server], mut progress: impl FnMut(&str))
             if !is_fresh {
                 fill(plan, &mut client)?;
             }
-            subjects.push(Subject {
+            candidates.push(Candidate {
                 server: number,
                 is_fresh,
                 _running: running,
@@ -76,19 +76,19 @@ pub fn run(plan: &ShiftPlan, servers: &[Server], mut progress: impl FnMut(&str))
     let turns = plan.seconds * u64::from(TURNS);
     let per_line = plan.every.max(1) * u64::from(TURNS);
     let took = paced(TURNS, turns, |turn| {
-        for subject in &mut subjects {
+        for candidate in &mut candidates {
             if turn.is_multiple_of(per_line) {
-                subject.hits.push(Hits::default());
+                candidate.hits.push(Hits::default());
             }
-            let items = subject.keys.next((plan.reads / TURNS) as usize);
-            let hits = subject.client.ask(&items)?;
-            subject.hits.iter_mut().last().into_iter().for_each(|line| line.add(hits));
+            let items = candidate.keys.next((plan.reads / TURNS) as usize);
+            let hits = candidate.client.ask(&items)?;
+            candidate.hits.iter_mut().last().into_iter().for_each(|line| line.add(hits));
         }
         Ok(())
     })?;
     let late = took.as_secs_f64() / plan.seconds as f64;
     ensure!(late < 1.1, "the load took {late:.2} times as long as it should: ask for less");
-    Ok(table(plan, servers, &subjects))
+    Ok(table(plan, servers, &candidates))
 }
 
 fn fill(plan: &ShiftPlan, client: &mut Client) -> Result<()> {
@@ -101,7 +101,7 @@ fn fill(plan: &ShiftPlan, client: &mut Client) -> Result<()> {
     Ok(())
 }
 
-fn table(plan: &ShiftPlan, servers: &[Server], subjects: &[Subject]) -> String {
+fn table(plan: &ShiftPlan, servers: &[Server], candidates: &[Candidate]) -> String {
     let mut text = format!(
         "`-m {}`, {} reads a second; hit ratios after the shift, and of a server that never saw the old size.\n\n\
          | seconds |",
@@ -113,16 +113,16 @@ fn table(plan: &ShiftPlan, servers: &[Server], subjects: &[Subject]) -> String {
     text.push_str("\n| --- |");
     servers.iter().for_each(|_| text.push_str(" ---: | ---: | ---: |"));
     text.push('\n');
-    let lines = subjects.first().map_or(0, |subject| subject.hits.len());
+    let lines = candidates.first().map_or(0, |candidate| candidate.hits.len());
     for line in 0..lines {
         let from = line as u64 * plan.every;
         let _ = write!(text, "| {from}..{} |", (from + plan.every).min(plan.seconds));
-        write_line(&mut text, servers, subjects, |subject| subject.hits[line]);
+        write_line(&mut text, servers, candidates, |candidate| candidate.hits[line]);
     }
     let _ = write!(text, "| second half |");
-    write_line(&mut text, servers, subjects, |subject| {
+    write_line(&mut text, servers, candidates, |candidate| {
         let mut all = Hits::default();
-        subject.hits[lines / 2..].iter().for_each(|hits| all.add(*hits));
+        candidate.hits[lines / 2..].iter().for_each(|hits| all.add(*hits));
         all
     });
     text
@@ -132,13 +132,13 @@ fn table(plan: &ShiftPlan, servers: &[Server], subjects: &[Subject]) -> String {
 fn write_line(
     text: &mut String,
     servers: &[Server],
-    subjects: &[Subject],
-    of: impl Fn(&Subject) -> Hits,
+    candidates: &[Candidate],
+    of: impl Fn(&Candidate) -> Hits,
 ) {
     for number in 0..servers.len() {
         let ratio = |is_fresh| {
-            let one = subjects.iter().find(|s| s.server == number && s.is_fresh == is_fresh);
-            one.map_or(0.0, |subject| of(subject).ratio())
+            let one = candidates.iter().find(|s| s.server == number && s.is_fresh == is_fresh);
+            one.map_or(0.0, |candidate| of(candidate).ratio())
         };
         let (shifted, fresh) = (ratio(false), ratio(true));
         let points = 100.0 * (fresh - shifted);

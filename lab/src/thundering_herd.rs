@@ -47,23 +47,23 @@ pub struct HerdPlan {
 
 /// What a client does with a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Protocol {
     Plain,
     Wait,
     Poll,
     Stale,
 }
 
-const WAYS: [(Way, &str); 4] = [
-    (Way::Plain, "`get` and `set`"),
-    (Way::Wait, "leases, waiting"),
-    (Way::Poll, "leases, polling, `lease_interval=1`"),
-    (Way::Stale, "leases, stale values"),
+const PROTOCOLS: [(Protocol, &str); 4] = [
+    (Protocol::Plain, "`get` and `set`"),
+    (Protocol::Wait, "leases, waiting"),
+    (Protocol::Poll, "leases, polling, `lease_interval=1`"),
+    (Protocol::Stale, "leases, stale values"),
 ];
 
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
-impl Way {
+impl Protocol {
     /// The longest wait between two reads, and how long to wait in all. Mostly those of mcrouter's lookaside route: 2 ms, doubled up
     /// to 500 ms, ten times.
     fn waits(self) -> (Duration, Duration) {
@@ -105,9 +105,9 @@ pub fn run(plan: &HerdPlan, mut progress: impl FnMut(&str)) -> Result<String> {
         plan.length.as_secs(),
     );
     let mut peaks = Vec::new();
-    for (way, name) in WAYS {
+    for (protocol, name) in PROTOCOLS {
         progress(name);
-        let counts = measure(plan, way)?;
+        let counts = measure(plan, protocol)?;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let secs = plan.length.as_secs_f64();
         let database: Vec<_> = counts.database.iter().map(load).collect();
@@ -137,9 +137,9 @@ fn to_f64(number: u64) -> f64 {
     u32::try_from(number).map_or_else(|_| f64::from(u32::MAX), f64::from)
 }
 
-fn measure(plan: &HerdPlan, way: Way) -> Result<Counts> {
-    let server = match way {
-        Way::Poll => plan.server.with(&plan.server.name, &["-o", "lease_interval=1"]),
+fn measure(plan: &HerdPlan, protocol: Protocol) -> Result<Counts> {
+    let server = match protocol {
+        Protocol::Poll => plan.server.with(&plan.server.name, &["-o", "lease_interval=1"]),
         _ => plan.server.clone(),
     };
     let server = server.start(64, None)?;
@@ -155,7 +155,9 @@ fn measure(plan: &HerdPlan, way: Way) -> Result<Counts> {
     thread::scope(|scope| {
         let (address, counts) = (server.address, &counts);
         let mut threads: Vec<_> = (0..plan.clients)
-            .map(|number| scope.spawn(move || Client::new(address, plan, way, counts)?.run(number)))
+            .map(|number| {
+                scope.spawn(move || Client::new(address, plan, protocol, counts)?.run(number))
+            })
             .collect();
         threads.push(scope.spawn(move || invalidate(address, plan, counts)));
         thread::sleep(plan.length.saturating_sub(counts.began.elapsed()));
@@ -196,7 +198,7 @@ fn invalidate(address: SocketAddr, plan: &HerdPlan, counts: &Counts) -> Result<(
 struct Client<'p> {
     wire: Wire,
     plan: &'p HerdPlan,
-    way: Way,
+    protocol: Protocol,
     counts: &'p Counts,
 }
 
@@ -210,8 +212,13 @@ enum Answer {
 }
 
 impl<'p> Client<'p> {
-    fn new(address: SocketAddr, plan: &'p HerdPlan, way: Way, counts: &'p Counts) -> Result<Self> {
-        Ok(Self { wire: Wire::connect(address)?, plan, way, counts })
+    fn new(
+        address: SocketAddr,
+        plan: &'p HerdPlan,
+        protocol: Protocol,
+        counts: &'p Counts,
+    ) -> Result<Self> {
+        Ok(Self { wire: Wire::connect(address)?, plan, protocol, counts })
     }
 
     fn run(&mut self, number: u32) -> Result<()> {
@@ -225,12 +232,12 @@ impl<'p> Client<'p> {
     }
 
     fn read(&mut self, key: u32) -> Result<()> {
-        let (longest, patience) = self.way.waits();
+        let (longest, patience) = self.protocol.waits();
         let (mut wait, mut waited) = (FIRST_WAIT, Duration::ZERO);
         while waited < patience {
             match self.ask(key)? {
                 Answer::Hit => return Ok(()),
-                Answer::Stale if self.way == Way::Stale => {
+                Answer::Stale if self.protocol == Protocol::Stale => {
                     self.counts.stale.fetch_add(1, Ordering::Relaxed);
                     return Ok(());
                 }
@@ -248,7 +255,7 @@ impl<'p> Client<'p> {
     }
 
     fn ask(&mut self, key: u32) -> Result<Answer> {
-        let command = if self.way == Way::Plain { "get" } else { "lease-get" };
+        let command = if self.protocol == Protocol::Plain { "get" } else { "lease-get" };
         self.wire.send(format!("{command} key{key}\r\n").as_bytes())?;
         let line = self.wire.line()?;
         if line == "END" {

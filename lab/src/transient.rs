@@ -51,18 +51,18 @@ const READ_AFTER: [u64; 3] = [4, 8, 14];
 
 /// A server, and whether the short-lived keys have a time to live there.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct Variant {
     /// As the table calls it.
     pub server: Server,
     /// Otherwise they are stored for ever, as before the paper's change: what is measured after it is compared with this.
     pub expires: bool,
 }
 
-impl Way {
-    /// Every way that the table has, of the servers that take part.
+impl Variant {
+    /// Every variant that the table has, of the servers that take part.
     #[must_use]
     pub fn all(servers: &[Server]) -> Vec<Self> {
-        let mut ways = Vec::new();
+        let mut variants = Vec::new();
         for server in servers {
             let lazy = match server.name == MEMCACHED {
                 true => server.with("memcached without its crawler", &["-o", "no_lru_crawler"]),
@@ -72,15 +72,15 @@ impl Way {
                 ),
             };
             let for_ever = server.with(&format!("{}, stored for ever", server.name), &[]);
-            ways.push(Self { server: for_ever, expires: false });
-            ways.extend([lazy, server.clone()].map(|server| Self { server, expires: true }));
+            variants.push(Self { server: for_ever, expires: false });
+            variants.extend([lazy, server.clone()].map(|server| Self { server, expires: true }));
         }
-        ways
+        variants
     }
 }
 
 /// One server under the load.
-struct Subject {
+struct Candidate {
     name: String,
     expires: bool,
     _running: Running,
@@ -91,37 +91,41 @@ struct Subject {
     short_hits: Hits,
 }
 
-/// Measures every way at the same time; a table.
+/// Measures every variant at the same time; a table.
 ///
 /// # Errors
 ///
 /// When a server does not start, or fails.
-pub fn run(plan: &TransientPlan, ways: &[Way], mut progress: impl FnMut(&str)) -> Result<String> {
+pub fn run(
+    plan: &TransientPlan,
+    variants: &[Variant],
+    mut progress: impl FnMut(&str),
+) -> Result<String> {
     progress("filling");
-    let mut subjects = Vec::new();
-    for way in ways {
-        subjects.push(Subject::start(plan, way)?);
+    let mut candidates = Vec::new();
+    for variant in variants {
+        candidates.push(Candidate::start(plan, variant)?);
     }
     progress(&format!("{} s of load", plan.seconds));
     let turns = plan.seconds * u64::from(TURNS);
     let took = paced(TURNS, turns, |turn| {
         let measured = turn >= turns / 2;
-        for subject in &mut subjects {
-            subject.turn(plan, turn, measured)?;
+        for candidate in &mut candidates {
+            candidate.turn(plan, turn, measured)?;
         }
         Ok(())
     })?;
     let late = took.as_secs_f64() / plan.seconds as f64;
     ensure!(late < 1.1, "the load took {late:.2} times as long as it should: ask for less");
-    table(plan, &mut subjects)
+    table(plan, &mut candidates)
 }
 
-impl Subject {
-    fn start(plan: &TransientPlan, way: &Way) -> Result<Self> {
-        let (server, name) = (&way.server, &way.server.name);
+impl Candidate {
+    fn start(plan: &TransientPlan, variant: &Variant) -> Result<Self> {
+        let (server, name) = (&variant.server, &variant.server.name);
         let running = server.start(plan.megabytes, None)?;
         let mut client = Client::connect(running.address)?;
-        let short = Item { exptime: if way.expires { SHORT.exptime } else { 0 }, ..SHORT };
+        let short = Item { exptime: if variant.expires { SHORT.exptime } else { 0 }, ..SHORT };
         let mut lasting = ZipfFamily::new(LASTING, LASTING_KEYS, EXPONENT, 3)?;
         // Until memory is full.
         while client.stats("")?.iter().any(|(name, value)| name == "evictions" && value == "0") {
@@ -129,7 +133,7 @@ impl Subject {
         }
         Ok(Self {
             name: name.clone(),
-            expires: way.expires,
+            expires: variant.expires,
             _running: running,
             client,
             lasting,
@@ -176,7 +180,7 @@ impl Subject {
     }
 }
 
-fn table(plan: &TransientPlan, subjects: &mut [Subject]) -> Result<String> {
+fn table(plan: &TransientPlan, candidates: &mut [Candidate]) -> Result<String> {
     let mut text = format!(
         "`-m {}`, {} reads of lasting keys a second, {} short-lived keys a second, {} s.\n\n\
          | server | items | short-lived | their share, % | times less than stored for ever | hits, lasting | hits, short-lived |\n\
@@ -185,23 +189,23 @@ fn table(plan: &TransientPlan, subjects: &mut [Subject]) -> Result<String> {
     );
     let mut for_ever = 0.0;
     // All at once, before anything more expires.
-    let items: Vec<_> = subjects.iter_mut().map(Subject::items).collect::<Result<_>>()?;
-    for (subject, items) in subjects.iter_mut().zip(items) {
-        let short = items.saturating_sub(subject.lasting()?);
+    let items: Vec<_> = candidates.iter_mut().map(Candidate::items).collect::<Result<_>>()?;
+    for (candidate, items) in candidates.iter_mut().zip(items) {
+        let short = items.saturating_sub(candidate.lasting()?);
         let share = Hits { hits: short, reads: items };
-        if !subject.expires {
+        if !candidate.expires {
             for_ever = share.ratio();
         }
         writeln!(
             text,
             "| {} | {} | {} | {:.3} | {:.1} | {:.4} | {:.4} |",
-            subject.name,
+            candidate.name,
             share.reads,
             share.hits,
             100.0 * share.ratio(),
             for_ever / share.ratio(),
-            subject.lasting_hits.ratio(),
-            subject.short_hits.ratio(),
+            candidate.lasting_hits.ratio(),
+            candidate.short_hits.ratio(),
         )?;
     }
     Ok(text)

@@ -36,7 +36,7 @@ pub struct UdpPlan {
 
 /// One way of asking.
 #[derive(Debug)]
-enum Way {
+enum Transport {
     Tcp(Load),
     Udp(UdpLoad),
 }
@@ -91,14 +91,14 @@ fn measure(
     ensure!(refused == 0, "{} refused {refused} stores", server.name);
     check(running.address, workload, plan.keys)?;
     let (address, outstanding) = (running.address, plan.outstanding);
-    let mut ways = [
-        ("TCP", Way::Tcp(Load::connect(&[address], outstanding)?)),
-        ("UDP, a socket a request", Way::Udp(UdpLoad::connect(address, outstanding, 1)?)),
-        ("UDP, one socket", Way::Udp(UdpLoad::connect(address, 1, outstanding)?)),
+    let mut transports = [
+        ("TCP", Transport::Tcp(Load::connect(&[address], outstanding)?)),
+        ("UDP, a socket a request", Transport::Udp(UdpLoad::connect(address, outstanding, 1)?)),
+        ("UDP, one socket", Transport::Udp(UdpLoad::connect(address, 1, outstanding)?)),
     ];
     let mut lines: Vec<Line> = Vec::new();
-    for (name, way) in &mut ways {
-        way.run(&mut batches, workload, WARM_UP.min(plan.round)).context(*name)?;
+    for (name, transport) in &mut transports {
+        transport.run(&mut batches, workload, WARM_UP.min(plan.round)).context(*name)?;
         lines.push(Line { name, rounds: Vec::new(), busy: Vec::new(), lost: 0 });
     }
     for round in 1..=plan.rounds {
@@ -106,9 +106,10 @@ fn measure(
             "{}: {}, {} bytes, round {round}",
             server.name, workload.kind, workload.value_bytes
         ));
-        for ((name, way), line) in ways.iter_mut().zip(&mut lines) {
+        for ((name, transport), line) in transports.iter_mut().zip(&mut lines) {
             let before = running.cpu();
-            let (sample, lost) = way.run(&mut batches, workload, plan.round).context(*name)?;
+            let (sample, lost) =
+                transport.run(&mut batches, workload, plan.round).context(*name)?;
             let used = before.zip(running.cpu()).map(|(before, after)| after - before);
             if let Some(used) = used {
                 line.busy.push(used.as_secs_f64() / sample.elapsed.as_secs_f64());
@@ -120,7 +121,7 @@ fn measure(
     Ok(lines)
 }
 
-impl Way {
+impl Transport {
     fn run(
         &mut self,
         batches: &mut Batches,

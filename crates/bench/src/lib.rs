@@ -11,8 +11,8 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
-mod as_text;
 pub mod cli;
+pub mod compare_results;
 pub mod figures;
 pub mod generator;
 pub mod hitrate;
@@ -25,10 +25,10 @@ pub mod result;
 pub mod sampler;
 pub mod score;
 pub mod search;
-pub mod seconds;
+mod serde_text;
 pub mod significance;
 pub mod sla;
 pub mod study;
 pub mod sweep;
 pub mod terminal;
-pub mod versus;
+pub mod time_series;

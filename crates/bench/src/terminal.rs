@@ -9,7 +9,7 @@ use crate::hitrate::HitrateResult;
 use crate::host::CpuTimes;
 use crate::result::{OpResult, RunResult};
 use crate::sampler::ThreadSeries;
-use crate::seconds;
+use crate::time_series;
 
 /// Columns of the longest bar.
 const BAR: usize = 40;
@@ -203,7 +203,7 @@ fn seconds(text: &mut String, result: &RunResult) {
     if result.series.len() < 2 {
         return;
     }
-    let _ = writeln!(text, "\n{}", seconds::title(result));
+    let _ = writeln!(text, "\n{}", time_series::title(result));
     let line = |cells: &[String]| {
         let mut line = String::new();
         cells.iter().for_each(|cell| {
@@ -211,8 +211,8 @@ fn seconds(text: &mut String, result: &RunResult) {
         });
         line
     };
-    let _ = writeln!(text, "{}", line(&seconds::COLUMNS.map(str::to_owned)));
-    for row in seconds::rows(result) {
+    let _ = writeln!(text, "{}", line(&time_series::COLUMNS.map(str::to_owned)));
+    for row in time_series::rows(result) {
         let _ = writeln!(text, "{}", line(&row));
     }
 }

@@ -22,18 +22,18 @@ use lab::restart;
 use lab::routed;
 use lab::size_shift::{self, ShiftPlan};
 use lab::thundering_herd::{self, HerdPlan};
-use lab::transient::{self, TransientPlan, Way};
+use lab::transient::{self, TransientPlan, Variant};
 use lab::udp_compare::{self, UdpPlan};
 
 /// Compares holdall with memcached and with a server that looks nothing up, on loopback, taking turns.
 #[derive(Debug, Parser)]
 struct Cli {
     #[command(subcommand)]
-    what: What,
+    measurement: Measurement,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Measurement {
     /// Throughput, server CPU and latency of each workload.
     Server(ServerArgs),
     /// The proxy beside twemproxy (Debian's nutcracker), both before the same two servers.
@@ -237,22 +237,22 @@ struct RestartArgs {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().what {
-        What::Server(args) => server(args),
-        What::Router(args) => router(&args),
-        What::Memory(args) => memory(&args),
-        What::Udp(args) => udp(&args),
-        What::Instructions(args) => count_instructions(&args),
-        What::Keys(args) => keys(&args),
-        What::Restart(args) => restart(&args),
-        What::Herd(args) => herd(&args),
-        What::Transient(args) => args.measure("transient.md", |plan, servers| {
-            transient::run(plan, &Way::all(servers), |what| eprintln!("{what}"))
+    let done = match Cli::parse().measurement {
+        Measurement::Server(args) => server(args),
+        Measurement::Router(args) => router(&args),
+        Measurement::Memory(args) => memory(&args),
+        Measurement::Udp(args) => udp(&args),
+        Measurement::Instructions(args) => count_instructions(&args),
+        Measurement::Keys(args) => keys(&args),
+        Measurement::Restart(args) => restart(&args),
+        Measurement::Herd(args) => herd(&args),
+        Measurement::Transient(args) => args.measure("transient.md", |plan, servers| {
+            transient::run(plan, &Variant::all(servers), |what| eprintln!("{what}"))
         }),
-        What::Shift(args) => args.measure("shift.md", |plan, servers| {
+        Measurement::Shift(args) => args.measure("shift.md", |plan, servers| {
             size_shift::run(plan, servers, |what| eprintln!("{what}"))
         }),
-        What::Expiry(args) => args.measure("expiry.md", |plan, servers| {
+        Measurement::Expiry(args) => args.measure("expiry.md", |plan, servers| {
             expiry::run(plan, servers, pin_generator()?, |what| eprintln!("{what}"))
         }),
     };

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use crate::figures::{Drawable, versus};
+use crate::compare_results::{Line, Side, lines};
+use crate::figures::{Drawable, compare_results};
 use crate::result::RunResult;
 use crate::significance::Verdict;
 use crate::terminal;
-use crate::versus::{Line, Side, lines};
 
 /// Compares two results: medians, their ratio with a 95 % interval, and the probability of such a difference by chance.
 ///
@@ -44,7 +44,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode> {
     ensure!(!found.is_empty(), "the two have nothing in common that can be compared");
     terminal::print(&table(&base, &other, &found));
     if let Some(path) = &args.html {
-        let html = versus::page(&base, &other, &found)?;
+        let html = compare_results::page(&base, &other, &found)?;
         fs::write(path, html).with_context(|| path.display().to_string())?;
     }
     Ok(ExitCode::SUCCESS)

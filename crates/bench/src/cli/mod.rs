@@ -23,11 +23,11 @@ use crate::terminal;
 #[command(name = "holdall bench", version, max_term_width = 120)]
 struct Cli {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     Agent(agent::AgentArgs),
     Run(Box<run::RunArgs>),
     Search(Box<search::SearchArgs>),
@@ -69,20 +69,20 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
         }
     };
-    let outcome = match cli.what {
-        What::Agent(args) => agent::run(&args),
-        What::Run(args) => run::run(&args),
-        What::Search(args) => search::run(&args),
-        What::Sweep(args) => sweep::run(&args),
-        What::Compare(args) => compare::run(&args),
-        What::Hitrate(args) => hitrate::run(&args),
-        What::Memtier(args) => memtier::run(crate::memtier::parse(args.words.into_iter())),
-        What::Mcblaster(args) => {
+    let outcome = match cli.command {
+        Command::Agent(args) => agent::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Search(args) => search::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Hitrate(args) => hitrate::run(&args),
+        Command::Memtier(args) => memtier::run(crate::memtier::parse(args.words.into_iter())),
+        Command::Mcblaster(args) => {
             memtier::run(crate::memtier::parse_mcblaster(args.words.into_iter()))
         }
-        What::Study(args) => study::run(&args),
-        What::Report(args) => report::run(&args),
-        What::Score(args) => score::run(&args),
+        Command::Study(args) => study::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Score(args) => score::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         terminal::complain(&format!("{error:#}"));

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Deserialize;
 
-use super::{Drawable, Figure, chart, together};
+use super::{Drawable, Figure, chart, overlay};
 use crate::host::Host;
 use crate::score::{Maxima, Score, Weights};
 use crate::search::Found;
@@ -73,7 +73,7 @@ pub(super) fn of_search(search: &SearchFile) -> Result<Vec<Figure>> {
 ///
 /// When a figure cannot be drawn.
 pub fn summary(results: &[(String, Drawable)]) -> Result<Vec<Figure>> {
-    let mut figures = together::figures(results)?;
+    let mut figures = overlay::figures(results)?;
     let mut searches: Vec<chart::Bar> = Vec::new();
     let mut scores: Vec<chart::Bar> = Vec::new();
     let mut per_watt: Vec<chart::Bar> = Vec::new();

@@ -3,12 +3,12 @@
 //! Source of the figures: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to 7.
 
 pub mod chart;
+pub mod compare_results;
 pub(crate) mod cpu;
 mod legend;
 pub mod maxima;
+mod overlay;
 mod page;
-mod together;
-pub mod versus;
 
 use anyhow::{Context, Result, bail};
 

@@ -10,9 +10,9 @@ use crate::hitrate::HitrateResult;
 use crate::host::{CpuTimes, Host};
 use crate::result::RunResult;
 use crate::search::Found;
-use crate::seconds;
 use crate::sweep::SweepResult;
 use crate::terminal::shell;
+use crate::time_series;
 
 pub(super) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--faint:#eaeef2}\
@@ -159,11 +159,11 @@ fn seconds(html: &mut String, run: &RunResult) {
     if run.series.len() < 2 {
         return;
     }
-    let _ = writeln!(html, "<h3>{}</h3><div class=\"wide\"><table><tr>", seconds::title(run));
-    seconds::COLUMNS.iter().for_each(|name| {
+    let _ = writeln!(html, "<h3>{}</h3><div class=\"wide\"><table><tr>", time_series::title(run));
+    time_series::COLUMNS.iter().for_each(|name| {
         let _ = write!(html, "<th>{name}</th>");
     });
-    for row in seconds::rows(run) {
+    for row in time_series::rows(run) {
         let _ = write!(html, "</tr>\n<tr>");
         row.iter().for_each(|cell| {
             let _ = write!(html, "<td>{cell}</td>");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::sizes::{KeySize, uniform_of};
-use crate::as_text::as_text;
+use crate::serde_text::serde_text;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Normal, Zipf};
@@ -245,7 +245,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-as_text!(Pattern);
+serde_text!(Pattern);
 
 #[cfg(test)]
 mod tests {

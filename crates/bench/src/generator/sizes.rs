@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::keys::scatter;
-use crate::as_text::as_text;
+use crate::serde_text::serde_text;
 
 /// Lengths of keys, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -209,7 +209,7 @@ impl fmt::Display for ValueSize {
     }
 }
 
-as_text!(KeySize, ValueSize);
+serde_text!(KeySize, ValueSize);
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::Pattern;
 use super::sizes::{KeySize, ValueSize};
-use crate::as_text::as_text;
+use crate::serde_text::serde_text;
 
 /// Everything that decides what is sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -296,7 +296,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-as_text!(Target, Ratio);
+serde_text!(Target, Ratio);
 
 #[cfg(test)]
 mod tests {

@@ -9,9 +9,9 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 use super::trace::{Action, Request};
-use crate::as_text::as_text;
 use crate::generator::keys::{Keys, Pattern};
 use crate::generator::sizes::{KeySize, ValueSize, uniform_of};
+use crate::serde_text::serde_text;
 
 /// What is drawn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,7 +107,7 @@ impl fmt::Display for Scan {
     }
 }
 
-as_text!(Scan);
+serde_text!(Scan);
 
 #[cfg(test)]
 mod tests {

@@ -65,7 +65,7 @@ impl Groups {
 }
 
 /// The routers, and where both of them take clients: one by 127.0.0.1, the other by ::1, which are two clients to a replica's choice.
-struct Way {
+struct Setup {
     name: &'static str,
     port: u16,
 }
@@ -94,7 +94,7 @@ fn measure() -> Result<(), String> {
         ),
         ("two that share the keys", r#""PoolRoute|both""#),
     ];
-    let mut ways = Vec::new();
+    let mut setups = Vec::new();
     for (name, route) in routes {
         let port = free_port()?;
         let text = port.to_string();
@@ -104,34 +104,34 @@ fn measure() -> Result<(), String> {
         let listen = ["--listen-addresses", "127.0.0.1,::1", "--asynclog-disable"];
         running
             .start(&[&["route", "--config", &config, "-p", &text], &listen[..]].concat(), port)?;
-        ways.push(Way { name, port });
+        setups.push(Setup { name, port });
     }
-    let mut rates: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
+    let mut rates: Vec<Vec<f64>> = vec![Vec::new(); setups.len()];
     for _ in 0..ROUNDS {
-        for (way, rates) in ways.iter().zip(&mut rates) {
-            rates.push(way.load()?);
+        for (setup, rates) in setups.iter().zip(&mut rates) {
+            rates.push(setup.load()?);
         }
     }
     println!(
         "| 100 keys a request, servers with {QUOTA_US} of {PERIOD_US} us each | items/s | to one server, round by round |"
     );
     println!("| --- | ---: | --- |");
-    for (way, of_way) in ways.iter().zip(&rates) {
+    for (setup, of_setup) in setups.iter().zip(&rates) {
         let mut ratios: Vec<f64> =
-            of_way.iter().zip(&rates[0]).map(|(rate, one)| rate / one).collect();
+            of_setup.iter().zip(&rates[0]).map(|(rate, one)| rate / one).collect();
         ratios.sort_by(f64::total_cmp);
         let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
         println!(
             "| {} | {:.0} | {:.2} ({least:.2}..{most:.2}) |",
-            way.name,
-            median(of_way.clone()),
+            setup.name,
+            median(of_setup.clone()),
             median(ratios)
         );
     }
     Ok(())
 }
 
-impl Way {
+impl Setup {
     /// Items a second, of two generators.
     fn load(&self) -> Result<f64, String> {
         let keys = KEYS.to_string();

@@ -1,7 +1,7 @@
-//! Types that are kept in results as the text that a command line has for them.
+//! Serialises types in results as their command-line spelling.
 
-/// Serialises types by what they display, and reads them by what they parse.
-macro_rules! as_text {
+/// Implements serde for types through their `Display` and `FromStr`.
+macro_rules! serde_text {
     ($($type:ty),+) => {$(
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -18,4 +18,4 @@ macro_rules! as_text {
     )+};
 }
 
-pub(crate) use as_text;
+pub(crate) use serde_text;

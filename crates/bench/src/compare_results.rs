@@ -1,9 +1,9 @@
-//! Two results side by side: what can be compared of them, measure by measure.
+//! Compares two results, measure by measure.
 
 use crate::result::RunResult;
 use crate::significance::{LEAST, Verdict};
 
-/// One of the two.
+/// One of the two results.
 #[derive(Clone, Debug)]
 pub struct Side {
     /// Its files.
@@ -12,18 +12,18 @@ pub struct Side {
     pub points: Vec<(Option<f64>, Vec<RunResult>)>,
 }
 
-/// One measure of both.
+/// One measure of both results.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The place in a sweep.
     pub at: Option<f64>,
-    /// What was measured.
+    /// The name of the measure.
     pub what: &'static str,
-    /// Whether more of it is better.
+    /// True if more is better.
     pub is_more_better: bool,
-    /// Whether whole runs were compared, and not their seconds.
+    /// True if whole runs were compared, and not their seconds.
     pub is_of_runs: bool,
-    /// What came out; `None` where there are too few values.
+    /// The verdict; `None` if there are too few values.
     pub verdict: Option<Verdict>,
 }
 

@@ -1,18 +1,18 @@
-//! A run second by second: what was answered, how fast, and what the machine did meanwhile.
+//! A run second by second: requests, latencies, and the machine's CPU time.
 
 use crate::result::RunResult;
 
-/// Rows that a table has, at most.
+/// The most rows of a table.
 const ROWS: usize = 12;
 
-/// What the columns of a row are.
+/// The names of the columns of a row.
 pub const COLUMNS: [&str; 11] = [
     "second", "requests", "p50 us", "p99", "max", "user %", "system", "irq", "softirq", "steal",
     "switches",
 ];
 
-/// The rows of a run in the order of time, each as the columns say; of a long run, the seconds with the greatest p99.
-/// Where the kernel did not tell what the machine did, the columns after the latencies are empty.
+/// The rows of a run in the order of time. A long run gives the seconds with the greatest p99.
+/// Columns after the latencies are empty where the kernel gave no CPU times.
 #[must_use]
 pub fn rows(run: &RunResult) -> Vec<[String; COLUMNS.len()]> {
     let mut worst: Vec<usize> = (0..run.series.len()).collect();

@@ -1,4 +1,4 @@
-//! Sweeps of several servers over the same thing, in one chart.
+//! Overlays sweeps of several servers over one variable in one chart.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -9,7 +9,7 @@ use crate::sweep::{Over, Point, SweepResult};
 /// One line of a chart: its name and its points.
 type Line<'a> = (&'a str, Vec<(f64, f64)>);
 
-/// Figures of what several sweeps changed alike: throughput, p99, and the one against the other.
+/// Figures for each variable of several sweeps: throughput, p99, and p99 against throughput.
 pub(super) fn figures(results: &[(String, Drawable)]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let all = [

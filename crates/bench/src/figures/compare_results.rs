@@ -1,4 +1,4 @@
-//! Two results side by side, as a page.
+//! The comparison of two results as an HTML page.
 
 use std::fmt::Write as _;
 
@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use super::page::{STYLE, escaped, figures, list};
 use super::{Figure, chart};
+use crate::compare_results::{Line, Side};
 use crate::result::RunResult;
-use crate::versus::{Line, Side};
 
 /// The page of a comparison.
 ///
