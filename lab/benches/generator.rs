@@ -1,7 +1,9 @@
-//! One thread of `holdall bench run` beside the least that can drive the same load: `cargo xtask bench generator`.
+//! One thread of `holdall bench run` beside the least that can drive the same load:
+//! `cargo xtask bench generator`.
 //!
-//! The loop draws a key for each get, writes a batch, counts the bytes of its replies and keeps one latency a batch; nothing is looked
-//! at. Both ask the same do-nothing server on the first processor, in turn, from the second.
+//! The loop draws a key for each get, writes a batch, counts the bytes of its replies and keeps one
+//! latency a batch; nothing is looked at. Both ask the same do-nothing server on the first
+//! processor, in turn, from the second.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the result is for a reader")]
 
 use std::io::{Read, Write};

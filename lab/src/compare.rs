@@ -14,7 +14,8 @@ use bench::process::{DO_NOTHING, Running, Server};
 pub struct Plan {
     /// Who takes part.
     pub servers: Vec<Server>,
-    /// Only the workloads with one of these names or, where it is no whole name, containing it; all when empty.
+    /// Only the workloads with one of these names or, where it is no whole name, containing it; all
+    /// when empty.
     pub only: Vec<String>,
     /// Sizes of values, in bytes.
     pub value_bytes: Vec<usize>,
@@ -35,7 +36,8 @@ pub struct Plan {
 pub struct Round {
     /// Requests (or keys) a second.
     pub rate: f64,
-    /// Server CPU for one request (or key), in microseconds; `None` when the server was not started here.
+    /// Server CPU for one request (or key), in microseconds; `None` when the server was not started
+    /// here.
     pub cpu_us: Option<f64>,
     /// Time from a batch to its last reply, in nanoseconds.
     pub latency: Histogram<u32>,
@@ -56,7 +58,8 @@ pub struct Outcome {
 const MEMORY_MB: u32 = 1024;
 const SMALL_MEMORY_MB: u32 = 64;
 
-/// Bytes of values in the key space of the evicting workload: well over the small memory, at any size.
+/// Bytes of values in the key space of the evicting workload: well over the small memory, at any
+/// size.
 const EVICTING_BYTES: usize = 128 << 20;
 
 /// Measured and thrown away before the first round.

@@ -1,7 +1,8 @@
 //! What gets feel while very many items expire in the same second.
 //!
-//! A million short-lived items get the same deadline, and 50 connections read other keys all the time: before that second, which is the
-//! steady state, and from its beginning until all of them are gone, or for two seconds where they stay.
+//! A million short-lived items get the same deadline, and 50 connections read other keys all the
+//! time: before that second, which is the steady state, and from its beginning until all of them
+//! are gone, or for two seconds where they stay.
 
 use std::fmt::Write as _;
 use std::thread;

@@ -5,9 +5,10 @@
 //!     for each kind: the same, and N batches of that kind more         -> the difference over N is the figure
 //! ```
 //!
-//! Start, growth and end cancel out. Sampling is off: it goes by time, of which callgrind makes fifty times as much. What is left is the work of the worker's thread in user space: reading is one call,
-//! so the kernel's part is not in it. Keys are chosen by a fixed seed; the server's hash is seeded anew each time, which
-//! moves a figure by well under one percent.
+//! Start, growth and end cancel out. Sampling is off: it goes by time, of which callgrind makes
+//! fifty times as much. What is left is the work of the worker's thread in user space: reading is
+//! one call, so the kernel's part is not in it. Keys are chosen by a fixed seed; the server's hash
+//! is seeded anew each time, which moves a figure by well under one percent.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -71,7 +72,8 @@ const BATCHES: usize = 500;
 /// How long a server under callgrind may take to start, to answer and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `holdall` under callgrind, once for each kind and once for the base. Callgrind's files go to `folder`.
+/// Runs `holdall` under callgrind, once for each kind and once for the base. Callgrind's files go
+/// to `folder`.
 ///
 /// # Errors
 ///
@@ -271,7 +273,8 @@ pub fn from_text(text: &str) -> Result<Vec<Figure>> {
         .collect()
 }
 
-/// The figures that are more than `tolerance` (a part of one) above the recorded ones, and those that are not recorded.
+/// The figures that are more than `tolerance` (a part of one) above the recorded ones, and those
+/// that are not recorded.
 #[must_use]
 pub fn risen(now: &[Figure], recorded: &[Figure], tolerance: f64) -> Vec<String> {
     let mut complaints = Vec::new();

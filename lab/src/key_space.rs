@@ -1,6 +1,7 @@
 //! One key against very many: what the size of the key space costs.
 //!
-//! One server holds all keys; rounds ask for one key and for random ones by turns, so that each ratio is of neighbours in time.
+//! One server holds all keys; rounds ask for one key and for random ones by turns, so that each
+//! ratio is of neighbours in time.
 
 use std::fmt::Write as _;
 use std::time::Duration;

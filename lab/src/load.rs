@@ -1,8 +1,9 @@
 //! The generator: a closed loop over many connections in one thread.
 //!
-//! Each connection sends a batch in one write, waits for all of its replies, notes the time and sends the next. Nothing
-//! is parsed: a batch is complete when the bytes it must bring have come (or, for sets, the lines). A reply that is
-//! shorter or longer than it must be ends the run with an error, since then the server does not do what it is measured for.
+//! Each connection sends a batch in one write, waits for all of its replies, notes the time and
+//! sends the next. Nothing is parsed: a batch is complete when the bytes it must bring have come
+//! (or, for sets, the lines). A reply that is shorter or longer than it must be ends the run with
+//! an error, since then the server does not do what it is measured for.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -94,7 +95,8 @@ impl Load {
     ///
     /// # Errors
     ///
-    /// When a connection breaks, the server is silent for five seconds, or a reply has the wrong length.
+    /// When a connection breaks, the server is silent for five seconds, or a reply has the wrong
+    /// length.
     pub fn run(
         &mut self,
         batches: &mut Batches,

@@ -1,7 +1,7 @@
 //! Clients that use a cache as it is meant to be used: they look aside, and store what was missing.
 //!
-//! Hit ratios, shares of memory and the like are measured with these: every server is asked for the same keys in the same order,
-//! and what it does not have it is given.
+//! Hit ratios, shares of memory and the like are measured with these: every server is asked for the
+//! same keys in the same order, and what it does not have it is given.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -85,7 +85,8 @@ impl Client {
         Ok(Self { reader, value: Vec::new(), line: String::new(), request: String::new() })
     }
 
-    /// Asks for every item, and stores those that are missing. An item that stands twice among so many may be missed twice.
+    /// Asks for every item, and stores those that are missing. An item that stands twice among so
+    /// many may be missed twice.
     ///
     /// # Errors
     ///
@@ -198,7 +199,8 @@ impl Client {
     }
 }
 
-/// Keys of one family by a Zipf distribution: the same for every server that is asked with the same seed.
+/// Keys of one family by a Zipf distribution: the same for every server that is asked with the same
+/// seed.
 #[derive(Debug)]
 pub struct ZipfFamily {
     item: Item,
@@ -230,7 +232,8 @@ impl ZipfFamily {
     }
 }
 
-/// Calls `turn` with 0, 1, 2.. so many times a second, as well as that can be kept up, until this many have been.
+/// Calls `turn` with 0, 1, 2.. so many times a second, as well as that can be kept up, until this
+/// many have been.
 ///
 /// # Errors
 ///

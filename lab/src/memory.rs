@@ -1,7 +1,7 @@
 //! How many items a server keeps for each GiB of memory it really holds.
 //!
-//! A server of `-m` MB is given more distinct items than fit, then every key is asked for. What counts is the resident
-//! memory after that, not the limit it was given.
+//! A server of `-m` MB is given more distinct items than fit, then every key is asked for. What
+//! counts is the resident memory after that, not the limit it was given.
 
 use std::io::{Read, Write};
 

@@ -1,4 +1,5 @@
-//! A share of one processor, by a control group of the kernel: so that what is measured is what is short, and not what drives it.
+//! A share of one processor, by a control group of the kernel: so that what is measured is what is
+//! short, and not what drives it.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! The comparison as a table for people (Markdown, which a terminal shows as well) and as JSON for programs.
+//! The comparison as a table for people (Markdown, which a terminal shows as well) and as JSON for
+//! programs.
 
 use std::fmt::Write;
 

@@ -1,7 +1,8 @@
 //! How long a cache is away when its server is restarted, and what it still holds then.
 //!
-//! A server with a memory file (`-e`) is filled, ended and started again: in order, and by `kill -9`. What counts is the time
-//! from the start of the new process to its first reply, and the share of sampled keys that are there before and after.
+//! A server with a memory file (`-e`) is filled, ended and started again: in order, and by
+//! `kill -9`. What counts is the time from the start of the new process to its first reply, and the
+//! share of sampled keys that are there before and after.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +24,8 @@ pub struct Restarted {
     pub value_bytes: usize,
     /// Items stored.
     pub items: u64,
-    /// From the signal to the end of the process, and from the start of the next to its first reply.
+    /// From the signal to the end of the process, and from the start of the next to its first
+    /// reply.
     pub ended: Duration,
     /// The same after a clean end.
     pub started: Duration,

@@ -2,7 +2,8 @@
 
 /// xorshift64*: good enough to choose keys, and repeatable.
 ///
-/// Source: Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled" (2016).
+/// Source: Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled"
+/// (2016).
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

@@ -66,8 +66,9 @@ impl Configs {
         Ok(Self { folder })
     }
 
-    /// How the proxies are started, with so many workers each. twemproxy has one thread: beside one process of it there are
-    /// as many as workers, each with its share of the connections. `memcached` is one that has a proxy of its own.
+    /// How the proxies are started, with so many workers each. twemproxy has one thread: beside one
+    /// process of it there are as many as workers, each with its share of the connections.
+    /// `memcached` is one that has a proxy of its own.
     #[must_use]
     pub fn proxies(&self, holdall: &Path, workers: usize, memcached: Option<&Path>) -> Vec<Server> {
         let (folder, holdall) = (self.folder.display(), holdall.join("holdall"));
@@ -92,8 +93,8 @@ impl Configs {
         all
     }
 
-    /// So many processes of twemproxy, each on a port of its own, which it reads from its file. All but one are children of the one,
-    /// and end with it.
+    /// So many processes of twemproxy, each on a port of its own, which it reads from its file. All
+    /// but one are children of the one, and end with it.
     fn twemproxy(&self, processes: usize) -> Server {
         let folder = self.folder.display();
         let run = |number: usize| {
@@ -121,7 +122,8 @@ impl Drop for Configs {
     }
 }
 
-/// The table: medians of the rounds, and each round's rate and CPU divided by the best that another proxy did in it.
+/// The table: medians of the rounds, and each round's rate and CPU divided by the best that another
+/// proxy did in it.
 #[must_use]
 pub fn markdown(outcomes: &[Outcome]) -> String {
     let mut table =

@@ -1,8 +1,10 @@
-//! Value sizes shift while memory is full: how soon a cache gives the new size the memory of the old one.
+//! Value sizes shift while memory is full: how soon a cache gives the new size the memory of the
+//! old one.
 //!
-//! *Scaling Memcache at Facebook*, section 6.2: slabs move between classes by the age of what they hold. One server of each kind is
-//! filled with values of 100 bytes, another is left empty; then both get the same reads of other keys, whose values have 1 KB. What
-//! counts is the hit ratio of the first beside that of the second, which never saw the old size.
+//! *Scaling Memcache at Facebook*, section 6.2: slabs move between classes by the age of what they
+//! hold. One server of each kind is filled with values of 100 bytes, another is left empty; then
+//! both get the same reads of other keys, whose values have 1 KB. What counts is the hit ratio of
+//! the first beside that of the second, which never saw the old size.
 
 use std::fmt::Write as _;
 

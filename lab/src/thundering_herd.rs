@@ -1,8 +1,10 @@
-//! Thundering herds: how many reads reach the database when keys that many clients read are invalidated under load.
+//! Thundering herds: how many reads reach the database when keys that many clients read are
+//! invalidated under load.
 //!
-//! The question is that of *Scaling Memcache at Facebook*, section 3.2.1: the peak rate of database queries fell from 17 K/s to 1.3 K/s
-//! with leases, 13 times. The database here is a delay and a counter. Each client, a thread with a connection, reads keys
-//! at random with a pause between; another deletes each key in turn. What a client does with a miss is the way that is measured:
+//! The question is that of *Scaling Memcache at Facebook*, section 3.2.1: the peak rate of database
+//! queries fell from 17 K/s to 1.3 K/s with leases, 13 times. The database here is a delay and a
+//! counter. Each client, a thread with a connection, reads keys at random with a pause between;
+//! another deletes each key in turn. What a client does with a miss is the way that is measured:
 //!
 //! | way | a miss |
 //! | --- | --- |
@@ -11,8 +13,9 @@
 //! | leases, polling | as before, but asks again at least every 20 ms, for five seconds; tokens are given once a second |
 //! | leases, stale values | as the first with leases, but takes a stale value when it is given one |
 //!
-//! Who waits has to come by while the value is there: under constant invalidation that is for a moment, once in each of the server's
-//! intervals. Longer steps than that moment miss it, and end in the database, however often tokens are given.
+//! Who waits has to come by while the value is there: under constant invalidation that is for a
+//! moment, once in each of the server's intervals. Longer steps than that moment miss it, and end
+//! in the database, however often tokens are given.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -64,8 +67,8 @@ const PROTOCOLS: [(Protocol, &str); 4] = [
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
 impl Protocol {
-    /// The longest wait between two reads, and how long to wait in all. Mostly those of mcrouter's lookaside route: 2 ms, doubled up
-    /// to 500 ms, ten times.
+    /// The longest wait between two reads, and how long to wait in all. Mostly those of mcrouter's
+    /// lookaside route: 2 ms, doubled up to 500 ms, ten times.
     fn waits(self) -> (Duration, Duration) {
         match self {
             Self::Poll => (Duration::from_millis(20), Duration::from_secs(5)),

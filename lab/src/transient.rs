@@ -1,10 +1,12 @@
-//! How much memory a family of short-lived keys holds, with and without the cache of transient items.
+//! How much memory a family of short-lived keys holds, with and without the cache of transient
+//! items.
 //!
-//! *Scaling Memcache at Facebook*, section 6.3: keys that see a single burst of activity were given a short time to live, and their
-//! share of a pool fell from 6 % to 0.3 % at the same hit ratio. Here a full cache serves two families with values of one size, so
-//! that they share a slab class and its LRU: one whose keys last, read by a Zipf distribution, and one of which each key is stored
-//! once, read three times within a second and never again. The second has two seconds to live, or none to begin with.
-//! Each server gets the same requests at the same time:
+//! *Scaling Memcache at Facebook*, section 6.3: keys that see a single burst of activity were given
+//! a short time to live, and their share of a pool fell from 6 % to 0.3 % at the same hit ratio.
+//! Here a full cache serves two families with values of one size, so that they share a slab class
+//! and its LRU: one whose keys last, read by a Zipf distribution, and one of which each key is
+//! stored once, read three times within a second and never again. The second has two seconds to
+//! live, or none to begin with. Each server gets the same requests at the same time:
 //!
 //! | server | what becomes of an expired item |
 //! | --- | --- |
@@ -13,7 +15,8 @@
 //! | holdall, `transient_ttl=0` | the cleaner's passes meet it some time |
 //! | holdall | it is freed in the second in which it expires |
 //!
-//! What the family holds is told at the end: the server's count of items, less the lasting ones that are found.
+//! What the family holds is told at the end: the server's count of items, less the lasting ones
+//! that are found.
 
 use std::fmt::Write as _;
 
@@ -54,7 +57,8 @@ const READ_AFTER: [u64; 3] = [4, 8, 14];
 pub struct Variant {
     /// As the table calls it.
     pub server: Server,
-    /// Otherwise they are stored for ever, as before the paper's change: what is measured after it is compared with this.
+    /// Otherwise they are stored for ever, as before the paper's change: what is measured after it
+    /// is compared with this.
     pub expires: bool,
 }
 

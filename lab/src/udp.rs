@@ -1,9 +1,11 @@
-//! The generator for UDP: a closed loop over connected sockets, each with some requests outstanding.
+//! The generator for UDP: a closed loop over connected sockets, each with some requests
+//! outstanding.
 //!
-//! What one turn has for a socket leaves by one `sendmmsg`, and what has come is read by one `recvmmsg`; so the generator
-//! costs the same for many clients with a request each as the servers' kernel lets it, and little for one with many.
-//! A request is told by its id; it is complete when as many bytes have come as its reply must have, in whatever number of
-//! datagrams. One that is not answered in time counts as lost and is asked again, as a client would do.
+//! What one turn has for a socket leaves by one `sendmmsg`, and what has come is read by one
+//! `recvmmsg`; so the generator costs the same for many clients with a request each as the servers'
+//! kernel lets it, and little for one with many. A request is told by its id; it is complete when
+//! as many bytes have come as its reply must have, in whatever number of datagrams. One that is not
+//! answered in time counts as lost and is asked again, as a client would do.
 
 use std::array;
 use std::io::{IoSlice, IoSliceMut};
@@ -31,7 +33,8 @@ const DATAGRAM_BYTES: usize = net::DATAGRAM_BYTES;
 /// How long an answer may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Requests of one socket that can be told apart: half of an id is the request's place, the other half its turn.
+/// Requests of one socket that can be told apart: half of an id is the request's place, the other
+/// half its turn.
 const DEPTH_MAX: usize = 256;
 
 /// Sockets connected to one server.
@@ -85,7 +88,8 @@ impl UdpLoad {
         Ok(Self { clients, poller, headers: MultiHeaders::preallocate(BATCH, None), buffer })
     }
 
-    /// Asks for `duration` and waits for the last replies; also returns how many requests were lost.
+    /// Asks for `duration` and waits for the last replies; also returns how many requests were
+    /// lost.
     ///
     /// # Errors
     ///
@@ -223,7 +227,8 @@ impl Client {
     }
 }
 
-/// The lengths of the datagrams that have come, in their places of `buffer`; zero where there is none.
+/// The lengths of the datagrams that have come, in their places of `buffer`; zero where there is
+/// none.
 fn receive(
     socket: &UdpSocket,
     headers: &mut MultiHeaders<()>,

@@ -1,7 +1,8 @@
 //! What is asked: the bytes of a batch of requests, and how its replies are known to be complete.
 //!
-//! Keys are `key:` and twelve digits; the value of a key is the key itself, again and again. So every request and every
-//! reply of a workload has one length, and a batch is complete when its bytes are there: the generator need not parse.
+//! Keys are `key:` and twelve digits; the value of a key is the key itself, again and again. So
+//! every request and every reply of a workload has one length, and a batch is complete when its
+//! bytes are there: the generator need not parse.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! The comparison itself, short, on real servers: every workload runs, and a server that lies is found out.
+//! The comparison itself, short, on real servers: every workload runs, and a server that lies is
+//! found out.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::time::Duration;

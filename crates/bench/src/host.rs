@@ -20,7 +20,8 @@ pub struct Host {
     pub version: String,
 }
 
-/// Processor time of the whole machine since its start, by what it was used for, in clock ticks; and context switches.
+/// Processor time of the whole machine since its start, by what it was used for, in clock ticks;
+/// and context switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTimes {
     /// Programs, niced ones included; guests' time is part of it.

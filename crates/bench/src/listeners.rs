@@ -1,7 +1,9 @@
-//! Which processes on this machine serve the addresses that are measured, so that their threads can be watched.
+//! Which processes on this machine serve the addresses that are measured, so that their threads can
+//! be watched.
 //!
-//! A listening socket has an inode (`/proc/net/tcp`, `/proc/net/unix`, proc(5)); a process that has it open shows it
-//! among its descriptors. Processes of other users can be looked into by root alone: then nothing is found, and nothing is said.
+//! A listening socket has an inode (`/proc/net/tcp`, `/proc/net/unix`, proc(5)); a process that has
+//! it open shows it among its descriptors. Processes of other users can be looked into by root
+//! alone: then nothing is found, and nothing is said.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -47,7 +49,8 @@ fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }
 
-/// Inodes of sockets that listen on a port, in the text of `/proc/net/tcp` (state `0A`) or `/proc/net/udp` (`07`).
+/// Inodes of sockets that listen on a port, in the text of `/proc/net/tcp` (state `0A`) or
+/// `/proc/net/udp` (`07`).
 fn inet_inodes(table: &str, port: u16, state: &str) -> Vec<u64> {
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();

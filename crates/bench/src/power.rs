@@ -1,4 +1,5 @@
-//! How many watts were drawn while something was measured: a fixed figure, a meter's log, or the processor's own counters.
+//! How many watts were drawn while something was measured: a fixed figure, a meter's log, or the
+//! processor's own counters.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,11 @@ use anyhow::{Context, Result, bail, ensure};
 pub enum Source {
     /// A figure that was read elsewhere.
     Watts(f64),
-    /// A meter's log: lines of seconds since 1970, a comma, watts. A first line without numbers is a heading.
+    /// A meter's log: lines of seconds since 1970, a comma, watts. A first line without numbers is
+    /// a heading.
     Csv(PathBuf),
-    /// The counters of the processor packages, below this folder (`/sys/class/powercap`). Reading them needs root.
+    /// The counters of the processor packages, below this folder (`/sys/class/powercap`). Reading
+    /// them needs root.
     Rapl(PathBuf),
 }
 
@@ -114,7 +117,8 @@ fn mean_of_log(log: &str, from: f64, to: f64) -> Result<f64> {
     Ok(sum / f64::from(count))
 }
 
-/// The packages' counters: `intel-rapl:0`, `intel-rapl:1`, .. but none of their parts, `intel-rapl:0:0`.
+/// The packages' counters: `intel-rapl:0`, `intel-rapl:1`, .. but none of their parts,
+/// `intel-rapl:0:0`.
 fn counters(folder: &Path) -> Result<Vec<Counter>> {
     let absent = || {
         format!(

@@ -1,4 +1,5 @@
-//! Servers as processes: started on a free port and one core, asked for their CPU time and memory, ended.
+//! Servers as processes: started on a free port and one core, asked for their CPU time and memory,
+//! ended.
 
 use std::fmt;
 use std::fs;
@@ -28,8 +29,8 @@ pub struct Server {
 pub enum Launch {
     /// One that runs already: its CPU time and memory are not known.
     Address(SocketAddr),
-    /// Words of a command, in which `{port}` and `{memory}` (in MB) are replaced, and `{port+1}` and so on, where the server has
-    /// several ports.
+    /// Words of a command, in which `{port}` and `{memory}` (in MB) are replaced, and `{port+1}`
+    /// and so on, where the server has several ports.
     Command(Vec<String>),
 }
 
@@ -39,7 +40,8 @@ pub const DO_NOTHING: &str = "do-nothing";
 /// The name of the server that the others are compared with.
 pub const MEMCACHED: &str = "memcached";
 
-/// memcached, holdall and do-nothing, the last two from `folder`; one worker each. The first two answer UDP as well if `with_udp`.
+/// memcached, holdall and do-nothing, the last two from `folder`; one worker each. The first two
+/// answer UDP as well if `with_udp`.
 #[must_use]
 pub fn usual(folder: &Path, with_udp: bool) -> Vec<Server> {
     let own = |name: &str| folder.join(name).display().to_string();
@@ -203,7 +205,8 @@ impl Running {
         self.child.as_ref().map(Child::id)
     }
 
-    /// CPU time that all its threads, and those of its children, have used, user and system; `None` when it was not started here.
+    /// CPU time that all its threads, and those of its children, have used, user and system; `None`
+    /// when it was not started here.
     #[must_use]
     pub fn cpu(&self) -> Option<Duration> {
         let own = |pid| cpu_by_schedstat(pid).or_else(|| cpu_by_stat(pid));
@@ -262,8 +265,9 @@ fn cpu_by_stat(pid: u32) -> Option<Duration> {
     Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// A port that was free a moment ago, another one at each call. It lies below those that the kernel hands out by itself (from 32768 on):
-/// what one server is to listen on must not become a client's port, or another server's, meanwhile.
+/// A port that was free a moment ago, another one at each call. It lies below those that the kernel
+/// hands out by itself (from 32768 on): what one server is to listen on must not become a client's
+/// port, or another server's, meanwhile.
 ///
 /// # Errors
 ///
@@ -307,7 +311,8 @@ mod tests {
 
     #[test]
     fn both_clocks_of_a_process_agree() {
-        // A process of one thread: of threads that have ended, the one clock tells and the other does not.
+        // A process of one thread: of threads that have ended, the one clock tells and the other
+        // does not.
         let count = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo; read end";
         let mut child = Command::new("sh")
             .args(["-c", count])

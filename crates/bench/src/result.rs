@@ -1,5 +1,5 @@
-//! The result of a run as it is kept: JSON of a schema of its own, histograms included, so that results can be merged
-//! and compared exactly.
+//! The result of a run as it is kept: JSON of a schema of its own, histograms included, so that
+//! results can be merged and compared exactly.
 //!
 //! Histograms are HdrHistogram's V2 format with deflate in base64, which other tools read.
 
@@ -129,7 +129,8 @@ pub struct SecondResult {
 pub struct GeneratorResult {
     /// Share of its time that the busiest thread was on a processor.
     pub busiest_thread: f64,
-    /// Open loop: 99th percentile of how late requests left although a connection was free, in microseconds.
+    /// Open loop: 99th percentile of how late requests left although a connection was free, in
+    /// microseconds.
     pub lag_p99: f64,
 }
 

@@ -1,8 +1,9 @@
-//! Where processors' time goes while a run goes on: once a second, of the whole machine, each processor, and each thread of
-//! the generator and of the servers that run here.
+//! Where processors' time goes while a run goes on: once a second, of the whole machine, each
+//! processor, and each thread of the generator and of the servers that run here.
 //!
-//! The kernel keeps interrupts and stolen time by processor and not by thread: what a thread has of its own is
-//! time in the program, time in the kernel, time it waited for a processor, and context switches.
+//! The kernel keeps interrupts and stolen time by processor and not by thread: what a thread has of
+//! its own is time in the program, time in the kernel, time it waited for a processor, and context
+//! switches.
 
 use std::fs;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -44,7 +45,8 @@ pub struct ThreadSeries {
     pub side: Side,
     /// Over the whole measurement.
     pub whole: ThreadUse,
-    /// In each interval of `machine`: ticks in the program, ticks in the kernel, microseconds of waiting, switches.
+    /// In each interval of `machine`: ticks in the program, ticks in the kernel, microseconds of
+    /// waiting, switches.
     pub slices: Vec<(u64, u64, u64, u64)>,
 }
 
@@ -69,8 +71,8 @@ pub struct Sampler {
 const THREADS_MAX: usize = 64;
 
 impl Sampler {
-    /// Samples the machine, this process and `servers`, from `warm_up` on; after each second `tell` is given what the machine
-    /// did in it.
+    /// Samples the machine, this process and `servers`, from `warm_up` on; after each second `tell`
+    /// is given what the machine did in it.
     #[must_use]
     pub fn begin(
         servers: Vec<u32>,

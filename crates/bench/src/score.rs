@@ -1,7 +1,9 @@
-//! The scores of Intel's *Configuration and Deployment Guide For Memcached*, section 5 and appendix B.
+//! The scores of Intel's *Configuration and Deployment Guide For Memcached*, section 5 and appendix
+//! B.
 //!
-//! Overall performance weighs two maxima under the SLA: gets of random keys, which a cache serves most of the time, and gets
-//! of one hot key, which are the hardest on shared cache lines. Performance per watt divides by the power drawn meanwhile.
+//! Overall performance weighs two maxima under the SLA: gets of random keys, which a cache serves
+//! most of the time, and gets of one hot key, which are the hardest on shared cache lines.
+//! Performance per watt divides by the power drawn meanwhile.
 
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +68,8 @@ impl Maxima {
 mod tests {
     use super::*;
 
-    /// Appendix B of the guide: thousands of gets a second of random keys and of the hot key, watts.
+    /// Appendix B of the guide: thousands of gets a second of random keys and of the hot key,
+    /// watts.
     const PLATFORMS: [(&str, f64, f64, f64); 4] = [
         ("S1260", 77.0, 44.0, 20.0),
         ("C2750", 620.0, 460.0, 30.0),
@@ -109,7 +112,8 @@ mod tests {
 
     #[test]
     fn the_bag_lru_papers_ratios_follow() {
-        // Section 5: 3.15 million against 525,000 requests a second; 11,066 against 3,298 for each watt.
+        // Section 5: 3.15 million against 525,000 requests a second; 11,066 against 3,298 for each
+        // watt.
         assert!((3_150_000.0 / 525_000.0 - 6.0_f64).abs() < 1e-9);
         let maxima = |random: f64, watts: f64| Maxima {
             random,

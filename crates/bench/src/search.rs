@@ -1,8 +1,9 @@
-//! The most that holds: a bracket that doubles, then halves, over the rate of an open loop or over the number of
-//! connections of a closed one.
+//! The most that holds: a bracket that doubles, then halves, over the rate of an open loop or over
+//! the number of connections of a closed one.
 //!
-//! Every point is measured several times, because machines are noisy: it holds if most of its repeats do. The answer is an
-//! interval: the greatest point that held and the least above it that did not.
+//! Every point is measured several times, because machines are noisy: it holds if most of its
+//! repeats do. The answer is an interval: the greatest point that held and the least above it that
+//! did not.
 
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +51,8 @@ pub struct Bracket {
     pub limit: f64,
     /// Stops when the interval is narrower than this share of what held.
     pub precision: f64,
-    /// Measurements of a point, at most; a majority decides, and what is decided is not measured further.
+    /// Measurements of a point, at most; a majority decides, and what is decided is not measured
+    /// further.
     pub repeats: usize,
     /// Points are whole numbers.
     pub is_whole: bool,

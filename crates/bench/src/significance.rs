@@ -1,11 +1,13 @@
 //! Whether two sets of measurements differ by more than chance.
 //!
-//! *Mann and Whitney's U*: how often a value of one set is above one of the other, which asks nothing of the distributions. For up to
-//! twenty values on each side without ties its probability is counted exactly, otherwise it is the normal approximation with
-//! corrections for ties and continuity. *Bootstrap*: the interval that holds 95 % of the ratios of medians when both sets
+//! *Mann and Whitney's U*: how often a value of one set is above one of the other, which asks
+//! nothing of the distributions. For up to twenty values on each side without ties its probability
+//! is counted exactly, otherwise it is the normal approximation with corrections for ties and
+//! continuity. *Bootstrap*: the interval that holds 95 % of the ratios of medians when both sets
 //! are drawn anew from themselves.
 //!
-//! Sources: Mann and Whitney 1947; Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13.
+//! Sources: Mann and Whitney 1947; Efron and Tibshirani, "An Introduction to the Bootstrap" (1993),
+//! chapter 13.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -28,7 +30,8 @@ pub struct Verdict {
     pub values: (usize, usize),
 }
 
-/// Values on a side without which no difference could be called significant: of four and four values, one order in 35 is as extreme as the most extreme.
+/// Values on a side without which no difference could be called significant: of four and four
+/// values, one order in 35 is as extreme as the most extreme.
 pub const LEAST: usize = 5;
 
 /// Values on a side up to which probabilities are counted.
@@ -104,7 +107,8 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
 
 /// The share of all orders of `n` and `m` values in which U is at most `u`, twice.
 fn exact(n: usize, m: usize, u: f64) -> f64 {
-    // ways[i][j][u]: orders of i and j values with that U; the last value is of one set or of the other.
+    // ways[i][j][u]: orders of i and j values with that U; the last value is of one set or of the
+    // other.
     let most = n * m;
     let mut ways = vec![vec![vec![0.0f64; most + 1]; m + 1]; n + 1];
     for i in 0..=n {
@@ -127,7 +131,8 @@ fn exact(n: usize, m: usize, u: f64) -> f64 {
 
 /// The standard normal distribution above `z`, which is not negative.
 ///
-/// Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.2.17; the error is below 7.5e-8.
+/// Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.2.17; the error is below
+/// 7.5e-8.
 fn upper_tail(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z);
     let terms = [1.330_274_429, -1.821_255_978, 1.781_477_937, -0.356_563_782, 0.319_381_530];
@@ -162,7 +167,8 @@ mod tests {
     fn small_sets_have_the_tables_probabilities() {
         // Of the C(6,3) = 20 orders of three and three, one has U = 0, and one the other end.
         assert!((mann_whitney(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]) - 0.1).abs() < 1e-12);
-        // Five against five, U = 2: the 5 % critical value of the published tables; 4 of 252 orders, twice.
+        // Five against five, U = 2: the 5 % critical value of the published tables; 4 of 252
+        // orders, twice.
         let p = mann_whitney(&[1.0, 2.0, 3.0, 4.0, 7.5], &[5.0, 6.0, 7.0, 8.0, 9.0]);
         assert!((p - 14.0 / 252.0).abs() < 1e-12, "{p}");
         assert!((mann_whitney(&[1.0, 4.0, 5.0], &[2.0, 3.0, 6.0]) - 1.0).abs() < 1e-12);

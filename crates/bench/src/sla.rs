@@ -1,4 +1,5 @@
-//! What "fast enough" means: `p99<1ms`, `mean<=100us && p99.73<=1ms`, and any other such conjunction.
+//! What "fast enough" means: `p99<1ms`, `mean<=100us && p99.73<=1ms`, and any other such
+//! conjunction.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! The seeds' experiments as lists of command lines, so that a reader sees what was done and can repeat any of it.
+//! The seeds' experiments as lists of command lines, so that a reader sees what was done and can
+//! repeat any of it.
 //!
 //! | study | source | what it does |
 //! | --- | --- | --- |
@@ -6,8 +7,9 @@
 //! | `intel-guide` | Intel's *Configuration and Deployment Guide For Memcached*, section 5 | random-key and hot-key maxima under p99.5 <= 1 ms, 0.8/0.2, per watt |
 //! | `baglru` | Wiggins and Langston, *Enhancing the Scalability of Memcached*, sections 4 and 5 | most gets under a mean of 1 ms by threads; round trips by rate |
 //!
-//! What is unlike the sources: generator and servers share this machine, so there is no network between them and they
-//! take processors from each other; and where the papers have several generator hosts, `run --agents` must be used by hand.
+//! What is unlike the sources: generator and servers share this machine, so there is no network
+//! between them and they take processors from each other; and where the papers have several
+//! generator hosts, `run --agents` must be used by hand.
 
 use std::fmt;
 
@@ -32,7 +34,8 @@ pub enum Study {
 pub struct Step {
     /// What comes after `holdall bench`; `{server}` is the address of a server that runs meanwhile.
     pub words: Vec<String>,
-    /// Which of the servers is started before, and with how many threads; `None` where the step starts its own.
+    /// Which of the servers is started before, and with how many threads; `None` where the step
+    /// starts its own.
     pub server: Option<(usize, usize)>,
     /// Name of the result's file, without its ending.
     pub name: String,

@@ -34,7 +34,8 @@ pub enum Over {
     Threads,
     /// Servers, each a process of its own: the keys and the connections are divided among them.
     Processes,
-    /// Requests that the server serves of a connection before it turns to the next: `{group}` of --start, memcached's -R.
+    /// Requests that the server serves of a connection before it turns to the next: `{group}` of
+    /// --start, memcached's -R.
     Group,
     /// 1: each thread of the server is bound to a processor, in turn; 0: none is.
     Pinned,
@@ -186,8 +187,9 @@ impl FromStr for Points {
     }
 }
 
-/// The point of a rising curve that lies farthest above the straight line from its first point to its highest: beyond it, more
-/// brings little. `None` for a curve of fewer than three points, or one that is all but straight.
+/// The point of a rising curve that lies farthest above the straight line from its first point to
+/// its highest: beyond it, more brings little. `None` for a curve of fewer than three points, or
+/// one that is all but straight.
 #[must_use]
 pub fn knee(curve: &[(f64, f64)]) -> Option<usize> {
     let top = (0..curve.len()).max_by(|a, b| curve[*a].1.total_cmp(&curve[*b].1))?;

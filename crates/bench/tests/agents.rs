@@ -1,4 +1,5 @@
-//! Agents: what eight of them saw adds up exactly, and one that is lost is told beside what the others saw.
+//! Agents: what eight of them saw adds up exactly, and one that is lost is told beside what the
+//! others saw.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -62,7 +63,8 @@ fn eight_agents_add_up_exactly() {
     let gathered = run(&spec(address, pace, 1.0), &agents(8), &Progress::default(), || {}).unwrap();
     let sum = &gathered.outcome;
     assert_eq!((sum.failure.as_deref(), gathered.parts.len()), (None, 8));
-    // Every agent had its eighth of the rate, all had the same second, and the server saw what was counted.
+    // Every agent had its eighth of the rate, all had the same second, and the server saw what was
+    // counted.
     for (agent, _) in &gathered.parts {
         assert!((400..=510).contains(&agent.requests), "{agent:?}");
         assert!(agent.host.cpus > 0);

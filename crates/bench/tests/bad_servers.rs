@@ -1,4 +1,5 @@
-//! Servers that are absent, die, or answer garbage: a clear error, and what was seen until then is kept.
+//! Servers that are absent, die, or answer garbage: a clear error, and what was seen until then is
+//! kept.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::{self, Read, Write};
@@ -34,7 +35,8 @@ fn server(reply: &'static [u8], times: usize) -> SocketAddr {
                         return;
                     }
                 }
-                // What still comes is read, for else the kernel would reset the connection instead of closing it.
+                // What still comes is read, for else the kernel would reset the connection instead
+                // of closing it.
                 stream.shutdown(Shutdown::Write).unwrap();
                 let _ = io::copy(&mut stream, &mut io::sink());
             });

@@ -1,4 +1,5 @@
-//! Replays against real servers: what they miss is what their memory cannot hold, and what goes wrong is told and kept apart.
+//! Replays against real servers: what they miss is what their memory cannot hold, and what goes
+//! wrong is told and kept apart.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::{self, Read, Write};
@@ -44,7 +45,8 @@ fn what_fits_is_missed_once_and_a_loop_over_more_than_fits_is_missed_always() {
         // Counted after the first round alone, over the same keys: nothing is missed.
         let counts = see(&Workload { warm_up: 100, ..sequential(2_000, 2_000) });
         assert_eq!((counts.gets, counts.hits), (1_900, 1_900), "{name}");
-        // 60 MB in a circle through 16: what comes next is what went last. Redis samples, so it keeps a few.
+        // 60 MB in a circle through 16: what comes next is what went last. Redis samples, so it
+        // keeps a few.
         let counts = see(&sequential(60_000, 120_000));
         let most = if contender.protocol == Protocol::Resp { 40_000 } else { 4_000 };
         assert!(counts.hits < most, "{name}: {counts:?}");
@@ -71,8 +73,8 @@ fn a_traces_deletes_and_sets_are_done() {
     }
 }
 
-/// Answers every read with `reply`, `times` times; then says no more. What still comes is read, for else the kernel would reset
-/// the connection instead of closing it.
+/// Answers every read with `reply`, `times` times; then says no more. What still comes is read, for
+/// else the kernel would reset the connection instead of closing it.
 fn server(reply: &'static [u8], times: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

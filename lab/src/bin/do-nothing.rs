@@ -1,7 +1,8 @@
 //! The limit: holdall's event loop with a service that looks nothing up.
 //!
-//! It finds the ends of lines, counts the keys of a get, skips the data of a set, and answers a reply of the right
-//! length: one `VALUE` for each key, of the size that the last set had. Text protocol only.
+//! It finds the ends of lines, counts the keys of a get, skips the data of a set, and answers a
+//! reply of the right length: one `VALUE` for each key, of the size that the last set had. Text
+//! protocol only.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "a command line program")]
 

@@ -1,4 +1,5 @@
-//! Compares servers side by side: `server` for speed, `memory` for items kept, `udp` for UDP beside TCP.
+//! Compares servers side by side: `server` for speed, `memory` for items kept, `udp` for UDP beside
+//! TCP.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
@@ -25,7 +26,8 @@ use lab::thundering_herd::{self, HerdPlan};
 use lab::transient::{self, TransientPlan, Variant};
 use lab::udp_compare::{self, UdpPlan};
 
-/// Compares holdall with memcached and with a server that looks nothing up, on loopback, taking turns.
+/// Compares holdall with memcached and with a server that looks nothing up, on loopback, taking
+/// turns.
 #[derive(Debug, Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -69,7 +71,8 @@ struct CacheArgs<P: Args> {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// A server to measure instead of the usual three: NAME=ADDRESS, or NAME=COMMAND with {port} and {memory}.
+    /// A server to measure instead of the usual three: NAME=ADDRESS, or NAME=COMMAND with {port}
+    /// and {memory}.
     #[arg(long = "server", value_name = "NAME=WHERE")]
     servers: Vec<Server>,
     /// Leave this one of the usual three out.
@@ -84,8 +87,8 @@ struct Common {
 struct ServerArgs {
     #[command(flatten)]
     common: Common,
-    /// Only this workload, or those whose names contain it: get-1, get-16, multiget-24, multiget-100, mixed-90-10,
-    /// set-16, set-16-evicting, hot-1, hot-16.
+    /// Only this workload, or those whose names contain it: get-1, get-16, multiget-24,
+    /// multiget-100, mixed-90-10, set-16, set-16-evicting, hot-1, hot-16.
     #[arg(long)]
     only: Vec<String>,
     /// Rounds, each of which measures every server once.
@@ -177,12 +180,14 @@ struct UdpArgs {
 
 #[derive(Debug, Args)]
 struct RouterArgs {
-    /// Workers of each proxy. One has a core of its own, beside the generator and the servers on the other; more share both cores
-    /// with them. twemproxy has one thread, so as many processes of it share a port.
+    /// Workers of each proxy. One has a core of its own, beside the generator and the servers on
+    /// the other; more share both cores with them. twemproxy has one thread, so as many processes
+    /// of it share a port.
     #[arg(long, default_value_t = 2)]
     workers: usize,
-    /// Each proxy, with all its workers, may use so many percent of a processor, by a control group (as root): so that neither the
-    /// generator nor the servers are what is short. Latencies then mean nothing.
+    /// Each proxy, with all its workers, may use so many percent of a processor, by a control group
+    /// (as root): so that neither the generator nor the servers are what is short. Latencies then
+    /// mean nothing.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(5..=400))]
     share: Option<u32>,
     /// A memcached with its own proxy (1.6.23 or later, built with it) to compare with, too.

@@ -30,13 +30,14 @@ struct Agent {
     host: Host,
 }
 
-/// Has `agents` (HOST:PORT each) do the load of `spec`: its rate is divided among them, its threads and connections are each agent's
-/// own. Preloads first if `spec` says so; calls `begun` when all have been told to go.
+/// Has `agents` (HOST:PORT each) do the load of `spec`: its rate is divided among them, its threads
+/// and connections are each agent's own. Preloads first if `spec` says so; calls `begun` when all
+/// have been told to go.
 ///
 /// # Errors
 ///
-/// When an agent cannot be reached, or cannot reach the servers. One that is lost later is a failure in the outcome, beside what the
-/// others saw.
+/// When an agent cannot be reached, or cannot reach the servers. One that is lost later is a
+/// failure in the outcome, beside what the others saw.
 pub fn run(
     spec: &Spec,
     agents: &[String],

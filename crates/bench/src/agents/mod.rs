@@ -1,5 +1,6 @@
-//! Several generator hosts as one: a coordinator tells each agent what to send, starts them together, and adds up what
-//! they saw. Histograms travel whole, so the sum is what one generator would have seen.
+//! Several generator hosts as one: a coordinator tells each agent what to send, starts them
+//! together, and adds up what they saw. Histograms travel whole, so the sum is what one generator
+//! would have seen.
 //!
 //! ```text
 //!     coordinator            agent           one JSON object a line, each answered by one
@@ -14,7 +15,8 @@
 //!                       <- done {outcome}
 //! ```
 //!
-//! An agent does what whoever reaches it says: it belongs on a network that one trusts, and listens on loopback unless told otherwise.
+//! An agent does what whoever reaches it says: it belongs on a network that one trusts, and listens
+//! on loopback unless told otherwise.
 
 mod coordinator;
 mod serve;

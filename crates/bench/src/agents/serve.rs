@@ -76,7 +76,8 @@ fn one(line: &mut Line) -> Result<u64> {
     }
 }
 
-/// Runs while the coordinator is listened to: it may stop the run, and one that goes away has stopped it.
+/// Runs while the coordinator is listened to: it may stop the run, and one that goes away has
+/// stopped it.
 fn watched(
     line: &mut Line,
     progress: &Progress,

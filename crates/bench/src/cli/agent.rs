@@ -11,7 +11,8 @@ use crate::terminal;
 
 /// Waits for `holdall bench run --agents`, and sends what it says.
 ///
-/// Whoever reaches the address can have this host send load anywhere: listen on a network that you trust.
+/// Whoever reaches the address can have this host send load anywhere: listen on a network that you
+/// trust.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct AgentArgs {

@@ -14,15 +14,18 @@ use crate::result::RunResult;
 use crate::significance::Verdict;
 use crate::terminal;
 
-/// Compares two results: medians, their ratio with a 95 % interval, and the probability of such a difference by chance.
+/// Compares two results: medians, their ratio with a 95 % interval, and the probability of such a
+/// difference by chance.
 ///
-/// Each side is one run or several, with commas. Of five runs and more on both sides the runs are compared, otherwise the seconds
-/// of the runs, which know less of each other's weather: two runs of one server may differ by more than their seconds do. Of
-/// sweeps, points of one place are compared.
+/// Each side is one run or several, with commas. Of five runs and more on both sides the runs are
+/// compared, otherwise the seconds of the runs, which know less of each other's weather: two runs
+/// of one server may differ by more than their seconds do. Of sweeps, points of one place are
+/// compared.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct CompareArgs {
-    /// What is compared with: a file that `run --json` or `sweep --json` wrote, or several with commas.
+    /// What is compared with: a file that `run --json` or `sweep --json` wrote, or several with
+    /// commas.
     #[arg(value_delimiter = ',', num_args = 1, required = true, value_name = "BASE")]
     base: Vec<PathBuf>,
     /// What is compared.

@@ -27,26 +27,31 @@ use crate::host::Host;
 use crate::process::Server;
 use crate::terminal;
 
-/// Replays a trace look-aside (get; what is missed is stored) and draws miss-ratio curves beside Belady's bound.
+/// Replays a trace look-aside (get; what is missed is stored) and draws miss-ratio curves beside
+/// Belady's bound.
 ///
-/// Each server is started anew at each memory size, and reads the requests from the first. A trace is read request by
-/// request, so it may be larger than memory; the bound needs 16 bytes a request in the folder for temporary files (TMPDIR).
+/// Each server is started anew at each memory size, and reads the requests from the first. A trace
+/// is read request by request, so it may be larger than memory; the bound needs 16 bytes a request
+/// in the folder for temporary files (TMPDIR).
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct HitrateArgs {
     /// A trace file; without one, requests are drawn.
     #[arg(value_name = "TRACE")]
     trace: Option<PathBuf>,
-    /// How the file is written; without it, its name decides: *oracle* is binary, *twitter* and cluster* are Twitter's.
+    /// How the file is written; without it, its name decides: *oracle* is binary, *twitter* and
+    /// cluster* are Twitter's.
     #[arg(long, value_enum, requires = "trace")]
     format: Option<Format>,
     /// Memory sizes in MB, with commas.
     #[arg(short, long, default_value = "8,16,32,64", value_name = "MB")]
     memory: Sizes,
-    /// Servers by name, with commas: holdall, holdall-lru (strict), memcached, redis, valkey. Without it, all that are installed.
+    /// Servers by name, with commas: holdall, holdall-lru (strict), memcached, redis, valkey.
+    /// Without it, all that are installed.
     #[arg(short, long, value_delimiter = ',', value_name = "NAMES")]
     servers: Option<Vec<String>>,
-    /// One more server that speaks memcached's text: NAME=COMMAND, in which {port} and {memory} are replaced.
+    /// One more server that speaks memcached's text: NAME=COMMAND, in which {port} and {memory} are
+    /// replaced.
     #[arg(long, value_name = "NAME=COMMAND")]
     start: Vec<Server>,
     /// Requests at most; of drawn ones, 2,000,000 unless said.

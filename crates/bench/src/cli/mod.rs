@@ -53,7 +53,8 @@ struct Foreign {
     words: Vec<String>,
 }
 
-/// The run was interrupted or a server failed in it; what was seen until then is printed and marked.
+/// The run was interrupted or a server failed in it; what was seen until then is printed and
+/// marked.
 const EXIT_PARTIAL: u8 = 2;
 
 /// Runs `holdall bench` with the words after it.

@@ -13,8 +13,8 @@ use crate::terminal;
 
 /// Draws kept results as one HTML page, which needs no network and no script.
 ///
-/// Sweeps over the same thing come into one chart as well, a line for each file, and searches and scores side by side: name the files
-/// by their servers.
+/// Sweeps over the same thing come into one chart as well, a line for each file, and searches and
+/// scores side by side: name the files by their servers.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {
@@ -55,7 +55,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Files' names without what follows the point, and with as many of their folders as it takes to tell them apart.
+/// Files' names without what follows the point, and with as many of their folders as it takes to
+/// tell them apart.
 fn names(files: &[PathBuf]) -> Vec<String> {
     let depth = files.iter().map(|file| file.components().count()).max().unwrap_or(1);
     let named = |parts: usize| -> Vec<String> {

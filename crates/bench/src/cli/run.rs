@@ -29,9 +29,10 @@ use crate::terminal;
 
 /// Sends one load and reports throughput and latency.
 ///
-/// Without --rate the loop is closed: every connection asks again when it was answered, as fast as the servers are.
-/// With --rate it is open: requests are due at times of their own, and latency counts from the time at which a request was
-/// due, so that a stalled server cannot hide the requests that it kept from being sent.
+/// Without --rate the loop is closed: every connection asks again when it was answered, as fast as
+/// the servers are. With --rate it is open: requests are due at times of their own, and latency
+/// counts from the time at which a request was due, so that a stalled server cannot hide the
+/// requests that it kept from being sent.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct RunArgs {
@@ -46,10 +47,12 @@ pub(super) struct RunArgs {
     /// Seconds to run before measuring.
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
     warm_up: f64,
-    /// End after so many requests of each connection, in place of a time; nothing is left out as warm-up.
+    /// End after so many requests of each connection, in place of a time; nothing is left out as
+    /// warm-up.
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with_all = ["time", "warm_up"], value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Hosts that run `holdall bench agent`, with commas: each has the threads and connections, all together the rate.
+    /// Hosts that run `holdall bench agent`, with commas: each has the threads and connections, all
+    /// together the rate.
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
     agents: Vec<String>,
     /// Write the result as memtier_benchmark's JSON into this file.
@@ -63,7 +66,8 @@ pub(super) struct RunArgs {
 /// What is asked, apart from how fast and how long.
 #[derive(Debug, Args)]
 pub(super) struct LoadArgs {
-    /// HOST, HOST:PORT, udp:HOST:PORT (gets only) or unix:PATH; may be given several times, and the keys are divided among them.
+    /// HOST, HOST:PORT, udp:HOST:PORT (gets only) or unix:PATH; may be given several times, and the
+    /// keys are divided among them.
     #[arg(short, long = "server", value_name = "WHERE", default_value = "127.0.0.1:11211")]
     servers: Vec<Target>,
     /// The servers' language.
@@ -75,7 +79,8 @@ pub(super) struct LoadArgs {
     /// Connections of each thread to each server.
     #[arg(short, long, default_value_t = 50, value_parser = count)]
     connections: usize,
-    /// Requests of a connection that are sent together and waited for; in an open loop, requests in flight at most.
+    /// Requests of a connection that are sent together and waited for; in an open loop, requests in
+    /// flight at most.
     #[arg(long, default_value_t = 1, value_parser = count)]
     pipeline: usize,
     /// Keys of one get.
@@ -90,16 +95,19 @@ pub(super) struct LoadArgs {
     /// What keys begin with.
     #[arg(long, default_value = "key:", value_parser = key_prefix)]
     key_prefix: String,
-    /// Bytes of keys: shortest (12 digits), plain, a number, or etc (the distribution of Facebook's ETC pool).
+    /// Bytes of keys: shortest (12 digits), plain, a number, or etc (the distribution of Facebook's
+    /// ETC pool).
     #[arg(long, default_value = "shortest", value_name = "BYTES")]
     key_size: KeySize,
-    /// Which keys: uniform, sequential, gaussian, zipf or hot; the last three with a parameter, as in zipf:0.99.
+    /// Which keys: uniform, sequential, gaussian, zipf or hot; the last three with a parameter, as
+    /// in zipf:0.99.
     #[arg(long, default_value = "uniform", value_name = "PATTERN")]
     key_pattern: Pattern,
     /// Bytes of values: a number, LEAST-MOST, BYTES:WEIGHT,BYTES:WEIGHT.., or etc.
     #[arg(short, long, default_value = "64", value_name = "BYTES")]
     value_size: ValueSize,
-    /// Facebook's ETC pool (Atikoglu et al. 2012): its key and value sizes, Zipf popularity, 30 gets for each set.
+    /// Facebook's ETC pool (Atikoglu et al. 2012): its key and value sizes, Zipf popularity, 30
+    /// gets for each set.
     #[arg(long, conflicts_with_all = ["key_size", "value_size", "key_pattern", "ratio"])]
     etc: bool,
     /// Expiration time of what is stored, in seconds.
@@ -111,7 +119,8 @@ pub(super) struct LoadArgs {
     /// Compare every value with what was stored. Only where nothing else writes these keys.
     #[arg(long)]
     verify: bool,
-    /// End a connection after so many requests and make it anew; the time that takes is the next request's.
+    /// End a connection after so many requests and make it anew; the time that takes is the next
+    /// request's.
     #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
     reconnect: Option<u64>,
     /// Speak TLS, with servers that have a certificate of an authority in this file (PEM).
@@ -126,7 +135,8 @@ pub(super) struct LoadArgs {
     /// Key of --tls-cert (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Log in by USER:PASSWORD, the first line of this file: in text as `memcached -Y` takes it, in binary by SASL PLAIN, with Redis by AUTH.
+    /// Log in by USER:PASSWORD, the first line of this file: in text as `memcached -Y` takes it, in
+    /// binary by SASL PLAIN, with Redis by AUTH.
     #[arg(long, value_name = "FILE")]
     login: Option<PathBuf>,
     /// Processors for the generator threads, in turn, with commas.
@@ -245,7 +255,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 
-/// The file of a result, made before a long run and not after it: it may be in a place that cannot be written.
+/// The file of a result, made before a long run and not after it: it may be in a place that cannot
+/// be written.
 pub(super) fn created(path: Option<&Path>) -> Result<Option<File>> {
     let create = |path: &Path| {
         File::create(path).with_context(|| format!("{} cannot be written", path.display()))
@@ -272,7 +283,8 @@ pub(super) fn preload(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// Runs, showing progress on a terminal, and watching the processors and the threads of servers that are on this machine.
+/// Runs, showing progress on a terminal, and watching the processors and the threads of servers
+/// that are on this machine.
 pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
     measure_by(spec, &[])
 }

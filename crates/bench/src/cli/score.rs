@@ -19,9 +19,11 @@ use crate::search::Found;
 use crate::sla::Sla;
 use crate::terminal;
 
-/// Scores a server: 0.8 of its random-key maximum and 0.2 of its hot-key maximum under an SLA, and per watt.
+/// Scores a server: 0.8 of its random-key maximum and 0.2 of its hot-key maximum under an SLA, and
+/// per watt.
 ///
-/// As in Intel's Configuration and Deployment Guide For Memcached, section 5 and appendix B. Gets only, whatever --ratio.
+/// As in Intel's Configuration and Deployment Guide For Memcached, section 5 and appendix B. Gets
+/// only, whatever --ratio.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ScoreArgs {

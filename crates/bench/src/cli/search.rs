@@ -18,8 +18,9 @@ use crate::terminal;
 
 /// Finds the highest load at which a bound on latency holds.
 ///
-/// By rate, requests are due at times of their own (open loop), and the rate doubles until the bound breaks, then
-/// halves between what held and what broke. By connections, every connection asks as fast as it is answered.
+/// By rate, requests are due at times of their own (open loop), and the rate doubles until the
+/// bound breaks, then halves between what held and what broke. By connections, every connection
+/// asks as fast as it is answered.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct SearchArgs {

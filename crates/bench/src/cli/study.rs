@@ -19,17 +19,19 @@ use crate::sla::Sla;
 use crate::study::{Size, Step, Study};
 use crate::terminal;
 
-/// Runs the experiment of a paper on this machine, against the servers that are installed, and writes its report.
+/// Runs the experiment of a paper on this machine, against the servers that are installed, and
+/// writes its report.
 ///
-/// The steps are commands of `holdall bench`, which are printed and kept: any of them can be repeated alone. A step that fails is told in the
-/// report, and the others are done.
+/// The steps are commands of `holdall bench`, which are printed and kept: any of them can be
+/// repeated alone. A step that fails is told in the report, and the others are done.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct StudyArgs {
     /// Which experiment.
     #[arg(value_enum)]
     study: Study,
-    /// Servers by name, with commas: holdall, holdall-lru (strict), memcached, redis, valkey. Without it, all that are installed.
+    /// Servers by name, with commas: holdall, holdall-lru (strict), memcached, redis, valkey.
+    /// Without it, all that are installed.
     #[arg(short, long, value_delimiter = ',', value_name = "NAMES")]
     servers: Option<Vec<String>>,
     /// Everything once, and short: shows that it works, and nothing of the servers.
@@ -41,8 +43,9 @@ pub(super) struct StudyArgs {
     /// Repeats of a search's points, where they are not to be the study's (3).
     #[arg(long, value_name = "COUNT", value_parser = super::run::count)]
     repeats: Option<usize>,
-    /// The bound on latency of intel-guide (p99.5<=1ms) or baglru (mean<=1ms), where it is not to be the study's: a machine that stands still
-    /// for a hundredth of the time, as virtual ones do, keeps p99.5<=1ms at no rate.
+    /// The bound on latency of intel-guide (p99.5<=1ms) or baglru (mean<=1ms), where it is not to
+    /// be the study's: a machine that stands still for a hundredth of the time, as virtual ones do,
+    /// keeps p99.5<=1ms at no rate.
     #[arg(long, value_name = "BOUND")]
     sla: Option<Sla>,
     /// Where the watts of intel-guide come from, as for score --power.

@@ -27,7 +27,8 @@ pub(super) struct SweepArgs {
     points: Points,
     #[command(flatten)]
     load: LoadArgs,
-    /// Start a server for each point: a command in which {port}, {threads} and {group} are replaced.
+    /// Start a server for each point: a command in which {port}, {threads} and {group} are
+    /// replaced.
     #[arg(long, value_name = "COMMAND", conflicts_with = "servers")]
     start: Option<String>,
     /// {threads} of --start where another thing is changed.

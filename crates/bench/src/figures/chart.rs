@@ -23,7 +23,8 @@ pub struct Axes {
 /// A bar: its label and its parts, from below.
 pub(super) type Bar = (String, Vec<(&'static str, f64)>);
 
-/// Width, and height without the names of series; the page scales it, on a phone to two thirds: then its letters can still be read.
+/// Width, and height without the names of series; the page scales it, on a phone to two thirds:
+/// then its letters can still be read.
 const SIZE: (u32, u32) = (520, 330);
 
 /// Colours that colour-blind readers tell apart (Okabe and Ito).
@@ -167,7 +168,8 @@ fn areas<'a>(svg: &'a mut String, legend: &Legend) -> Result<(Area<'a>, Area<'a>
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Axes with their names, and lines across the chart at their labels: at those of the x axis only if `upright`.
+/// Axes with their names, and lines across the chart at their labels: at those of the x axis only
+/// if `upright`.
 fn mesh<'a, X, Y>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     (x_name, y_name): (&str, &str),
@@ -215,7 +217,8 @@ impl Ranged for WholeNumbers {
     }
 }
 
-/// A logarithmic axis. Plotters names a power of ten twice where it comes to it from both sides by floating point.
+/// A logarithmic axis. Plotters names a power of ten twice where it comes to it from both sides by
+/// floating point.
 struct Logarithmic(LogCoord<f64>);
 
 impl Logarithmic {

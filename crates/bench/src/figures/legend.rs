@@ -1,4 +1,5 @@
-//! The names of a chart's series, in rows above the plot: there they hide no line, however the lines run.
+//! The names of a chart's series, in rows above the plot: there they hide no line, however the
+//! lines run.
 
 use anyhow::Result;
 use plotters::coord::Shift;
@@ -41,7 +42,8 @@ const GAP: i32 = 6;
 const APART: i32 = 16;
 
 impl Legend {
-    /// Of the series of these names, in their order, in a chart so wide; a name that is `None` is left out.
+    /// Of the series of these names, in their order, in a chart so wide; a name that is `None` is
+    /// left out.
     pub(super) fn new<'a>(
         names: impl IntoIterator<Item = Option<&'a str>>,
         mark: Mark,

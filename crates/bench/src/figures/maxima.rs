@@ -1,4 +1,5 @@
-//! Searches and scores as pictures: the most that each server serves within a bound; and a study's summary.
+//! Searches and scores as pictures: the most that each server serves within a bound; and a study's
+//! summary.
 
 use anyhow::Result;
 use serde::Deserialize;
@@ -67,7 +68,8 @@ pub(super) fn of_search(search: &SearchFile) -> Result<Vec<Figure>> {
     }])
 }
 
-/// All of a study side by side: sweeps of several servers, searches by server threads, scores by server.
+/// All of a study side by side: sweeps of several servers, searches by server threads, scores by
+/// server.
 ///
 /// # Errors
 ///

@@ -1,6 +1,8 @@
-//! Results as pictures: one HTML page that needs nothing else, with the figures of the study that the results allow.
+//! Results as pictures: one HTML page that needs nothing else, with the figures of the study that
+//! the results allow.
 //!
-//! Source of the figures: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to 7.
+//! Source of the figures: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to
+//! 7.
 
 pub mod chart;
 pub mod compare_results;

@@ -28,7 +28,8 @@ th{border-bottom:1px solid var(--line);font-weight:600}td{border-bottom:1px soli
 code{display:block;overflow-x:auto;white-space:pre;font-size:.85rem;padding:.5rem;border:1px solid var(--line);border-radius:6px}\
 .doubt{border-left:4px solid #d55e00;padding-left:.75rem}";
 
-/// A page: its title, what is said of it, what failed, figures of the whole, and the results, each with its name.
+/// A page: its title, what is said of it, what failed, figures of the whole, and the results, each
+/// with its name.
 ///
 /// # Errors
 ///

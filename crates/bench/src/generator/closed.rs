@@ -29,7 +29,8 @@ impl Worker<'_> {
             self.refill(at, now)?;
         }
         let mut events = Vec::with_capacity((self.conns.len() + 1).clamp(2, 1024));
-        // A timeout of each wait would be set and cleared for each reply, which costs more than a clock that ticks.
+        // A timeout of each wait would be set and cleared for each reply, which costs more than a
+        // clock that ticks.
         let ticker = self.ticker()?;
         loop {
             self.wait(&mut events, None)?;
@@ -75,8 +76,8 @@ impl Worker<'_> {
         Ok(ticker)
     }
 
-    /// Sends the next batch on a connection whose last one is answered: a batch leaves in one write, whereas a request for
-    /// each reply would mostly leave by itself.
+    /// Sends the next batch on a connection whose last one is answered: a batch leaves in one
+    /// write, whereas a request for each reply would mostly leave by itself.
     fn refill(&mut self, at: usize, now: u64) -> Result<()> {
         if !self.conns[at].waiting.is_empty() {
             return Ok(());

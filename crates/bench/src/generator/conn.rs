@@ -32,7 +32,8 @@ pub(super) struct Conn {
     partial: Vec<u8>,
 }
 
-/// A request without its reply, or several that are alike and were sent together: the first one's reply is being read.
+/// A request without its reply, or several that are alike and were sent together: the first one's
+/// reply is being read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) op: Op,
@@ -128,7 +129,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Gives up the request that a lost datagram has left without a reply, if it is older than `patience` nanoseconds.
+    /// Gives up the request that a lost datagram has left without a reply, if it is older than
+    /// `patience` nanoseconds.
     pub(super) fn give_up(&mut self, now: u64, patience: u64) -> Option<Waiting> {
         let waiting = self.waiting.front().copied()?;
         if !self.transport.is_udp() || now.saturating_sub(waiting.sent) <= patience {
@@ -250,8 +252,8 @@ impl Conn {
         Ok(at)
     }
 
-    /// Takes hits of the expected shape from the front. Requests that were due and left together took the same time, so they are
-    /// recorded together.
+    /// Takes hits of the expected shape from the front. Requests that were due and left together
+    /// took the same time, so they are recorded together.
     #[inline]
     fn take_hits(
         &mut self,
@@ -306,7 +308,8 @@ impl Waiting {
     }
 }
 
-/// Whether `value` is what a key of the request was given: the key that the reply names, or the one in turn.
+/// Whether `value` is what a key of the request was given: the key that the reply names, or the one
+/// in turn.
 fn is_right(
     wire: &Wire,
     keys: &VecDeque<u64>,

@@ -1,4 +1,5 @@
-//! What a thread asks for next: get or set, of which keys, and in an open loop how long after the one before.
+//! What a thread asks for next: get or set, of which keys, and in an open loop how long after the
+//! one before.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -48,7 +49,8 @@ impl Draw {
         if part < self.ratio.sets { Op::Set } else { Op::Get }
     }
 
-    /// Keys of one server: its numbers are those that leave `target` when divided by the count of servers.
+    /// Keys of one server: its numbers are those that leave `target` when divided by the count of
+    /// servers.
     #[inline]
     pub(super) fn keys(&mut self, op: Op, target: usize) -> &[u64] {
         self.drawn.clear();

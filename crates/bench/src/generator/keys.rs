@@ -21,7 +21,8 @@ pub enum Pattern {
         /// Standard deviation, in keys; 0 for a sixth of the keys.
         deviation: f64,
     },
-    /// The nth most popular key 1/n^exponent as often as the first. Popular keys are spread over the key space.
+    /// The nth most popular key 1/n^exponent as often as the first. Popular keys are spread over
+    /// the key space.
     Zipf {
         /// The exponent; 0.99 is YCSB's.
         exponent: f64,

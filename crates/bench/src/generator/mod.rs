@@ -1,5 +1,5 @@
-//! The load generator: what is asked ([`spec`]), of which keys ([`keys`], [`sizes`]), in which language ([`wire`]), when
-//! ([`worker`](self)), and what was seen ([`record`]).
+//! The load generator: what is asked ([`spec`]), of which keys ([`keys`], [`sizes`]), in which
+//! language ([`wire`]), when ([`worker`](self)), and what was seen ([`record`]).
 //!
 //! ```text
 //!     spec -> threads, each: draw op and keys -> wire (bytes) -> connections -> replies -> record -> outcome

@@ -1,5 +1,6 @@
-//! The open loop: requests are due at times of their own. One that finds its connections full waits in a queue, and its latency
-//! counts from the time at which it should have left (no coordinated omission).
+//! The open loop: requests are due at times of their own. One that finds its connections full waits
+//! in a queue, and its latency counts from the time at which it should have left (no coordinated
+//! omission).
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,8 @@ struct Due {
     op: Op,
 }
 
-/// Requests of one thread that wait for a free connection: beyond this the server does not take the rate.
+/// Requests of one thread that wait for a free connection: beyond this the server does not take the
+/// rate.
 const BACKLOG_MAX: usize = 2_000_000;
 
 /// So near to the next request the thread does not sleep, because waking takes as long.
@@ -109,7 +111,8 @@ impl Worker<'_> {
             let conn = &mut self.conns[at];
             let keys = self.draw.keys(due.op, conn.target);
             conn.ask(self.run.wire, due.op, keys, due.at, now);
-            // Late by the generator's own doing: there was a free connection, and nothing older waited.
+            // Late by the generator's own doing: there was a free connection, and nothing older
+            // waited.
             if due.at >= self.run.measure.0 && backlog.is_empty() {
                 self.record.lag.saturating_record(now.saturating_sub(due.at));
             }

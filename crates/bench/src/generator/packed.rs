@@ -1,4 +1,5 @@
-//! Histograms as text: HdrHistogram's V2 format, deflated, base64. Counts come back exactly, so results add up exactly.
+//! Histograms as text: HdrHistogram's V2 format, deflated, base64. Counts come back exactly, so
+//! results add up exactly.
 
 use std::io::Cursor;
 

@@ -25,7 +25,8 @@ pub struct Record {
     /// Open loop: how late a request left though its connection was free, in nanoseconds.
     #[serde(with = "super::packed")]
     pub lag: Histogram<u64>,
-    /// Requests that had no reply when the run ended; in the open loop their waiting counts as latency.
+    /// Requests that had no reply when the run ended; in the open loop their waiting counts as
+    /// latency.
     pub unanswered: u64,
     /// Values that were not what had been stored.
     pub wrong: u64,
@@ -141,11 +142,12 @@ impl Record {
         }
     }
 
-    /// Keeps `count` requests that are alike and were answered alike, if they belong to the measurement: in the closed loop by the
-    /// time of the reply, in the open loop by the time at which they were due, whenever they were answered.
+    /// Keeps `count` requests that are alike and were answered alike, if they belong to the
+    /// measurement: in the closed loop by the time of the reply, in the open loop by the time at
+    /// which they were due, whenever they were answered.
     ///
-    /// They are counted when one comes that is unlike, or by [`Record::settle`]: the replies of a turn mostly answer requests of one
-    /// earlier turn, and histograms lie far apart in memory.
+    /// They are counted when one comes that is unlike, or by [`Record::settle`]: the replies of a
+    /// turn mostly answer requests of one earlier turn, and histograms lie far apart in memory.
     #[inline]
     pub(super) fn keep(&mut self, request: &Waiting, reply: Reply, count: u32, moment: Moment) {
         self.answered += u64::from(count);
@@ -156,7 +158,8 @@ impl Record {
         }
     }
 
-    /// Counts what [`Record::keep`] has put off: at the end of each turn, since what was seen of a second is told when it ends.
+    /// Counts what [`Record::keep`] has put off: at the end of each turn, since what was seen of a
+    /// second is told when it ends.
     #[inline]
     pub(super) fn settle(&mut self) {
         if let Some(alike) = self.alike.take() {

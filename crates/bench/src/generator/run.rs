@@ -88,7 +88,8 @@ pub fn connect(spec: &Spec) -> Result<Ready> {
 ///
 /// # Errors
 ///
-/// When a server cannot be reached. A failure after that is in the outcome, beside what was seen until then.
+/// When a server cannot be reached. A failure after that is in the outcome, beside what was seen
+/// until then.
 pub fn run(spec: &Spec, progress: &Progress) -> Result<Outcome> {
     connect(spec)?.run(progress)
 }

@@ -1,4 +1,5 @@
-//! How connections are secured: TLS by which certificates, and which login, read once for all of them.
+//! How connections are secured: TLS by which certificates, and which login, read once for all of
+//! them.
 
 use std::path::Path;
 use std::sync::Arc;

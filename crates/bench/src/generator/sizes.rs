@@ -1,8 +1,9 @@
 //! How long keys and values are.
 //!
-//! The ETC pool's distributions are those of Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store"
-//! (SIGMETRICS 2012), table 4 and section 3: key sizes follow a generalised extreme value distribution, value
-//! sizes of 15 bytes and more a generalised Pareto one; smaller values have the paper's listed probabilities.
+//! The ETC pool's distributions are those of Atikoglu et al., "Workload Analysis of a Large-Scale
+//! Key-Value Store" (SIGMETRICS 2012), table 4 and section 3: key sizes follow a generalised
+//! extreme value distribution, value sizes of 15 bytes and more a generalised Pareto one; smaller
+//! values have the paper's listed probabilities.
 
 use std::fmt;
 use std::str::FromStr;
@@ -45,7 +46,8 @@ const ETC_SMALL: [f64; 15] = [
     0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
 ];
 
-/// A number from 0 to 1 that belongs to a key, so that a key's lengths are the same wherever it is met.
+/// A number from 0 to 1 that belongs to a key, so that a key's lengths are the same wherever it is
+/// met.
 #[must_use]
 pub fn uniform_of(key: u64) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "53 bits")]

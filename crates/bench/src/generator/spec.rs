@@ -1,4 +1,5 @@
-//! What a run does: whom it asks, for which keys, how fast, for how long. Parsed once, kept with the result.
+//! What a run does: whom it asks, for which keys, how fast, for how long. Parsed once, kept with
+//! the result.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -22,7 +23,8 @@ pub struct Spec {
     pub threads: usize,
     /// Connections of each thread to each server.
     pub connections: usize,
-    /// Requests in flight on a connection, at most; the closed loop sends so many and waits for all.
+    /// Requests in flight on a connection, at most; the closed loop sends so many and waits for
+    /// all.
     pub pipeline: usize,
     /// Keys of one get.
     pub multiget: usize,
@@ -53,8 +55,8 @@ pub struct Spec {
     pub seconds: f64,
     /// Seconds that are run and thrown away before.
     pub warm_up: f64,
-    /// Requests of each connection (in an open loop, of a thread's connections on average) after which the run ends; 0 for as
-    /// many as there is time for.
+    /// Requests of each connection (in an open loop, of a thread's connections on average) after
+    /// which the run ends; 0 for as many as there is time for.
     #[serde(default)]
     pub requests: u64,
     /// Requests after which a connection is ended and made anew; 0 for never.
@@ -75,7 +77,8 @@ pub struct Spec {
     /// The login itself, in place of the file.
     #[serde(skip)]
     pub credentials: Option<Credentials>,
-    /// Processors to which the generator threads are bound, in turn; none for wherever the system puts them.
+    /// Processors to which the generator threads are bound, in turn; none for wherever the system
+    /// puts them.
     #[serde(default)]
     pub pin: Vec<usize>,
     /// Decides the keys' order and the arrivals.
@@ -164,7 +167,8 @@ pub struct Ratio {
 }
 
 impl Default for Spec {
-    /// Gets of 64-byte values, ten for each set, uniformly of 100,000 keys, from a server on this host, as fast as it answers.
+    /// Gets of 64-byte values, ten for each set, uniformly of 100,000 keys, from a server on this
+    /// host, as fast as it answers.
     fn default() -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 11211));
         Self {

@@ -1,7 +1,9 @@
-//! What bytes of a connection go through: a TCP or unix socket, TLS over TCP, or UDP datagrams with memcached's frame.
+//! What bytes of a connection go through: a TCP or unix socket, TLS over TCP, or UDP datagrams with
+//! memcached's frame.
 //!
-//! A TCP connection is made without waiting: until it is there its socket takes nothing, as if it were full, so that connecting anew
-//! stalls no other connection of the thread. A TLS handshake and a login are waited for.
+//! A TCP connection is made without waiting: until it is there its socket takes nothing, as if it
+//! were full, so that connecting anew stalls no other connection of the thread. A TLS handshake and
+//! a login are waited for.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -152,7 +154,8 @@ impl Transport {
 }
 
 impl Datagrams {
-    /// A datagram of the present request; others, late or foreign, are nothing. A whole reply is put into `buffer`.
+    /// A datagram of the present request; others, late or foreign, are nothing. A whole reply is
+    /// put into `buffer`.
     fn receive(&mut self, socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = socket.recv(buffer)?;
         let nothing = || Err(io::ErrorKind::WouldBlock.into());
@@ -191,7 +194,8 @@ fn plain(address: SocketAddr, waits: bool) -> Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    // Ended by a reset where it is ended on purpose: thousands of connections a second would run out of ports.
+    // Ended by a reset where it is ended on purpose: thousands of connections a second would run
+    // out of ports.
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     match connect(&socket, &address) {
         Ok(()) => {}
@@ -247,7 +251,8 @@ fn send(mut stream: &TcpStream, session: &mut ClientConnection) -> io::Result<()
     Ok(())
 }
 
-/// Reads once from the socket, and all that it brought: the poller does not see what the session keeps.
+/// Reads once from the socket, and all that it brought: the poller does not see what the session
+/// keeps.
 fn opened(
     mut stream: &TcpStream,
     session: &mut ClientConnection,

@@ -1,7 +1,8 @@
 //! Requests as bytes, and replies as what they say, in four languages.
 //!
-//! A request is written for key numbers, so that no key or value is kept: both follow from the number. Replies are read
-//! as [`Piece`]s; what is no reply of the language ends the connection, since the server then does not do what is measured.
+//! A request is written for key numbers, so that no key or value is kept: both follow from the
+//! number. Replies are read as [`Piece`]s; what is no reply of the language ends the connection,
+//! since the server then does not do what is measured.
 
 mod binary;
 mod resp;
@@ -45,7 +46,8 @@ pub enum Piece<'b> {
 /// What the bytes of a reply are so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<'b> {
-    /// One piece, the bytes it took, and whether it is one of the replies that the request waits for.
+    /// One piece, the bytes it took, and whether it is one of the replies that the request waits
+    /// for.
     Piece(Piece<'b>, usize, bool),
     /// More is to come: so many bytes in all, as far as known (0: unknown).
     More(usize),
@@ -66,7 +68,8 @@ pub struct Wire {
     pub(super) expected_hit: Option<ExpectedHit>,
 }
 
-/// The reply to a get of one key that is there, where it has one shape whichever key it is: then its bytes need only be compared.
+/// The reply to a get of one key that is there, where it has one shape whichever key it is: then
+/// its bytes need only be compared.
 #[derive(Clone, Debug)]
 pub(super) struct ExpectedHit {
     /// Where the bytes between key and value begin.
@@ -90,7 +93,8 @@ impl ExpectedHit {
         let words = format!(" 0 {bytes}\r\n").into_bytes();
         let total = middle_at + words.len() + bytes + TAIL.len();
         let (mut middle, mut mask) = ([0; 16], [0; 16]);
-        // What follows must be long enough to be compared as a whole number: a value of three bytes is.
+        // What follows must be long enough to be compared as a whole number: a value of three bytes
+        // is.
         if !is_plain || words.len() > middle.len() || total - middle_at < middle.len() {
             return None;
         }

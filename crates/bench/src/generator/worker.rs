@@ -1,7 +1,7 @@
 //! One generator thread: sends at its pace, reads what comes, keeps the record.
 //!
-//! Times are nanoseconds since the run's start, the same for all threads. When requests are sent is the matter of
-//! the [closed](super::closed) and the [open](super::open) loop.
+//! Times are nanoseconds since the run's start, the same for all threads. When requests are sent is
+//! the matter of the [closed](super::closed) and the [open](super::open) loop.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,7 +56,8 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// Adds what a thread saw of second `at`; an older second than the last is of no interest any more.
+    /// Adds what a thread saw of second `at`; an older second than the last is of no interest any
+    /// more.
     fn add(&mut self, at: usize, latency: &Histogram<u32>) {
         match &mut self.latency {
             // Histograms of one shape always add up.
@@ -267,7 +268,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sleeps to the nanosecond, which `epoll_wait` does not: its timeout has milliseconds. Without a timeout, until something comes.
+    /// Sleeps to the nanosecond, which `epoll_wait` does not: its timeout has milliseconds. Without
+    /// a timeout, until something comes.
     pub(super) fn wait(
         &self,
         events: &mut Vec<epoll::Event>,

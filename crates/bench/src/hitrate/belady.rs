@@ -1,12 +1,14 @@
-//! The least that any cache of so many bytes can miss: Belady's bound, computed from the whole trace.
+//! The least that any cache of so many bytes can miss: Belady's bound, computed from the whole
+//! trace.
 //!
-//! A request is kept only if its key is asked for again before it is overwritten or removed, and what is used
-//! furthest in the future goes first. For objects of one size this is the optimum (Belady 1966, with bypassing); for objects
-//! of several sizes the optimum is NP-hard, and evicting by distance alone comes near it, so it is an approximation there.
-//! Keys and values count, nothing else: a server's headers, index and fragmentation are part of what it loses to the bound.
+//! A request is kept only if its key is asked for again before it is overwritten or removed, and
+//! what is used furthest in the future goes first. For objects of one size this is the optimum
+//! (Belady 1966, with bypassing); for objects of several sizes the optimum is NP-hard, and evicting
+//! by distance alone comes near it, so it is an approximation there. Keys and values count, nothing
+//! else: a server's headers, index and fragmentation are part of what it loses to the bound.
 //!
-//! The trace is spooled to a file of 16 bytes a request, which is walked backwards to learn each next use. In memory are
-//! one number for each distinct key, and what the simulated caches hold.
+//! The trace is spooled to a file of 16 bytes a request, which is walked backwards to learn each
+//! next use. In memory are one number for each distinct key, and what the simulated caches hold.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -18,7 +20,8 @@ use anyhow::{Context, Result};
 use super::trace::{Action, Request};
 use super::{Counts, Footprint};
 
-/// The requests of a trace as the bound needs them: `u64` id, then `u32` bytes and action; later the next use in place of the id.
+/// The requests of a trace as the bound needs them: `u64` id, then `u32` bytes and action; later
+/// the next use in place of the id.
 #[derive(Debug)]
 pub struct Spool {
     file: BufWriter<File>,
@@ -150,8 +153,8 @@ fn parts(record: &[u8]) -> (u64, u32, u8) {
     (u64::from_le_bytes(first), bytes, record[12])
 }
 
-/// A cache that knows the future. What it holds is named by the position of its next use, which is unlike any other's, so a
-/// request is a hit if something is held under its own position.
+/// A cache that knows the future. What it holds is named by the position of its next use, which is
+/// unlike any other's, so a request is a hit if something is held under its own position.
 #[derive(Debug)]
 struct Optimal {
     capacity: u64,

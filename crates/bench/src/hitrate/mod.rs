@@ -1,5 +1,6 @@
-//! What a cache misses: traces and made-up workloads replayed look-aside (get; where it is not there, set) against real
-//! servers of several memory sizes, beside the least that any cache of the size can miss.
+//! What a cache misses: traces and made-up workloads replayed look-aside (get; where it is not
+//! there, set) against real servers of several memory sizes, beside the least that any cache of the
+//! size can miss.
 //!
 //! ```text
 //!     trace file or synthetic -> requests -> replay (each server, each size) -> misses -> curves

@@ -1,7 +1,9 @@
-//! A replay against one server, over one connection: gets are sent many at a time, then what was missed is stored.
+//! A replay against one server, over one connection: gets are sent many at a time, then what was
+//! missed is stored.
 //!
-//! A key stands in a group of requests once, so its next get finds what the last one stored. Within a group, the stores
-//! come after all gets: up to [`GROUP`] requests may see each other in another order than that of the trace.
+//! A key stands in a group of requests once, so its next get finds what the last one stored. Within
+//! a group, the stores come after all gets: up to [`GROUP`] requests may see each other in another
+//! order than that of the trace.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -26,7 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of the longest key of memcached.
 const KEY_BYTES_MAX: u16 = 250;
 
-/// Replays `workload` against the server at `address`. What was seen until a failure is kept in the point, beside it.
+/// Replays `workload` against the server at `address`. What was seen until a failure is kept in the
+/// point, beside it.
 #[must_use]
 pub fn replay(
     address: SocketAddr,
@@ -102,7 +105,8 @@ impl Asker {
         Ok(Self { stream, protocol, out: Vec::new(), input: Vec::new(), at: 0, value })
     }
 
-    /// Asks for a group of different keys and stores what was missed; the first `uncounted` are not counted.
+    /// Asks for a group of different keys and stores what was missed; the first `uncounted` are not
+    /// counted.
     fn group(&mut self, group: &[Request], uncounted: usize, counts: &mut Counts) -> Result<()> {
         for request in group {
             match request.action {
@@ -276,7 +280,8 @@ enum Heard {
     Refused(String),
 }
 
-/// Larger values than a server takes are never asked for: they are misses everywhere, as for the bound.
+/// Larger values than a server takes are never asked for: they are misses everywhere, as for the
+/// bound.
 #[must_use]
 pub fn is_kept(request: &Request) -> bool {
     request.value_bytes as usize <= VALUE_BYTES_MAX

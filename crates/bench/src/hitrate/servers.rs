@@ -19,8 +19,8 @@ pub struct Contender {
 /// Names of the servers that are known, in the order of reports.
 pub const KNOWN: [&str; 5] = ["holdall", "holdall-lru", "memcached", "redis", "valkey"];
 
-/// The server of this name, where it is installed; `own` is this program. In its command, `{port}`, `{memory}`, `{threads}` and, where
-/// it knows the like, `{group}` are to be replaced.
+/// The server of this name, where it is installed; `own` is this program. In its command, `{port}`,
+/// `{memory}`, `{threads}` and, where it knows the like, `{group}` are to be replaced.
 fn known(name: &str, own: &Path) -> Option<Contender> {
     let own = own.display().to_string();
     let holdall = [&own, "serve", "-l", "127.0.0.1", "-p", "{port}", "-U", "0", "-m", "{memory}"];
@@ -104,8 +104,8 @@ pub fn with_threads(server: &Server, threads: usize, group: usize) -> Server {
     Server { name: server.name.clone(), launch }
 }
 
-/// This program, by the name by which it was called where `PATH` leads there: so that command lines in reports are those
-/// that a reader types.
+/// This program, by the name by which it was called where `PATH` leads there: so that command lines
+/// in reports are those that a reader types.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Made-up workloads: keys by a pattern, values by a distribution, and scans of keys that nobody asks for again.
+//! Made-up workloads: keys by a pattern, values by a distribution, and scans of keys that nobody
+//! asks for again.
 
 use std::fmt;
 use std::str::FromStr;

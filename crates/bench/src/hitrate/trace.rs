@@ -255,7 +255,8 @@ impl Iterator for Lines {
             }
             let is_whole = self.line.ends_with(b"\n");
             let parsed = self.parse().with_context(|| format!("line {}", self.number));
-            // The last line may lack its end, but a cut within a number cannot be told from a shorter number.
+            // The last line may lack its end, but a cut within a number cannot be told from a
+            // shorter number.
             return Some(if is_whole {
                 parsed
             } else {

@@ -168,7 +168,8 @@ fn by_name(name: &str) -> Result<Flag, String> {
 }
 
 impl Gathered {
-    /// Letters behind one dash: flags without a value, and one with a value, which may follow at once.
+    /// Letters behind one dash: flags without a value, and one with a value, which may follow at
+    /// once.
     fn take_short(
         &mut self,
         mut letters: &str,

@@ -1,6 +1,7 @@
 //! A result in memtier_benchmark's JSON (format version 2), for dashboards that read it.
 //!
-//! Latencies are in milliseconds, histograms HdrHistogram's V2 of microseconds, booleans strings: as there.
+//! Latencies are in milliseconds, histograms HdrHistogram's V2 of microseconds, booleans strings:
+//! as there.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;

@@ -1,5 +1,5 @@
-//! mcblaster's command line, and the capital `-W` that Wiggins and Langston's copy had: gets and sets at rates of their own,
-//! from an open loop.
+//! mcblaster's command line, and the capital `-W` that Wiggins and Langston's copy had: gets and
+//! sets at rates of their own, from an open loop.
 //!
 //! Source: `test/mcblaster` of Facebook's memcached.
 

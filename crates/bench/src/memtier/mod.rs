@@ -1,8 +1,10 @@
-//! memtier_benchmark's command line and its JSON, and mcblaster's command line, so that scripts and dashboards written for them go on
-//! working under `holdall bench memtier`, `holdall bench mcblaster`, or a link of their name.
+//! memtier_benchmark's command line and its JSON, and mcblaster's command line, so that scripts and
+//! dashboards written for them go on working under `holdall bench memtier`,
+//! `holdall bench mcblaster`, or a link of their name.
 //!
-//! A flag means what it means there as far as this generator can do it. What changes nothing here is warned about; what would change what is
-//! measured and cannot be done is refused, as is what is unknown.
+//! A flag means what it means there as far as this generator can do it. What changes nothing here
+//! is warned about; what would change what is measured and cannot be done is refused, as is what is
+//! unknown.
 
 mod flags;
 pub mod json;

@@ -256,7 +256,8 @@ impl Gathered {
         let each: f64 = self.number("rate-limiting", 0.0)?;
         #[allow(clippy::cast_precision_loss, reason = "connections of a run")]
         let rate = each * connections as f64;
-        // A limit there is a rate here, at which requests are due whatever the replies: see docs/bench.md.
+        // A limit there is a rate here, at which requests are due whatever the replies: see
+        // docs/bench.md.
         Ok(if rate > 0.0 { Pace::Open { rate, arrival: Arrival::Fixed } } else { Pace::Closed })
     }
 }

@@ -1,7 +1,9 @@
-//! What the router adds to a get at half of the load that it can take: p50 and p99 through it, straight to the server, and of a server that
-//! does nothing (the bare round trip), in turn at one rate, with latencies counted from when a request was due.
+//! What the router adds to a get at half of the load that it can take: p50 and p99 through it,
+//! straight to the server, and of a server that does nothing (the bare round trip), in turn at one
+//! rate, with latencies counted from when a request was due.
 //!
-//! The most that the router takes is searched with the same open loop: a closed one, which asks in bunches, gets more through.
+//! The most that the router takes is searched with the same open loop: a closed one, which asks in
+//! bunches, gets more through.
 
 use std::process::ExitCode;
 

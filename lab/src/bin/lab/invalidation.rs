@@ -1,4 +1,5 @@
-//! The invalidator's figures, which `e2e/tests/invalidate/figures.rs` measures, with many changes and the release build.
+//! The invalidator's figures, which `e2e/tests/invalidate/figures.rs` measures, with many changes
+//! and the release build.
 
 use std::process::ExitCode;
 

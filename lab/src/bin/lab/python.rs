@@ -26,7 +26,8 @@ fn measure(args: &[String]) -> Result<(), String> {
     done(compare.arg("python/bench/compare.py").arg(format!("127.0.0.1:{port}")).args(args))
 }
 
-/// An environment of its own with the wheel of the release build and the other clients; its interpreter.
+/// An environment of its own with the wheel of the release build and the other clients; its
+/// interpreter.
 fn environment() -> Result<PathBuf, String> {
     let home = target().join("bench/python");
     let (venv, wheels) = (home.join("venv"), home.join("wheels"));

@@ -1,5 +1,6 @@
-//! Requests of 100 keys before one server, before two that have the same keys, and before two that share them (section 3.2.3 of the paper).
-//! Each server may use a tenth of a processor (by a control group, so as root), so that servers are what is short.
+//! Requests of 100 keys before one server, before two that have the same keys, and before two that
+//! share them (section 3.2.3 of the paper). Each server may use a tenth of a processor (by a
+//! control group, so as root), so that servers are what is short.
 
 use std::fs;
 use std::path::PathBuf;
@@ -64,7 +65,8 @@ impl Groups {
     }
 }
 
-/// The routers, and where both of them take clients: one by 127.0.0.1, the other by ::1, which are two clients to a replica's choice.
+/// The routers, and where both of them take clients: one by 127.0.0.1, the other by ::1, which are
+/// two clients to a replica's choice.
 struct Setup {
     name: &'static str,
     port: u16,

@@ -22,7 +22,8 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Starts holdall with these words, and waits until it accepts on the port. Returns its process id.
+    /// Starts holdall with these words, and waits until it accepts on the port. Returns its process
+    /// id.
     pub(crate) fn start(&mut self, words: &[&str], port: u16) -> Result<u32, String> {
         self.start_program(&program("holdall"), words, port)
     }

@@ -1,8 +1,11 @@
-//! A cold cluster beside a warm one (section 4.3 of the paper), while the database is written: how long until it answers 90 % of what the
-//! warm one does, filled from the database alone, and by `WarmUpRoute`; and whether a stale value is left.
+//! A cold cluster beside a warm one (section 4.3 of the paper), while the database is written: how
+//! long until it answers 90 % of what the warm one does, filled from the database alone, and by
+//! `WarmUpRoute`; and whether a stale value is left.
 //!
-//! Clients are look-aside: get; what is missed is read from the database, if that has time, and added. A write changes the
-//! database, then deletes the key in both clusters, with the hold-off of two seconds. Reads follow Zipf's law, writes go over all keys alike. A hit is one of the cold server's own.
+//! Clients are look-aside: get; what is missed is read from the database, if that has time, and
+//! added. A write changes the database, then deletes the key in both clusters, with the hold-off of
+//! two seconds. Reads follow Zipf's law, writes go over all keys alike. A hit is one of the cold
+//! server's own.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,7 +25,8 @@ const CLIENTS: u64 = 2;
 const BATCH: usize = 50;
 const EVERY: Duration = Duration::from_millis(10);
 
-/// Reads of the database in a second, at the most, unless an argument says otherwise: one in a hundred gets.
+/// Reads of the database in a second, at the most, unless an argument says otherwise: one in a
+/// hundred gets.
 const LOADS_PER_SECOND: f64 = 100.0;
 
 const WRITES_EVERY: Duration = Duration::from_millis(20);
@@ -378,7 +382,8 @@ impl Load<'_> {
     fn writer(&self, is_done: &AtomicBool) -> Result<u64> {
         let (mut wire, mut writes) = (Wire::connect(self.deletes)?, 0);
         while !is_done.load(Ordering::SeqCst) {
-            // Every key in turn, far from each other: were the hottest written most, they would be held off for good.
+            // Every key in turn, far from each other: were the hottest written most, they would be
+            // held off for good.
             let key = usize::try_from((writes + 1) * 7919 % KEYS as u64).unwrap_or(0);
             self.database.versions[key].fetch_add(1, Ordering::SeqCst);
             wire.send(&format!("delete key:{key} 2\r\n"))?;

@@ -1,5 +1,6 @@
-//! The sliding window against incast (figure 4 of the paper): multigets of 2,000 keys over 100 servers, through a link of 1 Gb/s with a
-//! shallow queue. Needs root: servers and client live in network namespaces of their own.
+//! The sliding window against incast (figure 4 of the paper): multigets of 2,000 keys over 100
+//! servers, through a link of 1 Gb/s with a shallow queue. Needs root: servers and client live in
+//! network namespaces of their own.
 
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;

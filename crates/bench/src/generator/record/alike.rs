@@ -1,4 +1,5 @@
-//! Requests that were sent at one time, answered at one time and answered alike: one entry of each histogram.
+//! Requests that were sent at one time, answered at one time and answered alike: one entry of each
+//! histogram.
 
 use super::{Moment, Record};
 use crate::generator::conn::{Reply, Waiting};

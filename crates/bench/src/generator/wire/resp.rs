@@ -1,4 +1,5 @@
-//! The serialisation protocol of Redis and Valkey (RESP2), as far as GET, MGET, SET and DEL need it.
+//! The serialisation protocol of Redis and Valkey (RESP2), as far as GET, MGET, SET and DEL need
+//! it.
 
 use memchr::memchr;
 use proto::number::parse_u64;
