@@ -46,7 +46,7 @@ struct Options {
 /// Keys that are asked for.
 const KEYS: u32 = 100_000;
 
-/// What the do-nothing server answers for one key.
+/// The reply of the do-nothing server for one key, in bytes.
 const REPLY_BYTES: usize = "VALUE key:000000000000 0 64\r\n\r\nEND\r\n".len() + 64;
 
 fn main() -> Result<()> {

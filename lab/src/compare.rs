@@ -9,10 +9,10 @@ use crate::load::{Load, Sample, check, fill};
 use crate::workload::{Batches, KINDS, Kind, Workload};
 use bench::process::{DO_NOTHING, Running, Server};
 
-/// How to compare.
+/// The plan of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Who takes part.
+    /// The servers that take part.
     pub servers: Vec<Server>,
     /// Only the workloads with one of these names or, where it is no whole name, containing it; all
     /// when empty.
@@ -48,7 +48,7 @@ pub struct Round {
 /// All rounds of one workload.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was asked.
+    /// The workload.
     pub workload: Workload,
     /// For each server, its name and its rounds, in step with the others'.
     pub servers: Vec<(String, Vec<Round>)>,
@@ -65,7 +65,7 @@ const EVICTING_BYTES: usize = 128 << 20;
 /// Measured and thrown away before the first round.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Runs the plan; `progress` is told of each measurement's beginning.
+/// Runs the plan; calls `progress` as each measurement begins.
 ///
 /// # Errors
 ///

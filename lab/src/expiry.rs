@@ -1,4 +1,4 @@
-//! What gets feel while very many items expire in the same second.
+//! Measures the latency of gets while very many items expire in one second.
 //!
 //! A million short-lived items get the same deadline, and 50 connections read other keys all the
 //! time: before that second, which is the steady state, and from its beginning until all of them
@@ -16,7 +16,7 @@ use crate::lookaside::{Client, Item};
 use crate::workload::{Batches, Kind, Workload};
 use bench::process::Server;
 
-/// How to measure.
+/// The plan of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExpiryPlan {
     /// Items that expire in one second.

@@ -1,4 +1,4 @@
-//! One key against very many: what the size of the key space costs.
+//! Measures the cost of the key space: one key against very many.
 //!
 //! One server holds all keys; rounds ask for one key and for random ones by turns, so that each
 //! ratio is of neighbours in time.
@@ -12,10 +12,10 @@ use crate::load::{Load, fill};
 use crate::workload::{Batches, Kind, Workload};
 use bench::process::Server;
 
-/// How to measure.
+/// The plan of the measurement.
 #[derive(Clone, Debug)]
 pub struct KeySpacePlan {
-    /// Who takes part.
+    /// The servers that take part.
     pub servers: Vec<Server>,
     /// Keys stored.
     pub keys: u32,

@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 
 use crate::workload::{Batches, Expect, Workload};
 
-/// What one run brought.
+/// The outcome of one run.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Requests, or keys of multigets, answered.
@@ -47,7 +47,7 @@ struct Conn {
     /// Bytes of the batch's replies so far, and lines of them if they are counted.
     bytes: usize,
     lines: usize,
-    /// What the socket did not take of the batch.
+    /// The part of the batch that the socket did not take.
     unsent: Vec<u8>,
     is_waiting: bool,
     index: u64,

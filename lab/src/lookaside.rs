@@ -41,7 +41,7 @@ const KEYS_AT_ONCE: usize = 48;
 /// Stores whose answers are awaited together.
 const STORES_AT_ONCE: usize = 256;
 
-/// Hits of so many reads.
+/// Hits and reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hits {
     /// Reads that found something.
@@ -237,7 +237,7 @@ impl ZipfFamily {
 ///
 /// # Errors
 ///
-/// What `turn` returns.
+/// The result of `turn`.
 pub fn paced(
     per_second: u32,
     turns: u64,

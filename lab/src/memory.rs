@@ -1,4 +1,4 @@
-//! How many items a server keeps for each GiB of memory it really holds.
+//! Measures the number of items that a server keeps for each GiB of resident memory.
 //!
 //! A server of `-m` MB is given more distinct items than fit, then every key is asked for. What
 //! counts is the resident memory after that, not the limit it was given.
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::load::blocking;
 use bench::process::Server;
 
-/// What one server kept.
+/// The result of one server.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// The server.

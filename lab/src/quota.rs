@@ -20,7 +20,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Whatever is started in it has so many percent of a processor in all.
+    /// The percentage of a processor that all processes inside share.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Quota {
         fs::write(&path, text).with_context(|| path.display().to_string())
     }
 
-    /// The same server, with its children, inside.
+    /// The server, with its children, inside the group.
     #[must_use]
     pub fn around(&self, server: &Server) -> Server {
         let Launch::Command(words) = &server.launch else { return server.clone() };

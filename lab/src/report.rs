@@ -90,7 +90,7 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// The same numbers, as an array with one object for each workload and server.
+/// The comparison as a JSON array with one object for each workload and server.
 #[must_use]
 pub fn json(outcomes: &[Outcome]) -> String {
     let mut objects = Vec::new();

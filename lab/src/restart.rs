@@ -1,4 +1,4 @@
-//! How long a cache is away when its server is restarted, and what it still holds then.
+//! Measures how long a restart takes a cache away, and how many items survive it.
 //!
 //! A server with a memory file (`-e`) is filled, ended and started again: in order, and by
 //! `kill -9`. What counts is the time from the start of the new process to its first reply, and the
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::load::blocking;
 use bench::process::free_port;
 
-/// What was measured with one size of values.
+/// The measurements with one size of values.
 #[derive(Clone, Debug)]
 pub struct Restarted {
     /// Bytes of each value.

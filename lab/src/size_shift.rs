@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use crate::lookaside::{Client, Hits, Item, ZipfFamily, paced};
 use bench::process::{Running, Server};
 
-/// How to measure.
+/// The plan of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ShiftPlan {
     /// Seconds of the load after the shift.

@@ -29,7 +29,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::rng::Rng;
 use bench::process::Server;
 
-/// How to measure.
+/// The plan of the measurement.
 #[derive(Clone, Debug)]
 pub struct HerdPlan {
     /// A server that knows leases.
@@ -48,7 +48,7 @@ pub struct HerdPlan {
     pub length: Duration,
 }
 
-/// What a client does with a miss.
+/// The response of a client to a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Plain,
@@ -79,7 +79,7 @@ impl Protocol {
 
 const VALUE: &[u8] = &[b'v'; 100];
 
-/// What one way's clients counted.
+/// The counts of all clients of one protocol.
 #[derive(Debug)]
 struct Counts {
     began: Instant,
@@ -91,7 +91,7 @@ struct Counts {
     is_over: AtomicBool,
 }
 
-/// Runs every way and returns the table; `progress` is told of each beginning.
+/// Runs every protocol and returns the table; calls `progress` as each begins.
 ///
 /// # Errors
 ///
@@ -205,7 +205,7 @@ struct Client<'p> {
     counts: &'p Counts,
 }
 
-/// What a read was answered.
+/// The answer to a read.
 enum Answer {
     Hit,
     /// With a token, to store the value with; 0 without leases.

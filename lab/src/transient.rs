@@ -1,5 +1,4 @@
-//! How much memory a family of short-lived keys holds, with and without the cache of transient
-//! items.
+//! Measures the memory that short-lived keys hold, with and without the ring of transient items.
 //!
 //! *Scaling Memcache at Facebook*, section 6.3: keys that see a single burst of activity were given
 //! a short time to live, and their share of a pool fell from 6 % to 0.3 % at the same hit ratio.
@@ -25,7 +24,7 @@ use anyhow::{Context, Result, ensure};
 use crate::lookaside::{Client, Hits, Item, ZipfFamily, paced};
 use bench::process::{MEMCACHED, Running, Server};
 
-/// How to measure.
+/// The plan of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TransientPlan {
     /// Seconds of the load, the second half of which is measured.

@@ -30,7 +30,7 @@ const BATCH: usize = 32;
 /// Bytes of a datagram of a reply at most.
 const DATAGRAM_BYTES: usize = net::DATAGRAM_BYTES;
 
-/// How long an answer may take before it counts as lost.
+/// The time after which an answer counts as lost.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Requests of one socket that can be told apart: half of an id is the request's place, the other

@@ -15,10 +15,10 @@ use crate::udp::UdpLoad;
 use crate::workload::{Batches, Kind, Workload};
 use bench::process::{DO_NOTHING, Server};
 
-/// How to compare.
+/// The plan of a comparison.
 #[derive(Clone, Debug)]
 pub struct UdpPlan {
-    /// Who takes part; each must answer UDP at the port of its TCP.
+    /// The servers that take part; each must answer UDP at its TCP port.
     pub servers: Vec<Server>,
     /// Sizes of values, in bytes.
     pub value_bytes: Vec<usize>,
@@ -57,7 +57,7 @@ const KINDS: [Kind; 2] = [Kind::Get { depth: 1 }, Kind::Multiget { keys: 10 }];
 /// Measured and thrown away before the first round.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Runs the plan and returns the table; `progress` is told of each measurement's beginning.
+/// Runs the plan and returns the table; calls `progress` as each measurement begins.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What is asked: the bytes of a batch of requests, and how its replies are known to be complete.
+//! Workloads: the bytes of a batch of requests, and the test that its replies are complete.
 //!
 //! Keys are `key:` and twelve digits; the value of a key is the key itself, again and again. So
 //! every request and every reply of a workload has one length, and a batch is complete when its
@@ -14,13 +14,13 @@ pub const KEY_BYTES: usize = 16;
 /// One kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// What is asked.
+    /// The kind of request.
     pub kind: Kind,
     /// Bytes of every value.
     pub value_bytes: usize,
 }
 
-/// What is asked in a batch, which is sent in one write and waited for.
+/// The requests of a batch, which is sent in one write and waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Gets of random keys, `depth` at a time.
@@ -49,7 +49,7 @@ pub enum Kind {
     },
 }
 
-/// How the replies of a batch are known to be complete.
+/// The test that the replies of a batch are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// This many bytes: replies of known length.
@@ -82,7 +82,7 @@ impl Kind {
         }
     }
 
-    /// Whether it needs a server whose memory is too small for the keys.
+    /// True if it needs a server whose memory is too small for the keys.
     #[must_use]
     pub fn evicts(self) -> bool {
         matches!(self, Self::Set { evicts: true, .. })

@@ -87,7 +87,7 @@ pub fn lines(base: &Side, other: &Side) -> Vec<Line> {
 }
 
 impl Line {
-    /// What the line says, in words.
+    /// The line in words.
     #[must_use]
     pub fn words(&self) -> &'static str {
         match &self.verdict {
@@ -98,7 +98,7 @@ impl Line {
         }
     }
 
-    /// What was compared.
+    /// The name of what was compared.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         if self.is_of_runs { "runs" } else { "seconds" }
@@ -106,7 +106,7 @@ impl Line {
 }
 
 impl Side {
-    /// What should make a reader doubt it.
+    /// Reasons to doubt it.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         let runs = self.points.iter().flat_map(|(_, runs)| runs);

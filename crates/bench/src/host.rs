@@ -5,7 +5,7 @@ use std::ops::{Add, Sub};
 
 use serde::{Deserialize, Serialize};
 
-/// What a reader must know of the machine to judge a figure.
+/// The facts of the machine that a reader needs to judge a figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// The processor, as it calls itself.

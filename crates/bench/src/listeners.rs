@@ -1,5 +1,4 @@
-//! Which processes on this machine serve the addresses that are measured, so that their threads can
-//! be watched.
+//! Finds the processes on this machine that serve the measured addresses, to watch their threads.
 //!
 //! A listening socket has an inode (`/proc/net/tcp`, `/proc/net/unix`, proc(5)); a process that has
 //! it open shows it among its descriptors. Processes of other users can be looked into by root
@@ -44,7 +43,7 @@ fn inodes_of(target: &Target) -> Vec<u64> {
     }
 }
 
-/// Whether an address is one of this machine's: then a socket can be bound to it.
+/// True if an address is one of this machine's: then a socket can be bound to it.
 fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }

@@ -1,5 +1,4 @@
-//! How many watts were drawn while something was measured: a fixed figure, a meter's log, or the
-//! processor's own counters.
+//! Power meters: a fixed figure, a meter's log, or the processor's own counters. In watts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Where watts come from.
+/// The source of power readings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// A figure that was read elsewhere.

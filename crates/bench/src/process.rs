@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How to come by a server.
+/// A server to measure: one to start, or one that runs.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// Its name in the report.
     pub name: String,
-    /// Where or how.
+    /// Its command, or its address.
     pub launch: Launch,
 }
 
-/// Where a server is, or how it is started.
+/// The address of a server, or the command that starts it.
 #[derive(Clone, Debug)]
 pub enum Launch {
     /// One that runs already: its CPU time and memory are not known.
@@ -89,9 +89,9 @@ pub fn words(command: &str) -> Vec<String> {
 pub struct Running {
     /// Its name in the report.
     pub name: String,
-    /// Where it listens.
+    /// The address that it listens at.
     pub address: SocketAddr,
-    /// Where else, if it has several ports.
+    /// Its other addresses, if it has several ports.
     pub others: Vec<SocketAddr>,
     child: Option<Child>,
 }
@@ -106,7 +106,7 @@ impl Server {
         }
     }
 
-    /// The same with more words at the end of its command, under another name.
+    /// This server with more words at the end of its command, under another name.
     #[must_use]
     pub fn with(&self, name: &str, words: &[&str]) -> Self {
         let mut launch = self.launch.clone();

@@ -14,7 +14,7 @@ use crate::generator::{Outcome, packed};
 use crate::host::{CpuTimes, Host};
 use crate::sampler::CpuSeries;
 
-/// What the file calls its schema.
+/// The schema that the file names.
 pub const SCHEMA: &str = "holdall-bench-run";
 
 /// Rises when a field changes its meaning or goes.
@@ -31,9 +31,9 @@ pub struct RunResult {
     pub started: u64,
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// What was asked for.
+    /// The specification of the run.
     pub spec: Spec,
-    /// Where the generator ran.
+    /// The machine of the generator.
     pub host: Host,
     /// Seconds that were measured.
     pub seconds: f64,
@@ -61,10 +61,10 @@ pub struct RunResult {
     pub series: Vec<SecondResult>,
     /// Time of the generator's machine while the run went on, in clock ticks.
     pub cpu: Option<CpuTimes>,
-    /// Where the time went second by second, by processor and by thread.
+    /// CPU time second by second, by processor and by thread.
     #[serde(default)]
     pub cpu_series: Option<CpuSeries>,
-    /// How the generator did.
+    /// The health of the generator.
     pub generator: GeneratorResult,
     /// The generator hosts, where there were several.
     #[serde(default)]
@@ -124,7 +124,7 @@ pub struct SecondResult {
     pub max: f64,
 }
 
-/// How the generator did.
+/// The health of the generator.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GeneratorResult {
     /// Share of its time that the busiest thread was on a processor.
@@ -203,7 +203,7 @@ impl RunResult {
         Ok(serde_json::from_value(value)?)
     }
 
-    /// What should make a reader doubt the figures, in plain words.
+    /// Reasons to doubt the figures, in plain words.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();

@@ -1,5 +1,5 @@
-//! Where processors' time goes while a run goes on: once a second, of the whole machine, each
-//! processor, and each thread of the generator and of the servers that run here.
+//! Samples CPU time once a second during a run: of the whole machine, each processor, and each
+//! thread of the generator and of the servers that run here.
 //!
 //! The kernel keeps interrupts and stolen time by processor and not by thread: what a thread has of
 //! its own is time in the program, time in the kernel, time it waited for a processor, and context
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::CpuTimes;
 use crate::sweep::{ThreadUse, thread_use, used};
 
-/// Where the time went, second by second.
+/// CPU time, second by second.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CpuSeries {
     /// Of the machine; times of all processors together.
@@ -31,7 +31,7 @@ pub struct CpuSeries {
 pub struct Slice {
     /// When it ended, in seconds since the measurement began.
     pub end: f64,
-    /// What it was used for.
+    /// CPU time by use.
     pub times: CpuTimes,
     /// What each processor was used for; switches are not told apart.
     #[serde(default)]
@@ -41,7 +41,7 @@ pub struct Slice {
 /// One thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThreadSeries {
-    /// Whose it is.
+    /// Its owner.
     pub side: Side,
     /// Over the whole measurement.
     pub whole: ThreadUse,
@@ -50,7 +50,7 @@ pub struct ThreadSeries {
     pub slices: Vec<(u64, u64, u64, u64)>,
 }
 
-/// Whose a thread is.
+/// The owner of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -200,7 +200,7 @@ impl CpuSeries {
     }
 }
 
-/// What each processor did between two readings.
+/// CPU time of each processor between two readings.
 fn each(first: &Reading, last: &Reading) -> Vec<CpuTimes> {
     let pairs = first.processors.iter().zip(&last.processors);
     pairs.map(|(before, after)| *after - *before).collect()

@@ -16,7 +16,7 @@ pub struct Weights {
     pub hot: f64,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Maxima {
     /// Gets of random keys a second, under the SLA.

@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 pub struct Probe {
     /// Rate, or connections.
     pub at: f64,
-    /// What each repeat brought, in the order of measuring.
+    /// The outcome of each repeat, in the order of measuring.
     pub repeats: Vec<Repeat>,
 }
 
 /// One measurement of a point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
-    /// Whether the bounds held.
+    /// True if the bounds held.
     pub held: bool,
     /// Requests answered a second.
     pub rate: f64,
@@ -29,7 +29,7 @@ pub struct Repeat {
     pub p99: f64,
 }
 
-/// What a search found.
+/// The outcome of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// The greatest point that held; `None` when not even the first did.
@@ -42,7 +42,7 @@ pub struct Found {
     pub probes: Vec<Probe>,
 }
 
-/// Where to search.
+/// The range of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Bracket {
     /// The first point.
@@ -59,7 +59,7 @@ pub struct Bracket {
 }
 
 impl Probe {
-    /// Whether most of the repeats held.
+    /// True if most of the repeats held.
     #[must_use]
     pub fn held(&self) -> bool {
         self.repeats.iter().filter(|repeat| repeat.held).count() * 2 > self.repeats.len()

@@ -1,4 +1,4 @@
-//! Whether two sets of measurements differ by more than chance.
+//! Tests if two sets of measurements differ by more than chance.
 //!
 //! *Mann and Whitney's U*: how often a value of one set is above one of the other, which asks
 //! nothing of the distributions. For up to twenty values on each side without ties its probability
@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// What two sets of values have to say of each other.
+/// The comparison of two sets of values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Median of the first.
@@ -58,7 +58,7 @@ impl Verdict {
         })
     }
 
-    /// Whether chance is an unlikely reason: by the test, at one in a hundred, and by the interval.
+    /// True if chance is an unlikely reason: by the test, at one in a hundred, and by the interval.
     #[must_use]
     pub fn is_significant(&self) -> bool {
         self.p < 0.01 && !(self.interval.0..=self.interval.1).contains(&1.0)

@@ -1,5 +1,4 @@
-//! What "fast enough" means: `p99<1ms`, `mean<=100us && p99.73<=1ms`, and any other such
-//! conjunction.
+//! Latency bounds: `p99<1ms`, `mean<=100us && p99.73<=1ms`, and any other such conjunction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +19,7 @@ struct Term {
     bound_nanos: f64,
 }
 
-/// What is bounded.
+/// The statistic that is bounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Measure {
     Mean,
@@ -29,7 +28,7 @@ enum Measure {
 }
 
 impl Sla {
-    /// Whether the latencies of `op` keep every bound. Nothing measured keeps none.
+    /// True if the latencies of `op` keep every bound. Nothing measured keeps none.
     #[must_use]
     pub fn holds(&self, op: &OpRecord) -> bool {
         !op.latency.is_empty() && self.terms.iter().all(|term| term.holds(&op.latency))

@@ -18,7 +18,7 @@ use clap::ValueEnum;
 use crate::generator::spec::Protocol;
 use crate::hitrate::servers::Contender;
 
-/// Which experiment.
+/// The experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Study {
     /// Throughput and latency by connections, threads, processes, pinning and group size.
@@ -32,7 +32,7 @@ pub enum Study {
 /// One command line of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What comes after `holdall bench`; `{server}` is the address of a server that runs meanwhile.
+    /// The words after `holdall bench`; `{server}` is the address of a server that runs meanwhile.
     pub words: Vec<String>,
     /// Which of the servers is started before, and with how many threads; `None` where the step
     /// starts its own.
@@ -41,7 +41,7 @@ pub struct Step {
     pub name: String,
 }
 
-/// How large a study is.
+/// The size of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
     /// Seconds of each measurement.

@@ -12,13 +12,13 @@ use crate::generator::spec::Spec;
 use crate::host::Host;
 use crate::result::RunResult;
 
-/// What the file calls its schema.
+/// The schema that the file names.
 pub const SCHEMA: &str = "holdall-bench-sweep";
 
 /// Rises when a field changes its meaning or goes.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What is changed from point to point.
+/// The variable that changes from point to point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Over {
@@ -50,11 +50,11 @@ pub struct SweepResult {
     pub version: u32,
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// How the server was started, if it was.
+    /// The command of the server, if the sweep started it.
     pub server: Option<String>,
-    /// Where it ran.
+    /// The machine it ran on.
     pub host: Host,
-    /// What was changed.
+    /// The variable.
     pub over: Over,
     /// The points, in their order.
     pub points: Vec<Point>,
@@ -67,13 +67,13 @@ pub struct SweepResult {
 pub struct Point {
     /// The value of what is changed.
     pub at: f64,
-    /// What was measured.
+    /// The points.
     pub result: RunResult,
-    /// What the server's threads used meanwhile, where it was started here.
+    /// The CPU time of the server's threads, if the sweep started it.
     pub threads: Vec<ThreadUse>,
 }
 
-/// What a thread used.
+/// The CPU time of a thread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadUse {
     /// Its name.
@@ -123,7 +123,7 @@ impl Over {
         }
     }
 
-    /// Whether it is the server that changes.
+    /// True if it is the server that changes.
     #[must_use]
     pub fn is_of_server(self) -> bool {
         matches!(self, Self::Threads | Self::Processes | Self::Group | Self::Pinned)
@@ -202,7 +202,7 @@ pub fn knee(curve: &[(f64, f64)]) -> Option<usize> {
     (above(curve[best]) > 0.05).then_some(best)
 }
 
-/// What each thread of a process has used since it began.
+/// The CPU time of each thread of a process since it began.
 ///
 /// # Errors
 ///

@@ -217,7 +217,7 @@ fn seconds(text: &mut String, result: &RunResult) {
     }
 }
 
-/// What each processor was used for; of many, the busiest.
+/// CPU time of each processor by use; the busiest of many.
 fn processors(text: &mut String, result: &RunResult) {
     let Some(series) = &result.cpu_series else { return };
     let mut all: Vec<(usize, &CpuTimes)> = series.processors.iter().enumerate().collect();
@@ -230,7 +230,7 @@ fn processors(text: &mut String, result: &RunResult) {
     }
 }
 
-/// What the busiest threads used.
+/// CPU time of the busiest threads.
 fn threads(text: &mut String, result: &RunResult) {
     let Some(series) = &result.cpu_series else { return };
     let seconds = series.seconds();
@@ -253,7 +253,7 @@ fn threads(text: &mut String, result: &RunResult) {
     }
 }
 
-/// How many requests took how long: a line for each doubling.
+/// The distribution of latencies: a line for each doubling.
 fn distribution(text: &mut String, result: &RunResult) {
     let Ok(histogram) = result.total.latency.histogram() else { return };
     if histogram.is_empty() {

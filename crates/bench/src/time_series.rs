@@ -22,7 +22,7 @@ pub fn rows(run: &RunResult) -> Vec<[String; COLUMNS.len()]> {
     worst.into_iter().map(|index| row(run, index)).collect()
 }
 
-/// What is said above the rows.
+/// The title above the rows.
 #[must_use]
 pub fn title(run: &RunResult) -> &'static str {
     if run.series.len() > ROWS { "The slowest seconds, by p99" } else { "Second by second" }

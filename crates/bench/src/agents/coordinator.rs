@@ -12,7 +12,7 @@ use crate::generator::spec::{Pace, Spec};
 use crate::generator::{Outcome, Progress};
 use crate::host::Host;
 
-/// What all agents saw.
+/// The merged record of all agents.
 #[derive(Debug)]
 pub struct Gathered {
     /// Added up.
@@ -75,7 +75,7 @@ pub fn run(
     Ok(gathered(all, heard))
 }
 
-/// What one of `count` agents sends.
+/// The share of the load of one of `count` agents.
 fn share(spec: &Spec, index: usize, count: usize) -> Spec {
     let mut share = spec.clone();
     if let Pace::Open { rate, .. } = &mut share.pace {

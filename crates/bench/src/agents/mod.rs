@@ -41,7 +41,7 @@ const VERSION: u32 = 1;
 /// The longest message: an outcome has two histograms, and one for each second.
 const MESSAGE_BYTES_MAX: u64 = 256 << 20;
 
-/// What a coordinator says.
+/// The messages of a coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Ask {
@@ -52,7 +52,7 @@ enum Ask {
     Stop,
 }
 
-/// What an agent says.
+/// The messages of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Say {
@@ -66,7 +66,7 @@ enum Say {
 /// One agent's part of a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentResult {
-    /// Where it listens.
+    /// The address that it listens at.
     pub address: String,
     /// Its machine.
     pub host: Host,

@@ -14,7 +14,7 @@ use crate::host::Host;
 /// A coordinator that says nothing for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Serves coordinators for ever; `log` is told what each wanted.
+/// Serves coordinators for ever; reports each one's wish to `log`.
 ///
 /// # Errors
 ///

@@ -11,7 +11,7 @@ use plotters::prelude::*;
 
 use super::legend::{Legend, Mark};
 
-/// Which axes are logarithmic.
+/// The axes that are logarithmic.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Axes {
     /// The horizontal one.

@@ -1,4 +1,4 @@
-//! Where processors' time went, as charts: over a run, and from point to point of a sweep.
+//! Charts of CPU time: over a run, and from point to point of a sweep.
 
 use anyhow::Result;
 
@@ -81,7 +81,7 @@ fn processors(series: &CpuSeries) -> Result<Vec<Figure>> {
     busiest.into_iter().map(figure).collect()
 }
 
-/// Which uses are nowhere, since a chart does not show what is 0.
+/// The uses that are 0 everywhere, which a chart does not show.
 fn left_out(times: impl Iterator<Item = CpuTimes>) -> String {
     let sum = times.fold(CpuTimes::default(), |sum, times| sum + times);
     let shares = used_shares(&sum);
@@ -148,7 +148,7 @@ pub(crate) fn percent(ticks: u64, seconds: f64) -> f64 {
     used * 100.0 / seconds.max(1e-9)
 }
 
-/// Where the machine's processors spent their time, stacked.
+/// The CPU time of the machine by use, stacked.
 pub(super) fn machine(sweep: &SweepResult) -> Result<Option<Figure>> {
     let bar = |point: &Point| point.result.cpu.map(|cpu| (point.at.to_string(), used_shares(&cpu)));
     let bars: Vec<chart::Bar> = sweep.points.iter().filter_map(bar).collect();
@@ -192,7 +192,7 @@ fn covered(point: &Point) -> f64 {
     (point.result.seconds + point.result.spec.warm_up).max(1e-9)
 }
 
-/// What the server's threads used, where it was started by the sweep.
+/// The CPU time of the server's threads, if the sweep started it.
 pub(super) fn server_threads(sweep: &SweepResult) -> Result<Option<Figure>> {
     if sweep.points.iter().all(|point| point.threads.is_empty()) || sweep.over == Over::Rate {
         return Ok(None);

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::chart::{COLOURS, FONT, failed};
 
-/// How a series looks in the plot.
+/// The style of a series in the plot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mark {
     Area,
@@ -67,7 +67,7 @@ impl Legend {
         Self { mark, rows }
     }
 
-    /// What it takes from the top of a chart.
+    /// Its height at the top of a chart, in pixels.
     pub(super) fn height(&self) -> u32 {
         let rows = i32::try_from(self.rows.len()).unwrap_or(i32::MAX);
         if rows == 0 { 0 } else { u32::try_from(rows * ROW + SPACE).unwrap_or(u32::MAX) }

@@ -14,11 +14,11 @@ use crate::search::Found;
 pub struct SearchFile {
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// Where it ran.
+    /// The machine it ran on.
     pub host: Host,
     /// The bound.
     pub sla: String,
-    /// What was found.
+    /// The result of the search.
     pub found: Found,
 }
 
@@ -27,15 +27,15 @@ pub struct SearchFile {
 pub struct ScoreFile {
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// Where it ran.
+    /// The machine it ran on.
     pub host: Host,
     /// The bound.
     pub sla: String,
-    /// How the maxima are weighed.
+    /// The weights of the maxima.
     pub weights: Weights,
-    /// What was measured.
+    /// The measured maxima.
     pub maxima: Maxima,
-    /// What comes of it.
+    /// The score.
     pub score: Score,
 }
 

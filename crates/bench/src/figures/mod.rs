@@ -23,7 +23,7 @@ pub use page::{Table, page_of, page_of_figures};
 /// A picture and what is said below it.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What it shows.
+    /// A caption that says what it shows.
     pub title: String,
     /// One or two sentences.
     pub caption: String,
@@ -234,7 +234,7 @@ fn axes_of(sweep: &SweepResult) -> chart::Axes {
     chart::Axes { log_x, log_y: false }
 }
 
-/// Whether values spread so far that a logarithmic axis shows them better.
+/// True if values spread so far that a logarithmic axis shows them better.
 fn spans_much(values: impl Iterator<Item = f64>) -> bool {
     let (least, most) =
         values.fold((f64::MAX, 0.0_f64), |(least, most), at| (least.min(at), most.max(at)));

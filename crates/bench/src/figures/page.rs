@@ -173,7 +173,7 @@ fn seconds(html: &mut String, run: &RunResult) {
     let _ = writeln!(html, "</tr></table></div>");
 }
 
-/// What each thread used.
+/// The CPU time of each thread.
 fn threads(html: &mut String, run: &RunResult) {
     let Some(series) = run.cpu_series.as_ref().filter(|series| !series.threads.is_empty()) else {
         return;

@@ -15,7 +15,7 @@ use super::wire::{ExpectedHit, Op, Piece, Read, Wire};
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) transport: Transport,
-    /// Which of the servers.
+    /// The index of the server.
     pub(super) target: usize,
     /// Requests that were sent or are being sent, in order.
     pub(super) waiting: VecDeque<Waiting>,
@@ -23,7 +23,7 @@ pub(super) struct Conn {
     pub(super) asked: u64,
     /// Those of them before it was last made anew.
     asked_before: u64,
-    /// Whether the poller was asked to tell when the socket takes more.
+    /// True if the poller was asked to tell when the socket takes more.
     pub(super) polls_for_room: bool,
     /// Keys of the requests in `waiting`, in order; only where values are compared.
     keys: VecDeque<u64>,
@@ -37,7 +37,7 @@ pub(super) struct Conn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) op: Op,
-    /// How many they are.
+    /// Their number.
     pub(super) count: u32,
     /// When each should have been sent and when it was, in nanoseconds since the thread's start.
     pub(super) intended: u64,
@@ -51,7 +51,7 @@ pub(super) struct Waiting {
     pub(super) reply: Reply,
 }
 
-/// What has come so far of one request's replies.
+/// The part of one request's replies that has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reply {
     replies: u32,
@@ -116,7 +116,7 @@ impl Conn {
         self.asked - self.asked_before
     }
 
-    /// How many requests have no reply.
+    /// The number of requests without a reply.
     pub(super) fn in_flight(&self) -> usize {
         self.waiting.iter().map(|request| request.count as usize).sum()
     }
@@ -299,7 +299,7 @@ impl Conn {
 }
 
 impl Waiting {
-    /// Whether `other`, which follows, can be counted with this.
+    /// True if `other`, which follows, can be counted with this.
     #[inline]
     fn is_like(&self, other: &Self) -> bool {
         (self.intended, self.sent) == (other.intended, other.sent)
@@ -308,7 +308,7 @@ impl Waiting {
     }
 }
 
-/// Whether `value` is what a key of the request was given: the key that the reply names, or the one
+/// True if `value` is what a key of the request was given: the key that the reply names, or the one
 /// in turn.
 fn is_right(
     wire: &Wire,

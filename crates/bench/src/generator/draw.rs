@@ -1,5 +1,4 @@
-//! What a thread asks for next: get or set, of which keys, and in an open loop how long after the
-//! one before.
+//! Draws the next request of a thread: get or set, its keys, and in an open loop its due time.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

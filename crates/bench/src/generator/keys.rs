@@ -1,4 +1,4 @@
-//! Which key is asked for next, and what its bytes are.
+//! Key patterns: the choice of the next key, and the bytes of a key.
 
 use std::fmt;
 use std::str::FromStr;

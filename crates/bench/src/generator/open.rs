@@ -134,7 +134,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether the thread's connections have had the requests that they were to have.
+    /// True if the thread's connections have had the requests that they were to have.
     fn is_enough(&self, drawn: u64) -> bool {
         let limit = self.run.spec.requests;
         limit > 0 && drawn >= limit.saturating_mul(self.conns.len() as u64)

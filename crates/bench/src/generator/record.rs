@@ -1,4 +1,4 @@
-//! What a thread saw: counts and histograms, which add up exactly over threads and hosts.
+//! The record of a thread: counts and histograms, which add up exactly over threads and hosts.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ pub(super) struct Moment {
     pub(super) is_open: bool,
 }
 
-/// What was seen of one kind of request.
+/// The record of one kind of request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpRecord {
     /// Requests answered.

@@ -16,10 +16,10 @@ use super::worker::{Brought, Run, Worker};
 
 pub use super::worker::{Latest, Progress};
 
-/// What a run brought.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What all threads saw.
+    /// The merged record of all threads.
     pub record: Record,
     /// Seconds that were measured; fewer than asked for when the run was cut short.
     pub seconds: f64,

@@ -1,5 +1,4 @@
-//! How connections are secured: TLS by which certificates, and which login, read once for all of
-//! them.
+//! TLS and logins of connections: certificates and passwords are read once for all of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use rustls::ClientConfig;
 use super::spec::{Credentials, Protocol, Spec, Tls};
 use super::transport::Transport;
 
-/// What is done to every new connection.
+/// The TLS and login of every new connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Security {
     pub(super) tls: Option<Arc<ClientConfig>>,
@@ -44,7 +43,7 @@ const SASL_AUTH: u8 = 0x21;
 const LOGIN_PATIENCE_SECS: i64 = 5;
 
 impl Security {
-    /// What `spec` asks for.
+    /// The security that `spec` asks for.
     ///
     /// # Errors
     ///
@@ -122,7 +121,7 @@ impl Login {
         }
     }
 
-    /// Whether the reply, if it is whole, lets the connection in.
+    /// True if the reply, if it is whole, lets the connection in.
     fn outcome(&self, reply: &[u8]) -> Option<bool> {
         if self.protocol != Protocol::Binary {
             return reply.ends_with(b"\r\n").then(|| reply == b"STORED\r\n" || reply == b"+OK\r\n");

@@ -1,4 +1,4 @@
-//! How long keys and values are.
+//! Distributions of the lengths of keys and values.
 //!
 //! The ETC pool's distributions are those of Atikoglu et al., "Workload Analysis of a Large-Scale
 //! Key-Value Store" (SIGMETRICS 2012), table 4 and section 3: key sizes follow a generalised

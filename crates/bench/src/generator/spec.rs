@@ -1,5 +1,4 @@
-//! What a run does: whom it asks, for which keys, how fast, for how long. Parsed once, kept with
-//! the result.
+//! The specification of a run: servers, keys, rate and duration. Parsed once, kept with the result.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -17,7 +16,7 @@ use crate::serde_text::serde_text;
 pub struct Spec {
     /// The servers; a key belongs to one of them, by its number.
     pub targets: Vec<Target>,
-    /// What they are spoken to in.
+    /// The protocol.
     pub protocol: Protocol,
     /// Generator threads.
     pub threads: usize,
@@ -35,13 +34,13 @@ pub struct Spec {
     /// The number in the first key's name.
     #[serde(default)]
     pub first_key: u64,
-    /// What a key begins with.
+    /// The prefix of keys.
     pub key_prefix: String,
-    /// How long keys are.
+    /// The lengths of keys.
     pub key_size: KeySize,
-    /// Which key is asked for next.
+    /// The pattern of keys.
     pub pattern: Pattern,
-    /// How long values are; a key's value always has one length.
+    /// The lengths of values; a key's value always has one length.
     pub value_size: ValueSize,
     /// Expiration time of what is stored, in seconds; 0 for never.
     pub ttl: u32,
@@ -95,12 +94,12 @@ pub enum Pace {
     Open {
         /// Requests a second, of all threads together.
         rate: f64,
-        /// How the times lie.
+        /// The distribution of arrivals.
         arrival: Arrival,
     },
 }
 
-/// How the times of an open loop lie.
+/// The distribution of arrivals in an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrival {
@@ -126,7 +125,7 @@ pub enum Protocol {
     Resp,
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Over TCP; the name as it was given, and what it resolved to.
@@ -137,7 +136,7 @@ pub enum Target {
     Unix(PathBuf),
 }
 
-/// Whom a TLS connection believes.
+/// The certificates that a TLS connection trusts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tls {
@@ -249,7 +248,7 @@ impl Target {
         }
     }
 
-    /// Whether it is spoken to in datagrams.
+    /// True if it is spoken to in datagrams.
     #[must_use]
     pub fn is_udp(&self) -> bool {
         matches!(self, Self::Udp(..))

@@ -1,4 +1,4 @@
-//! What bytes of a connection go through: a TCP or unix socket, TLS over TCP, or UDP datagrams with
+//! Transports of a connection: a TCP or unix socket, TLS over TCP, or UDP datagrams with
 //! memcached's frame.
 //!
 //! A TCP connection is made without waiting: until it is there its socket takes nothing, as if it
@@ -124,7 +124,7 @@ impl Transport {
         }
     }
 
-    /// Whether everything that was taken has left.
+    /// True if everything that was taken has left.
     pub(super) fn is_flushed(&mut self) -> io::Result<bool> {
         match self {
             Self::Plain(_) | Self::Udp(..) => Ok(true),

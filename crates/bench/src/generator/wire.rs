@@ -12,7 +12,7 @@ use super::keys::{KeyNames, scatter};
 use super::sizes::{VALUE_BYTES_MAX, ValueSize};
 use super::spec::{Protocol, Spec};
 
-/// What a request does.
+/// The command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Fetch one or several keys.
@@ -43,7 +43,7 @@ pub enum Piece<'b> {
     Frame,
 }
 
-/// What the bytes of a reply are so far.
+/// The state of a reply after its bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<'b> {
     /// One piece, the bytes it took, and whether it is one of the replies that the request waits
@@ -63,7 +63,7 @@ pub struct Wire {
     sizes: ValueSize,
     ttl: u32,
     pool: Vec<u8>,
-    /// Whether values are compared with what was stored.
+    /// True if values are compared with what was stored.
     pub(super) verify: bool,
     pub(super) expected_hit: Option<ExpectedHit>,
 }
@@ -72,7 +72,7 @@ pub struct Wire {
 /// its bytes need only be compared.
 #[derive(Clone, Debug)]
 pub(super) struct ExpectedHit {
-    /// Where the bytes between key and value begin.
+    /// The offset of the bytes between key and value.
     middle_at: usize,
     /// Those bytes as a little-endian number, and which of its bits are theirs.
     middle: u128,
@@ -104,7 +104,7 @@ impl ExpectedHit {
         Some(Self { middle_at, middle, mask, total })
     }
 
-    /// Whether the first bytes are such a reply. What is not is parsed.
+    /// True if the first bytes are such a reply. What is not is parsed.
     #[inline]
     pub(super) fn is_first_of(&self, bytes: &[u8]) -> bool {
         let Some(reply) = bytes.get(..self.total) else { return false };

@@ -23,7 +23,7 @@ use super::security::Security;
 use super::spec::{Pace, Spec, Target};
 use super::wire::Wire;
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     pub(super) spec: &'a Spec,
@@ -46,10 +46,10 @@ pub struct Progress {
     pub stop: Arc<AtomicBool>,
 }
 
-/// What is known so far of the last second.
+/// The figures of the present second.
 #[derive(Debug, Default)]
 pub struct Latest {
-    /// Which second of the measurement.
+    /// The number of the second in the measurement.
     at: usize,
     /// Latencies of the threads that have told them.
     latency: Option<Histogram<u32>>,
@@ -76,7 +76,7 @@ impl Latest {
     }
 }
 
-/// What a thread brought home.
+/// The outcome of a thread.
 #[derive(Debug)]
 pub(super) struct Brought {
     pub(super) record: Record,
@@ -211,7 +211,7 @@ impl<'a> Worker<'a> {
         freed
     }
 
-    /// Whether a connection has had as many requests as it is to have before it is made anew.
+    /// True if a connection has had as many requests as it is to have before it is made anew.
     pub(super) fn is_spent(&self, conn: &Conn) -> bool {
         let limit = self.run.spec.reconnect;
         limit > 0 && conn.asked_here() >= limit && !conn.transport.is_udp()

@@ -1,6 +1,6 @@
-//! What a cache misses: traces and made-up workloads replayed look-aside (get; where it is not
-//! there, set) against real servers of several memory sizes, beside the least that any cache of the
-//! size can miss.
+//! Measures misses of a cache: traces and made-up workloads replayed look-aside (get; where it is
+//! not there, set) against real servers of several memory sizes, beside the least that any cache of
+//! the size can miss.
 //!
 //! ```text
 //!     trace file or synthetic -> requests -> replay (each server, each size) -> misses -> curves
@@ -24,7 +24,7 @@ use crate::host::Host;
 use synthetic::Synthetic;
 use trace::{Format, Request, Requests};
 
-/// What the file calls its schema.
+/// The schema that the file names.
 pub const SCHEMA: &str = "holdall-bench-hitrate";
 
 /// Rises when a field changes its meaning or goes.
@@ -33,25 +33,25 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// The name of the curve that no cache can be below.
 pub const BOUND: &str = "Belady's bound";
 
-/// Where requests come from.
+/// The source of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// A trace file.
     File {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// How it is written.
+        /// Its format.
         format: Format,
     },
     /// Drawn from distributions.
     Synthetic(Synthetic),
 }
 
-/// Which requests are replayed, and what of them is counted.
+/// The requests to replay, and the part of them that counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// Where they come from.
+    /// Their source.
     pub source: Source,
     /// Requests at most; `None` for the whole trace.
     pub limit: Option<u64>,
@@ -59,7 +59,7 @@ pub struct Workload {
     pub warm_up: u64,
 }
 
-/// What was seen of a replay.
+/// The counts of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Gets that were counted.
@@ -70,7 +70,7 @@ pub struct Counts {
     pub refused: u64,
 }
 
-/// What a trace asks for.
+/// The contents of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footprint {
     /// Requests.
@@ -86,7 +86,7 @@ pub struct Footprint {
 pub struct Point {
     /// Its `-m`, in MB; of the bound, keys and values in as many.
     pub memory_mb: u32,
-    /// What was seen.
+    /// The counts.
     pub counts: Counts,
     /// Seconds that the replay took.
     pub seconds: f64,
@@ -116,9 +116,9 @@ pub struct HitrateResult {
     pub started: u64,
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// Where it ran.
+    /// The machine it ran on.
     pub host: Host,
-    /// What was replayed.
+    /// The requests that were replayed.
     pub workload: Workload,
     /// What it asks for; of a trace that was cut short, until there.
     pub footprint: Footprint,
@@ -184,7 +184,7 @@ impl HitrateResult {
         Ok(serde_json::from_value(value)?)
     }
 
-    /// What should make a reader doubt the figures, in plain words.
+    /// Reasons to doubt the figures, in plain words.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();

@@ -10,7 +10,7 @@ use crate::process::{Launch, Server};
 /// A server and the language that it is spoken to in.
 #[derive(Clone, Debug)]
 pub struct Contender {
-    /// How it is started.
+    /// Its command.
     pub server: Server,
     /// Its language.
     pub protocol: Protocol,

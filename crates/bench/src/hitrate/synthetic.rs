@@ -14,16 +14,16 @@ use crate::generator::keys::{Keys, Pattern};
 use crate::generator::sizes::{KeySize, ValueSize, uniform_of};
 use crate::serde_text::serde_text;
 
-/// What is drawn.
+/// The workload to draw.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Synthetic {
     /// Number of keys, scans' aside.
     pub keys: u64,
-    /// Which key comes next.
+    /// The pattern of keys.
     pub pattern: Pattern,
-    /// How long keys are.
+    /// The lengths of keys.
     pub key_size: KeySize,
-    /// How long values are.
+    /// The lengths of values.
     pub value_size: ValueSize,
     /// Scans between the others.
     pub scan: Option<Scan>,

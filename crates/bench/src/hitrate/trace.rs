@@ -26,11 +26,11 @@ pub struct Request {
     pub key_bytes: u16,
     /// Bytes of its value.
     pub value_bytes: u32,
-    /// What is done with it.
+    /// The action.
     pub action: Action,
 }
 
-/// What a request does.
+/// The action of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Fetch it, and store it where it is not there: look-aside.
@@ -41,7 +41,7 @@ pub enum Action {
     Delete,
 }
 
-/// How a trace file is written.
+/// The formats of trace files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {

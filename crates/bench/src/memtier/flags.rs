@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What a flag does here.
+/// The effect of a flag here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// What it does there.
+    /// Its effect in memtier_benchmark.
     Done,
     /// Nothing, and that is said.
     Warned,
@@ -121,7 +121,7 @@ pub(super) const FLAGS: [Flag; 96] = [
     ("version", Some('v'), false, Done),
 ];
 
-/// What a command line gave.
+/// The flags of a command line.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     /// The flags that are done, each with its last value.

@@ -14,7 +14,7 @@ use crate::result::{OpResult, RunResult};
 /// Longest latency of memtier's histograms, in microseconds.
 const MICROS_MAX: u64 = 60_000_000;
 
-/// What memtier lists unless it is told otherwise.
+/// The percentiles that memtier lists by default.
 pub const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
 /// Runs as memtier writes them: one under `ALL STATS`, several under `RUN #n RESULTS`.
@@ -187,7 +187,7 @@ pub(crate) fn millis(histogram: &Histogram<u64>, percentile: f64) -> f64 {
     nanos / 1e6
 }
 
-/// How many percent were answered within so many milliseconds.
+/// The percentage of requests that were answered within this many milliseconds.
 fn distribution(op: &OpResult) -> Result<Value> {
     let (histogram, mut seen) = (op.latency.histogram()?, 0);
     let mut rows = Vec::new();

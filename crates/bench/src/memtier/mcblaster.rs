@@ -10,7 +10,7 @@ use super::{Invocation, Parsed, json};
 use crate::generator::sizes::ValueSize;
 use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec};
 
-/// What a flag does here, and what it is.
+/// A flag and its effect here.
 type Flag = (char, Option<&'static str>, Use, &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,28 +20,28 @@ use std::path::PathBuf;
 
 use crate::generator::spec::Spec;
 
-/// What a command line asks for.
+/// The run that a command line asks for.
 #[derive(Clone, Debug)]
 pub struct Invocation {
     /// The load.
     pub spec: Spec,
     /// Requests of each connection, as they were asked for; `None` where a time was.
     pub requests: Option<u64>,
-    /// How often.
+    /// The number of runs.
     pub runs: usize,
-    /// Where memtier's JSON goes.
+    /// The file for memtier's JSON.
     pub json: Option<PathBuf>,
-    /// Where the text goes, instead of the standard output.
+    /// The file for the text, instead of the standard output.
     pub out: Option<PathBuf>,
     /// Leave the distribution out of the text.
     pub hides_histogram: bool,
     /// Percentiles that are told.
     pub percentiles: Vec<f64>,
-    /// What was accepted and changes nothing.
+    /// Flags that were accepted and change nothing.
     pub warnings: Vec<String>,
 }
 
-/// What comes of a command line.
+/// The result of parsing a command line.
 #[derive(Clone, Debug)]
 pub enum Parsed {
     /// A run.

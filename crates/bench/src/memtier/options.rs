@@ -1,4 +1,4 @@
-//! What memtier_benchmark's flags ask for, as a load of this generator.
+//! Translates memtier_benchmark's flags into a load of this generator.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;

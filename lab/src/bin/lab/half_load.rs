@@ -1,6 +1,6 @@
-//! What the router adds to a get at half of the load that it can take: p50 and p99 through it,
-//! straight to the server, and of a server that does nothing (the bare round trip), in turn at one
-//! rate, with latencies counted from when a request was due.
+//! The latency that the router adds at half of its greatest load: p50 and p99 through the router,
+//! straight to the server, and to the do-nothing server (the bare round trip), in turn at one rate.
+//! Latencies count from when a request was due.
 //!
 //! The most that the router takes is searched with the same open loop: a closed one, which asks in
 //! bunches, gets more through.
@@ -13,7 +13,7 @@ const ROUNDS: usize = 5;
 const SECONDS: &str = "1.5";
 const CONNECTIONS: &str = "50";
 
-/// What holds at the most that the router takes.
+/// The bound that holds at the greatest load of the router.
 const BOUND: &str = "mean<=1ms";
 
 /// Measures, and prints a table.

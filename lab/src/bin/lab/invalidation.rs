@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::rig::{cargo, target};
 
-/// What is measured, and with how much. What the environment says wins.
+/// The measurements and their sizes; variables of the environment win.
 const MEASUREMENTS: [(&str, &[(&str, &str)]); 3] = [
     ("figures_of_the_time", &[("CHANGES", "100000"), ("RATE", "5000")]),
     ("figures_of_the_rate", &[("CHANGES", "400000")]),

@@ -1,4 +1,5 @@
-//! How long a get takes by UDP, by TCP, and by TCP through the router (figure 3 of the paper).
+//! The latency of a get by UDP, by TCP, and by TCP through the router (figure 3 of *Scaling
+//! Memcache at Facebook*).
 
 use std::process::{Command, ExitCode};
 

@@ -1,4 +1,4 @@
-//! What the measurements in this folder share: programs that end with the measurement, and ports.
+//! The parts that measurements share: child programs, builds, and runs of `holdall bench`.
 
 use std::env;
 use std::ffi::OsStr;
@@ -28,7 +28,7 @@ impl Running {
         self.start_program(&program("holdall"), words, port)
     }
 
-    /// The same for another program.
+    /// Starts another program, and waits until it accepts on the port. Returns its process id.
     pub(crate) fn start_program(
         &mut self,
         program: &PathBuf,
@@ -127,7 +127,7 @@ pub(crate) fn run(words: &[&str]) -> Result<Row, String> {
     end(begin(words)?)
 }
 
-/// What `holdall bench search` with these words says that holds.
+/// The result of `holdall bench search` with these words.
 pub(crate) fn search(words: &[&str]) -> Result<f64, String> {
     let mut command = Command::new(program("holdall"));
     command.args(["bench", "search"]).args(words).stderr(Stdio::null());

@@ -184,7 +184,7 @@ impl Wire {
     }
 }
 
-/// What one way of filling brought.
+/// The outcome of one way to fill the cluster.
 struct Outcome {
     warm_ratio: f64,
     secs: Option<f64>,
@@ -292,11 +292,11 @@ fn stale(database: &Database, port: u16) -> Result<(usize, usize)> {
 /// Clients of one address, and writers.
 struct Load<'a> {
     database: &'a Database,
-    /// Where clients ask.
+    /// The port for clients.
     asked: u16,
-    /// Where writers delete.
+    /// The port for deletes.
     deletes: u16,
-    /// Whose hits count.
+    /// The servers whose hits count.
     watched: u16,
 }
 

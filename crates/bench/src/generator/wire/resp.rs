@@ -90,7 +90,7 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
     }
 }
 
-/// Whether a reply may begin with this byte; nothing yet may become one.
+/// True if a reply may begin with this byte; nothing yet may become one.
 fn is_type(first: Option<&u8>) -> bool {
     first.is_none_or(|first| b"+-:$*_".contains(first))
 }
