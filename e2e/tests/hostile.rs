@@ -9,8 +9,8 @@ use e2e::hostile::{self, Input};
 use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
+use testkit::process::free_port;
 use testkit::process::raise_open_files;
-use testkit::server::free_port;
 use testkit::{Kind, Launch, Rng, Server, Wire, rng};
 
 /// Inputs that end Debian's memcached 1.6.18, as published: they cannot be shown there.

@@ -11,7 +11,7 @@ use client::{
     BlockingClient, CasOutcome, Client, Compression, FLAG_ZSTD, Lease, LoadError, Markers, Op,
     Request, Source, Value, block_on,
 };
-use testkit::server::free_port;
+use testkit::process::free_port;
 use testkit::{Kind, Launch, Rng, Server, rng};
 
 fn client(servers: &[&Server]) -> BlockingClient {

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use e2e::certificates::{Certificates, Folder};
 use e2e::clients::tool;
-use testkit::server::{free_port, holdall_path};
+use testkit::process::free_port;
+use testkit::server::holdall_path;
 use testkit::{Kind, Launch, Router};
 
 fn tests() -> PathBuf {

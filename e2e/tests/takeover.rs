@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use testkit::server::free_port;
+use testkit::process::free_port;
 use testkit::wire::End;
 use testkit::{Kind, Launch, Rng, Server, Wire};
 

@@ -10,7 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::server::{free_port, holdall_path};
+use testkit::process::free_port;
+use testkit::server::holdall_path;
 use testkit::{Gate, Kind, Launch, Mode, Server, Wire};
 
 const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];

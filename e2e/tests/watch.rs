@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::server::{free_port, holdall_path};
+use testkit::process::free_port;
+use testkit::server::holdall_path;
 use testkit::{Kind, Launch, Router, Server, Wire};
 
 /// A server, and a proxy before it.

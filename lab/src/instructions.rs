@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::rng::Rng;
-use bench::process::free_port;
+use processes::free_port;
 
 /// What one request, or one key of a multiget, costs.
 #[derive(Clone, Debug, PartialEq)]

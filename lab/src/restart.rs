@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::load::blocking;
-use bench::process::free_port;
+use processes::free_port;
 
 /// The measurements with one size of values.
 #[derive(Clone, Debug)]

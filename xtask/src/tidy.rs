@@ -25,11 +25,11 @@ use std::process::Command;
 
 /// Which crates each crate may use, by the names that code has for them. One that is not here has
 /// no place yet.
-const MAY_USE: [(&str, &[&str]); 26] = [
-    ("bench", &["certs", "proto"]),
+const MAY_USE: [(&str, &[&str]); 27] = [
+    ("bench", &["certs", "processes", "proto"]),
     ("certs", &[]),
     ("client", &["certs", "discovery", "hashing", "proto", "routeconf", "spool"]),
-    ("demo", &["bench", "client", "plan", "staleness"]),
+    ("demo", &["bench", "client", "plan", "processes", "staleness"]),
     ("discovery", &["routeconf"]),
     ("e2e", &["bench", "client", "proto", "testkit"]),
     ("engine", &["proto", "sampling", "store"]),
@@ -52,9 +52,10 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ),
     ("python", &["client"]),
     ("invalidator", &["spool"]),
-    ("lab", &["bench", "net"]),
+    ("lab", &["bench", "net", "processes"]),
     ("net", &["certs"]),
     ("plan", &[]),
+    ("processes", &[]),
     ("proto", &[]),
     ("routeconf", &["hashing"]),
     (
@@ -77,7 +78,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ("server", &["engine", "net", "proto", "reserve", "sampling", "store", "watch"]),
     ("staleness", &[]),
     ("store", &[]),
-    ("testkit", &["staleness"]),
+    ("testkit", &["processes", "staleness"]),
     ("watch", &["net"]),
     ("xtask", &[]),
 ];

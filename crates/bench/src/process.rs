@@ -1,19 +1,19 @@
-//! Servers as processes: started on a free port and one core, asked for their CPU time and memory,
+//! Servers to measure: started on a free port and one core, asked for their CPU time and memory,
 //! ended.
 
 use std::fmt;
-use std::fs;
 use std::io::{Read, Seek};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::ops::Range;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{self, Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use processes::{ChildGuard, StartError, free_port, usage, wait_until_accepts};
+
+/// The time within which a server must accept connections.
+const START_MAX: Duration = Duration::from_secs(10);
 
 /// A server to measure: one to start, or one that runs.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ pub struct Running {
     pub address: SocketAddr,
     /// Its other addresses, if it has several ports.
     pub others: Vec<SocketAddr>,
-    child: Option<Child>,
+    child: Option<ChildGuard>,
 }
 
 impl Server {
@@ -156,7 +156,7 @@ impl Server {
                     .stderr(printed.try_clone()?)
                     .spawn()
                     .with_context(|| format!("{}: {program}", self.name))?;
-                (here(port), Some(child))
+                (here(port), Some(child.into()))
             }
         };
         let mut running = Running { name: self.name.clone(), address, others, child };
@@ -176,20 +176,11 @@ impl Server {
 
 impl Running {
     fn wait_until_it_accepts(&mut self) -> Result<()> {
-        let end = Instant::now() + Duration::from_secs(10);
-        let mut missing: Vec<SocketAddr> = self.addresses();
-        loop {
-            missing.retain(|address| TcpStream::connect(address).is_err());
-            if missing.is_empty() {
-                return Ok(());
-            }
-            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok()?) {
-                bail!("{} ended: {status}", self.name);
-            }
-            if Instant::now() > end {
-                bail!("{} does not accept on {}", self.name, self.address);
-            }
-            thread::sleep(Duration::from_millis(10));
+        let addresses = self.addresses();
+        match wait_until_accepts(&addresses, self.child.as_mut(), START_MAX) {
+            Ok(()) => Ok(()),
+            Err(StartError::Ended(status)) => bail!("{} ended: {status}", self.name),
+            Err(StartError::Silent(at)) => bail!("{} does not accept on {at}", self.name),
         }
     }
 
@@ -202,36 +193,23 @@ impl Running {
     /// Its process; `None` when it was not started here.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
+        self.child.as_ref().map(ChildGuard::id)
     }
 
-    /// CPU time that all its threads, and those of its children, have used, user and system; `None`
-    /// when it was not started here.
+    /// CPU time that its threads, and those of its children, have used, user and system; `None` if
+    /// it was not started here.
     #[must_use]
     pub fn cpu(&self) -> Option<Duration> {
-        let own = |pid| cpu_by_schedstat(pid).or_else(|| cpu_by_stat(pid));
+        let own = |pid| usage::cpu_time_of_live_threads(pid).or_else(|| usage::cpu_time(pid));
         let pid = self.pid()?;
-        let children = children(pid).into_iter().filter_map(own).sum::<Duration>();
+        let children = usage::children(pid).into_iter().filter_map(own).sum::<Duration>();
         Some(own(pid)? + children)
     }
 
-    /// Resident memory in bytes; `None` when it was not started here.
+    /// Resident memory in bytes; `None` if it was not started here.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
-        let pid = self.pid()?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        usage::rss_bytes(self.pid()?)
     }
 }
 
@@ -239,51 +217,6 @@ impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on {}", self.name, self.address)
     }
-}
-
-/// The processes that this one started and that run.
-fn children(pid: u32) -> Vec<u32> {
-    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    listed.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect()
-}
-
-/// Nanoseconds on a core, summed over the threads, where the kernel keeps them.
-fn cpu_by_schedstat(pid: u32) -> Option<Duration> {
-    let mut nanos = 0;
-    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
-        let line = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        nanos += line.split_whitespace().next()?.parse::<u64>().ok()?;
-    }
-    Some(Duration::from_nanos(nanos))
-}
-
-/// utime and stime of `/proc/PID/stat`, in clock ticks.
-fn cpu_by_stat(pid: u32) -> Option<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
-    Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
-}
-
-/// A port that was free a moment ago, another one at each call. It lies below those that the kernel
-/// hands out by itself (from 32768 on): what one server is to listen on must not become a client's
-/// port, or another server's, meanwhile.
-///
-/// # Errors
-///
-/// When none is free.
-pub fn free_port() -> Result<u16> {
-    const PORTS: Range<u16> = 15_000..31_000;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let begin = process::id().wrapping_mul(139);
-    for _ in PORTS {
-        let turn = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(13));
-        let port = PORTS.start + u16::try_from(turn % u32::from(PORTS.end - PORTS.start))?;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return Ok(port);
-        }
-    }
-    bail!("no port from {} to {} is free", PORTS.start, PORTS.end)
 }
 
 #[cfg(test)]
@@ -307,28 +240,5 @@ mod tests {
         let server = Server { name: "x".into(), launch: Launch::Command(words) };
         let error = format!("{:#}", server.start(1, None).unwrap_err());
         assert!(error.contains("no such memory") && error.contains("x ended"), "{error}");
-    }
-
-    #[test]
-    fn both_clocks_of_a_process_agree() {
-        // A process of one thread: of threads that have ended, the one clock tells and the other
-        // does not.
-        let count = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo; read end";
-        let mut child = Command::new("sh")
-            .args(["-c", count])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let by_stat = cpu_by_stat(child.id()).unwrap();
-        let by_schedstat = cpu_by_schedstat(child.id());
-        drop(child.stdin.take());
-        child.wait().unwrap();
-        assert!(by_stat >= Duration::from_millis(20), "{by_stat:?}");
-        if let Some(by_schedstat) = by_schedstat {
-            let apart = by_schedstat.abs_diff(by_stat);
-            assert!(apart < Duration::from_millis(60), "{by_stat:?} and {by_schedstat:?}");
-        }
     }
 }

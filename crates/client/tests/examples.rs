@@ -8,7 +8,7 @@
 #[path = "../examples/page.rs"]
 mod page;
 
-use testkit::server::free_port;
+use testkit::process::free_port;
 use testkit::{Kind, Launch, Server};
 
 #[test]

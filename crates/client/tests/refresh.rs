@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use client::{BlockingClient, Client};
 use testkit::Server;
-use testkit::server::free_port;
+use testkit::process::free_port;
 
 /// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get cluster` with this.
 struct Endpoint {

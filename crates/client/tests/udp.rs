@@ -13,7 +13,7 @@ use std::time::Duration;
 use client::{Failure, Op, Outcome, Request, Settings, Totals, Window};
 use common::{Rig, patient};
 use testkit::Server;
-use testkit::server::free_port;
+use testkit::process::free_port;
 
 /// What happens to the next datagram from the server.
 #[derive(Clone, Copy, Debug)]

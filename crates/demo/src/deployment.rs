@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use bench::process::free_port;
 use plan::{Hosts, Places, Regional, Templates, Topology};
+use processes::free_port;
 use rustix::process::Signal;
 use tokio::time::sleep;
 

@@ -8,12 +8,12 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use bench::process::free_port;
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use processes::{ChildGuard, free_port};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::net::TcpStream;
 
 use crate::folder::Folder;
@@ -80,7 +80,7 @@ pub(crate) struct Process {
     log: PathBuf,
     /// How it is told to end: databases need more time than SIGKILL gives them.
     ending: Signal,
-    child: Option<Child>,
+    child: Option<ChildGuard>,
 }
 
 impl Process {
@@ -139,7 +139,7 @@ impl Process {
         let Some((program, words)) = self.words.split_first() else { bail!("no program") };
         let mut command = command(&self.folder, program);
         command.args(words).args(more).stdout(log.try_clone()?).stderr(log);
-        self.child = Some(command.spawn().with_context(|| self.name.clone())?);
+        self.child = Some(command.spawn().with_context(|| self.name.clone())?.into());
         Ok(())
     }
 
@@ -166,13 +166,13 @@ impl Process {
 
     /// Whether it has not ended; one that is held counts as running.
     pub(crate) fn is_running(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        self.child.as_mut().is_some_and(ChildGuard::is_running)
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
             // One that has ended needs none.
-            let _ = kill_process(Pid::from_child(child), signal);
+            let _ = child.signal(signal);
         }
     }
 
@@ -199,10 +199,7 @@ impl Process {
 
     /// Ends it at once.
     pub(crate) fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.child = None;
     }
 }
 

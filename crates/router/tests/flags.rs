@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{ask, eventually, proxy, stat, stats, told_proxy};
 use testkit::Server;
-use testkit::server::free_port;
+use testkit::process::free_port;
 
 /// A proxy with one pool of this server, and these arguments.
 fn over(server: &str, pool: &str, route: &str, more: &[&str]) -> SocketAddr {

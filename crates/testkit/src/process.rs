@@ -1,5 +1,6 @@
-//! Readings of a running process from `/proc`, and this process's own limit of open files.
+//! Free ports, readings of a running process, and limits of open files, for tests.
 
+use processes::usage;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use std::fs;
 use std::sync::Arc;
@@ -10,38 +11,34 @@ use std::time::Duration;
 /// Resident memory of `pid` in bytes, now.
 #[must_use]
 pub fn rss_bytes(pid: u32) -> u64 {
-    status_kib(pid, "VmRSS:") * 1024
+    usage::rss_bytes(pid).expect("the process is alive")
 }
 
 /// The most resident memory that `pid` ever had, in bytes.
 #[must_use]
 pub fn peak_rss_bytes(pid: u32) -> u64 {
-    status_kib(pid, "VmHWM:") * 1024
+    usage::peak_rss_bytes(pid).expect("the process is alive")
 }
 
-/// Processor time that `pid` used so far, user and system, in all its threads.
+/// CPU time that `pid` used so far, user and system, in all its threads.
 #[must_use]
 pub fn cpu_time(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is alive");
-    // The second field is the program's name in brackets and may hold spaces: count from the
-    // bracket.
-    let after = stat.rsplit_once(')').expect("a name in brackets").1;
-    let ticks: u64 = after
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|field| field.parse::<u64>().expect("a number of ticks"))
-        .sum();
-    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    usage::cpu_time(pid).expect("the process is alive")
 }
 
-/// How many files `pid` has open.
+/// A loopback port that nothing listens on; see [`processes::free_port`].
+#[must_use]
+pub fn free_port() -> u16 {
+    processes::free_port().expect("one of thousands of ports is free")
+}
+
+/// The number of files that `pid` has open.
 #[must_use]
 pub fn open_files(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// From now on `pid` may have `count` files open, and no more.
+/// Limits the open files of `pid` to `count`.
 pub fn limit_open_files(pid: u32, count: u64) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
     let limit = Rlimit { current: Some(count), maximum: Some(count) };
@@ -102,16 +99,6 @@ impl Drop for RssWatch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
-}
-
-fn status_kib(pid: u32, field: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is alive");
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(field))
-        .and_then(|rest| rest.split_whitespace().next())
-        .and_then(|number| number.parse().ok())
-        .unwrap_or_else(|| panic!("no {field} in /proc/{pid}/status"))
 }
 
 #[cfg(test)]

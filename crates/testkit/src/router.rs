@@ -2,19 +2,22 @@
 
 use std::env;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::server::{free_port, holdall_path};
+use processes::{ChildGuard, wait_until_accepts};
+
+use crate::process::free_port;
+use crate::server::holdall_path;
 use crate::wire::Wire;
 
 /// A running `holdall route`.
 #[derive(Debug)]
 pub struct Router {
-    child: Child,
+    child: ChildGuard,
     addr: SocketAddr,
     config: PathBuf,
     command: Vec<String>,
@@ -56,12 +59,8 @@ impl Router {
     }
 
     fn wait_until_it_accepts(&mut self) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(self.addr).is_err() {
-            assert!(self.is_running(), "the proxy has ended: {:?}", self.command);
-            assert!(Instant::now() < end, "the proxy does not accept");
-            thread::sleep(Duration::from_millis(2));
-        }
+        wait_until_accepts(&[self.addr], Some(&mut self.child), Duration::from_secs(20))
+            .unwrap_or_else(|error| panic!("the proxy: {error}: {:?}", self.command));
     }
 
     /// Where clients connect.
@@ -78,8 +77,7 @@ impl Router {
 
     /// Ends it by SIGKILL and starts it again, on the same port.
     pub fn kill_and_restart(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.kill();
         self.child = spawn(&self.command);
         self.wait_until_it_accepts();
     }
@@ -97,7 +95,7 @@ impl Router {
 
     /// Whether it runs.
     pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
+        self.child.is_running()
     }
 
     /// Its process id.
@@ -133,19 +131,19 @@ impl Router {
 
 impl Drop for Router {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.kill();
         let _ = fs::remove_file(&self.config);
     }
 }
 
-fn spawn(command: &[String]) -> Child {
+fn spawn(command: &[String]) -> ChildGuard {
     Command::new(&command[0])
         .args(&command[1..])
         .stdin(Stdio::null())
         .stderr(if env::var_os("ROUTER_LOG").is_some() { Stdio::inherit() } else { Stdio::null() })
         .spawn()
         .unwrap()
+        .into()
 }
 
 /// A configuration with a pool `all` of these servers and pools `A`, `B`, ... of one each.

@@ -7,13 +7,14 @@
 //! already runs; tests that must restart or measure their server refuse it. `E2E_FLAGS` are given
 //! to every holdall besides the test's own.
 
-use crate::process;
+use crate::process::{self, free_port};
 use crate::wire::{End, Wire};
+use processes::ChildGuard;
 use std::env;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -141,13 +142,14 @@ impl Launch {
         let log_name = format!("testkit-{}-{port}-{turn}.log", std::process::id());
         let log_path = env::temp_dir().join(log_name);
         let log = File::create(&log_path).map_err(|error| error.to_string())?;
-        let mut child = self
+        let child = self
             .command(port)
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(|error| error.to_string())?)
             .stderr(log)
             .spawn()
             .map_err(|error| format!("{:?}: {error}", self.kind))?;
+        let mut child = ChildGuard::from(child);
         let addr = self.addr(port);
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -156,8 +158,7 @@ impl Launch {
                 return Ok(Server { child: Some(child), addr, port, log_path, kind: self.kind });
             }
             if ended.is_some() || Instant::now() > deadline {
-                let _ = child.kill();
-                let _ = child.wait();
+                child.kill();
                 let log = fs::read_to_string(&log_path).unwrap_or_default();
                 let _ = fs::remove_file(&log_path);
                 return Err(format!("{ended:?}\n{log}"));
@@ -190,7 +191,7 @@ impl Launch {
 #[derive(Debug)]
 pub struct Server {
     /// None when the server was there before the test.
-    child: Option<Child>,
+    child: Option<ChildGuard>,
     addr: SocketAddr,
     /// What `-p` said.
     port: u16,
@@ -317,8 +318,8 @@ impl Server {
 
     /// Sends the process a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process(pid.expect("a process id"), signal).expect("one's own child");
+        let child = self.child.as_ref().expect("this test needs a server of its own");
+        child.signal(signal).expect("one's own child");
     }
 
     /// Waits for the process to end; answers whether it ended well, and all that it printed.
@@ -348,7 +349,7 @@ impl Server {
 
     /// True while the process lives.
     pub fn is_alive(&mut self) -> bool {
-        self.child.as_mut().is_none_or(|child| matches!(child.try_wait(), Ok(None)))
+        self.child.as_mut().is_none_or(ChildGuard::is_running)
     }
 
     /// The end of what the server printed.
@@ -363,8 +364,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
+            child.kill();
             if thread::panicking() {
                 eprintln_log(&self.log_path);
             }
@@ -404,21 +404,6 @@ fn answers_packets(addr: SocketAddr) -> bool {
     }
     let end = wire.read_until_or_end(&[0x81], Duration::from_secs(2)).1;
     matches!(end, End::Found | End::Closed)
-}
-
-/// A port of loopback that nobody listens on, outside the range the system gives to outgoing
-/// connections.
-#[must_use]
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
-        let spread = std::process::id().wrapping_mul(131).wrapping_add(turn.wrapping_mul(7));
-        let port = 15_000 + u16::try_from(spread % 16_000).unwrap_or(0);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// The binary under test: `HOLDALL_BIN`, or the one built beside this test.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use testkit::server::free_port;
+use testkit::process::free_port;
 use testkit::{Kind, Launch, process};
 
 const CONNECTIONS: usize = 50;

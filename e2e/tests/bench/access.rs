@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use bench::sweep::SweepResult;
-use testkit::server::{free_port, holdall_path};
+use testkit::process::free_port;
+use testkit::server::holdall_path;
 use testkit::{Kind, Launch};
 
 use super::{command, folder, measured, said};

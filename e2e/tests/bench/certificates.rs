@@ -1,7 +1,7 @@
 //! Servers that ask the bench for a certificate: ours and Debian's memcached.
 
 use e2e::certificates::Certificates;
-use testkit::server::free_port;
+use testkit::process::free_port;
 use testkit::{Kind, Launch, Server};
 
 use super::{command, measured, said};

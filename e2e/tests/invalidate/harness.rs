@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::server::{free_port, holdall_path};
+use testkit::process::free_port;
+use testkit::server::holdall_path;
 use testkit::{Kind, Launch, Server, Wire};
 
 /// A cache server with everything that leases need.

@@ -49,7 +49,7 @@ fn a_confined_server_does_everything() {
     let users = certificates.folder.write("users", "me:secret\n");
     let pid_file = std::env::temp_dir().join(format!("security-{}.pid", std::process::id()));
     let options = format!("drop_privileges,{}", certificates.options(""));
-    let port = testkit::server::free_port();
+    let port = testkit::process::free_port();
     let listen = format!("notls:127.0.0.1:{port}");
     let pid_name = pid_file.display().to_string();
     let args = ["-o", &options, "-Z", "-Y", &users, "-l", &listen, "-P", &pid_name, "-v"];

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use testkit::server::free_port;
+use testkit::process::free_port;
 use testkit::{Kind, Launch, Server};
 
 use crate::certificates::Certificates;

@@ -201,7 +201,7 @@ fn an_open_address_is_warned_of() {
     let folder = Folder::new();
     let users = folder.write("users", "me:secret\n");
     let log = |args: &[&str]| Launch::new(Kind::Holdall).args(args).start().log();
-    let port = testkit::server::free_port();
+    let port = testkit::process::free_port();
     let everywhere = format!("0.0.0.0:{port}");
     let open = log(&["-l", &everywhere]);
     assert!(open.contains("0.0.0.0") && open.contains("without authentication"), "{open}");

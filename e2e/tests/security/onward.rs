@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use client::{BlockingClient, Client, Op, Request, TlsOptions};
 use e2e::clients::Client as Other;
-use testkit::server::free_port;
+use testkit::process::free_port;
 use testkit::{Kind, Launch, Router, Server};
 
 use crate::certificates::Certificates;

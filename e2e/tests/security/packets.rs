@@ -117,9 +117,9 @@ fn packets_go_through_tls() {
     let certificates = Certificates::new();
     for kind in [Kind::Holdall, Kind::Memcached] {
         let folder = Folder::new();
-        let port = testkit::server::free_port();
+        let port = testkit::process::free_port();
         let listen = format!("127.0.0.1:{port}");
-        let plain = testkit::server::free_port();
+        let plain = testkit::process::free_port();
         let plain_listen = format!("notls:127.0.0.1:{plain}");
         let options = certificates.options("");
         let args = ["-Z", "-o", &options, "-l", &listen, "-l", &plain_listen];

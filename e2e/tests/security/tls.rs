@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use testkit::process::free_port;
 use testkit::process::raise_open_files;
-use testkit::server::free_port;
 use testkit::{Launch, Server, Wire};
 
 use crate::certificates::Certificates;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bench::process::free_port;
+use processes::free_port;
 use rustix::process::Signal;
 
 use super::{NAME, TABLES, USER};

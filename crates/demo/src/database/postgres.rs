@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use bench::process::free_port;
+use processes::free_port;
 use rustix::process::Signal;
 
 use super::{NAME, TABLES, USER};

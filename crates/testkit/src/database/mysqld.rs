@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use super::{Folder, Session, done, until_up};
-use crate::server::free_port;
+use crate::process::free_port;
 
 /// Whose server it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

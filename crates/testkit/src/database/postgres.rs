@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 
 use super::{Folder, Session, done, until_up};
-use crate::server::free_port;
+use crate::process::free_port;
 
 /// A PostgreSQL server with a logical log, whose user `holdall` has the password `secret` and every right, and a database
 /// `shop`.

@@ -32,7 +32,7 @@ fn measure() -> Result<(), String> {
     let ports = [free_port()?, free_port()?, free_port()?];
     let [bare, server, router] = ports;
     let [bare_port, server_port, router_port] = ports.map(|port| port.to_string());
-    let mut running = Running(Vec::new());
+    let mut running = Running::new();
     running.start_program(&rig::program("do-nothing"), &[&bare_port], bare)?;
     running.start(
         &["serve", "-l", "127.0.0.1", "-p", &server_port, "-t", "1", "-u", "root"],

@@ -20,7 +20,7 @@ fn measure(args: &[String]) -> Result<(), String> {
     build(&["-p", "holdall-client", "--examples", "-p", "holdall"])?;
     let [server, by_tcp, by_udp] = [free_port()?, free_port()?, free_port()?];
     let [port, tcp, udp] = [server, by_tcp, by_udp].map(|port| port.to_string());
-    let mut running = Running(Vec::new());
+    let mut running = Running::new();
     let options = ["-u", "root", "-t", "1", "-o", "udp_amplification=0"];
     running.start(&[&["serve", "-p", &port, "-U", &port], &options[..]].concat(), server)?;
     let config = format!(

@@ -20,7 +20,7 @@ fn measure(args: &[String]) -> Result<(), String> {
     build(&["-p", "holdall"])?;
     let python = environment()?;
     let port = free_port()?;
-    let mut running = Running(Vec::new());
+    let mut running = Running::new();
     running.start(&["serve", "-u", "root", "-t", "1", "-p", &port.to_string()], port)?;
     let mut compare = Command::new(python);
     done(compare.arg("python/bench/compare.py").arg(format!("127.0.0.1:{port}")).args(args))

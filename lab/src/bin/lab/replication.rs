@@ -76,7 +76,7 @@ fn measure() -> Result<(), String> {
     rig::build(&["-p", "holdall"])?;
     // Ended before the groups are removed.
     let mut groups = Groups(Vec::new());
-    let mut running = Running(Vec::new());
+    let mut running = Running::new();
     let servers = [free_port()?, free_port()?];
     for port in servers {
         let text = port.to_string();

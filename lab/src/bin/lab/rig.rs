@@ -2,26 +2,25 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use processes::{ChildGuard, wait_until_accepts};
+
+/// The time within which a program must accept connections.
+const START_MAX: Duration = Duration::from_secs(20);
 
 /// Programs that end when this does.
-pub(crate) struct Running(pub(crate) Vec<Child>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Whatever cannot be ended has ended.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
+pub(crate) struct Running(Vec<ChildGuard>);
 
 impl Running {
+    /// No program yet.
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
     /// Starts holdall with these words, and waits until it accepts on the port. Returns its process
     /// id.
     pub(crate) fn start(&mut self, words: &[&str], port: u16) -> Result<u32, String> {
@@ -38,16 +37,12 @@ impl Running {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
+        let mut child = ChildGuard::from(child);
         let pid = child.id();
-        self.0.push(child);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let end = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(address).is_err() {
-            if Instant::now() > end {
-                return Err(format!("{} {words:?} does not accept", program.display()));
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_until_accepts(&[address], Some(&mut child), START_MAX)
+            .map_err(|error| format!("{} {words:?}: {error}", program.display()))?;
+        self.0.push(child);
         Ok(pid)
     }
 }
@@ -69,9 +64,9 @@ pub(crate) fn build(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// A port for a server; see [`bench::process::free_port`].
+/// A port for a server; see [`processes::free_port`].
 pub(crate) fn free_port() -> Result<u16, String> {
-    bench::process::free_port().map_err(|error| error.to_string())
+    processes::free_port().map_err(|error| error.to_string())
 }
 
 /// The folder of the workspace.

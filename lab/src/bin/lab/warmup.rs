@@ -232,7 +232,7 @@ fn fill(warms_up: bool, rate: f64) -> Result<Outcome> {
     let ports = [free_port()?, free_port()?, free_port()?];
     let [warm, cold, router] = ports;
     let texts = ports.map(|port| port.to_string());
-    let mut running = Running(Vec::new());
+    let mut running = Running::new();
     for (port, text) in [(warm, &texts[0]), (cold, &texts[1])] {
         let words = ["serve", "-l", "127.0.0.1", "-p", text, "-t", "1", "-m", "256", "-u", "root"];
         running.start(&words, port)?;

@@ -1,0 +1,12 @@
+//! Child processes: guards that end them, free ports, and readings from `/proc`.
+//!
+//! The bench, the demo, the lab and the tests start servers and databases. Each describes its own
+//! programs; ends, ports and readings are here. Linux alone has the files that are read.
+#![forbid(unsafe_code)]
+
+mod child;
+mod port;
+pub mod usage;
+
+pub use child::{ChildGuard, StartError, wait_until_accepts};
+pub use port::free_port;

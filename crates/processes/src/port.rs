@@ -1,0 +1,58 @@
+//! Ports for servers that are about to be started.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Below the ports that the kernel hands out by itself (from 32768 on), so that no client's port,
+/// nor a server's that asked for port 0, takes one between this call and the server's start.
+const PORTS: Range<u16> = 15_000..31_000;
+
+/// A loopback port that was free a moment ago; another one at each call, and at most calls of other
+/// processes.
+///
+/// # Errors
+///
+/// `AddrInUse` when no port of the range is free.
+pub fn free_port() -> io::Result<u16> {
+    // Relaxed: only the number counts, no other data depends on it.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let begin = process::id().wrapping_mul(139);
+    for _ in PORTS {
+        let turn = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(13));
+        let port =
+            PORTS.start + u16::try_from(turn % u32::from(PORTS.end - PORTS.start)).unwrap_or(0);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    let range = format!("no port from {} to {} is free", PORTS.start, PORTS.end);
+    Err(io::Error::new(io::ErrorKind::AddrInUse, range))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+    use super::*;
+
+    #[test]
+    fn ports_differ_and_lie_below_those_of_clients() {
+        let mut ports: Vec<u16> = (0..50).map(|_| free_port().unwrap()).collect();
+        assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 50);
+    }
+
+    #[test]
+    fn a_port_in_use_is_passed_over() {
+        let held: Vec<TcpListener> = (0..20)
+            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, free_port().unwrap())).unwrap())
+            .collect();
+        let next = free_port().unwrap();
+        assert!(held.iter().all(|one| one.local_addr().unwrap().port() != next));
+    }
+}
