@@ -80,6 +80,19 @@ fn bench(args: &[String]) -> ExitCode {
     }
 }
 
+/// Features of the program, each of which compiles alone.
+const FEATURES: [&str; 6] = ["serve", "route", "invalidate", "bench", "demo", "plan"];
+
+/// Lints the program with each feature alone, on what the lints of the workspace have built.
+fn features(steps: &mut Steps) -> Result<(), String> {
+    for feature in FEATURES {
+        let mut clippy = cargo(["clippy", "--locked", "-p", "holdall", "--no-default-features"]);
+        clippy.args(["--features", feature, "--", "-D", "warnings"]);
+        steps.run(&format!("clippy, holdall with {feature} alone"), clippy)?;
+    }
+    Ok(())
+}
+
 /// What a change must pass: the cheapest step first, the tests last.
 fn ci(steps: &mut Steps) -> Result<(), String> {
     steps.run("fmt", cargo(["fmt", "--all", "--check"]))?;
@@ -91,6 +104,7 @@ fn ci(steps: &mut Steps) -> Result<(), String> {
     let mut clippy = cargo(["clippy", "--workspace", "--all-targets", "--locked", "--"]);
     clippy.args(["-D", "warnings"]);
     steps.run("clippy", clippy)?;
+    features(steps)?;
     let python = ["clippy", "--manifest-path", "python/Cargo.toml", "--locked", "--"];
     let mut python = cargo(python);
     // Where its wheel is built, too.

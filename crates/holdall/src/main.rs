@@ -4,16 +4,26 @@
 //! A fatal error is printed once, here, and becomes the exit status.
 #![forbid(unsafe_code)]
 
+mod commands;
+
 use std::alloc::System;
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+#[cfg(feature = "serve")]
+use std::path::PathBuf;
 use std::process::ExitCode;
+#[cfg(feature = "serve")]
 use std::thread;
 
+#[cfg(feature = "route")]
 use router::options::Parser;
-use server::options::{self, EXIT_USAGE, Environment, Invocation, Style};
+#[cfg(feature = "serve")]
+use server::options::{self, Environment, Invocation, Style};
+
+/// The status of a command line that cannot be used, as in `sysexits.h`.
+const EXIT_USAGE: u8 = 64;
 
 /// What clients cause to be allocated must not end the server when the system refuses it.
 #[global_allocator]
@@ -22,39 +32,54 @@ static ALLOCATOR: reserve::Allocator<System> = reserve::Allocator::new(System);
 fn main() -> ExitCode {
     let mut arguments = env::args_os();
     let program = arguments.next().unwrap_or_default();
-    if is_named(&program, "memcached") {
-        return serve(Style::Memcached, arguments);
-    }
-    for (name, command) in [("memtier_benchmark", "memtier"), ("mcblaster", "mcblaster")] {
-        if is_named(&program, name) {
-            return bench::cli::main(std::iter::once(OsString::from(command)).chain(arguments));
+    match file_name(&program) {
+        #[cfg(feature = "serve")]
+        "memcached" => return serve(Style::Memcached, arguments),
+        #[cfg(feature = "bench")]
+        "memtier_benchmark" => return bench_as("memtier", arguments),
+        #[cfg(feature = "bench")]
+        "mcblaster" => return bench_as("mcblaster", arguments),
+        other => {
+            if let Some(command) = commands::behind(other) {
+                return fail(other, &commands::unavailable(command), 1);
+            }
         }
     }
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
+        #[cfg(feature = "serve")]
         Some("serve") => serve(Style::Holdall, arguments),
+        #[cfg(feature = "plan")]
         Some("plan") => plan::cli::main(arguments),
+        #[cfg(feature = "bench")]
         Some("bench") => bench::cli::main(arguments),
+        #[cfg(feature = "demo")]
         Some("demo") => demo::cli::main(arguments),
+        #[cfg(any(feature = "serve", feature = "route"))]
         Some("watch") => watch::cli::main(arguments),
+        #[cfg(feature = "serve")]
         Some("passwd") => passwd(arguments),
+        #[cfg(feature = "route")]
         Some("route") => route(arguments),
+        #[cfg(feature = "invalidate")]
         Some("invalidate") => invalidator::cli::main(arguments),
+        #[cfg(feature = "route")]
         Some("check") => say(&routeconf::cli::check(text(arguments))),
+        #[cfg(any(feature = "route", feature = "invalidate"))]
         Some("spool") => {
             let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
             ExitCode::from(spool::cli::main(text(arguments), &mut out, &mut err))
         }
+        #[cfg(feature = "route")]
         Some("explain") => say(&routeconf::cli::explain(text(arguments))),
-        Some("-h" | "--help" | "help") => print(HELP),
+        Some("-h" | "--help" | "help") => print(&commands::help()),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
-        Some(other) => {
-            fail("holdall", &format!("there is no command '{other}'; see holdall --help"), 1)
-        }
+        Some(other) => fail("holdall", &commands::unavailable(other), 1),
         None => fail("holdall", "a command is missing; see holdall --help", EXIT_USAGE),
     }
 }
 
 /// Reads a password from stdin, and prints the line of the users file that lets `USER` in by it.
+#[cfg(feature = "serve")]
 fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let (user, rest) = (arguments.next(), arguments.next());
     let (Some(user), None) = (user.as_deref().and_then(|user| user.to_str()), rest) else {
@@ -78,10 +103,18 @@ fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn is_named(program: &OsString, wanted: &str) -> bool {
-    Path::new(program).file_name().is_some_and(|name| name == wanted)
+/// The last part of the program's path; empty for what is no text.
+fn file_name(program: &OsString) -> &str {
+    Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
+/// Runs `holdall bench` as another program, by that program's command line.
+#[cfg(feature = "bench")]
+fn bench_as(command: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    bench::cli::main(std::iter::once(OsString::from(command)).chain(arguments))
+}
+
+#[cfg(feature = "serve")]
 fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = match style {
         Style::Holdall => "holdall",
@@ -107,6 +140,7 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+#[cfg(feature = "route")]
 fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = "holdall route";
     let line = std::iter::once(OsString::from(name)).chain(arguments);
@@ -130,11 +164,13 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Arguments as text; what is no text names no file of ours.
+#[cfg(any(feature = "route", feature = "invalidate"))]
 fn text(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = String> {
     arguments.map(|argument| argument.to_string_lossy().into_owned())
 }
 
 /// Prints what a command has to say and ends with its status.
+#[cfg(feature = "route")]
 fn say(said: &routeconf::cli::Said) -> ExitCode {
     // Nobody is left to tell when stderr is closed.
     let _ = io::stderr().write_all(said.err.as_bytes());
@@ -160,6 +196,7 @@ fn complain(name: &str, line: &str) {
     let _ = writeln!(io::stderr(), "{name}: {line}");
 }
 
+#[cfg(feature = "serve")]
 const PASSWD_HELP: &str = "\
 Makes a line for the file of users (serve -Y): the name, and a verifier that gives the password away to nobody.
 
@@ -170,34 +207,3 @@ The password is the first line of stdin.
 Examples:
   holdall passwd app <password.txt >>users
 ";
-
-const HELP: &str = concat!(
-    "holdall ",
-    env!("CARGO_PKG_VERSION"),
-    "
-A memory cache that speaks memcached's protocols.
-
-Usage: holdall COMMAND [FLAG]..
-
-Commands:
-  serve    the cache server
-  route    the proxy before many servers
-  check    says what is wrong with a proxy's configuration
-  explain  shows the way of a key through a proxy's configuration
-  invalidate  deletes cached keys as the database's log tells
-  watch    shows live what a server or a proxy is asked
-  spool    shows the deletes that a proxy keeps for servers that are away
-  bench    measures memcached, Redis and Valkey servers
-  demo     runs two regions with databases and users here, to be seen and broken
-  plan     makes units, manifests and configurations from one topology file
-  passwd   makes a line for the file of users (serve -Y)
-
-Each has --help. Under the name memcached, memtier_benchmark or mcblaster, holdall takes that program's command line.
-
-Examples:
-  holdall serve                                 64 MB on 127.0.0.1:11211
-  holdall serve --config /etc/memcached.conf    a Debian memcached's flags
-  holdall passwd app <password.txt >>users      the password is kept as a verifier
-  holdall route -f mcrouter.json -p 5000        a proxy on 127.0.0.1:5000
-"
-);

@@ -1,0 +1,180 @@
+//! The commands of the program and the features that they need: `--help`, and the error for a
+//! command that is unknown or not in this build.
+
+use std::fmt::Write as _;
+
+/// A command, as `--help` lists it.
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    name: &'static str,
+    about: &'static str,
+    /// The feature to install it by.
+    feature: &'static str,
+    /// True if this build has it.
+    is_built: bool,
+}
+
+const fn command(
+    name: &'static str,
+    about: &'static str,
+    feature: &'static str,
+    is_built: bool,
+) -> Command {
+    Command { name, about, feature, is_built }
+}
+
+const SERVE: bool = cfg!(feature = "serve");
+const ROUTE: bool = cfg!(feature = "route");
+const INVALIDATE: bool = cfg!(feature = "invalidate");
+const BENCH: bool = cfg!(feature = "bench");
+const DEMO: bool = cfg!(feature = "demo");
+const PLAN: bool = cfg!(feature = "plan");
+
+const COMMANDS: [Command; 11] = [
+    command("serve", "the cache server", "serve", SERVE),
+    command("route", "the proxy before many servers", "route", ROUTE),
+    command("check", "says what is wrong with a proxy's configuration", "route", ROUTE),
+    command("explain", "shows the way of a key through a proxy's configuration", "route", ROUTE),
+    command(
+        "invalidate",
+        "deletes cached keys as the database's log tells",
+        "invalidate",
+        INVALIDATE,
+    ),
+    command("watch", "shows live what a server or a proxy is asked", "serve", SERVE || ROUTE),
+    command(
+        "spool",
+        "shows the deletes that a proxy keeps for servers that are away",
+        "route",
+        ROUTE || INVALIDATE,
+    ),
+    command("bench", "measures memcached, Redis and Valkey servers", "bench", BENCH),
+    command(
+        "demo",
+        "runs two regions with databases and users here, to be seen and broken",
+        "demo",
+        DEMO,
+    ),
+    command(
+        "plan",
+        "makes units, manifests and configurations from one topology file",
+        "plan",
+        PLAN,
+    ),
+    command("passwd", "makes a line for the file of users (serve -Y)", "serve", SERVE),
+];
+
+/// Examples, each with the command that it needs.
+const EXAMPLES: [(&str, &str); 4] = [
+    ("serve", "holdall serve                                 64 MB on 127.0.0.1:11211"),
+    ("serve", "holdall serve --config /etc/memcached.conf    a Debian memcached's flags"),
+    ("passwd", "holdall passwd app <password.txt >>users      the password is kept as a verifier"),
+    ("route", "holdall route -f mcrouter.json -p 5000        a proxy on 127.0.0.1:5000"),
+];
+
+/// Programs whose command line holdall takes under their name, each with the command behind it.
+const NAMES: [(&str, &str); 3] =
+    [("memcached", "serve"), ("memtier_benchmark", "bench"), ("mcblaster", "bench")];
+
+/// The text of `holdall --help`.
+pub(crate) fn help() -> String {
+    text(&COMMANDS)
+}
+
+/// The error for a command that this build cannot run.
+pub(crate) fn unavailable(name: &str) -> String {
+    refusal(&COMMANDS, name)
+}
+
+/// The command behind a program whose command line holdall takes under its name.
+pub(crate) fn behind(program: &str) -> Option<&'static str> {
+    NAMES.iter().find(|(name, _)| *name == program).map(|(_, command)| *command)
+}
+
+fn text(commands: &[Command]) -> String {
+    let has = |name: &str| commands.iter().any(|command| command.name == name && command.is_built);
+    let mut text = concat!(
+        "holdall ",
+        env!("CARGO_PKG_VERSION"),
+        "\nA memory cache that speaks memcached's protocols.\n\n",
+        "Usage: holdall COMMAND [FLAG]..\n\nCommands:\n"
+    )
+    .to_owned();
+    for command in commands.iter().filter(|command| command.is_built) {
+        let _ = writeln!(text, "  {:<7}  {}", command.name, command.about);
+    }
+    text.push_str("\nEach has --help.");
+    let names: Vec<&str> =
+        NAMES.iter().filter(|(_, command)| has(command)).map(|(name, _)| *name).collect();
+    if let Some((last, others)) = names.split_last() {
+        let names = if others.is_empty() {
+            (*last).to_owned()
+        } else {
+            format!("{} or {last}", others.join(", "))
+        };
+        let _ = write!(text, " Under the name {names}, holdall takes that program's command line.");
+    }
+    text.push('\n');
+    let examples: Vec<&str> =
+        EXAMPLES.iter().filter(|(command, _)| has(command)).map(|(_, line)| *line).collect();
+    if !examples.is_empty() {
+        text.push_str("\nExamples:\n");
+        examples.iter().for_each(|line| text.extend(["  ", line, "\n"]));
+    }
+    text
+}
+
+fn refusal(commands: &[Command], name: &str) -> String {
+    match commands.iter().find(|command| command.name == name) {
+        Some(command) if !command.is_built => {
+            format!("this build has no `{name}`: install with --features {}", command.feature)
+        }
+        _ => format!("there is no command '{name}'; see holdall --help"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The commands as a build with these features alone has them.
+    fn built(features: &[&str]) -> Vec<Command> {
+        let of = |mut command: Command| {
+            command.is_built = features.contains(&command.feature);
+            command
+        };
+        COMMANDS.map(of).to_vec()
+    }
+
+    #[test]
+    fn help_lists_what_is_built_and_nothing_else() {
+        let serve = text(&built(&["serve"]));
+        let listed = |text: &str, name: &str| {
+            text.lines().any(|line| line.split_whitespace().next() == Some(name))
+        };
+        for name in ["serve", "passwd", "watch"] {
+            assert!(listed(&serve, name), "{name}:\n{serve}");
+        }
+        for name in ["route", "check", "explain", "invalidate", "spool", "bench", "demo", "plan"] {
+            assert!(!listed(&serve, name), "{name}:\n{serve}");
+        }
+        assert!(serve.contains("Under the name memcached, holdall"), "{serve}");
+        assert!(!serve.contains("mcrouter.json"), "{serve}");
+        let plan = text(&built(&["plan"]));
+        assert!(!plan.contains("Under the name") && !plan.contains("Examples:"), "{plan}");
+    }
+
+    #[test]
+    fn a_command_left_out_names_its_feature() {
+        let serve = built(&["serve"]);
+        assert_eq!(
+            refusal(&serve, "bench"),
+            "this build has no `bench`: install with --features bench"
+        );
+        assert_eq!(
+            refusal(&serve, "check"),
+            "this build has no `check`: install with --features route"
+        );
+        assert_eq!(refusal(&serve, "x"), "there is no command 'x'; see holdall --help");
+    }
+}
