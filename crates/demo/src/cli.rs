@@ -14,12 +14,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::database::Kind;
 use crate::folder::Folder;
 use crate::load::Shape;
+use crate::message::eprint_error;
 use crate::process::{CHILD, become_child};
 use crate::result::Outcome;
 use crate::run::{Plan, run};
 use crate::script::{Script, parse};
 
-/// Two regions with databases, caches, gutters, routers and invalidators, and users who read and write: on this machine, now.
+/// Two regions with databases, caches, gutters, routers and invalidators, and users who read and
+/// write: on this machine, now.
 #[derive(Debug, Parser)]
 #[command(name = "holdall demo", version, about, after_help = EXAMPLES, args_override_self = true)]
 struct Arguments {
@@ -51,7 +53,8 @@ struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=604_800))]
     seconds: Option<u32>,
 
-    /// What is done, and when: "10s kill-server; 20s add-cluster". Also black-hole, lag, no-lag, cut, join, add-cold-cluster, end-warm-up, replay
+    /// What is done, and when: "10s kill-server; 20s add-cluster". Also black-hole, lag, no-lag,
+    /// cut, join, add-cold-cluster, end-warm-up, replay
     #[arg(long, value_name = "STEPS", value_parser = parse)]
     script: Option<Script>,
 
@@ -111,16 +114,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match done(parsed, command) {
         Ok(code) => code,
         Err(error) => {
-            complain(&format!("{error:#}"));
+            eprint_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
-}
-
-/// Says what went wrong.
-pub(crate) fn complain(line: &str) {
-    // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(io::stderr(), "holdall demo: {line}");
 }
 
 fn done(arguments: Arguments, command: Vec<String>) -> Result<ExitCode> {
@@ -141,7 +138,8 @@ fn done(arguments: Arguments, command: Vec<String>) -> Result<ExitCode> {
         script.0.last().map_or(Duration::ZERO, |(time, _)| *time) + Duration::from_secs(20);
     let ends_after = if is_live { seconds } else { Some(seconds.unwrap_or(after_script)) };
     let plan = Plan { kind: arguments.database, shape, script, is_live, ends_after, command };
-    // The demo's own work is done by one thread more than users need; children are started by this one, which stays.
+    // The demo's own work is done by one thread more than users need; children are started by this
+    // one, which stays.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
@@ -158,7 +156,7 @@ fn done(arguments: Arguments, command: Vec<String>) -> Result<ExitCode> {
     });
     runtime.shutdown_background();
     let Some(outcome) = outcome? else {
-        complain("interrupted: everything is ended");
+        eprint_error("interrupted: everything is ended");
         return Ok(ExitCode::from(130));
     };
     written(&outcome, arguments.json, arguments.report)?;

@@ -1,5 +1,5 @@
-//! What runs: two regions, each with a database, an invalidator, a regional pool and frontend clusters of cache servers, gutter and
-//! router; and what can be done to them.
+//! What runs: two regions, each with a database, an invalidator, a regional pool and frontend
+//! clusters of cache servers, gutter and router; and what can be done to them.
 //!
 //! ```text
 //!     east (master)                                    west (replica)
@@ -9,8 +9,8 @@
 //!          +------------------- application link ----------- writes, and reads behind a remote marker
 //! ```
 //!
-//! Configurations of routers and invalidators are made from a topology by the code of `holdall plan`, so what is seen here is what hosts
-//! get.
+//! Configurations of routers and invalidators are made from a topology by the code of
+//! `holdall plan`, so what is seen here is what hosts get.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use processes::free_port;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use crate::database::{Database, Door, Kind, NAME, TABLES, USER};
+use crate::database::{ConnectOptions, Database, Kind, NAME, TABLES, USER};
 use crate::folder::Folder;
 use crate::link::Link;
 use crate::process::{Process, local};
@@ -29,7 +29,8 @@ use crate::process::{Process, local};
 /// Cache servers of a cluster.
 const SERVERS: usize = 2;
 
-/// Begins of keys that go to the regional pool: large things that are seldom read, and remote markers.
+/// Begins of keys that go to the regional pool: large things that are seldom read, and remote
+/// markers.
 const REGIONAL: [&str; 2] = ["photo:", MARKER];
 
 /// Begins the keys of remote markers.
@@ -93,8 +94,8 @@ impl Deployment {
         let replica = Database::start(kind, folder, "west", 2, &password).await?;
         tell(&format!("filling {} rows", rows.iter().sum::<u64>()));
         primary.fill(rows).await?;
-        let replication = Link::to(primary.door.address).await?;
-        let application = Link::to(primary.door.address).await?;
+        let replication = Link::to(primary.options.address).await?;
+        let application = Link::to(primary.options.address).await?;
         replica.follow(replication.address).await?;
         until_replicated(&primary, &replica).await?;
         let mut deployment = Self { kind, regions: Vec::new(), replication, application };
@@ -115,10 +116,10 @@ impl Deployment {
     }
 
     /// How applications of a region reach the master's database.
-    pub(crate) fn master_door(&self, region: usize) -> Door {
-        let door = &self.regions[0].database.door;
-        let address = if region == 0 { door.address } else { self.application.address };
-        Door { address, ..door.clone() }
+    pub(crate) fn master_options(&self, region: usize) -> ConnectOptions {
+        let options = &self.regions[0].database.options;
+        let address = if region == 0 { options.address } else { self.application.address };
+        ConnectOptions { address, ..options.clone() }
     }
 
     /// What `holdall plan` would be given: everything that runs, by address.
@@ -170,7 +171,7 @@ impl Deployment {
                 Kind::Mariadb => plan::DatabaseKind::MariaDb,
                 Kind::Postgresql => plan::DatabaseKind::Postgresql,
             },
-            servers: vec![region.database.door.address.to_string()],
+            servers: vec![region.database.options.address.to_string()],
             user: USER.to_owned(),
             password: region.folder.path().join("password").display().to_string(),
             server_id: u32::try_from(4001 + at).ok(),
@@ -194,7 +195,8 @@ impl Deployment {
         let prefix = format!("/{full}/");
         let spool = folder.below("spool")?.path().display().to_string();
         let routes = folder.path().join("routes.json").display().to_string();
-        // Whose cluster stands in the configuration before its router runs, answers nothing until then.
+        // Whose cluster stands in the configuration before its router runs, answers nothing until
+        // then.
         let words = [
             "/proc/self/exe",
             "route",
@@ -252,7 +254,8 @@ impl Deployment {
         self.regions[at].folder.write("routes.json", &text).map(drop)
     }
 
-    /// Starts the region's invalidator with a configuration that knows all of its clusters; from where the last one ended.
+    /// Starts the region's invalidator with a configuration that knows all of its clusters; from
+    /// where the last one ended.
     async fn renew_invalidator(&mut self, at: usize) -> Result<()> {
         let topology = self.topology();
         let (plan, region) = (&topology.regions[at], &mut self.regions[at]);
@@ -290,7 +293,8 @@ impl Deployment {
         Ok(())
     }
 
-    /// Starts the region's invalidator from an earlier position of the log; PostgreSQL has it from a `slot` of then.
+    /// Starts the region's invalidator from an earlier position of the log; PostgreSQL has it from
+    /// a `slot` of then.
     pub(crate) async fn replay(
         &mut self,
         at: usize,
@@ -354,7 +358,8 @@ impl Deployment {
         })
     }
 
-    /// Ends every trouble that was made: what is held goes on, what was killed comes back, links and replica are as at the start.
+    /// Ends every trouble that was made: what is held goes on, what was killed comes back, links
+    /// and replica are as at the start.
     pub(crate) async fn heal(&mut self) -> Result<()> {
         self.cut(false);
         self.lag(Duration::ZERO).await?;
@@ -393,8 +398,8 @@ async fn servers(folder: &Folder, name: &str, count: usize) -> Result<Vec<Proces
 
 /// Waits until the replica has the primary's rows.
 async fn until_replicated(primary: &Database, replica: &Database) -> Result<()> {
-    let mut at = crate::database::Session::new(primary.door.clone());
-    let mut there = crate::database::Session::new(replica.door.clone());
+    let mut at = crate::database::Session::new(primary.options.clone());
+    let mut there = crate::database::Session::new(replica.options.clone());
     let end = tokio::time::Instant::now() + Duration::from_secs(120);
     at.pulse(Some(1)).await?;
     while there.pulse(None).await.unwrap_or(0) != 1 {

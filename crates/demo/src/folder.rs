@@ -24,7 +24,8 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes one. Root's is `nobody`'s, because no database runs as root; anybody else's is their own.
+    /// Makes one. Root's is `nobody`'s, because no database runs as root; anybody else's is their
+    /// own.
     pub(crate) fn new() -> Result<Self> {
         let root = tempfile::Builder::new()
             .prefix("holdall-demo-")

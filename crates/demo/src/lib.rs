@@ -1,4 +1,5 @@
-//! `holdall demo`: the architecture of *Scaling Memcache at Facebook* as one process tree, to be seen, broken and measured.
+//! `holdall demo`: the architecture of *Scaling Memcache at Facebook* as one process tree, to be
+//! seen, broken and measured.
 //!
 //! ```text
 //!     cli -> run -> stage: deployment (process, database, link)   what runs
@@ -8,7 +9,8 @@
 //!                             -> result -> JSON, report           at the end
 //! ```
 //!
-//! Nothing here is a stand-in: the children are `holdall serve`, `route` and `invalidate`, and databases from their packages.
+//! Nothing here is a stand-in: the children are `holdall serve`, `route` and `invalidate`, and
+//! databases from their packages.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -18,6 +20,7 @@ mod folder;
 mod lines;
 mod link;
 mod load;
+mod message;
 mod process;
 mod recorder;
 mod report;

@@ -11,17 +11,17 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// What happened since `told` events.
-pub(crate) fn events(stage: &Stage, told: &mut usize) {
-    for (at, text) in stage.events.iter().skip(*told) {
+/// Prints the events after the first `printed`.
+pub(crate) fn events(stage: &Stage, printed: &mut usize) {
+    for (at, text) in stage.events.iter().skip(*printed) {
         say(&format!("{at:6.1} s  {text}"));
     }
-    *told = stage.events.len();
+    *printed = stage.events.len();
 }
 
 /// The last second, behind what happened in it.
-pub(crate) fn second(stage: &Stage, told: &mut usize) {
-    events(stage, told);
+pub(crate) fn second(stage: &Stage, printed: &mut usize) {
+    events(stage, printed);
     let Some(second) = stage.seconds.back() else { return };
     let mut line = format!("{:6.1} s ", second.at);
     for (cluster, frontend) in second.clusters.iter().zip(&stage.frontends) {

@@ -1,4 +1,5 @@
-//! The way between two regions: a TCP relay that can be cut, and that can let what comes from the far side arrive later.
+//! The way between two regions: a TCP relay that can be cut, and that can let what comes from the
+//! far side arrive later.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ struct State {
     delay: Duration,
 }
 
-/// A link to one address. While it is cut, connections are taken and nothing passes; afterwards what was sent arrives.
+/// A link to one address. While it is cut, connections are taken and nothing passes; afterwards
+/// what was sent arrives.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// Where it is entered.

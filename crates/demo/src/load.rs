@@ -1,4 +1,5 @@
-//! Users of a web site: each reads and writes as an application would, through the client library, a router and, on a miss, its database.
+//! Users of a web site: each reads and writes as an application would, through the client library,
+//! a router and, on a miss, its database.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use client::{Client, Decode, Encode, LoadError, LookAside, Markers, Source};
 use rand_distr::{Distribution as _, Exp1, Zipf};
-use staleness::{Fate, Read, Write};
+use staleness::{Read, Write, WriteOutcome};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::database::{Door, Session, TABLES};
+use crate::database::{ConnectOptions, Session, TABLES};
 use crate::deployment::{MARKER, PREFIXES};
 use crate::recorder::{From, Recorder, Seen};
 
@@ -79,7 +80,8 @@ pub(crate) struct Load {
     pub(crate) recorder: Recorder,
     /// By region.
     pub(crate) queries: [Queries; 2],
-    /// The last version of each key. Writes of one key go one after the other, so that versions rise as they are committed.
+    /// The last version of each key. Writes of one key go one after the other, so that versions
+    /// rise as they are committed.
     versions: Vec<Mutex<u64>>,
     popular: Zipf<f64>,
     is_over: AtomicBool,
@@ -127,7 +129,8 @@ impl Load {
         *last
     }
 
-    /// Popular keys are spread over both tables: rank and number have nothing to do with each other.
+    /// Popular keys are spread over both tables: rank and number have nothing to do with each
+    /// other.
     fn popular_key(&self) -> u64 {
         #[allow(
             clippy::cast_possible_truncation,
@@ -147,7 +150,8 @@ impl Load {
     }
 }
 
-/// A prime larger than the number of keys, so that multiplying by it gives each rank a key of its own.
+/// A prime larger than the number of keys, so that multiplying by it gives each rank a key of its
+/// own.
 const SPREAD: u64 = 2_147_483_647;
 
 /// A cluster as its users see it.
@@ -159,18 +163,19 @@ pub(crate) struct Frontend {
     pub(crate) client: Client,
     look: LookAside,
     markers: Option<Markers>,
-    local: Door,
-    master: Door,
+    local: ConnectOptions,
+    master: ConnectOptions,
 }
 
 impl Frontend {
-    /// The users of the cluster whose router is at `router`. They are shown nothing that was deleted, not even while somebody fills.
+    /// The users of the cluster whose router is at `router`. They are shown nothing that was
+    /// deleted, not even while somebody fills.
     pub(crate) fn new(
         load: &Load,
         name: String,
         region: usize,
         router: String,
-        [local, master]: [Door; 2],
+        [local, master]: [ConnectOptions; 2],
     ) -> Result<Self> {
         let client = Client::builder()
             .servers([router])
@@ -321,8 +326,12 @@ impl User {
         let (recorder, master) = (&load.recorder, &mut self.master);
         let update = async move {
             let done = master.write(TABLES[table], id, version).await;
-            let fate = if done.is_ok() { Fate::Committed(recorder.now()) } else { Fate::Unknown };
-            recorder.write_ends(number, Write { key, version, called, fate });
+            let outcome = if done.is_ok() {
+                WriteOutcome::Committed(recorder.now())
+            } else {
+                WriteOutcome::Unknown
+            };
+            recorder.write_ends(number, Write { key, version, called, outcome });
             done
         };
         let done = match &self.frontend.markers {

@@ -1,7 +1,9 @@
-//! Children: every one dies with this process, runs without privileges, writes to a log of its own, and can be killed, held and started again.
+//! Children: every one dies with this process, runs without privileges, writes to a log of its own,
+//! and can be killed, held and started again.
 //!
-//! Between fork and exec nothing can be done safely, so a child is this program first (`holdall demo child`), which asks the kernel to be
-//! killed when its parent ends, and then becomes what it is to be ([`become_child`]).
+//! Between fork and exec nothing can be done safely, so a child is this program first
+//! (`holdall demo child`), which asks the kernel to be killed when its parent ends, and then
+//! becomes what it is to be ([`become_child`]).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,6 +19,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::net::TcpStream;
 
 use crate::folder::Folder;
+use crate::message::eprint_error;
 
 /// The word after `holdall demo` by which a child begins.
 pub(crate) const CHILD: &str = "child";
@@ -24,7 +27,8 @@ pub(crate) const CHILD: &str = "child";
 /// How long a program may take until it accepts connections.
 const START_MAX: Duration = Duration::from_secs(180);
 
-/// Becomes the program that the arguments name: the parent's process id, the program, its arguments.
+/// Becomes the program that the arguments name: the parent's process id, the program, its
+/// arguments.
 pub(crate) fn become_child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent =
         arguments.next().and_then(|word| word.to_str()?.parse().ok()).and_then(Pid::from_raw);
@@ -35,12 +39,12 @@ pub(crate) fn become_child(mut arguments: impl Iterator<Item = OsString>) -> Exi
         return ExitCode::FAILURE;
     }
     let error = Command::new(&program).args(arguments).exec();
-    crate::cli::complain(&format!("{}: {error}", program.to_string_lossy()));
+    eprint_error(&format!("{}: {error}", program.to_string_lossy()));
     ExitCode::from(127)
 }
 
-/// A command that will be a child as described above. Call it on the thread that lives as long as the child is to: the kernel's
-/// "parent" is a thread.
+/// A command that will be a child as described above. Call it on the thread that lives as long as
+/// the child is to: the kernel's "parent" is a thread.
 pub(crate) fn command(folder: &Folder, program: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(["demo", CHILD, &std::process::id().to_string(), program]);
@@ -110,7 +114,8 @@ impl Process {
         Self { name, address, folder, words, log, ending, child: None }
     }
 
-    /// One of this program's own commands, with a port that is chosen here; in `words`, `{port}` stands for it.
+    /// One of this program's own commands, with a port that is chosen here; in `words`, `{port}`
+    /// stands for it.
     pub(crate) async fn holdall(folder: &Folder, name: &str, words: &[&str]) -> Result<Self> {
         let mut last = None;
         // Somebody else may take the port in between.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use staleness::{Checker, Fate, Read, Shown, Write};
+use staleness::{Checker, Read, Shown, Write, WriteOutcome};
 
 /// How much later a read is judged.
 const JUDGED_AFTER: Duration = Duration::from_millis(500);
@@ -152,7 +152,12 @@ impl Recorder {
     pub(crate) fn new(keys: u64) -> Self {
         let mut checker = Checker::with_limit(VERSIONS_MAX);
         for key in 0..keys {
-            checker.write(Write { key, version: 1, called: 0, fate: Fate::Committed(0) });
+            checker.write(Write {
+                key,
+                version: 1,
+                called: 0,
+                outcome: WriteOutcome::Committed(0),
+            });
         }
         let state = State { checker, waiting: VecDeque::new(), tallies: Vec::new() };
         Self { begin: Instant::now(), state: Mutex::new(state) }
@@ -177,7 +182,7 @@ impl Recorder {
     /// A write is about to be sent.
     pub(crate) fn write_begins(&self, key: u64, version: u64) -> u64 {
         let called = self.now();
-        self.lock().checker.write(Write { key, version, called, fate: Fate::Unknown });
+        self.lock().checker.write(Write { key, version, called, outcome: WriteOutcome::Unknown });
         called
     }
 
@@ -187,7 +192,7 @@ impl Recorder {
         state.checker.write(write);
         if let Some(tally) = state.tallies.get_mut(usize::from(cluster)) {
             tally.writes += 1;
-            tally.failed_writes += u64::from(write.fate == Fate::Unknown);
+            tally.failed_writes += u64::from(write.outcome == WriteOutcome::Unknown);
         }
     }
 

@@ -129,7 +129,8 @@ pub struct RegionSecond {
     pub delivered: u64,
     /// Deletes that wait for a cluster.
     pub waiting: u64,
-    /// From the log to the acknowledgement, 99th percentile since the invalidator's start, in milliseconds.
+    /// From the log to the acknowledgement, 99th percentile since the invalidator's start, in
+    /// milliseconds.
     pub delivery_p99_ms: f64,
 }
 
@@ -158,7 +159,8 @@ impl ClusterTotal {
     pub(crate) fn of(name: &str, tally: &Tally) -> Self {
         let stale = &tally.stale_us;
         let at = |quantile| ms(stale.value_at_quantile(quantile));
-        // Only what is above a second is counted: 0 is no value that a histogram can begin a range at.
+        // Only what is above a second is counted: 0 is no value that a histogram can begin a range
+        // at.
         let over = over_1s(stale);
         Self {
             name: name.to_owned(),
@@ -185,7 +187,8 @@ impl ClusterTotal {
         }
     }
 
-    /// Notes how long a cluster that was added took until it had 90 % of `warm`'s hit ratio at the end.
+    /// Notes how long a cluster that was added took until it had 90 % of `warm`'s hit ratio at the
+    /// end.
     pub(crate) fn note_warm_up(&mut self, tally: &Tally, warm: &Tally) {
         let late = &warm.windows[warm.windows.len() / 2..];
         let hits: u64 = late.iter().map(|(_, hits)| hits).sum();

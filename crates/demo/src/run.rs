@@ -35,8 +35,9 @@ pub(crate) async fn run(folder: &Folder, plan: Plan) -> Result<Outcome> {
     let mut view = if plan.is_live { Some(View::open()?) } else { None };
     let mut steps: VecDeque<(Duration, Action)> = plan.script.0.into();
     let (begin, mut second) = (Instant::now(), Instant::now());
-    let mut told = 0;
-    // A step that takes long makes everything after it late, so that the times between steps are at least as they were asked for.
+    let mut printed = 0;
+    // A step that takes long makes everything after it late, so that the times between steps are at
+    // least as they were asked for.
     let mut late = Duration::ZERO;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -64,14 +65,14 @@ pub(crate) async fn run(folder: &Folder, plan: Plan) -> Result<Outcome> {
             stage.tick().await;
             match &mut view {
                 Some(view) => view.draw(&stage)?,
-                None => lines::second(&stage, &mut told),
+                None => lines::second(&stage, &mut printed),
             }
         }
     }
     drop(view);
     lines::say("the load ends; waiting until everything is delivered");
     let (looked_up, stale_left) = stage.end().await?;
-    lines::events(&stage, &mut told);
+    lines::events(&stage, &mut printed);
     Ok(outcome(stage, plan.command, plan.kind, looked_up, stale_left))
 }
 
@@ -88,7 +89,8 @@ fn outcome(
         .zip(&stage.tallies)
         .map(|(frontend, tally)| ClusterTotal::of(&frontend.name, tally))
         .collect();
-    // The first four were there from the start; the first of them is whom the others are filled from.
+    // The first four were there from the start; the first of them is whom the others are filled
+    // from.
     for (total, tally) in clusters.iter_mut().zip(&stage.tallies).skip(4) {
         total.note_warm_up(tally, &stage.tallies[0]);
     }

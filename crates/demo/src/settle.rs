@@ -1,6 +1,7 @@
-//! The end of a run: everything is to be delivered, and then no cache may show an old value.
+//! The end of a run: waits until everything is delivered; then no cache may show an old value.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -9,42 +10,46 @@ use staleness::{Read, Shown};
 use tokio::time::sleep;
 
 use crate::database::{Session, TABLES};
-use crate::load::{Frontend, version_of};
-use crate::stage::Stage;
+use crate::deployment::Deployment;
+use crate::load::{Frontend, Load, version_of};
 use crate::stats;
 
-/// How long it may take until everything is delivered.
+/// The time within which everything must be delivered.
 const DELIVERED_MAX: Duration = Duration::from_secs(180);
 
-/// Until then the last delete has been sent for the second time.
+/// The time after which the last delete has been sent for the second time.
 const REPEATED: Duration = Duration::from_millis(1500);
 
-/// How long a server that works may take for an answer, on whatever machine.
+/// The time limit of an answer, generous for slow machines.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Keys that are asked for at one time.
 const BATCH: usize = 200;
 
-/// Waits until what was written has come to every cluster: a mark that is written last is gone from each, no invalidator has deletes
-/// that wait, and no router has any in its spool.
-pub(crate) async fn delivered(stage: &Stage) -> Result<()> {
+/// Waits until what was written has come to every cluster: a mark that is written last is gone from
+/// each, no invalidator has deletes that wait, and no router has any in its spool.
+pub(crate) async fn delivered(
+    deployment: &Deployment,
+    load: &Load,
+    frontends: &[Arc<Frontend>],
+) -> Result<()> {
     let end = Instant::now() + DELIVERED_MAX;
-    let mark = stage.load.shape.keys() - 1;
-    let name = stage.load.shape.name(mark);
-    for frontend in &stage.frontends {
+    let mark = load.shape.keys() - 1;
+    let name = load.shape.name(mark);
+    for frontend in frontends {
         while frontend.client.set(&name, "1 mark", 0).await.is_err() {
             give_up(end, "does not take a value", frontend)?;
             sleep(Duration::from_millis(20)).await;
         }
     }
-    write_mark(stage, mark).await?;
-    for frontend in &stage.frontends {
+    write_mark(deployment, load, mark).await?;
+    for frontend in frontends {
         while !matches!(frontend.client.get(&name).await, Ok(None)) {
             give_up(end, "still has what was written last", frontend)?;
             sleep(Duration::from_millis(20)).await;
         }
     }
-    let of_regions = stage.deployment.regions.iter();
+    let of_regions = deployment.regions.iter();
     let invalidators: Vec<SocketAddr> = of_regions
         .clone()
         .filter_map(|region| Some(region.invalidator.as_ref()?.address))
@@ -81,27 +86,28 @@ fn give_up(end: Instant, what: &str, frontend: &Frontend) -> Result<()> {
     Ok(())
 }
 
-/// A write as users make them, which nobody reads.
-async fn write_mark(stage: &Stage, mark: u64) -> Result<()> {
-    let (table, id) = stage.load.shape.row(mark);
-    let mut session = Session::new(stage.deployment.master_door(0));
-    let version = stage.load.next_version(mark).await;
+/// Writes the mark as users write, with a key that no user reads.
+async fn write_mark(deployment: &Deployment, load: &Load, mark: u64) -> Result<()> {
+    let (table, id) = load.shape.row(mark);
+    let mut session = Session::new(deployment.master_options(0));
+    let version = load.next_version(mark).await;
     session.write(TABLES[table], id, version).await
 }
 
-/// Looks up every key that was written in every cache server, past the routers: how many values were found, and how many were old. The
-/// gutter is left out: what it keeps for ten seconds is asked for only while a server is away.
-pub(crate) async fn look_everywhere(stage: &Stage) -> Result<(u64, u64)> {
-    let keys = stage.load.written().await;
+/// Looks up every key that was written in every cache server, past the routers: how many values
+/// were found, and how many were old. The gutter is left out: what it keeps for ten seconds is
+/// asked for only while a server is away.
+pub(crate) async fn look_everywhere(deployment: &Deployment, load: &Load) -> Result<(u64, u64)> {
+    let keys = load.written().await;
     let (mut found, mut old) = (0, 0);
-    for region in &stage.deployment.regions {
+    for region in &deployment.regions {
         let of_clusters = region.clusters.iter().flat_map(|cluster| &cluster.servers);
         for server in of_clusters.chain(&region.regional) {
             let address = server.address.to_string();
             let client = Client::builder().servers([address]).timeout(ANSWER_MAX).build();
             let client = client.map_err(|error| anyhow::anyhow!("{error}"))?;
             for keys in keys.chunks(BATCH) {
-                for (is_found, is_old) in look(stage, &client, keys).await? {
+                for (is_found, is_old) in look(load, &client, keys).await? {
                     found += u64::from(is_found);
                     old += u64::from(is_old);
                 }
@@ -111,9 +117,9 @@ pub(crate) async fn look_everywhere(stage: &Stage) -> Result<(u64, u64)> {
     Ok((found, old))
 }
 
-/// Whether each key is there, and is old.
-async fn look(stage: &Stage, client: &Client, keys: &[u64]) -> Result<Vec<(bool, bool)>> {
-    let (load, recorder) = (&stage.load, &stage.load.recorder);
+/// For each key: true if it is cached, and true if the value is old.
+async fn look(load: &Load, client: &Client, keys: &[u64]) -> Result<Vec<(bool, bool)>> {
+    let recorder = &load.recorder;
     let called = recorder.now();
     let names: Vec<String> = keys.iter().map(|key| load.shape.name(*key)).collect();
     let values = client.get_many(&names).await.map_err(|error| anyhow::anyhow!("{error}"))?;

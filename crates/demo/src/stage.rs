@@ -99,7 +99,7 @@ impl Stage {
         let load = Arc::new(Load::new(shape)?);
         let deployment = Deployment::start(folder, kind, shape.rows, tell).await?;
         let behind_ms = Arc::new(AtomicU64::new(0));
-        let [east, west] = [0, 1].map(|at: usize| deployment.regions[at].database.door.clone());
+        let [east, west] = [0, 1].map(|at: usize| deployment.regions[at].database.options.clone());
         let watcher = tokio::spawn(stats::watch_lag(east, west, Arc::clone(&behind_ms)));
         let mut stage = Self {
             deployment,
@@ -143,10 +143,10 @@ impl Stage {
     fn open(&mut self, region: usize, at: usize) -> Result<()> {
         let place = &self.deployment.regions[region];
         let cluster = &place.clusters[at];
-        let doors = [place.database.door.clone(), self.deployment.master_door(region)];
+        let options = [place.database.options.clone(), self.deployment.master_options(region)];
         let name = format!("{}/{}", place.name, cluster.name);
         let router = cluster.router.address.to_string();
-        let frontend = Arc::new(Frontend::new(&self.load, name, region, router, doors)?);
+        let frontend = Arc::new(Frontend::new(&self.load, name, region, router, options)?);
         self.users.extend(open(&self.load, &frontend));
         self.frontends.push(frontend);
         Ok(())
@@ -278,7 +278,8 @@ impl Stage {
         }
     }
 
-    /// Notes where the master region's invalidator is in the log, and forgets what is longer ago than is ever sent again.
+    /// Notes where the master region's invalidator is in the log, and forgets what is longer ago
+    /// than is ever sent again.
     async fn remember(&mut self) {
         let slot = self.slot_of_now().await;
         let invalidators = stats::ask(&self.invalidators()).await;
@@ -300,8 +301,9 @@ impl Stage {
         }
     }
 
-    /// PostgreSQL keeps no log before what the invalidator's slot has confirmed, unless another slot stands there: its copy, made now and
-    /// then. The position that is asked for afterwards is not before it.
+    /// PostgreSQL keeps no log before what the invalidator's slot has confirmed, unless another
+    /// slot stands there: its copy, made now and then. The position that is asked for afterwards is
+    /// not before it.
     async fn slot_of_now(&mut self) -> Option<String> {
         let is_due = self.past.back().is_none_or(|last| last.at.elapsed() >= SLOT_EVERY);
         if self.kind != Kind::Postgresql || !is_due {
@@ -377,8 +379,9 @@ impl Stage {
         }
     }
 
-    /// Sends users home, ends every trouble, waits until everything is delivered, and looks at every key that was written in every
-    /// cluster: how many were looked at, and how many were shown with an old value.
+    /// Sends users home, ends every trouble, waits until everything is delivered, and looks at
+    /// every key that was written in every cluster: how many were looked at, and how many were
+    /// shown with an old value.
     pub(crate) async fn end(&mut self) -> Result<(u64, u64)> {
         self.load.end();
         for user in self.users.drain(..) {
@@ -389,8 +392,8 @@ impl Stage {
         }
         self.deployment.heal().await?;
         self.tell("users are gone, and everything works again");
-        crate::settle::delivered(self).await?;
-        let found = crate::settle::look_everywhere(self).await?;
+        crate::settle::delivered(&self.deployment, &self.load, &self.frontends).await?;
+        let found = crate::settle::look_everywhere(&self.deployment, &self.load).await?;
         self.tell(format!(
             "everything is delivered: {} values looked up, {} of them old",
             found.0, found.1

@@ -1,4 +1,5 @@
-//! Numbers of servers, routers and invalidators, by memcached's `stats`; and how far the replica is behind.
+//! Numbers of servers, routers and invalidators, by memcached's `stats`; and how far the replica is
+//! behind.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::database::{Door, Session};
+use crate::database::{ConnectOptions, Session};
 
 /// What does not answer in this time has no numbers this time.
 const ANSWER_MAX: Duration = Duration::from_millis(150);
@@ -83,7 +84,11 @@ fn now_ms() -> i64 {
 }
 
 /// Keeps the replica's lag in `lag_ms`: how old the moment is that it shows.
-pub(crate) async fn watch_lag(primary: Door, replica: Door, lag_ms: Arc<AtomicU64>) {
+pub(crate) async fn watch_lag(
+    primary: ConnectOptions,
+    replica: ConnectOptions,
+    lag_ms: Arc<AtomicU64>,
+) {
     let (mut primary, mut replica) = (Session::new(primary), Session::new(replica));
     let beat = async {
         loop {

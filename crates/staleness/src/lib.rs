@@ -1,31 +1,32 @@
 //! Judges whether caches agreed with their database: one checker over a recorded history.
 //!
-//! A history has writes with the versions that they committed, and reads of caches with what they showed. Versions of a key
-//! rise by its writes, so of two versions it is known which is newer.
+//! A history has writes with the versions that they committed, and reads of caches with what they
+//! showed. Versions of a key rise by its writes, so of two versions it is known which is newer.
 //!
 //! ```text
 //!     write  v1 |--called------committed|          read |--called--returned| v1
 //!                                     the next version's commit ----> how long v1 is stale
 //! ```
 //!
-//! * A read may show a version only if its write was called before the read returned and was not undone.
-//! * A version is stale from the moment when a newer one's commit was acknowledged. How long after that it was still read is
-//!   kept, for every read.
+//! * A read may show a version only if its write was called before the read returned and was not
+//!   undone.
+//! * A version is stale from the moment when a newer one's commit was acknowledged. How long after
+//!   that it was still read is kept, for every read.
 //! * From a given moment on (everything delivered) no read may show a stale version at all.
 //!
-//! [`Checker`] takes a history as it comes, and judges each read by the writes that it was told until then; [`judge`] takes all of
-//! it at once.
+//! [`Checker`] takes a history as it comes, and judges each read by the writes recorded so far;
+//! [`judge`] takes all of it at once.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// The database said that it is committed, at this moment.
+pub enum WriteOutcome {
+    /// The database acknowledged the commit at this moment.
     Committed(u64),
-    /// It was undone.
+    /// The database rolled it back.
     Undone,
     /// The connection was lost before an answer, or there is none yet.
     Unknown,
@@ -34,37 +35,38 @@ pub enum Fate {
 /// One write of a key. Times are nanoseconds since a moment common to everybody.
 #[derive(Debug, Clone, Copy)]
 pub struct Write {
-    /// Which key.
+    /// The number of the key.
     pub key: u64,
     /// The version that it made; greater than those of all writes of the key before.
     pub version: u64,
-    /// Just before it was sent.
+    /// The moment before it was sent, in nanoseconds.
     pub called: u64,
-    /// What became of it.
-    pub fate: Fate,
+    /// Its outcome.
+    pub outcome: WriteOutcome,
 }
 
 /// One read of a cache.
 #[derive(Debug, Clone, Copy)]
 pub struct Read {
-    /// Which cluster's cache.
+    /// The number of the cluster whose cache was read.
     pub cluster: u16,
-    /// Which key.
+    /// The number of the key.
     pub key: u64,
-    /// Just before it was sent.
+    /// The moment before it was sent, in nanoseconds.
     pub called: u64,
-    /// Just after its answer.
+    /// The moment after its answer, in nanoseconds.
     pub returned: u64,
-    /// What it showed; none for a miss.
+    /// The version that it returned; none for a miss.
     pub version: Option<u64>,
 }
 
-/// What one read showed.
+/// The judgement of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// Nothing.
+    /// A miss.
     Miss,
-    /// A version that had been stale for so many nanoseconds when the read was called; 0 for a fresh one.
+    /// A version that had been stale for this many nanoseconds when the read was called; 0 for a
+    /// fresh one.
     Stale(u64),
     /// A version that cannot have been there.
     Impossible,
@@ -79,14 +81,15 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// One that forgets all but the newest versions of each key, at least one, so that it can run for ever: what is older than all of
-    /// them counts as stale since the oldest that it knows was committed.
+    /// One that forgets all but the newest versions of each key, at least one, so that it can run
+    /// for ever: what is older than all of them counts as stale since the oldest that it knows was
+    /// committed.
     #[must_use]
     pub fn with_limit(versions_max: usize) -> Self {
         Self { by_key: HashMap::new(), versions_max: versions_max.max(1) }
     }
 
-    /// Takes a write, or what became of one that is known; tells what was known of it.
+    /// Records a write, or the outcome of a known one; returns what was recorded before.
     pub fn write(&mut self, write: Write) -> Option<Write> {
         let versions = self.by_key.entry(write.key).or_default();
         let before = versions.insert(write.version, write);
@@ -96,7 +99,7 @@ impl Checker {
         before
     }
 
-    /// Judges a read. Writes that were acknowledged before it was called are to be told before.
+    /// Judges a read. Record the writes that were acknowledged before it was called first.
     #[must_use]
     pub fn read(&self, read: &Read) -> Shown {
         let Some(version) = read.version else { return Shown::Miss };
@@ -106,27 +109,29 @@ impl Checker {
             && versions.first_key_value().is_some_and(|(oldest, _)| version < *oldest);
         if !is_forgotten {
             let write = versions.get(&version);
-            if write.is_none_or(|write| write.fate == Fate::Undone || write.called > read.returned)
-            {
+            if write.is_none_or(|write| {
+                write.outcome == WriteOutcome::Undone || write.called > read.returned
+            }) {
                 return Shown::Impossible;
             }
         }
-        let newer = versions.range(version + 1..).filter_map(|(_, write)| match write.fate {
-            Fate::Committed(at) => Some(at),
-            Fate::Undone | Fate::Unknown => None,
+        let newer = versions.range(version + 1..).filter_map(|(_, write)| match write.outcome {
+            WriteOutcome::Committed(at) => Some(at),
+            WriteOutcome::Undone | WriteOutcome::Unknown => None,
         });
         Shown::Stale(newer.min().map_or(0, |stale_from| read.called.saturating_sub(stale_from)))
     }
 }
 
-/// What a history showed.
+/// The judgement of a history.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
-    /// Reads that showed a version that cannot have been there.
+    /// Reads that showed a version that cannot have existed.
     pub impossible: Vec<String>,
     /// Reads of stale versions after everything was to be delivered.
     pub stale_at_the_end: Vec<String>,
-    /// For each read that found something, how long the version had been stale, in nanoseconds; 0 for a fresh one.
+    /// For each read that found something, how long the version had been stale, in nanoseconds; 0
+    /// for a fresh one.
     pub stale_ns: Vec<u64>,
     /// Reads that found nothing.
     pub misses: usize,
@@ -197,8 +202,8 @@ pub fn judge(writes: &[Write], reads: &[Read], delivered: u64) -> Verdict {
 mod tests {
     use super::*;
 
-    fn write(version: u64, called: u64, fate: Fate) -> Write {
-        Write { key: 1, version, called, fate }
+    fn write(version: u64, called: u64, outcome: WriteOutcome) -> Write {
+        Write { key: 1, version, called, outcome }
     }
 
     fn read(called: u64, returned: u64, version: u64) -> Read {
@@ -206,7 +211,7 @@ mod tests {
     }
 
     fn two_writes() -> [Write; 2] {
-        [write(1, 0, Fate::Committed(10)), write(2, 20, Fate::Committed(30))]
+        [write(1, 0, WriteOutcome::Committed(10)), write(2, 20, WriteOutcome::Committed(30))]
     }
 
     #[test]
@@ -221,14 +226,15 @@ mod tests {
     }
 
     #[test]
-    fn stale_at_the_end_is_told() {
+    fn stale_at_the_end_is_reported() {
         let verdict = judge(&two_writes(), &[read(101, 102, 1)], 100);
         assert_eq!(verdict.stale_at_the_end.len(), 1);
     }
 
     #[test]
     fn versions_before_their_write_undone_or_unknown_are_impossible() {
-        let writes = [write(1, 50, Fate::Committed(60)), write(2, 70, Fate::Undone)];
+        let writes =
+            [write(1, 50, WriteOutcome::Committed(60)), write(2, 70, WriteOutcome::Undone)];
         let reads = [read(10, 20, 1), read(80, 90, 2), read(80, 90, 3)];
         assert_eq!(judge(&writes, &reads, 100).impossible.len(), 3);
         assert_eq!(
@@ -240,7 +246,8 @@ mod tests {
 
     #[test]
     fn a_write_of_unknown_fate_may_be_seen_and_makes_nothing_stale() {
-        let writes = [write(1, 0, Fate::Committed(10)), write(2, 20, Fate::Unknown)];
+        let writes =
+            [write(1, 0, WriteOutcome::Committed(10)), write(2, 20, WriteOutcome::Unknown)];
         let verdict = judge(&writes, &[read(200, 201, 1), read(200, 201, 2)], 100);
         verdict.assert_consistent();
     }
@@ -249,7 +256,7 @@ mod tests {
     fn what_is_forgotten_is_stale_since_the_oldest_that_is_known() {
         let mut checker = Checker::with_limit(2);
         for version in 1..=4 {
-            checker.write(write(version, version * 10, Fate::Committed(version * 10 + 5)));
+            checker.write(write(version, version * 10, WriteOutcome::Committed(version * 10 + 5)));
         }
         assert_eq!(checker.read(&read(50, 51, 4)), Shown::Stale(0));
         assert_eq!(checker.read(&read(50, 51, 3)), Shown::Stale(5));
@@ -258,13 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_a_write_may_be_told_later() {
+    fn an_outcome_may_be_recorded_later() {
         let mut checker = Checker::default();
-        checker.write(write(1, 0, Fate::Committed(5)));
-        checker.write(write(2, 10, Fate::Unknown));
+        checker.write(write(1, 0, WriteOutcome::Committed(5)));
+        checker.write(write(2, 10, WriteOutcome::Unknown));
         assert_eq!(checker.read(&read(30, 31, 1)), Shown::Stale(0));
         assert_eq!(checker.read(&read(30, 31, 2)), Shown::Stale(0));
-        assert!(checker.write(write(2, 10, Fate::Committed(20))).is_some());
+        assert!(checker.write(write(2, 10, WriteOutcome::Committed(20))).is_some());
         assert_eq!(checker.read(&read(30, 31, 1)), Shown::Stale(10));
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use testkit::Rng;
 use testkit::database::{Brand, Session};
 use testkit::rng::seed_from_env;
-use testkit::staleness::{Fate, Read, Write, judge};
+use testkit::staleness::{Read, Write, WriteOutcome, judge};
 
 use crate::cut::{Faults, relay};
 use crate::database::Database;
@@ -225,8 +225,8 @@ impl World {
         let called = self.shared.now();
         let update = format!("UPDATE items SET v = {version} WHERE id = {KEYS}");
         self.database.read().unwrap().sql(&update);
-        let fate = Fate::Committed(self.shared.now());
-        self.shared.writes.lock().unwrap().push(Write { key: KEYS, version, called, fate });
+        let outcome = WriteOutcome::Committed(self.shared.now());
+        self.shared.writes.lock().unwrap().push(Write { key: KEYS, version, called, outcome });
         until("the mark stays", &|address| {
             ask(&format!("mg item:{KEYS}\r\n"), address).is_ok_and(|line| line == "EN")
         });

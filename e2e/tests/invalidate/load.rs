@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use testkit::Rng;
 use testkit::database::Session;
-use testkit::staleness::{Fate, Read, Write};
+use testkit::staleness::{Read, Write, WriteOutcome};
 
 pub(crate) const KEYS: u64 = 200;
 pub(crate) const WRITERS: u64 = 2;
@@ -29,7 +29,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// Nothing but the first version of every key, which is one more than its number.
     pub(crate) fn new() -> Arc<Self> {
-        let first = |key| Write { key, version: key + 1, called: 0, fate: Fate::Committed(0) };
+        let first =
+            |key| Write { key, version: key + 1, called: 0, outcome: WriteOutcome::Committed(0) };
         Arc::new(Self {
             begin: Instant::now(),
             stop: AtomicBool::new(false),
@@ -93,16 +94,16 @@ fn writer(shared: &Shared, connect: &dyn Fn() -> Session, share: u64, seed: u64)
             session.run(&update)
         };
         let acknowledged = shared.now();
-        let fate = match done {
-            Some(_) if is_undone => Fate::Undone,
-            Some(_) => Fate::Committed(acknowledged),
+        let outcome = match done {
+            Some(_) if is_undone => WriteOutcome::Undone,
+            Some(_) => WriteOutcome::Committed(acknowledged),
             None => {
                 thread::sleep(Duration::from_millis(20));
                 session = connect();
-                Fate::Unknown
+                WriteOutcome::Unknown
             }
         };
-        shared.writes.lock().unwrap().push(Write { key, version, called, fate });
+        shared.writes.lock().unwrap().push(Write { key, version, called, outcome });
         shared.written.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_micros(rng.next_u64() % 2000));
     }

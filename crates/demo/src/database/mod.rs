@@ -1,4 +1,5 @@
-//! The two databases: a primary in the master region, and a replica of it in the other, by the database's own replication.
+//! The two databases: a primary in the master region, and its replica in the other region, by the
+//! database's own replication.
 
 mod mariadb;
 mod postgres;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::folder::Folder;
 use crate::process::Process;
 
-/// Whose.
+/// The make of both databases.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -64,29 +65,29 @@ impl Kind {
 /// The tables, each of which is a kind of key.
 pub(crate) const TABLES: [&str; 2] = ["items", "photos"];
 
-/// How to connect, and as whom.
+/// The address and password of a connection to a database.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct ConnectOptions {
     pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
     pub(crate) password: String,
 }
 
-/// The user of everybody who connects.
+/// The user of every connection.
 pub(crate) const USER: &str = "holdall";
 
-/// The database in which the tables are.
+/// The name of the database that has the tables.
 pub(crate) const NAME: &str = "shop";
 
 /// A running database.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) process: Process,
-    pub(crate) door: Door,
+    pub(crate) options: ConnectOptions,
 }
 
 impl Database {
-    /// Starts an empty one. `number` is one that no other server has.
+    /// Starts an empty one. `number` is unique among the servers.
     pub(crate) async fn start(
         kind: Kind,
         folder: &Folder,
@@ -100,12 +101,13 @@ impl Database {
             Kind::Mariadb => mariadb::start(&folder, &name, number, password).await?,
             Kind::Postgresql => postgres::start(&folder, &name, password).await?,
         };
-        let door = Door { kind, address: process.address, password: password.to_owned() };
-        Ok(Self { process, door })
+        let options =
+            ConnectOptions { kind, address: process.address, password: password.to_owned() };
+        Ok(Self { process, options })
     }
 
     async fn all(&self, statements: &[String]) -> Result<()> {
-        let mut session = Session::new(self.door.clone());
+        let mut session = Session::new(self.options.clone());
         for statement in statements {
             session.run(statement).await?;
         }
@@ -117,9 +119,9 @@ impl Database {
         self.all(&[statement.to_owned()]).await
     }
 
-    /// Makes the tables, with so many rows each.
+    /// Makes the tables, with these numbers of rows.
     pub(crate) async fn fill(&self, rows: [u64; 2]) -> Result<()> {
-        self.all(&match self.door.kind {
+        self.all(&match self.options.kind {
             Kind::Mariadb => mariadb::filling(rows),
             Kind::Postgresql => postgres::filling(rows),
         })
@@ -128,17 +130,17 @@ impl Database {
 
     /// Makes it a replica of the database that is reached at `primary`.
     pub(crate) async fn follow(&self, primary: SocketAddr) -> Result<()> {
-        let password = &self.door.password;
-        self.all(&match self.door.kind {
+        let password = &self.options.password;
+        self.all(&match self.options.kind {
             Kind::Mariadb => mariadb::following(primary, password),
             Kind::Postgresql => postgres::following(primary, password),
         })
         .await
     }
 
-    /// Delays what it replicates; false when this database cannot.
+    /// Delays replication; false if this database cannot.
     pub(crate) async fn lag(&self, delay: Duration) -> Result<bool> {
-        match self.door.kind {
+        match self.options.kind {
             Kind::Mariadb => self.all(&mariadb::lagging(delay)).await.map(|()| true),
             Kind::Postgresql => Ok(false),
         }

@@ -1,7 +1,8 @@
 //! PostgreSQL: how it is started and what it is told.
 //!
-//! The replica subscribes to the primary's changes (logical replication). A standby by physical replication could not be followed by the
-//! invalidator before PostgreSQL 16, where standbys learned logical decoding; Debian 12 has 15.
+//! The replica subscribes to the primary's changes (logical replication). A standby by physical
+//! replication could not be followed by the invalidator before PostgreSQL 16, where standbys
+//! learned logical decoding; Debian 12 has 15.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use super::{NAME, TABLES, USER};
 use crate::folder::Folder;
 use crate::process::{Process, command, done, local};
 
-/// The server and what makes its folder: of the newest version, of which Debian keeps each in a folder of its own.
+/// The server and what makes its folder: of the newest version, of which Debian keeps each in a
+/// folder of its own.
 pub(super) fn programs() -> Option<[PathBuf; 2]> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut folders: Vec<PathBuf> =

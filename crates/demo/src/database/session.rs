@@ -1,4 +1,5 @@
-//! One connection of an application to a database: made when it is needed, given up when it fails or takes too long.
+//! One connection of an application to a database: made when it is needed, given up when it fails
+//! or takes too long.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use mysql_async::prelude::Queryable as _;
 use tokio::time::timeout;
 use tokio_postgres::NoTls;
 
-use super::{Door, Kind, NAME, USER};
+use super::{ConnectOptions, Kind, NAME, USER};
 
 /// How long a statement may take; making the tables is one.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -22,7 +23,7 @@ enum Connection {
 
 /// See the head of this file.
 pub(crate) struct Session {
-    door: Door,
+    options: ConnectOptions,
     connection: Option<Connection>,
 }
 
@@ -34,16 +35,16 @@ pub(crate) struct Row {
 }
 
 impl Session {
-    pub(crate) const fn new(door: Door) -> Self {
-        Self { door, connection: None }
+    pub(crate) const fn new(options: ConnectOptions) -> Self {
+        Self { options, connection: None }
     }
 
     async fn connected(&mut self) -> Result<Connection> {
         if let Some(connection) = self.connection.take() {
             return Ok(connection);
         }
-        let (address, password) = (self.door.address, &self.door.password);
-        match self.door.kind {
+        let (address, password) = (self.options.address, &self.options.password);
+        match self.options.kind {
             Kind::Mariadb => {
                 let options = mysql_async::OptsBuilder::default()
                     .ip_or_hostname(address.ip().to_string())
