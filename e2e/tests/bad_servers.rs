@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use testkit::liar::value_of;
+use testkit::faulty_server::value_of;
 use testkit::rng::seed_from_env;
-use testkit::{Gate, Liar, Lie, Mode, Rng, Router, Wire};
+use testkit::{Fault, FaultProxy, FaultyServer, Mode, Rng, Router, Wire};
 
 /// What a server has for an answer.
 const TIMEOUT: Duration = Duration::from_millis(400);
@@ -140,28 +140,32 @@ fn lies_in_packets_reach_no_client_and_hurt_no_other_server() {
 
 fn lies(protocol: &str) {
     let patience = TIMEOUT + Duration::from_millis(50);
-    let (liar, honest) = (Liar::start(&Lie::ALL, 100, patience), Liar::honest());
+    let (faulty, honest) =
+        (FaultyServer::start(&Fault::ALL, 100, patience), FaultyServer::honest());
     let seen = Arc::default();
-    let proxy = proxy(liar.addr(), honest.addr(), protocol);
+    let proxy = proxy(faulty.addr(), honest.addr(), protocol);
     let (addr, each) = (proxy.addr(), ops() / 6);
     let bad =
         (0..4).map(|seed| asking(addr, "bad", seed, &seen, move |asked| asked < each)).collect();
     let good =
         (4..6).map(|seed| asking(addr, "good", seed, &seen, move |asked| asked < each)).collect();
     let (bad, good) = (sum(bad), sum(good));
-    println!("{protocol}: {} lies; of the liar: {bad:?}; of the other: {good:?}", liar.lied());
+    println!(
+        "{protocol}: {} lies; of the faulty one: {bad:?}; of the other: {good:?}",
+        faulty.faults()
+    );
     assert_eq!(good.failed, 0);
     // Four questions at the most are one line, and four keys one question; the first lie fails whoever asked.
     let lies = ops() / 6 / 4 / 100;
-    assert!(liar.lied() as u64 >= lies && bad.found > 0 && bad.failed > 0, "{bad:?}");
+    assert!(faulty.faults() as u64 >= lies && bad.found > 0 && bad.failed > 0, "{bad:?}");
 }
 
 #[test]
 fn a_server_behind_a_bad_network_hurts_its_own_keys_and_comes_back() {
     let injections = ops() / 1000;
-    let (far, near) = (Liar::honest(), Liar::honest());
-    let gate = Gate::before(far.addr());
-    let proxy = proxy(gate.addr(), near.addr(), "ascii");
+    let (far, near) = (FaultyServer::honest(), FaultyServer::honest());
+    let fault_proxy = FaultProxy::before(far.addr());
+    let proxy = proxy(fault_proxy.addr(), near.addr(), "ascii");
     let is_over = Arc::new(AtomicBool::new(false));
     let (behind, beside) = (Arc::new(Seen::default()), Arc::default());
     let client = |prefix, seed, seen| {
@@ -174,24 +178,24 @@ fn a_server_behind_a_bad_network_hurts_its_own_keys_and_comes_back() {
     for _ in 0..injections {
         let slow = Mode::Slow(Duration::from_millis(1 + rng.below(20) as u64));
         let late = Mode::Slow(TIMEOUT + Duration::from_millis(50));
-        gate.set(*rng.pick(&[Mode::Refuse, Mode::BlackHole, Mode::Reset, slow, late]));
+        fault_proxy.set(*rng.pick(&[Mode::Refuse, Mode::BlackHole, Mode::Reset, slow, late]));
         thread::sleep(Duration::from_millis(rng.below(100) as u64));
-        gate.set(Mode::Open);
+        fault_proxy.set(Mode::Open);
         // Now and then it flaps.
         if rng.one_in(2) {
             thread::sleep(Duration::from_millis(rng.below(100) as u64));
         }
     }
     let failed = behind.failed.load(Ordering::SeqCst);
-    gate.set(Mode::BlackHole);
+    fault_proxy.set(Mode::BlackHole);
     eventually("questions fail", || behind.failed.load(Ordering::SeqCst) > failed);
-    gate.set(Mode::Refuse);
-    gate.set(Mode::Open);
+    fault_proxy.set(Mode::Refuse);
+    fault_proxy.set(Mode::Open);
     let found = behind.found.load(Ordering::SeqCst);
     eventually("the server comes back", || behind.found.load(Ordering::SeqCst) > found);
     is_over.store(true, Ordering::SeqCst);
     let (bad, good) = (sum(bad), sum(good));
-    println!("{injections} injections; behind the gate: {bad:?}; beside it: {good:?}");
+    println!("{injections} injections; behind the fault_proxy: {bad:?}; beside it: {good:?}");
     assert_eq!(good.failed, 0);
     assert!(good.found > 0 && bad.found > 0 && bad.failed > 0, "{bad:?} {good:?}");
     // And it is well again.

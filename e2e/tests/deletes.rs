@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use testkit::rng::seed_from_env;
 use testkit::wire::End;
-use testkit::{Gate, Kind, Launch, Mode, Rng, Router, Server, Wire, router};
+use testkit::{FaultProxy, Kind, Launch, Mode, Rng, Router, Server, Wire, router};
 
 /// Short times, so that tests are short.
 const QUICK: [&str; 6] = ["-t", "500", "-r", "10", "--probe-timeout-max", "20"];
@@ -59,7 +59,7 @@ impl Drop for Folder {
 /// A server behind a fault relay, and a proxy before it that keeps failed deletes.
 struct Rig {
     server: Server,
-    gate: Gate,
+    fault_proxy: FaultProxy,
     proxy: Router,
     folder: Folder,
 }
@@ -67,12 +67,12 @@ struct Rig {
 impl Rig {
     fn new(folder: Folder, args: &[&str]) -> Self {
         let server = Launch::new(Kind::Holdall).start();
-        let gate = Gate::before(server.addr());
-        let config = router::config(&[gate.addr()], r#""PoolRoute|A""#);
+        let fault_proxy = FaultProxy::before(server.addr());
+        let config = router::config(&[fault_proxy.addr()], r#""PoolRoute|A""#);
         let args: Vec<&str> =
             QUICK.iter().chain(&["-a", folder.name()]).chain(args).copied().collect();
         let proxy = Router::start(&config, &args);
-        Self { server, gate, proxy, folder }
+        Self { server, fault_proxy, proxy, folder }
     }
 
     fn store(&self, keys: &[String]) {
@@ -133,7 +133,7 @@ fn a_killed_proxy_loses_no_delete_that_was_acknowledged() {
     for round in 0..rounds {
         let parts: Vec<_> = (0..3).map(|part| keys(round, part, 200)).collect();
         parts.iter().for_each(|keys| rig.store(keys));
-        rig.gate.set(Mode::Refuse);
+        rig.fault_proxy.set(Mode::Refuse);
         let addr = rig.proxy.addr();
         let clients: Vec<_> = parts
             .into_iter()
@@ -147,7 +147,7 @@ fn a_killed_proxy_loses_no_delete_that_was_acknowledged() {
             deleted.extend(keys);
             asked += count;
         }
-        rig.gate.set(Mode::Open);
+        rig.fault_proxy.set(Mode::Open);
         kills += 1;
         if rng.one_in(2) {
             // In the middle of the replay, or at its end.
@@ -176,9 +176,9 @@ fn rounds() -> u64 {
 fn a_killed_application_loses_no_delete_that_was_acknowledged() {
     let (rounds, mut rng) = (rounds(), Rng::new(seed_from_env()));
     let server = Launch::new(Kind::Holdall).start();
-    let gate = Gate::before(server.addr());
+    let fault_proxy = FaultProxy::before(server.addr());
     let folder = Folder::new("library");
-    let address = gate.addr().to_string();
+    let address = fault_proxy.addr().to_string();
     let start = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_deleter"));
         command.args([folder.name(), &address]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -191,7 +191,7 @@ fn a_killed_application_loses_no_delete_that_was_acknowledged() {
         for key in &keys {
             wire.expect(format!("set {key} 0 0 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
         }
-        gate.set(Mode::Refuse);
+        fault_proxy.set(Mode::Refuse);
         let mut child = start();
         let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
         // It may be killed before it has read everything.
@@ -207,7 +207,7 @@ fn a_killed_application_loses_no_delete_that_was_acknowledged() {
         feeding.join().unwrap();
         asked += keys.len();
         acknowledged += deleted.len();
-        gate.set(Mode::Open);
+        fault_proxy.set(Mode::Open);
         if rng.one_in(2) {
             let mut child = start();
             thread::sleep(Duration::from_micros(rng.below(20_000) as u64));
@@ -233,7 +233,7 @@ fn deletes_are_kept_told_and_replayed() {
     let rig = Rig::new(Folder::new("kept"), &[]);
     let keys = keys(0, 0, 300);
     rig.store(&keys);
-    rig.gate.set(Mode::Refuse);
+    rig.fault_proxy.set(Mode::Refuse);
     assert_eq!(delete(rig.proxy.addr(), &keys[..250]).len(), 250);
     let mut wire = rig.proxy.connect();
     // Also quiet ones, and the meta protocol's.
@@ -254,7 +254,7 @@ fn deletes_are_kept_told_and_replayed() {
         .unwrap();
     let lines = String::from_utf8(shown.stdout).unwrap();
     assert_eq!(lines.lines().count(), 253, "{lines}");
-    let addr = rig.gate.addr();
+    let addr = rig.fault_proxy.addr();
     assert!(
         lines.contains(&format!(
             r#""C",["{}",{},"delete {}\r\n"]]"#,
@@ -264,7 +264,7 @@ fn deletes_are_kept_told_and_replayed() {
         )),
         "{lines}"
     );
-    rig.gate.set(Mode::Open);
+    rig.fault_proxy.set(Mode::Open);
     rig.proxy.wait_for("asynclog_pending", 0);
     assert_eq!(rig.left(&keys), keys[253..]);
     assert_eq!((rig.proxy.stat("asynclog_replayed"), rig.proxy.stat("asynclog_bytes")), (253, 0));
@@ -275,12 +275,12 @@ fn a_black_hole_delays_a_delete_and_does_not_lose_it() {
     let rig = Rig::new(Folder::new("hole"), &[]);
     let keys = keys(0, 0, 20);
     rig.store(&keys);
-    rig.gate.set(Mode::BlackHole);
+    rig.fault_proxy.set(Mode::BlackHole);
     assert_eq!(delete(rig.proxy.addr(), &keys).len(), 20);
     // What the hole has swallowed is not passed on.
-    rig.gate.set(Mode::Reset);
+    rig.fault_proxy.set(Mode::Reset);
     assert_eq!(rig.left(&keys).len(), 20);
-    rig.gate.set(Mode::Open);
+    rig.fault_proxy.set(Mode::Open);
     rig.proxy.wait_for("asynclog_pending", 0);
     assert_eq!(rig.left(&keys), Vec::<String>::new());
 }
@@ -290,7 +290,7 @@ fn a_delete_that_cannot_be_kept_is_an_error() {
     let rig = Rig::new(Folder::small("full", "256k"), &["--asynclog-fsync", "always"]);
     let keys = keys(0, 0, 6000);
     rig.store(&keys);
-    rig.gate.set(Mode::Refuse);
+    rig.fault_proxy.set(Mode::Refuse);
     let mut wire = rig.proxy.connect();
     let (mut kept, mut refused) = (Vec::new(), 0);
     for key in &keys {
@@ -305,12 +305,12 @@ fn a_delete_that_cannot_be_kept_is_an_error() {
     }
     assert!(kept.len() > 1000 && refused > 500, "{} kept, {refused} refused", kept.len());
     assert_eq!(rig.proxy.stat("asynclog_failures"), refused);
-    rig.gate.set(Mode::Open);
+    rig.fault_proxy.set(Mode::Open);
     rig.proxy.wait_for("asynclog_pending", 0);
     assert_eq!(rig.left(&kept), Vec::<String>::new());
     assert_eq!(rig.left(&keys).len() as u64, refused);
     // There is room again.
-    rig.gate.set(Mode::Refuse);
+    rig.fault_proxy.set(Mode::Refuse);
     assert_eq!(delete(rig.proxy.addr(), &keys[..10]).len(), 10);
 }
 
@@ -319,9 +319,9 @@ fn a_delete_that_cannot_be_kept_is_an_error() {
 fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
     for call in ["pwrite64:error=EIO:when=5+3", "fdatasync:error=EIO:when=5+3"] {
         let server = Launch::new(Kind::Holdall).start();
-        let gate = Gate::before(server.addr());
+        let fault_proxy = FaultProxy::before(server.addr());
         let folder = Folder::new("eio");
-        let config = router::config(&[gate.addr()], r#""PoolRoute|A""#);
+        let config = router::config(&[fault_proxy.addr()], r#""PoolRoute|A""#);
         let inject = format!("inject={call}");
         let args: Vec<&str> = QUICK
             .iter()
@@ -341,10 +341,10 @@ fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
             &inject,
         ];
         let proxy = Router::under(&strace, &config, &args);
-        let mut rig = Rig { server, gate, proxy, folder };
+        let mut rig = Rig { server, fault_proxy, proxy, folder };
         let keys = keys(0, 0, 60);
         rig.store(&keys);
-        rig.gate.set(Mode::Refuse);
+        rig.fault_proxy.set(Mode::Refuse);
         let mut wire = rig.proxy.connect();
         let (mut kept, mut refused) = (Vec::new(), 0);
         for key in &keys {
@@ -357,7 +357,7 @@ fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
         }
         assert!(kept.len() > 20 && refused > 10, "{call}: {} kept, {refused} refused", kept.len());
         rig.proxy.kill_and_restart();
-        rig.gate.set(Mode::Open);
+        rig.fault_proxy.set(Mode::Open);
         rig.proxy.wait_for("asynclog_pending", 0);
         assert_eq!(rig.left(&kept), Vec::<String>::new(), "{call}");
     }
@@ -378,7 +378,7 @@ fn files_of_mcrouter_are_taken_over() {
         port = addr.port(),
     );
     fs::write(hour.join("20261121T101500-1795255200-svc-mcrouter-t1-0x1"), lines).unwrap();
-    let gate = Gate::before(addr);
+    let fault_proxy = FaultProxy::before(addr);
     let config = router::config(&[addr], r#""PoolRoute|A""#);
     let never = ["-a", folder.name(), "--asynclog-max-age", "4000000000"];
     let mut wire = server.connect();
@@ -387,7 +387,7 @@ fn files_of_mcrouter_are_taken_over() {
         b"STORED\r\nSTORED\r\nSTORED\r\n",
     );
     let proxy = Router::start(&config, &never);
-    let rig = Rig { server, gate, proxy, folder };
+    let rig = Rig { server, fault_proxy, proxy, folder };
     let all = ["one", "two", "three"].map(str::to_owned);
     let end = std::time::Instant::now() + Duration::from_secs(20);
     while rig.left(&all) != ["three"] {
@@ -400,7 +400,7 @@ fn files_of_mcrouter_are_taken_over() {
 #[test]
 fn without_a_spool_the_client_reads_the_error() {
     let mut rig = Rig::new(Folder::new("none"), &["--asynclog-disable"]);
-    rig.gate.set(Mode::Refuse);
+    rig.fault_proxy.set(Mode::Refuse);
     rig.proxy.connect().expect(b"delete k\r\n", b"SERVER_ERROR Connection error\r\n");
     assert!(rig.proxy.is_running());
 }

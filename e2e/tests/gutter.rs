@@ -10,7 +10,7 @@ use std::env;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Gate, Kind, Launch, Mode, Rng, Router, Server, Wire};
+use testkit::{FaultProxy, Kind, Launch, Mode, Rng, Router, Server, Wire};
 
 const SERVERS: usize = 10;
 const KEYS: usize = 100_000;
@@ -81,8 +81,8 @@ fn run(with_gutter: bool) -> (Vec<Minute>, Vec<(u64, u64)>) {
     let requests = number("REQUESTS", 8000) / CLIENTS as u64;
     let servers: Vec<_> = (0..SERVERS).map(|_| Launch::new(Kind::Memcached).start()).collect();
     let gutter = Launch::new(Kind::Memcached).start();
-    let gate = Gate::before(servers[0].addr());
-    let names: Vec<String> = std::iter::once(gate.addr())
+    let fault_proxy = FaultProxy::before(servers[0].addr());
+    let names: Vec<String> = std::iter::once(fault_proxy.addr())
         .chain(servers[1..].iter().map(Server::addr))
         .map(|addr| format!("\"{addr}\""))
         .collect();
@@ -117,7 +117,7 @@ fn run(with_gutter: bool) -> (Vec<Minute>, Vec<(u64, u64)>) {
     };
     // The caches become warm.
     load(100, 1, &|| {});
-    gate.set(Mode::BlackHole);
+    fault_proxy.set(Mode::BlackHole);
     let hits = std::cell::RefCell::new(Vec::new());
     let seen = load(200, MINUTES, &|| {
         let before = std::cell::Cell::new((0, 0));

@@ -16,9 +16,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testkit::liar::value_of;
+use testkit::faulty_server::value_of;
 use testkit::rng::seed_from_env;
-use testkit::{Liar, Lie, Rng, Router, Server, Wire};
+use testkit::{Fault, FaultyServer, Rng, Router, Server, Wire};
 
 /// What servers have for an answer.
 const TIMEOUT: Duration = Duration::from_millis(200);
@@ -194,7 +194,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn start(bad: [Server; 2], good: &Server, liar: &Liar) -> Self {
+    fn start(bad: [Server; 2], good: &Server, faulty: &FaultyServer) -> Self {
         let [one, two] = bad.each_ref().map(Server::addr);
         let (ms, good) = (TIMEOUT.as_millis(), good.addr());
         // A stall of the whole machine is no fault of the proxy's.
@@ -206,7 +206,7 @@ impl Rig {
                     "N": {{"servers": ["{NAME}:{}"], "server_timeout": {well_ms}}}}},
                 "route": {{"type": "PrefixSelectorRoute", "wildcard": "PoolRoute|B",
                     "policies": {{"bad": "PoolRoute|A", "lie": "PoolRoute|L", "name": "PoolRoute|N"}}}}}}"#,
-            liar.addr(),
+            faulty.addr(),
             good.port()
         );
         let probe = (PROBE / 2).as_millis().to_string();
@@ -284,8 +284,8 @@ fn within() {
     let injections: usize = env::var("INJECTIONS").map_or(25, |count| count.parse().unwrap());
     let bad = [Server::memcached(&[]), Server::memcached(&[])];
     let good = Server::memcached(&[]);
-    let liar = Liar::start(&Lie::ALL, 50, TIMEOUT + Duration::from_millis(50));
-    let rig = Rig::start(bad, &good, &liar);
+    let faulty = FaultyServer::start(&Fault::ALL, 50, TIMEOUT + Duration::from_millis(50));
+    let rig = Rig::start(bad, &good, &faulty);
     ["bad", "good", "name"].iter().for_each(|prefix| fill(&rig.proxy, prefix));
 
     let stage = Arc::new(Stage::default());
@@ -304,11 +304,11 @@ fn within() {
     for (prefix, client) in clients {
         times.entry(prefix).or_default().add(client.join().unwrap());
     }
-    report(&seen, &mut times, &recoveries, liar.lied());
+    report(&seen, &mut times, &recoveries, faulty.faults());
     for well in ["good", "name"] {
         assert_eq!(seen[well].failed.load(Ordering::SeqCst), 0, "{well}");
     }
-    assert!(seen["bad"].failed.load(Ordering::SeqCst) > 0 && liar.lied() > 0);
+    assert!(seen["bad"].failed.load(Ordering::SeqCst) > 0 && faulty.faults() > 0);
     // Room for a machine on which this process does not run for seconds.
     let longest = Duration::from_micros(times["bad"].longest_us().max(times["lie"].longest_us()));
     assert!(longest < TIMEOUT + Duration::from_secs(20), "{longest:?}");

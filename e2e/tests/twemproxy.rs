@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use testkit::process::free_port;
 use testkit::server::holdall_path;
-use testkit::{Gate, Kind, Launch, Mode, Server, Wire};
+use testkit::{FaultProxy, Kind, Launch, Mode, Server, Wire};
 
 const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 const WEIGHTS: [u32; 4] = [1, 2, 5, 1];
@@ -115,8 +115,9 @@ fn servers(keys: &[String]) -> Vec<Server> {
 fn pools_and_ejections_are_twemproxys() {
     let keys: Vec<String> = (0..300).map(|number| format!("key:{number}")).collect();
     let servers = servers(&keys);
-    let gates: Vec<_> = servers.iter().map(|server| Gate::before(server.addr())).collect();
-    let addresses: Vec<_> = gates.iter().map(Gate::addr).collect();
+    let fault_proxies: Vec<_> =
+        servers.iter().map(|server| FaultProxy::before(server.addr())).collect();
+    let addresses: Vec<_> = fault_proxies.iter().map(FaultProxy::addr).collect();
     let folder: PathBuf = std::env::temp_dir().join(format!("twemproxy-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (theirs, ours) = (listening(), listening());
@@ -134,7 +135,7 @@ fn pools_and_ejections_are_twemproxys() {
         assert!(ours.values().all(Option::is_some));
     }
     // Nobody listens at gamma's any more, which has most of the keys.
-    gates[2].set(Mode::Refuse);
+    fault_proxies[2].set(Mode::Refuse);
     for (pool, name) in POOLS.iter().enumerate() {
         for proxy in [theirs[pool], ours[pool]] {
             let end = Instant::now() + Duration::from_secs(60);

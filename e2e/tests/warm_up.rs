@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Gate, Kind, Launch, Mode, Router, Server, Wire};
+use testkit::{FaultProxy, Kind, Launch, Mode, Router, Server, Wire};
 
 /// How long a test waits for what must come: no machine is so slow.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -21,8 +21,8 @@ const QUICK: [&str; 4] = ["-r", "10", "--probe-timeout-max", "20"];
 struct Rig {
     warm: Server,
     cold: Server,
-    warm_gate: Gate,
-    cold_gate: Gate,
+    warm_fault_proxy: FaultProxy,
+    cold_fault_proxy: FaultProxy,
     proxy: Router,
     spool: PathBuf,
 }
@@ -33,17 +33,18 @@ impl Rig {
         let turn = NEXT.fetch_add(1, Ordering::Relaxed);
         let spool = env::temp_dir().join(format!("warm-up-{}-{turn}", std::process::id()));
         let [warm, cold] = [0, 1].map(|_| Launch::new(Kind::Holdall).start());
-        let [warm_gate, cold_gate] = [&warm, &cold].map(|server| Gate::before(server.addr()));
+        let [warm_fault_proxy, cold_fault_proxy] =
+            [&warm, &cold].map(|server| FaultProxy::before(server.addr()));
         let config = format!(
             r#"{{"pools": {{"cold": {{"servers": ["{}"]}}, "warm": {{"servers": ["{}"]}}}},
                 "route": {{"type": "WarmUpRoute", "cold": "PoolRoute|cold", "warm": "PoolRoute|warm", "leases": true}}}}"#,
-            cold_gate.addr(),
-            warm_gate.addr()
+            cold_fault_proxy.addr(),
+            warm_fault_proxy.addr()
         );
         let kept = ["-a", spool.to_str().unwrap()];
         let args: Vec<&str> = QUICK.iter().chain(&kept).chain(args).copied().collect();
         let proxy = Router::start(&config, &args);
-        Self { warm, cold, warm_gate, cold_gate, proxy, spool }
+        Self { warm, cold, warm_fault_proxy, cold_fault_proxy, proxy, spool }
     }
 }
 
@@ -126,13 +127,13 @@ fn a_copy_that_was_asked_for_before_the_delete_is_refused() {
         let key = format!("k{number}");
         set(&rig.warm, &key, "old");
         let (hits, deletes) = (rig.warm.stat("get_hits"), rig.cold.stat("delete_misses"));
-        rig.warm_gate.set(Mode::Held);
+        rig.warm_fault_proxy.set(Mode::Held);
         let (mut reader, mut writer) = (rig.proxy.connect(), rig.proxy.connect());
         ask(&mut reader, get, &key);
         until("the warm server has answered", || rig.warm.stat("get_hits") > hits);
         writer.send(format!("delete {key}\r\n").as_bytes());
         until("the cold server has deleted", || rig.cold.stat("delete_misses") > deletes);
-        rig.warm_gate.set(Mode::Open);
+        rig.warm_fault_proxy.set(Mode::Open);
         assert_eq!(writer.line(), "NOT_FOUND");
         let line = reader.line();
         assert!(line.starts_with(missed), "{get}: {line}");
@@ -147,19 +148,19 @@ fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
     let rig = Rig::new(&[]);
     for (delete, answer) in [("delete k", "NOT_FOUND"), ("md k", "NF"), ("md aw== b", "NF")] {
         set(&rig.warm, "k", "old");
-        rig.warm_gate.set(Mode::Refuse);
+        rig.warm_fault_proxy.set(Mode::Refuse);
         let mut writer = rig.proxy.connect();
         writer.expect(format!("{delete}\r\n").as_bytes(), format!("{answer}\r\n").as_bytes());
         rig.proxy.wait_for("asynclog_pending", 1);
         // The copy, by another proxy: this one makes none.
         set(&rig.cold, "k", "old");
-        rig.cold_gate.set(Mode::Refuse);
-        rig.warm_gate.set(Mode::Open);
+        rig.cold_fault_proxy.set(Mode::Refuse);
+        rig.warm_fault_proxy.set(Mode::Open);
         until("the warm server has deleted", || !has(&rig.warm, "k"));
         assert!(has(&rig.cold, "k"), "{delete}: nobody was there");
         assert_eq!(rig.proxy.stat("asynclog_pending"), 1, "{delete}");
         set(&rig.warm, "other", "old");
-        rig.cold_gate.set(Mode::Open);
+        rig.cold_fault_proxy.set(Mode::Open);
         rig.proxy.wait_for("asynclog_pending", 0);
         assert!(!has(&rig.cold, "k"), "{delete}");
         until("copies are made again", || {
@@ -176,13 +177,13 @@ fn without_a_spool_a_delete_that_the_warm_server_misses_fails() {
     let rig = Rig::new(&["--asynclog-disable"]);
     set(&rig.warm, "k", "old");
     set(&rig.cold, "k", "old");
-    rig.warm_gate.set(Mode::Refuse);
+    rig.warm_fault_proxy.set(Mode::Refuse);
     let mut writer = rig.proxy.connect();
     writer.send(b"delete k\r\n");
     let line = writer.line();
     assert!(line.starts_with("SERVER_ERROR "), "{line}");
     assert!(!has(&rig.cold, "k"), "the cold server is asked all the same");
-    rig.warm_gate.set(Mode::Open);
+    rig.warm_fault_proxy.set(Mode::Open);
     until("it is back", || {
         let mut writer = rig.proxy.connect();
         writer.send(b"delete k\r\n");

@@ -12,8 +12,8 @@ use std::time::Duration;
 use client::route::{NullRoute, PrefixSelectorRoute, Selecting};
 use client::{Failure, Login, Op, Outcome, Protocol, Request, Settings, State, Tree};
 use common::{Rig, Scripted, patient, quick};
-use testkit::liar::value_of;
-use testkit::{Liar, Lie};
+use testkit::faulty_server::value_of;
+use testkit::{Fault, FaultyServer};
 
 /// Keys that begin with `bad` go to the one, the others to the other.
 fn two(settings: Settings, bad: &Scripted, good: &Scripted) -> Rig {
@@ -242,16 +242,16 @@ fn answers_come_in_any_pieces() {
 }
 
 /// Ten thousand questions, twenty of which reach the server in one line, of which it answers one in ten with a lie: a value is
-/// its own key's, or there is none. Time passes only when the liar has said that it is silent for longer than anyone waits.
+/// its own key's, or there is none. Time passes only when the faulty has said that it is silent for longer than anyone waits.
 #[test]
 fn whatever_a_server_tells_no_answer_is_anothers() {
-    let liar = Liar::start(&Lie::ALL, 10, Duration::from_millis(50));
-    let (found, failed) = question(&liar, quick());
+    let faulty = FaultyServer::start(&Fault::ALL, 10, Duration::from_millis(50));
+    let (found, failed) = question(&faulty, quick());
     // Of ten lies seven fail a whole line.
     assert!(
-        liar.lied() == 50 && found >= 5000 && failed >= 700,
+        faulty.faults() == 50 && found >= 5000 && failed >= 700,
         "{} lies, {found} found, {failed} failed",
-        liar.lied()
+        faulty.faults()
     );
 }
 
@@ -259,27 +259,27 @@ fn whatever_a_server_tells_no_answer_is_anothers() {
 /// at least (500 - L) * 20 packets, where L lies were told, of which at least seven in ten fail somebody.
 #[test]
 fn whatever_a_server_tells_in_packets_no_answer_is_anothers() {
-    let liar = Liar::start(&Lie::ALL, 199, Duration::from_millis(50));
+    let faulty = FaultyServer::start(&Fault::ALL, 199, Duration::from_millis(50));
     let settings = Settings { protocol: Protocol::Binary, ..quick() };
-    let (found, failed) = question(&liar, settings);
+    let (found, failed) = question(&faulty, settings);
     assert!(
-        liar.lied() >= 45 && found >= 5000 && failed >= 30,
+        faulty.faults() >= 45 && found >= 5000 && failed >= 30,
         "{} lies, {found} found, {failed} failed",
-        liar.lied()
+        faulty.faults()
     );
 }
 
 /// Asks in 500 turns for twenty keys each; how many were found, and how many failed.
-fn question(liar: &Liar, settings: Settings) -> (u32, u32) {
+fn question(faulty: &FaultyServer, settings: Settings) -> (u32, u32) {
     let timeout = settings.timeout;
-    let mut rig = Rig::new(settings, |servers| servers.at(liar.addr())).freeze();
+    let mut rig = Rig::new(settings, |servers| servers.at(faulty.addr())).freeze();
     let (mut found, mut failed, mut silences) = (0, 0, 0);
     for round in 0..500 {
         let keys: Vec<String> = (0..20).map(|number| format!("k{round}-{number}")).collect();
         let tickets: Vec<_> =
             keys.iter().map(|key| rig.submit(&Request::new(Op::Get, key.as_bytes()))).collect();
         rig.eventually("answers, or silence", |rig| {
-            let seen = liar.silences();
+            let seen = faulty.silences();
             if std::mem::replace(&mut silences, seen) != seen {
                 rig.pass(timeout);
             }

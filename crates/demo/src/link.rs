@@ -1,5 +1,8 @@
-//! The way between two regions: a TCP relay that can be cut, and that can let what comes from the
-//! far side arrive later.
+//! The link between two regions: a TCP relay that can be cut, and that can delay bytes of the far
+//! side.
+//!
+//! A delay holds up no later bytes, and a cut loses none: both are a wide-area link's. The tests'
+//! `testkit::FaultProxy` refuses and resets instead, and has no queue of delayed pieces.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// How the link is now.
+/// The present state of a link.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct State {
     is_cut: bool,
@@ -24,7 +27,7 @@ struct State {
 /// what was sent arrives.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// Where it is entered.
+    /// The address of its near end.
     pub(crate) address: SocketAddr,
     state: watch::Sender<State>,
     task: JoinHandle<()>,
@@ -50,7 +53,7 @@ impl Link {
         self.state.send_modify(|state| state.is_cut = is_cut);
     }
 
-    /// What the far side sends from now on arrives so much later.
+    /// Delays what the far side sends from now on.
     pub(crate) fn delay(&self, delay: Duration) {
         self.state.send_modify(|state| state.delay = delay);
     }

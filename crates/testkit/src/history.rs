@@ -35,13 +35,13 @@ pub struct Event {
     /// Just after the last byte of the answer was read; for [`Out::Unknown`], when it has either
     /// happened or never will.
     pub ret: u64,
-    /// What was asked.
+    /// The request.
     pub op: Op,
-    /// What was answered.
+    /// The answer.
     pub out: Out,
 }
 
-/// What a key may do by itself.
+/// The changes that a key may undergo by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Nothing: what was stored stays until a command changes it.
@@ -50,7 +50,7 @@ pub enum Mode {
     Evicting,
 }
 
-/// What an accepted history contained.
+/// The contents of an accepted history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
     /// Commands judged.

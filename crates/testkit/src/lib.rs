@@ -1,5 +1,5 @@
-//! For tests only: real servers and databases as child processes, raw connections, process readings, a seeded
-//! generator of random numbers, and a checker of concurrent histories.
+//! For tests only: real servers and databases as child processes, raw connections, process
+//! readings, a seeded generator of random numbers, and a checker of concurrent histories.
 //!
 //! Nothing here is a stand-in: a [`Server`] is the real program on a loopback port, a [`Wire`] is a
 //! TCP connection that sends exactly the bytes it is given. A helper that meets something
@@ -13,17 +13,17 @@
 )]
 
 pub mod database;
-pub mod gate;
+pub mod fault_proxy;
+pub mod faulty_server;
 pub mod history;
-pub mod liar;
 pub mod process;
 pub mod rng;
 pub mod router;
 pub mod server;
 pub mod wire;
 
-pub use gate::{Gate, Mode};
-pub use liar::{Liar, Lie};
+pub use fault_proxy::{FaultProxy, Mode};
+pub use faulty_server::{Fault, FaultyServer};
 pub use rng::Rng;
 pub use router::Router;
 pub use server::{Kind, Launch, Server};

@@ -62,8 +62,9 @@ pub fn seed_from_env() -> u64 {
     }
 }
 
-/// The seeds of `list` that belong to `test`: one a line, after the test's name. Lines that begin with `#` say why a seed is
-/// there. Known seeds are run every time, before the new one; not with `SEED`, which asks for one alone.
+/// The seeds of `list` that belong to `test`: one a line, after the test's name. Lines that begin
+/// with `#` say why a seed is there. Known seeds are run every time, before the new one; not with
+/// `SEED`, which asks for one alone.
 #[must_use]
 pub fn known_seeds(list: &str, test: &str) -> Vec<u64> {
     if std::env::var_os("SEED").is_some() {

@@ -24,14 +24,14 @@ pub struct Router {
 }
 
 impl Router {
-    /// Starts it with this configuration and these arguments, and waits until it accepts. Without `-t` servers have a minute for
-    /// an answer: on a busy machine an honest one is not late.
+    /// Starts it with this configuration and these arguments, and waits until it accepts. Without
+    /// `-t` servers have a minute for an answer: on a busy machine an honest one is not late.
     #[must_use]
     pub fn start(config: &str, args: &[&str]) -> Self {
         Self::under(&[], config, args)
     }
 
-    /// The same under another program, which must replace itself by it or detach (`strace -D`).
+    /// Starts it under another program, which must replace itself by it or detach (`strace -D`).
     #[must_use]
     pub fn under(program: &[&str], config: &str, args: &[&str]) -> Self {
         let port = free_port();
@@ -51,7 +51,8 @@ impl Router {
         router
     }
 
-    /// Over pools of these servers: `all` of all, and `A`, `B`, ... of one each. Failed deletes are not kept.
+    /// Over pools of these servers: `all` of all, and `A`, `B`, ... of one each. Failed deletes are
+    /// not kept.
     #[must_use]
     pub fn over(servers: &[SocketAddr], route: &str, args: &[&str]) -> Self {
         let args: Vec<&str> = args.iter().copied().chain(["--asynclog-disable"]).collect();
@@ -63,7 +64,7 @@ impl Router {
             .unwrap_or_else(|error| panic!("the proxy: {error}: {:?}", self.command));
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
@@ -93,7 +94,7 @@ impl Router {
         replace(&self.config, text);
     }
 
-    /// Whether it runs.
+    /// True while it runs.
     pub fn is_running(&mut self) -> bool {
         self.child.is_running()
     }
@@ -157,7 +158,8 @@ pub fn config(servers: &[SocketAddr], route: &str) -> String {
     format!(r#"{{"pools": {{"all": {{"servers": [{all}]}}{pools}}}, "route": {route}}}"#)
 }
 
-/// Puts a file in another's place in one piece: written in place, it would be seen empty for a moment.
+/// Puts a file in another's place in one piece: written in place, it would be seen empty for a
+/// moment.
 fn replace(path: &Path, text: &str) {
     let part = path.with_extension("part");
     fs::write(&part, text).unwrap();

@@ -1,6 +1,6 @@
 //! Real servers as child processes on a loopback port of their own.
 //!
-//! Which server a test runs against is chosen by `E2E_SERVER`: `holdall` (the default) or
+//! `E2E_SERVER` chooses the server that a test runs against: `holdall` (the default) or
 //! `memcached` (Debian's, the program to be replaced: a test that fails there too is wrong about
 //! memcached). `HOLDALL_BIN` names the binary; without it, `release/holdall` and then
 //! `debug/holdall` beside the test's own target folder. `MEMCACHED_ADDR` names a server that
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Which program serves.
+/// The programs that a test can run against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// This project's server.
@@ -40,14 +40,14 @@ impl Kind {
     }
 }
 
-/// How to start a server: the command line, its environment, and the programs it runs under.
+/// The start of a server: its command line, its environment, and the programs it runs under.
 #[derive(Debug, Clone)]
 pub struct Launch {
     kind: Kind,
     args: Vec<String>,
     envs: Vec<(String, String)>,
     under: Vec<String>,
-    /// Where it is spoken to, if not on its first port.
+    /// The port to connect to, if it is not the first one.
     plain_port: Option<u16>,
 }
 
@@ -120,16 +120,16 @@ impl Launch {
         self.start_until(port, |_| if is_binary { answers_packets(addr) } else { answers(addr) })
     }
 
-    /// Where a server on this port is spoken to.
+    /// The address to connect to, of a server on this port.
     fn addr(&self, port: u16) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.plain_port.unwrap_or(port)))
     }
 
-    /// Starts a server that takes the place of `running`, which must have said who it is, and waits until it does.
+    /// Starts a server that takes over from `running`, and waits until it serves.
     ///
     /// # Errors
     ///
-    /// What it printed, when it ends instead, or does not take the place within 20 seconds.
+    /// Its log, when it ends instead, or does not take over within 20 seconds.
     pub fn succeed(self, running: &Server) -> Result<Server, String> {
         let is_serving =
             |log: &Path| fs::read_to_string(log).is_ok_and(|text| text.contains("listening on"));
@@ -193,7 +193,7 @@ pub struct Server {
     /// None when the server was there before the test.
     child: Option<ChildGuard>,
     addr: SocketAddr,
-    /// What `-p` said.
+    /// The argument of `-p`.
     port: u16,
     log_path: PathBuf,
     kind: Kind,
@@ -223,13 +223,13 @@ impl Server {
         Launch::new(Kind::Holdall).args(args).start()
     }
 
-    /// Which program this is.
+    /// The program that this is.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
@@ -391,7 +391,8 @@ fn answers(addr: SocketAddr) -> bool {
     matches!(end, End::Found | End::Closed)
 }
 
-/// The same of a server that speaks the binary protocol alone, perhaps after a login: it answers the packet of version somehow.
+/// True if a server that speaks the binary protocol alone, perhaps after a login, answers the
+/// packet of version.
 fn answers_packets(addr: SocketAddr) -> bool {
     const VERSION: [u8; 24] = {
         let mut packet = [0; 24];

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a read waits before the test fails, unless the caller says otherwise.
+/// The default time that a read waits before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection whose bytes the test chooses.
@@ -19,7 +19,7 @@ pub struct Wire {
 /// Why a reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// What was waited for came.
+    /// The awaited bytes came.
     Found,
     /// The peer closed the connection in order.
     Closed,
@@ -40,7 +40,7 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// Whatever the system says: refused, no more files, timed out after five seconds.
+    /// The system's: refused, no more files, timed out after five seconds.
     pub fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
         Self::try_connect_within(addr, Duration::from_secs(5))
     }
@@ -49,7 +49,7 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// Whatever the system says: refused, no more files, timed out.
+    /// The system's: refused, no more files, timed out.
     pub fn try_connect_within(addr: SocketAddr, limit: Duration) -> std::io::Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, limit)?;
         stream.set_nodelay(true)?;
@@ -81,7 +81,7 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// Whatever the system says, a peer that closed above all.
+    /// The system's, above all that the peer closed.
     pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.set_write_timeout(Some(PATIENCE))?;
         self.stream.write_all(bytes)
@@ -112,7 +112,7 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// Whatever the system says, a peer that closed above all.
+    /// The system's, above all that the peer closed.
     pub fn send_cut(
         &mut self,
         bytes: &[u8],
@@ -260,7 +260,7 @@ impl Wire {
     }
 }
 
-/// Where `mark` first stands in `bytes`.
+/// The offset of the first `mark` in `bytes`.
 #[must_use]
 pub fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     bytes.windows(mark.len()).position(|window| window == mark)

@@ -1,6 +1,8 @@
-//! Real databases as child processes: MariaDB and PostgreSQL from Debian's packages, and MySQL, each in a folder and on a port of its own.
+//! Real databases as child processes: MariaDB and PostgreSQL from Debian's packages, and MySQL,
+//! each in a folder and on a port of its own.
 //!
-//! All are asked through their own command-line clients, so that a test relies on no library that it tests.
+//! All are asked through their own command-line clients, so that a test relies on no library that
+//! it tests.
 
 mod mysqld;
 mod postgres;

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use super::{Folder, Session, done, until_up};
 use crate::process::free_port;
 
-/// Whose server it is.
+/// The make of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Brand {
     /// MariaDB, Debian's package.
@@ -79,7 +79,8 @@ impl Mysqld {
         Self::start(Brand::MariaDb, server_id, flags)
     }
 
-    /// Starts a server with a binary log of rows, MySQL's with transaction identifiers; `flags` come last, so they win.
+    /// Starts a server with a binary log of rows, MySQL's with transaction identifiers; `flags`
+    /// come last, so they win.
     #[must_use]
     pub fn start(brand: Brand, server_id: u32, flags: &[&str]) -> Self {
         let folder = Folder::new(brand.name());
@@ -107,7 +108,7 @@ impl Mysqld {
         database
     }
 
-    /// Whose server it is.
+    /// The make of the server.
     #[must_use]
     pub const fn brand(&self) -> Brand {
         self.brand
@@ -127,13 +128,14 @@ impl Mysqld {
         self.folder.0.join("socket")
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Runs statements in the database `shop` (if it exists); answers the last result's rows, tab-separated, without names.
+    /// Runs statements in the database `shop` (if it exists); answers the last result's rows,
+    /// tab-separated, without names.
     #[track_caller]
     pub fn sql(&self, statements: &str) -> String {
         let mut client = Command::new("mariadb");

@@ -13,8 +13,8 @@ use rustix::process::Pid;
 use super::{Folder, Session, done, until_up};
 use crate::process::free_port;
 
-/// A PostgreSQL server with a logical log, whose user `holdall` has the password `secret` and every right, and a database
-/// `shop`.
+/// A PostgreSQL server with a logical log, whose user `holdall` has the password `secret` and every
+/// right, and a database `shop`.
 #[derive(Debug)]
 pub struct Postgres {
     child: Child,
@@ -70,7 +70,7 @@ impl Postgres {
         until_up(&mut self.child, &log, is_up);
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
@@ -193,7 +193,8 @@ fn binary(name: &str) -> PathBuf {
     found.pop().unwrap_or_else(|| panic!("no {name} below /usr/lib/postgresql"))
 }
 
-/// The user and group of the package, if this process may become them: the server refuses to run as root.
+/// The user and group of the package, if this process may become them: the server refuses to run as
+/// root.
 fn owner() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;

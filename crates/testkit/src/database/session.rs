@@ -20,8 +20,8 @@ impl Session {
         Self { child, stdin, stdout }
     }
 
-    /// Runs statements and answers the rows that they printed; none when the connection was lost or a statement refused,
-    /// after which the session is of no more use.
+    /// Runs statements and answers the rows that they printed; none when the connection was lost or
+    /// a statement refused, after which the session is of no more use.
     pub fn run(&mut self, statements: &str) -> Option<Vec<String>> {
         const MARK: &str = "--end--";
         self.stdin.write_all(format!("{statements}; SELECT '{MARK}';\n").as_bytes()).ok()?;

@@ -57,7 +57,7 @@ impl Val {
     }
 }
 
-/// What a client asked.
+/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// `add`
@@ -88,7 +88,7 @@ pub enum Op {
     Touch,
 }
 
-/// What it was answered.
+/// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Out {
     /// `DELETED`
@@ -209,7 +209,8 @@ impl State {
             (Op::Cas(_, unique), Out::Exists, Some((_, known))) if known != Some(unique) => {
                 Some(self)
             }
-            // A delete of nothing has changed the database, too: whoever has a token has read the older value.
+            // A delete of nothing has changed the database, too: whoever has a token has read the
+            // older value.
             (Op::Delete, Out::Deleted, Some(_)) | (Op::Delete, Out::NotFound, None) => {
                 Some(Self::default())
             }

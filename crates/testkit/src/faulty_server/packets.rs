@@ -1,11 +1,11 @@
-//! The same in packets of the binary protocol.
+//! Faulty answers in packets of the binary protocol.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use super::{Lie, Shared, value_of};
+use super::{Fault, Shared, value_of};
 
 /// The first byte of a request.
 pub(super) const REQUEST: u8 = 0x80;
@@ -14,7 +14,7 @@ const RESPONSE: u8 = 0x81;
 
 const HEADER_BYTES: usize = 24;
 
-/// One connection, until it ends or a lie ends it.
+/// One connection, until it ends or a fault ends it.
 pub(super) fn serve(stream: &mut TcpStream, input: &mut BufReader<TcpStream>, shared: &Shared) {
     let mut out = Vec::new();
     loop {
@@ -42,21 +42,21 @@ pub(super) fn serve(stream: &mut TcpStream, input: &mut BufReader<TcpStream>, sh
             key: String::from_utf8_lossy(&body).into_owned(),
         };
         if asked.key.is_empty() {
-            out.extend(packet(asked.opcode, asked.opaque, b"", b"", b"liar"));
+            out.extend(packet(asked.opcode, asked.opaque, b"", b"", b"faulty"));
             continue;
         }
-        let Some(lie) = shared.next_lie() else {
+        let Some(fault) = shared.next_fault() else {
             out.extend(asked.honest());
             continue;
         };
-        if lie == Lie::Late {
+        if fault == Fault::Late {
             shared.silences.fetch_add(1, Ordering::SeqCst);
             let _ = stream.write_all(&out);
             out.clear();
             thread::sleep(shared.patience);
         }
-        out.extend(asked.told(lie));
-        if lie == Lie::Cut {
+        out.extend(asked.faulty_reply(fault));
+        if fault == Fault::Cut {
             let _ = stream.write_all(&out);
             return;
         }
@@ -94,25 +94,25 @@ impl Asked {
         packet
     }
 
-    fn told(&self, lie: Lie) -> Vec<u8> {
+    fn faulty_reply(&self, fault: Fault) -> Vec<u8> {
         let honest = self.honest();
         let another = u32::from_be_bytes(self.opaque).wrapping_add(1).to_be_bytes();
-        match lie {
-            Lie::WrongKey => self.of(&format!("{}x", self.key)),
+        match fault {
+            Fault::WrongKey => self.of(&format!("{}x", self.key)),
             // Of the body alone: a value that is longer or shorter is a value like any other.
-            Lie::TooShort => self.sized(3),
-            Lie::TooLong => self.with_a_long_key(),
-            Lie::Late => honest,
-            Lie::Unsolicited => {
+            Fault::TooShort => self.sized(3),
+            Fault::TooLong => self.with_a_long_key(),
+            Fault::Late => honest,
+            Fault::Unsolicited => {
                 let stolen = packet(self.opcode, another, &[0; 4], b"stolen", b"value-of-stolen");
                 [honest, stolen].concat()
             }
-            Lie::Oversized => self.sized(0x7fff_ffff),
-            Lie::ExtraLine => [honest.clone(), honest].concat(),
+            Fault::Oversized => self.sized(0x7fff_ffff),
+            Fault::ExtraLine => [honest.clone(), honest].concat(),
             // That of delete.
-            Lie::WrongKind => packet(0x04, self.opaque, b"", b"", b""),
-            Lie::Garbage => b"\x01\x02garbage\r\n".to_vec(),
-            Lie::Cut => honest[..honest.len() / 2].to_vec(),
+            Fault::WrongKind => packet(0x04, self.opaque, b"", b"", b""),
+            Fault::Garbage => b"\x01\x02garbage\r\n".to_vec(),
+            Fault::Cut => honest[..honest.len() / 2].to_vec(),
         }
     }
 }

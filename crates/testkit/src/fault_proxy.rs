@@ -1,7 +1,13 @@
-//! A TCP door before a server, which a test opens and shuts: refused connections, a black hole, resets, slowness.
+//! A TCP proxy before a server that a test makes fail: refused connections, a black hole, resets,
+//! slowness.
 //!
-//! It has a port of its own and passes bytes on to the server's. The server itself runs on and keeps what it holds, so that a
-//! test can look, past the door, at what came through.
+//! It has a port of its own and passes bytes on to the server's. The server runs on and keeps its
+//! items, so a test can connect to it directly and see what came through.
+//!
+//! The demo has a relay of its own, `demo::link`. That one models a wide-area link for many
+//! connections at once: each piece is delayed without holding up the next, which takes a task and a
+//! queue for each direction. This one refuses and resets, and a change is in force when
+//! [`FaultProxy::set`] returns; it needs no runtime in the tests. Only the copying loop is common.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,15 +18,15 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// How often a thread looks at the mode.
+/// The interval at which threads look at the mode.
 const TICK: Duration = Duration::from_millis(2);
 
-/// What the door does.
+/// The behaviour of a proxy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     /// Passes everything on.
     Open,
-    /// Passes everything on, each piece of a reply so much later.
+    /// Passes everything on, each piece of a reply after this delay.
     Slow(Duration),
     /// Passes requests on, and keeps replies until it does something else.
     Held,
@@ -40,16 +46,16 @@ struct State {
     is_ending: AtomicBool,
 }
 
-/// See the head of this file.
+/// A proxy before one server. Its threads end with it.
 #[derive(Debug)]
-pub struct Gate {
+pub struct FaultProxy {
     addr: SocketAddr,
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Gate {
-    /// An open door before `server`.
+impl FaultProxy {
+    /// An open proxy before `server`.
     #[must_use]
     pub fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -64,13 +70,14 @@ impl Gate {
         Self { addr, state, thread: Some(thread) }
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// From here on, and when this returns, it does this. [`Mode::Reset`] and [`Mode::Refuse`] end every connection.
+    /// Changes the mode; it is in force when this returns. [`Mode::Reset`] and [`Mode::Refuse`] end
+    /// every connection.
     pub fn set(&self, mode: Mode) {
         *self.state.mode.lock().unwrap() = mode;
         if matches!(mode, Mode::Reset | Mode::Refuse) {
@@ -82,7 +89,7 @@ impl Gate {
     }
 }
 
-impl Drop for Gate {
+impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.state.is_ending.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
@@ -111,7 +118,7 @@ fn accept(first: TcpListener, addr: SocketAddr, server: SocketAddr, state: &Arc<
             continue;
         }
         let open = listener.get_or_insert_with(|| {
-            TcpListener::bind(addr).expect("the door's own port, which was free a moment ago")
+            TcpListener::bind(addr).expect("the proxy's own port, which was free a moment ago")
         });
         open.set_nonblocking(true).unwrap();
         let Ok((client, _)) = open.accept() else {

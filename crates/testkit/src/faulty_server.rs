@@ -1,7 +1,8 @@
-//! A server whose answers are wrong now and then: another key, another length, too late, twice, too large, with a line too many.
+//! A server with faulty answers at times: another key, another length, too late, twice, too large,
+//! or with a line too many.
 //!
-//! The true value of a key is [`value_of`] it, so that whoever reads one knows whose it is. It speaks text, or the binary protocol with
-//! who begins with that.
+//! The true value of a key is [`value_of`] it, so that a reader knows the key of a value. It speaks
+//! text, or the binary protocol to a client that begins with that.
 
 mod packets;
 
@@ -12,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How an answer is wrong.
+/// The fault of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Lie {
+pub enum Fault {
     /// The value of another key, under that key's name.
     WrongKey,
     /// A length that is shorter than the value.
@@ -37,7 +38,7 @@ pub enum Lie {
     Cut,
 }
 
-impl Lie {
+impl Fault {
     /// All of them.
     pub const ALL: [Self; 10] = [
         Self::WrongKey,
@@ -59,48 +60,48 @@ pub fn value_of(key: &str) -> String {
     format!("value-of-{key}")
 }
 
-/// See the head of this file.
+/// The server. It stops accepting when it is dropped.
 #[derive(Debug)]
-pub struct Liar {
+pub struct FaultyServer {
     addr: SocketAddr,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    lies: Vec<Lie>,
+    faults: Vec<Fault>,
     one_in: usize,
     patience: Duration,
     lines: AtomicUsize,
-    lied: AtomicUsize,
+    count: AtomicUsize,
     silences: AtomicU64,
     is_ending: AtomicBool,
 }
 
 impl Shared {
-    /// How the next question is lied to, if it is.
-    fn next_lie(&self) -> Option<Lie> {
+    /// The fault of the next answer; none if it is to be right.
+    fn next_fault(&self) -> Option<Fault> {
         let number = self.lines.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.lies.is_empty() || !number.is_multiple_of(self.one_in) {
+        if self.faults.is_empty() || !number.is_multiple_of(self.one_in) {
             return None;
         }
-        let turn = self.lied.fetch_add(1, Ordering::SeqCst);
-        Some(self.lies[turn % self.lies.len()])
+        let turn = self.count.fetch_add(1, Ordering::SeqCst);
+        Some(self.faults[turn % self.faults.len()])
     }
 }
 
-impl Liar {
-    /// Answers gets; every `one_in`th line (or packet) is answered by one of `lies`, in turn.
+impl FaultyServer {
+    /// Answers gets; every `one_in`th line (or packet) is answered by one of `faults`, in turn.
     #[must_use]
-    pub fn start(lies: &[Lie], one_in: usize, patience: Duration) -> Self {
+    pub fn start(faults: &[Fault], one_in: usize, patience: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
-            lies: lies.to_vec(),
+            faults: faults.to_vec(),
             one_in,
             patience,
             lines: AtomicUsize::new(0),
-            lied: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
             silences: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
         });
@@ -123,33 +124,34 @@ impl Liar {
         Self::start(&[], usize::MAX, Duration::ZERO)
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Lies so far.
+    /// The number of faulty answers so far.
     #[must_use]
-    pub fn lied(&self) -> usize {
-        self.shared.lied.load(Ordering::SeqCst)
+    pub fn faults(&self) -> usize {
+        self.shared.count.load(Ordering::SeqCst)
     }
 
-    /// Lies so far after which whoever asked can only wait. Counted before anything of them is sent.
+    /// The number of faults so far after which a client can only wait. Counted before any byte is
+    /// sent.
     #[must_use]
     pub fn silences(&self) -> u64 {
         self.shared.silences.load(Ordering::SeqCst)
     }
 }
 
-impl Drop for Liar {
+impl Drop for FaultyServer {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::SeqCst);
         drop(TcpStream::connect(self.addr));
     }
 }
 
-/// One connection, until it ends or a lie ends it.
+/// One connection, until it ends or a fault ends it.
 fn serve(mut stream: TcpStream, shared: &Shared) {
     // Answers of one turn leave at once, as a server sends them.
     stream.set_nodelay(true).unwrap();
@@ -172,25 +174,25 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
         }
         let line = line.trim_end();
         let Some(keys) = line.strip_prefix("get ") else {
-            out.extend_from_slice(b"VERSION liar\r\n");
+            out.extend_from_slice(b"VERSION faulty\r\n");
             continue;
         };
         let honest: String = keys.split(' ').map(value).chain(["END\r\n".to_owned()]).collect();
-        let Some(lie) = shared.next_lie() else {
+        let Some(fault) = shared.next_fault() else {
             out.extend_from_slice(honest.as_bytes());
             continue;
         };
-        if matches!(lie, Lie::Late | Lie::TooLong) {
+        if matches!(fault, Fault::Late | Fault::TooLong) {
             shared.silences.fetch_add(1, Ordering::SeqCst);
         }
         let key = keys.split(' ').next().unwrap_or_default();
-        if lie == Lie::Late {
+        if fault == Fault::Late {
             let _ = stream.write_all(&out);
             out.clear();
             thread::sleep(shared.patience);
         }
-        out.extend_from_slice(told(lie, key, &honest).as_bytes());
-        if lie == Lie::Cut {
+        out.extend_from_slice(faulty_reply(fault, key, &honest).as_bytes());
+        if fault == Fault::Cut {
             let _ = stream.write_all(&out);
             return;
         }
@@ -198,19 +200,19 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
 }
 
 /// The answer that goes out.
-fn told(lie: Lie, key: &str, honest: &str) -> String {
+fn faulty_reply(fault: Fault, key: &str, honest: &str) -> String {
     let len = value_of(key).len();
-    match lie {
-        Lie::WrongKey => format!("{}END\r\n", value(&format!("{key}x"))),
-        Lie::TooShort => format!("VALUE {key} 0 {}\r\n{}\r\nEND\r\n", len - 1, value_of(key)),
-        Lie::TooLong => format!("VALUE {key} 0 {}\r\n{}\r\nEND\r\n", len + 7, value_of(key)),
-        Lie::Late => honest.to_owned(),
-        Lie::Unsolicited => format!("{honest}{}END\r\n", value("stolen")),
-        Lie::Oversized => format!("VALUE {key} 0 2147483647\r\n{}\r\nEND\r\n", value_of(key)),
-        Lie::ExtraLine => format!("{honest}STORED\r\n"),
-        Lie::WrongKind => "STORED\r\n".to_owned(),
-        Lie::Garbage => "\u{1}\u{2}garbage\r\n".to_owned(),
-        Lie::Cut => honest.get(..honest.len() / 2).unwrap_or_default().to_owned(),
+    match fault {
+        Fault::WrongKey => format!("{}END\r\n", value(&format!("{key}x"))),
+        Fault::TooShort => format!("VALUE {key} 0 {}\r\n{}\r\nEND\r\n", len - 1, value_of(key)),
+        Fault::TooLong => format!("VALUE {key} 0 {}\r\n{}\r\nEND\r\n", len + 7, value_of(key)),
+        Fault::Late => honest.to_owned(),
+        Fault::Unsolicited => format!("{honest}{}END\r\n", value("stolen")),
+        Fault::Oversized => format!("VALUE {key} 0 2147483647\r\n{}\r\nEND\r\n", value_of(key)),
+        Fault::ExtraLine => format!("{honest}STORED\r\n"),
+        Fault::WrongKind => "STORED\r\n".to_owned(),
+        Fault::Garbage => "\u{1}\u{2}garbage\r\n".to_owned(),
+        Fault::Cut => honest.get(..honest.len() / 2).unwrap_or_default().to_owned(),
     }
 }
 
