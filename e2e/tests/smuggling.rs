@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use client::Op;
-use testkit::server::free_port;
+use testkit::process::free_port;
 use testkit::wire::End;
 use testkit::{Kind, Launch, Router, Server, Wire};
 
