@@ -1,4 +1,4 @@
-//! What a lookup feels of the table's growth: the latency of batches of lookups in steady state,
+//! The table's growth as a lookup feels it: the latency of batches of lookups in steady state,
 //! against the same batches while the table doubles under an inserting thread.
 //!
 //! `cargo bench -p holdall-store --bench growth`. The two take turns within one run, a fresh store

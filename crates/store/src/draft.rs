@@ -25,7 +25,7 @@ pub struct NewItem<'k> {
     pub deadline: u32,
     /// Bytes of the value.
     pub value_len: usize,
-    /// The key came as base64 and is to be echoed so.
+    /// The key came as base64, and replies echo it so.
     pub base64_key: bool,
 }
 

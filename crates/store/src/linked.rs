@@ -49,7 +49,7 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// What a pass does with an item.
+/// Decision of a pass about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It stays where it is.
@@ -72,7 +72,8 @@ pub(crate) fn key_left(store: &Store, chunk: ChunkRef, shape: Shape) -> &[u8] {
 /// Hash of the key of an item that the caller has found in its section, or whose stripe it holds.
 pub(crate) fn hash_of(store: &Store, chunk: ChunkRef) -> u64 {
     let shape = store.arena.header(chunk).shape();
-    // SAFETY: linked, or found within the caller's section, so the key does not change meanwhile.
+    // SAFETY: linked, or found within the caller's section, so the key does not change during the
+    // call.
     let key = unsafe { store.arena.bytes(chunk, shape.key_at(), shape.key_len()) };
     store.hash(key)
 }

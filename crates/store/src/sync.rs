@@ -1,4 +1,4 @@
-//! The only door to atomics and locks in this crate, so that loom models run the product's own
+//! The one source of atomics and locks in this crate, so that loom models run the product's own
 //! code.
 //!
 //! Normally these are `std`'s atomics and `parking_lot`'s mutex; under `--cfg loom` they are
@@ -6,9 +6,9 @@
 //! as a SeqCst access: loom treats those accesses as AcqRel but supports the fence.
 //!
 //! ThreadSanitizer knows no fences, and would report what they order as races. Under `--cfg
-//! holdall_tsan` a SeqCst fence is also an exchange on one global atomic: all of them are then
-//! ordered as it sees it. That hides no race but one between threads whose only order is that both
-//! passed such a fence.
+//! holdall_tsan` a SeqCst fence is also an exchange on one global atomic, so all fences are ordered
+//! as it sees it. That hides no race but one between threads whose only order is that both passed
+//! such a fence.
 
 pub(crate) use std::sync::atomic::Ordering;
 
@@ -26,6 +26,7 @@ mod real {
     #[cfg(holdall_tsan)]
     pub(crate) fn fence(order: super::Ordering) {
         static FENCES: AtomicU64 = AtomicU64::new(0);
+        // Partner: every other SeqCst fence.
         if order == super::Ordering::SeqCst {
             FENCES.fetch_add(1, order);
         }

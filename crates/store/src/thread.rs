@@ -190,7 +190,7 @@ impl ThreadState {
         self.retired.push(chunk);
     }
 
-    /// Whether an unlinked item waits for its grace period.
+    /// `true` if an unlinked item waits for its grace period.
     pub(crate) fn has_retired(&self) -> bool {
         self.retired.is_waiting()
     }

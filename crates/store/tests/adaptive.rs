@@ -60,7 +60,7 @@ impl Bench {
         false
     }
 
-    /// Hit ratio of so many requests from a Zipf distribution over `keys` keys.
+    /// Hit ratio of `requests` requests from a Zipf distribution over `keys` keys.
     fn zipf(&mut self, family: u8, keys: u32, exponent: f64, value_len: usize, count: u32) -> f64 {
         let distribution = Zipf::new(f64::from(keys), exponent).unwrap();
         let mut hits = 0;
@@ -137,11 +137,11 @@ fn what_is_read_stays_beside_what_is_swept_through() {
     }
     let ratio = f64::from(hits) / f64::from(asked);
     eprintln!("read beside swept: {ratio:.4}, {} pages moved", bench.store.stats().slabs_moved);
-    // A global LRU has 0.89. A rule that goes by when items were stored has 0.78.
+    // A global LRU has 0.89. A rule by time of storing has 0.78.
     assert!(ratio > 0.85, "{ratio:.4}");
 }
 
-/// One LRU over items of all sizes, of so many bytes.
+/// One LRU over items of all sizes, of this many bytes.
 #[derive(Default)]
 struct GlobalLru {
     room: u64,

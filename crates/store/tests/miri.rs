@@ -310,7 +310,7 @@ fn readers_against_overwriting_and_evicting() {
             assert_whole(pin.bytes_at(pin.value_len() - 1));
         }
     }
-    // Whoever blocks without resting stops all reclamation.
+    // A thread that blocks without resting stops all reclamation.
     me.rest();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert!(store.stats().evictions > 0);

@@ -60,7 +60,7 @@ fn length(random: &mut Random) -> usize {
     usize::try_from(24 + random.below(largest)).unwrap()
 }
 
-/// What the threads of a test share beside the store.
+/// Shared by the threads of a test beside the store.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,

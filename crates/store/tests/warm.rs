@@ -174,7 +174,8 @@ fn a_store_in_use_is_not_closed() {
     store.close(TimeNote::default(), 0).unwrap();
 }
 
-/// A successor believes pages without digests if it has the ticket; anybody else recovers them.
+/// A successor believes pages without digests if it has the ticket; any other process recovers
+/// them.
 #[test]
 fn a_ticket_stands_for_digests() {
     let path = TempFile::new();

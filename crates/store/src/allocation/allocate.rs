@@ -62,7 +62,7 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
             // Inside a section nothing can be waited for: this thread itself holds it up.
             break;
         }
-        // What is on its way back comes before what is still of use.
+        // Chunks on their way back come before items that are still of use.
         thread.adopt();
         thread.settle();
         if let Some(chunk) = slabs.take(arena, class) {
@@ -118,7 +118,7 @@ fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     None
 }
 
-/// Whether most chunks of the class are neither free nor linked: their grace periods wait for
+/// `true` if most chunks of the class are neither free nor linked: their grace periods wait for
 /// threads that do not run.
 fn is_mostly_retired(thread: &ThreadState, class: ClassId) -> bool {
     let store = &*thread.store;

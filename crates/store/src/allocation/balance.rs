@@ -47,7 +47,7 @@ pub(crate) struct Mover {
     tended_secs: u32,
 }
 
-/// What the cleaner has seen of one class.
+/// Observations of one class.
 #[derive(Clone, Debug, Default)]
 struct ClassHistory {
     /// Stores that had to evict by themselves.
@@ -159,7 +159,7 @@ impl Mover {
             .map(|candidate| self.with_future_age(candidate, tick))
             .collect();
         let on_their_way = store.slabs.pages_on_their_way();
-        // Pages on their way serve nobody, so a small store moves one at a time.
+        // Pages on their way serve no class, so a small store moves one at a time.
         if on_their_way.iter().sum::<usize>() as u64 > store.slabs.pages_in_use() / PAGES_PER_MOVE {
             return None;
         }

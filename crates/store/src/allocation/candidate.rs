@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// Free chunks that a class in use has now and then: what was just evicted or given back. A page
 /// that the class has just got is not idle either.
 const FREE_IN_USE: usize = 64;
-/// How many times older than others' the items of a class must be, for it to give its last page.
+/// A class gives its last page only if its items are this many times older than others'.
 const LAST_PAGE: u64 = 8;
 
 /// A class that could give a page.
@@ -45,13 +45,13 @@ impl Candidate {
             .max_by_key(Self::claim)
     }
 
-    /// How strongly this class should be the giver: by the age of its items. A class in use should
-    /// keep its last page.
+    /// Rank of this class as a giver: the age of its items. A class in use should keep its last
+    /// page.
     pub(crate) fn claim(&self) -> u64 {
         if self.pages > 1 { self.age } else { self.age / LAST_PAGE }
     }
 
-    /// Whether this class would still not be the younger one after a page had gone from it to
+    /// `true` if this class would still not be the younger one after a page had gone from it to
     /// `needy`, if ages follow sizes. A class that is far older is out of use, and gives all.
     pub(crate) fn can_give_to(&self, needy: &Self) -> bool {
         let (mine, theirs) = (self.pages as u64, needy.pages as u64);

@@ -118,7 +118,7 @@ fn cheapest_page(thread: &Rc<ThreadState>, class: ClassId, young: u64) -> Option
     let store = &*thread.store;
     let start = thread.sample_start.replace(thread.sample_start.get().wrapping_add(7));
     let victim = next_victims(thread, class).max_by_key(|victim| victim.age);
-    // Inside a section: the pages stay the class's, or no one's, until it ends.
+    // Inside a section, so no page goes to another class until it ends.
     let _guard = ReadGuard::open(thread);
     // A chained victim's head is in a page of another class.
     let of_victim = victim

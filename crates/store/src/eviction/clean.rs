@@ -91,7 +91,7 @@ fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u
     moved
 }
 
-/// Whether a bag of so few `items` is worth merging.
+/// `true` if a bag of so few `items` is worth merging.
 fn is_sparse(thread: &ThreadState, list: &BagList, order: &Order, bag: u8, items: u32) -> bool {
     let slots = list.bag(bag).slots(&thread.store.blocks);
     let least = thread.store.slabs.class(list.id()).used() / 128;
@@ -113,7 +113,7 @@ fn merge(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8, i
             Verdict::Move(into, recency::mark_of(&item.header.recency))
         });
     }
-    // Not empty where an item could not be moved for want of a block.
+    // Not empty where an item could not be moved because no block was free.
     if list.bag(bag).is_empty_from(&store.blocks, Cursor::default()) {
         list.free(order, &store.blocks, bag);
         thread.count(list.id(), Count::BagsMerged, 1);

@@ -102,7 +102,7 @@ pub(crate) fn judge(
     let verdict = with_linked(thread, chunk, hash, |item| {
         match item.liveness() {
             Liveness::Live => {}
-            // Readable as stale for a while yet, and nobody needs its memory.
+            // Readable as stale for a while yet, and its memory is not needed.
             Liveness::Deleted if mode == ScanMode::Clean => return Verdict::Stay,
             _ => {
                 count_reclaimed(thread, class, item, mode);

@@ -5,7 +5,7 @@
 //! in the order of their deletion. The cleaner frees an item at the front when its time is up. A
 //! store that needs memory frees it earlier.
 //!
-//! A place in the queue may outlive its item, which was stored anew or evicted. Then the chunk that
+//! A place in the queue may outlive its item, which was overwritten or evicted. Then the chunk that
 //! it names holds no deleted item any more, and the place is dropped.
 //!
 //! Relaxed is enough for the two numbers: they bound the queue, and a race between two deletes

@@ -6,7 +6,7 @@
 //! seven:
 //!
 //! ```text
-//!     count 12, records  5:"user:"  6:all  7:"a"  8:"user:9:"  9:all  10:"b"  11:"user:"  12:"cart:"
+//!     count 12, records 5:"user:" 6:all 7:"a" 8:"user:9:" 9:all 10:"b" 11:"user:" 12:"cart:"
 //!     an item born at 10: its readers look at 11 and 12
 //! ```
 //!

@@ -195,12 +195,12 @@ impl MemoryFile {
         Ok((header::digest(&record) == digest).then_some(record))
     }
 
-    /// Whether the pages have digests.
+    /// `true` if the pages have digests.
     pub(crate) fn has_digests(&self) -> bool {
         self.header.as_ref().is_some_and(|header| header.ticket == 0)
     }
 
-    /// Whether the file is long enough for its regions.
+    /// `true` if the file is long enough for its regions.
     pub(crate) fn is_whole(&self) -> io::Result<bool> {
         Ok(self.file.metadata()?.len() >= self.base_bytes)
     }

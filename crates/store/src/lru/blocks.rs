@@ -6,7 +6,7 @@
 //! reused at once.
 //!
 //! ```text
-//!     word 0: the bag (list and number)    word 1: next block   word 2: slots handed out   word 3: unused
+//!     word 0: the bag (list and number)   1: next block   2: slots handed out   3: unused
 //! ```
 //!
 //! # Orderings

@@ -300,7 +300,7 @@ impl Bag {
         items
     }
 
-    /// Whether there is no item at or after `cursor`.
+    /// `true` if there is no item at or after `cursor`.
     pub(crate) fn is_empty_from(&self, blocks: &Blocks, mut cursor: Cursor) -> bool {
         while let Some((position, after)) = self.step(blocks, cursor) {
             if blocks.slot(position).load(Ordering::Relaxed) != 0 {

@@ -22,7 +22,7 @@ pub(crate) fn present(tick: Tick, now_secs: u32) -> u32 {
 }
 
 /// Bumps an item: it was used now. Stores only if the mark changes, which is at most once a second
-/// and once for each bag opened meanwhile.
+/// and once for each bag opened since.
 #[inline]
 pub(crate) fn bump(word: &AtomicU32, now: u32) {
     if word.load(Ordering::Relaxed) != now {
@@ -48,7 +48,7 @@ pub(crate) fn low(tick: Tick) -> u16 {
     (tick & 0xffff) as u16
 }
 
-/// Whether `mark >= tick` on the 16-bit circle. A mark older than 32768 ticks may read as newer:
+/// `true` if `mark >= tick` on the 16-bit circle. A mark older than 32768 ticks may read as newer:
 /// the item gets one more life, and no harm is done.
 #[inline]
 pub(crate) fn is_not_before(mark: u16, tick: Tick) -> bool {

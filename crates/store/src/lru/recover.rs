@@ -8,8 +8,8 @@ use super::{Bag, BagList};
 use crate::narrow::to_u32;
 use crate::sync::Ordering;
 
-/// Ages that are told apart, in ticks: more than a class has bags on average. The last is "as old,
-/// or older".
+/// Number of ages that the bags distinguish, in ticks: more than a class has bags on average. The
+/// last is "as old, or older".
 pub(crate) const AGES: usize = 1 << 12;
 
 /// Bags made of a class's items.
@@ -53,7 +53,7 @@ impl Bag {
     }
 }
 
-/// How long ago a mark was made, in ticks.
+/// Age of a mark, in ticks.
 pub(crate) fn age_of(mark: u16, tick: Tick) -> usize {
     usize::from(low(tick).wrapping_sub(mark)).min(AGES - 1)
 }

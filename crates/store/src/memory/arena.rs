@@ -288,7 +288,7 @@ impl Arena {
 
 /// Chained items.
 impl Arena {
-    /// Whether a sender keeps this item's chain.
+    /// `true` if a sender keeps this item's chain.
     pub(crate) fn is_pinned(&self, chunk: ChunkRef) -> bool {
         // Acquire: partner of the Release in `Pin::drop`; the sender's reads come before a reuse.
         self.header(chunk).shape().has(Shape::CHAINED)

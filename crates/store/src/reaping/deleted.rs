@@ -68,7 +68,7 @@ fn free_one(guard: &ReadGuard<'_>, chunk: ChunkRef, due_at: Option<u32>) -> bool
     let class = item.class();
     let verdict = with_linked(thread, chunk, hash_of(&thread.store, chunk), |item| {
         let is_due = due_at.is_none() || item.liveness() != Liveness::Deleted;
-        // Under the stripe: another item may have come into the chunk meanwhile.
+        // Under the stripe: another item may be in the chunk by now.
         if item.is_deleted() && is_due { Verdict::Remove } else { Verdict::Stay }
     });
     let is_freed = verdict == Some(Verdict::Remove);

@@ -46,7 +46,7 @@ fn expire_batch(thread: &Rc<ThreadState>, due: &[ChunkRef]) -> usize {
     }
     let mut freed = 0;
     for (&chunk, hash) in due.iter().zip(hashes) {
-        // Looked at anew: another thread may have unlinked the item since its hash was taken.
+        // Checked again: another thread may have unlinked the item since its hash was taken.
         if noted(&guard, chunk).is_none() {
             continue;
         }

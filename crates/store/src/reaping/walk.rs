@@ -48,7 +48,8 @@ pub(crate) fn walk(
             let chunk = store.arena.chunk(cursor.page, at);
             cursor.chunk += 1;
             looked += 1;
-            // The page keeps its class for this section, unless it had left it before.
+            // Unless the page left the class before the item was found, it keeps it for this
+            // section.
             if let Some(item) = guard.linked(chunk)
                 && store.slabs.page_class(cursor.page) == class
             {
@@ -97,7 +98,7 @@ pub(crate) fn reap(
 
 /// Frees the item in a chunk if it is dead.
 fn free_dead(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
-    // Looked at anew: the section in which it was found has ended.
+    // Checked again: the section in which it was found has ended.
     if guard.linked(chunk).is_none() {
         return false;
     }

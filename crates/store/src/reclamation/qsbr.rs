@@ -1,7 +1,7 @@
-//! Reclamation by quiescent states: when may memory that was unlinked be written again?
+//! Reclamation by quiescent states: the moment from which unlinked memory may be written again.
 //!
 //! A worker looks items up without a lock and keeps the references it found while it serves a batch
-//! of requests. Another thread may unlink one of these items meanwhile. Its memory may be reused
+//! of requests. Another thread may unlink one of these items at any time. Its memory may be reused
 //! only when no worker can still hold a reference that it found before the unlinking.
 //!
 //! # Picture
@@ -11,10 +11,11 @@
 //!
 //! * *Online.* Before its first lookup a thread reads the global epoch and stores it into its slot.
 //! * *Quiescent.* Between batches a thread holds no reference. It says so by announcing the global
-//!   epoch anew; when the epoch has not changed there is nothing to say, and the call is two loads.
+//!   epoch again; when the epoch has not changed there is nothing to say, and the call is two
+//!   loads.
 //! * *Offline.* A thread about to block in the poller holds no reference for as long as it blocks.
 //! * *Advance.* Anyone may move the epoch from `g` to `g + 1` once every online slot shows `g`.
-//! * *Retire.* Whoever unlinked something reads the epoch *after* the unlinking stores and
+//! * *Retire.* A thread that unlinked something reads the epoch *after* the unlinking stores and
 //!   remembers it as the tag `t`. What has tag `t` is free when the epoch has reached `t + 2`.
 //!
 //! # Laws
@@ -74,13 +75,13 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// What a slot shows while its thread holds no reference and makes no lookup.
+/// Content of a slot whose thread holds no reference and makes no lookup.
 const OFFLINE: u64 = 0;
 
 /// The epoch at start: the least that is not [`OFFLINE`].
 const FIRST: u64 = 1;
 
-/// Epochs from a tag to the moment when what bears it is free; argued above.
+/// Epochs from a tag to the moment when memory with that tag is free; argued above.
 const GRACE: u64 = 2;
 
 /// The global epoch and the announcements of the threads that look items up.
@@ -101,7 +102,7 @@ impl Qsbr {
         }
     }
 
-    /// Whether no thread is registered.
+    /// `true` if no thread is registered.
     #[cfg(not(any(loom, miri)))]
     pub(crate) fn is_empty(&self) -> bool {
         !self.taken.lock().contains(&true)
@@ -159,7 +160,7 @@ impl Qsbr {
         fence(Ordering::SeqCst);
     }
 
-    /// The tag of whatever the caller has unlinked before this call; one tag may serve many items.
+    /// The tag of all that the caller has unlinked before this call. One tag may serve many items.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         // `R` of the header. Partner: the fence in `announce`.
@@ -170,7 +171,7 @@ impl Qsbr {
     /// Moves the epoch on if every online slot has announced the present one. Returns the epoch
     /// now.
     ///
-    /// The number orders nothing: what may be reused is for [`is_safe`](Self::is_safe) to say.
+    /// The number orders nothing: [`is_safe`](Self::is_safe) decides what may be reused.
     pub(crate) fn try_advance(&self) -> u64 {
         // Relaxed: a stale epoch fails the exchange below.
         let epoch = self.epoch.load(Ordering::Relaxed);
@@ -183,7 +184,9 @@ impl Qsbr {
                 return epoch;
             }
         }
-        // AcqRel: hands the scan's Acquire on, through later advances, to `is_safe`.
+        // AcqRel: partner of the Acquire in `is_safe`, and of this exchange in later advances; it
+        // hands the scan's Acquire on.
+        // Relaxed on failure: the number orders nothing.
         let advanced = epoch + 1;
         match self.epoch.compare_exchange(epoch, advanced, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => advanced,
@@ -191,7 +194,7 @@ impl Qsbr {
         }
     }
 
-    /// Whether everything with the tag `retired_at` may be written again.
+    /// `true` if everything with the tag `retired_at` may be written again.
     #[inline]
     pub(crate) fn is_safe(&self, retired_at: u64) -> bool {
         // Acquire: partner of the exchange in `try_advance`.

@@ -60,7 +60,7 @@ impl RetireList {
         self.waiting.borrow_mut().extend(undated.drain(..).map(|chunk| Retired { epoch, chunk }));
     }
 
-    /// Whether an item waits for its grace period, dated or not.
+    /// `true` if an item waits for its grace period, dated or not.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.borrow().is_empty() || !self.undated.borrow().is_empty()

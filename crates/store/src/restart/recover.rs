@@ -1,22 +1,26 @@
-//! After a crash: every linked item is found again, and nothing else.
+//! Recovery after a crash: every linked item is found again, and nothing else.
 //!
 //! ```text
-//!     table: each reference -> a whole item? its key's bucket and tag? first occurrence?   keep, else clear
+//!     table: each reference -> a whole item? its key's bucket and tag? first occurrence?
+//!                              keep it, else clear the slot
 //!     pages: each chunk     -> held by a kept item, or free
 //!     bags:  each kept item -> a bag by the age of its mark
 //! ```
 //!
 //! The table is the truth: an item is linked by one store into its slot, replaced by one, and
-//! unlinked by one, so an item whose command was acknowledged is there or is not, and is whole,
+//! unlinked by one. So an item whose command was acknowledged is there or is not. It is whole,
 //! because its bytes are written before that store and not changed before a grace period after it.
 //! All other memory is put in order from that. A second crash, during the recovery, changes nothing
 //! of this.
 //!
-//! What it does not see is memory that changed after the process died: there are no digests of a
-//! store in use. Keys, lengths, buckets and chains must agree with one another, which keeps the
-//! process sound, but a flipped bit of a value is served. Nor is a crash of the machine covered,
-//! where pages reach a disk in any order: the caller tells that from the note in the file, and
-//! starts cold.
+//! The recovery does not see memory that changed after the process died, since a store in use has
+//! no digests. Keys, lengths, buckets and chains must agree with one another, which keeps the
+//! process sound, but a flipped bit of a value is served. A crash of the machine is not covered
+//! either, because pages reach a disk in any order: the caller recognises it by the note in the
+//! file, and starts cold.
+//!
+//! Relaxed is enough: each thread of the recovery claims its buckets and pages by a counter, and
+//! the end of the scope orders its work before the store is used.
 
 use crate::expiry::invalidation::Judged;
 use crate::expiry::transient::Note;
@@ -33,10 +37,10 @@ use crate::table::{Judge, Marks};
 use std::ops::Range;
 use std::thread;
 
-/// What was found after a crash.
+/// Numbers of a recovery after a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Items that are there again.
+    /// Items that were recovered.
     pub items: u64,
     /// Dropped, because they have expired.
     pub expired: u64,
@@ -51,7 +55,7 @@ pub struct Recovered {
     pub damaged: u64,
 }
 
-/// What one thread finds.
+/// Findings of one thread.
 struct Finder<'s> {
     store: &'s Store,
     chunks: &'s Chunks,
@@ -73,8 +77,8 @@ struct OfClass {
 const BUCKETS_TOGETHER: usize = 4096;
 const PAGES_TOGETHER: usize = 16;
 
-/// Recovers what a process left that died with the store. `None`: it makes no sense. No one else
-/// uses the store.
+/// Recovers the store that a dead process left. `None`: it makes no sense. No other thread uses the
+/// store.
 pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     let initially = store.table.bytes() as u64;
     let reached = store.table.begin_recovery()?;
@@ -212,7 +216,7 @@ impl<'s> Finder<'s> {
         Some(len)
     }
 
-    /// Whether the item is neither flushed nor expired; counts it if it is.
+    /// `true` if the item is neither flushed, deleted nor expired; counts it otherwise.
     fn is_live(&mut self, chunk: ChunkRef, shape: Shape) -> bool {
         let (store, header) = (self.store, self.store.arena.header(chunk));
         let deadline = header.deadline.load(Ordering::Relaxed);

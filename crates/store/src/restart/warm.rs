@@ -25,21 +25,21 @@ use std::ops::Range;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// What became of the content of a memory file.
+/// Use that was made of a memory file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// The store is empty. Without a reason: the file was new.
     Cold(Option<String>),
-    /// Everything is there, this many items.
+    /// Everything is there: this many items.
     Warm(u64),
-    /// What was linked when the last owner died is there.
+    /// The last owner died; everything that was linked then is there.
     Recovered(Recovered),
 }
 
-/// Why a store's memory was not left in good order. The next start recovers it as after a crash.
+/// Why a store's memory could not be closed. The next start recovers it as after a crash.
 #[derive(Debug, Error)]
 pub enum CloseError {
-    /// Somebody still uses the store.
+    /// A thread still uses the store.
     #[error("it is still in use")]
     InUse,
     /// The system's refusal.
@@ -89,8 +89,8 @@ impl Store {
     }
 
     /// Leaves the memory in good order for the next start. With a `ticket` other than zero the
-    /// pages get no digests, which take a second for some ten gigabytes, and only whoever has the
-    /// ticket believes them: a successor that is waiting.
+    /// pages get no digests, which take a second for some ten gigabytes, and only a process that
+    /// has the ticket believes them: the successor.
     ///
     /// Nothing happens to a store without a file.
     ///
@@ -131,7 +131,7 @@ impl Store {
         self.file.lock().as_ref().map_or(0, MemoryFile::starts)
     }
 
-    /// The same open file once more, for a successor; `None` without one.
+    /// Duplicates the open file, for a successor; `None` without a file.
     ///
     /// # Errors
     ///

@@ -46,7 +46,7 @@ pub(super) struct Draining {
     pub(super) promised_to: ClassId,
 }
 
-/// What a class holds, for `stats slabs`.
+/// Contents of a class, for `stats slabs`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ClassUse {
     pub pages: u64,
@@ -68,7 +68,7 @@ impl Class {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// What the class holds now.
+    /// Contents of the class now.
     pub(super) fn usage(&self) -> ClassUse {
         let state = self.state.lock();
         // Of a draining page only the held chunks are the class's, and none of them comes back.
@@ -95,7 +95,7 @@ impl Class {
 }
 
 impl ClassState {
-    /// Whether a chunk can be had without another page.
+    /// `true` if a chunk can be had without another page.
     pub(super) fn has_chunk(&self, per_page: usize) -> bool {
         self.free_head != 0 || self.cutting.is_some_and(|(_, next)| next < per_page)
     }

@@ -64,7 +64,7 @@ impl FreePage {
         Self::new(page, 0, 0)
     }
 
-    /// Whether the class may have it.
+    /// `true` if the class may have it.
     pub(super) fn is_for(&self, id: ClassId) -> bool {
         id == ANY || self.promised_to == 0 || self.promised_to == id
     }

@@ -138,7 +138,7 @@ impl Slabs {
         let (page, next) = state.cutting.filter(|&(_, next)| next < class.per_page)?;
         state.cutting = Some((page, next + 1));
         let chunk = arena.chunk(page, next * class.chunk_bytes);
-        // What the page's former class left here must not look like a linked item.
+        // A header that the page's former class left here must not look like a linked item.
         arena.header(chunk).pos.store(0, Ordering::Relaxed);
         // Release: partner of the Acquire in `cut_chunks`; a walk that counts this chunk in sees
         // the line above.
@@ -251,7 +251,7 @@ impl Slabs {
         let Some(at) = state.pages.iter().position(|&owned| owned == page) else { return false };
         state.pages.swap_remove(at);
         if state.cutting.is_some_and(|(cutting, _)| cutting == page) {
-            // Its chunks that were never cut belong to nobody.
+            // Its chunks that were never cut are not counted anywhere.
             state.cutting = None;
         }
         let mut held = 0;
@@ -281,7 +281,7 @@ impl Slabs {
         self.class(id).sample_pages(count, start)
     }
 
-    /// What the class holds now.
+    /// Contents of the class now.
     pub(crate) fn class_use(&self, id: ClassId) -> ClassUse {
         self.class(id).usage()
     }
@@ -292,7 +292,7 @@ impl Slabs {
         self.page_cut[page].load(Ordering::Acquire) as usize
     }
 
-    /// Whether a chunk of some class begins here that was handed out before. The answer holds, as
+    /// `true` if a chunk of some class begins here that was handed out before. The answer holds, as
     /// far as reading its header goes, until the caller's section ends.
     pub(crate) fn is_cut(&self, arena: &Arena, chunk: ChunkRef) -> bool {
         let page = arena.page_of(chunk);
@@ -310,7 +310,7 @@ impl Slabs {
         self.class(id).state.lock().pages.len()
     }
 
-    /// Whether a free page that this class may have waits for the end of its grace period.
+    /// `true` if a free page that this class may have waits for the end of its grace period.
     pub(crate) fn has_page_on_its_way(&self, id: ClassId) -> bool {
         self.pages.lock().resident.iter().any(|free| free.is_for(id))
     }

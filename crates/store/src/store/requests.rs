@@ -38,7 +38,7 @@ impl Crawls {
         self.asked.lock().take()
     }
 
-    /// Whether a crawl was asked for and is not over.
+    /// `true` if a crawl was asked for and is not over.
     pub(crate) fn is_running(&self) -> bool {
         self.is_running.load(Ordering::Relaxed)
     }
@@ -111,7 +111,7 @@ impl Store {
         self.crawls.is_running.store(false, Ordering::Relaxed);
     }
 
-    /// Whether a crawl was asked for and is not over.
+    /// `true` if a crawl was asked for and is not over.
     #[must_use]
     pub fn is_crawling(&self) -> bool {
         self.crawls.is_running()

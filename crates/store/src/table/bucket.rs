@@ -1,13 +1,14 @@
 //! One bucket: a cache line of tags and references.
 //!
-//! Slot `i` holds a reference, or 0 when free; lane `i` of the tags holds eight bits of its hash,
+//! Slot `i` holds a reference, or 0 when free. Lane `i` of the tags holds eight bits of its hash,
 //! so that a lookup reads an item's line only when it is very likely the right one. The tag of a
-//! free slot is whatever was there last. The last slot may hold a link to an overflow bucket in
-//! place of a reference, told apart by its top bit.
+//! free slot is the last one stored there. The last slot may hold a link to an overflow bucket in
+//! place of a reference, marked by its top bit.
 //!
-//! Stores are made only under the stripe's lock, and every one of them is a Release: whoever reads
-//! a stored value and then acquires (by its own load or by a fence) also sees all that was done
-//! before the store.
+//! Stores are made only under the stripe's lock, and every one of them is a Release: a lookup that
+//! reads a stored value, and then acquires by its own load or by a fence, also sees all that was
+//! done before the store. Relaxed is enough for loads under the stripe's lock, and for a lookup's
+//! load of the tags: the slot's Acquire or the fence of a miss follows it.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::memory::region::Zeroed;
@@ -48,7 +49,7 @@ pub(crate) struct Bucket {
 // SAFETY: made of atomic integers alone; zero bytes are a bucket of free slots.
 unsafe impl Zeroed for Bucket {}
 
-/// Whether the content of a slot is a reference: neither free nor a link.
+/// `true` if the content of a slot is a reference: neither free nor a link.
 #[inline]
 fn is_item(content: u32) -> bool {
     content != 0 && content & LINK == 0
@@ -88,10 +89,10 @@ impl Bucket {
         None
     }
 
-    /// Whether the slot holds exactly this item.
+    /// `true` if the slot holds exactly this item.
     #[inline]
     pub(super) fn holds(&self, slot: usize, reference: u32) -> bool {
-        // Acquire: as in `find`.
+        // Acquire: partner of the Release in `put` and `replace`; the item's bytes are visible.
         self.slots[slot].load(Ordering::Acquire) == reference
     }
 
@@ -108,12 +109,14 @@ impl Bucket {
     /// Puts an overflow bucket into the last slot, in place of the item that was there, which it
     /// already holds.
     pub(super) fn set_link(&self, overflow: u32) {
+        // Release: partner of the Acquire in `link`.
         self.slots[LAST].store(LINK | overflow, Ordering::Release);
     }
 
     /// Frees the last slot, which holds a link.
     pub(super) fn clear_link(&self) {
         debug_assert!(self.link().is_some(), "no link to clear");
+        // Release: partner of the fence of a lookup that misses.
         self.slots[LAST].store(0, Ordering::Release);
     }
 
@@ -149,8 +152,8 @@ impl Bucket {
         let word = &self.tags[slot / LANES];
         let mut lanes = word.load(Ordering::Relaxed).to_le_bytes();
         lanes[slot % LANES] = tag;
-        // Release: a lookup may be turned away by this tag alone, without a load of the slot, and
-        // must then learn from its fence that the item it was looking for has moved.
+        // Release: partner of the fence of a lookup that misses. This tag alone, without a load of
+        // the slot, may turn a lookup away, which must then learn that its item has moved.
         word.store(u32::from_le_bytes(lanes), Ordering::Release);
         self.replace(slot, reference);
     }

@@ -35,7 +35,7 @@ impl Directory {
         (bucket | if is_split { hash & whole } else { 0 }) as usize
     }
 
-    /// Buckets there are.
+    /// Number of buckets.
     #[inline]
     pub(super) fn buckets(self) -> usize {
         (1 << self.level) + self.split as usize
@@ -51,8 +51,8 @@ impl Directory {
         self.split as usize
     }
 
-    /// Whether a hash whose bucket is [`next`](Self::next) belongs into the new bucket when that is
-    /// split.
+    /// `true` if a hash whose bucket is [`next`](Self::next) belongs into the new bucket when that
+    /// is split.
     pub(super) fn moves(self, hash: u64) -> bool {
         hash & (1 << self.level) != 0
     }

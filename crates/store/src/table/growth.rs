@@ -2,13 +2,13 @@
 //!
 //! A split fills the new bucket while no directory leads to it, publishes the directory, and then
 //! clears the moved references from the old bucket. Between the last two steps they are in both,
-//! which harms no one: writers wait for the stripe, and a lookup finds the same item by either way.
+//! which is harmless: writers wait for the stripe, and a lookup finds the same item either way.
 
 use super::bucket::{BUCKET_BYTES, Bucket};
 use super::{STEP_BUCKETS, Table, tag_of};
 use crate::sync::Ordering;
 
-/// What became of an attempt to grow.
+/// Result of an attempt to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Split {
     /// Another thread is splitting.
@@ -21,7 +21,7 @@ pub(crate) enum Split {
     NotNeeded,
 }
 
-/// What only the one thread that splits touches.
+/// Working memory of the one thread that splits.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     /// For each bucket of the chain being split, the slots whose items move, one bit each.
@@ -90,8 +90,9 @@ impl Table {
         // Release: partner of the Acquire in `find`; the new bucket is complete.
         let after = directory.after_split().to_bits();
         self.directory.store(after, Ordering::Release);
-        // Whoever finds only this one (see `recover`) finds the moved items in both buckets, since
-        // no one else writes to either before the stripe is free.
+        // Release: after the new bucket's content, as above. A recovery that knows only this
+        // directory finds the moved items in both buckets, since no thread writes to either before
+        // the stripe is free. Partner: none in this process.
         self.recorded[0].store(after, Ordering::Release);
         for (bucket, mask) in self.chain(old).zip(moved.iter()) {
             (0..u16::BITS as usize)

@@ -1,4 +1,4 @@
-//! What a writer may do: everything here runs under the lock of the hash's stripe.
+//! Changes of the table: everything here runs under the lock of the hash's stripe.
 
 use super::bucket::{Bucket, LAST};
 use super::{SlotHint, Stripe, Table, tag_of};
@@ -15,8 +15,8 @@ pub(crate) struct Locked<'t> {
     _guard: MutexGuard<'t, ()>,
 }
 
-/// A slot and the reference found in it. It borrows the lock, so no insertion can move the item
-/// away meanwhile.
+/// A slot and the reference found in it. It borrows the lock, so no insertion can move the
+/// item away.
 #[derive(Debug)]
 pub(crate) struct SlotRef<'l> {
     bucket: &'l Bucket,
@@ -41,7 +41,8 @@ impl<'t> Locked<'t> {
         stripe: &'t Stripe,
         guard: MutexGuard<'t, ()>,
     ) -> Self {
-        // Relaxed: whoever split this hash's bucket held the lock that the guard has just acquired.
+        // Relaxed: the thread that split this hash's bucket held the lock that the guard has just
+        // acquired.
         let home = &table.buckets[table.directory(Ordering::Relaxed).bucket_of(hash)];
         Self { table, stripe, home, hash, _guard: guard }
     }
@@ -58,7 +59,7 @@ impl<'t> Locked<'t> {
         }
     }
 
-    /// As [`find`](Self::find), beginning where the item was seen before.
+    /// Like [`find`](Self::find), but begins at the slot where the item was seen.
     #[inline]
     pub(crate) fn find_from(
         &self,
@@ -148,8 +149,8 @@ impl Table {
         }
     }
 
-    /// Says that items of the chain have been stored in new places; their old places are cleared
-    /// after this.
+    /// Announces that items of the chain have been stored in new places. The caller clears their
+    /// old places after this.
     pub(super) fn announce_move(&self, home: &Bucket) {
         // Release: partner of the first load of `meta` in `find`.
         let moves = home.meta.load(Ordering::Relaxed);

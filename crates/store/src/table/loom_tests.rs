@@ -1,6 +1,6 @@
 //! Models of the table: a lookup against every kind of change, with buckets of four slots.
 //!
-//! What could go wrong: a lookup does not find an item that was in the table throughout (a false
+//! The fault to find: a lookup does not find an item that was in the table throughout (a false
 //! miss), or finds one whose bytes it cannot see yet. Items are numbers: the item behind reference
 //! `r` has key `r / 16`, which is written with a relaxed store just before it is linked, so that
 //! only the table's own orderings make it visible.
@@ -42,7 +42,7 @@ impl World {
         Arc::new(world)
     }
 
-    /// Where a reference's key is kept: two items for each key.
+    /// The place of a reference's key: two items for each key.
     fn key_of(&self, reference: u32) -> &AtomicU32 {
         &self.keys[(reference / 16 * 2 + reference % 16 - 1) as usize]
     }

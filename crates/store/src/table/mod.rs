@@ -55,7 +55,10 @@
 //!
 //! Source: W. Litwin, "Linear hashing" (VLDB 1980), for the directory; the rest is argued here.
 //! That GET takes no lock while writers take a stripe's is from Wiggins and Langston, "Enhancing
-//! the scalability of memcached" (2012).
+//! the Scalability of Memcached" (2012).
+//!
+//! Relaxed is enough for counts of items and memory, which guard nothing, and for the directory
+//! where it is a hint or the stripe's lock is held. Each lookup argues its own loads.
 
 mod bucket;
 mod directory;
@@ -96,7 +99,7 @@ const STEP_BUCKETS: usize = 64 * 1024 / BUCKET_BYTES;
 /// Items per bucket, on average, above which the table wants to grow. Models split a bucket of two.
 const LOAD_MAX: usize = if cfg!(loom) { 1 } else { 8 };
 
-/// How large a table is and may become.
+/// Size of a table, and the size to which it may grow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Buckets at start, a power of two.
@@ -135,7 +138,10 @@ impl Memory {
     }
 }
 
-/// See the module's header.
+/// A hash table of references. The module's header describes it.
+///
+/// Its methods lie in five files: lookup here, splits in `growth`, changes of a chain in `locked`,
+/// and two that only a restart uses, `record` and `recover`.
 #[derive(Debug)]
 pub(crate) struct Table {
     directory: AtomicU64,
@@ -169,7 +175,7 @@ pub struct SlotHint {
 }
 
 impl SlotHint {
-    /// What was seen there.
+    /// The reference that was seen there.
     #[inline]
     pub(crate) fn reference(self) -> Option<u32> {
         (self.reference != 0).then_some(self.reference)
@@ -238,7 +244,7 @@ impl Table {
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
         loop {
-            // Acquire: partner of the Release in `split_one`; the new bucket's content is visible.
+            // Acquire: partner of the Release in `split`; the new bucket's content is visible.
             let home = self.directory(Ordering::Acquire).bucket_of(hash);
             let bucket = &self.buckets[home];
             // Acquire: partner of the Release in `announce_move`; the new places are visible.
@@ -284,6 +290,7 @@ impl Table {
     /// bucket. Whether the item there has the key is not known.
     #[inline]
     pub(crate) fn hint(&self, hash: u64) -> SlotHint {
+        // Acquire: partner of the Release in `split`; the new bucket's content is visible.
         let home = self.directory(Ordering::Acquire).bucket_of(hash);
         match (u32::try_from(home), self.buckets[home].find(tag_of(hash), &mut |_| true)) {
             (Ok(bucket), Some((slot, reference))) => SlotHint { bucket, slot, reference },
@@ -303,6 +310,7 @@ impl Table {
     /// Calls `f` for each reference that a lookup of this hash would have to look at, unchecked: a
     /// hint for prefetching.
     pub(crate) fn candidates(&self, hash: u64, mut f: impl FnMut(u32)) {
+        // Acquire: partner of the Release in `split`; the new bucket's content is visible.
         let home = &self.buckets[self.directory(Ordering::Acquire).bucket_of(hash)];
         self.scan(home, tag_of(hash), &mut |reference| {
             f(reference);
@@ -317,7 +325,8 @@ impl Table {
         Locked::new(self, hash, stripe, stripe.lock.lock())
     }
 
-    /// As [`lock`](Self::lock), but `None` when someone, perhaps the caller itself, holds it.
+    /// Like [`lock`](Self::lock), but `None` when a thread, perhaps the caller's own, holds the
+    /// lock.
     #[inline]
     pub(crate) fn try_lock(&self, hash: u64) -> Option<Locked<'_>> {
         let stripe = self.stripe(hash);
@@ -352,7 +361,7 @@ impl Table {
         self.directory(Ordering::Relaxed).level()
     }
 
-    /// Items in the table; the sum is taken stripe by stripe, so it is exact only when no one
+    /// Items in the table; the sum is taken stripe by stripe, so it is exact only when no thread
     /// writes.
     pub(crate) fn items(&self) -> usize {
         let uncounted = |stripe: &CachePadded<Stripe>| stripe.uncounted.load(Ordering::Relaxed);
@@ -361,7 +370,7 @@ impl Table {
         to_usize((self.items.load(Ordering::Relaxed) + rest).max(0).unsigned_abs())
     }
 
-    /// Whether there are more items than [`LOAD_MAX`] a bucket, give or take a sixteenth.
+    /// `true` if there are more items than [`LOAD_MAX`] a bucket, give or take a sixteenth.
     #[inline]
     pub(crate) fn wants_growth(&self) -> bool {
         let items = self.items.load(Ordering::Relaxed);

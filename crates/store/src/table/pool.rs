@@ -4,6 +4,9 @@
 //! followed a link to a bucket since given back reads other items' references, which is harmless,
 //! and then learns from its check that the chain has changed. A free bucket has all slots free; the
 //! free list runs through `meta`, which lookups never read in an overflow bucket.
+//!
+//! Relaxed is enough: `meta` of a free bucket is read and written under the list's lock, and the
+//! copied number is a statistic.
 
 use super::STEP_BUCKETS;
 use super::bucket::{BUCKET_BYTES, Bucket, SLOTS};

@@ -1,4 +1,6 @@
-//! What of the table is written down at a clean end. Buckets and directory lie in the file anyway.
+//! The table in the record of a clean end. Buckets and directory lie in the file anyway.
+//!
+//! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
 use super::Table;
 use super::bucket::BUCKET_BYTES;

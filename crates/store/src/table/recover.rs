@@ -4,8 +4,11 @@
 //! A process that dies leaves every store that it made, in its order; so at any moment a lookup by
 //! the recorded directory would have found each item. What it may leave besides: an item that is
 //! both in the bucket being split and in the new one, or twice in one chain; a new bucket to which
-//! no directory leads; overflow buckets to which no link leads. They are told by a reference's
-//! hash, by its second occurrence, and by no one having come by.
+//! no directory leads; overflow buckets to which no link leads. The recovery recognises them by a
+//! reference's hash, by its second occurrence, and by no link leading there.
+//!
+//! Relaxed is enough: each thread works on buckets of its own, and the end of the recovery orders
+//! its work before the store is used.
 
 use super::bucket::{Bucket, SLOTS};
 use super::pool::Pool;
@@ -14,11 +17,11 @@ use crate::memory::region::Region;
 use crate::sync::{AtomicU64, Ordering};
 use std::ops::Range;
 
-/// What a table asks about the references that it finds.
+/// The store's knowledge of the references that a table finds.
 pub(crate) trait Judge {
     /// Hash of the key of the whole item there; `None` if there is none.
     fn hash(&mut self, reference: u32) -> Option<u64>;
-    /// Whether it is to be kept: a live item, met for the first time.
+    /// `true` if the reference should be kept: a live item, met for the first time.
     fn claim(&mut self, reference: u32) -> bool;
     /// An item's reference was met where its key does not belong.
     fn misplaced(&mut self);
@@ -134,8 +137,8 @@ impl Pool {
     }
 }
 
-/// Makes all buckets from `used` on as new. Answers how many are paid for; `None` if there is no
-/// room for them.
+/// Makes all buckets from `used` on as new. Returns the number of buckets paid for; `None` if there
+/// is no room for them.
 fn clear_from(buckets: &Region<Bucket>, used: usize) -> Option<usize> {
     let granted = used.next_multiple_of(STEP_BUCKETS).min(buckets.len());
     if granted < buckets.len() {

@@ -83,7 +83,8 @@ fn table_agrees_with_a_map() {
     (0..4).for_each(|seed| check_against_model(seed, mix));
 }
 
-/// The same when all keys fall into 8 buckets with 16 tags, so that chains are long.
+/// The table holds what a model holds as well when all keys fall into 8 buckets with 16 tags, so
+/// that chains are long.
 #[test]
 fn table_agrees_with_a_map_when_crowded() {
     (0..2).for_each(|seed| check_against_model(seed, |key| mix(key) & 0xf000_0000_0000_0007));
@@ -135,7 +136,7 @@ fn refusal_changes_nothing() {
     }
 }
 
-/// A split whose new bucket cannot overflow for want of memory is undone.
+/// A split whose new bucket cannot overflow because memory is refused is undone.
 #[test]
 fn a_split_without_overflow_memory_is_undone() {
     let table = Table::new(Shape { buckets: 1, buckets_max: 4, overflow_max: 1, stripes: 1 });

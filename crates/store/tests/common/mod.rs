@@ -1,4 +1,4 @@
-//! What the tests of memory files share: a file that goes away, items that know what they are,
+//! Shared by the tests of memory files: a file that goes away, items that know what they are,
 //! damage.
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ impl Drop for TempFile {
     }
 }
 
-/// How much of a test: `CASES`, or this.
+/// Number of cases of a test: `CASES`, or this.
 pub(crate) fn cases(default: usize) -> usize {
     std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -68,7 +68,7 @@ pub(crate) fn end(store: Arc<Store>, secs: u32) {
     store.close(at(secs), 0).unwrap();
 }
 
-/// What was stored last under each key: value, flags, cas unique. Items may have been evicted.
+/// The item stored last under each key: value, flags, cas unique. Items may have been evicted.
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) items: BTreeMap<Vec<u8>, (Vec<u8>, u32, u64)>,
@@ -109,7 +109,7 @@ pub(crate) fn fill(store: &Arc<Store>, model: &mut Model, seed: u64, ops: usize)
     }
 }
 
-/// Every item of the model that is there is whole; what was deleted is not there. Answers how many
+/// Every item of the model that is there is whole; what was deleted is not there. Returns how many
 /// are there.
 pub(crate) fn probe(store: &Arc<Store>, model: &Model) -> usize {
     let me = store.join().unwrap();

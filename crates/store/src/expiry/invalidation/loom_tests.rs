@@ -1,4 +1,4 @@
-//! Models of invalidations: readers, storing threads and the purge against whoever invalidates.
+//! Models of invalidations: readers, storing threads and the purge against an invalidating thread.
 
 use super::*;
 use crate::sync::AtomicU32;
@@ -46,7 +46,7 @@ fn loom_an_overwritten_record_is_not_believed() {
     });
 }
 
-/// A record that is being written while another key is judged: nobody else's item dies of half of
+/// A record that is being written while another key is judged: no other item dies of half of
 /// it.
 ///
 /// Seen to fail: `add` that stores the count before the record, or with Relaxed.

@@ -36,7 +36,7 @@ impl Blocks {
         self.words.release(0, self.words.len());
     }
 
-    /// Whether this may be a block in use.
+    /// `true` if this may be a block in use.
     pub(crate) fn is_known(&self, block: u32) -> bool {
         block < self.free.lock().untouched
     }

@@ -1,9 +1,9 @@
 //! Models of reclamation: an item's memory is not reused while a reader may be using the item.
 //!
-//! What could go wrong: a reader finds a reference, another thread unlinks it and writes into its
-//! memory too early. It shows in two ways. The reader's `payload` is no longer intact; or the
-//! reader's use is not ordered before the reuse, which is seen by the reclaimer missing the
-//! reader's `touched`, a relaxed store in the same section.
+//! The fault to find: a reader finds a reference, and another thread unlinks it and writes into its
+//! memory too early. It shows in two ways. The reader's `payload` is no longer intact. Or the
+//! reader's use is not ordered before the reuse, so the reclaimer misses the reader's `touched`, a
+//! relaxed store in the same section.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use super::Qsbr;
@@ -93,8 +93,8 @@ fn no_reuse_within_a_section() {
     });
 }
 
-/// The same for a reader that stays online and only quiesces, so that the reclaimer depends on what
-/// it announces.
+/// A reader's use is ordered before the reuse as well if the reader stays online and only quiesces,
+/// so that the reclaimer depends on what it announces.
 ///
 /// Method: two sections, each with a lookup, while the reclaimer makes three attempts.
 /// Seen to fail: a relaxed store in `announce`; `GRACE` of 1; `announce` without its fence.
@@ -154,7 +154,7 @@ fn advances_by_others(own: usize, others: usize) {
     });
 }
 
-/// What another thread's scan has seen is handed on to the reclaimer by the epoch.
+/// The epoch hands on to the reclaimer what another thread's scan has seen.
 ///
 /// Seen to fail: a relaxed exchange in `try_advance`; a relaxed load in `is_safe`; `epoch` without
 /// its fence.

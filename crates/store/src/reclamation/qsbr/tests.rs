@@ -5,7 +5,7 @@ use crate::sync::{AtomicU32, Ordering};
 use std::sync::Barrier;
 use std::thread;
 
-/// With no one online, two advances are enough and one is not.
+/// With no thread online, two advances are enough and one is not.
 #[test]
 fn grace_is_two_epochs() {
     let qsbr = Qsbr::new(1);
