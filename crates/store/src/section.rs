@@ -185,12 +185,14 @@ impl<'s> Section<'s> {
             {
                 Applied::Removed
             }
+            // Removed at once, or no room among the deleted items.
             (Change::Remove | Change::RemoveSoon { .. }, Some(slot)) => {
                 let chunk = slot.reference();
                 locked.remove(slot);
                 linked::unlink(self.thread(), chunk);
                 Applied::Removed
             }
+            // The key has an item: one store replaces it.
             (Change::Put { draft, cas }, Some(slot)) => {
                 let old = slot.reference();
                 let replaced = self.store().arena.header(old).cas.load(Ordering::Relaxed);
@@ -201,6 +203,7 @@ impl<'s> Section<'s> {
                 linked::unlink(self.thread(), old);
                 Applied::Stored { cas }
             }
+            // The key is new: it needs a slot.
             (Change::Put { draft, cas }, None) => {
                 let Some((new, cas)) = self.prepare(draft, cas, 0) else {
                     return Applied::OutOfMemory;
@@ -211,9 +214,11 @@ impl<'s> Section<'s> {
                     true
                 });
                 if !inserted {
+                    // No overflow bucket: the item leaves its bag again.
                     linked::unlink(self.thread(), new);
                     return Applied::OutOfMemory;
                 }
+                // A split takes the lock of another stripe.
                 drop(locked);
                 self.help_growth();
                 Applied::Stored { cas }

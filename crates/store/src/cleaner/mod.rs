@@ -15,6 +15,7 @@ use crate::eviction::clean::clean;
 use crate::eviction::evict::open_if_full;
 use crate::handle::Handle;
 use crate::linked::{ReadGuard, grow_table};
+use crate::reaping::flush::CHUNKS_PER_STEP;
 use crate::reaping::walk::WalkCursor;
 use crate::reaping::{deleted, flush, transient};
 use crate::slabs::ClassId;
@@ -135,6 +136,7 @@ impl Cleaner {
             match self.purge {
                 Purge::Idle if store.invalidations.outstanding() == 0 => return false,
                 Purge::Idle => {
+                    // Invalidations have come since the last purge (law 4 of `expiry::invalidation`).
                     let count = store.invalidations.count();
                     self.purge = Purge::Before { count, epoch: store.qsbr.epoch() };
                     thread.settle();
@@ -144,27 +146,32 @@ impl Cleaner {
                 {
                     thread.settle();
                     if !store.qsbr.is_safe(epoch) {
+                        // A section of another thread is still open: look again at the next step.
                         return false;
                     }
                 }
                 Purge::Before { count, .. } => {
+                    // Every thread that read a lower count has linked its item.
                     self.purge = Purge::Walking { count, cursor: WalkCursor::default() };
                 }
                 Purge::Walking { count, mut cursor } => {
-                    for _ in 0..budget.div_ceil(4096) {
-                        step.checked += 4096;
+                    for _ in 0..budget.div_ceil(CHUNKS_PER_STEP) {
+                        step.checked += CHUNKS_PER_STEP;
                         if !flush::purge(thread, &mut cursor, budget) {
+                            // All pages have been seen.
                             self.purge = Purge::After { count, epoch: store.qsbr.epoch() };
                             break;
                         }
                     }
                     if let Purge::Walking { cursor: reached, .. } = &mut self.purge {
+                        // The budget is used up before the pages are.
                         *reached = cursor;
                         return true;
                     }
                 }
                 Purge::After { count, .. } => {
                     if !store.invalidations.try_purged(count) {
+                        // A thread that invalidates holds the lock, and may purge by itself.
                         return false;
                     }
                     self.purge = Purge::Idle;
@@ -173,6 +180,7 @@ impl Cleaner {
         }
     }
 
+    /// Goes on cleaning, class by class, looking at no more than `budget` items.
     fn clean_classes(&mut self, budget: usize, step: &mut Step) {
         let store = Arc::clone(self.handle.store());
         let thread = &self.handle.thread;

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Sleep between two looks whether other threads' sections have ended.
 const NAP: Duration = Duration::from_micros(50);
 /// Chunks looked at in one section of a purge.
-const CHUNKS_PER_STEP: usize = 4096;
+pub(crate) const CHUNKS_PER_STEP: usize = 4096;
 
 /// Records that everything linked before this call is dead, or everything under the prefix of this
 /// length and hash.

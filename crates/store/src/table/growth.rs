@@ -45,10 +45,12 @@ impl Table {
         let Some(mut splitter) = self.splitter.try_lock() else { return Split::Busy };
         let buckets = self.buckets();
         if buckets == self.buckets.len() {
+            // Another thread has made the last split since `wants_growth`.
             return Split::NotNeeded;
         }
         let granted = self.granted.load(Ordering::Relaxed);
         if buckets == granted {
+            // The new bucket is the first beyond the memory that is paid for.
             let step = STEP_BUCKETS.min(self.buckets.len() - granted);
             if !self.buckets.commit(granted, step) || !grant(step * BUCKET_BYTES) {
                 return Split::NoMemory;
@@ -77,10 +79,12 @@ impl Table {
             for (slot, reference) in bucket.items() {
                 let hash = rehash(reference);
                 if !directory.moves(hash) {
+                    // The item stays in the old bucket.
                     continue;
                 }
                 mask |= 1 << slot;
                 if !self.append(new, tag_of(hash), reference, grant) {
+                    // No overflow bucket: no lookup has seen the new chain, so it is undone.
                     self.discard(new);
                     return Split::NoMemory;
                 }

@@ -131,6 +131,7 @@ impl Table {
         let mut bucket = home;
         loop {
             if let Some(slot) = bucket.free_slot() {
+                // The common case: one store links the item.
                 bucket.put(slot, tag, reference);
                 return true;
             }
@@ -141,6 +142,8 @@ impl Table {
                 continue;
             };
             let Some(index) = self.overflow.take(grant) else { return false };
+            // The chain's last bucket is full. Its last item moves into the new bucket before the link
+            // takes its slot (law 4).
             let overflow = self.overflow.at(index as usize);
             overflow.put(0, bucket.tag(LAST), displaced);
             overflow.put(1, tag, reference);
@@ -170,6 +173,7 @@ impl Table {
     fn drop_empty_overflow(&self, home: &Bucket) {
         while let Some((before, index)) = self.tail(home) {
             if self.overflow.at(index as usize).items().next().is_some() {
+                // In use: the buckets before it are linked by it.
                 return;
             }
             self.drop_tail(home, before, index);
@@ -182,6 +186,7 @@ impl Table {
         while let Some((before, index)) = self.tail(home) {
             let tail = self.overflow.at(index as usize);
             if self.free_before(home, tail) < tail.items().count() {
+                // The buckets before it have no room for all of the tail.
                 return;
             }
             let mut bucket = home;
