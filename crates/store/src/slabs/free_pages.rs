@@ -60,6 +60,7 @@ impl FreePage {
 
     /// A page that was free when the store was opened again. A new process holds no reference, so
     /// any grace period is over.
+    #[cfg(not(miri))]
     pub(super) fn at_start(page: usize) -> Self {
         Self::new(page, 0, 0)
     }

@@ -23,7 +23,7 @@ use crate::reclamation::retired::Orphans;
 use crate::slabs::automove::Balance;
 use crate::slabs::{ClassId, Slabs};
 use crate::stats::Counters;
-use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicI64, AtomicU64, Ordering};
 use crate::table::Table;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct Store {
     pub(crate) deleted: Deleted,
     /// The file that the regions are parts of.
     #[cfg(not(miri))]
-    pub(crate) file: Mutex<Option<MemoryFile>>,
+    pub(crate) file: crate::sync::Mutex<Option<MemoryFile>>,
     #[cfg(not(miri))]
     pub(crate) layout: Layout,
     /// Retired by threads that then went to sleep.
@@ -115,7 +115,7 @@ impl Store {
             control: memory.control,
             deleted: Deleted::new(),
             #[cfg(not(miri))]
-            file: Mutex::new(None),
+            file: crate::sync::Mutex::new(None),
             #[cfg(not(miri))]
             layout: *layout,
             orphans: Orphans::new(Vec::new()),
