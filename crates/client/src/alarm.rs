@@ -6,8 +6,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use crate::cell::{Cell, RefCell};
 use crate::context::Context;
+use upstream::cell::{Cell, RefCell};
 
 /// Who sleeps until when, in microseconds since the start; numbers tell those of one time apart.
 #[derive(Debug, Default)]

@@ -8,14 +8,13 @@ use std::sync::OnceLock;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::alarm::{Alarms, Sleep};
-use crate::cell::{Cell, RefCell};
 use crate::deletes::{Deletes, Mailbox};
-use crate::pipeline::{Exchange, Sink, Ticket};
-use crate::reply::{Failure, Outcome, OwnedReply, Reply};
-use crate::request::Request;
 use crate::task::Tasks;
-use crate::traffic::{Count, Event, Traffic};
-use crate::upstream::{DestinationId, Upstream};
+use upstream::cell::{Cell, RefCell};
+use upstream::{
+    Count, DestinationId, Event, Exchange, Failure, Outcome, OwnedReply, Reply, Request, Sink,
+    Ticket, Traffic, Upstream,
+};
 
 /// Tickets with this bit belong to tasks; the others to whoever calls [`crate::Core::submit`].
 pub(crate) const TASK_TICKET: Ticket = 1 << 63;

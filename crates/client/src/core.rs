@@ -8,11 +8,8 @@ use std::time::{Instant, SystemTime};
 use crate::context::{Context, Split, TASK_TICKET};
 use crate::deletes::{Deletes, Mailbox};
 use crate::join;
-use crate::pipeline::{Sink, Ticket};
-use crate::reply::{Outcome, OwnedReply};
-use crate::request::Request;
-use crate::route::{Answer, Pick, RouteRef, Trail};
-use crate::upstream::{DestinationId, Upstream};
+use crate::route::{Answer, Pick, RouteRef};
+use upstream::{DestinationId, Outcome, OwnedReply, Request, Sink, Ticket, Trail, Upstream};
 
 /// A tree, and the servers that it holds on to.
 #[derive(Debug)]

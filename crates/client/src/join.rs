@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use crate::reply::OwnedReply;
 use crate::route::Answer;
+use upstream::OwnedReply;
 
 /// Waits for all; the replies are in the order of `answers`.
 pub(crate) async fn all(mut answers: Vec<Answer<'_>>) -> Vec<OwnedReply> {

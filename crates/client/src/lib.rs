@@ -15,45 +15,20 @@
 //! [`Plan`] makes trees from a configuration; [`route`] has the routes.
 #![forbid(unsafe_code)]
 
-mod address;
 mod alarm;
 #[cfg(feature = "application")]
 mod app;
-pub mod cell;
 mod context;
 mod core;
-mod counters;
-mod datagrams;
 mod deletes;
-mod destination;
-mod dialect;
-mod ejection;
-mod guard;
-mod health;
 mod host;
 mod join;
-mod latencies;
-mod packet;
-mod pipeline;
 mod plan;
-mod registry;
-mod reply;
-mod request;
 pub mod route;
-mod sasl;
-mod settings;
 #[cfg(test)]
 mod simulation;
-mod system;
-mod tally;
 mod task;
-mod traffic;
-mod upstream;
-mod wake;
-mod window;
-mod wire;
 
-pub use address::Address;
 pub use alarm::Sleep;
 #[cfg(feature = "application")]
 pub use app::{
@@ -61,21 +36,14 @@ pub use app::{
     FLAG_INTEGER, FLAG_LZ4, FLAG_TEXT, FLAG_ZSTD, Lease, LoadError, LookAside, LookAsideTotals,
     Markers, Source, Together, Value, Written, block_on, together,
 };
-pub use certs::ClientOptions as TlsOptions;
 pub use context::{Asking, Context};
 pub use core::{Core, Submitted, Tree};
-pub use counters::{Counters, Totals};
 pub use deletes::{DeleteCounts, Deletes, Spooler, Target};
-pub use guard::{Login, Tls};
-pub use health::{Health, State};
 pub use host::host_id;
-pub use latencies::Place;
-pub use pipeline::{Exchange, Sink, Ticket};
 pub use plan::{BigValues, Distances, Plan, TreeFlags};
-pub use registry::{Registry, Report};
-pub use reply::{Failure, Outcome, OwnedReply, Reply};
-pub use request::{Class, Op, OwnedRequest, Request};
-pub use settings::{Protocol, Settings};
-pub use traffic::{Count, Event, Snapshot, Traffic};
-pub use upstream::{DestinationId, Upstream};
-pub use window::{Waiting, Window};
+pub use upstream::{
+    Address, Class, Count, Counters, DestinationId, Event, Exchange, Failure, Health, Login, Op,
+    Outcome, OwnedReply, OwnedRequest, Place, PoolCounts, Protocol, Registry, Reply, Report,
+    Request, Settings, Sink, Snapshot, State, Ticket, Tls, TlsOptions, Totals, Traffic, Upstream,
+    Waiting, Window, cell,
+};

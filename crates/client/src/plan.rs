@@ -13,20 +13,16 @@ use std::time::Duration;
 use routeconf::Variables;
 use routeconf::ast::{self, Config, Entry, Member, RouteId, Security, ServerAddress};
 
-use crate::address::Address;
 use crate::core::Tree;
 use crate::deletes::Target;
-use crate::guard::Tls;
-use crate::reply::Failure;
 use crate::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
     Buckets, Change, DoorRoute, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, MigrateRoute,
     MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute,
-    OriginalClientHashRoute, PoolCounts, PrefixSelectorRoute, RandomRoute, RateLimitRoute,
-    RootRoute, RouteRef, RoutingGroupRoute, Selecting, Shadow, ShadowRoute,
+    OriginalClientHashRoute, PrefixSelectorRoute, RandomRoute, RateLimitRoute, RootRoute, RouteRef,
+    RoutingGroupRoute, Selecting, Shadow, ShadowRoute,
 };
-use crate::settings::{Protocol, Settings};
-use crate::upstream::{DestinationId, Upstream};
+use upstream::{Address, DestinationId, Failure, PoolCounts, Protocol, Settings, Tls, Upstream};
 
 pub use flags::{BigValues, Distances, TreeFlags};
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::cell::RefCell;
+use upstream::cell::RefCell;
 
 type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -135,7 +135,7 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::Cell;
+    use upstream::cell::Cell;
 
     /// Pending once, then ready.
     struct Once(bool);

@@ -19,14 +19,10 @@ use super::seat;
 use super::watch;
 use crate::core::Core;
 use crate::deletes::Spooler;
-use crate::guard::{Login, Tls};
 use crate::host::host_id;
 use crate::plan::{Plan, TreeFlags};
-use crate::registry::Registry;
-use crate::settings::Settings;
-use crate::system::now;
-use crate::upstream::Upstream;
-use crate::window::Window;
+use upstream::system::now;
+use upstream::{Login, Registry, Settings, Tls, Upstream, Window};
 
 /// Why there is no client; for people.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -59,7 +55,7 @@ pub struct Builder {
     codec: Codec,
     limits: Limits,
     is_binary: bool,
-    tls: Option<certs::ClientOptions>,
+    tls: Option<upstream::TlsOptions>,
     window: Option<Window>,
     discovery: Arc<Discovery>,
     discovery_period: Duration,
@@ -189,7 +185,7 @@ impl Builder {
 
     /// [`Self::servers`] are spoken to by TLS, and those of a configuration that says so of them (`security_mech`).
     #[must_use]
-    pub fn tls(mut self, options: certs::ClientOptions) -> Self {
+    pub fn tls(mut self, options: upstream::TlsOptions) -> Self {
         self.tls = Some(options);
         self
     }
@@ -422,7 +418,7 @@ mod tests {
 
     /// The names that certificates must have, of the servers as they are told.
     fn names(builder: Builder) -> Vec<String> {
-        let plan = builder.tls(certs::ClientOptions::default()).plan().unwrap().plan;
+        let plan = builder.tls(upstream::TlsOptions::default()).plan().unwrap().plan;
         plan.targets().into_iter().map(|(_, _, settings)| settings.server_name).collect()
     }
 
@@ -431,7 +427,7 @@ mod tests {
         let servers = || Builder::default().servers(["127.0.0.1:1", "[::1]:2"]);
         assert_eq!(names(servers()), ["127.0.0.1", "::1"]);
         assert_eq!(names(servers().server_name("cache.example")), ["cache.example"; 2]);
-        let wrong = servers().server_name("no name").tls(certs::ClientOptions::default());
+        let wrong = servers().server_name("no name").tls(upstream::TlsOptions::default());
         assert!(wrong.plan().unwrap_err().to_string().contains("cannot have this name"));
     }
 }

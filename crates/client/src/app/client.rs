@@ -16,10 +16,8 @@ use super::value::Value;
 use super::watch::{self, Watch};
 use crate::deletes::{DeleteCounts, Spooler};
 use crate::plan::Plan;
-use crate::registry::{Registry, Report};
-use crate::reply::{Failure, Outcome, OwnedReply};
-use crate::request::{Op, OwnedRequest, Request};
-use crate::system::now;
+use upstream::system::now;
+use upstream::{Failure, Op, Outcome, OwnedReply, OwnedRequest, Registry, Report, Request};
 
 /// What all handles share.
 #[derive(Debug)]

@@ -3,8 +3,7 @@
 use super::client::{CasOutcome, Client, HOT_MISS, Lease, succeeded};
 use super::error::Error;
 use super::value::{Encode, Value};
-use crate::reply::{Outcome, OwnedReply};
-use crate::request::{Op, OwnedRequest, Request};
+use upstream::{Op, Outcome, OwnedReply, OwnedRequest, Request};
 
 impl Client {
     fn value_of(&self, reply: OwnedReply) -> Result<Option<Value>, Error> {

@@ -13,9 +13,8 @@ use std::time::Instant;
 use super::lane::{Job, Lane};
 use super::slot::Slot;
 use crate::core::{Core, Submitted};
-use crate::pipeline::{Sink, Ticket};
-use crate::reply::{Failure, Outcome, OwnedReply, Reply};
-use crate::system::now;
+use upstream::system::now;
+use upstream::{Failure, Outcome, OwnedReply, Reply, Sink, Ticket};
 
 /// See the head of this file.
 pub(super) struct Driver {

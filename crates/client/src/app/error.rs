@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::reply::{Failure, Outcome};
+use upstream::{Failure, Outcome};
 
 /// Why a call has no answer.
 ///

@@ -13,10 +13,8 @@ use super::shift::{Next, Shift, Who};
 use super::signal;
 use super::slot::Slot;
 use crate::plan::Plan;
-use crate::reply::Failure;
-use crate::request::OwnedRequest;
-use crate::system::now;
-use crate::wake::Wake;
+use upstream::system::now;
+use upstream::{Failure, OwnedRequest, Wake};
 
 /// What a driver is to do.
 #[derive(Debug)]

@@ -20,9 +20,8 @@ use super::client::{Client, Lease};
 use super::error::Error;
 use super::markers::{Markers, Source};
 use super::value::{Decode, Encode, Value};
-use crate::reply::{Failure, Outcome};
-use crate::request::Op;
-use crate::system::now;
+use upstream::system::now;
+use upstream::{Failure, Op, Outcome};
 
 /// How long a client that met a server without leases asks by get and add, before it tries leases again.
 const NO_LEASES_FOR: Duration = Duration::from_secs(30);

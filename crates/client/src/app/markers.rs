@@ -12,8 +12,7 @@ use super::client::Client;
 use super::error::Error;
 use super::look_aside::LoadError;
 use super::value::FLAG_INTEGER;
-use crate::reply::Outcome;
-use crate::request::{Op, Request};
+use upstream::{Op, Outcome, Request};
 
 /// Which database is to be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

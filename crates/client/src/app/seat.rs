@@ -16,7 +16,7 @@ use super::shift::{Next, Who};
 use super::signal::Signal;
 use crate::core::Core;
 use crate::deletes::Spooler;
-use crate::system::now;
+use upstream::system::now;
 
 /// The driver, while a thread has it. Dropped by a panic, it ends the lane.
 pub(super) struct Seat {

@@ -18,9 +18,8 @@ use super::seat::Seat;
 use super::shift::{Next, Who};
 use super::value::Value;
 use crate::core::Core;
-use crate::registry::Registry;
-use crate::simulation::{Clock, Net, address, is_of, mark, now_us, seeds, system, unit};
-use crate::upstream::Upstream;
+use simulation::{Clock, Net, address, is_of, mark, now_us, seeds, system, unit};
+use upstream::{Registry, Upstream};
 
 /// What came of a call that was waited for.
 type Ended = Result<(), Error>;

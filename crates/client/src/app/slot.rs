@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::reply::{Failure, OwnedReply};
+use upstream::{Failure, OwnedReply};
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Future for Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reply::Outcome;
+    use upstream::Outcome;
 
     fn poll(pending: &mut Pending) -> Poll<Vec<OwnedReply>> {
         Pin::new(pending).poll(&mut Context::from_waker(Waker::noop()))

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use spool::{Spool, asynclog};
 
-use crate::request::{Op, Request};
+use upstream::{Op, Request};
 
 /// A file that was begun so long ago is not written any more: mcrouter begins another after 15 minutes.
 const CLOSED_AFTER_SECS: u64 = 30 * 60;

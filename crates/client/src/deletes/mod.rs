@@ -41,13 +41,8 @@ use std::thread::{self, JoinHandle};
 
 use spool::Spool;
 
-use crate::address::Address;
-use crate::pipeline::Ticket;
-use crate::registry::Registry;
-use crate::request::{Op, Request};
-use crate::settings::Settings;
-use crate::wake::Wake;
-use crate::wire;
+use upstream::write_command;
+use upstream::{Address, Op, Registry, Request, Settings, Ticket, Wake};
 
 /// Bytes of deletes that wait to be written, at the most; more are not taken.
 const INBOX_BYTES_MAX: usize = 16 << 20;
@@ -305,6 +300,6 @@ fn record(pool: &str, request: &Request<'_>) -> Vec<u8> {
     let mut record = Vec::with_capacity(pool.len() + request.key.len() + 16);
     record.extend(pool.bytes().filter(|byte| *byte != b'\n'));
     record.push(b'\n');
-    wire::write(&mut record, request);
+    write_command(&mut record, request);
     record
 }

@@ -7,9 +7,7 @@ use proto::base64;
 use spool::{Record, Spool};
 
 use super::Target;
-use crate::reply::{Failure, Outcome};
-use crate::request::{Op, OwnedRequest, Request};
-use crate::upstream::{DestinationId, Upstream};
+use upstream::{DestinationId, Failure, Op, Outcome, OwnedRequest, Request, Upstream};
 
 /// Deletes that a server is asked before it has answered: a server that just came back has others to serve.
 const WINDOW: usize = 64;

@@ -12,15 +12,9 @@ use testkit::Rng;
 use super::spooler::Work;
 use super::{Counters, Deletes, Inbox, Shared};
 use crate::core::{Core, Submitted};
-use crate::pipeline::{Sink, Ticket};
 use crate::plan::{Plan, TreeFlags};
-use crate::registry::Registry;
-use crate::reply::{Outcome, Reply};
-use crate::request::{Op, Request};
-use crate::settings::Settings;
-use crate::simulation::{Clock, Net, address, now_us, seeds, system};
-use crate::upstream::Upstream;
-use crate::wake::Wake;
+use simulation::{Clock, Net, address, now_us, seeds, system};
+use upstream::{Op, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream, Wake};
 
 /// Deletes by their tickets, and which of them were acknowledged.
 #[derive(Default)]

@@ -13,11 +13,8 @@ use spool::Spool;
 
 use super::replay::Replay;
 use super::{Kept, Shared, THEN, Target, import};
-use crate::pipeline::{Sink, Ticket};
-use crate::registry::Registry;
-use crate::reply::{Outcome, Reply};
-use crate::system::now;
-use crate::upstream::Upstream;
+use upstream::system::now;
+use upstream::{Outcome, Registry, Reply, Sink, Ticket, Upstream};
 
 /// How often it looks for what became too old, and for files of mcrouter's.
 const LOOK_AROUND: Duration = Duration::from_secs(60);

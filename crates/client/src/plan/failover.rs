@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 use routeconf::ast::{self, Config, FailoverPolicy, Member, RouteId};
 
 use super::Builder;
-use crate::cell::Cell;
-use crate::reply::Failure;
 use crate::route::{
     Change, Deterministic, FailoverErrors, FailoverLimit, FailoverRoute, Latest, LeasePairs,
     ModifyExptimeRoute, NullRoute, Order, RouteRef,
 };
+use upstream::Failure;
+use upstream::cell::Cell;
 
 /// The pairings that the configuration names.
 pub(super) fn pairs(config: &Config) -> BTreeMap<String, Arc<LeasePairs>> {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use routeconf::ast::{self, LoadBalancerAlgorithm};
 
 use super::Builder;
-use crate::cell::Cell;
 use crate::route::{
     Algorithm, BigValueRoute, BlackholeRoute, DevNullRoute, Field, Gate, HashStopAllowListRoute,
     HitRate, KeyParseRoute, KeySplitRoute, L1L2CacheRoute, L1L2SizeSplitRoute,
     LatencyInjectionRoute, LoadBalancerRoute, LoggingRoute, NullRoute, OutstandingLimitRoute,
     RouteRef, Selecting, ShardSplitRoute, SlowWarmUpRoute, StagingRoute, Test, WarmUpRoute,
 };
+use upstream::cell::Cell;
 
 impl Builder<'_> {
     pub(super) fn keeping(&self, route: &ast::Route) -> RouteRef {

@@ -7,12 +7,11 @@ use routeconf::ast::{self, HashFunction, Member, PoolId, RouteId, ServerAddress}
 
 use super::Builder;
 use super::keeping::{outstanding_limit, slow_warm_up};
-use crate::ejection::Ejection;
-use crate::reply::Failure;
 use crate::route::{
     BucketizeRoute, CountedRoute, DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute,
     RouteRef, Selecting,
 };
+use upstream::{Ejection, Failure};
 
 impl Builder<'_> {
     /// One place of a pool. Deletes that fail are kept under the name of `asynclog`.

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, RouteRef};
 use crate::context::Context;
-use crate::reply::OwnedReply;
-use crate::request::Request;
+use upstream::{OwnedReply, Request};
 
 /// The answers of `children`, to come.
 pub(super) fn ask<'a>(

@@ -6,8 +6,7 @@ use super::all::ask_aside;
 use super::null::default_outcome;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::OwnedReply;
-use crate::request::Request;
+use upstream::{OwnedReply, Request};
 
 /// Answers at once as if there were nothing.
 #[derive(Debug)]

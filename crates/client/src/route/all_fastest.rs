@@ -6,8 +6,7 @@ use super::all::ask;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::Request;
+use upstream::{Failure, OwnedReply, Request};
 
 /// If all fail, the reply is the last one.
 #[derive(Debug)]

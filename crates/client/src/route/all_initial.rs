@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::all::ask_aside;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::Request;
+use upstream::{Failure, OwnedReply, Request};
 
 /// The others are asked behind its back.
 #[derive(Debug)]

@@ -6,8 +6,7 @@ use super::all::ask;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::Request;
+use upstream::{Failure, OwnedReply, Request};
 
 /// Where no outcome has the majority, the most frequent counts; of those that are as frequent, the worst.
 #[derive(Debug)]

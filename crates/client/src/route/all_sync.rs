@@ -6,8 +6,7 @@ use super::all::{ask, worse};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::Request;
+use upstream::{Failure, OwnedReply, Request};
 
 /// Waits for all.
 #[derive(Debug)]

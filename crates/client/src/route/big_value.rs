@@ -17,8 +17,7 @@ use super::all::worse;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use crate::reply::{Failure, Outcome, OwnedReply};
-use crate::request::{Class, Op, Request};
+use upstream::{Class, Failure, Op, Outcome, OwnedReply, Request};
 
 /// Marks the list of pieces, in client flags (mcrouter: `MC_MSG_FLAG_BIG_VALUE`).
 const BIG_VALUE: u32 = 0x8000;

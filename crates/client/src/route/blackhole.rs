@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use crate::request::Request;
+use upstream::Request;
 
 /// What of a request is looked at; mcrouter's names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

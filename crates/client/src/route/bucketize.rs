@@ -5,7 +5,7 @@ use routeconf::ast::Buckets;
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use crate::request::Request;
+use upstream::Request;
 
 /// See the head of this file.
 #[derive(Debug)]

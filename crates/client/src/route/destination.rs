@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::{Op, Request};
-use crate::upstream::DestinationId;
+use upstream::{DestinationId, Failure, Op, OwnedReply, Request};
 
 /// Asks one server.
 #[derive(Debug)]

@@ -6,11 +6,9 @@ use hashing::Placement;
 use routeconf::ast::{Hash, HashFunction};
 
 use super::{ErrorRoute, RouteRef, Select};
-use crate::cell::RefCell;
 use crate::context::Context;
-use crate::ejection::Ejection;
-use crate::reply::Failure;
-use crate::request::Request;
+use upstream::cell::RefCell;
+use upstream::{Ejection, Failure, Request};
 
 /// See the head of this file.
 #[derive(Debug)]

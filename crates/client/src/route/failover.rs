@@ -9,11 +9,9 @@ use super::destination::DestinationRoute;
 use super::lease_pairs::LeasePairs;
 use super::order::Order;
 use super::{Answer, Route, RouteRef};
-use crate::cell::Cell;
 use crate::context::Context;
-use crate::reply::{Failure, Outcome, OwnedReply};
-use crate::request::{Class, Op, Request};
-use crate::traffic::Event;
+use upstream::cell::Cell;
+use upstream::{Class, Event, Failure, Op, Outcome, OwnedReply, Request};
 
 /// Which failures lead to the next child.
 #[derive(Clone, Debug)]

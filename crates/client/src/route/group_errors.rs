@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::Failure;
-use crate::request::Request;
+use upstream::{Failure, Request};
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use routeconf::ast::Hash;
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use crate::request::Request;
+use upstream::Request;
 
 /// Chooses by the key; a failure is not tried elsewhere.
 #[derive(Debug)]

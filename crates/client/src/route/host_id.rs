@@ -4,7 +4,7 @@ use hashing::spooky_hash32;
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use crate::request::Request;
+use upstream::Request;
 
 /// Chooses by the number of this host.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use crate::request::Request;
+use upstream::Request;
 
 /// Only the first parts of a key are hashed.
 #[derive(Debug)]

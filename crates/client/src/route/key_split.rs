@@ -5,9 +5,8 @@ use std::sync::Arc;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::{Class, Request};
 use crate::route::all::worse;
+use upstream::{Class, Failure, OwnedReply, Request};
 
 /// A host reads and writes the name of its own number; deletes go to all names.
 #[derive(Debug)]

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use super::all::ask_aside;
 use super::{Answer, Route, RouteRef};
-use crate::cell::Cell;
 use crate::context::Context;
-use crate::reply::{Outcome, OwnedReply};
-use crate::request::{Op, Request};
+use upstream::cell::Cell;
+use upstream::{Op, Outcome, OwnedReply, Request};
 
 /// Marks a noted miss, in client flags (mcrouter: `MC_MSG_FLAG_NEGATIVE_CACHE`).
 const NOTED_MISS: u32 = 0x1_0000;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::request::Request;
-use crate::traffic::Event;
+use upstream::{Event, Request};
 
 /// See the head of this file; microseconds.
 #[derive(Debug)]

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use hashing::Placement;
 
 use super::{Answer, Route, RouteRef};
-use crate::cell::{Cell, RefCell};
 use crate::context::Context;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::Request;
+use upstream::cell::{Cell, RefCell};
+use upstream::{Failure, OwnedReply, Request};
 
 /// How a child is chosen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::null::default_outcome;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::OwnedReply;
-use crate::request::Request;
+use upstream::{OwnedReply, Request};
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -8,8 +8,7 @@ use super::all::worse;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::{Class, Request};
+use upstream::{Class, Failure, OwnedReply, Request};
 
 /// A key moves at `start + interval + hash % interval`; deletes go to both places from `start` to `start + 2 * interval`.
 #[derive(Debug)]

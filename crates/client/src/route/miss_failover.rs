@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::{Class, Request};
+use upstream::{Class, Failure, OwnedReply, Request};
 
 /// Gets and deletes go on until something is found; other commands go to the first child.
 #[derive(Debug)]

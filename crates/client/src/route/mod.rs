@@ -60,7 +60,7 @@ pub use all_sync::AllSyncRoute;
 pub use big_value::BigValueRoute;
 pub use blackhole::{BlackholeRoute, Field, Test};
 pub use bucketize::BucketizeRoute;
-pub use counted::{CountedRoute, PoolCounts, Trail};
+pub use counted::CountedRoute;
 pub use destination::DestinationRoute;
 pub use door::DoorRoute;
 pub use eject::EjectRoute;
@@ -103,9 +103,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::context::Context;
-use crate::reply::{Outcome, OwnedReply};
-use crate::request::Request;
-use crate::upstream::DestinationId;
+use upstream::{DestinationId, Outcome, OwnedReply, Request};
 
 /// A shared route.
 pub type RouteRef = Arc<dyn Route>;

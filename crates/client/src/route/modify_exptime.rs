@@ -6,7 +6,7 @@ use proto::number::parse_i64;
 
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use crate::request::{Class, Op, Request};
+use upstream::{Class, Op, Request};
 
 /// What is done to an expiry time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

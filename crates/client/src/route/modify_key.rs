@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::{Failure, Outcome, OwnedReply};
-use crate::request::Request;
+use upstream::{Failure, Outcome, OwnedReply, Request};
 
 /// See the head of this file.
 #[derive(Debug)]

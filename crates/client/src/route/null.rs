@@ -6,9 +6,7 @@ use proto::answer::MetaCode;
 
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::{Outcome, OwnedReply};
-use crate::request::{Op, Request};
-use crate::traffic::Event;
+use upstream::{Event, Op, Outcome, OwnedReply, Request};
 
 /// The outcome of a request for which there is nothing and nobody (mcrouter's default reply).
 #[must_use]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
-use crate::reply::OwnedReply;
-use crate::request::{Class, Request};
+use upstream::{Class, OwnedReply, Request};
 
 /// See the head of this file.
 #[derive(Debug)]

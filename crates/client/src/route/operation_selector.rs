@@ -4,7 +4,7 @@ use routeconf::ast::Operation;
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use crate::request::{Class, Request};
+use upstream::{Class, Request};
 
 /// Chooses by the command. Meta commands count as the classic ones that they are like.
 #[derive(Debug)]

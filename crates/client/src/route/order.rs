@@ -5,11 +5,9 @@ use std::sync::OnceLock;
 use hashing::{Placement, rendezvous_order};
 
 use super::host_id::salted;
-use crate::cell::Cell;
 use crate::context::Context;
-use crate::reply::Failure;
-use crate::request::Request;
-use crate::traffic::Event;
+use upstream::cell::Cell;
+use upstream::{Event, Failure, Request};
 
 /// The first child is tried first; then they differ.
 #[derive(Debug)]

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::{Answer, Route, RouteRef};
-use crate::cell::{Cell, RefCell};
 use crate::context::Context;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::{Class, Request};
-use crate::traffic::{Count, Event, Traffic};
+use upstream::cell::{Cell, RefCell};
+use upstream::{Class, Count, Event, Failure, OwnedReply, Request, Traffic};
 
 /// Requests that wait at the most; more are [`Failure::Busy`].
 const WAITING_MAX: usize = 100_000;

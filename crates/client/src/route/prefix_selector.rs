@@ -2,7 +2,7 @@
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use crate::request::Request;
+use upstream::Request;
 
 /// Chooses by the begin of the key.
 #[derive(Debug)]

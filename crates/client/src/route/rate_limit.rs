@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::null::default_outcome;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::OwnedReply;
-use crate::request::{Class, Request};
+use upstream::{Class, OwnedReply, Request};
 
 /// A bucket of tokens, filled by time. Workers share it.
 #[derive(Debug)]

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use super::all::ask_aside;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::{Failure, OwnedReply};
-use crate::request::Request;
+use upstream::{Failure, OwnedReply, Request};
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use hashing::routing_hash;
 use super::all::ask_aside;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use crate::request::Request;
+use upstream::Request;
 
 /// Which requests are shadowed.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use routeconf::select;
 use super::all::ask_aside;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use crate::request::Request;
+use upstream::Request;
 
 /// Deletes go to all names, the reply is that of the plain one, unless the split says otherwise; everything else goes to the name of
 /// this host.

@@ -9,8 +9,7 @@ use super::all::ask_aside;
 use super::big_value::refused;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::reply::{Failure, Outcome, OwnedReply};
-use crate::request::{Op, Request};
+use upstream::{Failure, Op, Outcome, OwnedReply, Request};
 
 /// Marks a mark, in client flags (mcrouter: `MC_MSG_FLAG_SIZE_SPLIT`).
 const SIZE_SPLIT: u32 = 0x20;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use routeconf::ast::SlowWarmUpSettings;
 
 use super::{Answer, Route, RouteRef};
-use crate::cell::Cell;
 use crate::context::Context;
-use crate::request::{Class, Request};
+use upstream::cell::Cell;
+use upstream::{Class, Request};
 
 /// Gets over which the hit rate goes: when there are so many, all count half.
 const SPAN: u32 = 10_000;

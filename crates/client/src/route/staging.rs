@@ -10,8 +10,7 @@ use super::ttl::{self, Ttl};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use crate::reply::{Failure, Outcome, OwnedReply};
-use crate::request::{Class, Op, Request};
+use upstream::{Class, Failure, Op, Outcome, OwnedReply, Request};
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -8,8 +8,7 @@ use proto::number::parse_i64;
 
 use super::RouteRef;
 use crate::context::Context;
-use crate::reply::{Failure, Outcome};
-use crate::request::{Op, Request};
+use upstream::{Failure, Op, Outcome, Request};
 
 /// What a server says of an item's lifetime.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

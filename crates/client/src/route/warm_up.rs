@@ -30,8 +30,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::deletes;
 use crate::join;
-use crate::reply::{Outcome, OwnedReply};
-use crate::request::{Op, Request};
+use upstream::{Op, Outcome, OwnedReply, Request};
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -6,17 +6,11 @@ use std::time::Duration;
 use certs::ClientOptions;
 use testkit::Rng;
 
-use super::door::{self, Rules};
-use super::net::{Net, Trouble};
-use super::server::Server;
 use super::shape::Shape;
 use super::workers::World;
-use super::{now_us, system};
-use crate::destination::micros;
-use crate::guard::Tls;
-use crate::reply::Failure;
-use crate::request::Op;
-use crate::settings::Settings;
+use simulation::door::{self, Rules};
+use simulation::{Net, Server, Trouble, now_us, system};
+use upstream::{Failure, Op, Settings, Tls, micros};
 
 /// Who was knocked out is back two probe intervals after the last trouble, and when what was asked in it has timed out as well,
 /// everything is as if there had been none.

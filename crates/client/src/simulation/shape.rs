@@ -5,12 +5,8 @@ use std::time::Duration;
 use certs::ClientOptions;
 use testkit::Rng;
 
-use super::door::{self, Rules};
-use crate::destination::LOGIN_PATIENCE;
-use crate::guard::{Login, Tls};
-use crate::request::Op;
-use crate::settings::Settings;
-use crate::window::{Waiting, Window};
+use simulation::door::{self, Rules};
+use upstream::{LOGIN_PATIENCE, Login, Op, Settings, Tls, Waiting, Window};
 
 /// What a seed makes of a run.
 pub(super) struct Shape {
@@ -92,7 +88,7 @@ impl Shape {
 
     fn of_twemproxy(&self, limit: u32, retry: Duration) -> String {
         let servers =
-            (0..self.servers).map(|number| format!("   - {}:1\n", super::address(number)));
+            (0..self.servers).map(|number| format!("   - {}:1\n", simulation::address(number)));
         format!(
             "A:\n  listen: 127.0.0.1:1\n  hash: murmur\n  auto_eject_hosts: true\n  server_failure_limit: {limit}\n  \
              server_retry_timeout: {}\n  servers:\n{}",
@@ -104,7 +100,7 @@ impl Shape {
     fn of_mcrouter(&self) -> String {
         let servers = |from: usize, step: usize| {
             let all = (from..self.servers).step_by(step);
-            all.map(|number| format!("\"{}\"", super::address(number)))
+            all.map(|number| format!("\"{}\"", simulation::address(number)))
                 .collect::<Vec<_>>()
                 .join(",")
         };

@@ -7,17 +7,12 @@ use proto::answer::MetaCode;
 use routeconf::{MemorySources, Params, load};
 use testkit::Rng;
 
-use super::call::{is_of, mark, unit};
+use super::recovery;
 use super::shape::Shape;
-use super::{Clock, Net, now_us, recovery, seeds, system};
-use crate::address::Address;
 use crate::core::{Core, Submitted};
-use crate::pipeline::{Sink, Ticket};
 use crate::plan::{Plan, TreeFlags};
-use crate::registry::Registry;
-use crate::reply::{Failure, Outcome, Reply};
-use crate::request::{Op, Request};
-use crate::upstream::Upstream;
+use simulation::{Clock, Net, is_of, mark, now_us, seeds, system, unit};
+use upstream::{Address, Failure, Op, Outcome, Registry, Reply, Request, Sink, Ticket, Upstream};
 
 /// What was asked.
 struct Call {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::route::PoolCounts;
+use client::PoolCounts;
 use client::{Place, Registry};
 use routeconf::FileSources;
 use serde_json::{Map, Number, Value};

@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 use crate::address::Address;
 
 /// The present time.
-pub(crate) fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 

@@ -51,7 +51,7 @@ impl Tls {
     }
 
     /// Whether a certificate can have this name: a host's name or an address.
-    pub(crate) fn is_name(name: &str) -> bool {
+    pub fn is_name(name: &str) -> bool {
         ServerName::try_from(name).is_ok()
     }
 

@@ -9,7 +9,7 @@ use proto::reply::CRLF;
 use crate::request::{Op, Request};
 
 /// Appends `request`, line end and data block included.
-pub(crate) fn write(out: &mut Vec<u8>, request: &Request<'_>) {
+pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
     match request.op {
         Op::Get => word_and_key(out, b"get ", request.key),
         Op::Gets => word_and_key(out, b"gets ", request.key),

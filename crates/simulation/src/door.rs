@@ -16,14 +16,17 @@ use testkit::Rng;
 use super::lies::{Reply, Tells};
 
 /// Who may come in.
-pub(crate) const USER: &str = "app";
-pub(crate) const PASSWORD: &str = "secret";
+pub const USER: &str = "app";
+/// The password of [`USER`].
+pub const PASSWORD: &str = "secret";
 
 /// What all connections have to begin with.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rules {
-    pub(crate) tls: Option<Arc<ServerConfig>>,
-    pub(crate) has_login: bool,
+pub struct Rules {
+    /// Connections begin with a TLS handshake.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Connections then log in.
+    pub has_login: bool,
 }
 
 /// One connection's way in.
@@ -135,7 +138,7 @@ impl Door {
 }
 
 /// One version of TLS, with a certificate of its own. The lengths of what is sent do not vary, so that the same seed is the same run.
-pub(crate) fn tls(rng: &mut Rng) -> Arc<ServerConfig> {
+pub fn tls(rng: &mut Rng) -> Arc<ServerConfig> {
     let seed: Vec<u8> = (0..4).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
     let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("32 bytes");
     let key = [b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", &seed[..]];

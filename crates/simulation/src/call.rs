@@ -4,7 +4,7 @@
 //! number. So no answer of one call is right for another.
 
 /// The part of a value that one call stored: `key=number;`, some letters by the number, and a line end.
-pub(crate) fn unit(key: &[u8], number: u64) -> Vec<u8> {
+pub fn unit(key: &[u8], number: u64) -> Vec<u8> {
     let mut unit = key.to_vec();
     unit.extend_from_slice(format!("={number};").as_bytes());
     unit.extend(std::iter::repeat_n(b'x', letters(number)));
@@ -23,7 +23,7 @@ fn letters(number: u64) -> usize {
 }
 
 /// Whether a value is what calls have stored under this key, whole.
-pub(crate) fn is_of(key: &[u8], value: &[u8]) -> bool {
+pub fn is_of(key: &[u8], value: &[u8]) -> bool {
     !value.is_empty() && value.split_inclusive(|byte| *byte == b'\n').all(|one| is_unit(key, one))
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn number_of(value: &[u8]) -> Option<u64> {
 }
 
 /// What a server answers to the call of this number that counts, and as the cas unique of a key (number 0).
-pub(crate) fn mark(key: &[u8], number: u64) -> u64 {
+pub fn mark(key: &[u8], number: u64) -> u64 {
     let seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     key.iter().fold(seed, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)) >> 1
 }

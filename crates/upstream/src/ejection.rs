@@ -8,9 +8,9 @@
 
 use crate::cell::{Cell, RefCell};
 
-/// See the head of this file.
+/// The servers of one pool that are in use, as one worker sees them.
 #[derive(Debug)]
-pub(crate) struct Ejection {
+pub struct Ejection {
     limit: u32,
     retry_us: u64,
     members: RefCell<Vec<Member>>,
@@ -29,8 +29,9 @@ struct Member {
 }
 
 impl Ejection {
-    /// So many servers, all in use.
-    pub(crate) fn new(servers: usize, limit: u32, retry_us: u64) -> Self {
+    /// `servers` servers, all in use; each leaves after `limit` failures, for `retry_us` microseconds.
+    #[must_use]
+    pub fn new(servers: usize, limit: u32, retry_us: u64) -> Self {
         Self {
             limit,
             retry_us,
@@ -41,7 +42,7 @@ impl Ejection {
     }
 
     /// The server at this place failed.
-    pub(crate) fn failed(&self, place: usize, now_us: u64) {
+    pub fn failed(&self, place: usize, now_us: u64) {
         let mut members = self.members.borrow_mut();
         let Some(member) = members.get_mut(place) else { return };
         member.failures += 1;
@@ -52,7 +53,7 @@ impl Ejection {
     }
 
     /// The server at this place answered.
-    pub(crate) fn answered(&self, place: usize) {
+    pub fn answered(&self, place: usize) {
         let mut members = self.members.borrow_mut();
         if let Some(member) = members.get_mut(place).filter(|member| member.failures != 0) {
             *member = Member::default();
@@ -61,12 +62,14 @@ impl Ejection {
 
     /// Whether [`Self::live`] would say something else than last time.
     #[inline]
-    pub(crate) fn is_due(&self, now_us: u64) -> bool {
+    #[must_use]
+    pub fn is_due(&self, now_us: u64) -> bool {
         self.is_changed.get() || self.returns_us.get().is_some_and(|at_us| now_us > at_us)
     }
 
     /// The places of the servers in use.
-    pub(crate) fn live(&self, now_us: u64) -> Vec<usize> {
+    #[must_use]
+    pub fn live(&self, now_us: u64) -> Vec<usize> {
         let mut members = self.members.borrow_mut();
         for member in members.iter_mut() {
             member.until_us = member.until_us.filter(|until_us| *until_us > now_us);

@@ -10,19 +10,17 @@ use testkit::Rng;
 
 use super::door::Rules;
 use super::server::{Server, Session};
-use crate::address::Address;
-
-/// A client's end of a connection, or of a way for datagrams.
-pub(crate) type SocketId = u32;
+use upstream::Address;
+use upstream::system::simulated::SocketId;
 
 /// Where server `number` listens.
-pub(crate) fn address(number: usize) -> Address {
+pub fn address(number: usize) -> Address {
     Address::Tcp(([10, 0, 0, 1], 11_000 + u16::try_from(number).unwrap_or(0)).into())
 }
 
 /// How a server, or the way to it, fails for a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Trouble {
+pub enum Trouble {
     /// Not at all.
     None,
     /// It is gone: connections are reset, and new ones refused.
@@ -129,9 +127,10 @@ enum Event {
     Turn(usize),
 }
 
-/// See the head of this file.
-pub(crate) struct Net {
-    pub(crate) rng: Rng,
+/// The simulated network of one run.
+pub struct Net {
+    /// The choices of the run.
+    pub rng: Rng,
     base: Instant,
     now_us: u64,
     number: u64,
@@ -147,9 +146,15 @@ pub(crate) struct Net {
     trouble_us: usize,
 }
 
+impl std::fmt::Debug for Net {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Net").field("now_us", &self.now_us).finish_non_exhaustive()
+    }
+}
+
 impl Net {
     /// So many servers, all well.
-    pub(crate) fn new(seed: u64, servers: usize) -> Self {
+    pub fn new(seed: u64, servers: usize) -> Self {
         let place =
             |_| Place { server: Server::default(), trouble: Trouble::None, until_us: 0, far_us: 0 };
         Self {
@@ -171,7 +176,9 @@ impl Net {
         self.base + Duration::from_micros(self.now_us)
     }
 
-    pub(crate) fn now_us(&self) -> u64 {
+    /// The present microsecond.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
@@ -180,21 +187,23 @@ impl Net {
         u64::try_from(time.saturating_duration_since(self.base).as_micros()).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn servers(&self) -> impl Iterator<Item = &Server> {
+    /// All servers.
+    pub fn servers(&self) -> impl Iterator<Item = &Server> {
         self.places.iter().map(|place| &place.server)
     }
 
-    pub(crate) fn servers_mut(&mut self) -> impl Iterator<Item = &mut Server> {
+    /// All servers, to change them.
+    pub fn servers_mut(&mut self) -> impl Iterator<Item = &mut Server> {
         self.places.iter_mut().map(|place| &mut place.server)
     }
 
     /// From here on, this is what connections to servers begin with.
-    pub(crate) fn shut(&mut self, rules: &Rules) {
+    pub fn shut(&mut self, rules: &Rules) {
         self.servers_mut().for_each(|server| server.rules = rules.clone());
     }
 
     /// What must not come twice and did, to whichever servers, by the numbers of the calls.
-    pub(crate) fn heard_twice(&self) -> Vec<u64> {
+    pub fn heard_twice(&self) -> Vec<u64> {
         let mut heard = BTreeMap::<u64, u32>::new();
         for (number, count) in self.servers().flat_map(|server| &server.heard) {
             *heard.entry(*number).or_default() += count;
@@ -203,7 +212,7 @@ impl Net {
     }
 
     /// From here on, servers have troubles of all kinds but `without`, each for this long at the most.
-    pub(crate) fn go_wild(&mut self, trouble_us: usize, without: &[Trouble]) {
+    pub fn go_wild(&mut self, trouble_us: usize, without: &[Trouble]) {
         self.is_wild = true;
         self.trouble_us = trouble_us;
         self.troubles = Trouble::ALL.into_iter().filter(|one| !without.contains(one)).collect();
@@ -214,7 +223,7 @@ impl Net {
     }
 
     /// All is well from here on: what was held comes, and connections that servers have forgotten end.
-    pub(crate) fn heal(&mut self) {
+    pub fn heal(&mut self) {
         self.is_wild = false;
         for place in 0..self.places.len() {
             self.begin(place, Trouble::None, self.now_us);
@@ -325,16 +334,17 @@ impl Net {
     }
 
     /// From here on it takes so much longer to there.
-    pub(crate) fn move_away(&mut self, place: usize, far_us: u64) {
+    pub fn move_away(&mut self, place: usize, far_us: u64) {
         self.places[place].far_us = far_us;
     }
 
     /// How many sockets were begun.
-    pub(crate) fn dials(&self) -> usize {
+    pub fn dials(&self) -> usize {
         self.links.len()
     }
 
-    pub(crate) fn begin(&mut self, place: usize, trouble: Trouble, until_us: u64) {
+    /// Starts a trouble of server `place`, which ends at `until_us`.
+    pub fn begin(&mut self, place: usize, trouble: Trouble, until_us: u64) {
         self.places[place].server.lies = trouble == Trouble::Lies;
         self.places[place].server.refuses = trouble == Trouble::Refuses;
         (self.places[place].trouble, self.places[place].until_us) = (trouble, until_us);

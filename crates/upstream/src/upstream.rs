@@ -38,7 +38,7 @@ pub struct DestinationId {
 
 impl DestinationId {
     /// The same for all pools of the server.
-    pub(crate) fn place(self) -> u32 {
+    pub fn place(self) -> u32 {
         self.place
     }
 }
@@ -97,7 +97,7 @@ impl Upstream {
     }
 
     /// Whether sinks are told of exchanges.
-    pub(crate) fn set_watched(&self, is_watched: bool) {
+    pub fn set_watched(&self, is_watched: bool) {
         self.is_watched.set(is_watched);
     }
 
@@ -128,7 +128,7 @@ impl Upstream {
     /// # Errors
     ///
     /// When the kernel has no memory for it.
-    pub(crate) fn watch_wake(&self, wake: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn watch_wake(&self, wake: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.watch_fd(wake, WAKE)
     }
 
@@ -192,7 +192,7 @@ impl Upstream {
     }
 
     /// These servers, which are in use, are a pool that fails open: when `upper` of them are knocked out, until fewer than `lower` are.
-    pub(crate) fn track(&mut self, pool: &[(&Address, Settings)], lower: u32, upper: u32) {
+    pub fn track(&mut self, pool: &[(&Address, Settings)], lower: u32, upper: u32) {
         let addresses: Vec<_> = pool.iter().map(|(address, _)| (*address).clone()).collect();
         let tracker = self.registry.fail_open(&addresses, lower, upper);
         for (address, settings) in pool {
@@ -208,7 +208,7 @@ impl Upstream {
     }
 
     /// The pool hears how the server does that has this place in it.
-    pub(crate) fn watch_failures(&mut self, id: DestinationId, pool: Weak<Ejection>, place: usize) {
+    pub fn watch_failures(&mut self, id: DestinationId, pool: Weak<Ejection>, place: usize) {
         if let Some(destination) = self.destinations.get_mut(id.place as usize) {
             // Those of configurations that are gone go now.
             destination.ejections.retain(|(pool, _)| pool.strong_count() > 0);
@@ -217,7 +217,7 @@ impl Upstream {
     }
 
     /// The server has values that are known to be old: nobody asks it for values until it has none.
-    pub(crate) fn set_dirty(&self, id: DestinationId, is_dirty: bool) {
+    pub fn set_dirty(&self, id: DestinationId, is_dirty: bool) {
         if let Some(destination) = self.destinations.get(id.place as usize) {
             destination.health.set_dirty(is_dirty);
         }
@@ -465,12 +465,13 @@ impl Upstream {
     }
 
     /// The time `us` microseconds after the start.
-    pub(crate) fn instant(&self, us: u64) -> Option<Instant> {
+    #[must_use]
+    pub fn instant(&self, us: u64) -> Option<Instant> {
         self.start.checked_add(Duration::from_micros(us))
     }
 
     /// What this worker was asked and did.
-    pub(crate) fn traffic(&self) -> &Arc<Traffic> {
+    pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
 

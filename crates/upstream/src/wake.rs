@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A descriptor that is readable from [`Self::wake`] until [`Self::clear`].
 #[derive(Debug)]
-pub(crate) struct Wake(OwnedFd);
+pub struct Wake(OwnedFd);
 
 impl Wake {
     /// Not awake.
@@ -15,23 +15,25 @@ impl Wake {
     /// # Errors
     ///
     /// When there is no descriptor.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Makes it readable.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         // It cannot fail but by having been written 2^64 - 1 times, and then it is readable.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes it unreadable.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         // Nothing to read is as good.
         let _ = rustix::io::read(&self.0, &mut [0_u8; 8][..]);
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// The descriptor to poll for input.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }

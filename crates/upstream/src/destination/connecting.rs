@@ -11,8 +11,9 @@ use crate::reply::Failure;
 use crate::request::{Op, Request};
 use crate::system::Socket;
 
-/// How much longer than a connection a login may take: ours are refused after a second.
-pub(crate) const LOGIN_PATIENCE: Duration = Duration::from_secs(2);
+/// Time that a login may take in addition to the connect timeout. A holdall server refuses a wrong
+/// login after one second.
+pub const LOGIN_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Destination {
     pub(crate) fn socket(&self) -> Option<&Socket> {

@@ -50,8 +50,7 @@ mod asking;
 mod connecting;
 mod traffic;
 
-#[cfg(test)]
-pub(crate) use connecting::LOGIN_PATIENCE;
+pub use connecting::LOGIN_PATIENCE;
 
 /// The ticket of a destination's own question whether the server is back.
 pub(crate) const PROBE: Ticket = Ticket::MAX;
@@ -353,6 +352,9 @@ impl Destination {
     }
 }
 
-pub(crate) fn micros(duration: Duration) -> u64 {
+/// Whole microseconds of `duration`, saturating.
+#[inline]
+#[must_use]
+pub fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

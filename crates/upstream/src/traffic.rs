@@ -143,7 +143,7 @@ impl Traffic {
 
     /// A request for a server has failed.
     #[cold]
-    pub(crate) fn failed(&self, failure: Failure, is_aside: bool) {
+    pub fn failed(&self, failure: Failure, is_aside: bool) {
         self.count(if is_aside { Count::ResultAside(failure) } else { Count::Result(failure) });
     }
 

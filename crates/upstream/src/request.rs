@@ -3,7 +3,7 @@
 use hashing::key::before_hash_stop;
 use routeconf::ast::Operation;
 
-use crate::route::Trail;
+use crate::trail::Trail;
 pub use routeconf::ast::OperationClass as Class;
 
 /// What is asked.
@@ -252,7 +252,7 @@ impl<'a> Request<'a> {
 
     /// A request of `key` alone, for the same client: this key, or one that begins with it. It takes the ways that this one takes.
     #[must_use]
-    pub(crate) fn beside<'b>(&self, op: Op, key: &'b [u8]) -> Request<'b>
+    pub fn beside<'b>(&self, op: Op, key: &'b [u8]) -> Request<'b>
     where
         'a: 'b,
     {
@@ -319,7 +319,7 @@ pub struct OwnedRequest {
 
 impl OwnedRequest {
     /// Bytes of key, prefix, words and value together.
-    pub(crate) const fn bytes(&self) -> usize {
+    pub const fn bytes(&self) -> usize {
         self.bytes.len()
     }
 

@@ -48,22 +48,24 @@ pub(crate) struct Answer {
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub(crate) struct Server {
+pub struct Server {
     items: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub(crate) lies: bool,
+    /// It answers wrongly.
+    pub lies: bool,
     /// What it sends next does not arrive as it was sealed.
-    pub(crate) spoils: bool,
+    pub spoils: bool,
     /// It lets nobody in.
     pub(crate) refuses: bool,
     /// What connections begin with, and how often somebody began otherwise.
     pub(crate) rules: Rules,
-    pub(crate) strangers: u64,
+    /// How often a client sent something else before the handshake and login.
+    pub strangers: u64,
     /// How often the calls came that must not come twice, by their numbers.
-    pub(crate) heard: BTreeMap<u64, u32>,
+    pub heard: BTreeMap<u64, u32>,
     /// When each key was last deleted.
-    pub(crate) deleted_us: BTreeMap<Vec<u8>, u64>,
+    pub deleted_us: BTreeMap<Vec<u8>, u64>,
     /// Whose values were asked for.
-    pub(crate) asked: BTreeSet<Vec<u8>>,
+    pub asked: BTreeSet<Vec<u8>>,
     /// Who may fill a key, and how often such tokens were given.
     tokens: BTreeMap<Vec<u8>, u64>,
     pub(crate) tokens_given: u64,

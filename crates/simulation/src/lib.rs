@@ -1,0 +1,109 @@
+//! A simulated network, its servers and its clock, for tests of what connects to servers.
+//!
+//! ```text
+//!     workers of routes, drivers of the client, the spooler -> Core .. Destination
+//!         -> upstream::system (sockets, poller, time) -> Net -> Server
+//! ```
+//!
+//! Sockets, their poller and the clock are simulated, and nothing else: the code under test is the
+//! code of programs, one turn at a time, on one thread. A seed draws the shape of a run (protocol,
+//! servers, limits, routes), the requests, and the failures; equal seeds are equal runs. Each run
+//! ends with the failures repaired, and the tests check what then holds.
+//!
+//! `SEEDS=n` sets the number of runs, `SEED=n` the first seed. A run that fails prints the line
+//! that repeats it.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    clippy::missing_errors_doc,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    reason = "a test stops where it fails"
+)]
+
+mod call;
+pub mod door;
+mod lies;
+mod net;
+mod server;
+pub mod system;
+
+use std::time::Instant;
+
+pub use call::{is_of, mark, unit};
+pub use net::{Net, Trouble, address};
+pub use server::Server;
+use testkit::Rng;
+
+/// Runs `run` with one seed after the other: `by_default` of them, or what the environment says.
+pub fn seeds(by_default: u64, name: &str, mut run: impl FnMut(u64)) {
+    let number = |name, default| {
+        std::env::var(name).map_or(default, |text| text.parse::<u64>().expect("a number"))
+    };
+    let (first, count) = (number("SEED", 1), number("SEEDS", by_default));
+    for seed in first..first + count {
+        let _repeat = Repeat { name, seed };
+        run(seed);
+    }
+}
+
+/// Says how to repeat a run that fails.
+struct Repeat<'a> {
+    name: &'a str,
+    seed: u64,
+}
+
+impl Drop for Repeat<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { name, seed } = self;
+            let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+            println!("again: SEED={seed} SEEDS=1 cargo test -p {package} --lib {name}");
+        }
+    }
+}
+
+/// The passing of time in one run.
+#[derive(Debug)]
+pub struct Clock {
+    /// The choices of the run.
+    pub rng: Rng,
+    /// How much too late a turn may be, in microseconds: threads have to wait for processors.
+    pub lag_us: usize,
+    /// Turns since time has passed.
+    turns: u32,
+}
+
+/// Turns in which no time passes, at the most: more is a loop that has nothing to do and does not rest.
+const TURNS_MAX: u32 = 20_000;
+
+impl Clock {
+    /// Turns may be up to `lag_us` microseconds late.
+    #[must_use]
+    pub fn new(seed: u64, lag_us: usize) -> Self {
+        Self { rng: Rng::new(seed), lag_us, turns: 0 }
+    }
+
+    /// Goes to when something happens, or one of the times in `due` has come; then perhaps a little further.
+    pub fn pass(&mut self, due: impl IntoIterator<Item = Option<Instant>>) {
+        let lag_us = if self.rng.one_in(4) { self.rng.below(self.lag_us + 1) } else { 0 };
+        let turns = &mut self.turns;
+        system::with(|net| {
+            let times = due.into_iter().flatten().map(|time| net.us_of(time));
+            let now_us = net.now_us();
+            let next_us = times.chain(net.next_us()).min().unwrap_or(now_us).max(now_us);
+            let next_us = if net.is_ready() { now_us } else { next_us };
+            net.pass_to(next_us + lag_us as u64);
+            *turns = if net.now_us() == now_us { *turns + 1 } else { 0 };
+        });
+        assert!(self.turns < TURNS_MAX, "a loop does not rest");
+    }
+}
+
+/// The present microsecond.
+#[must_use]
+pub fn now_us() -> u64 {
+    system::with(|net| net.now_us())
+}

@@ -1,0 +1,58 @@
+//! Connections to servers: requests in, replies out, for one event loop.
+//!
+//! ```text
+//!     request -> Upstream::ask -> window -> Destination -> Pipeline -> socket
+//!     ticket, reply -> Sink    <-           Destination <- Pipeline <- socket
+//! ```
+//!
+//! One [`Upstream`] serves one thread at a time. Threads share the health of servers and counters
+//! ([`Registry`]). It has no loop of its own: its owner polls [`Upstream::poller`], calls
+//! [`Upstream::on_events`] and, once a turn, [`Upstream::settle`]. The requests of one turn leave
+//! in one write for each server.
+#![forbid(unsafe_code)]
+
+mod address;
+pub mod cell;
+mod counters;
+mod datagrams;
+mod destination;
+mod dialect;
+mod ejection;
+mod guard;
+mod health;
+mod latencies;
+mod packet;
+mod pipeline;
+mod registry;
+mod reply;
+mod request;
+mod sasl;
+mod settings;
+pub mod system;
+mod tally;
+mod traffic;
+mod trail;
+mod upstream;
+mod wake;
+mod window;
+mod wire;
+
+pub use address::Address;
+pub use certs::ClientOptions as TlsOptions;
+pub use counters::{Counters, Totals};
+pub use destination::{LOGIN_PATIENCE, micros};
+pub use ejection::Ejection;
+pub use guard::{Login, Tls};
+pub use health::{Health, State};
+pub use latencies::Place;
+pub use pipeline::{Exchange, Sink, Ticket};
+pub use registry::{Registry, Report};
+pub use reply::{Failure, Outcome, OwnedReply, Reply};
+pub use request::{Class, Op, OwnedRequest, Request};
+pub use settings::{Protocol, Settings};
+pub use traffic::{Count, Event, Snapshot, Traffic};
+pub use trail::{PoolCounts, Trail};
+pub use upstream::{DestinationId, Upstream};
+pub use wake::Wake;
+pub use window::{Waiting, Window};
+pub use wire::write as write_command;

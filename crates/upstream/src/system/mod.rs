@@ -1,0 +1,25 @@
+//! The operating system as connections need it: non-blocking sockets, a poller of them, the time.
+//!
+//! Programs use the real one. With the feature `simulation`, which only tests enable, each thread
+//! may enter a simulated network, and its sockets are made there. The choice costs programs
+//! nothing, and no type has a parameter for it.
+
+mod real;
+#[cfg(feature = "simulation")]
+pub mod simulated;
+
+use std::time::Instant;
+
+#[cfg(not(feature = "simulation"))]
+use real as chosen;
+#[cfg(feature = "simulation")]
+use simulated as chosen;
+
+pub(crate) use chosen::{Poller, Socket};
+
+/// The present time, of which a [`crate::Upstream`] is told once a turn.
+#[inline]
+#[must_use]
+pub fn now() -> Instant {
+    chosen::now()
+}

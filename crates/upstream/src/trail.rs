@@ -1,0 +1,49 @@
+//! The pool that a client's request reached last, and the counts of such pools.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::reply::Outcome;
+
+/// The results of the requests that reached a pool, over all workers. Relaxed is enough: a reader
+/// may see one sum newer than another.
+#[derive(Debug, Default)]
+pub struct PoolCounts {
+    /// Requests to servers of the pool, whatever came of them.
+    pub asked: AtomicU64,
+    /// Replies to clients for which this pool was asked last.
+    pub replied: AtomicU64,
+    /// Those of them that were errors.
+    pub failed: AtomicU64,
+    /// The microseconds from these clients' requests to their replies.
+    pub total_us: AtomicU64,
+}
+
+/// The pool that was asked last for one request of a client.
+#[derive(Debug, Default)]
+pub struct Trail(Mutex<Option<Arc<PoolCounts>>>);
+
+impl Trail {
+    /// Remembers the pool that is about to be asked.
+    pub fn note(&self, counts: &Arc<PoolCounts>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(counts));
+    }
+
+    /// Counts the reply that the client gets, `us` microseconds after its request.
+    pub fn finish(self, outcome: Outcome, us: u64) {
+        let last = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some(counts) = last else { return };
+        counts.replied.fetch_add(1, Ordering::Relaxed);
+        counts.failed.fetch_add(u64::from(outcome.failure().is_some()), Ordering::Relaxed);
+        counts.total_us.fetch_add(us, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq for Trail {
+    /// Identity: a trail equals itself only.
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Trail {}
