@@ -1,9 +1,9 @@
 //! Requests of any kind through a proxy's worker to memcached: it executes them, and nothing that stands in them.
 #![no_main]
 
-#[path = "../../crates/client/tests/common/mod.rs"]
+#[path = "../../crates/routes/tests/common/mod.rs"]
 mod common;
-#[path = "../../crates/client/tests/proxied/mod.rs"]
+#[path = "../../crates/routes/tests/proxied/mod.rs"]
 mod proxied;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| proxied::check(bytes));

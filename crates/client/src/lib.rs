@@ -1,49 +1,45 @@
-//! Connections to servers, and the tree of routes that chooses among them.
+//! A client of memcached servers for applications: a handle that any thread and any executor may
+//! use, over trees of routes that the client's own threads drive, or the thread that waits.
 //!
 //! ```text
-//!     request -> Core::submit -> Route::pick, or a task that runs Route::route -> Upstream::ask -> Destination -> socket
-//!     ticket, reply -> Sink   <- the oldest question that has no answer (Pipeline)             <- Destination <- socket
+//!     caller -> Client (typed calls) -> Lane (inbox) -> Driver: routes::Core -> servers
+//!     caller <- Pending (waker)      <- Slot         <- Driver: routes::Core <- servers
 //! ```
 //!
-//! One [`Core`] serves one thread at a time; all it shares with others is the health of servers and counters ([`Registry`]). It has no
-//! loop of its own: whoever owns it polls [`Core::poller`], and calls [`Core::on_events`] and, once a turn,
-//! [`Core::settle`]. What was asked in a turn goes to each server in one write.
-//!
-//! Deletes that fail can be kept and replayed: [`Spooler`].
-//! Applications need none of that: a `Client` has threads that do it.
-//!
-//! [`Plan`] makes trees from a configuration; [`route`] has the routes.
+//! The requests that arrive while a driver runs, and those that one caller makes together
+//! ([`together()`]), leave in one write for each server. A caller that gives up, or whose deadline
+//! passes, leaves its slot behind: the reply is dropped there, and no other caller can get it.
 #![forbid(unsafe_code)]
 
-mod alarm;
-#[cfg(feature = "application")]
-mod app;
-mod context;
-mod core;
-mod deletes;
-mod host;
-mod join;
-mod plan;
-pub mod route;
+mod block;
+mod builder;
+mod client;
+mod codec;
+mod commands;
+mod driver;
+mod error;
+mod lane;
+mod look_aside;
+mod markers;
+mod seat;
+mod shift;
+mod signal;
 #[cfg(test)]
 mod simulation;
-mod task;
+mod slot;
+mod together;
+mod value;
+mod watch;
 
-pub use alarm::Sleep;
-#[cfg(feature = "application")]
-pub use app::{
-    BlockingClient, BuildError, Builder, CasOutcome, Client, Compression, Decode, Encode, Error,
-    FLAG_INTEGER, FLAG_LZ4, FLAG_TEXT, FLAG_ZSTD, Lease, LoadError, LookAside, LookAsideTotals,
-    Markers, Source, Together, Value, Written, block_on, together,
-};
-pub use context::{Asking, Context};
-pub use core::{Core, Submitted, Tree};
-pub use deletes::{DeleteCounts, Deletes, Spooler, Target};
-pub use host::host_id;
-pub use plan::{BigValues, Distances, Plan, TreeFlags};
-pub use upstream::{
-    Address, Class, Count, Counters, DestinationId, Event, Exchange, Failure, Health, Login, Op,
-    Outcome, OwnedReply, OwnedRequest, Place, PoolCounts, Protocol, Registry, Reply, Report,
-    Request, Settings, Sink, Snapshot, State, Ticket, Tls, TlsOptions, Totals, Traffic, Upstream,
-    Waiting, Window, cell,
-};
+pub use block::BlockingClient;
+pub use builder::{BuildError, Builder, Compression};
+pub use client::{CasOutcome, Client, Lease};
+pub use codec::{FLAG_LZ4, FLAG_ZSTD};
+pub use error::Error;
+pub use look_aside::{LoadError, LookAside, LookAsideTotals};
+pub use markers::{Markers, Source, Written};
+pub use routes::DeleteCounts;
+pub use signal::block_on;
+pub use together::{Together, together};
+pub use upstream::{Failure, Op, Outcome, OwnedReply, Report, Request, TlsOptions, Window};
+pub use value::{Decode, Encode, FLAG_INTEGER, FLAG_TEXT, Value};

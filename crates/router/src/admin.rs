@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use client::route::RouteRef;
-use client::{Core, Op, Request};
 use routeconf::ast::Operation;
+use routes::Core;
+use routes::route::RouteRef;
+use upstream::{Op, Request};
 
 use crate::shared::Shared;
 

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use client::{Address, Plan, Target, host_id};
 use discovery::{Discovered, Discovery, Member, is_source};
 use routeconf::{FileSources, Params, Sources, Variables, load};
+use routes::{Plan, Target, host_id};
+use upstream::Address;
 
 use crate::dump::Snapshot;
 use crate::facts::{Facts, Noting};
@@ -47,7 +48,7 @@ pub(crate) struct Configuration {
 pub(crate) struct Reader<'a> {
     pub(crate) source: &'a Source,
     pub(crate) options: &'a Options,
-    pub(crate) tls: Option<&'a client::Tls>,
+    pub(crate) tls: Option<&'a upstream::Tls>,
     pub(crate) discovery: &'a Discovery,
     /// Pools whose statistics are wanted.
     pub(crate) counted: &'a Counted,

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::{Registry, Spooler, Target};
+use routes::{Spooler, Target};
 use spool::{Fsync, Settings, Spool};
+use upstream::Registry;
 
 use crate::options::Options;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use client::{Place, Registry};
 use hdrhistogram::Histogram;
 use proto::reply::{write_stat, write_stat_u64};
+use upstream::{Place, Registry};
 
 /// Histograms of microseconds, by label.
 type ByLabel = BTreeMap<String, Histogram<u64>>;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use client::State;
 use hdrhistogram::Histogram;
+use upstream::State;
 
 use crate::shared::Shared;
 
@@ -98,7 +98,7 @@ fn gauge(text: &mut String, name: &str, value: u64) {
 
 fn servers(text: &mut String, shared: &Shared) {
     let reports = shared.registry.report();
-    let label = |report: &client::Report| {
+    let label = |report: &upstream::Report| {
         let server = escaped(&report.address.to_string());
         format!("server=\"{server}\",timeout_ms=\"{}\"", report.timeout.as_millis())
     };

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{Address, State};
+use upstream::{Address, State};
 
 use crate::dump::{Dump, TOUCH_PERIOD};
 use crate::shared::Shared;

@@ -282,11 +282,11 @@ impl TlsFlags {
     }
 
     /// How servers are spoken to; `None` when nobody said whom to trust.
-    fn servers(&self) -> Option<client::TlsOptions> {
+    fn servers(&self) -> Option<upstream::TlsOptions> {
         if self.ssl_verify_peers && self.pem_ca_path.is_none() {
             return None;
         }
-        Some(client::TlsOptions {
+        Some(upstream::TlsOptions {
             ca_cert: self.pem_ca_path.clone().filter(|_| self.ssl_verify_peers),
             chain_cert: self.pem_cert_path.clone(),
             key: self.pem_key_path.clone(),
@@ -298,8 +298,8 @@ impl TlsFlags {
     /// # Errors
     ///
     /// Which file cannot be used, and why.
-    pub(crate) fn open(&self) -> Result<Option<client::Tls>, String> {
-        self.servers().map(client::Tls::open).transpose()
+    pub(crate) fn open(&self) -> Result<Option<upstream::Tls>, String> {
+        self.servers().map(upstream::Tls::open).transpose()
     }
 
     /// Reads the login.
@@ -307,11 +307,11 @@ impl TlsFlags {
     /// # Errors
     ///
     /// That its file cannot be used, and why.
-    fn login(&self) -> Result<Option<client::Login>, String> {
+    fn login(&self) -> Result<Option<upstream::Login>, String> {
         let Some(path) = &self.server_auth_file else { return Ok(None) };
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
         let login = text.and_then(|text| {
-            client::Login::parse(&text).ok_or_else(|| "holds no user:password".to_owned())
+            upstream::Login::parse(&text).ok_or_else(|| "holds no user:password".to_owned())
         });
         login.map(Some).map_err(|error| format!("{}: {error}", path.display()))
     }
@@ -347,13 +347,13 @@ fn multiplier(text: &str) -> Result<f64, String> {
 }
 
 /// `--window`; without a width any number of requests may be outstanding.
-pub type Window = Option<client::Window>;
+pub type Window = Option<upstream::Window>;
 
 fn window(text: &str) -> Result<Window, String> {
     match text.parse() {
         Ok(0) => Ok(None),
-        Ok(width) => Ok(Some(client::Window::Fixed(width))),
-        Err(_) if text == "adaptive" => Ok(Some(client::Window::Adaptive)),
+        Ok(width) => Ok(Some(upstream::Window::Fixed(width))),
+        Err(_) if text == "adaptive" => Ok(Some(upstream::Window::Adaptive)),
         Err(_) => Err("a number, or adaptive".to_owned()),
     }
 }
@@ -432,9 +432,12 @@ impl Options {
     /// # Errors
     ///
     /// That it cannot be used, and why.
-    pub(crate) fn settings(&self, tls: Option<&client::Tls>) -> Result<client::Settings, String> {
+    pub(crate) fn settings(
+        &self,
+        tls: Option<&upstream::Tls>,
+    ) -> Result<upstream::Settings, String> {
         let timeout = Duration::from_millis(self.server_timeout);
-        Ok(client::Settings {
+        Ok(upstream::Settings {
             timeout,
             connect_timeout: timeout,
             connect_retries: self.routing.connect_timeout_retries,
@@ -446,7 +449,7 @@ impl Options {
             udp_gets: self.udp_gets.then(|| Duration::from_millis(self.udp_timeout)),
             tls: tls.cloned(),
             login: self.tls.login()?,
-            ..client::Settings::default()
+            ..upstream::Settings::default()
         })
     }
 
@@ -480,8 +483,8 @@ impl Options {
             ("serve_cluster", self.serve_cluster.clone().unwrap_or_default()),
         ];
         let window = match self.window.flatten() {
-            Some(client::Window::Fixed(width)) => u64::from(width),
-            Some(client::Window::Adaptive) | None => 0,
+            Some(upstream::Window::Fixed(width)) => u64::from(width),
+            Some(upstream::Window::Adaptive) | None => 0,
         };
         let numbers = [
             ("num_proxies", self.num_proxies as u64),

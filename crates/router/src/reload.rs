@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use client::Target;
 use discovery::Discovery;
+use routes::Target;
 use signal_hook::iterator::Handle;
 
 use crate::config::{Configuration, Reader};
@@ -81,7 +81,7 @@ pub(crate) fn seen_before(source: &Source, options: &Options) -> Seen {
 /// What may change while the proxy runs.
 pub(crate) struct Watched {
     pub(crate) source: Source,
-    pub(crate) tls: Option<client::Tls>,
+    pub(crate) tls: Option<upstream::Tls>,
     pub(crate) discovery: Discovery,
     pub(crate) counted: Counted,
     pub(crate) files: Vec<String>,

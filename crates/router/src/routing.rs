@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use client::{BigValues, Distances, TreeFlags, Waiting};
+use routes::{BigValues, Distances, TreeFlags};
+use upstream::Waiting;
 
 use crate::options::millis;
 

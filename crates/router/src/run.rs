@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{Core, Spooler, Target, Upstream, host_id};
 use discovery::Discovery;
 use net::{Consolidation, Control, Inherited, Placement, TlsAcceptor, TlsMode, inherited_listener};
+use routes::{Core, Spooler, Target, host_id};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use upstream::Upstream;
 
 use crate::config::Reader;
 use crate::doors::listeners;
@@ -86,15 +87,7 @@ pub fn run(
     let sockets = sockets.map_err(|error| Failure::transient("cannot listen", &error))?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
-    let config = net::Config {
-        workers: options.num_proxies,
-        placement: placement(&options),
-        rejection: Some(proto::reply::TOO_MANY_CONNECTIONS),
-        // mcrouter's 0 is no limit.
-        max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
-        tls: door.clone(),
-        ..net::Config::default()
-    };
+    let config = net_config(&options, door.clone());
     let shared = Arc::new(Shared::new(options, doors, configuration.read, is_kept));
     let log = Arc::new(log);
     let spooler = {
@@ -195,16 +188,29 @@ fn door(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, String> {
     TlsAcceptor::open(tls, modes).map(|door| Some(Arc::new(door)))
 }
 
+/// The event loops' settings.
+fn net_config(options: &Options, tls: Option<Arc<TlsAcceptor>>) -> net::Config {
+    net::Config {
+        workers: options.num_proxies,
+        placement: placement(options),
+        rejection: Some(proto::reply::TOO_MANY_CONNECTIONS),
+        // mcrouter's 0 is no limit.
+        max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
+        tls,
+        ..net::Config::default()
+    }
+}
+
 /// What is read again by SIGHUP.
 struct Certificates {
     door: Option<Arc<TlsAcceptor>>,
-    servers: Option<client::Tls>,
+    servers: Option<upstream::Tls>,
 }
 
 impl Certificates {
     fn reload(&self, log: &impl Fn(&str)) {
         let door = self.door.as_ref().map(|door| door.reload());
-        let servers = self.servers.as_ref().map(client::Tls::reload);
+        let servers = self.servers.as_ref().map(upstream::Tls::reload);
         for result in door.into_iter().chain(servers) {
             match result {
                 Ok(()) => log("the certificates have been read again"),

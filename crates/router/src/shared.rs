@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use client::{Deletes, Registry, Tree, Upstream};
 use discovery::Member;
+use routes::{Deletes, Tree};
+use upstream::{Registry, Upstream};
 use watch::hub::Watchers;
 
 use crate::doors::Doors;

@@ -71,7 +71,7 @@ impl Health {
     }
 
     /// It has values that are known to be old, or has none any more.
-    pub fn set_dirty(&self, is_dirty: bool) {
+    pub(crate) fn set_dirty(&self, is_dirty: bool) {
         self.is_dirty.store(is_dirty, Ordering::Relaxed);
     }
 

@@ -120,6 +120,7 @@ impl Failure {
     }
 
     /// Whether another server is asked instead, unless the configuration says otherwise (mcrouter's default set).
+    #[inline]
     #[must_use]
     pub const fn fails_over(self) -> bool {
         !matches!(self, Self::ClientError)
@@ -134,6 +135,7 @@ impl fmt::Display for Failure {
 
 impl Outcome {
     /// How bad it is, by mcrouter's order; the worst of several replies is that of the greatest number.
+    #[inline]
     #[must_use]
     pub const fn severity(self) -> u8 {
         match self {
@@ -171,18 +173,21 @@ impl Outcome {
     }
 
     /// A miss of a get, or a delete that found nothing.
+    #[inline]
     #[must_use]
     pub const fn is_miss(self) -> bool {
         matches!(self, Self::NotFound | Self::Lease | Self::Meta(MetaCode::En | MetaCode::Nf))
     }
 
     /// A value was found.
+    #[inline]
     #[must_use]
     pub const fn is_hit(self) -> bool {
         matches!(self, Self::Found | Self::Meta(MetaCode::Va | MetaCode::Hd))
     }
 
     /// Why it failed, if it did.
+    #[inline]
     #[must_use]
     pub const fn failure(self) -> Option<Failure> {
         match self {
@@ -211,12 +216,14 @@ pub struct Reply<'a> {
 
 impl<'a> Reply<'a> {
     /// A reply that says nothing more.
+    #[inline]
     #[must_use]
     pub const fn of(outcome: Outcome) -> Self {
         Self { outcome, key: b"", flags: 0, number: 0, value: b"", words: b"" }
     }
 
     /// A failure with somebody's words.
+    #[inline]
     #[must_use]
     pub const fn failed(failure: Failure, words: &'a [u8]) -> Self {
         Self { value: words, ..Self::of(Outcome::Failed(failure)) }
@@ -261,6 +268,7 @@ impl OwnedReply {
     }
 
     /// The reply.
+    #[inline]
     #[must_use]
     pub fn get(&self) -> Reply<'_> {
         Reply {

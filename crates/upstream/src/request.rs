@@ -90,6 +90,7 @@ impl Op {
     ];
 
     /// The command by which routes choose: of a meta command, the classic one that it is like.
+    #[inline]
     #[must_use]
     pub const fn operation(self) -> Option<Operation> {
         Some(match self {
@@ -132,6 +133,7 @@ impl Op {
     }
 
     /// Whether a data block follows the line.
+    #[inline]
     #[must_use]
     pub const fn has_value(self) -> bool {
         matches!(
@@ -148,6 +150,7 @@ impl Op {
     }
 
     /// Whether it is one of the meta protocol.
+    #[inline]
     #[must_use]
     pub const fn is_meta(self) -> bool {
         matches!(
@@ -225,6 +228,7 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// A request of a key alone.
+    #[inline]
     #[must_use]
     pub const fn new(op: Op, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
@@ -319,11 +323,13 @@ pub struct OwnedRequest {
 
 impl OwnedRequest {
     /// Bytes of key, prefix, words and value together.
+    #[inline]
     pub const fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
     /// The request.
+    #[inline]
     #[must_use]
     pub fn get(&self) -> Request<'_> {
         let (key, rest) = self.bytes.split_at(self.key_len);

@@ -38,6 +38,7 @@ pub struct DestinationId {
 
 impl DestinationId {
     /// The same for all pools of the server.
+    #[inline]
     pub fn place(self) -> u32 {
         self.place
     }
@@ -97,6 +98,7 @@ impl Upstream {
     }
 
     /// Whether sinks are told of exchanges.
+    #[inline]
     pub fn set_watched(&self, is_watched: bool) {
         self.is_watched.set(is_watched);
     }
@@ -118,6 +120,7 @@ impl Upstream {
     }
 
     /// Readable when [`Self::on_events`] is to be called.
+    #[inline]
     #[must_use]
     pub fn poller(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
@@ -465,23 +468,27 @@ impl Upstream {
     }
 
     /// The time `us` microseconds after the start.
+    #[inline]
     #[must_use]
     pub fn instant(&self, us: u64) -> Option<Instant> {
         self.start.checked_add(Duration::from_micros(us))
     }
 
     /// What this worker was asked and did.
+    #[inline]
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
 
     /// The number of the worker.
+    #[inline]
     #[must_use]
     pub fn worker(&self) -> u32 {
         self.worker
     }
 
     /// Microseconds since the start, as of this turn.
+    #[inline]
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.now_us

@@ -6,10 +6,10 @@
 
 use std::io::Write;
 
-use client::{Op, Request};
 use net::{Flow, Input};
 use proto::binary::{self, Command, Header, Parsed, Status, Then, reply};
 use proto::{KEY_BYTES_MAX, StoreMode};
+use upstream::{Op, Request};
 
 use super::queue::{Kind, Packet, Slot, Want};
 use super::store::{Block, Refused};

@@ -1,9 +1,9 @@
 //! Replies as the client reads them.
 
-use client::{Failure, Op, Outcome, Reply};
 use proto::answer::MetaCode;
 use proto::number::write_u64;
 use proto::reply::{self, CRLF};
+use upstream::{Failure, Op, Outcome, Reply};
 
 use super::queue::{Kind, Slot};
 

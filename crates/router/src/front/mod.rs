@@ -1,8 +1,8 @@
 //! The memcached front: requests of clients to the tree of routes, and the answers back.
 //!
 //! ```text
-//!     net -> Front::serve -> proto       -> queue slot + ticket -> client::Core -> servers
-//!     net <- Front::serve <- queue <------- format <---- answer <- client::Core <- servers
+//!     net -> Front::serve -> proto       -> queue slot + ticket -> routes::Core -> servers
+//!     net <- Front::serve <- queue <------- format <---- answer <- routes::Core <- servers
 //! ```
 //!
 //! One [`Front`] lives in each worker. Requests of one turn, of all connections, go to each server in one write.
@@ -20,9 +20,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{Core, Event, Request, Submitted};
 use net::{CloseReason, ConnId, Flow, Input, Output, Peer, Service};
 use proto::text::GetLine;
+use routes::{Core, Submitted};
+use upstream::{Event, Request};
 
 use crate::shared::Shared;
 use ::watch::hub::{Events, Watching};
@@ -152,7 +153,7 @@ impl Front {
         let ticket = self.queues.push(queue, slot, client_key);
         self.batch.asked();
         if let Submitted::Done(reply) = self.core.submit(request, ticket) {
-            client::Sink::answer(&mut self.queues, ticket, &reply.get());
+            upstream::Sink::answer(&mut self.queues, ticket, &reply.get());
         }
     }
 

@@ -1,9 +1,9 @@
 //! Replies as packets of the binary protocol.
 
-use client::{Failure, Outcome, Reply};
 use proto::answer::MetaCode;
 use proto::binary::{Header, Status, reply};
 use proto::number::parse_u64;
+use upstream::{Failure, Outcome, Reply};
 
 use super::queue::{Packet, Slot, Want};
 

@@ -18,8 +18,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use client::{Count, Event, Exchange, Failure, Op, Reply, Sink, Ticket, Traffic};
 use net::ConnId;
+use upstream::{Count, Event, Exchange, Failure, Op, Reply, Sink, Ticket, Traffic};
 
 use super::format;
 use super::watch::Reporter;

@@ -1,11 +1,11 @@
 //! Requests with a data block. Servers are asked only when the whole of it is here and ends as it should: a request that is
 //! cut short would take the connection of everybody who shares it out of step.
 
-use client::{Op, Request};
 use net::{Flow, Input};
 use proto::reply::CRLF;
 use proto::text::Store;
 use proto::{StoreMode, reply};
+use upstream::{Op, Request};
 
 use super::queue::{Kind, Slot};
 use super::{Front, Session, Step};

@@ -1,9 +1,9 @@
 //! Lines of text: classic and meta commands.
 
-use client::{Op, Outcome, Reply, Request};
 use net::{Flow, Input};
 use proto::text::{self, AdminCommand, BadRequest, GetLine, KeyToken, Parsed, Words};
 use proto::{Error, KeyBuf, meta, reply};
+use upstream::{Op, Outcome, Reply, Request};
 use watch::hub::Events;
 
 use super::queue::{Kind, Slot};
@@ -217,7 +217,7 @@ impl Front {
                 format::reply(heap, &slot, (0, 0), &found)
             }
             Err(text) => {
-                format::error(heap, client::Failure::ClientError, text.as_bytes());
+                format::error(heap, upstream::Failure::ClientError, text.as_bytes());
                 true
             }
         });

@@ -13,9 +13,9 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Exchange, Failure, Op, Outcome, Reply};
 use net::{Flow, Input, Output};
 use proto::{reply, uri};
+use upstream::{Exchange, Failure, Op, Outcome, Reply};
 use watch::hub::{Events, Watchers};
 
 use super::{Front, Session};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use client::{Count, Op, Snapshot};
+use upstream::{Count, Op, Snapshot};
 
 use super::{Kind, Lines, Numbers};
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::PoolCounts;
-use client::{Place, Registry};
 use routeconf::FileSources;
 use serde_json::{Map, Number, Value};
+use upstream::PoolCounts;
+use upstream::{Place, Registry};
 
 use crate::facts::pretty;
 use crate::options::{Options, Validate};

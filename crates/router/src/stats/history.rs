@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use client::{Registry, Snapshot, Totals};
+use upstream::{Registry, Snapshot, Totals};
 
 /// How often they are noted.
 pub(crate) const PERIOD: Duration = Duration::from_secs(4);

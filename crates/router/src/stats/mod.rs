@@ -11,8 +11,8 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use client::{Count, Event, Failure, Protocol, Report, Snapshot, State};
 use proto::reply::{END, write_stat};
+use upstream::{Count, Event, Failure, Protocol, Report, Snapshot, State};
 
 use crate::shared::{Shared, unix_secs};
 use history::Moment;
@@ -72,7 +72,7 @@ impl Numbers {
     }
 
     /// A total of servers since the window began; less than nothing where servers went.
-    fn fresh(&self, field: fn(&client::Totals) -> u64) -> u64 {
+    fn fresh(&self, field: fn(&upstream::Totals) -> u64) -> u64 {
         field(&self.now.totals).saturating_sub(field(&self.then.totals))
     }
 }
@@ -193,7 +193,7 @@ impl Shared {
 
     /// What became of failed deletes; those with `request` and `rate` are mcrouter's names.
     fn asynclog(&self, lines: &mut Lines, numbers: &Numbers) {
-        let counts = self.deletes.get().map(client::Deletes::counts).unwrap_or_default();
+        let counts = self.deletes.get().map(routes::Deletes::counts).unwrap_or_default();
         lines.put(Kind::Ods, "asynclog_requests", counts.kept);
         let spooled = numbers.window.event(Event::Spooled);
         let kept = numbers.window.event(Event::SpooledWell);

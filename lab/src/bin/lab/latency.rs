@@ -17,7 +17,9 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 }
 
 fn measure(args: &[String]) -> Result<(), String> {
-    build(&["-p", "holdall-client", "--examples", "-p", "holdall"])?;
+    // Separate builds: the examples are built with the features of the tests.
+    build(&["-p", "holdall-routes", "--examples"])?;
+    build(&["-p", "holdall"])?;
     let [server, by_tcp, by_udp] = [free_port()?, free_port()?, free_port()?];
     let [port, tcp, udp] = [server, by_tcp, by_udp].map(|port| port.to_string());
     let mut running = Running::new();

@@ -99,7 +99,9 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 }
 
 fn measure(args: &[String]) -> Result<(), String> {
-    rig::build(&["-p", "holdall-client", "--examples", "-p", "holdall"])?;
+    // Separate builds: the examples are built with the features of the tests.
+    rig::build(&["-p", "holdall-routes", "--examples"])?;
+    rig::build(&["-p", "holdall"])?;
     let mut rig = Rig::new()?;
     rig.serve()?;
     println!(

@@ -1,0 +1,430 @@
+//! From servers or a configuration to a running client.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use discovery::{Discovered, Discovery, is_source};
+use routeconf::{FileSources, Params, load};
+use spool::Spool;
+
+use crate::client::{Client, Inner};
+use crate::codec::Codec;
+pub use crate::codec::Compression;
+use crate::lane::{Lane, Limits};
+use crate::seat;
+use crate::watch;
+use routes::{Core, Plan, Spooler, TreeFlags, host_id};
+use upstream::system::now;
+use upstream::{Login, Registry, Settings, Tls, Upstream, Window};
+
+/// Why there is no client; for people.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BuildError(pub(crate) String);
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+#[derive(Clone, Debug)]
+enum Routes {
+    File(PathBuf),
+    Servers(Vec<String>),
+    Text(String),
+}
+
+/// How a [`Client`] is to be; made by [`Client::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    routes: Routes,
+    hash: String,
+    default_route: String,
+    settings: Settings,
+    threads: usize,
+    deadline: Option<Duration>,
+    codec: Codec,
+    limits: Limits,
+    is_binary: bool,
+    tls: Option<upstream::TlsOptions>,
+    window: Option<Window>,
+    discovery: Arc<Discovery>,
+    discovery_period: Duration,
+    deletes: Option<PathBuf>,
+}
+
+impl Default for Builder {
+    /// One thread, no servers, no compression; times as in [`Settings`].
+    fn default() -> Self {
+        Self {
+            routes: Routes::Servers(Vec::new()),
+            hash: "Ch3".to_owned(),
+            default_route: "/././".to_owned(),
+            settings: Settings::default(),
+            threads: 1,
+            deadline: None,
+            codec: Codec {
+                compression: Compression::Off,
+                threshold_bytes: 1024,
+                value_bytes_max: 64 << 20,
+            },
+            limits: Limits { pending_max: 100_000, inbox_bytes_max: 64 << 20 },
+            is_binary: false,
+            tls: None,
+            window: None,
+            discovery: Arc::default(),
+            discovery_period: Duration::from_secs(10),
+            deletes: None,
+        }
+    }
+}
+
+impl Builder {
+    /// One pool of these servers: `host:port`, `[v6]:port` or `unix:/path`; or one source that names them, such as `srv:NAME` or
+    /// `etcd:HOST:PORT/PREFIX` (docs/discovery.md), which is asked again as names are.
+    #[must_use]
+    pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
+        self.routes = Routes::Servers(servers.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// How keys are spread over [`Self::servers`]: a hash of docs/routing.md, `Ch3` (mcrouter's) by default.
+    #[must_use]
+    pub fn hash(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.hash);
+        self
+    }
+
+    /// Routes by the configuration of mcrouter or twemproxy in this file.
+    #[must_use]
+    pub fn config_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.routes = Routes::File(path.as_ref().to_path_buf());
+        self
+    }
+
+    /// Routes by this text of a configuration of mcrouter.
+    #[must_use]
+    pub fn config_text(mut self, text: &str) -> Self {
+        self.routes = Routes::Text(text.to_owned());
+        self
+    }
+
+    /// Where keys without a routing prefix go: `/region/cluster/`.
+    #[must_use]
+    pub fn default_route(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.default_route);
+        self
+    }
+
+    /// How long a server may take for an answer; 1 s by default. A connection on which one takes longer is closed.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
+    /// How long a connection may take to be made; 1 s by default.
+    #[must_use]
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
+        self
+    }
+
+    /// Timeouts in a row that knock a server out; 3 by default, 0 is never.
+    #[must_use]
+    pub const fn timeouts_until_tko(mut self, count: u32) -> Self {
+        self.settings.timeouts_until_tko = count;
+        self
+    }
+
+    /// How long a call may take in all, failover included; by default as long as its servers may.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Driver threads, each with a connection to each server; 1 by default, 64 at the most.
+    #[must_use]
+    pub const fn threads(mut self, count: usize) -> Self {
+        self.threads = count;
+        self
+    }
+
+    /// Compresses values of `threshold_bytes` and more. Values of either compression are read in any case.
+    #[must_use]
+    pub const fn compression(mut self, compression: Compression, threshold_bytes: usize) -> Self {
+        self.codec.compression = compression;
+        self.codec.threshold_bytes = threshold_bytes;
+        self
+    }
+
+    /// The longest value that is sent or read, decompressed; 64 MiB by default.
+    #[must_use]
+    pub const fn value_bytes_max(mut self, bytes: usize) -> Self {
+        self.codec.value_bytes_max = bytes;
+        self
+    }
+
+    /// Requests without an answer, of all callers of a thread together; more are refused as busy. 100,000 by default.
+    #[must_use]
+    pub const fn pending_max(mut self, count: usize) -> Self {
+        self.limits.pending_max = count;
+        self.settings.pending_max = count;
+        self
+    }
+
+    /// [`Self::servers`] are spoken to by TLS, and those of a configuration that says so of them (`security_mech`).
+    #[must_use]
+    pub fn tls(mut self, options: upstream::TlsOptions) -> Self {
+        self.tls = Some(options);
+        self
+    }
+
+    /// The name that servers' certificates must have, which they are told at the beginning (SNI); by default each one's host, as it is
+    /// written. For servers that are reached by addresses which no certificate has. `hostnames` of a configuration's pool go before it.
+    #[must_use]
+    pub fn server_name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.settings.server_name);
+        self
+    }
+
+    /// [`Self::servers`] are spoken to in the binary protocol: for those that speak no other. Those of a configuration say it
+    /// themselves (`"protocol": "binary"`).
+    #[must_use]
+    pub const fn binary(mut self) -> Self {
+        self.is_binary = true;
+        self
+    }
+
+    /// What every connection begins with: in text for servers with `-Y`, in the binary protocol by SASL (SCRAM-SHA-256 where it is to
+    /// be had, else PLAIN). Without TLS, name and password can be read on the way.
+    #[must_use]
+    pub fn login(mut self, user: &str, password: &str) -> Self {
+        self.settings.login = Some(Login::new(user, password));
+        self
+    }
+
+    /// Gets go by UDP, and one that has no answer after this time has failed. Not with TLS or a login.
+    #[must_use]
+    pub const fn udp_gets(mut self, timeout: Duration) -> Self {
+        self.settings.udp_gets = Some(timeout);
+        self
+    }
+
+    /// How many requests may be outstanding over all servers, for each thread; what does not fit waits.
+    #[must_use]
+    pub const fn window(mut self, window: Window) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    /// How often sources and the addresses of names are asked for; 10 s by default.
+    #[must_use]
+    pub const fn discovery_period(mut self, period: Duration) -> Self {
+        self.discovery_period = period;
+        self
+    }
+
+    /// What sources named last is kept in this folder, too, for a start at which none answers.
+    #[must_use]
+    pub fn discovery_dir(mut self, folder: impl AsRef<Path>) -> Self {
+        self.discovery = Arc::new(Discovery::new(Some(folder.as_ref().to_path_buf())));
+        self
+    }
+
+    /// Deletes that fail are kept in this folder, answered as if they had found nothing, and executed when their server is back: the
+    /// spool of the router, for one client at a time.
+    #[must_use]
+    pub fn keep_deletes(mut self, folder: impl AsRef<Path>) -> Self {
+        self.deletes = Some(folder.as_ref().to_path_buf());
+        self
+    }
+
+    /// Starts the client's threads. Connections are made when they are needed.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the configuration, with its places; or that there is no thread or descriptor.
+    pub fn build(self) -> Result<Client, BuildError> {
+        let planned = self.plan()?;
+        let (plan, window) = (Arc::clone(&planned.plan), self.window);
+        let registry = Registry::default();
+        let count = u32::try_from(self.threads.clamp(1, 64)).unwrap_or(1);
+        let spooler = self.spooler(&registry, count, &plan)?;
+        let mut lanes = Vec::new();
+        let mut threads = Vec::new();
+        for worker in 0..count {
+            let lane = Lane::new(self.limits).map_err(|error| start_failed(&error))?;
+            let core = || {
+                let mut upstream = Upstream::new(worker, registry.clone(), now())?;
+                if let Some(window) = window {
+                    upstream.set_window(window);
+                }
+                let seed = RandomState::new().build_hasher().finish();
+                let core = Core::new(upstream, host_id(), seed, |upstream| plan.tree(upstream))?;
+                if let Some(spooler) = &spooler {
+                    core.keep_deletes(spooler.deletes().clone())?;
+                }
+                Ok(core)
+            };
+            let started =
+                core().and_then(|core| seat::start(Arc::clone(&lane), spooler.clone(), core));
+            lanes.push(lane);
+            match started {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    lanes.iter().for_each(|lane| lane.close(None));
+                    return Err(start_failed(&error));
+                }
+            }
+        }
+        let (codec, deadline) = (self.codec, self.deadline);
+        let inner = Arc::new(Inner::new(lanes, threads, registry, codec, spooler));
+        watch::start(&inner, self, &planned).map_err(|error| start_failed(&error))?;
+        Ok(Client::of(inner, deadline))
+    }
+
+    /// What keeps failed deletes, if that is wanted.
+    fn spooler(
+        &self,
+        registry: &Registry,
+        worker: u32,
+        plan: &Plan,
+    ) -> Result<Option<Arc<Spooler>>, BuildError> {
+        let Some(folder) = &self.deletes else { return Ok(None) };
+        let named = |error: std::io::Error| BuildError(format!("{}: {error}", folder.display()));
+        let spool = Spool::open(folder, spool::Settings::default()).map_err(named)?;
+        // What is wrong with the disk is told by the calls that fail.
+        let (registry, targets) = (registry.clone(), plan.targets());
+        let spooler = Spooler::start(spool, None, registry, worker, false, targets, |_| {});
+        spooler.map(|one| Some(Arc::new(one))).map_err(|error| start_failed(&error))
+    }
+
+    /// How long until sources are asked again.
+    pub(crate) const fn period(&self) -> Duration {
+        self.discovery_period
+    }
+
+    /// The configuration, understood.
+    pub(crate) fn plan(&self) -> Result<Planned, BuildError> {
+        let mut params = Params::new(&self.default_route);
+        params.set_number("hostid", i64::from(host_id()));
+        let loaded = match &self.routes {
+            Routes::File(path) => {
+                let text = FileSources::read_path(path);
+                let name = path.display().to_string();
+                let text = text.map_err(|error| BuildError(format!("{name}: {error}")))?;
+                self.understand(&name, &text, path, &params)
+            }
+            Routes::Text(text) => self.understand("<text>", text, Path::new(""), &params),
+            Routes::Servers(servers) => {
+                let text = pool_of(servers, &self.hash, self.is_binary, self.tls.is_some())?;
+                self.understand("<text>", &text, Path::new(""), &params)
+            }
+        };
+        let loaded = loaded.map_err(|rejected| BuildError(rejected.render()))?;
+        if loaded.config.doors.len() > 1 {
+            let count = loaded.config.doors.len();
+            return Err(BuildError(format!(
+                "{count} pools with addresses of their own; an application uses one"
+            )));
+        }
+        let has_sources = loaded.config.files.names().any(is_source);
+        let mut settings = self.settings.clone();
+        // What a server sends may be compressed, and is then shorter.
+        let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
+        settings.value_bytes_max = value_bytes_max.min(proto::VALUE_BYTES_MAX);
+        settings.tls = self.tls.clone().map(Tls::open).transpose().map_err(BuildError)?;
+        let workers = u32::try_from(self.threads).unwrap_or(1);
+        let flags = TreeFlags { workers, ..TreeFlags::default() };
+        let plan = Plan::new(loaded.config, settings, flags)
+            .map_err(|flaws| BuildError(flaws.join("\n")))?;
+        Ok(Planned { is_dynamic: has_sources || plan.has_names(), plan: Arc::new(plan) })
+    }
+
+    fn understand(
+        &self,
+        name: &str,
+        text: &str,
+        path: &Path,
+        params: &Params,
+    ) -> Result<routeconf::Loaded, routeconf::Rejected> {
+        let files = FileSources::beside(path);
+        load(name, text, params, &mut Discovered { files, discovery: &self.discovery })
+    }
+}
+
+/// A configuration that was understood.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) plan: Arc<Plan>,
+    /// Its servers come from elsewhere, or have names whose addresses may change.
+    pub(crate) is_dynamic: bool,
+}
+
+fn start_failed(error: &std::io::Error) -> BuildError {
+    BuildError(format!("the client cannot start: {error}"))
+}
+
+/// A configuration with one pool.
+fn pool_of(
+    servers: &[String],
+    hash: &str,
+    is_binary: bool,
+    is_encrypted: bool,
+) -> Result<String, BuildError> {
+    if servers.is_empty() {
+        return Err(BuildError("there are no servers".to_owned()));
+    }
+    let mut names = String::new();
+    for server in servers {
+        // What begins so is a macro's name.
+        let is_call = server.starts_with('@');
+        if is_call || server.contains(|c: char| c.is_control() || matches!(c, '"' | '\\' | '%')) {
+            return Err(BuildError(format!("{server:?} is not the address of a server")));
+        }
+        // Writing into a string does not fail.
+        let _ = write!(names, "{}\"{server}\"", if names.is_empty() { "" } else { ", " });
+    }
+    if !hash.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(BuildError(format!("{hash:?} is not the name of a hash")));
+    }
+    let protocol = if is_binary { "binary" } else { "ascii" };
+    let security = if is_encrypted { "tls" } else { "plain" };
+    let list = match servers {
+        [source] if is_source(source) => format!(r#""inherit": {names}"#),
+        _ => format!(r#""servers": [{names}]"#),
+    };
+    Ok(format!(
+        r#"{{"pools": {{"servers": {{{list}, "protocol": "{protocol}",
+                "security_mech": "{security}"}}}},
+            "route": {{"type": "PoolRoute", "pool": "servers", "hash": "{hash}"}}}}"#
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names that certificates must have, of the servers as they are told.
+    fn names(builder: Builder) -> Vec<String> {
+        let plan = builder.tls(upstream::TlsOptions::default()).plan().unwrap().plan;
+        plan.targets().into_iter().map(|(_, _, settings)| settings.server_name).collect()
+    }
+
+    #[test]
+    fn a_certificate_has_the_name_of_all_servers_or_of_each() {
+        let servers = || Builder::default().servers(["127.0.0.1:1", "[::1]:2"]);
+        assert_eq!(names(servers()), ["127.0.0.1", "::1"]);
+        assert_eq!(names(servers().server_name("cache.example")), ["cache.example"; 2]);
+        let wrong = servers().server_name("no name").tls(upstream::TlsOptions::default());
+        assert!(wrong.plan().unwrap_err().to_string().contains("cannot have this name"));
+    }
+}

@@ -1,0 +1,177 @@
+//! Compression, told by client flags. The same bits and bytes in Rust and in Python.
+//!
+//! * [`FLAG_ZSTD`]: one zstd frame.
+//! * [`FLAG_LZ4`]: the length before compression in 4 bytes, little-endian, and one LZ4 block.
+//!
+//! What is read is never made larger than the limit, whatever its header says.
+
+use std::borrow::Cow;
+use std::io::Read;
+
+use crate::error::Error;
+
+/// Client flag: the value is a zstd frame.
+pub const FLAG_ZSTD: u32 = 1 << 28;
+
+/// Client flag: the value is an LZ4 block behind its length.
+pub const FLAG_LZ4: u32 = 1 << 29;
+
+/// zstd's own default.
+const ZSTD_LEVEL: i32 = 3;
+
+/// How values are compressed before they are stored.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    Off,
+    /// LZ4: fast.
+    Lz4,
+    /// zstd: small.
+    Zstd,
+}
+
+/// Compression and its bounds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Codec {
+    pub(crate) compression: Compression,
+    /// Shorter values are stored as they are.
+    pub(crate) threshold_bytes: usize,
+    /// The longest value that is read or sent, decompressed.
+    pub(crate) value_bytes_max: usize,
+}
+
+impl Codec {
+    /// The value as it is sent; it stays as it is where compression gains nothing.
+    pub(crate) fn pack<'a>(
+        &self,
+        bytes: Cow<'a, [u8]>,
+        flags: u32,
+    ) -> Result<(Cow<'a, [u8]>, u32), Error> {
+        if bytes.len() > self.value_bytes_max {
+            return Err(Error::TooLong(bytes.len()));
+        }
+        if bytes.len() < self.threshold_bytes {
+            return Ok((bytes, flags));
+        }
+        let (packed, flag) = match self.compression {
+            Compression::Off => return Ok((bytes, flags)),
+            Compression::Lz4 => (lz4_flex::compress_prepend_size(&bytes), FLAG_LZ4),
+            Compression::Zstd => match zstd::bulk::compress(&bytes, ZSTD_LEVEL) {
+                Ok(packed) => (packed, FLAG_ZSTD),
+                // Without memory for its tables: as it is.
+                Err(_) => return Ok((bytes, flags)),
+            },
+        };
+        if packed.len() < bytes.len() {
+            Ok((Cow::Owned(packed), flags | flag))
+        } else {
+            Ok((bytes, flags))
+        }
+    }
+
+    /// The value as it was before [`Self::pack`], whoever packed it, and its flags without those of the compression.
+    pub(crate) fn unpack(&self, bytes: Vec<u8>, flags: u32) -> Result<(Vec<u8>, u32), Error> {
+        let rest = flags & !(FLAG_LZ4 | FLAG_ZSTD);
+        match flags & (FLAG_LZ4 | FLAG_ZSTD) {
+            0 => Ok((bytes, flags)),
+            FLAG_LZ4 => Ok((self.unpack_lz4(&bytes)?, rest)),
+            FLAG_ZSTD => Ok((self.unpack_zstd(&bytes)?, rest)),
+            _ => Err(Error::Undecodable("it is compressed in two ways")),
+        }
+    }
+
+    fn unpack_lz4(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+        let damaged = Error::Undecodable("its LZ4 block is damaged");
+        let Ok((size, block)) = lz4_flex::block::uncompressed_size(bytes) else {
+            return Err(damaged);
+        };
+        if size > self.value_bytes_max {
+            return Err(TOO_LARGE);
+        }
+        match lz4_flex::decompress(block, size) {
+            Ok(unpacked) if unpacked.len() == size => Ok(unpacked),
+            Ok(_) | Err(_) => Err(damaged),
+        }
+    }
+
+    fn unpack_zstd(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+        let damaged = |_| Error::Undecodable("its zstd frame is damaged");
+        let mut unpacked = Vec::new();
+        // One byte more than allowed tells that there is more.
+        let limit = self.value_bytes_max as u64 + 1;
+        let mut decoder = zstd::Decoder::new(bytes).map_err(damaged)?.single_frame();
+        decoder.by_ref().take(limit).read_to_end(&mut unpacked).map_err(damaged)?;
+        if unpacked.len() > self.value_bytes_max {
+            return Err(TOO_LARGE);
+        }
+        Ok(unpacked)
+    }
+}
+
+const TOO_LARGE: Error = Error::Undecodable("it is larger than allowed when it is decompressed");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codec(compression: Compression, value_bytes_max: usize) -> Codec {
+        Codec { compression, threshold_bytes: 100, value_bytes_max }
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked_by_anyone() {
+        let long: Vec<u8> = (0..50_000u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
+        let reader = codec(Compression::Off, 1 << 20);
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let (packed, flags) =
+                codec(compression, 1 << 20).pack(Cow::Borrowed(&long), 5).unwrap();
+            assert!(packed.len() < long.len() / 2, "{compression:?}: {}", packed.len());
+            assert_eq!(flags & 0xffff, 5);
+            assert_eq!(reader.unpack(packed.into_owned(), flags), Ok((long.clone(), 5)));
+        }
+    }
+
+    #[test]
+    fn short_and_random_values_stay_as_they_are() {
+        let noise = (0..250u32).map(|n| n.wrapping_mul(2_654_435_761).rotate_left(n % 32));
+        let noise: Vec<u8> = noise.flat_map(u32::to_le_bytes).collect();
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let codec = codec(compression, 1 << 20);
+            assert_eq!(codec.pack(Cow::Borrowed(b"short"), 1).unwrap().1, 1);
+            let (packed, flags) = codec.pack(Cow::Borrowed(&noise), 1).unwrap();
+            assert!(packed.len() <= noise.len());
+            assert_eq!(codec.unpack(packed.into_owned(), flags).unwrap().0, noise);
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_not_unpacked() {
+        let zeros = vec![0; 1_000_000];
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let (packed, flags) =
+                codec(compression, 1 << 20).pack(Cow::Borrowed(&zeros), 0).unwrap();
+            let refused = codec(compression, 999_999).unpack(packed.to_vec(), flags);
+            assert_eq!(refused, Err(TOO_LARGE));
+            assert!(codec(compression, 1_000_000).unpack(packed.into_owned(), flags).is_ok());
+        }
+        // A length that only the header claims.
+        let lie = [u32::MAX.to_le_bytes().as_slice(), b"\x00"].concat();
+        assert_eq!(codec(Compression::Off, 1 << 30).unpack(lie, FLAG_LZ4), Err(TOO_LARGE));
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let codec = codec(Compression::Off, 1 << 20);
+        let text = b"the same words, the same words, the same words".repeat(9);
+        let whole = zstd::bulk::compress(&text, 3).unwrap();
+        for len in 0..whole.len() {
+            assert!(codec.unpack(whole[..len].to_vec(), FLAG_ZSTD).is_err(), "{len}");
+        }
+        let whole = lz4_flex::compress_prepend_size(&text);
+        for len in 0..whole.len() {
+            assert!(codec.unpack(whole[..len].to_vec(), FLAG_LZ4).is_err(), "{len}");
+        }
+        assert!(codec.unpack(b"x".to_vec(), FLAG_LZ4 | FLAG_ZSTD).is_err());
+    }
+}

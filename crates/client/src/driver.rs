@@ -1,0 +1,240 @@
+//! Drives a [`Core`]: takes what callers ask, and gives answers to their slots. Who does that is said by [`crate::shift`].
+//!
+//! A turn, after a sleep until the bell rings, a server speaks, or something is due: take what servers sent; take the inbox; send.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::lane::{Job, Lane};
+use crate::slot::Slot;
+use routes::{Core, Submitted};
+use upstream::system::now;
+use upstream::{Failure, Outcome, OwnedReply, Reply, Sink, Ticket};
+
+/// See the head of this file.
+pub(crate) struct Driver {
+    core: Core,
+    tickets: Tickets,
+    expiries: BinaryHeap<Reverse<Expiry>>,
+    /// Those that wait for everything to be answered.
+    resting: Vec<Arc<Slot>>,
+    /// Empty, kept for its memory.
+    jobs: Vec<Job>,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("live", &self.tickets.live).finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(core: Core) -> Self {
+        let (tickets, expiries, resting, jobs) = Default::default();
+        Self { core, tickets, expiries, resting, jobs }
+    }
+
+    /// How many it has answered since it last said so.
+    pub(crate) const fn answered(&mut self) -> usize {
+        std::mem::replace(&mut self.tickets.answered, 0)
+    }
+
+    /// Whether nobody waits for an answer.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.tickets.live == 0
+    }
+
+    /// Readable when a server has spoken.
+    pub(crate) fn poller(&self) -> BorrowedFd<'_> {
+        self.core.poller()
+    }
+
+    /// Does what there is to do. True when that was the last.
+    pub(crate) fn turn(&mut self, lane: &Lane) -> bool {
+        self.core.turn(now());
+        self.core.on_events(&mut self.tickets);
+        self.wake_unless_idle();
+        let is_closed = lane.take(&mut self.jobs);
+        let mut jobs = std::mem::take(&mut self.jobs);
+        jobs.drain(..).for_each(|job| self.take(job));
+        self.jobs = jobs;
+        self.core.settle(&mut self.tickets);
+        self.expire();
+        self.wake_unless_idle();
+        if !self.is_idle() {
+            return false;
+        }
+        let rested = self.resting.drain(..);
+        let rested = rested.filter_map(|slot| slot.answer(0, OwnedReply::of(Outcome::Ok)));
+        self.tickets.wakers.extend(rested);
+        is_closed
+    }
+
+    /// Wakes those who were answered, if there is more to wait for. If not, it is done by [`Self::take_wakers`] when the driver is free: a lone
+    /// caller that is woken earlier, on the same processor, would find it taken each time.
+    fn wake_unless_idle(&mut self) {
+        if !self.is_idle() {
+            self.wake();
+        }
+    }
+
+    /// Wakes those who were answered.
+    pub(crate) fn wake(&mut self) {
+        self.tickets.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Those who were answered, and are to be woken.
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.tickets.wakers)
+    }
+
+    /// When there is something to do, whatever comes.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let next = self.expiries.peek().map(|Reverse(expiry)| expiry.at);
+        next.into_iter().chain(self.core.deadline()).min()
+    }
+
+    fn take(&mut self, job: Job) {
+        match job {
+            Job::Ask { request, slot, index } => {
+                let ticket = self.tickets.add(slot, index);
+                if let Submitted::Done(reply) = self.core.submit(&request.get(), ticket) {
+                    self.tickets.close(ticket, reply);
+                }
+            }
+            Job::AskAll { request, slot } => {
+                let ticket = self.tickets.add(slot, 0);
+                self.core.submit_to_all(&request.get(), ticket);
+            }
+            Job::Expire { at, slot } => self.expiries.push(Reverse(Expiry { at, slot })),
+            Job::Replace(plan) => self.core.replace(|upstream| plan.tree(upstream)),
+            Job::Rest(slot) => self.resting.push(slot),
+        }
+    }
+
+    /// Fails the calls whose time is over.
+    fn expire(&mut self) {
+        let now = now();
+        while let Some(Reverse(expiry)) = self.expiries.peek()
+            && (expiry.at <= now || expiry.slot.strong_count() == 0)
+        {
+            if let Some(slot) = expiry.slot.upgrade() {
+                slot.fail(Failure::DeadlineExceeded);
+            }
+            self.expiries.pop();
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// At the end nobody waits any more; after a panic, everybody fails.
+    fn drop(&mut self) {
+        self.wake();
+        let waiting = self.tickets.places.drain(..).filter_map(|place| place.waits);
+        waiting.for_each(|(slot, _)| slot.fail(Failure::Shutdown));
+        self.resting.iter().for_each(|slot| slot.fail(Failure::Shutdown));
+    }
+}
+
+struct Expiry {
+    at: Instant,
+    slot: Weak<Slot>,
+}
+
+impl PartialEq for Expiry {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Expiry {}
+
+impl PartialOrd for Expiry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Expiry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+/// Who waits for which ticket. A ticket is a place and the place's generation, so one that was answered names nobody.
+#[derive(Default)]
+struct Tickets {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    live: usize,
+    /// Since the driver last said so.
+    answered: usize,
+    /// Of those whose last answer has come.
+    wakers: Vec<Waker>,
+}
+
+struct Place {
+    generation: u32,
+    waits: Option<(Arc<Slot>, usize)>,
+}
+
+/// Generations are 31 bits, since the highest bit of a ticket is the core's.
+const GENERATION_MASK: u32 = u32::MAX >> 1;
+
+impl Tickets {
+    fn add(&mut self, slot: Arc<Slot>, index: usize) -> Ticket {
+        self.live += 1;
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place { generation: 0, waits: None });
+            u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+        });
+        let place = &mut self.places[number as usize];
+        place.generation = place.generation.wrapping_add(1) & GENERATION_MASK;
+        place.waits = Some((slot, index));
+        u64::from(place.generation) << 32 | u64::from(number)
+    }
+
+    fn close(&mut self, ticket: Ticket, reply: OwnedReply) {
+        let (number, generation) = ((ticket & 0xffff_ffff) as u32, (ticket >> 32) as u32);
+        let Some(place) = self.places.get_mut(number as usize) else { return };
+        if place.generation != generation {
+            return;
+        }
+        let Some((slot, index)) = place.waits.take() else { return };
+        self.free.push(number);
+        self.live -= 1;
+        self.answered += 1;
+        self.wakers.extend(slot.answer(index, reply));
+    }
+}
+
+impl Sink for Tickets {
+    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        // The caller knows the key, and the pipeline has compared it.
+        self.close(ticket, Reply { key: b"", ..*reply }.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_that_was_answered_names_nobody() {
+        let mut tickets = Tickets::default();
+        let (first, second) = (Slot::new(1), Slot::new(1));
+        let old = tickets.add(Arc::clone(&first), 0);
+        tickets.answer(old, &Reply::of(Outcome::Stored));
+        let new = tickets.add(Arc::clone(&second), 0);
+        assert_eq!(old & 0xffff_ffff, new & 0xffff_ffff);
+        tickets.answer(old, &Reply::of(Outcome::Found));
+        assert_eq!((tickets.live, tickets.answered, Arc::strong_count(&second)), (1, 1, 2));
+        tickets.answer(new, &Reply::of(Outcome::Deleted));
+        assert_eq!((tickets.live, tickets.answered, Arc::strong_count(&second)), (0, 2, 1));
+    }
+}

@@ -1,0 +1,58 @@
+//! Why a call has no answer. A miss is an answer: it is never an error.
+
+use std::fmt;
+
+use upstream::{Failure, Outcome};
+
+/// Why a call has no answer.
+///
+/// For whoever reads, an error is a miss **that must not be filled** (*Scaling Memcache at Facebook*, 3.1): the server or the network
+/// is in trouble, and a store would add to it. [`crate::LookAside`] keeps to that.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Error {
+    /// The key is empty, longer than 250 bytes, or has a blank or a control character in it. Nothing was asked.
+    BadKey,
+    /// A value of so many bytes is longer than this client sends. Nothing was asked.
+    TooLong(usize),
+    /// There is no answer, or the server refused; its words, if it had any.
+    Cache(Failure, String),
+    /// The value cannot be read: flags of another program, or damaged, or larger than allowed when decompressed.
+    Undecodable(&'static str),
+    /// An answer that does not belong to the command.
+    Unexpected(Outcome),
+    /// The client has been closed.
+    Closed,
+}
+
+impl Error {
+    pub(crate) fn cache(failure: Failure, words: &[u8]) -> Self {
+        Self::Cache(failure, String::from_utf8_lossy(words).into_owned())
+    }
+
+    /// Whether the call ran out of time.
+    #[must_use]
+    pub const fn is_timeout(&self) -> bool {
+        matches!(
+            self,
+            Self::Cache(Failure::Timeout | Failure::ConnectTimeout | Failure::DeadlineExceeded, _)
+        )
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadKey => {
+                f.write_str("a key is 1 to 250 bytes without blanks or control characters")
+            }
+            Self::TooLong(bytes) => write!(f, "a value of {bytes} bytes is longer than allowed"),
+            Self::Cache(failure, words) if words.is_empty() => failure.fmt(f),
+            Self::Cache(failure, words) => write!(f, "{}: {words}", failure.name()),
+            Self::Undecodable(why) => write!(f, "the value cannot be read: {why}"),
+            Self::Unexpected(outcome) => write!(f, "an answer of another kind: {outcome:?}"),
+            Self::Closed => f.write_str("the client is closed"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,116 @@
+//! Remote markers (*Scaling Memcache at Facebook*, 5): in a region whose database is a replica, a marker beside a key says that the
+//! replica may not have the last write yet, so that a miss is read from the master.
+//!
+//! Who writes sets the marker in the region, writes to the master **with the key and the marker to be invalidated by the replication
+//! stream**, and deletes the key in the local cluster. When the write arrives at the region's replica, whatever follows its log deletes
+//! both. The holes of the paper stay: of two writers of one key the first to be replicated deletes the marker of both, and an evicted
+//! marker says nothing; so markers belong in a regional pool of their own, which their prefix selects, with room enough.
+
+use std::future::Future;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::look_aside::LoadError;
+use crate::value::FLAG_INTEGER;
+use upstream::{Op, Outcome, Request};
+
+/// Which database is to be read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Source {
+    /// The region's own.
+    Local,
+    /// The master.
+    Master,
+}
+
+/// What became of the three steps of a write.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Written<T> {
+    /// What the write returned.
+    pub output: T,
+    /// Why the marker does not stand, if it does not: readers may see the replica's older value until it has caught up.
+    pub unmarked: Option<Error>,
+    /// Why the key was not deleted, if it was not: readers may see the cached older value until the replication stream deletes it.
+    pub undeleted: Option<Error>,
+}
+
+/// Markers of one region.
+///
+/// ```no_run
+/// # use client::{Client, Markers, Source};
+/// # async fn update(sql: String) -> Result<(), std::io::Error> { Ok(()) }
+/// # async fn select(from: Source) -> Result<String, std::io::Error> { Ok(String::new()) }
+/// # async fn run(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let markers = Markers::new(client.clone(), "remote:", 300);
+/// markers.write("user:17", |marker| {
+///     let marker = String::from_utf8_lossy(&marker).into_owned();
+///     update(format!("UPDATE users SET ... /* invalidate user:17 {marker} */"))
+/// }).await?;
+/// let name: String =
+///     client.look_aside().get_or_load_from(&markers, "user:17", |from| select(from)).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Markers {
+    client: Client,
+    prefix: Vec<u8>,
+    ttl_secs: u32,
+}
+
+impl Markers {
+    /// Markers whose keys begin with `prefix`, by which routes send them to the regional pool. They stand for `ttl_secs` if nobody
+    /// deletes them: longer than replication ever lags (the paper names no time).
+    #[must_use]
+    pub fn new(client: Client, prefix: impl AsRef<[u8]>, ttl_secs: u32) -> Self {
+        Self { client, prefix: prefix.as_ref().to_vec(), ttl_secs }
+    }
+
+    /// The key of the marker of `key`.
+    #[must_use]
+    pub fn marker(&self, key: impl AsRef<[u8]>) -> Vec<u8> {
+        [self.prefix.as_slice(), key.as_ref()].concat()
+    }
+
+    /// Which database a miss of `key` is read from. A marker that cannot be looked up counts as standing.
+    pub async fn source(&self, key: impl AsRef<[u8]>) -> Source {
+        match self.client.get(self.marker(key)).await {
+            Ok(None) => Source::Local,
+            Ok(Some(_)) | Err(_) => Source::Master,
+        }
+    }
+
+    /// Writes what `key` shows: sets the marker, calls `write` with the marker's key, which is to be invalidated with the write, and
+    /// deletes `key` in the local cluster. The write goes on where the cache fails; [`Written`] tells.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`; the marker stands then until it expires, which costs reads from the master. A key that is too long
+    /// with the prefix is refused before anything is done.
+    pub async fn write<T, E, F, W>(
+        &self,
+        key: impl AsRef<[u8]>,
+        write: F,
+    ) -> Result<Written<T>, LoadError<E>>
+    where
+        F: FnOnce(Vec<u8>) -> W,
+        W: Future<Output = Result<T, E>>,
+    {
+        let (key, marker) = (key.as_ref(), self.marker(&key));
+        let set = Request {
+            exptime: i64::from(self.ttl_secs),
+            flags: FLAG_INTEGER,
+            value: b"1",
+            ..Request::new(Op::Set, &marker)
+        };
+        let unmarked = match self.client.ask(set).await {
+            Ok(reply) if reply.outcome == Outcome::Stored => None,
+            Ok(reply) => Some(Error::Unexpected(reply.outcome)),
+            Err(Error::BadKey) => return Err(LoadError::BadKey),
+            Err(error) => Some(error),
+        };
+        let output = write(marker).await.map_err(LoadError::Loader)?;
+        let undeleted = self.client.delete(key).await.err();
+        Ok(Written { output, unmarked, undeleted })
+    }
+}

@@ -1,0 +1,320 @@
+//! The library in simulated time: callers that wait, are late, or give up at any of their awaits. See the crate `simulation`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use testkit::Rng;
+
+use crate::builder::Builder;
+use crate::client::{Client, Inner};
+use crate::codec::{Codec, Compression};
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::lane::{Lane, Limits};
+use crate::seat::Seat;
+use crate::shift::{Next, Who};
+use crate::value::Value;
+use routes::Core;
+use simulation::{Clock, Net, address, is_of, mark, now_us, seeds, system, unit};
+use upstream::{Registry, Upstream};
+
+/// What came of a call that was waited for.
+type Ended = Result<(), Error>;
+
+/// A call that goes on; when it must have ended, and when its caller gives it up.
+struct Call {
+    future: Pin<Box<dyn Future<Output = Ended>>>,
+    due_us: Option<u64>,
+    gives_up_us: u64,
+}
+
+/// The lane's own thread.
+enum Keeper {
+    Drives(Seat),
+    Ended,
+    /// Until a time, its bell, or, if it watches, a server's word.
+    Sleeps(Option<Instant>, bool),
+}
+
+struct World {
+    clock: Clock,
+    client: Option<Client>,
+    lane: Arc<Lane>,
+    keeper: Keeper,
+    /// A caller that drives.
+    leader: Option<Seat>,
+    led: u64,
+    calls: Vec<Call>,
+    next: u64,
+    timeout: Duration,
+    answered: u64,
+    failed: u64,
+    given_up: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let ms = |count: usize| Duration::from_millis(count as u64);
+        let servers = 1 + rng.below(3);
+        system::enter(Net::new(rng.next_u64(), servers));
+        let timeout = ms(10 + rng.below(40));
+        let names = (0..servers).map(|number| address(number).to_string());
+        let builder = Builder::default().servers(names).timeout(timeout).connect_timeout(timeout);
+        let builder = if rng.one_in(3) { builder.binary() } else { builder };
+        let planned = builder.plan().expect("a plan");
+        let (registry, now) = (Registry::default(), system::now());
+        let upstream = Upstream::new(0, registry.clone(), now).expect("a poller");
+        let core = Core::new(upstream, 7, seed, |upstream| planned.plan.tree(upstream));
+        let limits = Limits { pending_max: 100, inbox_bytes_max: 1 << 20 };
+        let lane = Lane::new(limits).expect("a descriptor");
+        lane.employ(Box::new(Driver::new(core.expect("a core"))));
+        let codec = Codec {
+            compression: Compression::Off,
+            threshold_bytes: usize::MAX,
+            value_bytes_max: 1 << 20,
+        };
+        let lanes = vec![Arc::clone(&lane)];
+        let inner = Arc::new(Inner::new(lanes, Vec::new(), registry, codec, None));
+        Self {
+            clock: Clock::new(rng.next_u64(), *rng.pick(&[0, 50, 3000])),
+            client: Some(Client::of(inner, None)),
+            lane,
+            keeper: Keeper::Sleeps(Some(system::now()), false),
+            leader: None,
+            led: 0,
+            calls: Vec::new(),
+            next: 1,
+            timeout,
+            answered: 0,
+            failed: 0,
+            given_up: 0,
+        }
+    }
+
+    /// Time passes, until `until_us` at the most; whoever drives and every caller have a turn. True when the lane has ended.
+    fn turn(&mut self, until_us: u64) -> bool {
+        let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
+        if self.leader.is_none() && self.clock.rng.one_in(3) {
+            self.leader = self.lane.seat_to_lead();
+            self.led += u64::from(self.leader.is_some());
+        }
+        let gives_up = self.calls.iter().map(|call| call.gives_up_us).min();
+        let gives_up = gives_up
+            .map(|at_us| system::now() + Duration::from_micros(at_us.saturating_sub(now_us())));
+        let (wakes, leads) = (self.keeper_wakes(), self.leader_wakes());
+        self.clock.pass([wakes, leads, gives_up, Some(until)]);
+        self.lead();
+        self.keep();
+        self.poll();
+        matches!(self.keeper, Keeper::Ended)
+    }
+
+    fn leader_wakes(&mut self) -> Option<Instant> {
+        self.leader.as_mut()?.wakes()
+    }
+
+    fn keeper_wakes(&mut self) -> Option<Instant> {
+        let is_rung = self.lane.is_rung(Who::Keeper);
+        match &mut self.keeper {
+            Keeper::Drives(seat) => seat.wakes(),
+            Keeper::Ended => None,
+            Keeper::Sleeps(..) if is_rung => Some(system::now()),
+            Keeper::Sleeps(until, _) => {
+                let is_over = until.is_some_and(|until| until <= system::now());
+                let is_forgotten = !is_over && self.leader.is_none() && self.lane.has_work();
+                assert!(!is_forgotten, "there is work, and everybody sleeps");
+                *until
+            }
+        }
+    }
+
+    /// Whoever leads does, and may leave.
+    fn lead(&mut self) {
+        let Some(mut seat) = self.leader.take() else { return };
+        self.lane.silence(Who::Leader);
+        seat.turn();
+        if self.clock.rng.one_in(2) {
+            seat.leave();
+        } else {
+            self.leader = Some(seat);
+        }
+    }
+
+    /// As the keeper's own loop.
+    fn keep(&mut self) {
+        let has_news = match &self.keeper {
+            Keeper::Sleeps(until, watches) => {
+                let is_rung = self.lane.is_rung(Who::Keeper);
+                let is_over = until.is_some_and(|until| until <= system::now());
+                let has_news = *watches && self.clock.rng.one_in(2);
+                if !(is_rung || is_over || has_news) {
+                    return;
+                }
+                has_news
+            }
+            Keeper::Drives(_) | Keeper::Ended => false,
+        };
+        self.lane.silence(Who::Keeper);
+        if let Keeper::Drives(seat) = &mut self.keeper {
+            if seat.turn() {
+                self.keeper = Keeper::Ended;
+                return;
+            }
+            if !seat.is_idle() {
+                return;
+            }
+        }
+        if let Keeper::Drives(seat) = std::mem::replace(&mut self.keeper, Keeper::Ended) {
+            seat.leave();
+        }
+        self.keeper = match self.lane.next(has_news) {
+            None => Keeper::Ended,
+            Some(Next::Drive(driver)) => Keeper::Drives(Seat::new(driver, &self.lane, Who::Keeper)),
+            Some(Next::Rest(until)) => Keeper::Sleeps(Some(until), false),
+            Some(Next::Watch(until)) => Keeper::Sleeps(until, true),
+        };
+    }
+
+    fn poll(&mut self) {
+        let (now_us, mut context) = (now_us(), Context::from_waker(Waker::noop()));
+        let (answered, failed, given_up) =
+            (&mut self.answered, &mut self.failed, &mut self.given_up);
+        self.calls.retain_mut(|call| match call.future.as_mut().poll(&mut context) {
+            Poll::Ready(ended) => {
+                let is_late = call.due_us.is_some_and(|due_us| now_us > due_us);
+                assert!(
+                    !is_late,
+                    "a call had to end {:?} us ago",
+                    call.due_us.map(|at| now_us - at)
+                );
+                *if ended.is_ok() { &mut *answered } else { &mut *failed } += 1;
+                false
+            }
+            Poll::Pending if call.gives_up_us <= now_us => {
+                *given_up += 1;
+                false
+            }
+            Poll::Pending => true,
+        });
+    }
+
+    fn ask(&mut self) {
+        let Some(client) = self.client.clone() else { return };
+        let rng = &mut self.clock.rng;
+        let number = self.next;
+        self.next += 1;
+        let key = format!("k:{}", rng.below(20)).into_bytes();
+        // Its request is taken, its connection made, its time seen to be over, it is told: each in a turn that may be late.
+        let lag = Duration::from_micros(self.clock.lag_us as u64 * 4);
+        let deadline = rng.one_in(3).then(|| Duration::from_micros(rng.below(30_000) as u64));
+        let client = client.with_deadline(deadline);
+        let limit = deadline.unwrap_or(self.timeout) + lag;
+        let mut due_us = Some(now_us() + u64::try_from(limit.as_micros()).unwrap_or(0));
+        let gives_up_us = if rng.one_in(5) { now_us() + rng.below(5000) as u64 } else { u64::MAX };
+        let takes = Duration::from_micros(rng.below(10_000) as u64);
+        let future: Pin<Box<dyn Future<Output = Ended>>> = match rng.below(10) {
+            0..4 => Box::pin(get(client, key)),
+            4 => Box::pin(get_many(client, key)),
+            5 => Box::pin(count(client, key, number)),
+            6 => Box::pin(async move { client.delete(&key).await.map(drop) }),
+            7 => {
+                // As many waits as there may be.
+                due_us = None;
+                Box::pin(look_aside(client, key, number, takes))
+            }
+            _ => Box::pin(async move { client.set(&key, value(&key, number), 0).await }),
+        };
+        self.calls.push(Call { future, due_us, gives_up_us });
+    }
+}
+
+fn value(key: &[u8], number: u64) -> Value {
+    Value { bytes: unit(key, number), flags: 0, cas: 0 }
+}
+
+fn assert_own(key: &[u8], value: &Value) {
+    assert!(is_of(key, &value.bytes), "{}: {}", key.escape_ascii(), value.bytes.escape_ascii());
+}
+
+async fn get(client: Client, key: Vec<u8>) -> Ended {
+    client.get(&key).await.map(|got| got.iter().for_each(|value| assert_own(&key, value)))
+}
+
+async fn get_many(client: Client, key: Vec<u8>) -> Ended {
+    let keys = [key, b"k:1".to_vec(), b"k:2".to_vec()];
+    for (key, got) in keys.iter().zip(client.get_many(&keys).await?) {
+        got?.iter().for_each(|value| assert_own(key, value));
+    }
+    Ok(())
+}
+
+async fn count(client: Client, key: Vec<u8>, number: u64) -> Ended {
+    let got = client.incr(&key, number).await?;
+    assert_eq!(got, Some(mark(&key, number)), "another's count");
+    Ok(())
+}
+
+async fn look_aside(client: Client, key: Vec<u8>, number: u64, takes: Duration) -> Ended {
+    let mut loads = 0;
+    let reads = client.look_aside();
+    let loaded = reads.get_or_load(&key, || {
+        loads += 1;
+        async {
+            client.sleep(takes).await;
+            Ok::<_, Error>(value(&key, number))
+        }
+    });
+    let got = loaded.await.expect("what was loaded, if nothing else");
+    assert_own(&key, &got);
+    assert!(loads <= 1, "loaded {loads} times");
+    Ok(())
+}
+
+/// Answers how many calls were answered, failed, and given up, and how often a caller drove.
+fn run(seed: u64) -> [u64; 4] {
+    let mut world = World::new(seed);
+    let trouble_us = 5000 + world.clock.rng.below(100_000);
+    system::with(|net| net.go_wild(trouble_us, &[]));
+    let calls = 100 + world.clock.rng.below(200) as u64;
+    while world.next < calls {
+        for _ in 0..world.clock.rng.below(8) {
+            world.ask();
+        }
+        world.poll();
+        let until_us = now_us() + world.clock.rng.below(4000) as u64;
+        world.turn(until_us);
+    }
+    system::with(Net::heal);
+    let end_us = now_us() + 60_000_000;
+    while !world.calls.is_empty() {
+        assert!(now_us() < end_us, "calls without an end");
+        world.turn(end_us);
+    }
+    // Who is gone leaves nothing behind.
+    world.client = None;
+    while !world.turn(end_us) {
+        assert!(now_us() < end_us, "the driver does not end");
+    }
+    assert_heard_once();
+    [world.answered, world.failed, world.given_up, world.led]
+}
+
+fn assert_heard_once() {
+    let twice = system::with(|net| net.heard_twice());
+    assert!(twice.is_empty(), "sent more than once: {twice:?}");
+}
+
+#[test]
+fn whoever_gives_up_nobody_gets_what_is_anothers() {
+    let (mut sums, mut runs) = ([0; 4], 0);
+    seeds(300, "whoever_gives_up", |seed| {
+        run(seed).into_iter().zip(&mut sums).for_each(|(one, sum)| *sum += one);
+        runs += 1;
+    });
+    println!("{runs} runs: {sums:?} calls answered, failed, given up; leaders");
+    assert!(runs < 100 || sums.iter().all(|sum| *sum > runs), "{sums:?}");
+}

@@ -1,0 +1,158 @@
+//! What applications store, as bytes and client flags; the hook for types of their own.
+//!
+//! The flags of the types here are those of pymemcache, so that its programs, the Python client and this library read each
+//! other's values.
+
+use std::borrow::Cow;
+
+use crate::error::Error;
+
+/// Client flag: a decimal integer.
+pub const FLAG_INTEGER: u32 = 1 << 1;
+
+/// Client flag: UTF-8 text.
+pub const FLAG_TEXT: u32 = 1 << 4;
+
+/// What can be stored.
+pub trait Encode {
+    /// The bytes, and client flags that [`Decode`] will see. The bits of [`crate::FLAG_LZ4`] and [`crate::FLAG_ZSTD`] are not free.
+    fn encode(&self) -> (Cow<'_, [u8]>, u32);
+}
+
+/// What can be made of stored bytes.
+pub trait Decode: Sized {
+    /// Reads a value.
+    ///
+    /// # Errors
+    ///
+    /// When bytes or flags are those of something else.
+    fn decode(bytes: Vec<u8>, flags: u32) -> Result<Self, Error>;
+}
+
+/// A value as it was stored, decompressed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Value {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The client flags, without those of the compression.
+    pub flags: u32,
+    /// The cas unique of gets and gats; otherwise 0.
+    pub cas: u64,
+}
+
+impl Value {
+    /// As a type.
+    ///
+    /// # Errors
+    ///
+    /// When it is none of that type.
+    pub fn decode<T: Decode>(self) -> Result<T, Error> {
+        T::decode(self.bytes, self.flags)
+    }
+}
+
+impl Encode for Value {
+    fn encode(&self) -> (Cow<'_, [u8]>, u32) {
+        (Cow::Borrowed(&self.bytes), self.flags)
+    }
+}
+
+impl Decode for Value {
+    fn decode(bytes: Vec<u8>, flags: u32) -> Result<Self, Error> {
+        Ok(Self { bytes, flags, cas: 0 })
+    }
+}
+
+impl Encode for [u8] {
+    fn encode(&self) -> (Cow<'_, [u8]>, u32) {
+        (Cow::Borrowed(self), 0)
+    }
+}
+
+impl<const N: usize> Encode for [u8; N] {
+    fn encode(&self) -> (Cow<'_, [u8]>, u32) {
+        (Cow::Borrowed(self), 0)
+    }
+}
+
+impl Encode for Vec<u8> {
+    fn encode(&self) -> (Cow<'_, [u8]>, u32) {
+        (Cow::Borrowed(self), 0)
+    }
+}
+
+/// Any bytes, whatever the flags say.
+impl Decode for Vec<u8> {
+    fn decode(bytes: Vec<u8>, _flags: u32) -> Result<Self, Error> {
+        Ok(bytes)
+    }
+}
+
+impl Encode for str {
+    fn encode(&self) -> (Cow<'_, [u8]>, u32) {
+        (Cow::Borrowed(self.as_bytes()), FLAG_TEXT)
+    }
+}
+
+impl Encode for String {
+    fn encode(&self) -> (Cow<'_, [u8]>, u32) {
+        self.as_str().encode()
+    }
+}
+
+/// Text, or bytes without flags that are text.
+impl Decode for String {
+    fn decode(bytes: Vec<u8>, flags: u32) -> Result<Self, Error> {
+        if flags != 0 && flags != FLAG_TEXT {
+            return Err(Error::Undecodable("its flags are not those of text"));
+        }
+        Self::from_utf8(bytes).map_err(|_| Error::Undecodable("it is not UTF-8"))
+    }
+}
+
+impl Encode for i64 {
+    fn encode(&self) -> (Cow<'_, [u8]>, u32) {
+        (Cow::Owned(self.to_string().into_bytes()), FLAG_INTEGER)
+    }
+}
+
+/// An integer, or a counter that incr and decr have left.
+impl Decode for i64 {
+    fn decode(bytes: Vec<u8>, flags: u32) -> Result<Self, Error> {
+        if flags != 0 && flags != FLAG_INTEGER {
+            return Err(Error::Undecodable("its flags are not those of an integer"));
+        }
+        // Blanks follow where decr has shortened a number.
+        let text = std::str::from_utf8(&bytes).unwrap_or_default().trim_end_matches(' ');
+        text.parse().map_err(|_| Error::Undecodable("it is no integer"))
+    }
+}
+
+impl<T: Encode + ?Sized> Encode for &T {
+    fn encode(&self) -> (Cow<'_, [u8]>, u32) {
+        (**self).encode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_come_back_as_what_they_were() {
+        let (bytes, flags) = "ä".encode();
+        assert_eq!(String::decode(bytes.to_vec(), flags), Ok("ä".to_owned()));
+        let (bytes, flags) = (-17i64).encode();
+        assert_eq!(i64::decode(bytes.to_vec(), flags), Ok(-17));
+        assert_eq!(i64::decode(b"9 ".to_vec(), 0), Ok(9));
+    }
+
+    #[test]
+    fn another_type_is_refused() {
+        assert!(String::decode(b"1".to_vec(), FLAG_INTEGER).is_err());
+        assert!(String::decode(vec![0xff], FLAG_TEXT).is_err());
+        assert!(i64::decode(b"x".to_vec(), FLAG_INTEGER).is_err());
+        // Python's pickles are nobody else's.
+        assert!(i64::decode(b"1".to_vec(), 1).is_err());
+    }
+}

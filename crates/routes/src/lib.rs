@@ -1,0 +1,33 @@
+//! The tree of routes that chooses a server for each request, and the worker that runs it.
+//!
+//! ```text
+//!     request -> Core::submit -> Route::pick, or a task that runs Route::route -> Upstream::ask
+//!     ticket, reply -> Sink   <-            Split (replies of tasks, of clients) <- Upstream
+//! ```
+//!
+//! One [`Core`] serves one thread at a time. It has no loop of its own: its owner polls
+//! [`Core::poller`], calls [`Core::on_events`] and, once a turn, [`Core::settle`]. The requests of
+//! one turn leave in one write for each server.
+//!
+//! [`Plan`] makes trees from a configuration, and [`route`] holds the routes. A [`Spooler`] keeps
+//! failed deletes and repeats them.
+#![forbid(unsafe_code)]
+
+mod alarm;
+mod context;
+mod core;
+mod deletes;
+mod host;
+mod join;
+mod plan;
+pub mod route;
+#[cfg(test)]
+mod simulation;
+mod task;
+
+pub use alarm::Sleep;
+pub use context::{Asking, Context};
+pub use core::{Core, Submitted, Tree};
+pub use deletes::{DeleteCounts, Deletes, Spooler, Target};
+pub use host::host_id;
+pub use plan::{BigValues, Distances, Plan, TreeFlags};

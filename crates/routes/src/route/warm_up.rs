@@ -1,0 +1,207 @@
+//! `WarmUpRoute`: a cold cluster is filled from a warm one, not from the database (section 4.3 of the paper).
+//!
+//! A miss in the cold cluster is asked of the warm one, and what that has is stored in the cold one before the client gets it. What must
+//! not be stored is what the warm cluster has though it was deleted in the cold one. There are two ways to see to that.
+//!
+//! **Leases** (`leases`): a copy is stored with a token of the cold server, and a delete is executed by the warm server before it is
+//! by the cold one, for the last time.
+//!
+//! ```text
+//!     copy    token (cold) < get (warm) < lease-set (cold)
+//!     delete  cold, at once;  warm < cold
+//! ```
+//!
+//! A copy is old if its get came before the delete in the warm cluster. Then the cold one's comes either between token and lease-set,
+//! and voids the token, or after the lease-set, and removes the copy. No clock has a part in this, so it
+//! does not matter how late any of them is, nor who stands still meanwhile. A delete that the warm server does not take goes to the spool, for
+//! both in this order; where that cannot be, it fails.
+//!
+//! **A hold-off** (`hold_off`) is the paper's: deletes go to the cold cluster alone and refuse `add` for so long, which is how copies
+//! come. The warm cluster's own delete has to come within that time, and a copy takes less; two seconds are the paper's.
+//!
+//! If a copy is refused, the cold cluster is asked again, and if it still has nothing the reply is a miss, so that the client reads
+//! the database. Sets go to the cold cluster alone.
+
+use std::sync::Arc;
+
+use super::destination::DestinationRoute;
+use super::ttl::{self, Ttl};
+use super::{Answer, Route, RouteRef};
+use crate::context::Context;
+use crate::deletes;
+use crate::join;
+use upstream::{Op, Outcome, OwnedReply, Request};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct WarmUpRoute {
+    /// The cluster that has the data.
+    pub warm: RouteRef,
+    /// The one that is to have it.
+    pub cold: RouteRef,
+    /// Lifetime of copies, in seconds; 0 is for ever.
+    pub exptime: i64,
+    /// Copies live as long as what they are copies of; `exptime` counts where the warm cluster does not say.
+    pub keeps_ttl: bool,
+    /// Seconds for which a delete refuses copies; 0 is none. The cold cluster's servers must know it (ours do).
+    pub hold_off: i64,
+    /// Copies take a token, and deletes go to the warm cluster first. The cold cluster's servers must know leases (ours do).
+    pub leases: bool,
+}
+
+impl WarmUpRoute {
+    /// A delete as the cold cluster is to have it; one with a hold-off of its own stays as it is.
+    async fn delete_held_off(&self, cx: &Arc<Context>, mut request: Request<'_>) -> OwnedReply {
+        let mut words = request.words.to_vec();
+        if request.op == Op::Delete {
+            if request.exptime == 0 {
+                request.exptime = self.hold_off;
+            }
+        } else if !request.words.split(|byte| *byte == b' ').any(|word| word.starts_with(b"H")) {
+            if !words.is_empty() {
+                words.push(b' ');
+            }
+            words.extend_from_slice(format!("H{}", self.hold_off).as_bytes());
+        }
+        self.cold.route(cx, Request { words: &words, ..request }).await
+    }
+
+    /// A delete in both clusters, in the cold one at once and once more behind the warm one.
+    async fn delete_in_order(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let plain = Request { unkept: true, ..deletes::plain(&request) };
+        let both = vec![self.warm.route(cx, plain), self.cold.route(cx, request)];
+        let mut replies = join::all(both).await.into_iter();
+        let (Some(warm), Some(early)) = (replies.next(), replies.next()) else {
+            return OwnedReply::from(upstream::Failure::LocalError);
+        };
+        if warm.outcome.failure().is_some() {
+            return if self.keep(cx, &request).await { early } else { warm };
+        }
+        let late = self.cold.route(cx, request).await;
+        let is_told = late.outcome.failure().is_none() && early.outcome.failure().is_none();
+        if is_told { early } else { late }
+    }
+
+    /// Keeps the delete for the warm server and then the cold one. False where it cannot be said which those are, or nothing is kept.
+    async fn keep(&self, cx: &Arc<Context>, request: &Request<'_>) -> bool {
+        if !cx.keeps_deletes() {
+            return false;
+        }
+        let plain = deletes::plain(request);
+        let servers = [&self.warm, &self.cold].map(|route| route.server(cx, &mut { plain }));
+        let [Some(warm), Some(cold)] = servers else { return false };
+        let Some(pool) = &cold.asynclog else { return false };
+        let name: Arc<str> = deletes::one_after_the_other(&warm.label, &cold.label).into();
+        cx.keep(&name, pool, &plain).await
+    }
+
+    async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        // A get whose miss is to be filled with a token asks for it at once.
+        let is_lease = self.leases && request.op == Op::Get;
+        let op = if is_lease { Op::LeaseGet } else { request.op };
+        let mut missed = self.cold.route(cx, Request { op, ..request }).await;
+        if !missed.outcome.is_miss() {
+            return missed;
+        }
+        let mut token = (missed.outcome == Outcome::Lease).then_some(missed.number);
+        if is_lease {
+            missed = OwnedReply::of(Outcome::NotFound);
+        } else if self.leases && token.is_none() {
+            let lease = Request { words: b"", ..Request { op: Op::LeaseGet, ..request } };
+            let lease = self.cold.route(cx, lease).await;
+            token = (lease.outcome == Outcome::Lease).then_some(lease.number);
+            if token.is_none() {
+                return missed;
+            }
+        }
+        // Somebody else fills the key. Who cannot be told to wait is shown what the warm cluster has.
+        let waits = token == Some(HOT_MISS);
+        if waits && !is_lease {
+            return missed;
+        }
+        let Some((mut found, exptime)) = self.warm_value(cx, &request).await else {
+            return missed;
+        };
+        found.number = 0;
+        if waits {
+            return found;
+        }
+        // A hold-off refuses what is added, not who has a token.
+        let token = token.filter(|_| self.leases || self.hold_off == 0);
+        let copy = Request {
+            flags: found.flags,
+            exptime,
+            value: &found.value,
+            number: token.unwrap_or(0),
+            ..request.beside(if token.is_some() { Op::LeaseSet } else { Op::Add }, request.key)
+        };
+        let stored = self.cold.route(cx, copy).await;
+        let is_plain = matches!(request.op, Op::Get | Op::LeaseGet);
+        if stored.outcome == Outcome::Stored && is_plain {
+            return found;
+        }
+        if request.op == Op::LeaseGet {
+            return missed;
+        }
+        // The cas unique, the flags of a meta command, or somebody else's value: as the cold cluster has it now.
+        self.cold.route(cx, request).await
+    }
+
+    /// What the warm cluster has, and how long a copy of it is to live.
+    async fn warm_value(
+        &self,
+        cx: &Arc<Context>,
+        request: &Request<'_>,
+    ) -> Option<(OwnedReply, i64)> {
+        let found = self.warm.route(cx, request.beside(Op::Get, request.key)).await;
+        if found.outcome != Outcome::Found {
+            return None;
+        }
+        if !self.keeps_ttl {
+            return Some((found, self.exptime));
+        }
+        match ttl::of(&self.warm, cx, request).await {
+            Ttl::Lives(secs) => Some((found, secs)),
+            Ttl::Absent => None,
+            Ttl::Failed(_) => Some((found, self.exptime)),
+        }
+    }
+}
+
+/// The lease token that asks to wait.
+const HOT_MISS: u64 = 1;
+
+impl Route for WarmUpRoute {
+    fn name(&self) -> String {
+        "warm-up".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
+        let is_get = matches!(
+            request.op,
+            Op::Get | Op::Gets | Op::Gat | Op::Gats | Op::LeaseGet | Op::MetaGet
+        );
+        let is_delete = matches!(request.op, Op::Delete | Op::MetaDelete);
+        if is_get && !request.base64 {
+            Box::pin(self.get(cx, request))
+        } else if is_delete && self.leases {
+            Box::pin(self.delete_in_order(cx, request))
+        } else if is_delete && self.hold_off > 0 {
+            Box::pin(self.delete_held_off(cx, request))
+        } else {
+            self.cold.route(cx, request)
+        }
+    }
+
+    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
+        vec![Arc::clone(&self.cold), Arc::clone(&self.warm)]
+    }
+
+    fn server<'a>(
+        &'a self,
+        cx: &Context,
+        request: &mut Request<'_>,
+    ) -> Option<&'a DestinationRoute> {
+        self.cold.server(cx, request)
+    }
+}

@@ -1,0 +1,646 @@
+//! Routes as a configuration makes them, over real servers: where each request goes, and what comes back.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Rig, patient};
+use routeconf::{MemorySources, Params, Variables, load};
+use routes::{Core, Plan, Tree, TreeFlags};
+use testkit::Server;
+use upstream::{Failure, Op, Outcome, Request};
+
+/// Some memcacheds; the tree of a configuration is one worker, the plain way to each server another.
+struct Cluster {
+    rig: Rig,
+    direct: Vec<Rig>,
+    _servers: Vec<Server>,
+}
+
+/// Pools `A`, `B`, ... of one server each, `all` of all, and `dead` of an address where nobody is.
+fn config(servers: &[Server], route: &str) -> String {
+    // No system gives port 1 to anybody who asks for any.
+    let nobody = "127.0.0.1:1";
+    let pool = |name: &str, servers: &[String]| {
+        format!(r#""{name}": {{ "servers": [{}] }}"#, servers.join(","))
+    };
+    let addresses: Vec<_> = servers.iter().map(|one| format!(r#""{}""#, one.addr())).collect();
+    let mut pools = vec![pool("all", &addresses), pool("dead", &[format!(r#""{nobody}""#)])];
+    let single = addresses.iter().zip('A'..);
+    pools.extend(single.map(|(one, name)| pool(&name.to_string(), std::slice::from_ref(one))));
+    format!(r#"{{ "pools": {{ {} }}, "route": {route} }}"#, pools.join(","))
+}
+
+fn plan(text: &str) -> Result<Plan, Vec<String>> {
+    plan_with(text, TreeFlags::default())
+}
+
+fn plan_with(text: &str, flags: TreeFlags) -> Result<Plan, Vec<String>> {
+    let mut nothing = MemorySources(std::iter::empty().collect());
+    let loaded = match load("test.json", text, &Params::default(), &mut nothing) {
+        Ok(loaded) => loaded,
+        Err(rejected) => panic!("{}", rejected.render()),
+    };
+    Plan::new(loaded.config, patient(), flags)
+}
+
+impl Cluster {
+    #[track_caller]
+    fn new(count: usize, route: &str) -> Self {
+        let servers: Vec<_> = (0..count).map(|_| Server::memcached(&[])).collect();
+        let text = config(&servers, route);
+        Self::with(servers, &text, "{}")
+    }
+
+    /// These servers under this configuration, with these runtime variables.
+    #[track_caller]
+    fn with(servers: Vec<Server>, text: &str, variables: &str) -> Self {
+        let mut plan = plan(text).unwrap();
+        plan.set_variables(Variables::parse("vars", variables).unwrap()).unwrap();
+        let rig = Rig::over(|upstream| -> Tree { plan.tree(upstream) });
+        let direct = servers.iter().map(|server| {
+            let address = server.addr();
+            Rig::new(patient(), move |upstream| upstream.at(address))
+        });
+        Self { rig, direct: direct.collect(), _servers: servers }
+    }
+
+    #[track_caller]
+    fn set(&mut self, key: &str, value: &str) {
+        assert_eq!(self.rig.store(Op::Set, key, value), Outcome::Stored);
+    }
+
+    #[track_caller]
+    fn has(&mut self, key: &str, value: Option<&str>) {
+        assert_eq!(self.rig.get(key), Ok(value.map(str::to_owned)), "{key}");
+    }
+
+    /// What server `index` has.
+    #[track_caller]
+    fn on(&mut self, index: usize, key: &str) -> Option<String> {
+        self.direct[index].get(key).unwrap()
+    }
+
+    /// Waits for what goes on behind the reply's back.
+    #[track_caller]
+    fn comes_to(&mut self, index: usize, key: &str, value: &str) {
+        let Self { rig, direct, .. } = self;
+        rig.eventually(key, |rig| {
+            rig.turn();
+            direct[index].get(key) == Ok(Some(value.to_owned()))
+        });
+    }
+
+    /// Which server has the key; just one does.
+    #[track_caller]
+    fn place(&mut self, key: &str) -> usize {
+        let places: Vec<_> =
+            (0..self.direct.len()).filter(|index| self.on(*index, key).is_some()).collect();
+        assert_eq!(places.len(), 1, "{key} is at {places:?}");
+        places[0]
+    }
+}
+
+#[test]
+fn workers_share_what_all_of_their_rates_allow() {
+    let route = r#"{"type": "RateLimitRoute", "target": "PoolRoute|A", "rates": {"gets_rate": 0.001, "gets_burst": 3}}"#;
+    let servers = [Server::memcached(&[])];
+    let flags = TreeFlags { workers: 2, ..TreeFlags::default() };
+    let plan = plan_with(&config(&servers, route), flags).unwrap();
+    let mut workers = [(); 2].map(|()| Rig::over(|upstream| -> Tree { plan.tree(upstream) }));
+    assert_eq!(workers[0].store(Op::Set, "k", "v"), Outcome::Stored);
+    let mut hits = |worker: usize, asked| {
+        (0..asked).filter(|_| workers[worker].get("k").unwrap().is_some()).count()
+    };
+    assert_eq!((hits(0, 4), hits(1, 4), hits(0, 4)), (4, 2, 0));
+}
+
+#[test]
+fn a_big_value_is_kept_in_pieces() {
+    let route = r#"{"type": "BigValueRoute", "target": "PoolRoute|A", "split_threshold": 100, "batch_size": 3}"#;
+    let mut cluster = Cluster::new(1, route);
+    let value: String = ('a'..='z').cycle().take(1050).collect();
+    cluster.set("k", &value);
+    cluster.has("k", Some(&value));
+    let listed = cluster.direct[0].ask(&Request::new(Op::Get, b"k"));
+    let list = String::from_utf8(listed.value).unwrap();
+    assert_eq!(listed.flags, 0x8000);
+    let suffix = list.strip_prefix("1-11-").unwrap();
+    assert_eq!(cluster.on(0, &format!("k:10:{suffix}")).as_deref(), Some(&value[1000..]));
+    // The unique of the list is that of the whole.
+    let unique = cluster.rig.ask(&Request::new(Op::Gets, b"k")).number;
+    let cas = Request { number: unique, value: b"small", ..Request::new(Op::Cas, b"k") };
+    assert_eq!(cluster.rig.ask(&cas).outcome, Outcome::Stored);
+    cluster.has("k", Some("small"));
+    assert_eq!(cluster.on(0, "k").as_deref(), Some("small"));
+    cluster.set("k", &value);
+    assert_eq!(cluster.direct[0].simple(Op::Delete, &format!("k:4:{suffix}")), Outcome::Deleted);
+    cluster.has("k", None);
+    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
+    let meta = cluster.rig.ask(&Request::new(Op::MetaGet, b"k"));
+    assert_eq!(meta.outcome, Outcome::Failed(Failure::ClientError));
+    let long = "k".repeat(245);
+    let failed = Outcome::Failed(Failure::ClientError);
+    assert_eq!(cluster.rig.store(Op::Set, &long, &value), failed);
+}
+
+/// Below a choice by client, host or part of the key, everything that is stored of one value is where the key is.
+#[test]
+fn pieces_take_the_ways_of_their_key() {
+    let value: String = ('a'..='z').cycle().take(1050).collect();
+    let children = r#"["PoolRoute|A", "PoolRoute|B"]"#;
+    let latest = r#"{"type": "LatestRoute", "children": ["PoolRoute|A", "PoolRoute|B"], "failover_count": 2}"#;
+    let below = [
+        format!(r#"{{"type": "OriginalClientHashRoute", "children": {children}}}"#),
+        format!(r#"{{"type": "HostIdRoute", "children": {children}}}"#),
+        latest.to_owned(),
+    ];
+    for target in below {
+        let route =
+            format!(r#"{{"type": "BigValueRoute", "target": {target}, "split_threshold": 100}}"#);
+        let mut cluster = Cluster::new(2, &route);
+        for client in [1, 0] {
+            let key = format!("k{client}");
+            let set = Request {
+                client,
+                value: value.as_bytes(),
+                ..Request::new(Op::Set, key.as_bytes())
+            };
+            assert_eq!(cluster.rig.ask(&set).outcome, Outcome::Stored);
+            for op in [Op::Get, Op::Gets, Op::LeaseGet] {
+                let got = cluster.rig.ask(&Request { client, ..Request::new(op, key.as_bytes()) });
+                // memcached has no leases.
+                let is_whole = got.value == value.as_bytes() || op == Op::LeaseGet;
+                assert!(is_whole, "{target}: {op:?}: {:?}", got.outcome);
+            }
+            let place = cluster.place(&key);
+            assert!(!target.contains("Client") || place == client as usize, "{target}: {place}");
+            let list = cluster.on(place, &key).unwrap();
+            let suffix = list.strip_prefix("1-11-").unwrap();
+            for piece in 0..11 {
+                assert_eq!(cluster.place(&format!("{key}:{piece}:{suffix}")), place, "{target}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pieces_are_hashed_as_their_key_is() {
+    let value = "x".repeat(1050);
+    let split = r#"{"type": "BigValueRoute", "target": "PoolRoute|all", "split_threshold": 100}"#;
+    let parsed = format!(
+        r#"{{"type": "KeyParseRoute", "target": {split}, "num_routing_parts": 1, "delimiter": ":"}}"#
+    );
+    for (route, key) in [(split, "a|#|b"), (&parsed, "a:b")] {
+        let mut cluster = Cluster::new(3, route);
+        cluster.set(key, &value);
+        cluster.has(key, Some(&value));
+        let place = cluster.place(key);
+        let suffix = cluster.on(place, key).unwrap()["1-11-".len()..].to_owned();
+        assert!((0..11).all(|piece| cluster.place(&format!("{key}:{piece}:{suffix}")) == place));
+    }
+}
+
+/// What a route asks besides goes where the request goes.
+#[test]
+fn copies_take_the_ways_of_their_request() {
+    let near = r#"{"type": "OriginalClientHashRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
+    let far = r#""PoolRoute|C""#;
+    let l1l2 = format!(
+        r#"{{"type": "L1L2CacheRoute", "l1": {near}, "l2": {far}, "upgradingL1Exptime": 100}}"#
+    );
+    let warm =
+        format!(r#"{{"type": "WarmUpRoute", "cold": {near}, "warm": {far}, "exptime": 100}}"#);
+    let staging = format!(r#"{{"type": "StagingRoute", "warm": {far}, "staging": {near}}}"#);
+    for route in [l1l2, warm, staging] {
+        let mut cluster = Cluster::new(3, &route);
+        assert_eq!(cluster.direct[2].store(Op::Set, "k", "value"), Outcome::Stored);
+        let got = cluster.rig.ask(&Request { client: 1, ..Request::new(Op::Get, b"k") });
+        assert_eq!(got.value, b"value", "{route}");
+        cluster.comes_to(1, "k", "value");
+        assert_eq!(cluster.on(0, "k"), None, "{route}");
+    }
+}
+
+#[test]
+fn large_values_live_in_l2_and_leave_a_mark_in_l1() {
+    let route = r#"{"type": "L1L2SizeSplitRoute", "l1": "PoolRoute|A", "l2": "PoolRoute|B", "threshold": 10}"#;
+    let mut cluster = Cluster::new(2, route);
+    cluster.set("small", "123456789");
+    assert_eq!((cluster.place("small"), cluster.on(1, "small")), (0, None));
+    cluster.set("large", "1234567890");
+    assert_eq!(cluster.on(0, "large").as_deref(), Some(""));
+    assert_eq!(cluster.on(1, "large").as_deref(), Some("1234567890"));
+    cluster.has("large", Some("1234567890"));
+    let found = cluster.rig.ask(&Request::new(Op::Gets, b"large"));
+    let unique = cluster.direct[0].ask(&Request::new(Op::Gets, b"large")).number;
+    assert_eq!((found.value.as_slice(), found.number), (&b"1234567890"[..], unique));
+    cluster.set("large", "123");
+    cluster.has("large", Some("123"));
+    assert_eq!(cluster.rig.simple(Op::Delete, "large"), Outcome::Deleted);
+    cluster.has("large", None);
+}
+
+#[test]
+fn staging_follows_the_warm_cluster_which_answers() {
+    let route = r#"{"type": "StagingRoute", "warm": "PoolRoute|A", "staging": "PoolRoute|B"}"#;
+    let mut cluster = Cluster::new(2, route);
+    cluster.set("k", "v");
+    cluster.comes_to(1, "k", "v");
+    assert_eq!(cluster.direct[0].store(Op::Set, "old", "v"), Outcome::Stored);
+    let lasting = Request { exptime: 500, value: b"v", ..Request::new(Op::Set, b"short") };
+    assert_eq!(cluster.direct[0].ask(&lasting).outcome, Outcome::Stored);
+    cluster.has("old", Some("v"));
+    cluster.has("short", Some("v"));
+    cluster.comes_to(1, "old", "v");
+    cluster.comes_to(1, "short", "v");
+    let ttl = |rig: &mut Rig, key: &[u8]| {
+        let reply = rig.ask(&Request { words: b"t", ..Request::new(Op::MetaGet, key) });
+        String::from_utf8(reply.words).unwrap()
+    };
+    assert_eq!(ttl(&mut cluster.direct[1], b"old"), " t-1");
+    let left: i64 = ttl(&mut cluster.direct[1], b"short")[2..].parse().unwrap();
+    assert!((480..=500).contains(&left), "{left} s");
+    // What the new cluster has is not overwritten.
+    assert_eq!(cluster.direct[1].store(Op::Set, "k", "own"), Outcome::Stored);
+    cluster.has("k", Some("v"));
+    assert_eq!(cluster.on(1, "k").as_deref(), Some("own"));
+    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
+    assert_eq!((cluster.on(0, "k"), cluster.on(1, "k")), (None, None));
+}
+
+#[test]
+fn warm_up_copies_keep_the_time_that_is_left() {
+    let route = r#"{"type": "WarmUpRoute", "cold": "PoolRoute|A", "warm": "PoolRoute|B", "enable_metaget": true}"#;
+    let mut cluster = Cluster::new(2, route);
+    let lasting = Request { exptime: 500, value: b"v", ..Request::new(Op::Set, b"k") };
+    assert_eq!(cluster.direct[1].ask(&lasting).outcome, Outcome::Stored);
+    cluster.has("k", Some("v"));
+    let reply = cluster.direct[0].ask(&Request { words: b"t", ..Request::new(Op::MetaGet, b"k") });
+    let left: i64 = String::from_utf8(reply.words).unwrap()[2..].parse().unwrap();
+    assert!((480..=500).contains(&left), "{left} s");
+}
+
+#[test]
+fn l1_notes_misses_and_looks_again() {
+    let route = r#"{"type": "L1L2CacheRoute", "l1": "PoolRoute|A", "l2": "PoolRoute|B",
+        "upgradingL1Exptime": 60, "ncacheExptime": 60, "ncacheUpdatePeriod": 3}"#;
+    let mut cluster = Cluster::new(2, route);
+    cluster.has("k", None);
+    cluster.comes_to(0, "k", "ncache");
+    assert_eq!(cluster.direct[1].store(Op::Set, "k", "v"), Outcome::Stored);
+    cluster.has("k", None);
+    cluster.has("k", None);
+    cluster.has("k", None);
+    cluster.comes_to(0, "k", "v");
+    cluster.has("k", Some("v"));
+    assert_eq!(cluster.direct[1].store(Op::Set, "far", "v"), Outcome::Stored);
+    cluster.has("far", Some("v"));
+    cluster.comes_to(0, "far", "v");
+}
+
+#[test]
+fn a_cold_server_gets_its_share_back_by_its_hit_rate() {
+    let route = r#"{"type": "PoolRoute", "pool": "A", "slow_warmup": {"failoverTarget": "PoolRoute|B",
+        "settings": {"min_requests": 10, "start": 0.0, "step": 1.0}}}"#;
+    let mut cluster = Cluster::new(2, route);
+    assert_eq!(cluster.direct[1].store(Op::Set, "k", "spare"), Outcome::Stored);
+    for _ in 0..10 {
+        cluster.has("k", None);
+    }
+    // Not one of ten was a hit, so all go to the failover; a set does not.
+    cluster.has("k", Some("spare"));
+    cluster.set("k", "own");
+    assert_eq!(cluster.on(0, "k").as_deref(), Some("own"));
+    cluster.has("k", Some("spare"));
+}
+
+#[test]
+fn a_hot_shard_has_several_names() {
+    // The rig's host has number 7, so of three names the second is its own.
+    let route = r#"{"type": "PoolRoute", "pool": "A", "shard_splits": {"17": 3}}"#;
+    let mut cluster = Cluster::new(1, route);
+    assert_eq!(cluster.direct[0].store(Op::Set, "a:17aa:k", "own"), Outcome::Stored);
+    cluster.has("a:17:k", Some("own"));
+    cluster.set("a:17:k", "mine");
+    assert_eq!(cluster.on(0, "a:17aa:k").as_deref(), Some("mine"));
+    assert_eq!(cluster.direct[0].store(Op::Set, "a:17:k", "plain"), Outcome::Stored);
+    cluster.set("a:18:k", "other");
+    cluster.has("a:18:k", Some("other"));
+    assert_eq!(cluster.direct[0].store(Op::Set, "a:17ba:k", "third"), Outcome::Stored);
+    assert_eq!(cluster.rig.simple(Op::Delete, "a:17:k"), Outcome::Deleted);
+    let Cluster { rig, direct, .. } = &mut cluster;
+    rig.eventually("all names are deleted", |rig| {
+        rig.turn();
+        ["a:17:k", "a:17aa:k", "a:17ba:k"].iter().all(|key| direct[0].get(key) == Ok(None))
+    });
+}
+
+#[test]
+fn deletes_of_a_split_shard_go_to_one_name_if_it_says_so() {
+    let split = r#"{"old_split_size": 3, "new_split_size": 3, "fanout_deletes": false}"#;
+    let route =
+        format!(r#"{{"type": "PoolRoute", "pool": "A", "shard_splits": {{"17": {split}}}}}"#);
+    let mut cluster = Cluster::new(1, &route);
+    for key in ["a:17:k", "a:17aa:k", "a:17ba:k"] {
+        assert_eq!(cluster.direct[0].store(Op::Set, key, "x"), Outcome::Stored);
+    }
+    assert_eq!(cluster.rig.simple(Op::Delete, "a:17:k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Op::Delete, "a:17:k"), Outcome::NotFound);
+    assert_eq!(cluster.on(0, "a:17:k").as_deref(), Some("x"));
+    assert_eq!(cluster.on(0, "a:17ba:k").as_deref(), Some("x"));
+}
+
+#[test]
+fn no_more_than_the_limit_are_outstanding() {
+    let route = r#"{"type": "PoolRoute", "pool": "A", "max_outstanding": 2}"#;
+    let mut cluster = Cluster::new(1, route);
+    cluster.set("k", "v");
+    let tickets: Vec<_> =
+        (0..20).map(|_| cluster.rig.submit(&Request::new(Op::Get, b"k"))).collect();
+    let mut most = 0;
+    let mut pending = tickets.clone();
+    while let Some(ticket) = pending.pop() {
+        let report = cluster.rig.registry.report();
+        most = most.max(report.iter().map(|one| one.totals.pending).max().unwrap_or(0));
+        assert_eq!(cluster.rig.reply(ticket).value, b"v");
+    }
+    assert!(most <= 2, "{most} were outstanding");
+    let asked = cluster.rig.registry.report().iter().map(|one| one.totals.asked).sum::<u64>();
+    assert_eq!(asked, 21);
+}
+
+#[test]
+fn parts_of_keys_decide() {
+    let route = r#"{"type": "KeyParseRoute", "target": "PoolRoute|all", "num_routing_parts": 2, "delimiter": ":"}"#;
+    let mut cluster = Cluster::new(3, route);
+    cluster.set("a:b:0", "v");
+    let place = cluster.place("a:b:0");
+    for number in 1..10 {
+        let key = format!("a:b:{number}");
+        cluster.set(&key, "v");
+        assert_eq!(cluster.place(&key), place);
+    }
+    let places: Vec<_> = (0..10)
+        .map(|number| {
+            let key = format!("a:{number}:x");
+            cluster.set(&key, "v");
+            cluster.place(&key)
+        })
+        .collect();
+    assert!(places.iter().any(|other| *other != places[0]), "{places:?}");
+}
+
+#[test]
+fn the_hash_stop_counts_where_it_is_allowed() {
+    let route =
+        r#"{"type": "HashStopAllowListRoute", "target": "PoolRoute|all", "prefixes": ["ok"]}"#;
+    let mut cluster = Cluster::new(3, route);
+    let mut places = |prefix: &str| -> Vec<usize> {
+        (0..20)
+            .map(|number| {
+                let key = format!("{prefix}|#|{number}");
+                cluster.set(&key, "v");
+                cluster.place(&key)
+            })
+            .collect()
+    };
+    let allowed = places("ok");
+    assert!(allowed.iter().all(|place| *place == allowed[0]), "{allowed:?}");
+    let others = places("no");
+    assert!(others.iter().any(|place| *place != others[0]), "{others:?}");
+}
+
+#[test]
+fn clients_choose_by_their_address() {
+    let route = r#"{"type": "OriginalClientHashRoute", "children": ["PoolRoute|A", "PoolRoute|B"], "offset": 1}"#;
+    let mut cluster = Cluster::new(2, route);
+    for (client, place) in [(0, 1), (1, 0), (u32::MAX, 0)] {
+        let key = format!("k{client}");
+        let request = Request { client, value: b"v", ..Request::new(Op::Set, key.as_bytes()) };
+        assert_eq!(cluster.rig.ask(&request).outcome, Outcome::Stored);
+        assert_eq!(cluster.place(&key), place, "client {client}");
+    }
+}
+
+#[test]
+fn what_matches_falls_into_the_hole() {
+    let route = r#"{"type": "BlackholeRoute", "default": "PoolRoute|A", "policies":
+        {"key": [{"op": "equals", "value": "k"}], "flags": [{"op": "not_equals", "value": 5}]}}"#;
+    let mut cluster = Cluster::new(1, route);
+    assert_eq!(cluster.rig.store(Op::Set, "k", "v"), Outcome::NotStored);
+    let flagged = Request { flags: 5, value: b"v", ..Request::new(Op::Set, b"k") };
+    assert_eq!(cluster.rig.ask(&flagged).outcome, Outcome::Stored);
+    cluster.set("other", "v");
+}
+
+#[test]
+fn delays_are_as_long_as_they_say() {
+    let route = r#"{"type": "LatencyInjectionRoute", "child": "PoolRoute|A", "before_latency_ms": 20,
+        "after_latency_ms": 20, "total_latency_ms": 60}"#;
+    let mut cluster = Cluster::new(1, route);
+    let began = Instant::now();
+    let tickets: Vec<_> =
+        (0..10).map(|_| cluster.rig.submit(&Request::new(Op::Get, b"k"))).collect();
+    for ticket in tickets {
+        assert_eq!(cluster.rig.reply(ticket).outcome, Outcome::NotFound);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(60), "{:?}", began.elapsed());
+}
+
+#[test]
+fn requests_are_logged() {
+    let mut cluster = Cluster::new(1, r#"{"type": "LoggingRoute", "target": "PoolRoute|A"}"#);
+    let lines = std::sync::Arc::new(upstream::cell::RefCell::new(Vec::new()));
+    let log = std::sync::Arc::clone(&lines);
+    cluster.rig.core.set_log(move |line| log.borrow_mut().push(line.to_owned()));
+    cluster.set("k\u{80}", "v");
+    cluster.has("k\u{80}", Some("v"));
+    let stored = r"request set k\xc2\x80 value 1 reply Stored value 0";
+    let found = r"request get k\xc2\x80 value 0 reply Found value 1";
+    assert_eq!(*lines.borrow(), [stored, found]);
+}
+
+#[test]
+fn the_next_server_is_the_same_for_the_same_key() {
+    let route = r#"{"type": "FailoverRoute", "children": ["PoolRoute|dead", "PoolRoute|A", "PoolRoute|B", "PoolRoute|C"],
+        "failover_policy": {"type": "DeterministicOrderPolicy", "max_tries": 4, "max_error_tries": 4}}"#;
+    let mut cluster = Cluster::new(3, route);
+    let placement = hashing::Placement::ch3(4).unwrap();
+    let mut seen = [false; 3];
+    for number in 0..30 {
+        let key = format!("k{number}");
+        cluster.set(&key, "v");
+        // mcrouter's rule by hand: salts 2, 3, ... until a child that was not tried; 0 was, and so is 1, the first place of
+        // the dead pool.
+        let child = (2..100)
+            .map(|salt: u32| placement.pick_salted(key.as_bytes(), salt.to_string().as_bytes()))
+            .find(|child| *child > 1)
+            .unwrap();
+        let place = cluster.place(&key);
+        assert_eq!(place + 1, child as usize, "{key}");
+        seen[place] = true;
+    }
+    assert_eq!(seen, [false, true, true]);
+}
+
+#[test]
+fn tries_that_fail_are_counted() {
+    let policy = |max_error_tries: u32, exclude: &str| {
+        format!(
+            r#"{{"type": "FailoverRoute", "children": ["PoolRoute|dead", "ErrorRoute|no", "PoolRoute|A"],
+            "failover_policy": {{"type": "DeterministicOrderPolicy", "max_tries": 3, "max_error_tries": {max_error_tries},
+            "ignore_normal_reply_index": true, "exclude_errors": [{exclude}]}}}}"#
+        )
+    };
+    let stored = |route: String| {
+        let mut cluster = Cluster::new(1, &route);
+        (0..20)
+            .filter(|n| cluster.rig.store(Op::Set, &format!("k{n}"), "v") == Outcome::Stored)
+            .count()
+    };
+    assert_eq!(stored(policy(1, "")), 0);
+    assert_eq!(stored(policy(3, "")), 20);
+    // The dead one answers with connect_error once, then with tko.
+    let some = stored(policy(2, ""));
+    assert!((1..20).contains(&some), "{some}");
+    assert_eq!(stored(policy(1, r#""connect_error", "tko", "local_error""#)), 20);
+}
+
+#[test]
+fn rendezvous_tries_by_score() {
+    let route = r#"{"type": "FailoverRoute", "children": ["PoolRoute|dead", "PoolRoute|A", "PoolRoute|B", "PoolRoute|C"],
+        "failover_policy": {"type": "RendezvousPolicy", "tags": ["x", "y", "z"]}}"#;
+    let mut cluster = Cluster::new(3, route);
+    for number in 0..30 {
+        let key = format!("k{number}");
+        cluster.set(&key, "v");
+        // The dead pool has chosen its place 0, which counts as tried.
+        let order = hashing::rendezvous_order(key.as_bytes(), &["x", "y", "z"]);
+        let want = order.into_iter().find(|place| *place != 0).unwrap();
+        assert_eq!(cluster.place(&key), want as usize, "{key}");
+    }
+}
+
+#[test]
+fn the_latest_uses_few_of_many() {
+    let route = r#"{"type": "LatestRoute", "children": ["PoolRoute|A", "PoolRoute|B", "PoolRoute|C"], "failover_count": 1, "salt": "s"}"#;
+    let mut cluster = Cluster::new(3, route);
+    cluster.set("a", "v");
+    cluster.set("b", "v");
+    assert_eq!(cluster.place("a"), cluster.place("b"));
+    let route = r#"{"type": "LatestRoute", "children": ["PoolRoute|dead", "PoolRoute|A"], "weights": [1, 0.01]}"#;
+    let mut cluster = Cluster::new(1, route);
+    cluster.set("k", "v");
+}
+
+#[test]
+fn load_is_spread_and_failures_go_elsewhere() {
+    for algorithm in ["weighted-hashing", "two-random-choices"] {
+        let route = format!(
+            r#"{{"type": "LoadBalancerRoute", "children": ["PoolRoute|A", "PoolRoute|B", "PoolRoute|dead"],
+            "algorithm": "{algorithm}", "failover_count": 2}}"#
+        );
+        let mut cluster = Cluster::new(2, &route);
+        for number in 0..50 {
+            cluster.set(&format!("k{number}"), "v");
+        }
+        for index in 0..2 {
+            let has = (0..50).filter(|n| cluster.on(index, &format!("k{n}")).is_some()).count();
+            assert!((5..45).contains(&has), "{algorithm}: server {index} has {has} of 50");
+        }
+    }
+}
+
+#[test]
+fn fields_that_no_request_has_are_refused() {
+    let route = r#"{"type": "BlackholeRoute", "default": "PoolRoute|dead", "policies": {"colour": [{"op": "equals", "value": 5}]}}"#;
+    let flaws = plan(&config(&[], route)).unwrap_err();
+    assert!(flaws[0].contains("the field colour"), "{flaws:?}");
+}
+
+/// The tree is rebuilt, and what ran in the old one ends there.
+#[test]
+fn sleepers_outlive_their_tree() {
+    let route =
+        r#"{"type": "LatencyInjectionRoute", "child": "PoolRoute|A", "after_latency_ms": 30}"#;
+    let mut cluster = Cluster::new(1, route);
+    let ticket = cluster.rig.submit(&Request::new(Op::Get, b"k"));
+    cluster.rig.turn();
+    let core: &mut Core = &mut cluster.rig.core;
+    let none = std::sync::Arc::new(routes::route::NullRoute);
+    core.replace(|_| Tree { root: none, destinations: Vec::new() });
+    assert_eq!(cluster.rig.reply(ticket).outcome, Outcome::NotFound);
+}
+
+/// What a variable of the file says stands in place of weights and of shadowed fractions.
+#[test]
+fn variables_give_weights_and_fractions() {
+    let weighted = r#"{"type": "PoolRoute", "pool": "all", "hash": {"hash_func": "WeightedCh3Rv", "weights_rv": "w"}}"#;
+    for (variables, places) in
+        [(r#"{"w": [0, 1]}"#, 1..2), (r#"{"w": [1, 0]}"#, 0..1), ("{}", 0..2)]
+    {
+        let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
+        let text = config(&servers, weighted);
+        let mut cluster = Cluster::with(servers, &text, variables);
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..30 {
+            let key = format!("k{number}");
+            cluster.set(&key, "v");
+            seen.insert(cluster.place(&key));
+        }
+        assert_eq!(seen, places.collect(), "{variables}");
+    }
+    let shadowed = r#"{"type": "PoolRoute", "pool": "A", "shadows": [{"target": "PoolRoute|B",
+        "key_fraction_range": [0, 0], "key_fraction_range_rv": "f"}]}"#;
+    let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
+    let text = config(&servers, shadowed);
+    let mut cluster = Cluster::with(servers, &text, r#"{"f": [0, 1]}"#);
+    cluster.set("k", "v");
+    cluster.comes_to(1, "k", "v");
+    let mut refused = plan(&config(&[], r#""NullRoute""#)).unwrap();
+    let variables = Variables::parse("vars", r#"{"w": [2]}"#).unwrap();
+    assert!(refused.set_variables(variables).unwrap_err().starts_with("w: "));
+}
+
+#[test]
+fn a_pool_may_see_routing_prefixes() {
+    let servers = vec![Server::memcached(&[])];
+    let text = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{}"], "keep_routing_prefix": true}}}},
+            "routes": [{{"aliases": ["/./.", "/a/b/"], "route": "PoolRoute|A"}}]}}"#,
+        servers[0].addr()
+    );
+    let mut cluster = Cluster::with(servers, &text, "{}");
+    cluster.set("/a/b/k", "prefixed");
+    cluster.set("k", "plain");
+    cluster.has("/a/b/k", Some("prefixed"));
+    assert_eq!(cluster.on(0, "/a/b/k").as_deref(), Some("prefixed"));
+    assert_eq!(cluster.on(0, "k").as_deref(), Some("plain"));
+    assert_eq!(cluster.rig.simple(Op::Delete, "/a/b/k"), Outcome::Deleted);
+    cluster.has("/a/b/k", None);
+}
+
+#[test]
+fn a_failover_tag_may_have_a_name() {
+    let route = r#"{"type": "FailoverRoute", "children": ["PoolRoute|dead", "PoolRoute|A"], "failover_tag": "gutter"}"#;
+    let mut cluster = Cluster::new(1, route);
+    cluster.set("k", "v");
+    assert_eq!(cluster.on(0, "k|#|:failover=gutter").as_deref(), Some("v"));
+}
+
+/// A server that is knocked out is asked all the same, if as many of its pool are as the tracker says.
+#[test]
+fn a_pool_with_a_tracker_fails_open() {
+    let tracker =
+        r#", "tko_tracker": {"num_tko_threshold_upper": 1, "num_tko_threshold_lower": 1}"#;
+    for (tracker, second) in [("", Failure::Tko), (tracker, Failure::ConnectError)] {
+        let text = format!(
+            r#"{{"pools": {{"A": {{"servers": ["127.0.0.1:1"]{tracker}}}}}, "route": "PoolRoute|A"}}"#
+        );
+        let mut cluster = Cluster::with(Vec::new(), &text, "{}");
+        assert_eq!(cluster.rig.get("k"), Err(Failure::ConnectError));
+        assert_eq!(cluster.rig.get("k"), Err(second), "{tracker}");
+    }
+}

@@ -1,0 +1,123 @@
+//! Deletes that failed, and what others are told of their server until they are executed.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Rig, Scripted, patient};
+use routeconf::ast::Operation;
+use routes::Spooler;
+use routes::route::{OperationSelectorRoute, RouteRef, Selecting, WarmUpRoute};
+use spool::{Fsync, Spool};
+use upstream::{Failure, Op, Outcome};
+
+/// A server that has an old value, and takes deletes when it is told to.
+fn old(takes: &Arc<AtomicBool>) -> Scripted {
+    let now = Arc::clone(takes);
+    Scripted::new(move |asked| {
+        let answers = asked.lines().map(|line| match line.split(' ').next() {
+            Some("get") => Some("VALUE k 0 3\r\nold\r\nEND\r\n"),
+            Some("delete") => now.load(Ordering::SeqCst).then_some("DELETED\r\n"),
+            Some("version") => Some("VERSION 1\r\n"),
+            _ => Some("STORED\r\n"),
+        });
+        answers.collect()
+    })
+}
+
+/// The rig's deletes for these servers that fail are kept in the folder.
+fn keeping(rig: &Rig, folder: &Path, holds_gets: bool, servers: &[&Scripted]) -> Spooler {
+    let settings = spool::Settings { fsync: Fsync::Never, ..spool::Settings::default() };
+    let spool = Spool::open(folder, settings).unwrap();
+    let target =
+        |server: &&Scripted| (server.address.to_string(), server.address.into(), patient());
+    let (registry, targets) = (rig.registry.clone(), servers.iter().map(target).collect());
+    let spooler = Spooler::start(spool, None, registry, 1, holds_gets, targets, |_| {}).unwrap();
+    rig.core.keep_deletes(spooler.deletes().clone()).unwrap();
+    spooler
+}
+
+/// The one delete that was kept is executed in the end, and the server is asked for values again.
+#[track_caller]
+fn executed(rig: &mut Rig, spooler: Spooler, folder: &Path) {
+    rig.eventually("it is asked again", |rig| rig.get("k") == Ok(Some("old".to_owned())));
+    rig.eventually("it is executed", |_| spooler.deletes().counts().replayed == 1);
+    drop(spooler);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A server that takes no delete has the old value: whoever asked for it would be given that.
+#[test]
+fn a_server_with_deletes_to_come_is_asked_for_no_value() {
+    for holds_gets in [true, false] {
+        let folder = std::env::temp_dir().join(format!("held-{}-{holds_gets}", std::process::id()));
+        let takes = Arc::new(AtomicBool::new(false));
+        let server = old(&takes);
+        let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
+        let spooler = keeping(&rig, &folder, holds_gets, &[&server]);
+        let old = Ok(Some("old".to_owned()));
+        assert_eq!(rig.get("k"), old);
+        assert_eq!(rig.simple(Op::Delete, "k"), Outcome::NotFound, "it is kept");
+        let held = if holds_gets { Err(Failure::TryAgain) } else { old };
+        assert_eq!(rig.get("k"), held);
+        assert_eq!(rig.store(Op::Set, "other", "v"), Outcome::Stored);
+        takes.store(true, Ordering::SeqCst);
+        executed(&mut rig, spooler, &folder);
+    }
+}
+
+/// A delete is kept for a warm server and then the cold one: what the warm one has is copied to nobody until it is executed there.
+#[test]
+fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
+    let folder = std::env::temp_dir().join(format!("copied-{}", std::process::id()));
+    let takes = Arc::new(AtomicBool::new(false));
+    let (warm, cold) = (old(&takes), old(&Arc::new(AtomicBool::new(true))));
+    let mut rig = Rig::new(patient(), |servers| {
+        let (cold, warm) = (servers.at(cold.address), servers.at(warm.address));
+        let default = Arc::clone(&warm);
+        let (exptime, keeps_ttl, hold_off, leases) = (0, false, 0, true);
+        let deletes: RouteRef =
+            Arc::new(WarmUpRoute { warm, cold, exptime, keeps_ttl, hold_off, leases });
+        let policies = vec![(Operation::Delete, deletes)];
+        Arc::new(Selecting(OperationSelectorRoute { policies, default }))
+    });
+    let spooler = keeping(&rig, &folder, false, &[&warm, &cold]);
+    assert_eq!(rig.get("k"), Ok(Some("old".to_owned())));
+    assert_eq!(rig.simple(Op::Delete, "k"), Outcome::Deleted, "the cold server's answer");
+    assert_eq!(rig.get("k"), Err(Failure::TryAgain));
+    takes.store(true, Ordering::SeqCst);
+    executed(&mut rig, spooler, &folder);
+}
+
+/// With a spool from before, the first question after the start is refused, and the server hears nothing of it.
+#[test]
+fn what_waits_is_known_before_the_first_question() {
+    let folder = std::env::temp_dir().join(format!("held-start-{}", std::process::id()));
+    let asked = Arc::new(AtomicBool::new(false));
+    let heard = Arc::clone(&asked);
+    // It takes no delete, and has the old value.
+    let server = Scripted::new(move |lines| {
+        let answers = lines.lines().map(|line| match line.split(' ').next() {
+            Some("get") => {
+                heard.store(true, Ordering::SeqCst);
+                "VALUE k 0 3\r\nold\r\nEND\r\n"
+            }
+            Some("delete") => "SERVER_ERROR not now\r\n",
+            _ => "VERSION 1\r\n",
+        });
+        Some(answers.collect())
+    });
+    for round in 0..20 {
+        let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
+        let _spooler = keeping(&rig, &folder, true, &[&server]);
+        if round == 0 {
+            assert_eq!(rig.simple(Op::Delete, "k"), Outcome::NotFound, "it is kept");
+        }
+        assert_eq!(rig.get("k"), Err(Failure::TryAgain), "round {round}");
+    }
+    assert!(!asked.load(Ordering::SeqCst));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

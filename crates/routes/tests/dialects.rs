@@ -1,0 +1,146 @@
+//! What is sent to servers that take more or less: probed once a connection, in order, and at nobody's cost.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::{Rig, Scripted, patient, quick};
+use testkit::Server;
+use upstream::{Failure, Op, Outcome, OwnedReply, Request};
+
+/// How much is asked.
+const LEASES: Request<'_> =
+    Request { number: 5, value: b"flush_all", ..Request::new(Op::LeaseSet, b"k") };
+
+fn over(server: &Server) -> Rig {
+    let address = server.addr();
+    Rig::new(patient(), move |servers| servers.at(address))
+}
+
+#[track_caller]
+fn refused(reply: &OwnedReply, why: &str) {
+    assert_eq!(reply.outcome, Outcome::Failed(Failure::ClientError));
+    assert_eq!(String::from_utf8_lossy(&reply.value), why);
+}
+
+#[test]
+fn each_server_is_asked_what_it_knows() {
+    let servers = [Server::memcached(&[]), Server::holdall(&[])];
+    for (server, is_ours) in servers.iter().zip([false, true]) {
+        let mut rig = over(server);
+        assert_eq!(rig.store(Op::Set, "victim", "v"), Outcome::Stored);
+        let set = rig.ask(&LEASES);
+        let delete = rig.ask(&Request { exptime: 2, ..Request::new(Op::Delete, b"other") });
+        let meta = Request { words: b"H1", ..Request::new(Op::MetaDelete, b"other") };
+        let meta = rig.ask(&meta);
+        if is_ours {
+            assert_eq!(set.outcome, Outcome::NotStored);
+            assert_eq!(delete.outcome, Outcome::NotFound);
+            assert!(matches!(meta.outcome, Outcome::Meta(_)));
+        } else {
+            refused(&set, "the server has no leases");
+            refused(&delete, "the server has no hold-off");
+            refused(&meta, "the server lacks one of these meta flags");
+        }
+        let own = Request { value: b"flush_all", words: b"MX", ..Request::new(Op::MetaSet, b"k") };
+        assert_eq!(rig.ask(&own).outcome, Outcome::Failed(Failure::ClientError));
+        assert_eq!(rig.get("victim"), Ok(Some("v".to_owned())));
+        let totals = rig.registry.report()[0].totals;
+        assert_eq!((totals.connects, totals.broken), (1, 0));
+    }
+}
+
+/// memcached before 1.6.10: it knows `mn`, and takes the length of `ms` for a flag.
+fn old_meta(line: &str) -> String {
+    match line.split(' ').next().unwrap() {
+        "mn" => "MN\r\n".to_owned(),
+        "ms" => "CLIENT_ERROR invalid flag\r\n".to_owned(),
+        "version" => "VERSION 1.6.9\r\n".to_owned(),
+        "set" => String::new(),
+        "x" => "STORED\r\n".to_owned(),
+        "get" => "END\r\n".to_owned(),
+        _ => "ERROR\r\n".to_owned(),
+    }
+}
+
+#[test]
+fn a_length_that_is_a_flag_is_found_out() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let server = Scripted::new(move |asked| {
+        hears.lock().unwrap().push(asked.to_owned());
+        Some(asked.split_terminator("\r\n").map(old_meta).collect())
+    });
+    let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
+    let meta = Request { value: b"flush_all", ..Request::new(Op::MetaSet, b"k") };
+    refused(&rig.ask(&meta), "the server has no meta commands");
+    refused(&rig.ask(&LEASES), "the server has no leases");
+    // One probe, and nothing of what a client sent.
+    let heard = heard.lock().unwrap().concat();
+    assert_eq!(heard.matches("mn leases").count(), 1, "{heard}");
+    assert!(!heard.contains("flush_all"), "{heard}");
+}
+
+/// It hangs up upon whatever it does not know, as twemproxy does.
+#[test]
+fn a_probe_that_is_not_liked_costs_nobody_a_request() {
+    let probes = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&probes);
+    let server = Scripted::new(move |asked| {
+        if asked.contains("mn leases") {
+            counts.fetch_add(1, Ordering::SeqCst);
+            return None;
+        }
+        let answers = asked.split_terminator("\r\n").map(|line| match line.split_once(' ') {
+            Some(("get", keys)) => {
+                let values = keys.split(' ').map(|key| format!("VALUE {key} 0 1\r\nv\r\n"));
+                values.chain(["END\r\n".to_owned()]).collect()
+            }
+            _ => String::new(),
+        });
+        Some(answers.collect())
+    });
+    let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
+    for round in 0..50 {
+        // Before the probe, at the same time, and behind it.
+        let before = rig.submit(&Request::new(Op::Get, b"a"));
+        let unknown = rig.submit(&LEASES);
+        let behind = rig.submit(&Request::new(Op::Get, b"b"));
+        refused(&rig.reply(unknown), "the server has no leases");
+        for ticket in [before, behind] {
+            assert_eq!(rig.reply(ticket).value, b"v", "round {round}");
+        }
+    }
+    assert_eq!(probes.load(Ordering::SeqCst), 1);
+}
+
+/// What a client asks behind a request that waits for the probe does not overtake it.
+#[test]
+fn the_order_is_kept_while_a_server_is_probed() {
+    let server = Server::memcached(&[]);
+    let mut rig = over(&server);
+    let set = Request { value: b"new", ..Request::new(Op::MetaSet, b"k") };
+    let (old, set) = (rig.submit(&Request::new(Op::Get, b"k")), rig.submit(&set));
+    let new = rig.submit(&Request::new(Op::Get, b"k"));
+    assert_eq!(rig.reply(old).outcome, Outcome::NotFound);
+    assert!(matches!(rig.reply(set).outcome, Outcome::Meta(_)));
+    assert_eq!(rig.reply(new).value, b"new");
+}
+
+#[test]
+fn a_probe_that_is_not_answered_is_a_timeout() {
+    let server = Scripted::new(|asked| (!asked.is_empty()).then(String::new));
+    let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
+    let waits = [rig.submit(&LEASES), rig.submit(&Request::new(Op::Get, b"k"))];
+    rig.eventually("it is connected", |rig| {
+        rig.turn();
+        rig.registry.report()[0].totals.connected == 1
+    });
+    rig.pass(quick().timeout);
+    for ticket in waits {
+        assert_eq!(rig.reply(ticket).outcome, Outcome::Failed(Failure::Timeout));
+    }
+    refused(&rig.ask(&LEASES), "the server has no leases");
+}

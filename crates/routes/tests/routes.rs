@@ -1,0 +1,357 @@
+//! What each route does with the replies of its children, which are real servers or fail.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use common::{Rig, patient};
+use routeconf::ast::Operation;
+use routes::route::{
+    AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Change,
+    ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, KeySplitRoute, Keys, MigrateRoute,
+    MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute,
+    Order, PrefixSelectorRoute, RandomRoute, RootRoute, RouteRef, Selecting, Shadow, ShadowRoute,
+    WarmUpRoute,
+};
+use testkit::Server;
+use upstream::{Failure, Op, Outcome, Request};
+
+/// Some memcacheds, and a tree over them. Keys `0/k`, `1/k`, ... reach one of them by itself.
+struct Cluster {
+    rig: Rig,
+    _servers: Vec<Server>,
+}
+
+impl Cluster {
+    fn new(count: usize, build: impl FnOnce(Vec<RouteRef>) -> RouteRef) -> Self {
+        let servers: Vec<_> = (0..count).map(|_| Server::memcached(&[])).collect();
+        let rig = Rig::new(patient(), |upstream| {
+            let all: Vec<RouteRef> = servers.iter().map(|one| upstream.at(one.addr())).collect();
+            let direct = all.iter().enumerate().map(|(index, route)| {
+                let route: RouteRef = Arc::new(ModifyKeyRoute {
+                    target: Arc::clone(route),
+                    ensure_prefix: Vec::new(),
+                    replace_prefix: Some(format!("{index}/").into_bytes()),
+                    suffix: Vec::new(),
+                    routing_prefix: None,
+                });
+                (format!("{index}/").into_bytes(), route)
+            });
+            let direct = direct.collect();
+            Arc::new(Selecting(PrefixSelectorRoute::new(direct, build(all))))
+        });
+        Self { rig, _servers: servers }
+    }
+
+    #[track_caller]
+    fn set(&mut self, key: &str, value: &str) {
+        assert_eq!(self.rig.store(Op::Set, key, value), Outcome::Stored);
+    }
+
+    #[track_caller]
+    fn has(&mut self, key: &str, value: Option<&str>) {
+        assert_eq!(self.rig.get(key), Ok(value.map(str::to_owned)), "{key}");
+    }
+
+    /// Waits for what goes on behind the reply's back.
+    #[track_caller]
+    fn gets(&mut self, key: &str, value: &str) {
+        self.rig.eventually(key, |rig| rig.get(key) == Ok(Some(value.to_owned())));
+    }
+}
+
+fn failing(failure: Failure) -> RouteRef {
+    Arc::new(ErrorRoute { failure, message: String::new() })
+}
+
+fn failover(children: Vec<RouteRef>) -> FailoverRoute {
+    let errors = FailoverErrors::default();
+    let (order, limit, pairs) = (Order::InOrder, None, None);
+    FailoverRoute { children, order, errors, limit, tag: None, pairs }
+}
+
+#[test]
+fn all_sync_writes_to_all_and_tells_the_worst() {
+    let mut cluster = Cluster::new(2, |all| Arc::new(AllSyncRoute { children: all }));
+    cluster.set("k", "v");
+    cluster.has("0/k", Some("v"));
+    cluster.has("1/k", Some("v"));
+    assert_eq!(cluster.rig.simple(Op::Delete, "1/k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::NotFound);
+    cluster.has("0/k", None);
+}
+
+#[test]
+fn all_initial_and_all_async_do_not_wait() {
+    let mut cluster = Cluster::new(2, |all| Arc::new(AllInitialRoute { children: all }));
+    cluster.set("k", "v");
+    cluster.has("0/k", Some("v"));
+    cluster.gets("1/k", "v");
+    let mut cluster = Cluster::new(2, |all| Arc::new(AllAsyncRoute { children: all }));
+    assert_eq!(cluster.rig.store(Op::Set, "k", "v"), Outcome::NotStored);
+    cluster.gets("0/k", "v");
+    cluster.gets("1/k", "v");
+    assert_eq!(cluster.rig.get("k"), Ok(None));
+}
+
+#[test]
+fn all_fastest_passes_over_failures() {
+    let mut cluster = Cluster::new(1, |all| {
+        let children = vec![failing(Failure::Timeout), Arc::clone(&all[0])];
+        Arc::new(AllFastestRoute { children })
+    });
+    cluster.set("k", "v");
+    cluster.has("k", Some("v"));
+    let mut rig = Rig::new(patient(), |_| {
+        let children = vec![failing(Failure::Timeout), failing(Failure::Timeout)];
+        Arc::new(AllFastestRoute { children })
+    });
+    assert_eq!(rig.get("k"), Err(Failure::Timeout));
+}
+
+#[test]
+fn all_majority_believes_most() {
+    let mut cluster = Cluster::new(3, |all| Arc::new(AllMajorityRoute { children: all }));
+    cluster.set("0/k", "v");
+    cluster.has("k", None);
+    cluster.set("1/k", "v");
+    cluster.has("k", Some("v"));
+}
+
+#[test]
+fn failover_asks_the_next_after_a_failure_and_not_after_a_miss() {
+    let mut cluster = Cluster::new(2, |all| {
+        let mut children = vec![failing(Failure::Tko)];
+        children.extend(all);
+        Arc::new(failover(children))
+    });
+    cluster.set("1/k", "second");
+    cluster.has("k", None);
+    cluster.set("k", "first");
+    cluster.has("0/k", Some("first"));
+    cluster.has("1/k", Some("second"));
+}
+
+#[test]
+fn failover_obeys_its_errors_its_limit_and_its_tag() {
+    let mut cluster = Cluster::new(1, |all| {
+        let errors = FailoverErrors { gets: vec![Failure::Busy], ..FailoverErrors::default() };
+        let children = vec![failing(Failure::Timeout), Arc::clone(&all[0])];
+        Arc::new(FailoverRoute { errors, tag: Some(b":failover=1".to_vec()), ..failover(children) })
+    });
+    assert_eq!(cluster.rig.get("k"), Err(Failure::Timeout));
+    cluster.set("k", "v");
+    cluster.has("0/k|#|:failover=1", Some("v"));
+    cluster.set("a|#|b", "w");
+    cluster.has("0/a|#|b:failover=1", Some("w"));
+    let mut cluster = Cluster::new(1, |all| {
+        let children = vec![failing(Failure::Timeout), Arc::clone(&all[0])];
+        let limit = Some(FailoverLimit::new(0.0, 2.0));
+        Arc::new(FailoverRoute { limit, ..failover(children) })
+    });
+    let outcomes: Vec<_> = (0..4).map(|_| cluster.rig.get("k")).collect();
+    let late = Err(Failure::Timeout);
+    assert_eq!(outcomes, [Ok(None), Ok(None), late.clone(), late]);
+}
+
+#[test]
+fn the_gutter_keeps_things_for_a_short_time_only() {
+    let mut cluster = Cluster::new(1, |all| {
+        let target = Arc::clone(&all[0]);
+        let gutter = Arc::new(ModifyExptimeRoute { target, change: Change::Min(1000) });
+        Arc::new(failover(vec![failing(Failure::Tko), gutter]))
+    });
+    cluster.set("k", "v");
+    let meta = Request { value: b"w", words: b"T5000", ..Request::new(Op::MetaSet, b"m") };
+    cluster.rig.ask(&meta);
+    for (key, value) in [("k", "v"), ("m", "w")] {
+        cluster.has(key, Some(value));
+        let key = format!("0/{key}");
+        let left =
+            cluster.rig.ask(&Request { words: b"t", ..Request::new(Op::MetaGet, key.as_bytes()) });
+        let words = String::from_utf8(left.words).unwrap();
+        let secs: u32 = words.trim().trim_start_matches('t').parse().unwrap();
+        assert!((1..=1000).contains(&secs), "{key}: {secs}");
+    }
+}
+
+#[test]
+fn miss_failover_goes_on_until_something_is_found() {
+    let mut cluster =
+        Cluster::new(2, |all| Arc::new(MissFailoverRoute { children: all, returns_best: false }));
+    cluster.set("1/k", "v");
+    cluster.has("k", Some("v"));
+    cluster.has("absent", None);
+    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
+    cluster.has("1/k", None);
+    cluster.set("k", "v");
+    cluster.has("1/k", None);
+}
+
+#[test]
+fn routing_prefixes_choose_clusters() {
+    let mut cluster = Cluster::new(3, |all| {
+        let names = [&b"/a/x/"[..], b"/a/y/", b"/b/x/"];
+        let prefixes = names.iter().map(|name| name.to_vec()).zip(all).collect();
+        Arc::new(RootRoute::new(prefixes, b"/a/y/", false))
+    });
+    cluster.set("k", "default");
+    cluster.has("1/k", Some("default"));
+    cluster.set("/b/x/k", "b");
+    cluster.has("2/k", Some("b"));
+    cluster.has("0/k", None);
+    let reply = cluster.rig.ask(&Request::new(Op::Get, b"/b/x/k"));
+    assert_eq!(reply.value, b"b");
+    let unknown = cluster.rig.ask(&Request::new(Op::Get, b"/c/x/k"));
+    assert_eq!(unknown.value, b"RootRoute: No rh found");
+    // To all of a region: the default's reply, the others behind its back.
+    cluster.set("/a/*/all", "v");
+    cluster.has("1/all", Some("v"));
+    cluster.gets("0/all", "v");
+    cluster.has("2/all", None);
+    cluster.set("/*/*/every", "v");
+    cluster.gets("2/every", "v");
+}
+
+#[test]
+fn operations_and_prefixes_choose() {
+    let mut cluster = Cluster::new(2, |all| {
+        let policies = vec![(Operation::Get, Arc::clone(&all[1]))];
+        let default = Arc::clone(&all[0]);
+        let by_operation: RouteRef =
+            Arc::new(Selecting(OperationSelectorRoute { policies, default }));
+        let prefixes = vec![
+            (b"a".to_vec(), Arc::new(NullRoute) as RouteRef),
+            (b"a:".to_vec(), by_operation),
+            (b"b".to_vec(), Arc::clone(&all[1])),
+        ];
+        Arc::new(Selecting(PrefixSelectorRoute::new(prefixes, Arc::clone(&all[0]))))
+    });
+    cluster.set("a:k", "v");
+    cluster.has("0/a:k", Some("v"));
+    cluster.has("a:k", None);
+    assert_eq!(cluster.rig.store(Op::Set, "ak", "v"), Outcome::NotStored);
+    cluster.set("bk", "v");
+    cluster.has("1/bk", Some("v"));
+    cluster.set("ck", "v");
+    cluster.has("0/ck", Some("v"));
+}
+
+#[test]
+fn warm_up_fills_the_cold_and_believes_it_first() {
+    let mut cluster = Cluster::new(2, |all| {
+        let (cold, warm) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
+        Arc::new(WarmUpRoute {
+            warm,
+            cold,
+            exptime: 0,
+            keeps_ttl: false,
+            hold_off: 0,
+            leases: false,
+        })
+    });
+    cluster.set("1/k", "warm");
+    cluster.has("k", Some("warm"));
+    cluster.has("0/k", Some("warm"));
+    cluster.set("k", "new");
+    cluster.has("1/k", Some("warm"));
+    cluster.has("k", Some("new"));
+    cluster.set("1/cas", "warm");
+    let found = cluster.rig.ask(&Request::new(Op::Gets, b"cas"));
+    assert_eq!((found.outcome, &found.value[..]), (Outcome::Found, &b"warm"[..]));
+    let unique = cluster.rig.ask(&Request::new(Op::Gets, b"0/cas")).number;
+    assert_eq!(found.number, unique);
+    cluster.has("absent", None);
+}
+
+/// The race of section 4.3: between the miss and the copy the key is deleted, and the cold cluster refuses the add.
+#[test]
+fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
+    let mut cluster = Cluster::new(1, |all| {
+        let policies = vec![(Operation::Add, Arc::new(NullRoute) as RouteRef)];
+        let default: RouteRef = Arc::new(NullRoute);
+        let cold = Arc::new(Selecting(OperationSelectorRoute { policies, default }));
+        Arc::new(WarmUpRoute {
+            warm: Arc::clone(&all[0]),
+            cold,
+            exptime: 0,
+            keeps_ttl: false,
+            hold_off: 0,
+            leases: false,
+        })
+    });
+    cluster.set("0/k", "stale");
+    cluster.has("k", None);
+}
+
+#[test]
+fn keys_migrate_each_at_its_time() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    for (start, place) in [(now + 1000, 0), (now - 5000, 1)] {
+        let mut cluster = Cluster::new(2, |all| {
+            let (from, to) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
+            Arc::new(MigrateRoute { from, to, start_secs: start, interval_secs: 1000 })
+        });
+        cluster.set("k", "v");
+        cluster.has(&format!("{place}/k"), Some("v"));
+        cluster.has(&format!("{}/k", 1 - place), None);
+    }
+    let mut cluster = Cluster::new(2, |all| {
+        let (from, to) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
+        Arc::new(MigrateRoute { from, to, start_secs: now - 1000, interval_secs: 1000 })
+    });
+    cluster.set("0/k", "v");
+    cluster.set("1/k", "v");
+    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
+    cluster.has("0/k", None);
+    cluster.has("1/k", None);
+}
+
+#[test]
+fn shadows_take_their_share_and_answer_nobody() {
+    let mut cluster = Cluster::new(3, |all| {
+        let shadow = |target: usize, keys| Shadow { target: Arc::clone(&all[target]), keys };
+        let shadows = vec![
+            shadow(1, Keys::Fraction(0.0, 0.5)),
+            shadow(2, Keys::Listed(vec![b"k7".to_vec()])),
+        ];
+        Arc::new(ShadowRoute { child: Arc::clone(&all[0]), shadows })
+    });
+    for key in 0..100 {
+        cluster.set(&format!("k{key}"), "v");
+    }
+    cluster.gets("2/k7", "v");
+    cluster.has("2/k8", None);
+    let mut shadowed = 0;
+    for key in 0..100 {
+        shadowed += u32::from(cluster.rig.get(&format!("1/k{key}")) == Ok(Some("v".into())));
+    }
+    assert!((20..80).contains(&shadowed), "{shadowed} of 100");
+}
+
+#[test]
+fn a_hot_key_has_several_names() {
+    let mut cluster = Cluster::new(1, |all| {
+        let destination = Arc::clone(&all[0]);
+        Arc::new(KeySplitRoute { destination, replicas: 3, stores_all: true, first_hit: true })
+    });
+    cluster.set("k", "v");
+    for name in ["0/k", "0/k::1", "0/k::2"] {
+        cluster.has(name, Some("v"));
+    }
+    cluster.has("k", Some("v"));
+    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
+    for name in ["0/k", "0/k::1", "0/k::2"] {
+        cluster.has(name, None);
+    }
+}
+
+#[test]
+fn random_reaches_every_child() {
+    let mut cluster = Cluster::new(2, |all| Arc::new(Selecting(RandomRoute { children: all })));
+    cluster.set("0/k", "v");
+    let hits = (0..100).filter(|_| cluster.rig.get("k") == Ok(Some("v".into()))).count();
+    assert!((20..80).contains(&hits), "{hits} of 100");
+}
