@@ -1,11 +1,13 @@
-//! Certificates for the tests, made by OpenSSL: two authorities, a server, and clients good, expired and of the other one.
+//! Certificates for the tests, made by OpenSSL: two authorities, a server, and clients good,
+//! expired and of the other one.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder of a test's own, removed at the end. The server, which may run as another user, can read it.
+/// A folder of a test's own, removed at the end. The server, which may run as another user, can
+/// read it.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 

@@ -1,7 +1,7 @@
 //! The client libraries that people use: how each one's check is run.
 //!
-//! The scripts are in e2e/clients; `cargo xtask install` puts what they need below `E2E_TOOLS` (`target/e2e`). A library that
-//! is missing fails its test.
+//! The scripts are in e2e/clients; `cargo xtask install` puts what they need below `E2E_TOOLS`
+//! (`target/e2e`). A library that is missing fails its test.
 
 use std::env;
 use std::net::SocketAddr;

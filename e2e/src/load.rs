@@ -24,7 +24,8 @@ pub struct Load {
     pub cut_one_in: usize,
     /// Bytes added to every stored text, so that items move between slab classes.
     pub padding: usize,
-    /// Clients of text and meta read by leases, and fill with their tokens. For a server that gives every miss one.
+    /// Clients of text and meta read by leases, and fill with their tokens. For a server that gives
+    /// every miss one.
     pub leases: bool,
     /// Makes another run of the same sort.
     pub seed: u64,

@@ -1,7 +1,8 @@
-//! Servers that lie, are silent, slow, reset or come and go, behind the proxy: only their own keys suffer, and nobody is ever given
-//! what is another's.
+//! Servers that lie, are silent, slow, reset or come and go, behind the proxy: only their own keys
+//! suffer, and nobody is ever given what is another's.
 //!
-//! `OPS` is the number of questions of each test. The longest waits are printed, not judged: they depend upon the machine.
+//! `OPS` is the number of questions of each test. The longest waits are printed, not judged: they
+//! depend upon the machine.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::env;
@@ -25,7 +26,8 @@ fn ops() -> u64 {
     env::var("OPS").map_or(20_000, |ops| ops.parse().unwrap())
 }
 
-/// The good server has all the time that a busy machine may need; both are spoken to by this protocol.
+/// The good server has all the time that a busy machine may need; both are spoken to by this
+/// protocol.
 fn proxy(bad: SocketAddr, good: SocketAddr, protocol: &str) -> Router {
     let ms = TIMEOUT.as_millis();
     let config = format!(
@@ -60,7 +62,8 @@ impl Tally {
     }
 }
 
-/// Asks for lines of one to four keys that nobody else asks for, until `holds` says no; every answer must be theirs.
+/// Asks for lines of one to four keys that nobody else asks for, until `holds` says no; every
+/// answer must be theirs.
 fn ask(
     addr: SocketAddr,
     prefix: &str,
@@ -155,7 +158,8 @@ fn lies(protocol: &str) {
         faulty.faults()
     );
     assert_eq!(good.failed, 0);
-    // Four questions at the most are one line, and four keys one question; the first lie fails whoever asked.
+    // Four questions at the most are one line, and four keys one question; the first lie fails
+    // whoever asked.
     let lies = ops() / 6 / 4 / 100;
     assert!(faulty.faults() as u64 >= lies && bad.found > 0 && bad.failed > 0, "{bad:?}");
 }

@@ -69,16 +69,16 @@ fn slow_consumers_cost_others_nothing_and_get_whole_values() {
     server.assert_alive("slow consumers");
 }
 
-/// Large values being sent may hold a share of the memory. Who asks for one more waits for its turn, in the order of arrival,
-/// and is refused after two seconds.
+/// Large values being sent may hold a share of the memory. Who asks for one more waits for its
+/// turn, in the order of arrival, and is refused after two seconds.
 #[test]
 fn large_sends_over_the_limit_wait_for_their_turn() {
     let server = Server::holdall(&["-m", "64", "-t", "1"]);
     let mut wire = server.connect();
     store(&mut wire, "large", &make("large", 1, 1_000_000)).unwrap();
     let mut slow: Vec<Wire> = Vec::new();
-    // A socket takes some values; each of these connections is stuck in a later one. Three quarters of a quarter of the memory, at
-    // a megabyte each.
+    // A socket takes some values; each of these connections is stuck in a later one. Three quarters
+    // of a quarter of the memory, at a megabyte each.
     let stuck = || {
         let mut narrow = Wire::connect_narrow(server.addr(), 64 * 1024);
         narrow.send(&b"get large\r\n".repeat(12));
@@ -104,7 +104,8 @@ fn large_sends_over_the_limit_wait_for_their_turn() {
     // The room is the second one's when the first has its value.
     assert!(second.line().starts_with("VA 1000000"));
     let mut last = server.connect();
-    // The value of the one before is read, so that it holds nothing; the room is taken by another slow one.
+    // The value of the one before is read, so that it holds nothing; the room is taken by another
+    // slow one.
     second.read_exact(1_000_002);
     slow.push(stuck());
     thread::sleep(Duration::from_millis(200));

@@ -1,4 +1,5 @@
-//! Deletes through the proxy while a server is away: what was acknowledged is executed, whatever happens to the proxy.
+//! Deletes through the proxy while a server is away: what was acknowledged is executed, whatever
+//! happens to the proxy.
 //!
 //! `ROUNDS` is the number of rounds of the tests that kill.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
@@ -92,7 +93,8 @@ impl Rig {
     }
 }
 
-/// Deletes these keys one after the other; those whose delete was acknowledged. A proxy that goes away is connected to again.
+/// Deletes these keys one after the other; those whose delete was acknowledged. A proxy that goes
+/// away is connected to again.
 fn delete(addr: std::net::SocketAddr, keys: &[String]) -> Vec<String> {
     let mut acknowledged = Vec::new();
     let mut wire = None;
@@ -171,7 +173,8 @@ fn rounds() -> u64 {
     env::var("ROUNDS").map_or(8, |rounds| rounds.parse().unwrap())
 }
 
-/// The same of an application with the library: killed while it deletes, started again, and perhaps killed while it replays.
+/// The same of an application with the library: killed while it deletes, started again, and perhaps
+/// killed while it replays.
 #[test]
 fn a_killed_application_loses_no_delete_that_was_acknowledged() {
     let (rounds, mut rng) = (rounds(), Rng::new(seed_from_env()));
@@ -314,7 +317,8 @@ fn a_delete_that_cannot_be_kept_is_an_error() {
     assert_eq!(delete(rig.proxy.addr(), &keys[..10]).len(), 10);
 }
 
-/// The disk fails to write (the fifth time and every third after it), and then to bring to itself what was written.
+/// The disk fails to write (the fifth time and every third after it), and then to bring to itself
+/// what was written.
 #[test]
 fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
     for call in ["pwrite64:error=EIO:when=5+3", "fdatasync:error=EIO:when=5+3"] {

@@ -1,7 +1,9 @@
-//! `holdall demo`, unattended: it runs, is consistent at the end, writes its figures and its report, and leaves nothing behind.
+//! `holdall demo`, unattended: it runs, is consistent at the end, writes its figures and its
+//! report, and leaves nothing behind.
 //!
-//! `DEMO_SECONDS` makes the runs as long, with more users, and compares with the figures that are promised; without it runs are short, and
-//! nothing is judged that depends upon a time. What runs of a minute showed is in lab/results.
+//! `DEMO_SECONDS` makes the runs as long, with more users, and compares with the figures that are
+//! promised; without it runs are short, and nothing is judged that depends upon a time. What runs
+//! of a minute showed is in lab/results.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -89,7 +91,8 @@ fn cluster<'f>(figures: &'f Value, name: &str) -> &'f Value {
 const TROUBLES: &str = "0.2s kill-server; 0.3s add-cluster; 0.5s black-hole; 1s lag; 1.5s cut; 2.5s join; 2.5s no-lag; 3s add-cold-cluster; \
                         3.2s black-hole; 3.5s replay; 5s end-warm-up";
 
-/// A long run's: a cluster is filled from a warm one all the time, whose servers are black holes or killed again and again.
+/// A long run's: a cluster is filled from a warm one all the time, whose servers are black holes or
+/// killed again and again.
 fn troubles() -> String {
     let Some(seconds) = long() else { return TROUBLES.to_owned() };
     let seconds: u32 = seconds.parse().unwrap();
@@ -137,9 +140,10 @@ fn postgresql_holds_the_truth_as_well() {
     assert!(figures["events"].to_string().contains("are sent again"), "{}", figures["events"]);
 }
 
-/// What a user of the replica region has written, it sees, though the region's database does not have it yet. What is left are rows that
-/// were written twice within the lag: of two writers the first to be replicated takes the marker of both. Rows are many and writes
-/// few, so that even were one write in ten such a one, the share would still be below a quarter.
+/// What a user of the replica region has written, it sees, though the region's database does not
+/// have it yet. What is left are rows that were written twice within the lag: of two writers the
+/// first to be replicated takes the marker of both. Rows are many and writes few, so that even were
+/// one write in ten such a one, the share would still be below a quarter.
 #[test]
 fn remote_markers_show_users_what_they_wrote() {
     let shares = ["--no-markers", "--plain"].map(|word| {
@@ -165,7 +169,8 @@ fn remote_markers_show_users_what_they_wrote() {
     assert!(long().is_none() || shares[1] <= 0.001, "{shares:?}");
 }
 
-/// A cluster that is added while users write is warm at once, when it is filled from a warm one, and keeps nothing old.
+/// A cluster that is added while users write is warm at once, when it is filled from a warm one,
+/// and keeps nothing old.
 #[test]
 fn a_cold_cluster_is_warmed_up_while_writes_go_on() {
     let run = Run::new("cold");

@@ -50,8 +50,9 @@ impl Pair {
     }
 }
 
-/// Times that a case which differed is sent again, each time to new servers. The two servers' seconds do not begin at the
-/// same moment, so that one may count a second more; a difference of meaning comes again.
+/// Times that a case which differed is sent again, each time to new servers. The two servers'
+/// seconds do not begin at the same moment, so that one may count a second more; a difference of
+/// meaning comes again.
 const REPEATS: usize = 4;
 
 /// Cases, out of all of one test, that may have differed once and not again.

@@ -1,9 +1,10 @@
-//! One of ten servers is a black hole, and clients that fill what they miss go on asking by Zipf's law: with and without a gutter
-//! (section 3.3 of *Scaling Memcache at Facebook*).
+//! One of ten servers is a black hole, and clients that fill what they miss go on asking by Zipf's
+//! law: with and without a gutter (section 3.3 of *Scaling Memcache at Facebook*).
 //!
-//! A minute of the simulation is `MINUTE_MS` of the clock (1,000), the gutter's values live for one. `REQUESTS` is the number of requests in a minute.
-//! How often the gutter hits depends upon how many of them the machine gets done before values expire; so that is judged only
-//! where `MINUTE_MS` was given.
+//! A minute of the simulation is `MINUTE_MS` of the clock (1,000), the gutter's values live for
+//! one. `REQUESTS` is the number of requests in a minute. How often the gutter hits depends upon
+//! how many of them the machine gets done before values expire; so that is judged only where
+//! `MINUTE_MS` was given.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::env;
@@ -75,7 +76,8 @@ fn get(wire: &mut Wire, key: &str, tally: &mut Minute) {
     }
 }
 
-/// The load, first on ten servers that are well, then with one that is a black hole; what clients saw, and gets and hits of the gutter by the minute.
+/// The load, first on ten servers that are well, then with one that is a black hole; what clients
+/// saw, and gets and hits of the gutter by the minute.
 fn run(with_gutter: bool) -> (Vec<Minute>, Vec<(u64, u64)>) {
     let minute = Duration::from_millis(number("MINUTE_MS", 1000));
     let requests = number("REQUESTS", 8000) / CLIENTS as u64;

@@ -1,4 +1,5 @@
-//! The library for applications against live servers: ours, and Debian's memcached, which has no leases.
+//! The library for applications against live servers: ours, and Debian's memcached, which has no
+//! leases.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use std::cell::RefCell;
@@ -225,7 +226,8 @@ fn the_gutter_fills_for_a_dead_server() {
     assert_eq!((totals.loads, totals.fills, totals.hits), (1, 1, 4));
 }
 
-/// Section 4.3: what the warm cluster still has when the cold one's delete has come is not copied for the hold-off.
+/// Section 4.3: what the warm cluster still has when the cold one's delete has come is not copied
+/// for the hold-off.
 #[test]
 fn a_delete_of_the_cold_cluster_holds_copies_off() {
     let servers: Vec<Server> = (0..2).map(|_| Launch::new(Kind::Holdall).start()).collect();
@@ -282,9 +284,10 @@ fn leases_can_be_used_by_hand() {
     assert!(self::client(&[&memcached]).lease_get("k").is_err());
 }
 
-/// Time goes in steps of 100 ms. A row written in the master reaches the region's replica 3 s later; what follows its log then deletes
-/// the key and the marker. In every step one of 1,000 rows is written from the region, and ten of those written in the last
-/// 5 s are read there. Returns reads, and how many were shown an older row than had been written.
+/// Time goes in steps of 100 ms. A row written in the master reaches the region's replica 3 s
+/// later; what follows its log then deletes the key and the marker. In every step one of 1,000 rows
+/// is written from the region, and ten of those written in the last 5 s are read there. Returns
+/// reads, and how many were shown an older row than had been written.
 fn stale_reads(with_markers: bool, seed: u64) -> (u64, u64) {
     const LAG_STEPS: usize = 30;
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=0"]).start();
@@ -348,6 +351,7 @@ fn remote_markers_send_readers_to_the_master_until_the_replica_has_caught_up() {
     let (_, with) = stale_reads(true, seed);
     eprintln!("replica 3 s behind, {reads} reads: {without} stale without markers, {with} with");
     assert!(without > reads / 4);
-    // What is left are rows written twice within the lag: the first write to arrive takes the marker of both.
+    // What is left are rows written twice within the lag: the first write to arrive takes the
+    // marker of both.
     assert!(with * 20 < without);
 }

@@ -70,7 +70,8 @@ fn histories_are_linearizable_while_items_are_evicted() {
     server.assert_alive("the history");
 }
 
-/// A page is asked for all the time, from any class to any other, while keys of three sizes are written and evicted.
+/// A page is asked for all the time, from any class to any other, while keys of three sizes are
+/// written and evicted.
 #[test]
 fn histories_are_linearizable_while_pages_move() {
     let mut server = Server::under_test(&["-m", "64"]);
@@ -99,7 +100,8 @@ fn reassign(server: &Server, stop: &AtomicBool) {
     }
 }
 
-/// A proxy whose connections go from one worker to the other and back, because others are busy by fits and starts.
+/// A proxy whose connections go from one worker to the other and back, because others are busy by
+/// fits and starts.
 #[test]
 fn histories_through_the_proxy_are_linearizable_while_connections_move() {
     let servers = [Server::under_test(&[]), Server::under_test(&[])];
@@ -143,7 +145,8 @@ fn histories_of_two_hot_keys_are_linearizable() {
     );
 }
 
-/// A token stores its value only if nothing has happened to the key since it was given: no store, no delete, no later token.
+/// A token stores its value only if nothing has happened to the key since it was given: no store,
+/// no delete, no later token.
 #[test]
 fn histories_with_leases_are_linearizable() {
     let server = Server::holdall(&["-t", "4", "-o", "lease_interval=0"]);

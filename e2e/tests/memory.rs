@@ -146,7 +146,8 @@ fn stick(server: &Server, number: usize) -> Wire {
     let request = match number % 5 {
         0 => String::new(),
         1 => "set half 0 0 10".into(),
-        // As many on each worker, and half of what it may hold of values that come: only above that another is refused.
+        // As many on each worker, and half of what it may hold of values that come: only above that
+        // another is refused.
         2 if number / 5 % 4 < 2 => format!("set started{number} 0 0 1000000\r\nthe first bytes"),
         2 => "ms half".into(),
         3 => format!("get{keys}\r\nget{keys}"),

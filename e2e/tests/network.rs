@@ -1,7 +1,9 @@
-//! A network that really fails, in a namespace of the test's own: packets are dropped, connections reset, servers held, names not found, and
-//! one server lies all the time. Other pools do not notice, nobody waits for long, everything comes back, and nobody is given a wrong value.
+//! A network that really fails, in a namespace of the test's own: packets are dropped, connections
+//! reset, servers held, names not found, and one server lies all the time. Other pools do not
+//! notice, nobody waits for long, everything comes back, and nobody is given a wrong value.
 //!
-//! `INJECTIONS` is the number of troubles. Times are printed, and judged with all the room that a busy machine may need.
+//! `INJECTIONS` is the number of troubles. Times are printed, and judged with all the room that a
+//! busy machine may need.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The library for Python, as its wheel installs it: against our server, Debian's memcached, and through `holdall route`; and Django's own
-//! tests of its memcached backends against our backend.
+//! The library for Python, as its wheel installs it: against our server, Debian's memcached, and
+//! through `holdall route`; and Django's own tests of its memcached backends against our backend.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::env;
@@ -138,7 +138,8 @@ fn servers_that_a_source_names() {
     settings(&["sources", &source, &folder.path("found"), &servers[0], &servers[1]]);
 }
 
-/// The source archive has all that a build needs, crates of the workspace included: cargo finds every one of them.
+/// The source archive has all that a build needs, crates of the workspace included: cargo finds
+/// every one of them.
 #[test]
 fn the_source_archive_is_whole() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! Configurations that change under load, some of them broken: no request fails, and none goes where it should not.
+//! Configurations that change under load, some of them broken: no request fails, and none goes
+//! where it should not.
 //!
 //! `RELOADS` is the number of reloads, `CASES` that of mutated configurations.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
@@ -23,7 +24,8 @@ fn count(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |count| count.parse().unwrap())
 }
 
-/// Keys with `a` go to the first server and those with `b` to the second, said in one of several ways.
+/// Keys with `a` go to the first server and those with `b` to the second, said in one of several
+/// ways.
 fn config(servers: &[SocketAddr], turn: u64) -> String {
     let [a, b] = servers else { panic!("two servers") };
     let pools = format!(r#""A": {{"servers": ["{a}"]}}, "B": {{"servers": ["{b}"]}}"#);
@@ -65,7 +67,8 @@ fn ask(wire: &mut Wire, rng: &mut Rng) {
     wire.expect(request.as_bytes(), reply.as_bytes());
 }
 
-/// What a leak would show in: open files, and resident memory in KiB, a page of which is not worth the word.
+/// What a leak would show in: open files, and resident memory in KiB, a page of which is not worth
+/// the word.
 fn held(proxy: &Router) -> (u64, u64) {
     (proxy.stat("ps_open_fd"), proxy.stat("ps_rss") / 1024)
 }
@@ -125,7 +128,8 @@ fn reloads_under_load_fail_no_request_and_change_no_route() {
         after.1,
         share * 100.0
     );
-    // The four clients have gone, and each configuration may have one server more than the others, for each worker.
+    // The four clients have gone, and each configuration may have one server more than the others,
+    // for each worker.
     assert!(after.0 <= before.0 + 2, "{before:?} {after:?}");
     // A tree that stayed would show: a hundred of them are megabytes.
     assert!(share < 0.10, "{before:?} {after:?}");
@@ -133,7 +137,8 @@ fn reloads_under_load_fail_no_request_and_change_no_route() {
     assert!(proxy.stat("num_servers") <= 3);
 }
 
-/// A configuration in which something was changed that nobody meant: it is refused or taken, and the proxy goes on.
+/// A configuration in which something was changed that nobody meant: it is refused or taken, and
+/// the proxy goes on.
 #[test]
 fn mutated_configurations_do_no_harm() {
     let cases = count("CASES", 50);
@@ -172,7 +177,8 @@ fn mutated_configurations_do_no_harm() {
     ask(&mut proxy.connect(), &mut rng);
 }
 
-/// The file is no file, cannot be read, is not there, or has 100 MB: each is refused, and what was there goes on. `refused` were so far.
+/// The file is no file, cannot be read, is not there, or has 100 MB: each is refused, and what was
+/// there goes on. `refused` were so far.
 fn harmless_files(proxy: &mut Router, mut refused: u64) {
     let path = proxy.config_path().to_owned();
     let away = path.with_extension("away");
@@ -202,7 +208,8 @@ fn harmless_files(proxy: &mut Router, mut refused: u64) {
     fs::remove_file(&away).unwrap();
 }
 
-/// A configuration as a hand may leave it: what was meant is not there, is of another kind, goes in circles, or is far too much.
+/// A configuration as a hand may leave it: what was meant is not there, is of another kind, goes in
+/// circles, or is far too much.
 fn strange(servers: &[SocketAddr], case: u64, folder: &Path) -> String {
     let good = config(servers, case);
     let own = |pools: &str, route: &str| {

@@ -1,4 +1,5 @@
-//! The report in a real browser: every chart is drawn, the console is silent, a phone shows it without scrolling sideways, light and dark.
+//! The report in a real browser: every chart is drawn, the console is silent, a phone shows it
+//! without scrolling sideways, light and dark.
 //!
 //! `SHOTS=FOLDER` keeps screenshots.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -11,7 +12,8 @@ use std::{env, fs};
 use testkit::server::holdall_path;
 use testkit::{Kind, Launch, Server};
 
-/// Runs `holdall bench` with these words, in `folder`, in which the program is, too: pages show command lines as they were typed.
+/// Runs `holdall bench` with these words, in `folder`, in which the program is, too: pages show
+/// command lines as they were typed.
 #[track_caller]
 fn bench(folder: &Path, words: &str) {
     let own = env::var_os("PATH").unwrap_or_default();

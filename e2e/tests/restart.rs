@@ -1,5 +1,5 @@
-//! Items that outlive the process (`-e`): after a clean end all of them, after `kill -9` every one that was
-//! acknowledged, and after damage to the file none that is wrong (R14).
+//! Items that outlive the process (`-e`): after a clean end all of them, after `kill -9` every one
+//! that was acknowledged, and after damage to the file none that is wrong (R14).
 //!
 //! `KILLS=n` and `CASES=n` say how often; `SEED=n` repeats the choices of a run.
 #![allow(
@@ -182,8 +182,8 @@ fn write_until_killed(addr: SocketAddr, client: usize, seed: u64, known: &mut Kn
     }
 }
 
-/// Everything acknowledged is there, whole, and nothing that was deleted; of the command that was not answered either outcome
-/// will do, and is from then on what is known.
+/// Everything acknowledged is there, whole, and nothing that was deleted; of the command that was
+/// not answered either outcome will do, and is from then on what is known.
 fn check_known(wire: &mut Wire, known: &mut Known, round: usize) {
     let mut asked: BTreeMap<String, Option<u64>> = known.acknowledged.clone();
     if let Some((key, _)) = &known.pending {
@@ -255,8 +255,8 @@ fn number_from(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }
 
-/// Whatever has happened to the file, the server says why it starts empty, or does not start and says why; it serves no
-/// wrong byte.
+/// Whatever has happened to the file, the server says why it starts empty, or does not start and
+/// says why; it serves no wrong byte.
 #[test]
 fn damage_is_refused_with_a_reason() {
     let (cases, seed) = (number_from("CASES", 20), rng::seed_from_env());

@@ -70,7 +70,8 @@ fn memjs() {
     check(Client::Memjs);
 }
 
-/// libmemcached's own check of a server, the part in the binary protocol. What a proxy cannot pass: `stat` of a server.
+/// libmemcached's own check of a server, the part in the binary protocol. What a proxy cannot pass:
+/// `stat` of a server.
 #[test]
 fn memccapable_in_binary() {
     let proxies = [Kind::Holdall, Kind::Memcached]
@@ -86,7 +87,8 @@ fn memccapable_in_binary() {
     }
 }
 
-/// `enable_lease_pairing`: a lease of the second child is redeemed there, though the first would take the set by then.
+/// `enable_lease_pairing`: a lease of the second child is redeemed there, though the first would
+/// take the set by then.
 #[test]
 fn a_lease_goes_back_to_who_gave_it() {
     let [first, second] = [(); 2].map(|()| Launch::new(Kind::Holdall).start());
@@ -123,7 +125,8 @@ fn serving(listener: &TcpListener, name: &str) -> Child {
         .unwrap()
 }
 
-/// `--listen-sock-fd`: whoever keeps the socket may change the program behind it, and no connection is refused.
+/// `--listen-sock-fd`: whoever keeps the socket may change the program behind it, and no connection
+/// is refused.
 #[test]
 fn a_socket_that_is_handed_over_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,5 @@
-//! What a real server estimates from samples of a real load: hot keys, working set, miss-ratio curve, latencies.
+//! What a real server estimates from samples of a real load: hot keys, working set, miss-ratio
+//! curve, latencies.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;
@@ -125,8 +126,8 @@ fn the_working_set_of_a_load_is_within_five_percent() {
     assert_eq!(set["workingset:hour:min_bytes"], set["workingset:hour:max_bytes"]);
 }
 
-/// A sample of n keys, drawn anew by every server, counts within 1/sqrt(n), and weighs bytes within a
-/// tenth more: five of these are never left by chance.
+/// A sample of n keys, drawn anew by every server, counts within 1/sqrt(n), and weighs bytes within
+/// a tenth more: five of these are never left by chance.
 fn assert_near(set: &BTreeMap<String, String>, name: &str, sample: &str, want: f64) {
     let keys = float(set, &format!("{sample}:sampled_items"));
     let (got, slack) = (float(set, name), 5.0 * 1.1 / keys.sqrt());
@@ -178,8 +179,8 @@ fn the_curve_at_the_present_memory_is_near_the_real_hit_ratio() {
         curve["mrc:sampled_items"]
     );
     assert!(server.stat("evictions") > 10_000);
-    // A share counted from n keys is off by half of 1/sqrt(n): five of these are never left by chance, and a tenth more is for
-    // keys that are asked for more than others.
+    // A share counted from n keys is off by half of 1/sqrt(n): five of these are never left by
+    // chance, and a tenth more is for keys that are asked for more than others.
     let slack = 5.0 * 0.55 / float(&curve, "mrc:sampled_items").sqrt();
     assert!(slack < 0.15, "too few keys to show anything");
     assert!((ratios[2] - real).abs() < slack, "{} at 1x, really {real}", ratios[2]);

@@ -1,5 +1,5 @@
-//! Nothing that a client of `holdall route` sends becomes another command at a server, and what a server refuses costs no other
-//! client a request.
+//! Nothing that a client of `holdall route` sends becomes another command at a server, and what a
+//! server refuses costs no other client a request.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::net::SocketAddr;
@@ -23,7 +23,8 @@ const BLOCKS: [&str; 3] = [
 /// Bytes that end words, lines and strings for some parser, or begin a packet.
 const ODD: [&str; 7] = ["\0", "\r", "\t", "\x01", "\x7f", "\u{80}", "\u{0}\r"];
 
-/// Lines of this command, without their ends, that announce a block of `len` bytes: right ones and wrong ones.
+/// Lines of this command, without their ends, that announce a block of `len` bytes: right ones and
+/// wrong ones.
 fn lines(op: Op, len: usize) -> Vec<String> {
     let word = match op {
         Op::Add => "add",
@@ -216,7 +217,8 @@ fn refused() -> Vec<Vec<u8>> {
         "set k\0k 0 0 9\r\nflush_all",
         "set k 0 9999999999 1\r\na",
         "incr text 1",
-        // Of an item that `mg N` has created, memcached tells the key as it is: a line end, and what follows it.
+        // Of an item that `mg N` has created, memcached tells the key as it is: a line end, and
+        // what follows it.
         "mg YQ0KU1RPUkVEDQo= b N30 k v",
         "me YQ0KU1RPUkVEDQo= b",
     ];
@@ -252,7 +254,8 @@ fn check_bystanders(proxy: &Router, rounds: usize) {
         let offender = scope.spawn(|| {
             for _ in 0..rounds {
                 for request in refused() {
-                    // Where the rest of a refused line is in doubt, the proxy closes the client's connection.
+                    // Where the rest of a refused line is in doubt, the proxy closes the client's
+                    // connection.
                     let mut wire = proxy.connect();
                     wire.send(&request);
                     settle(&mut wire);
@@ -276,7 +279,8 @@ fn what_a_server_refuses_costs_no_other_client() {
     }
 }
 
-/// A server that gives the proxy's user some keys alone refuses whole lines, and others' keys with them.
+/// A server that gives the proxy's user some keys alone refuses whole lines, and others' keys with
+/// them.
 #[test]
 fn what_the_proxy_has_no_right_to_costs_no_other_client() {
     let folder = std::env::temp_dir().join(format!("rights-{}", std::process::id()));
@@ -292,7 +296,8 @@ fn what_the_proxy_has_no_right_to_costs_no_other_client() {
     let args = ["--num-proxies", "1", "--server-auth-file", &users];
     let proxy = Router::over(&[server.addr()], r#""PoolRoute|all""#, &args);
     let mut offender = proxy.connect();
-    // The first refusal of a data block closes the connection; from then on it is known who is spoken to.
+    // The first refusal of a data block closes the connection; from then on it is known who is
+    // spoken to.
     offender.expect(b"set other 0 0 9\r\nflush_all\r\n", DENIED);
     offender.expect(b"set app:k 0 0 1\r\nx\r\n", b"STORED\r\n");
     let (ends, address) = (AtomicBool::new(false), proxy.addr());

@@ -1,11 +1,14 @@
-//! Stale sets (seed 004, section 3.2.1): a reader fetches a value from the database, a writer changes it there and deletes the
-//! key, and then the reader stores what it fetched. With leases the reader is refused; without, the cache keeps the old value.
+//! Stale sets (seed 004, section 3.2.1): a reader fetches a value from the database, a writer
+//! changes it there and deletes the key, and then the reader stores what it fetched. With leases
+//! the reader is refused; without, the cache keeps the old value.
 //!
-//! The database is a version for each key. A writer raises it, deletes the key, and when the delete is acknowledged notes the
-//! version as `deleted`. From then on no reader may be shown a lower one, which is what readers check: they note `deleted` before
-//! they ask. Fills are held back for some rounds by chance, so that they arrive in another order than they were fetched in.
+//! The database is a version for each key. A writer raises it, deletes the key, and when the delete
+//! is acknowledged notes the version as `deleted`. From then on no reader may be shown a lower one,
+//! which is what readers check: they note `deleted` before they ask. Fills are held back for some
+//! rounds by chance, so that they arrive in another order than they were fetched in.
 //!
-//! `RACES=n` sets how many values are raced; by default the million that the record in lab/results names.
+//! `RACES=n` sets how many values are raced; by default the million that the record in lab/results
+//! names.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
@@ -54,7 +57,8 @@ impl Race {
         })
     }
 
-    /// Runs all clients; values stored, and how many a reader was shown after they had been deleted.
+    /// Runs all clients; values stored, and how many a reader was shown after they had been
+    /// deleted.
     fn run(self: &Arc<Self>, server: &Server, seed: u64) -> (u64, u64) {
         std::thread::scope(|scope| {
             for number in 0..READERS {

@@ -1,5 +1,5 @@
-//! A new server takes the place of a running one (`--takeover`): no connect is refused, no request is answered wrongly, every
-//! item is there; and if the new one fails, the old one serves on.
+//! A new server takes the place of a running one (`--takeover`): no connect is refused, no request
+//! is answered wrongly, every item is there; and if the new one fails, the old one serves on.
 //!
 //! `TAKEOVERS=n` says how often under load.
 #![allow(
@@ -135,7 +135,8 @@ fn ask_by_udp(port: u16) {
     assert!(reply[8..len].starts_with(b"VALUE k1 "), "{}", reply[..len].escape_ascii());
 }
 
-/// A connection that the old server closes before it has read anything is made anew, as by any client.
+/// A connection that the old server closes before it has read anything is made anew, as by any
+/// client.
 fn ask_by_unix(place: &Place) {
     while ask_by_unix_once(place).is_err() {}
 }

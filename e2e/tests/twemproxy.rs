@@ -1,5 +1,5 @@
-//! A configuration of twemproxy, unchanged, in twemproxy (Debian's nutcracker) and in ours: each pool at its own address, and keys go to
-//! the same servers, also when one of them is ejected.
+//! A configuration of twemproxy, unchanged, in twemproxy (Debian's nutcracker) and in ours: each
+//! pool at its own address, and keys go to the same servers, also when one of them is ejected.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
-//! A cold cluster that is filled from a warm one (`WarmUpRoute` with leases) keeps nothing that was deleted, however late anybody is: each
-//! test makes the order of events that would leave an old value, by relays that hold replies back or close.
+//! A cold cluster that is filled from a warm one (`WarmUpRoute` with leases) keeps nothing that was
+//! deleted, however late anybody is: each test makes the order of events that would leave an old
+//! value, by relays that hold replies back or close.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::env;
@@ -50,7 +51,8 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // The proxy may write until it has gone; what is left then is little, and in the folder for such things.
+        // The proxy may write until it has gone; what is left then is little, and in the folder for
+        // such things.
         let _ = fs::remove_dir_all(&self.spool);
     }
 }
@@ -119,7 +121,8 @@ fn somebody_elses_lease_makes_no_plain_get_miss() {
     assert!(!has(&rig.cold, "k"));
 }
 
-/// The answer of the warm server is on its way for as long as one likes, longer than any hold-off: the copy is refused, and nobody is shown it.
+/// The answer of the warm server is on its way for as long as one likes, longer than any hold-off:
+/// the copy is refused, and nobody is shown it.
 #[test]
 fn a_copy_that_was_asked_for_before_the_delete_is_refused() {
     let rig = Rig::new(&[]);
@@ -141,8 +144,9 @@ fn a_copy_that_was_asked_for_before_the_delete_is_refused() {
     }
 }
 
-/// A warm server is away with its old value, and is back: a copy may be made before its own delete comes. It does not outlive that delete, which
-/// goes to the cold server behind it, whoever of them is away in between.
+/// A warm server is away with its old value, and is back: a copy may be made before its own delete
+/// comes. It does not outlive that delete, which goes to the cold server behind it, whoever of them
+/// is away in between.
 #[test]
 fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
     let rig = Rig::new(&[]);

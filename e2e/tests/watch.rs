@@ -1,4 +1,5 @@
-//! What is seen from outside while it happens: `watch`, `holdall watch`, `stats latency` and `/metrics`.
+//! What is seen from outside while it happens: `watch`, `holdall watch`, `stats latency` and
+//! `/metrics`.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -85,7 +86,8 @@ impl Drop for Watch {
     }
 }
 
-/// Asks `addr` again and again, while `holdall watch --json` looks at it; returns the first look that has all of `operations`.
+/// Asks `addr` again and again, while `holdall watch --json` looks at it; returns the first look
+/// that has all of `operations`.
 fn look(addr: SocketAddr, operations: &[&str]) -> Value {
     let command = ["watch", &addr.to_string(), "--json", "--interval", "0.3"];
     let child = Command::new(holdall_path()).args(command).stdout(Stdio::piped()).spawn();

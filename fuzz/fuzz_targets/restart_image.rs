@@ -1,8 +1,9 @@
-//! Memory files with changed bytes, as a clean end and as a crash left them: a store opens over them or says why not, and works
-//! afterwards, whatever is in them. After a clean end nothing that was changed is believed, so no value is wrong.
+//! Memory files with changed bytes, as a clean end and as a crash left them: a store opens over
+//! them or says why not, and works afterwards, whatever is in them. After a clean end nothing that
+//! was changed is believed, so no value is wrong.
 //!
-//! An input is a byte that chooses the file (and whether it is cut), then changes of five bytes each: a page that is not all
-//! zero, a place in it, and what is flipped there.
+//! An input is a byte that chooses the file (and whether it is cut), then changes of five bytes
+//! each: a page that is not all zero, a place in it, and what is flipped there.
 #![no_main]
 #![allow(clippy::unwrap_used, reason = "a target stops where it fails")]
 
@@ -34,7 +35,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     use_it(&store, is_clean || !is_changed);
 });
 
-/// Reads everything, and goes on as a server would: what is stored from now on is right in any case.
+/// Reads everything, and goes on as a server would: what is stored from now on is right in any
+/// case.
 fn use_it(store: &Arc<Store>, is_believed: bool) {
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(store).unwrap();
@@ -78,7 +80,8 @@ impl Image {
         Self { len, pages }
     }
 
-    /// Writes the file with these changes; answers how many there are, and whether the file differs from the image.
+    /// Writes the file with these changes; answers how many there are, and whether the file differs
+    /// from the image.
     fn write(&self, changes: &[u8], is_cut: bool) -> (usize, bool) {
         let _ = fs::remove_file(path());
         let mut options = OpenOptions::new();

@@ -1,7 +1,9 @@
-//! Segments of a spool with changed bytes: it opens, gives records in order, and works afterwards, whatever is in them.
+//! Segments of a spool with changed bytes: it opens, gives records in order, and works afterwards,
+//! whatever is in them.
 //!
-//! An input is a byte that chooses what happens to the files of a spool, and what it happens with: their whole content, bytes that
-//! are flipped (file, place in two bytes, mask), or bytes that are put in somewhere.
+//! An input is a byte that chooses what happens to the files of a spool, and what it happens with:
+//! their whole content, bytes that are flipped (file, place in two bytes, mask), or bytes that are
+//! put in somewhere.
 #![no_main]
 #![allow(clippy::unwrap_used, reason = "a target stops where it fails")]
 

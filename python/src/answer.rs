@@ -13,7 +13,8 @@ pub(crate) enum Answer {
     Is(bool),
     /// A value that may have been loaded, with its flags.
     Loaded(Value),
-    /// The values in the order of the keys, `None` for misses, and what the first that failed failed with.
+    /// The values in the order of the keys, `None` for misses, and what the first that failed
+    /// failed with.
     Many(Vec<Result<Option<Value>, Error>>),
     Maybe(Option<bool>),
     Nothing,

@@ -1,12 +1,13 @@
-//! Calls of an event loop: Rust's futures, polled on the loop's own thread when it is told that they can go on.
+//! Calls of an event loop: Rust's futures, polled on the loop's own thread when it is told that
+//! they can go on.
 //!
 //! ```text
 //!     coroutine -> Bridge::start -> the client's threads -> a number in `woken`, a ring of the bell
 //!     coroutine <- its asyncio future <- Bridge::turn <- the loop, which watches the bell
 //! ```
 //!
-//! There is no thread beside the client's own, and those never take the interpreter's lock: however many answers come while the loop
-//! is busy, it is woken once, and gives them out in one turn.
+//! There is no thread beside the client's own, and those never take the interpreter's lock: however
+//! many answers come while the loop is busy, it is woken once, and gives them out in one turn.
 
 use std::future::Future;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -38,7 +39,8 @@ struct Places {
     free: Vec<usize>,
 }
 
-/// Where a call is kept. A wake that comes late polls whatever call is there by then, which does no harm.
+/// Where a call is kept. A wake that comes late polls whatever call is there by then, which does no
+/// harm.
 struct Place {
     waker: Waker,
     call: Option<(Call, Py<PyAny>)>,
@@ -115,7 +117,8 @@ impl Bridge {
         Ok((future, number).into_pyobject(py)?.into_any())
     }
 
-    /// Polls the call at a place, if there is one. No lock is held meanwhile: it may run Python, which may begin calls.
+    /// Polls the call at a place, if there is one. No lock is held meanwhile: it may run Python,
+    /// which may begin calls.
     fn poll(&self, py: Python<'_>, number: usize) -> PyResult<()> {
         let mut places = lock(&self.places);
         let Some(place) = places.all.get_mut(number) else { return Ok(()) };

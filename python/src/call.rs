@@ -1,4 +1,5 @@
-//! The methods. Each waits for its answer, or, by a [`Bridge`], begins a call of an event loop and returns the future to be awaited.
+//! The methods. Each waits for its answer, or, by a [`Bridge`], begins a call of an event loop and
+//! returns the future to be awaited.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -72,7 +73,8 @@ impl Native {
         self.run(py, by, async move { Ok(Answer::Found(client.gats(key, expire).await?)) })
     }
 
-    /// The values in the order of the keys, `None` for misses, and what the first key that failed failed with.
+    /// The values in the order of the keys, `None` for misses, and what the first key that failed
+    /// failed with.
     #[pyo3(signature = (keys, with_cas, by=None))]
     fn get_many<'py>(
         &self,
@@ -89,7 +91,8 @@ impl Native {
         })
     }
 
-    /// Stores by `set`, `add`, `replace`, `append` or `prepend`. True when it was stored, and when nobody waits for that.
+    /// Stores by `set`, `add`, `replace`, `append` or `prepend`. True when it was stored, and when
+    /// nobody waits for that.
     #[pyo3(signature = (command, key, value, flags, expire, noreply, by=None))]
     fn store<'py>(
         &self,
@@ -248,8 +251,8 @@ impl Native {
         })
     }
 
-    /// Look-aside: `load` is called with "local" or "master", and returns bytes and flags; by a loop it is also given a `Later`,
-    /// to which it brings them.
+    /// Look-aside: `load` is called with "local" or "master", and returns bytes and flags; by a
+    /// loop it is also given a `Later`, to which it brings them.
     #[pyo3(signature = (key, load, expire, takes_stale, markers, by=None))]
     fn get_or_load<'py>(
         &self,
@@ -278,7 +281,8 @@ impl Native {
         })
     }
 
-    /// A write under a remote marker: `write` is called with the marker's key, and by a loop with a `Later` for its result.
+    /// A write under a remote marker: `write` is called with the marker's key, and by a loop with a
+    /// `Later` for its result.
     #[pyo3(signature = (key, write, markers, by=None))]
     fn write_marked<'py>(
         &self,
@@ -324,7 +328,8 @@ impl Native {
         py.detach(|| block_on(self.client.close()));
     }
 
-    /// How each server stands: address, state, requests asked, answered, failed, timed out, connections made.
+    /// How each server stands: address, state, requests asked, answered, failed, timed out,
+    /// connections made.
     fn servers(&self) -> Vec<(String, String, u64, u64, u64, u64, u64)> {
         let reports = self.client.servers().into_iter();
         let rows = reports.map(|one| {
@@ -378,8 +383,8 @@ fn named<'py>(py: Python<'py>, counters: &[(&str, u64)]) -> PyResult<Bound<'py, 
     Ok(dict)
 }
 
-/// Calls a Python function while this thread has not the interpreter's lock. One that is awaited returns at once, and brings its
-/// result later.
+/// Calls a Python function while this thread has not the interpreter's lock. One that is awaited
+/// returns at once, and brings its result later.
 async fn called<A>(function: Py<PyAny>, argument: A, is_awaited: bool) -> PyResult<Py<PyAny>>
 where
     A: for<'py> IntoPyObject<'py>,

@@ -1,4 +1,5 @@
-//! A result that Python brings later: what a coroutine of the loop returns to a call that waits for it.
+//! A result that Python brings later: what a coroutine of the loop returns to a call that waits for
+//! it.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,6 +1,7 @@
 //! The client library as a Python module: bytes and numbers in, bytes and numbers out.
 //!
-//! What Python's programs see is made of this in `holdall/client.py`. The interpreter's lock is released while a call waits.
+//! What Python's programs see is made of this in `holdall/client.py`. The interpreter's lock is
+//! released while a call waits.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -20,10 +20,11 @@ use trusting::Trusting;
 /// How connections to servers are secured.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct ClientOptions {
-    /// Who may have issued servers' certificates, in PEM. `None`: whatever a server shows is believed, and only who listens on the
-    /// way is kept out.
+    /// Who may have issued servers' certificates, in PEM. `None`: whatever a server shows is
+    /// believed, and only who listens on the way is kept out.
     pub ca_cert: Option<PathBuf>,
-    /// This program's own certificate, for servers that ask for one, and those that lead to its issuer, in PEM.
+    /// This program's own certificate, for servers that ask for one, and those that lead to its
+    /// issuer, in PEM.
     pub chain_cert: Option<PathBuf>,
     /// Its private key, in PEM or DER.
     pub key: Option<PathBuf>,
@@ -54,14 +55,15 @@ pub fn client_config(options: &ClientOptions) -> Result<Arc<ClientConfig>, Strin
     };
     config.max_fragment_size = Some(RECORD_BYTES);
     if options.chain_cert.is_some() {
-        // memcached (1.6.18) names no context for its sessions, so OpenSSL ends one with a certificate that is taken up again
-        // by an internal error.
+        // memcached (1.6.18) names no context for its sessions, so OpenSSL ends one with a
+        // certificate that is taken up again by an internal error.
         config.resumption = Resumption::disabled();
     }
     Ok(Arc::new(config))
 }
 
-/// The longest record that is sent, in bytes: memcached (1.6.18) forgets what it has no room for in its buffer of 16 KiB.
+/// The longest record that is sent, in bytes: memcached (1.6.18) forgets what it has no room for in
+/// its buffer of 16 KiB.
 const RECORD_BYTES: usize = 4096;
 
 /// The certificates in a file, at least one.

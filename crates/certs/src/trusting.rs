@@ -1,5 +1,5 @@
-//! A verifier that believes whatever a server shows, for those who have said so: it proves that the server holds the key of the
-//! certificate, and nothing more.
+//! A verifier that believes whatever a server shows, for those who have said so: it proves that the
+//! server holds the key of the certificate, and nothing more.
 
 use std::sync::Arc;
 

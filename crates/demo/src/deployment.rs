@@ -6,7 +6,7 @@
 //!       database --------- replication link ---------->  database
 //!          ^  \                                             \  invalidator --> routers of west
 //!          |   invalidator --> routers of east               \
-//!          +------------------- application link ----------- writes, and reads behind a remote marker
+//!          +------------------- application link ----------- writes, reads behind a remote marker
 //! ```
 //!
 //! Configurations of routers and invalidators are made from a topology by the code of

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!     cli -> run -> stage: deployment (process, database, link)   what runs
-//!                          load -> client library -> routers      users, who tell the recorder what they saw
+//!                          load -> client library -> routers      users report to the recorder
 //!                          recorder -> staleness::Checker         how stale that was
 //!            stage -> seconds -> view, lines                      live
 //!                             -> result -> JSON, report           at the end

@@ -16,8 +16,9 @@ pub(crate) fn addresses(name: &str) -> io::Result<Vec<Member>> {
     Ok(name.to_socket_addrs()?.map(Member::from).collect())
 }
 
-/// What the SRV records of `NAME` list, those of the lowest priority; `NAME@ADDRESS:PORT` asks that resolver, others are asked that the
-/// system asks. Weights are not looked at: keys are spread by the pool's hash.
+/// What the SRV records of `NAME` list, those of the lowest priority; `NAME@ADDRESS:PORT` asks that
+/// resolver, others are asked that the system asks. Weights are not looked at: keys are spread by
+/// the pool's hash.
 pub(crate) fn services(name: &str) -> io::Result<Vec<Member>> {
     let (name, resolvers) = match name.split_once('@') {
         Some((name, resolver)) => (name, resolver.to_socket_addrs()?.collect()),

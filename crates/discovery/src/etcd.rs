@@ -23,8 +23,9 @@ struct Pair {
     value: String,
 }
 
-/// The servers below `PREFIX` of `HOST:PORT[,HOST:PORT...]/PREFIX`, asked of the first endpoint that answers. A server is what a
-/// value says, or, where it is empty, the last part of the key; so one that registers itself with a lease is gone with it.
+/// The servers below `PREFIX` of `HOST:PORT[,HOST:PORT...]/PREFIX`, asked of the first endpoint
+/// that answers. A server is what a value says, or, where it is empty, the last part of the key; so
+/// one that registers itself with a lease is gone with it.
 pub(crate) fn servers(source: &str) -> io::Result<Vec<Member>> {
     let (endpoints, prefix) = source.split_once('/').unwrap_or((source, ""));
     if prefix.is_empty() {
@@ -53,7 +54,8 @@ fn range(endpoint: &str, prefix: &str) -> io::Result<String> {
     response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(failed)
 }
 
-/// The first key behind all that begin with `prefix`; a zero byte, which stands for the end of all keys, if there is none.
+/// The first key behind all that begin with `prefix`; a zero byte, which stands for the end of all
+/// keys, if there is none.
 fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

@@ -7,8 +7,9 @@
 //! | `"srv:NAME"` | the SRV records of the name |
 //! | `"etcd:HOST:PORT/PREFIX"` | the keys below the prefix |
 //!
-//! A discovered pool is text like a file's (`{"servers": [...]}`), so nothing else of a configuration has to know. What was found last stays
-//! when the next question fails or finds nothing, and, with a folder, outlives the program: a source that is away takes no server away.
+//! A discovered pool is text like a file's (`{"servers": [...]}`), so nothing else of a
+//! configuration has to know. What was found last stays when the next question fails or finds
+//! nothing, and, with a folder, outlives the program: a source that is away takes no server away.
 #![forbid(unsafe_code)]
 
 mod dns;

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-/// A server: where it is, and perhaps the name that its certificate has. No part has a character that JSON would escape, or a space.
+/// A server: where it is, and perhaps the name that its certificate has. No part has a character
+/// that JSON would escape, or a space.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Member {
     pub(crate) host: String,

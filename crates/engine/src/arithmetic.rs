@@ -1,7 +1,8 @@
 //! incr and decr: a new item with the next number.
 //!
-//! The reservation has room for the number as it was seen; it is computed anew and written under the key's lock, so two
-//! increments start over only where a number gets longer between look and lock.
+//! The reservation has room for the number as it was seen; it is computed anew and written under
+//! the key's lock, so two increments start over only where a number gets longer between look and
+//! lock.
 
 use proto::number::parse_stored;
 use sampling::Command;
@@ -142,7 +143,8 @@ impl Worker {
         Ok(Seen { new, number, deadline_before: item.deadline(), class: item.class() })
     }
 
-    /// Replaces the item by its successor; `None` when the successor's shape has changed since it was seen.
+    /// Replaces the item by its successor; `None` when the successor's shape has changed since it
+    /// was seen.
     fn link_number(
         &self,
         key: Key<'_>,

@@ -1,11 +1,12 @@
 //! append and prepend: a new item made of the present one and the bytes that came.
 //!
 //! ```text
-//!     look (copy an inline value, pin a chained one) -> reserve the whole -> fill -> link if nothing has changed, else look again
+//!     look (copy an inline value, pin a chained one) -> reserve the whole -> fill
+//!          -> link if nothing has changed, else look again
 //! ```
 //!
-//! A chained value is pinned so that it can be read outside a section: taking memory for the new pieces may evict, and that
-//! is not done while reading.
+//! A chained value is pinned so that it can be read outside a section: taking memory for the new
+//! pieces may evict, and that is not done while reading.
 
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item, Liveness, Pin};
@@ -31,8 +32,8 @@ enum Value {
 }
 
 impl Seen {
-    /// Whether `item` is what was seen. A pinned value's memory is not reused, so its address tells; an inline value is
-    /// compared, since an explicit cas unique may come twice.
+    /// Whether `item` is what was seen. A pinned value's memory is not reused, so its address
+    /// tells; an inline value is compared, since an explicit cas unique may come twice.
     fn is_still(&self, item: &Item<'_>) -> bool {
         if item.cas() != self.cas
             || item.flags() != self.new.flags
@@ -76,8 +77,9 @@ enum Look {
 }
 
 impl Worker {
-    /// `append` and `prepend` of `bytes` (no lease gives a right to either); flags, deadline and key form of the present item are kept, `new` counts only
-    /// where an item is created (meta `N`). No section may be open.
+    /// `append` and `prepend` of `bytes` (no lease gives a right to either); flags, deadline and
+    /// key form of the present item are kept, `new` counts only where an item is created (meta
+    /// `N`). No section may be open.
     pub fn concat(
         &self,
         key: Key<'_>,

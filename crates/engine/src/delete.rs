@@ -13,24 +13,28 @@ use crate::worker::{Key, Worker, live};
 pub struct Delete {
     /// The cas unique that it must have.
     pub compare: Option<u64>,
-    /// Meta `I`: it stays, marked stale, with a new cas unique; the next reader wins the right to renew it.
+    /// Meta `I`: it stays, marked stale, with a new cas unique; the next reader wins the right to
+    /// renew it.
     pub invalidate: bool,
     /// Meta `x`: it stays without value, with these client flags.
     pub empty_flags: Option<u32>,
     /// The key came as base64: so does that of an empty item.
     pub base64_key: bool,
-    /// Meta `T`: the deadline of what stays. Else a stale item keeps its own, and an empty one has none.
+    /// Meta `T`: the deadline of what stays. Else a stale item keeps its own, and an empty one has
+    /// none.
     pub deadline: Option<u32>,
     /// Meta `E`: the cas unique of what stays, else the store's next.
     pub cas: Option<u64>,
-    /// For so many seconds the key is not to be added, whether it was there or not; 0 is no hold-off.
+    /// For so many seconds the key is not to be added, whether it was there or not; 0 is no
+    /// hold-off.
     pub hold_off_secs: u32,
 }
 
 /// How a delete ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// The item is gone, or stale, or empty, as asked. `cas`: of what stays, as clients see it, else 0.
+    /// The item is gone, or stale, or empty, as asked. `cas`: of what stays, as clients see it,
+    /// else 0.
     Done {
         /// Cas unique.
         cas: u64,

@@ -2,13 +2,15 @@
 
 use proto::exptime::{Exptime, resolve};
 
-/// A deadline that has passed for any clock of ours: clocks begin at 2 (see [`crate::Settings::started_at_unix`]).
+/// A deadline that has passed for any clock of ours: clocks begin at 2 (see
+/// [`crate::Settings::started_at_unix`]).
 pub const DEAD: u32 = 1;
 
-/// Converts a client's exptime to the store's deadline: the second since start at which the item is dead, 0 for never.
+/// Converts a client's exptime to the store's deadline: the second since start at which the item is
+/// dead, 0 for never.
 ///
-/// `now_secs` is seconds since start, `started_at_unix` the Unix time at which it was zero. A deadline past `u32::MAX`
-/// (136 years) becomes the latest one; nothing wraps.
+/// `now_secs` is seconds since start, `started_at_unix` the Unix time at which it was zero. A
+/// deadline past `u32::MAX` (136 years) becomes the latest one; nothing wraps.
 #[must_use]
 pub fn deadline_of(exptime: i64, now_secs: u32, started_at_unix: u64) -> u32 {
     match resolve(exptime, u64::from(now_secs), started_at_unix) {
@@ -18,8 +20,8 @@ pub fn deadline_of(exptime: i64, now_secs: u32, started_at_unix: u64) -> u32 {
     }
 }
 
-/// Seconds that an item with `deadline` has left, as meta's `t` shows them: `None` is never, and 0 is what an item
-/// that died in this very command has left.
+/// Seconds that an item with `deadline` has left, as meta's `t` shows them: `None` is never, and 0
+/// is what an item that died in this very command has left.
 #[must_use]
 pub fn ttl_of(deadline: u32, now_secs: u32) -> Option<u32> {
     (deadline != 0).then(|| deadline.saturating_sub(now_secs))

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!     lease_get -> hit
-//!               -> miss: a token, for one reader in an interval; the others are to wait. Either may come with the stale value
-//!     store with the token -> stored, if nothing has happened to the key since: no store, no delete, no flush
+//!               -> miss: a token for one reader in an interval; the others wait.
+//!                        Either reply may carry the stale value
+//!     store with the token -> stored, if there was no store, delete or flush of the key since
 //! ```
 //!
-//! Until the first lease read or hold-off there is no table, and a delete keeps no stale value: who does not use leases pays a
-//! branch. Why each of them works is said in `table`.
+//! Until the first lease read or hold-off there is no table, and a delete keeps no stale value: who
+//! does not use leases pays a branch. Why each of them works is said in `table`.
 
 pub(crate) mod table;
 
@@ -24,14 +25,15 @@ pub const LEASE_WAIT: u64 = table::WAIT;
 /// Settings of leases.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseSettings {
-    /// A key gets no two tokens within so many seconds, and one after at most one more; 0 gives one to every miss.
+    /// A key gets no two tokens within so many seconds, and one after at most one more; 0 gives one
+    /// to every miss.
     pub interval_secs: u32,
     /// How long a deleted value stays readable as stale; 0 keeps none.
     pub stale_secs: u32,
 }
 
-/// The paper's ten seconds. It does not say how long a deleted value is kept ("a short time"): that default is ours, long enough for
-/// the next token, and the one after that.
+/// The paper's ten seconds. It does not say how long a deleted value is kept ("a short time"): that
+/// default is ours, long enough for the next token, and the one after that.
 impl Default for LeaseSettings {
     fn default() -> Self {
         Self { interval_secs: 10, stale_secs: 30 }
@@ -101,8 +103,8 @@ impl Worker {
         stale
     }
 
-    /// Whether a value may be stored with this token: it is the key's, and nothing has invalidated the key since. The token is used up.
-    /// Under the key's lock.
+    /// Whether a value may be stored with this token: it is the key's, and nothing has invalidated
+    /// the key since. The token is used up. Under the key's lock.
     pub(crate) fn redeem(&self, key: Key<'_>, token: u64) -> bool {
         let given = self.shared.leases().and_then(|table| table.redeem(key.hash, token));
         let is_good =
@@ -121,7 +123,8 @@ impl Worker {
         is_held
     }
 
-    /// An item is being created or deleted: whoever has a token for the key has read an older state. Under the key's lock.
+    /// An item is being created or deleted: whoever has a token for the key has read an older
+    /// state. Under the key's lock.
     #[inline]
     pub(crate) fn void_lease(&self, key: Key<'_>) {
         if let Some(table) = self.shared.leases() {
@@ -145,7 +148,8 @@ impl Worker {
         }
     }
 
-    /// `flush_prefix`: everything stored before under keys that begin so is gone. An empty prefix is every key's.
+    /// `flush_prefix`: everything stored before under keys that begin so is gone. An empty prefix
+    /// is every key's.
     ///
     /// # Errors
     ///

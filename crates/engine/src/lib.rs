@@ -2,19 +2,22 @@
 //!
 //! ```text
 //!     Shared (one): the store, settings, a pending flush, every worker's counters
-//!       └ Worker (one a thread): get  touch  store  concat  delete  arithmetic  meta_get  lease_get
+//!       └ Worker (per thread): get  touch  store  concat  delete  arithmetic  meta_get  lease_get
 //! ```
 //!
-//! A request arrives as a [`Key`] (hashed once) and plain arguments; what comes back is an outcome, and for reads the
-//! item itself. Whatever protocol asked turns outcomes into its own words.
+//! A request arrives as a [`Key`] (hashed once) and plain arguments; what comes back is an outcome,
+//! and for reads the item itself. Whatever protocol asked turns outcomes into its own words.
 //!
 //! # Laws
 //!
-//! 1. A mutation is one [`store::Section::update`]: its condition is judged and its item linked under the key's lock.
-//! 2. Memory is reserved outside any section, so a reservation that evicts never waits for this thread's own reading.
+//! 1. A mutation is one [`store::Section::update`]: its condition is judged and its item linked
+//!    under the key's lock.
+//! 2. Memory is reserved outside any section, so a reservation that evicts never waits for this
+//!    thread's own reading.
 //! 3. An expired or flushed item is a miss to everybody; a mutation that meets one unlinks it.
-//! 4. Where a result depends upon the present value (incr, append), the reservation has the shape that was seen, and the
-//!    operation starts over when, under the lock, the shape has changed. Somebody else's success is the only reason.
+//! 4. Where a result depends upon the present value (incr, append), the reservation has the shape
+//!    that was seen, and the operation starts over when, under the lock, the shape has changed.
+//!    Somebody else's success is the only reason.
 //! 5. Counters are written by their worker alone and summed by whoever asks.
 #![forbid(unsafe_code)]
 

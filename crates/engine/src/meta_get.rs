@@ -1,7 +1,7 @@
 //! mg: a get that may create, claim and invalidate.
 //!
-//! The plain case, nothing but flags to show, is as short as `get` and takes no lock. Only a claim (`W`: a stale item, or one
-//! whose time is nearly up), a new deadline or a new item does.
+//! The plain case, nothing but flags to show, is as short as `get` and takes no lock. Only a claim
+//! (`W`: a stale item, or one whose time is nearly up), a new deadline or a new item does.
 
 use sampling::Command;
 use store::{Applied, Change, DraftError, Item, Liveness, Section};
@@ -30,7 +30,8 @@ pub struct MetaGet {
     pub base64_key: bool,
 }
 
-/// A found (or created) item and what is said of it: all as it was before this command, except the marks.
+/// A found (or created) item and what is said of it: all as it was before this command, except the
+/// marks.
 #[derive(Clone, Copy)]
 pub struct MetaHit<'s> {
     /// The item.
@@ -179,7 +180,8 @@ impl Worker {
                 self.count_meta_hit(&hit, how);
                 self.note_stored(Command::Get, &key, &new);
                 if !how.no_bump {
-                    // The winner's own request counts as the first fetch: the next reader sees `h1`.
+                    // The winner's own request counts as the first fetch: the next reader sees
+                    // `h1`.
                     item.touch();
                 }
                 return Ok(visit(&hit));
@@ -196,7 +198,8 @@ impl Worker {
             .is_some_and(|secs| deadline != 0 && deadline.saturating_sub(self.now_secs()) < secs)
     }
 
-    /// Under the key's lock: takes the win if nobody has, sets the deadline. False when the item is not linked any more.
+    /// Under the key's lock: takes the win if nobody has, sets the deadline. False when the item is
+    /// not linked any more.
     #[cold]
     fn claim(
         &self,

@@ -34,9 +34,11 @@ pub enum Mode {
 pub struct Condition {
     /// What is asked of the present state.
     pub mode: Mode,
-    /// The cas unique that the present item must have: with set and replace this makes the command a `cas`.
+    /// The cas unique that the present item must have: with set and replace this makes the command
+    /// a `cas`.
     pub compare: Option<u64>,
-    /// Meta `I`: where `compare` is lower than the present cas unique, store all the same, as stale.
+    /// Meta `I`: where `compare` is lower than the present cas unique, store all the same, as
+    /// stale.
     pub invalidate: bool,
     /// The new cas unique (meta `E`), else the store's next.
     pub cas: Option<u64>,
@@ -126,8 +128,8 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// When it is too large or nothing can be evicted; counted. The caller follows with [`Self::drop_stale`] where the
-    /// protocol asks for it, and swallows the value.
+    /// When it is too large or nothing can be evicted; counted. The caller follows with
+    /// [`Self::drop_stale`] where the protocol asks for it, and swallows the value.
     #[inline(always)]
     pub fn draft(&self, key: Key<'_>, new: &NewValue) -> Result<Draft, Verdict> {
         self.reserve(key, new).map_err(|error| self.refused(error))
@@ -142,7 +144,8 @@ impl Worker {
         error.into()
     }
 
-    /// After a refused set: the value that the client meant to overwrite must not be served any more.
+    /// After a refused set: the value that the client meant to overwrite must not be served any
+    /// more.
     pub fn drop_stale(&self, key: Key<'_>) {
         self.section().update(key.hash, key.bytes, |_| {
             self.void_lease(key);
@@ -163,7 +166,8 @@ impl Worker {
         self.count_class(class, ClassCounter::CmdSet);
         let section = self.section();
         let mut verdict = Verdict::Stored;
-        // The draft is taken out of here only to be linked: an unwanted one is dropped outside the key's lock.
+        // The draft is taken out of here only to be linked: an unwanted one is dropped outside the
+        // key's lock.
         let mut draft = Some(draft);
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             verdict = self.judge(key, present, condition, draft.as_mut());
@@ -190,8 +194,8 @@ impl Worker {
         }
     }
 
-    /// Whether `condition` holds for the key's present item, counted where it is a `cas`. If it holds only by meta's `I`,
-    /// `draft` becomes a stale version of the item.
+    /// Whether `condition` holds for the key's present item, counted where it is a `cas`. If it
+    /// holds only by meta's `I`, `draft` becomes a stale version of the item.
     fn judge(
         &self,
         key: Key<'_>,

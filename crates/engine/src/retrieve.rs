@@ -50,7 +50,8 @@ impl Worker {
         }
     }
 
-    /// `gat`: as [`Self::get`], and the item gets `deadline`. The item returned is the one that got it.
+    /// `gat`: as [`Self::get`], and the item gets `deadline`. The item returned is the one that got
+    /// it.
     ///
     /// # Errors
     ///
@@ -99,7 +100,8 @@ impl Worker {
         }
     }
 
-    /// Finds the item and gives it a deadline under the key's lock; looks again when it was replaced in between.
+    /// Finds the item and gives it a deadline under the key's lock; looks again when it was
+    /// replaced in between.
     fn touch_found<'s>(
         &self,
         section: &Section<'s>,
@@ -150,7 +152,8 @@ impl Worker {
     }
 }
 
-/// A dead item is removed, anything else is kept; so is a deleted one that may still be read as stale.
+/// A dead item is removed, anything else is kept; so is a deleted one that may still be read as
+/// stale.
 pub(crate) fn remove_dead(present: Option<&Item<'_>>) -> Change {
     match present.map(Item::liveness) {
         Some(Liveness::Expired | Liveness::Flushed | Liveness::Gone) => Change::Remove,

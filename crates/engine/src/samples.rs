@@ -1,15 +1,16 @@
-//! What is sampled of the commands: each worker's side, which costs an unsampled key one comparison, and the shared side,
-//! which takes the workers' logs together.
+//! What is sampled of the commands: each worker's side, which costs an unsampled key one
+//! comparison, and the shared side, which takes the workers' logs together.
 //!
 //! ```text
-//!     Worker: Sampler -- hash < threshold? --> Log <-- taken ten times a second -- Samples -> Collector
+//!     Worker: Sampler -- hash < threshold? --> Log <-- ten times a second -- Samples -> Collector
 //! ```
 //!
-//! The threshold says which keys are sampled ([`sampling`]'s law 1). While a batch of requests is sampled by time, it is as
-//! high as can be: every key of the batch is noted. So there is one comparison for both.
+//! The threshold says which keys are sampled ([`sampling`]'s law 1). While a batch of requests is
+//! sampled by time, it is as high as can be: every key of the batch is noted. So there is one
+//! comparison for both.
 //!
-//! A worker's log is locked by its worker for each sample and by whoever takes it for a swap. The worker never waits for it: a
-//! sample that meets the lock is dropped.
+//! A worker's log is locked by its worker for each sample and by whoever takes it for a swap. The
+//! worker never waits for it: a sample that meets the lock is dropped.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,7 +117,8 @@ impl Samples {
             collector.take(spare);
             spare.clear();
         }
-        // Relaxed, here and elsewhere: a threshold seen late costs samples that are then thrown away.
+        // Relaxed, here and elsewhere: a threshold seen late costs samples that are then thrown
+        // away.
         let wanted = collector.finish(&now, self.threshold.load(Ordering::Relaxed));
         self.threshold.fetch_min(wanted, Ordering::Relaxed);
     }
@@ -200,7 +202,8 @@ impl Sampler {
 
     #[cold]
     fn begin_observing(&self) -> bool {
-        // xorshift. Any number of batches up to twice the period: patterns of the load must not meet one of ours.
+        // xorshift. Any number of batches up to twice the period: patterns of the load must not
+        // meet one of ours.
         let mut random = self.random.get();
         random ^= random << 13;
         random ^= random >> 17;
@@ -335,8 +338,8 @@ impl Worker {
         }
     }
 
-    /// A batch of requests begins; true if it is sampled by time. Then [`Self::answered`] is to be told of each
-    /// request, and [`Self::end_batch`] of the end.
+    /// A batch of requests begins; true if it is sampled by time. Then [`Self::answered`] is to be
+    /// told of each request, and [`Self::end_batch`] of the end.
     #[inline]
     #[must_use]
     pub fn begin_batch(&self) -> bool {
@@ -354,7 +357,8 @@ impl Worker {
     }
 }
 
-/// Bytes of items that fit into the store's memory. What is stored now tells how densely, once it is much of it.
+/// Bytes of items that fit into the store's memory. What is stored now tells how densely, once it
+/// is much of it.
 fn memory(store: &Store) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let float = |bytes: u64| bytes as f64;

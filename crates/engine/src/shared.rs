@@ -18,8 +18,8 @@ pub struct Settings {
     pub cas_enabled: bool,
     /// `false` (`-F`): `flush_all` is refused.
     pub flush_enabled: bool,
-    /// Unix time, in seconds, at which the clock given to [`crate::Worker::begin_turn`] was zero. The clock must have
-    /// begun at 2: deadline 0 means "never", and 1 is in the past of everybody.
+    /// Unix time, in seconds, at which the clock given to [`crate::Worker::begin_turn`] was zero.
+    /// The clock must have begun at 2: deadline 0 means "never", and 1 is in the past of everybody.
     pub started_at_unix: u64,
     /// Leases and stale values.
     pub leases: LeaseSettings,
@@ -58,7 +58,8 @@ impl Shared {
         Self::with_samples(store, settings, None)
     }
 
-    /// The engine over `store`, which samples what its workers do. The memory for that is charged to the store, as buffers.
+    /// The engine over `store`, which samples what its workers do. The memory for that is charged
+    /// to the store, as buffers.
     #[must_use]
     pub fn with_samples(
         store: Arc<Store>,
@@ -103,15 +104,17 @@ impl Shared {
         self.store.reset_stats();
     }
 
-    /// Takes what the workers have sampled to the estimators; to be called every [`crate::SAMPLES_INTERVAL`]. The times
-    /// are the server's: milliseconds since its start, and the second that deadlines are given in.
+    /// Takes what the workers have sampled to the estimators; to be called every
+    /// [`crate::SAMPLES_INTERVAL`]. The times are the server's: milliseconds since its start, and
+    /// the second that deadlines are given in.
     pub fn collect_samples(&self, now_ms: u64, now_secs: u32) {
         if let Some(samples) = &self.samples {
             samples.collect(&self.store, self.reads(), now_ms, now_secs);
         }
     }
 
-    /// Shows the estimators to `show`, and the bytes of items that fit into the memory; `None` when nothing is sampled.
+    /// Shows the estimators to `show`, and the bytes of items that fit into the memory; `None` when
+    /// nothing is sampled.
     pub fn show_samples<T>(&self, show: impl FnOnce(&Collector, f64) -> T) -> Option<T> {
         self.samples.as_ref().map(|samples| samples.show(&self.store, show))
     }
@@ -123,7 +126,8 @@ impl Shared {
         }
     }
 
-    /// Bytes that sampling may take, all of which are charged to the store; 0 when nothing is sampled.
+    /// Bytes that sampling may take, all of which are charged to the store; 0 when nothing is
+    /// sampled.
     #[must_use]
     pub fn sampling_bytes(&self) -> usize {
         self.samples.as_ref().map_or(0, |samples| samples.bytes())
@@ -138,7 +142,8 @@ impl Shared {
         Sampler::join(self.samples.as_ref())
     }
 
-    /// Counters of a new worker, in the register for good: what it counted stays counted when it ends.
+    /// Counters of a new worker, in the register for good: what it counted stays counted when it
+    /// ends.
     pub(crate) fn register(&self) -> Arc<Counters> {
         let counters = Arc::new(Counters::new());
         let mut register = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,8 +151,8 @@ impl Shared {
         counters
     }
 
-    /// Takes note of a `flush_all`: true when it is to be done now. 0, a negative and a past exptime mean now; a new flush
-    /// replaces a pending one.
+    /// Takes note of a `flush_all`: true when it is to be done now. 0, a negative and a past
+    /// exptime mean now; a new flush replaces a pending one.
     pub(crate) fn schedule_flush(
         &self,
         exptime: i64,

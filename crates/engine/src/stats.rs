@@ -1,7 +1,8 @@
 //! Counters: each named once, written by one worker, summed by whoever asks.
 //!
-//! A worker's counter is an atomic only so that others may read it: the owner loads and stores, it never needs a
-//! read-modify-write. Counters are never set back. `stats reset` remembers the present sums and subtracts them.
+//! A worker's counter is an atomic only so that others may read it: the owner loads and stores, it
+//! never needs a read-modify-write. Counters are never set back. `stats reset` remembers the
+//! present sums and subtracts them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

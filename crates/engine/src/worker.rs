@@ -36,7 +36,8 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Joins the calling thread; `None` when the store has as many participants as it was built for.
+    /// Joins the calling thread; `None` when the store has as many participants as it was built
+    /// for.
     #[must_use]
     pub fn join(shared: &Arc<Shared>) -> Option<Self> {
         let participant = shared.store().join()?;
@@ -44,7 +45,8 @@ impl Worker {
         Some(Self { shared: Arc::clone(shared), participant, counters, sampler })
     }
 
-    /// Start of a turn: sets this thread's clock, in seconds since start, and does a flush that has come due.
+    /// Start of a turn: sets this thread's clock, in seconds since start, and does a flush that has
+    /// come due.
     pub fn begin_turn(&self, now_secs: u32) {
         self.participant.begin_turn(now_secs);
         if self.shared.store().claim_flush(now_secs) {
@@ -52,7 +54,8 @@ impl Worker {
         }
     }
 
-    /// Start of a turn: the milliseconds since the server's start, by which samples are put in order.
+    /// Start of a turn: the milliseconds since the server's start, by which samples are put in
+    /// order.
     pub fn begin_samples(&self, now_ms: u64) {
         self.sampler.begin_turn(now_ms);
     }
@@ -87,8 +90,9 @@ impl Worker {
         &self.participant
     }
 
-    /// A read section; items found in it are valid until it is dropped. Only [`Self::get`], [`Self::get_and_touch`] and
-    /// prefetches are called while it lives: whatever makes a new item opens its own.
+    /// A read section; items found in it are valid until it is dropped. Only [`Self::get`],
+    /// [`Self::get_and_touch`] and prefetches are called while it lives: whatever makes a new item
+    /// opens its own.
     #[inline]
     #[must_use]
     pub fn section(&self) -> Section<'_> {
@@ -168,8 +172,8 @@ impl Worker {
     }
 }
 
-/// Whether two findings of one section are the same item. Within a section memory that was found is not reused, so
-/// equal addresses mean equal items.
+/// Whether two findings of one section are the same item. Within a section memory that was found is
+/// not reused, so equal addresses mean equal items.
 #[inline]
 pub(crate) fn is_same(one: &Item<'_>, other: &Item<'_>) -> bool {
     std::ptr::eq(one.key(), other.key())

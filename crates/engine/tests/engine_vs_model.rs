@@ -1,6 +1,7 @@
 //! The engine against a plain map: the same random commands to both, every answer compared.
 //!
-//! The seed is printed when a run fails; `SEED=n cargo test -p holdall-engine --test engine_vs_model` replays it.
+//! The seed is printed when a run fails; `SEED=n cargo test -p holdall-engine --test
+//! engine_vs_model` replays it.
 //!
 //! Seen to fail: `mg T R` judging `R` by the deadline that `T` had just given.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]

@@ -1,4 +1,5 @@
-//! Operations that read, compute and write, from several threads upon one key: nothing may be lost or done twice.
+//! Operations that read, compute and write, from several threads upon one key: nothing may be lost
+//! or done twice.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
@@ -50,7 +51,8 @@ fn value_of(shared: &Arc<Shared>, key: &[u8]) -> Vec<u8> {
     value
 }
 
-/// Every increment counts once, the one that creates the item included, over four changes of the number's length.
+/// Every increment counts once, the one that creates the item included, over four changes of the
+/// number's length.
 #[test]
 fn increments_are_not_lost() {
     const EACH: u64 = 5000;
@@ -74,7 +76,8 @@ fn increments_are_not_lost() {
     assert_eq!(value_of(&shared, b"n"), (u64::from(THREADS) * EACH).to_string().into_bytes());
 }
 
-/// Every appended word is there once, each thread's in its order, while the value grows out of one chunk.
+/// Every appended word is there once, each thread's in its order, while the value grows out of one
+/// chunk.
 #[test]
 fn appended_words_are_not_lost() {
     const EACH: usize = 1500;
@@ -99,7 +102,8 @@ fn appended_words_are_not_lost() {
     }
 }
 
-/// One thread wins each round's right to renew; the others are told so or see what the winner stored.
+/// One thread wins each round's right to renew; the others are told so or see what the winner
+/// stored.
 #[test]
 fn a_stale_item_has_one_winner() {
     let shared = shared();
@@ -117,8 +121,8 @@ fn a_stale_item_has_one_winner() {
     assert_eq!(wins.into_inner(), 2000);
 }
 
-/// Whatever leaves an item at a key leaves it there at every moment, and stale from its first: nobody sees a miss, or one that
-/// is not marked.
+/// Whatever leaves an item at a key leaves it there at every moment, and stale from its first:
+/// nobody sees a miss, or one that is not marked.
 #[test]
 fn a_stale_item_is_never_missed_and_never_fresh() {
     let shared = shared();

@@ -1,7 +1,7 @@
 //! The `holdall` program: wiring only.
 //!
-//! `holdall COMMAND FLAGS`; a copy or link named `memcached` takes memcached's command line directly.
-//! A fatal error is printed once, here, and becomes the exit status.
+//! `holdall COMMAND FLAGS`; a copy or link named `memcached` takes memcached's command line
+//! directly. A fatal error is printed once, here, and becomes the exit status.
 #![forbid(unsafe_code)]
 
 mod commands;

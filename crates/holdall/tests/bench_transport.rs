@@ -64,7 +64,8 @@ fn lost_datagrams_are_told_and_counted_in_no_latency() {
     let said = stdout(&output);
     assert!(output.status.success(), "{said}{}", stderr(&output));
     assert!(said.contains("UDP requests were lost"), "{said}");
-    // Three answers at once, then a quarter of a second of waiting: four rounds or so, far below what is answered without loss.
+    // Three answers at once, then a quarter of a second of waiting: four rounds or so, far below
+    // what is answered without loss.
     assert!((3..=60).contains(&answered(&said, "gets")), "{said}");
 }
 

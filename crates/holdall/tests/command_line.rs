@@ -46,7 +46,8 @@ fn help_and_version_go_to_stdout() {
     }
 }
 
-/// Test suites of clients read the version from the first line, and ask for TLS by `--enable-ssl --version`.
+/// Test suites of clients read the version from the first line, and ask for TLS by `--enable-ssl
+/// --version`.
 #[test]
 fn under_the_name_memcached_it_is_one() {
     let cases: [&[&str]; 5] =
@@ -90,7 +91,8 @@ fn refusals_are_one_line_on_stderr_and_a_status() {
 #[test]
 fn more_connections_than_the_system_has_files_are_refused() {
     let output = output(&mut holdall(&["serve", "-p", "-1", "-c", "10000000", "-m", "64"]));
-    // Where the system's own limit is that high, the server would start; it is not so on any Linux by default.
+    // Where the system's own limit is that high, the server would start; it is not so on any Linux
+    // by default.
     assert_eq!(output.status.code(), Some(71), "{}", stderr(&output));
     assert!(stderr(&output).contains("-c 10000000: cannot have"), "{}", stderr(&output));
 }

@@ -70,8 +70,8 @@ fn minus_d_reports_what_fails_before_the_background() {
     assert_eq!(output(&mut holdall(&["serve", "-d", "-p", &port])).status.code(), Some(71));
 }
 
-/// Replies to requests that were read before SIGTERM arrive whole, though they do not fit the socket's buffers and
-/// the client reads them afterwards; meanwhile nobody new is let in.
+/// Replies to requests that were read before SIGTERM arrive whole, though they do not fit the
+/// socket's buffers and the client reads them afterwards; meanwhile nobody new is let in.
 #[test]
 fn sigterm_finishes_what_was_read_and_refuses_new_connections() {
     let value = vec![b'v'; 500_000];
@@ -96,7 +96,8 @@ fn sigterm_finishes_what_was_read_and_refuses_new_connections() {
     assert!(running.wait().success());
 }
 
-/// A client that never reads delays the end by the server's patience, not for ever; a second signal ends it at once.
+/// A client that never reads delays the end by the server's patience, not for ever; a second signal
+/// ends it at once.
 #[test]
 fn a_stuck_client_cannot_hold_the_end_up() {
     let ended_after = |second: bool| {
@@ -120,7 +121,8 @@ fn a_stuck_client_cannot_hold_the_end_up() {
     assert!(at_once < patient && patient >= Duration::from_secs(4), "{at_once:?}, {patient:?}");
 }
 
-/// Replies that nobody takes, small and copied or large and sent from where they lie, cost their connection; it is counted.
+/// Replies that nobody takes, small and copied or large and sent from where they lie, cost their
+/// connection; it is counted.
 #[test]
 fn a_client_that_stops_reading_is_dropped_and_counted() {
     let running = Running::serve(&["-t", "1", "-o", "stall_timeout=1"]);

@@ -1,9 +1,10 @@
-//! The acceptor: one thread that takes connections from the listeners and gives each to a worker ([`crate::placement`]).
+//! The acceptor: one thread that takes connections from the listeners and gives each to a worker
+//! ([`crate::placement`]).
 //!
-//! It is in one of two states. *Open*: every listener is armed. *Waiting*: descriptors have run out, or the connections
-//! have and clients are to queue; the listeners are off, so that a level-triggered poller does not spin, and the thread
-//! sleeps until a worker closes a connection. Out of descriptors it also tries again by itself, since they may be freed
-//! by others.
+//! It is in one of two states. *Open*: every listener is armed. *Waiting*: descriptors have run
+//! out, or the connections have and clients are to queue; the listeners are off, so that a
+//! level-triggered poller does not spin, and the thread sleeps until a worker closes a connection.
+//! Out of descriptors it also tries again by itself, since they may be freed by others.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -1,13 +1,15 @@
 //! One connection: its socket, its session, and the bytes that could not be handled at once.
 //!
-//! An idle connection holds no buffer. `input` is what its session left unconsumed, `pending` what its socket did not
-//! take; both are given back when empty. The states, and what the poller is asked for in each:
+//! An idle connection holds no buffer. `input` is what its session left unconsumed, `pending` what
+//! its socket did not take; both are given back when empty. The states, and what the poller is
+//! asked for in each:
 //!
 //! ```text
 //!     Reading (input) --Yield--> Ready (input, but not looked at) --> Reading
 //!     Reading --socket full--> Writing (output) --drained--> Reading
 //!     any --Flow::Close, socket full--> Closing (output) --drained--> gone
-//!     Reading --Flow::Wait, or the end of input while answers are owed--> Waiting (nothing) --named by the service--> Reading
+//!     Reading --Flow::Wait, or the end of input while answers are owed--> Waiting (nothing)
+//!     Waiting --named by the service--> Reading
 //! ```
 
 use std::io::IoSlice;
@@ -56,7 +58,8 @@ pub(crate) struct WorkerResources<'a, S> {
 
 /// What a read of a TLS connection brought.
 pub(crate) enum Received {
-    /// This many plain bytes are in the buffer, what was left included; and whether a handshake was completed.
+    /// This many plain bytes are in the buffer, what was left included; and whether a handshake was
+    /// completed.
     Bytes(usize, bool),
     /// The stream's end, announced or not.
     End,
@@ -116,8 +119,8 @@ impl<S> Conn<S> {
         }
     }
 
-    /// Reads once, behind what was left, into the worker's buffer. Returns the bytes there are now and whether any
-    /// are new; `Ok(None)` is the end of the stream.
+    /// Reads once, behind what was left, into the worker's buffer. Returns the bytes there are now
+    /// and whether any are new; `Ok(None)` is the end of the stream.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
         let left = self.input_len();
         debug_assert!(left < INPUT_MAX);
@@ -134,8 +137,8 @@ impl<S> Conn<S> {
         Ok(Some(left + got))
     }
 
-    /// Reads once from a TLS connection, and decrypts behind what was left, into the worker's buffer. What the session has to
-    /// say to its peer is sent, or kept as pending.
+    /// Reads once from a TLS connection, and decrypts behind what was left, into the worker's
+    /// buffer. What the session has to say to its peer is sent, or kept as pending.
     pub(crate) fn read_tls(
         &mut self,
         buffer: &mut [u8],
@@ -177,7 +180,8 @@ impl<S> Conn<S> {
         sent.map(drop)
     }
 
-    /// Keeps the first `len` bytes of the worker's read buffer until the peer has taken what is pending.
+    /// Keeps the first `len` bytes of the worker's read buffer until the peer has taken what is
+    /// pending.
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
         self.input = bytes.to_vec();
         self.input_start = 0;
@@ -251,7 +255,8 @@ impl<S> Conn<S> {
         Served { flow, outcome }
     }
 
-    /// Sends pending output. Returns the bytes taken; all of it has left when `is_drained` holds afterwards.
+    /// Sends pending output. Returns the bytes taken; all of it has left when `is_drained` holds
+    /// afterwards.
     pub(crate) fn send_pending(&mut self) -> Result<usize, Errno> {
         let left = &self.pending[self.pending_start..];
         if left.is_empty() {

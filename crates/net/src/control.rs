@@ -1,4 +1,5 @@
-//! What other threads see of the running loops: counters, connections, and the switch that ends them.
+//! What other threads see of the running loops: counters, connections, and the switch that ends
+//! them.
 
 use std::fmt;
 use std::io;
@@ -12,7 +13,8 @@ use crate::mailbox::{Bell, Mailbox, Message};
 use crate::peer::{ListenAddress, Peer};
 use crate::placement::Load;
 
-/// Watches and ends the running server; cheap to clone, usable from any thread, a session's own included.
+/// Watches and ends the running server; cheap to clone, usable from any thread, a session's own
+/// included.
 #[derive(Clone, Debug)]
 pub struct Control {
     pub(crate) shared: Arc<Shared>,
@@ -43,13 +45,14 @@ pub(crate) struct AcceptShared {
     pub(crate) disabled_us: AtomicU64,
 }
 
-/// State of one worker that others look at. The counters have one writer each, so they are added to without a locked
-/// instruction.
+/// State of one worker that others look at. The counters have one writer each, so they are added to
+/// without a locked instruction.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WorkerShared {
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Connections handed to this worker and not closed: added to by who hands one over, taken from by the worker.
+    /// Connections handed to this worker and not closed: added to by who hands one over, taken from
+    /// by the worker.
     pub(crate) connections: AtomicUsize,
     pub(crate) conn_handles: Mutex<Vec<Option<Arc<ConnHandle>>>>,
     pub(crate) counters: Counters,
@@ -146,7 +149,8 @@ pub struct ConnInfo {
     pub idle: Duration,
 }
 
-/// Counters of the whole server; each a sum over the workers. Names follow memcached's `stats` where it has one.
+/// Counters of the whole server; each a sum over the workers. Names follow memcached's `stats`
+/// where it has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are memcached's")]
 pub struct Stats {
@@ -217,8 +221,9 @@ impl Shared {
     }
 
     pub(crate) fn connections(&self) -> usize {
-        // SeqCst pairs with `is_waiting`: the acceptor announces that it waits and then counts, a worker takes
-        // itself off and then looks whether anyone waits, so one of them sees the other.
+        // SeqCst pairs with `is_waiting`: the acceptor announces that it waits and then counts, a
+        // worker takes itself off and then looks whether anyone waits, so one of them sees the
+        // other.
         self.workers.iter().map(|worker| worker.connections.load(Ordering::SeqCst)).sum()
     }
 
@@ -240,8 +245,9 @@ impl Shared {
 }
 
 impl Control {
-    /// Stops accepting, lets every connection finish what it has read and flush, and closes it; connections that are
-    /// not done after `patience` are closed as they are. Returns at once; [`crate::Handle::join`] waits.
+    /// Stops accepting, lets every connection finish what it has read and flush, and closes it;
+    /// connections that are not done after `patience` are closed as they are. Returns at once;
+    /// [`crate::Handle::join`] waits.
     pub fn drain(&self, patience: Duration) {
         self.shared.stop_accepting();
         let deadline = Instant::now() + patience;

@@ -1,7 +1,8 @@
-//! One UDP socket of a worker: many datagrams received by one system call, and many replies sent by another.
+//! One UDP socket of a worker: many datagrams received by one system call, and many replies sent by
+//! another.
 //!
 //! ```text
-//!     recvmmsg -> requests[0..32] -> the service, one by one -> replies, one behind the other -> sendmmsg
+//!     recvmmsg -> requests[0..32] -> the service, one by one -> replies in a row -> sendmmsg
 //! ```
 //!
 //! A reply of several datagrams is one message of the batch where the kernel cuts it by itself
@@ -9,11 +10,13 @@
 //!
 //! # The libraries
 //!
-//! `recvmmsg` is nix's, which keeps the headers between calls; `sendmmsg` is rustix's, which says how many messages were
-//! taken (nix can only tell by reading addresses that sending leaves unset). quinn-udp was looked at and not taken: it
-//! sends to one peer at a time, and our replies go to as many peers as there are requests.
+//! `recvmmsg` is nix's, which keeps the headers between calls; `sendmmsg` is rustix's, which says
+//! how many messages were taken (nix can only tell by reading addresses that sending leaves unset).
+//! quinn-udp was looked at and not taken: it sends to one peer at a time, and our replies go to as
+//! many peers as there are requests.
 //!
-//! Source: *Scaling Memcache at Facebook*, section 6.1 (a UDP port for each thread); recvmmsg(2), sendmmsg(2), udp(7).
+//! Source: *Scaling Memcache at Facebook*, section 6.1 (a UDP port for each thread); recvmmsg(2),
+//! sendmmsg(2), udp(7).
 
 use std::array;
 use std::io::{IoSlice, IoSliceMut};
@@ -30,7 +33,8 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmm
 
 use crate::peer::{ListenAddress, Peer};
 
-/// Bytes of each datagram of a reply but its last: what fits into an Ethernet packet, as in memcached.
+/// Bytes of each datagram of a reply but its last: what fits into an Ethernet packet, as in
+/// memcached.
 pub const DATAGRAM_BYTES: usize = 1400;
 
 /// Datagrams received, and messages sent, by one system call at most.
@@ -39,13 +43,15 @@ const BATCH: usize = 32;
 /// Most bytes of a request's datagram, frame included: UDP's own limit.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
-/// Replies are sent when they are this long together, in bytes, even if requests of the batch are left.
+/// Replies are sent when they are this long together, in bytes, even if requests of the batch are
+/// left.
 const SEND_AT_BYTES: usize = 128 * 1024;
 
 /// Scratch for replies that has grown past this is given back, in bytes.
 const REPLIES_KEPT: usize = 4 * SEND_AT_BYTES;
 
-/// Datagrams of a reply that the kernel cuts out of one message: so many fit into an IP packet's length.
+/// Datagrams of a reply that the kernel cuts out of one message: so many fit into an IP packet's
+/// length.
 const SEGMENTS_MAX: usize = 45;
 
 /// One socket, and what the kernel is to fill in.
@@ -64,7 +70,8 @@ enum Headers {
     V6(MultiHeaders<SockaddrIn6>),
 }
 
-/// Memory for one batch; a worker's sockets share it. Pages that no datagram has filled are not resident.
+/// Memory for one batch; a worker's sockets share it. Pages that no datagram has filled are not
+/// resident.
 pub(crate) struct Datagrams {
     requests: Vec<u8>,
     /// Length and sender of each.
@@ -152,15 +159,16 @@ impl DatagramSocket {
         }
     }
 
-    /// Sends the replies; returns how many system calls that took. A full socket or an unreachable peer loses a reply,
-    /// as any datagram may be lost.
+    /// Sends the replies; returns how many system calls that took. A full socket or an unreachable
+    /// peer loses a reply, as any datagram may be lost.
     pub(crate) fn send(&mut self, batch: &mut Datagrams) -> u64 {
         let (mut sent, mut calls) = (0, 0);
         while sent < batch.messages.len() {
             calls += 1;
             match send(&self.socket, &batch.replies, &batch.messages[sent..]) {
                 Ok(taken) if taken > 0 => sent += taken,
-                // A path that cannot take whole datagrams of ours, or a device that cannot sum them: cut them here.
+                // A path that cannot take whole datagrams of ours, or a device that cannot sum
+                // them: cut them here.
                 Err(Errno::INVAL | Errno::IO | Errno::MSGSIZE) if self.segments > 1 => {
                     self.cut_ourselves(batch, sent);
                     sent = 0;
@@ -214,7 +222,8 @@ fn receive<S>(
     let mut slices: [_; BATCH] =
         array::from_fn(|_| [IoSliceMut::new(slots.next().unwrap_or_default())]);
     let flags = MsgFlags::MSG_DONTWAIT;
-    // Nothing there, or an error of an earlier reply's peer: the next call tells of datagrams again.
+    // Nothing there, or an error of an earlier reply's peer: the next call tells of datagrams
+    // again.
     let Ok(results) = recvmmsg(socket.as_raw_fd(), headers, &mut slices, flags, None) else {
         return;
     };

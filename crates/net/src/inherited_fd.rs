@@ -1,7 +1,8 @@
-//! A listening socket that the program which started this one left open, named by its descriptor's number.
+//! A listening socket that the program which started this one left open, named by its descriptor's
+//! number.
 //!
-//! A number alone does not say that the descriptor is nobody else's, so it is not taken: the kernel is asked for a copy, by sending it
-//! to ourselves.
+//! A number alone does not say that the descriptor is nobody else's, so it is not taken: the kernel
+//! is asked for a copy, by sending it to ourselves.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

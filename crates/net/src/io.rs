@@ -1,8 +1,8 @@
 //! What a session reads from and writes to.
 //!
-//! Neither owns a buffer. Input lies in the worker's read buffer or, when a connection has had to wait, in its
-//! leftovers. Output is the worker's scratch, which is empty before and after each connection is served; only what a
-//! socket did not take is kept with the connection.
+//! Neither owns a buffer. Input lies in the worker's read buffer or, when a connection has had to
+//! wait, in its leftovers. Output is the worker's scratch, which is empty before and after each
+//! connection is served; only what a socket did not take is kept with the connection.
 //!
 //! ```text
 //!     reply -> scratch (shared by the worker) --send--> socket
@@ -41,7 +41,8 @@ impl<'a> Input<'a> {
         Self { bytes }
     }
 
-    /// The unconsumed bytes. The slice outlives this borrow, so a parsed request may be kept over [`Self::consume`].
+    /// The unconsumed bytes. The slice outlives this borrow, so a parsed request may be kept over
+    /// [`Self::consume`].
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
@@ -114,7 +115,8 @@ pub(crate) struct Outcome {
 }
 
 impl<'a> Output<'a> {
-    /// An output that only collects into `scratch` and is never full: for tests of a service without a socket.
+    /// An output that only collects into `scratch` and is never full: for tests of a service
+    /// without a socket.
     #[must_use]
     pub fn collecting(scratch: &'a mut Vec<u8>) -> Self {
         Self::new(scratch, Target::Memory)
@@ -136,14 +138,15 @@ impl<'a> Output<'a> {
         Self { scratch, target, blocked: false, failed: false, sent: Sent::default() }
     }
 
-    /// Where replies are appended. Bytes already in it belong to earlier replies and are not to be changed.
+    /// Where replies are appended. Bytes already in it belong to earlier replies and are not to be
+    /// changed.
     #[inline]
     pub fn buf(&mut self) -> &mut Vec<u8> {
         self.scratch
     }
 
-    /// Whether the session should [`Self::flush`] before it appends another reply. To be asked once a reply, so that
-    /// the scratch never grows past [`FLUSH_BYTES`] and one reply.
+    /// Whether the session should [`Self::flush`] before it appends another reply. To be asked once
+    /// a reply, so that the scratch never grows past [`FLUSH_BYTES`] and one reply.
     #[inline]
     #[must_use]
     pub fn is_full(&self) -> bool {
@@ -151,8 +154,8 @@ impl<'a> Output<'a> {
         is_long && matches!(self.target, Target::Socket { .. }) || self.blocked || self.failed
     }
 
-    /// Sends what was appended. True when all of it has left; false when the socket is full or broken, and then the
-    /// session returns [`crate::Flow::Blocked`].
+    /// Sends what was appended. True when all of it has left; false when the socket is full or
+    /// broken, and then the session returns [`crate::Flow::Blocked`].
     pub fn flush(&mut self) -> bool {
         if matches!(self.target, Target::Memory) {
             return true;
@@ -180,9 +183,10 @@ impl<'a> Output<'a> {
         !(self.blocked || self.failed)
     }
 
-    /// Sends `slices` straight to the socket, behind everything appended so far. Returns how many of their bytes were
-    /// taken; fewer than all means the session keeps the rest, returns [`crate::Flow::Blocked`] and goes on from there
-    /// when it is served again. `Ok(0)` is "would block".
+    /// Sends `slices` straight to the socket, behind everything appended so far. Returns how many
+    /// of their bytes were taken; fewer than all means the session keeps the rest, returns
+    /// [`crate::Flow::Blocked`] and goes on from there when it is served again. `Ok(0)` is "would
+    /// block".
     ///
     /// # Errors
     ///
@@ -208,8 +212,9 @@ impl<'a> Output<'a> {
         matches!(self.target, Target::Socket { sealing: Some(_), .. })
     }
 
-    /// Seals `slices` and sends them, until the socket is full; with `whole`, what comes after that is sealed, too, and kept.
-    /// Returns how many of their bytes were sealed: they are gone, sent or pending.
+    /// Seals `slices` and sends them, until the socket is full; with `whole`, what comes after that
+    /// is sealed, too, and kept. Returns how many of their bytes were sealed: they are gone, sent
+    /// or pending.
     fn send_sealed(&mut self, slices: &[IoSlice<'_>], whole: bool) -> usize {
         let Target::Socket { socket, pending, sealing: Some(sealing), .. } = &mut self.target
         else {
@@ -244,8 +249,8 @@ impl<'a> Output<'a> {
         done
     }
 
-    /// A handle by which another thread makes the loop serve this connection again. Using it after the connection has
-    /// ended does nothing. `None` for an output that only collects.
+    /// A handle by which another thread makes the loop serve this connection again. Using it after
+    /// the connection has ended does nothing. `None` for an output that only collects.
     #[must_use]
     pub fn waker(&self) -> Option<Waker> {
         match &self.target {

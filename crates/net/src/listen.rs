@@ -1,5 +1,5 @@
-//! Binding: TCP addresses, a unix socket, UDP addresses. Done before the threads start, so that a server may bind low
-//! ports and then give up its rights.
+//! Binding: TCP addresses, a unix socket, UDP addresses. Done before the threads start, so that a
+//! server may bind low ports and then give up its rights.
 
 use std::fs;
 use std::io;
@@ -62,14 +62,15 @@ impl Listen {
     ///
     /// # Errors
     ///
-    /// The first address that cannot be bound, named in the message. A unix socket's path is taken over only from a
-    /// socket on which nobody listens; anything else there is [`io::ErrorKind::AddrInUse`].
+    /// The first address that cannot be bound, named in the message. A unix socket's path is taken
+    /// over only from a socket on which nobody listens; anything else there is
+    /// [`io::ErrorKind::AddrInUse`].
     pub fn bind(&self) -> io::Result<Sockets> {
         self.bind_or_inherit(&mut Inherited::default())
     }
 
-    /// As [`Self::bind`], but an address for which there is an inherited socket gets that one. The file of a unix socket
-    /// stays the other process's until [`Sockets::claim_files`].
+    /// As [`Self::bind`], but an address for which there is an inherited socket gets that one. The
+    /// file of a unix socket stays the other process's until [`Sockets::claim_files`].
     ///
     /// # Errors
     ///
@@ -153,7 +154,8 @@ impl Listen {
     ) -> io::Result<(Arc<ListenAddress>, Vec<UdpSocket>)> {
         let mut bound = address;
         let mut group = Vec::new();
-        // All of them, even more than there are workers: the kernel spreads the senders over every one.
+        // All of them, even more than there are workers: the kernel spreads the senders over every
+        // one.
         while let Some(socket) = inherited.take_udp(bound, &self.udp) {
             bound = local_address(&SockRef::from(&socket), bound)?;
             group.push(socket.into());

@@ -11,7 +11,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::peer::Peer;
 use crate::tls::Tls;
 
-/// Names one connection of a worker. The generation tells it from an earlier connection in the same slot.
+/// Names one connection of a worker. The generation tells it from an earlier connection in the same
+/// slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) slot: u32,
@@ -124,7 +125,8 @@ impl Waker {
         Self { mailbox, token }
     }
 
-    /// Asks for one more call of [`crate::Service::serve`]. Does nothing when the connection has ended.
+    /// Asks for one more call of [`crate::Service::serve`]. Does nothing when the connection has
+    /// ended.
     pub fn wake(&self) {
         self.mailbox.post(Message::Wake(self.token));
     }

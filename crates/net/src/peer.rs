@@ -37,7 +37,8 @@ impl Peer {
 }
 
 impl fmt::Display for ListenAddress {
-    /// As memcached's `stats conns` writes it: `tcp:127.0.0.1:11211`, `tcp6:[::1]:11211`, `unix:/path`.
+    /// As memcached's `stats conns` writes it: `tcp:127.0.0.1:11211`, `tcp6:[::1]:11211`,
+    /// `unix:/path`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address, _) => write_address(f, "tcp", *address),

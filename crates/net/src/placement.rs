@@ -1,12 +1,13 @@
 //! Which worker serves a connection: each has as many, or as few workers as can carry them.
 //!
-//! A service that collects the requests of many connections before it sends them on (a proxy) spends the less on each, the more
-//! of them one worker has: one write to a server carries more, and wakes it once. So connections are *gathered*: a new one
-//! goes to the first worker that is not busy; a worker that has become busy gives some of its connections to the one with the
-//! least to do; two that one could carry are joined again.
+//! A service that collects the requests of many connections before it sends them on (a proxy)
+//! spends the less on each, the more of them one worker has: one write to a server carries more,
+//! and wakes it once. So connections are *gathered*: a new one goes to the first worker that is not
+//! busy; a worker that has become busy gives some of its connections to the one with the least to
+//! do; two that one could carry are joined again.
 //!
-//! Load is processor time, not time without rest: a worker that others keep from its processor gains nothing by a second one
-//! that they keep from it, too.
+//! Load is processor time, not time without rest: a worker that others keep from its processor
+//! gains nothing by a second one that they keep from it, too.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -51,7 +52,8 @@ impl Consolidation {
         Self { busy: u32::from(percent.clamp(1, 100)) * 10 }
     }
 
-    /// Two workers that take no more than this together are joined: far enough below for them to stay so.
+    /// Two workers that take no more than this together are joined: far enough below for them to
+    /// stay so.
     fn calm(self) -> u32 {
         self.busy * 6 / 10
     }

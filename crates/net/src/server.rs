@@ -34,8 +34,8 @@ pub struct Config {
     pub idle_timeout: Option<Duration>,
     /// Connections that do not take their replies for this long are closed.
     pub stall_timeout: Option<Duration>,
-    /// Bytes of unconsumed input and unsent output that one worker's connections may hold together. Above it, those
-    /// that made no progress for longest are closed until an eighth is free.
+    /// Bytes of unconsumed input and unsent output that one worker's connections may hold together.
+    /// Above it, those that made no progress for longest are closed until an eighth is free.
     pub buffer_bytes_max: usize,
     /// What makes TLS sessions; `None`: every listener is plain.
     pub tls: Option<Arc<TlsAcceptor>>,
@@ -57,9 +57,11 @@ impl Default for Config {
     }
 }
 
-/// Is told of every change of the bytes that connections hold, so that they count towards one memory limit.
+/// Is told of every change of the bytes that connections hold, so that they count towards one
+/// memory limit.
 pub trait BufferBudget: Send + Sync {
-    /// Connections hold `delta` bytes more than before (fewer, if negative). Called by any worker at any time.
+    /// Connections hold `delta` bytes more than before (fewer, if negative). Called by any worker
+    /// at any time.
     fn charge(&self, delta: isize);
 }
 
@@ -95,7 +97,8 @@ impl Handle {
         self.control.stop();
     }
 
-    /// Waits until every thread has ended, which [`Control::drain`] or [`Control::stop`] brings about.
+    /// Waits until every thread has ended, which [`Control::drain`] or [`Control::stop`] brings
+    /// about.
     ///
     /// # Panics
     ///
@@ -113,8 +116,8 @@ impl Handle {
     }
 }
 
-/// Starts the workers (threads `worker-0`, `worker-1`, ...) and the acceptor (`acceptor`). `make` is called in each
-/// worker's thread with the worker's number and makes what it serves.
+/// Starts the workers (threads `worker-0`, `worker-1`, ...) and the acceptor (`acceptor`). `make`
+/// is called in each worker's thread with the worker's number and makes what it serves.
 ///
 /// # Errors
 ///

@@ -4,9 +4,10 @@
 //!     socket -> Input -> Service::serve -> Output -> socket
 //! ```
 //!
-//! One [`Service`] lives in each worker thread and never leaves it, so it needs no lock and no `Send`. A connection
-//! is one [`Service::Session`] to it. The loop calls `serve` with everything that has arrived and not been consumed;
-//! the service answers whole requests into the output and says by [`Flow`] what the connection waits for.
+//! One [`Service`] lives in each worker thread and never leaves it, so it needs no lock and no
+//! `Send`. A connection is one [`Service::Session`] to it. The loop calls `serve` with everything
+//! that has arrived and not been consumed; the service answers whole requests into the output and
+//! says by [`Flow`] what the connection waits for.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -23,12 +24,13 @@ pub trait Service {
     /// The poller has returned; called once before anything is served. `now` is read once per turn.
     fn begin_turn(&mut self, now: Instant);
 
-    /// The worker is about to block in the poller: no reference into shared memory may be held from here on, except
-    /// what a session pins in its own state.
+    /// The worker is about to block in the poller: no reference into shared memory may be held from
+    /// here on, except what a session pins in its own state.
     fn before_park(&mut self);
 
-    /// `input` has been read from one of several connections that are served next: the memory that its first request needs
-    /// can be asked for. A hint: `serve` is called with the same input all the same.
+    /// `input` has been read from one of several connections that are served next: the memory that
+    /// its first request needs can be asked for. A hint: `serve` is called with the same input all
+    /// the same.
     #[inline]
     fn prefetch_lookup(&mut self, _session: &Self::Session, _input: &[u8]) {}
 
@@ -41,10 +43,11 @@ pub trait Service {
 
     /// Serves whole requests from `input` until it is used up or the service gives way.
     ///
-    /// `input` is everything received and not yet consumed. It may be empty or unchanged: after [`Flow::Blocked`] the
-    /// call comes when the output is drained, after [`Flow::Yield`] when the others were served, after a
-    /// [`crate::Waker`] was used, and once more when the server drains. At most [`crate::INPUT_MAX`] - 1 bytes may stay
-    /// unconsumed with [`Flow::NeedInput`]; the connection is closed otherwise, since no more could be read.
+    /// `input` is everything received and not yet consumed. It may be empty or unchanged: after
+    /// [`Flow::Blocked`] the call comes when the output is drained, after [`Flow::Yield`] when the
+    /// others were served, after a [`crate::Waker`] was used, and once more when the server drains.
+    /// At most [`crate::INPUT_MAX`] - 1 bytes may stay unconsumed with [`Flow::NeedInput`]; the
+    /// connection is closed otherwise, since no more could be read.
     fn serve(
         &mut self,
         session: &mut Self::Session,
@@ -53,8 +56,8 @@ pub trait Service {
     ) -> Flow;
 
     /// Answers one UDP request, whose whole `datagram` is given. Appends the reply's datagrams to
-    /// `reply`, each [`crate::DATAGRAM_BYTES`] long but the last; what `reply` holds already belongs
-    /// to others.
+    /// `reply`, each [`crate::DATAGRAM_BYTES`] long but the last; what `reply` holds already
+    /// belongs to others.
     fn datagram(&mut self, peer: &Peer, datagram: &[u8], reply: &mut Vec<u8>) -> DatagramFate;
 
     /// The connection is gone or about to go; its socket is closed afterwards.
@@ -63,12 +66,14 @@ pub trait Service {
     /// The TLS of a connection is broken, for this reason; [`Self::close`] follows.
     fn tls_failed(&mut self, _session: &Self::Session, _reason: &str) {}
 
-    /// A descriptor of the service's own (a poller of sockets, say) that the loop watches for input. Asked once.
+    /// A descriptor of the service's own (a poller of sockets, say) that the loop watches for
+    /// input. Asked once.
     fn outside(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The descriptor of [`Self::outside`] is readable. Called before the connections that have events are served.
+    /// The descriptor of [`Self::outside`] is readable. Called before the connections that have
+    /// events are served.
     fn on_outside(&mut self) {}
 
     /// When the loop should turn at the latest, whatever happens.
@@ -76,18 +81,20 @@ pub trait Service {
         None
     }
 
-    /// Everybody was served. The service finishes what it does once for many requests (it sends what it collected for others),
-    /// and names the connections whose answers have come: they are served again, and then this is called again, until it names
-    /// none.
+    /// Everybody was served. The service finishes what it does once for many requests (it sends
+    /// what it collected for others), and names the connections whose answers have come: they are
+    /// served again, and then this is called again, until it names none.
     fn after_turn(&mut self, _resumed: &mut Vec<ConnId>) {}
 
-    /// The service holds something back that more work would join: the loop looks for more at once, instead of waiting for it.
+    /// The service holds something back that more work would join: the loop looks for more at once,
+    /// instead of waiting for it.
     fn is_holding(&self) -> bool {
         false
     }
 
-    /// Whether a new session of the same peer could go on for this one, to which nothing is owed: nothing else is known of it. Then
-    /// another worker may take the connection over ([`crate::Placement::Consolidated`]).
+    /// Whether a new session of the same peer could go on for this one, to which nothing is owed:
+    /// nothing else is known of it. Then another worker may take the connection over
+    /// ([`crate::Placement::Consolidated`]).
     fn may_move(&self, _session: &Self::Session) -> bool {
         false
     }
@@ -95,13 +102,15 @@ pub trait Service {
     /// Another worker serves the connection from now on, with a session of its own.
     fn moved(&mut self, _session: Self::Session) {}
 
-    /// Whether answers to this session are still to come. Such a connection outlives the end of its input, and a drain.
+    /// Whether answers to this session are still to come. Such a connection outlives the end of its
+    /// input, and a drain.
     fn owes(&self, _session: &Self::Session) -> bool {
         false
     }
 }
 
-/// Names a connection of this worker: [`crate::Output::conn_id`] tells it, [`Service::after_turn`] uses it. It is never used again.
+/// Names a connection of this worker: [`crate::Output::conn_id`] tells it, [`Service::after_turn`]
+/// uses it. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnId(pub(crate) Token);
 
@@ -116,9 +125,11 @@ pub enum Flow {
     CloseNow,
     /// Every whole request is answered: serve again when more has arrived.
     NeedInput,
-    /// Nothing can be done, and nothing is read, until [`Service::after_turn`] names the connection.
+    /// Nothing can be done, and nothing is read, until [`Service::after_turn`] names the
+    /// connection.
     Wait,
-    /// The fair share is used up and there is more to do: serve again after the other connections, without waiting.
+    /// The fair share is used up and there is more to do: serve again after the other connections,
+    /// without waiting.
     Yield,
 }
 
@@ -147,7 +158,8 @@ pub enum CloseReason {
     InputOverflow,
     /// The service asked for it ([`Flow::Close`] or [`Flow::CloseNow`]).
     Service,
-    /// The peer did not take its replies: for the stall timeout, or for longest when the worker's buffers were full.
+    /// The peer did not take its replies: for the stall timeout, or for longest when the worker's
+    /// buffers were full.
     SlowClient,
     /// The socket failed (reset, broken pipe).
     SocketError,

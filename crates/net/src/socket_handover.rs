@@ -1,7 +1,7 @@
 //! Bound sockets that go from one process to the next, so that no client ever finds a closed port.
 //!
-//! Copies of a descriptor lead to one socket: while any process has one, the kernel goes on taking connections and
-//! datagrams for it, and they wait for whoever serves them.
+//! Copies of a descriptor lead to one socket: while any process has one, the kernel goes on taking
+//! connections and datagrams for it, and they wait for whoever serves them.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -77,8 +77,8 @@ impl Inherited {
     }
 }
 
-/// Whether a bound address is the wanted one. Where any port was wanted any will do, but for those that are wanted by number: these
-/// may speak otherwise.
+/// Whether a bound address is the wanted one. Where any port was wanted any will do, but for those
+/// that are wanted by number: these may speak otherwise.
 fn serves(bound: SocketAddr, wanted: SocketAddr, all: &[SocketAddr]) -> bool {
     let is_any = wanted.port() == 0 && bound.ip() == wanted.ip();
     bound == wanted || is_any && !all.contains(&bound)
@@ -118,8 +118,8 @@ impl Sockets {
         })
     }
 
-    /// Leaves the files of unix sockets where they are when the last copy of these sockets is dropped: they are another
-    /// process's now.
+    /// Leaves the files of unix sockets where they are when the last copy of these sockets is
+    /// dropped: they are another process's now.
     pub fn leave_files(&self) {
         self.streams.iter().for_each(|listener| listener.leave_file(true));
     }
@@ -148,7 +148,8 @@ mod tests {
         }
     }
 
-    /// A port that is named keeps its place in the list, which says how it speaks, whatever stands before it.
+    /// A port that is named keeps its place in the list, which says how it speaks, whatever stands
+    /// before it.
     #[test]
     fn a_port_that_is_named_is_not_taken_for_any() {
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();

@@ -1,8 +1,9 @@
-//! Timeouts of many connections for a few writes each: a wheel of slot numbers that is looked at lazily.
+//! Timeouts of many connections for a few writes each: a wheel of slot numbers that is looked at
+//! lazily.
 //!
-//! A connection that moves bytes only notes the time. When the wheel reaches its slot, the loop looks at that note and
-//! either closes the connection or puts the slot back at its real deadline. So each connection costs one visit for
-//! each shortest timeout, however busy it is.
+//! A connection that moves bytes only notes the time. When the wheel reaches its slot, the loop
+//! looks at that note and either closes the connection or puts the slot back at its real deadline.
+//! So each connection costs one visit for each shortest timeout, however busy it is.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ pub(crate) struct TimerWheel {
 const TICKS: u64 = 64;
 
 impl TimerWheel {
-    /// A wheel whose visits are at most `shortest` apart; deadlines are met up to 1/64 of that too late.
+    /// A wheel whose visits are at most `shortest` apart; deadlines are met up to 1/64 of that too
+    /// late.
     pub(crate) fn new(shortest: Duration, now_ms: u64) -> Self {
         let tick_ms =
             u64::try_from(shortest.as_millis()).unwrap_or(u64::MAX).div_ceil(TICKS).max(1);

@@ -1,4 +1,5 @@
-//! A service whose answers come from elsewhere: connections wait for them, and outlive the end of their input.
+//! A service whose answers come from elsewhere: connections wait for them, and outlive the end of
+//! their input.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::io::{Read, Write};
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 use net::{CloseReason, Config, ConnId, Flow, Input, Listen, Output, Peer, Service, Unbudgeted};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Answers `later\n` when its own descriptor has become readable, `timed\n` at a deadline, and reads nothing meanwhile.
+/// Answers `later\n` when its own descriptor has become readable, `timed\n` at a deadline, and
+/// reads nothing meanwhile.
 struct Later {
     bell: OwnedFd,
     waiting: Option<ConnId>,

@@ -1,6 +1,7 @@
 //! Out of descriptors: old connections go on, the acceptor does not spin, and accepting resumes.
 //!
-//! A binary of its own, which runs itself as the server under a low `RLIMIT_NOFILE` and is the client.
+//! A binary of its own, which runs itself as the server under a low `RLIMIT_NOFILE` and is the
+//! client.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 mod common;
@@ -28,7 +29,8 @@ fn main() {
         .unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     let address: SocketAddr = lines.next().unwrap().unwrap().parse().unwrap();
-    // How long a busy machine takes is its own affair; a server that had forgotten to accept again would never.
+    // How long a busy machine takes is its own affair; a server that had forgotten to accept again
+    // would never.
     let resumed = (0..3).map(|_| exhaust(address, &server)).min().unwrap();
     println!("accepting again after {resumed:?}");
     drop(server.stdin.take());
@@ -47,7 +49,8 @@ fn serve() {
     println!("{}", server.control.stats().listen_disabled_num);
 }
 
-/// One cycle: more clients than descriptors, then fewer. Returns how long the last client then waited.
+/// One cycle: more clients than descriptors, then fewer. Returns how long the last client then
+/// waited.
 fn exhaust(address: SocketAddr, server: &Child) -> Duration {
     let mut first = Client::to(address);
     first.send(b"echo\n");

@@ -1,4 +1,5 @@
-//! What bad clients and full servers cost: bounded memory, nobody else's time; and how a server ends.
+//! What bad clients and full servers cost: bounded memory, nobody else's time; and how a server
+//! ends.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Connections that are gathered: they move between workers, and nothing of what is said on them is lost.
+//! Connections that are gathered: they move between workers, and nothing of what is said on them is
+//! lost.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

@@ -60,7 +60,8 @@ fn a_long_reply_arrives_whole_by_either_way() {
     assert!(got.iter().all(|&byte| byte == b'x'));
     client.expect(b"echo c\n");
     eventually("all given back", || server.control.stats().buffered_bytes == 0);
-    // And the poller is asked for input again, not for room to write, of which there always is some.
+    // And the poller is asked for input again, not for room to write, of which there always is
+    // some.
     thread::sleep(Duration::from_millis(50));
     let before = server.control.stats().turns;
     thread::sleep(Duration::from_millis(100));
@@ -269,7 +270,8 @@ fn a_datagram_is_answered_or_dropped() {
     assert_eq!(lens, [1400, 1400, 200]);
 }
 
-/// More datagrams than one system call takes, from several senders, on both families of addresses: each gets its own answer.
+/// More datagrams than one system call takes, from several senders, on both families of addresses:
+/// each gets its own answer.
 #[test]
 fn a_burst_of_datagrams_is_answered_one_by_one() {
     for address in ["127.0.0.1:0", "[::1]:0"] {

@@ -18,7 +18,8 @@ pub struct Places<'p> {
     pub status: &'p str,
 }
 
-/// The configuration of `region`'s invalidator. `routers` gives the `host:port` of a cluster's routers.
+/// The configuration of `region`'s invalidator. `routers` gives the `host:port` of a cluster's
+/// routers.
 #[must_use]
 pub fn invalidator(
     topology: &Topology,

@@ -1,7 +1,8 @@
 //! Manifests for Kubernetes: a file for each region.
 //!
-//! Servers are StatefulSets, because a key's server must keep its name; routers are Deployments behind a Service; the invalidator is a
-//! StatefulSet of one pod, whose checkpoint lies on a volume. Nothing is more than the core kinds of the API.
+//! Servers are StatefulSets, because a key's server must keep its name; routers are Deployments
+//! behind a Service; the invalidator is a StatefulSet of one pod, whose checkpoint lies on a
+//! volume. Nothing is more than the core kinds of the API.
 
 use std::collections::BTreeMap;
 
@@ -139,7 +140,8 @@ fn disruption_budget(topology: &Topology, name: &str) -> Value {
     })
 }
 
-/// A container that may do nothing but serve: no root, no capability, nothing to write to but its volumes.
+/// A container that may do nothing but serve: no root, no capability, nothing to write to but its
+/// volumes.
 fn container(topology: &Topology, arguments: &[String], port: u16, memory_mb: u32) -> Value {
     let memory = format!("{memory_mb}Mi");
     json!({

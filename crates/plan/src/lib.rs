@@ -5,8 +5,9 @@
 //!                                         \ kubernetes -> <region>.yaml
 //! ```
 //!
-//! A topology says what *Scaling Memcache at Facebook* calls regions, frontend clusters, gutter servers and regional pools (sections 3.3, 4
-//! and 5). Both forms share what does not depend upon the kind of host: the routers' configuration and the invalidators'.
+//! A topology says what *Scaling Memcache at Facebook* calls regions, frontend clusters, gutter
+//! servers and regional pools (sections 3.3, 4 and 5). Both forms share what does not depend upon
+//! the kind of host: the routers' configuration and the invalidators'.
 #![forbid(unsafe_code)]
 
 pub mod cli;

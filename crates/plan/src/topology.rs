@@ -21,7 +21,8 @@ pub struct Topology {
     /// Settings that only Kubernetes needs.
     #[serde(default)]
     pub kubernetes: Kubernetes,
-    /// Which rows mean which keys: templates by `database.table`, as in the invalidator's configuration.
+    /// Which rows mean which keys: templates by `database.table`, as in the invalidator's
+    /// configuration.
     #[serde(default)]
     pub keys: BTreeMap<String, Templates>,
     /// The regions, one of which is the master.
@@ -125,9 +126,11 @@ pub struct Database {
     pub servers: Vec<String>,
     /// Who reads the log.
     pub user: String,
-    /// The file of the password: a path on the host; on Kubernetes the name of a Secret with a key `password`.
+    /// The file of the password: a path on the host; on Kubernetes the name of a Secret with a key
+    /// `password`.
     pub password: String,
-    /// MariaDB and MySQL: as whom the invalidator follows the log; no replica and no other invalidator has this number.
+    /// MariaDB and MySQL: as whom the invalidator follows the log; no replica and no other
+    /// invalidator has this number.
     pub server_id: Option<u32>,
     /// PostgreSQL: the database.
     pub database: Option<String>,
@@ -346,7 +349,8 @@ impl Region {
     }
 }
 
-/// Names become parts of routing prefixes, of unit files and of DNS names: the last are the narrowest.
+/// Names become parts of routing prefixes, of unit files and of DNS names: the last are the
+/// narrowest.
 fn bad_label(what: &str, name: &str) -> Option<String> {
     let is_good = !name.is_empty()
         && name.len() <= 30

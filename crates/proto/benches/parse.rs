@@ -1,5 +1,5 @@
-//! Nanoseconds to parse the common requests: `cargo bench -p holdall-proto`. Each figure is the best of 20
-//! rounds.
+//! Nanoseconds to parse the common requests: `cargo bench -p holdall-proto`. Each figure is the
+//! best of 20 rounds.
 #![allow(clippy::print_stdout, reason = "the result is for a reader")]
 
 use std::hint::black_box;

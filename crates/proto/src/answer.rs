@@ -1,10 +1,12 @@
 //! What a server answered, read by a client: text and meta replies.
 //!
-//! A server may be broken or hostile, so [`parse`] is as total as the parsers of requests: any bytes give one reply,
-//! "incomplete", or "no reply of this protocol". Whether a reply is one to the question that was asked is the caller's to
-//! judge; a connection on which it is not must be closed, since nothing after it can be trusted.
+//! A server may be broken or hostile, so [`parse`] is as total as the parsers of requests: any
+//! bytes give one reply, "incomplete", or "no reply of this protocol". Whether a reply is one to
+//! the question that was asked is the caller's to judge; a connection on which it is not must be
+//! closed, since nothing after it can be trusted.
 //!
-//! Source: memcached's `doc/protocol.txt`; for `LVALUE`, `STALE_STORED` and `META`, mcrouter's ASCII protocol.
+//! Source: memcached's `doc/protocol.txt`; for `LVALUE`, `STALE_STORED` and `META`, mcrouter's
+//! ASCII protocol.
 
 use memchr::memchr;
 
@@ -274,7 +276,8 @@ fn value<'b>(input: &'b [u8], rest: &'b [u8], end: usize, limit: u32) -> Option<
     })
 }
 
-/// A value as servers write it, one space between words and no cas unique, in one pass. `None`: it is to be read the long way.
+/// A value as servers write it, one space between words and no cas unique, in one pass. `None`: it
+/// is to be read the long way.
 #[inline]
 fn plain_value(input: &[u8], limit: u32) -> Option<Parsed<'_>> {
     let text = input.get(b"VALUE ".len()..)?;

@@ -72,8 +72,8 @@ pub fn write_value_header(
 /// Appends ` <flags> <bytes> [<cas>]\r\n`.
 #[inline(never)]
 fn long_end(out: &mut Vec<u8>, flags: u32, value_bytes: usize, cas: Option<u64>) {
-    // The end of the line is put together aside and copied whole, its unused bytes included: a copy of fixed length
-    // costs less than several of few bytes each.
+    // The end of the line is put together aside and copied whole, its unused bytes included: a copy
+    // of fixed length costs less than several of few bytes each.
     let mut end = LineEnd { bytes: [0; LINE_END_BYTES], len: 0 };
     end.push_number(u64::from(flags));
     end.push_number(value_bytes as u64);
@@ -86,7 +86,8 @@ fn long_end(out: &mut Vec<u8>, flags: u32, value_bytes: usize, cas: Option<u64>)
     out.truncate(len);
 }
 
-/// Appends ` <flags> <bytes>\r\n` where flags have one digit and bytes at most four: one copy of fixed length.
+/// Appends ` <flags> <bytes>\r\n` where flags have one digit and bytes at most four: one copy of
+/// fixed length.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "single digits")]
 fn short_end(out: &mut Vec<u8>, flags: u32, bytes: u32) {
@@ -153,8 +154,9 @@ impl LineEnd {
     }
 }
 
-/// Appends `LVALUE <key> <token> <flags> <bytes>\r\n`, lease-get's answer for a key that is not there; the stale value, if there is
-/// one, and [`CRLF`] are to follow. Source: mcrouter's `AsciiSerialized.cpp`.
+/// Appends `LVALUE <key> <token> <flags> <bytes>\r\n`, lease-get's answer for a key that is not
+/// there; the stale value, if there is one, and [`CRLF`] are to follow. Source: mcrouter's
+/// `AsciiSerialized.cpp`.
 pub fn write_lease_header(
     out: &mut Vec<u8>,
     key: &[u8],

@@ -43,7 +43,8 @@ pub fn is_low() -> bool {
     used() > RESERVE_BYTES / 4
 }
 
-/// An allocator that turns to the reserve where `inner` gives nothing. One a program, as its global allocator.
+/// An allocator that turns to the reserve where `inner` gives nothing. One a program, as its global
+/// allocator.
 #[derive(Debug)]
 pub struct Allocator<A> {
     inner: A,
@@ -65,7 +66,8 @@ fn is_of_reserve(block: *mut u8) -> bool {
 /// A block of the reserve, or null.
 #[cold]
 fn take(layout: Layout) -> *mut u8 {
-    // SAFETY: the caller's layout has a size, by the contract of `GlobalAlloc`, of which all callers are methods.
+    // SAFETY: the caller's layout has a size, by the contract of `GlobalAlloc`, of which all
+    // callers are methods.
     let block = unsafe { RESERVE.alloc(layout) };
     if !block.is_null() {
         USED.fetch_add(layout.size(), Ordering::Relaxed);
@@ -84,7 +86,8 @@ unsafe fn give_back(block: *mut u8, layout: Layout) {
     USED.fetch_sub(layout.size(), Ordering::Relaxed);
 }
 
-// SAFETY: every block comes from one of two allocators and goes back to the one whose it is, which its address tells.
+// SAFETY: every block comes from one of two allocators and goes back to the one whose it is, which
+// its address tells.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract is the same.
@@ -108,7 +111,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if is_of_reserve(block) {
-            // SAFETY: the caller gives up a block of this layout, whose address says that it is the reserve's.
+            // SAFETY: the caller gives up a block of this layout, whose address says that it is the
+            // reserve's.
             unsafe { give_back(block, layout) }
         } else {
             // SAFETY: the caller's contract is the same, and the block is not the reserve's.

@@ -1,4 +1,5 @@
-//! An allocator that refuses, for tests of what happens then: SQLite's method, which fails the k-th allocation for every k.
+//! An allocator that refuses, for tests of what happens then: SQLite's method, which fails the k-th
+//! allocation for every k.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -34,7 +35,8 @@ pub fn exempt_thread(is_exempt: bool) {
     IS_EXEMPT.with(|exempt| exempt.set(is_exempt));
 }
 
-/// Runs `act` while the `first`th allocation (from one) is refused and, if `is_lasting`, all after it.
+/// Runs `act` while the `first`th allocation (from one) is refused and, if `is_lasting`, all after
+/// it.
 pub fn failing_from<T>(first: u64, is_lasting: bool, act: impl FnOnce() -> T) -> (T, Outcome) {
     FIRST.store(first, Ordering::Relaxed);
     IS_LASTING.store(is_lasting, Ordering::Relaxed);

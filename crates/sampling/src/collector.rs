@@ -55,7 +55,8 @@ pub struct Collector {
 }
 
 impl Config {
-    /// For a server with so much memory. With four workers it takes three percent of 64 MB, and less than one of a gigabyte.
+    /// For a server with so much memory. With four workers it takes three percent of 64 MB, and
+    /// less than one of a gigabyte.
     #[must_use]
     pub fn for_memory(bytes: u64) -> Self {
         let keys = usize::try_from(bytes / MEMORY_FOR_A_KEY).unwrap_or(usize::MAX);
@@ -139,8 +140,8 @@ impl Collector {
         self.is_partial |= log.is_partial();
     }
 
-    /// Puts what was taken in order and feeds it on. `threshold` is that of the workers; the one returned, which is not greater,
-    /// is all that the estimators need.
+    /// Puts what was taken in order and feeds it on. `threshold` is that of the workers; the one
+    /// returned, which is not greater, is all that the estimators need.
     pub fn finish(&mut self, now: &Snapshot, threshold: u64) -> u64 {
         let threshold = self.relieve(threshold);
         self.working_set.lower(threshold);
@@ -175,7 +176,8 @@ impl Collector {
         threshold.min(self.working_set.threshold().max(self.miss_ratio.threshold()))
     }
 
-    /// A lower threshold, if logs have been crowded for a while and a smaller sample would do: what is sampled costs time.
+    /// A lower threshold, if logs have been crowded for a while and a smaller sample would do: what
+    /// is sampled costs time.
     fn relieve(&mut self, threshold: u64) -> u64 {
         let is_crowded = self.pending.len() > self.logs * CROWDED;
         self.logs = 0;

@@ -4,8 +4,8 @@
 //!     0 1 2 .. 31 | 32 33 .. 63 | 64 66 .. 126 | 128 132 .. 252 | ...
 //! ```
 //!
-//! Below 32 each value has a bucket; above, each power of two is cut into 32. Counts are floating, so that they can fade and be
-//! weighted.
+//! Below 32 each value has a bucket; above, each power of two is cut into 32. Counts are floating,
+//! so that they can fade and be weighted.
 
 /// Bits of a value that tell buckets of one power of two apart.
 const SUB_BITS: u32 = 5;
@@ -54,7 +54,8 @@ impl Histogram {
         whole + self.counts[last] * ratio(value - low + 1, width)
     }
 
-    /// The value that the part `quantile` (0 to 1) of what was counted does not exceed; `None` when there is nothing.
+    /// The value that the part `quantile` (0 to 1) of what was counted does not exceed; `None` when
+    /// there is nothing.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         if self.total <= 0.0 {

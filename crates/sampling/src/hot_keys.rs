@@ -1,12 +1,14 @@
 //! Hot keys: the few that take a large part of all requests, found with bounded memory.
 //!
-//! Counts are kept for a fixed number of keys. A key that has none takes over the least count, and remembers what it took over
-//! as its possible error (Space-Saving): a key with more than one part in [`COUNTERS`] of the requests is never missed.
+//! Counts are kept for a fixed number of keys. A key that has none takes over the least count, and
+//! remembers what it took over as its possible error (Space-Saving): a key with more than one part
+//! in [`COUNTERS`] of the requests is never missed.
 //!
-//! Two views: the last one to two seconds, so that a key that becomes hot is seen at once, and the last minutes, in which old
-//! counts fade.
+//! Two views: the last one to two seconds, so that a key that becomes hot is seen at once, and the
+//! last minutes, in which old counts fade.
 //!
-//! Source: Metwally, Agrawal, El Abbadi, *Efficient Computation of Frequent and Top-k Elements in Data Streams* (ICDT '05).
+//! Source: Metwally, Agrawal, El Abbadi, *Efficient Computation of Frequent and Top-k Elements in
+//! Data Streams* (ICDT '05).
 
 use crate::HashTable;
 
@@ -85,7 +87,8 @@ impl HotKeys {
         self.minutes.fade(secs_of(since_ms));
     }
 
-    /// At most `count` keys that were sampled more than twice, the hottest first, and the milliseconds that they are of.
+    /// At most `count` keys that were sampled more than twice, the hottest first, and the
+    /// milliseconds that they are of.
     #[must_use]
     pub fn top(&self, count: usize, now_ms: u64) -> (Vec<HotKey>, u64) {
         let interval_ms = (now_ms.saturating_sub(self.started_ms) + self.before_ms).max(1);

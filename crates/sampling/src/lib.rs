@@ -1,4 +1,5 @@
-//! What a server's keys are like, estimated from samples: hashes, sizes and ticks in, estimates out.
+//! What a server's keys are like, estimated from samples: hashes, sizes and ticks in, estimates
+//! out.
 //!
 //! ```text
 //!     worker 0: Log --\
@@ -6,18 +7,22 @@
 //!     worker n: Log --/
 //! ```
 //!
-//! A worker notes what it sampled in a [`Log`] of its own. Whoever collects takes the logs, puts them in order and feeds the four
-//! estimators, each of which knows nothing of the others. There is no socket, no clock and no thread here.
+//! A worker notes what it sampled in a [`Log`] of its own. Whoever collects takes the logs, puts
+//! them in order and feeds the four estimators, each of which knows nothing of the others. There is
+//! no socket, no clock and no thread here.
 //!
 //! # Two kinds of sample
 //!
-//! * **By key**: every operation on a key whose hash is below a threshold. The hash is uniform, so the keys below it are a fair
-//!   sample of all keys, the same for every worker. Working set and miss-ratio curve need all operations of few keys.
-//! * **By time**: every operation of one batch of requests in so many. Hot keys and latencies need few operations of all keys.
+//! * **By key**: every operation on a key whose hash is below a threshold. The hash is uniform, so
+//!   the keys below it are a fair sample of all keys, the same for every worker. Working set and
+//!   miss-ratio curve need all operations of few keys.
+//! * **By time**: every operation of one batch of requests in so many. Hot keys and latencies need
+//!   few operations of all keys.
 //!
 //! # Laws
 //!
-//! 1. The threshold only falls (until everything is forgotten): what is known of the keys below it stays whole.
+//! 1. The threshold only falls (until everything is forgotten): what is known of the keys below it
+//!    stays whole.
 //! 2. Every structure has a greatest size, known when it is made.
 //! 3. A sample that cannot be kept is dropped and counted; nobody waits.
 #![forbid(unsafe_code)]

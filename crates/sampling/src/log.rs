@@ -2,12 +2,13 @@
 //!
 //! # When the log is full
 //!
-//! A log of many different keys says that the sample is larger than it need be: [`Log::thin`] halves it, and the server's
-//! threshold with it, so that what is kept is a whole sample of fewer keys. A log of few keys says that these are asked for
-//! very often: then the rest is dropped until the log is taken. That loses only repetitions.
+//! A log of many different keys says that the sample is larger than it need be: [`Log::thin`]
+//! halves it, and the server's threshold with it, so that what is kept is a whole sample of fewer
+//! keys. A log of few keys says that these are asked for very often: then the rest is dropped until
+//! the log is taken. That loses only repetitions.
 //!
-//! A key that is read again while its last access stands among the newest few is counted there: a hot key in the sample would
-//! otherwise fill it.
+//! A key that is read again while its last access stands among the newest few is counted there: a
+//! hot key in the sample would otherwise fill it.
 
 use crate::latency::Command;
 use crate::prefixes::PREFIX_BYTES_MAX;
@@ -119,7 +120,8 @@ impl Log {
         capacity * (size_of::<Access>() + size_of::<Request>() + size_of::<Timing>() + NAME_BYTES)
     }
 
-    /// Notes an operation on a key of the sample; `prefix` is the part of the key that it is counted under.
+    /// Notes an operation on a key of the sample; `prefix` is the part of the key that it is
+    /// counted under.
     ///
     /// # Errors
     ///
@@ -234,7 +236,8 @@ impl Log {
         let mut hashes: Vec<u64> = self.accesses.iter().map(|access| access.hash).collect();
         hashes.sort_unstable();
         hashes.dedup();
-        // A read that misses and the store that follows are two; a key with twice as many is asked for often.
+        // A read that misses and the store that follows are two; a key with twice as many is asked
+        // for often.
         if hashes.len() < self.capacity / 4 {
             return Full::Repetitions;
         }

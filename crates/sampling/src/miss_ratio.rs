@@ -1,28 +1,32 @@
 //! The miss-ratio curve: what the hit ratio would be with more memory, or less.
 //!
-//! Keys are kept in the order of their last use. When one is read again, the bytes of those used since are its *distance*: an
-//! LRU cache of at least that size would have hit. So the counts of distances tell the hit ratio at every size. Only keys
-//! of the sample are kept, and a distance among them is divided by the part of all keys that they are.
+//! Keys are kept in the order of their last use. When one is read again, the bytes of those used
+//! since are its *distance*: an LRU cache of at least that size would have hit. So the counts of
+//! distances tell the hit ratio at every size. Only keys of the sample are kept, and a distance
+//! among them is divided by the part of all keys that they are.
 //!
 //! ```text
 //!     order of use:  [c][a][e][b][d]       a is read: distance = bytes of a, e, b, d
 //!                     old      new
 //! ```
 //!
-//! The order is a Fenwick tree over places: sums of bytes from a place on take a logarithmic number of steps. A key that is used
-//! gets the next place; when there is none, all are numbered anew, and what lies deeper than [`DEPTH`] times the memory goes.
+//! The order is a Fenwick tree over places: sums of bytes from a place on take a logarithmic number
+//! of steps. A key that is used gets the next place; when there is none, all are numbered anew, and
+//! what lies deeper than [`DEPTH`] times the memory goes.
 //!
 //! # What counts as what
 //!
-//! * A read is counted. If the key was deleted, has expired, or was never stored, it misses at every size.
-//! * A store is not counted; it makes the key the newest. So a read that misses and is filled behaves as in a real cache.
+//! * A read is counted. If the key was deleted, has expired, or was never stored, it misses at
+//!   every size.
+//! * A store is not counted; it makes the key the newest. So a read that misses and is filled
+//!   behaves as in a real cache.
 //! * A hit of a key that is not known (stored before sampling began) is not counted.
 //!
-//! Whether a very hot key is in the sample is chance; the number of all reads corrects it, as SHARDS-adj does: reads that
-//! the sample has too few of are taken to be of short distance.
+//! Whether a very hot key is in the sample is chance; the number of all reads corrects it, as
+//! SHARDS-adj does: reads that the sample has too few of are taken to be of short distance.
 //!
-//! Source: Waldspurger and others, *Efficient MRC Construction with SHARDS* (FAST '15); Mattson's stack distances. Sizes,
-//! deletes and deadlines are ours.
+//! Source: Waldspurger and others, *Efficient MRC Construction with SHARDS* (FAST '15); Mattson's
+//! stack distances. Sizes, deletes and deadlines are ours.
 
 use crate::histogram::Histogram;
 use crate::log::{Access, Kind};
@@ -109,7 +113,8 @@ impl MissRatio {
         }
     }
 
-    /// So many reads, of all keys, belong to the accesses taken since this was last called; `None` when accesses were left out.
+    /// So many reads, of all keys, belong to the accesses taken since this was last called; `None`
+    /// when accesses were left out.
     pub fn all_reads(&mut self, reads: Option<f64>) {
         if let Some(reads) = reads {
             self.missing += reads * rate(self.threshold) - self.reads;

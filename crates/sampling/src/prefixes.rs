@@ -1,7 +1,8 @@
 //! Names of key prefixes, numbered; so many and no more.
 //!
-//! Whoever makes up keys must not fill the memory: when all numbers are in use, a new prefix counts among the others. Numbers
-//! that no sampled key uses any more are given back by [`Prefixes::keep`].
+//! Whoever makes up keys must not fill the memory: when all numbers are in use, a new prefix counts
+//! among the others. Numbers that no sampled key uses any more are given back by
+//! [`Prefixes::keep`].
 
 use std::collections::BTreeMap;
 

@@ -1,17 +1,19 @@
-//! The working set: bytes and items used in the last hour, day and week, estimated from all operations on a sample of keys.
+//! The working set: bytes and items used in the last hour, day and week, estimated from all
+//! operations on a sample of keys.
 //!
-//! Of each sampled key the least, mean and greatest size of its item and the second of its last use are kept. What was used in a
-//! window is the sum over the keys used in it, divided by the part of all keys that the sample is. The windows end now, so one
-//! record for each key serves all of them.
+//! Of each sampled key the least, mean and greatest size of its item and the second of its last use
+//! are kept. What was used in a window is the sum over the keys used in it, divided by the part of
+//! all keys that the sample is. The windows end now, so one record for each key serves all of them.
 //!
 //! # How large the sample is
 //!
-//! Each window has a threshold of its own, such that about [`WorkingSet::new`]'s number of keys used in it are below it; the
-//! longer the window, the lower the threshold. A key is kept while any window wants it. With *n* keys the error is about
-//! `sqrt((1 + v) / n)`, where *v* is the squared coefficient of variation of the sizes.
+//! Each window has a threshold of its own, such that about [`WorkingSet::new`]'s number of keys
+//! used in it are below it; the longer the window, the lower the threshold. A key is kept while any
+//! window wants it. With *n* keys the error is about `sqrt((1 + v) / n)`, where *v* is the squared
+//! coefficient of variation of the sizes.
 //!
-//! Source: *Scaling Memcache at Facebook*, section 3.2.2 and figure 5, which samples one in a million keys; the threshold
-//! that adapts is ours.
+//! Source: *Scaling Memcache at Facebook*, section 3.2.2 and figure 5, which samples one in a
+//! million keys; the threshold that adapts is ours.
 
 use crate::prefixes::{OTHERS, PrefixId, Prefixes};
 use crate::{HashTable, rate};
@@ -184,7 +186,8 @@ impl WorkingSet {
         }
     }
 
-    /// Lowers each window's threshold until it has no more keys than wanted, and drops the keys that no window wants.
+    /// Lowers each window's threshold until it has no more keys than wanted, and drops the keys
+    /// that no window wants.
     fn trim(&mut self, now_secs: u32) {
         let mut hashes = Vec::with_capacity(self.keys.len());
         for (threshold, (_, _, secs)) in self.thresholds.iter_mut().zip(WINDOWS) {
@@ -220,7 +223,8 @@ impl Estimate {
     }
 }
 
-/// Keys kept at most: those of three windows, and some more before it is worth trimming. A table of 7/8 of a power of two.
+/// Keys kept at most: those of three windows, and some more before it is worth trimming. A table of
+/// 7/8 of a power of two.
 fn keys_max(wanted: usize) -> usize {
     wanted.next_power_of_two() * 7 / 2
 }

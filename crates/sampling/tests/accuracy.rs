@@ -26,7 +26,8 @@ impl Rng {
     }
 }
 
-/// A key's rank by a Zipf law of exponent 0.99: the inverse of the integral, which is close enough and quick.
+/// A key's rank by a Zipf law of exponent 0.99: the inverse of the integral, which is close enough
+/// and quick.
 fn zipf(rng: &mut Rng, keys: u64) -> u64 {
     let power = 0.01;
     let span = (keys as f64).powf(power) - 1.0;
@@ -171,7 +172,8 @@ fn check_curve(name: &str, memory: u64, mut next: impl FnMut(&mut Rng, u64) -> u
         let exact = cache.hits as f64 / cache.reads as f64;
         let estimate = server.collector.miss_ratio.hit_ratio(cache.capacity).unwrap();
         println!("{name}: {} bytes: {exact:.4}, estimated {estimate:.4}", cache.capacity);
-        // A sample of 4096 keys; whether the hot key is in it is chance, and correcting that costs a point.
+        // A sample of 4096 keys; whether the hot key is in it is chance, and correcting that costs
+        // a point.
         let allowed = if name == "hot" { 0.03 } else { 0.02 };
         assert!((exact - estimate).abs() < allowed, "{name}: {exact:.4} {estimate:.4}");
     }
@@ -220,7 +222,8 @@ impl Exact {
     }
 }
 
-/// Two days in which the popular keys change all the time (or not): hour, day and week are within five percent.
+/// Two days in which the popular keys change all the time (or not): hour, day and week are within
+/// five percent.
 fn check_working_set(name: &str, mut next: impl FnMut(&mut Rng, u64) -> u64) {
     let (mut server, mut exact) = (Server::new(8192, 1e9), Exact::default());
     let mut rng = Rng(0x0bad_cafe_1234_5678);
@@ -278,7 +281,8 @@ fn sizes_that_change_are_told_by_their_range() {
     assert!((got.bytes_mean - 300_000.0).abs() < 1.0);
 }
 
-/// A key that takes a fifth of the requests is first within a second, with its share, and goes when it cools down.
+/// A key that takes a fifth of the requests is first within a second, with its share, and goes when
+/// it cools down.
 #[test]
 fn a_hot_key_is_found_within_a_second() {
     let mut server = Server::new(4096, 1e9);

@@ -11,6 +11,6 @@ pub mod options;
 pub mod run;
 pub mod session;
 
-/// The memcached version that is reported where a memcached's version is expected: to clients that ask for it, and
-/// by `-V` and `-h` under the name `memcached`. Clients take features from it.
+/// The memcached version that is reported where a memcached's version is expected: to clients that
+/// ask for it, and by `-V` and `-h` under the name `memcached`. Clients take features from it.
 pub const COMPATIBLE_VERSION: &str = "1.6.45";

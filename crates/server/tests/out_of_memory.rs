@@ -1,8 +1,9 @@
 //! Promise R12: no allocation that a client causes ends the server when it fails.
 //!
-//! A server in this process, whose allocator refuses the k-th allocation of a scripted session, for every k; and every one from
-//! the k-th on. After each the server serves a thousand operations. What the allocator holds back answers for small blocks;
-//! whatever is too large for that is refused to the client.
+//! A server in this process, whose allocator refuses the k-th allocation of a scripted session, for
+//! every k; and every one from the k-th on. After each the server serves a thousand operations.
+//! What the allocator holds back answers for small blocks; whatever is too large for that is
+//! refused to the client.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -81,7 +82,8 @@ fn step(request: impl Into<Vec<u8>>, reply: impl Into<Vec<u8>>) -> Step {
     Step { request: request.into(), reply: reply.into() }
 }
 
-/// Every way in which a client makes the server allocate: replies of all sizes, values that come in parts, appended ones, binary, meta.
+/// Every way in which a client makes the server allocate: replies of all sizes, values that come in
+/// parts, appended ones, binary, meta.
 fn session() -> Vec<Step> {
     let large = vec![b'v'; LARGE];
     let stored = |command: &str, value: &[u8]| {
@@ -114,7 +116,8 @@ fn session() -> Vec<Step> {
     ]
 }
 
-/// Plays the session. A refused request has an error as its reply, or ends its connection; nothing else than its own reply ever comes.
+/// Plays the session. A refused request has an error as its reply, or ends its connection; nothing
+/// else than its own reply ever comes.
 fn play(port: u16, steps: &[Step]) {
     let mut client = Client::connect(port);
     for (nth, step) in steps.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! mcrouter's files of failed deletes ("asynclog"): lines of JSON in files that are begun anew every 15 minutes.
+//! mcrouter's files of failed deletes ("asynclog"): lines of JSON in files that are begun anew
+//! every 15 minutes.
 //!
 //! ```text
 //!     FOLDER/YYYYMMDDTHH-SECS/YYYYMMDDTHHMMSS-SECS-SERVICE-ROUTER-tTHREAD-POINTER
@@ -6,7 +7,8 @@
 //!     ["AS2.0",SECS,"C",{"s":SERVICE,"f":FLAVOR,"r":REGION,"h":"[HOST]:PORT","p":POOL,"k":KEY,"a":{..}}]
 //! ```
 //!
-//! Source: mcrouter's `AsyncLog.cpp` and `awriter` formats, as of 2026-08. Keys that are no text are told with U+FFFD.
+//! Source: mcrouter's `AsyncLog.cpp` and `awriter` formats, as of 2026-08. Keys that are no text
+//! are told with U+FFFD.
 
 use std::fs;
 use std::io;
@@ -123,7 +125,8 @@ fn destination(host: &str, port: u64) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// mcrouter's files below `folder` that were begun before `begun_before` seconds since 1970, the oldest first.
+/// mcrouter's files below `folder` that were begun before `begun_before` seconds since 1970, the
+/// oldest first.
 ///
 /// # Errors
 ///

@@ -4,8 +4,8 @@
 //!     numbers:   acknowledged | begin .. given by read (ahead) .. written | staged .. next
 //! ```
 //!
-//! Segments are deleted from the oldest on. A run of the program writes to segments of its own; what an earlier run left is only
-//! read, after the torn end of its last segment was cut off.
+//! Segments are deleted from the oldest on. A run of the program writes to segments of its own;
+//! what an earlier run left is only read, after the torn end of its last segment was cut off.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -17,10 +17,12 @@ use crate::record;
 use crate::scan::{Item, Record, Scanner};
 use crate::segment::Segment;
 
-/// Bytes of the position's file: the number of the oldest record that is not acknowledged, and its checksum.
+/// Bytes of the position's file: the number of the oldest record that is not acknowledged, and its
+/// checksum.
 const POSITION_BYTES: usize = 12;
 
-/// Where the next record is looked for: behind `offset` bytes of the segment that begins with record `first`.
+/// Where the next record is looked for: behind `offset` bytes of the segment that begins with
+/// record `first`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Place {
     first: u64,
@@ -122,7 +124,8 @@ impl Log {
         self.next - 1
     }
 
-    /// Writes what was staged, by one write; with `sync` it is on the disk then. After a failure nothing of it is kept.
+    /// Writes what was staged, by one write; with `sync` it is on the disk then. After a failure
+    /// nothing of it is kept.
     pub(crate) fn write(&mut self, segment_bytes: u64, sync: bool) -> io::Result<()> {
         if self.staged.is_empty() {
             return Ok(());
@@ -176,7 +179,8 @@ impl Log {
                 self.is_unsynced = !sync;
             }
             Err(_) => {
-                // What cannot be cut off either is found to be torn, or given although it was refused: no harm.
+                // What cannot be cut off either is found to be torn, or given although it was
+                // refused: no harm.
                 let _ = file.set_len(last.len);
                 if last.len == 0 {
                     let _ = fs::remove_file(last.path(&self.folder));
@@ -196,8 +200,8 @@ impl Log {
         Ok(())
     }
 
-    /// The oldest records that are not acknowledged, `records_max` and about `bytes_max` at the most, and what was missing
-    /// before them. Those appended before `oldest_secs` are too old.
+    /// The oldest records that are not acknowledged, `records_max` and about `bytes_max` at the
+    /// most, and what was missing before them. Those appended before `oldest_secs` are too old.
     pub(crate) fn read(
         &mut self,
         records_max: usize,
@@ -279,7 +283,8 @@ impl Log {
         self.clean();
     }
 
-    /// Deletes the segments in which everything was appended before `oldest_secs`; the records that are lost by it.
+    /// Deletes the segments in which everything was appended before `oldest_secs`; the records that
+    /// are lost by it.
     pub(crate) fn expire(&mut self, oldest_secs: u64) -> u64 {
         let before = self.begin;
         let written = self.next - self.staged.len() as u64;
@@ -339,7 +344,8 @@ impl Log {
         Ok(())
     }
 
-    /// Removes the folder of a destination with nothing pending. The position goes last: without it, numbers begin anew.
+    /// Removes the folder of a destination with nothing pending. The position goes last: without
+    /// it, numbers begin anew.
     pub(crate) fn remove(mut self) {
         self.clean();
         if self.pending() == 0 && self.segments.is_empty() {

@@ -4,8 +4,9 @@
 //!     marker 4 | crc32 4 | body length 4 | number 8 | unix seconds 8 | body        (little endian)
 //! ```
 //!
-//! The checksum covers what follows it, and begins with the segment's salt, a random number in its file's name. So bytes inside
-//! of a body that look like a record (a client chooses its keys) are not taken for one.
+//! The checksum covers what follows it, and begins with the segment's salt, a random number in its
+//! file's name. So bytes inside of a body that look like a record (a client chooses its keys) are
+//! not taken for one.
 
 /// Bytes before the body.
 pub(crate) const HEAD_BYTES: usize = 28;

@@ -60,7 +60,8 @@ pub(crate) fn parse(name: &str) -> Option<(u64, u32)> {
     Some((first, u32::from_str_radix(salt, 16).ok().filter(|_| salt.len() == 8)?))
 }
 
-/// The name of a destination's folder: what could mean something to the file system is written `%XX`.
+/// The name of a destination's folder: what could mean something to the file system is written
+/// `%XX`.
 pub(crate) fn folder_name(destination: &str) -> String {
     let mut name = String::new();
     for byte in destination.bytes() {

@@ -12,7 +12,8 @@ use crate::record::{BODY_BYTES_MAX, HEAD_BYTES};
 use crate::scan::Record;
 use crate::segment::{destination_of, folder_name};
 
-/// When written records are brought to the disk. Whatever it is, they survive the end of the process.
+/// When written records are brought to the disk. Whatever it is, they survive the end of the
+/// process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fsync {
     /// When the kernel does.
@@ -85,7 +86,8 @@ pub enum Damage {
         /// How many.
         records: u64,
     },
-    /// The end of a segment was no whole record, and is cut off. Nothing that was committed, unless the machine failed.
+    /// The end of a segment was no whole record, and is cut off. Nothing that was committed, unless
+    /// the machine failed.
     Torn {
         /// Whose.
         destination: String,
@@ -188,7 +190,8 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Stages a record for `destination`, appended at `secs` since 1970; its number. [`Self::commit`] keeps it.
+    /// Stages a record for `destination`, appended at `secs` since 1970; its number.
+    /// [`Self::commit`] keeps it.
     ///
     /// # Errors
     ///
@@ -221,8 +224,8 @@ impl Spool {
         Ok(log.stage(secs, record))
     }
 
-    /// Writes what was staged and how far everything is acknowledged, and brings it to the disk when [`Fsync`] says so. Of
-    /// destinations that fail, nothing that was staged is kept.
+    /// Writes what was staged and how far everything is acknowledged, and brings it to the disk
+    /// when [`Fsync`] says so. Of destinations that fail, nothing that was staged is kept.
     pub fn commit(&mut self, now: Instant) -> Vec<Failed> {
         let is_due = match self.settings.fsync {
             Fsync::Never | Fsync::Always => false,
@@ -239,7 +242,8 @@ impl Spool {
             if let Err(error) = done {
                 failed.push(Failed { destination: destination.clone(), error });
             }
-            // A position that is not written repeats what was delivered, and is written with the next one.
+            // A position that is not written repeats what was delivered, and is written with the
+            // next one.
             let _ = log.write_position();
             bytes += log.bytes();
         }
@@ -258,8 +262,9 @@ impl Spool {
         synced.checked_add(interval)
     }
 
-    /// The oldest records of `destination` that are not acknowledged, in order, `records_max` and about `bytes_max` at the most.
-    /// They are given again until [`Self::acknowledge`] is called. It is `secs` since 1970.
+    /// The oldest records of `destination` that are not acknowledged, in order, `records_max` and
+    /// about `bytes_max` at the most. They are given again until [`Self::acknowledge`] is called.
+    /// It is `secs` since 1970.
     ///
     /// # Errors
     ///

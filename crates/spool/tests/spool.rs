@@ -1,4 +1,5 @@
-//! What a spool promises: order, nothing lost that was committed, nothing trusted that is damaged, bounds.
+//! What a spool promises: order, nothing lost that was committed, nothing trusted that is damaged,
+//! bounds.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::VecDeque;
@@ -151,7 +152,8 @@ fn a_record_inside_of_a_record_is_never_taken_for_one() {
     let mut spool = folder.open(Settings { segment_bytes: 1 << 20, ..small() });
     fill(&mut spool, 0..1);
     let segment = folder.segments().remove(0);
-    // A client that could write a whole record into its key still does not know the salt of the segment.
+    // A client that could write a whole record into its key still does not know the salt of the
+    // segment.
     let inner = fs::read(&segment).unwrap();
     drop(spool);
     let other = Folder::new("inside-other");

@@ -15,10 +15,12 @@ use crate::interval::Interval;
 use crate::line::{self, Line};
 use crate::view;
 
-/// Shows live what servers and proxies are asked: operations, pools, servers, keys, with hit ratios and latencies.
+/// Shows live what servers and proxies are asked: operations, pools, servers, keys, with hit ratios
+/// and latencies.
 ///
-/// It is their `watch` command read and summed up. A busy proxy tells a sample (about 2,000 requests a second and worker), and says for
-/// how many each stands; a server tells everything, and drops what is not read in time. Rates are scaled by that.
+/// It is their `watch` command read and summed up. A busy proxy tells a sample (about 2,000
+/// requests a second and worker), and says for how many each stands; a server tells everything, and
+/// drops what is not read in time. Rates are scaled by that.
 #[derive(Debug, Parser)]
 #[command(name = "holdall watch", bin_name = "holdall watch", version)]
 struct Arguments {

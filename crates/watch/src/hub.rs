@@ -1,7 +1,8 @@
 //! Watchers: connections that are told what happens.
 //!
-//! A watcher's buffer is bounded. One that reads too slowly loses lines, and is told how many by `skipped=<n>`; nobody waits for
-//! it. While nobody watches, a request costs one look at a number that is read once a turn.
+//! A watcher's buffer is bounded. One that reads too slowly loses lines, and is told how many by
+//! `skipped=<n>`; nobody waits for it. While nobody watches, a request costs one look at a number
+//! that is read once a turn.
 //!
 //! Lines and words are memcached's (`doc/protocol.txt`, "Watchers").
 

@@ -49,7 +49,8 @@ impl Interval {
         }
     }
 
-    /// Requests that there were, by estimate: lines that were lost stand for as many as those that came.
+    /// Requests that there were, by estimate: lines that were lost stand for as many as those that
+    /// came.
     pub(crate) fn requests(&self) -> f64 {
         self.total.requests as f64 * self.scale()
     }

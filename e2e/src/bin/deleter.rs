@@ -1,5 +1,5 @@
-//! An application that deletes keys by the library and keeps what fails: the keys that it reads, one a line, and it prints those whose
-//! delete was acknowledged. `deletes` kills it.
+//! An application that deletes keys by the library and keeps what fails: the keys that it reads,
+//! one a line, and it prints those whose delete was acknowledged. `deletes` kills it.
 //!
 //! Arguments: the spool's folder, the server.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "part of a test")]

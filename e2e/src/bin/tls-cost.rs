@@ -1,8 +1,10 @@
-//! What a single get costs a server's processor, with TLS and without: ours and Debian's memcached, in turn.
+//! What a single get costs a server's processor, with TLS and without: ours and Debian's memcached,
+//! in turn.
 //!
-//! `cargo build --release -p holdall && cargo run -p e2e --bin tls-cost`. Fifty connections, one request on its way on each,
-//! 64-byte values, one worker. The client is not measured, so its speed does not matter: the figure is the processor time that
-//! the server has used, over the requests. Needs openssl.
+//! `cargo build --release -p holdall && cargo run -p e2e --bin tls-cost`. Fifty connections, one
+//! request on its way on each, 64-byte values, one worker. The client is not measured, so its speed
+//! does not matter: the figure is the processor time that the server has used, over the requests.
+//! Needs openssl.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement stops where it fails")]
 

@@ -45,7 +45,8 @@ fn a_certificate_is_shown_to_servers_that_require_one() {
             let output = command(&format!("{load} --tls-ca {ca} {shown}")).output().unwrap();
             let (text, errors) = said(&output);
             assert_eq!(output.status.code(), Some(1), "{kind:?}, {shown:?}: {text}{errors}");
-            // In TLS 1.3 the refusal comes behind the handshake, and may be overtaken by the connection's end.
+            // In TLS 1.3 the refusal comes behind the handshake, and may be overtaken by the
+            // connection's end.
             let words = ["alert", "closed", "reset", "Broken pipe"];
             let is_told = words.iter().any(|word| errors.contains(word));
             assert!(is_told, "{kind:?}, {shown:?}: {errors}");

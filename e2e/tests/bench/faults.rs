@@ -1,4 +1,5 @@
-//! Servers that are absent, die or answer garbage, traces that were cut short, full disks: said in words, and what was seen is kept.
+//! Servers that are absent, die or answer garbage, traces that were cut short, full disks: said in
+//! words, and what was seen is kept.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,4 +1,5 @@
-//! `holdall bench` as a user runs it: what it reports is true, what goes wrong is said, and servers that want a login are measured.
+//! `holdall bench` as a user runs it: what it reports is true, what goes wrong is said, and servers
+//! that want a login are measured.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod access;

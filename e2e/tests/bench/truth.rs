@@ -1,8 +1,9 @@
 //! Servers whose delays are known: what is reported must be what was injected.
 //!
-//! On a busy machine every latency has more in it than was injected. What is added does not grow with what is injected, but whatever
-//! the generator does wrong would: so each test is made at one scale and, where it does not hold, again with times four and sixteen
-//! times as long. It fails when it holds at none.
+//! On a busy machine every latency has more in it than was injected. What is added does not grow
+//! with what is injected, but whatever the generator does wrong would: so each test is made at one
+//! scale and, where it does not hold, again with times four and sixteen times as long. It fails
+//! when it holds at none.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,8 +31,8 @@ fn must(holds: bool, words: String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(words) }
 }
 
-/// Answers each get with a miss, after whatever `delay` says for the request that came as the nth on its connection; and how long that
-/// really took.
+/// Answers each get with a miss, after whatever `delay` says for the request that came as the nth
+/// on its connection; and how long that really took.
 fn server(
     delay: impl Fn(u32) -> Duration + Send + Sync + 'static,
 ) -> (SocketAddr, Arc<Mutex<Vec<f64>>>) {
@@ -91,7 +92,8 @@ fn injected_delays_are_measured_within_three_percent() {
         let result = measured("delays", &words);
         let mut injected = injected.lock().unwrap().clone();
         injected.sort_by(f64::total_cmp);
-        // Every request that was due was sent, and no other; of each thread one may be due at the very end.
+        // Every request that was due was sent, and no other; of each thread one may be due at the
+        // very end.
         assert!((2400..=2402).contains(&result.gets.requests), "{} gets", result.gets.requests);
         assert_eq!(u64::try_from(injected.len()), Ok(result.gets.requests));
         for percent in [50.0, 99.0, 99.9] {
@@ -133,7 +135,8 @@ fn a_rate_that_is_not_served_shows_as_waiting() {
     let (address, _) = server(|_| Duration::from_millis(20));
     let load = "--ratio 0:1 -c 2 --rate 200 --arrival fixed --warm-up 0 --time 1";
     let result = measured("rate", &format!("run -s {address} {load}"));
-    // Two connections with 20 ms each answer a hundred a second at the most; the others wait, and their waiting counts.
+    // Two connections with 20 ms each answer a hundred a second at the most; the others wait, and
+    // their waiting counts.
     assert_eq!(result.gets.requests + result.unanswered, 200);
     let median = result.gets.latency.percentile(50.0);
     assert!(median > 400_000.0, "{median} us");

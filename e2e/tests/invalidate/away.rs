@@ -1,4 +1,5 @@
-//! Clusters that are away, and logs that are gone: nobody else waits, and nothing is lost or deleted that need not be.
+//! Clusters that are away, and logs that are gone: nobody else waits, and nothing is lost or
+//! deleted that need not be.
 
 use std::fs;
 use std::thread;

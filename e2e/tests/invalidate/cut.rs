@@ -1,4 +1,5 @@
-//! A log whose packets arrive cut, changed, or as half of one: the invalidator goes on, as the same process, and loses nothing.
+//! A log whose packets arrive cut, changed, or as half of one: the invalidator goes on, as the same
+//! process, and loses nothing.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -20,13 +21,15 @@ pub(crate) const GTID: u8 = 162;
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// It ends so many bytes earlier, and says so: shorter than its event, which makes the library panic.
+    /// It ends so many bytes earlier, and says so: shorter than its event, which makes the library
+    /// panic.
     Cut(usize),
     /// The byte at this place has its bits turned over.
     Flip(usize),
     /// The connection ends in its middle.
     Half,
-    /// It says that it has so many bytes more, or fewer, than come: everything after it is out of step.
+    /// It says that it has so many bytes more, or fewer, than come: everything after it is out of
+    /// step.
     Says(i32),
 }
 
@@ -66,7 +69,8 @@ fn packets(mut from: &TcpStream, mut to: &TcpStream, faults: &Faults) -> io::Res
         let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
         let mut body = vec![0; length as usize];
         from.read_exact(&mut body)?;
-        // A mark that it is an event, four bytes of time, the event's type; 19 bytes are its header.
+        // A mark that it is an event, four bytes of time, the event's type; 19 bytes are its
+        // header.
         let kind = body.get(5).copied().filter(|_| body[0] == 0 && length > 20);
         match kind.and_then(|kind| next_of(kind, faults)) {
             None => {}

@@ -103,7 +103,8 @@ impl Database {
         self.sql(&statement);
     }
 
-    /// From now on the log shows commits that no other session sees: they wait for a replica that is not there.
+    /// From now on the log shows commits that no other session sees: they wait for a replica that
+    /// is not there.
     pub(crate) fn hold_commits(&self) {
         match self {
             Self::Mysqld(database) => database.sql(

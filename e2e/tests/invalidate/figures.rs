@@ -1,9 +1,11 @@
-//! What the invalidator does in numbers: how long after its commit a change is gone from the cache, how many keys a second it
-//! reads and delivers, and how many packets batching saves. Printed; asserted is only that everything arrives.
+//! What the invalidator does in numbers: how long after its commit a change is gone from the cache,
+//! how many keys a second it reads and delivers, and how many packets batching saves. Printed;
+//! asserted is only that everything arrives.
 //!
-//! `CHANGES` is how many row changes each measurement makes, `RATE` how many a second, `SERVERS` how many servers packets go to,
-//! `DATABASES` how many databases they come from, `BATCH_WAIT_US` how long a batch waits for more. `cargo xtask bench invalidation` runs
-//! them with many and with the release build.
+//! `CHANGES` is how many row changes each measurement makes, `RATE` how many a second, `SERVERS`
+//! how many servers packets go to, `DATABASES` how many databases they come from, `BATCH_WAIT_US`
+//! how long a batch waits for more. `cargo xtask bench invalidation` runs them with many and with
+//! the release build.
 
 use std::env;
 use std::io::{Read as _, Write as _};
@@ -62,8 +64,8 @@ impl Turns {
     }
 }
 
-/// Commits transactions of `ROWS` rows at its share of the rate; answers, for the first row of each, how long after the commit
-/// was asked for, and after it was acknowledged, its key was gone.
+/// Commits transactions of `ROWS` rows at its share of the rate; answers, for the first row of
+/// each, how long after the commit was asked for, and after it was acknowledged, its key was gone.
 fn writer(
     database: &Database,
     cache: SocketAddr,
@@ -170,7 +172,8 @@ fn read_and_deliver(name: &str, database: &Database) {
     );
 }
 
-/// Packets with data, and bytes, sent on the connections of which this is true of our port and the peer's.
+/// Packets with data, and bytes, sent on the connections of which this is true of our port and the
+/// peer's.
 fn sent(is_meant: impl Fn(u16, u16) -> bool) -> (u64, u64) {
     let output = Command::new("ss").args(["-tinHO", "state", "established"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

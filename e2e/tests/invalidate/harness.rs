@@ -25,7 +25,8 @@ pub(crate) struct Invalidator {
 }
 
 impl Invalidator {
-    /// Writes a configuration: the source's lines, the keys' lines, and clusters of one address each.
+    /// Writes a configuration: the source's lines, the keys' lines, and clusters of one address
+    /// each.
     pub(crate) fn new(source: &str, keys: &str, clusters: &[SocketAddr], more: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let turn = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! Whatever happens, no cache keeps an old value: one process after the other is ended by `kill -9` under load, the database
-//! among them, or one of the other `troubles` comes. The history is judged by `testkit::staleness`, and after every round each cache
-//! is compared with the database.
+//! Whatever happens, no cache keeps an old value: one process after the other is ended by `kill -9`
+//! under load, the database among them, or one of the other `troubles` comes. The history is judged
+//! by `testkit::staleness`, and after every round each cache is compared with the database.
 //!
-//! `KILLS` is the number of rounds of each database (each trouble once without it), `SEED` repeats the choices.
+//! `KILLS` is the number of rounds of each database (each trouble once without it), `SEED` repeats
+//! the choices.
 
 use std::env;
 use std::fs;
@@ -204,7 +205,8 @@ impl World {
         }
     }
 
-    /// Waits until what was written before has come to every cluster: the mark's key, which is filled first, is gone.
+    /// Waits until what was written before has come to every cluster: the mark's key, which is
+    /// filled first, is gone.
     fn settle(&self, round: u64) {
         let end = Instant::now() + Duration::from_secs(120);
         let ask = |command: &str, address| Cache::connect(address)?.ask(command);
@@ -238,8 +240,8 @@ impl World {
         }
     }
 
-    /// Reads every key in every cluster, and compares it with the database; the proxy may take a moment to see that a server is
-    /// back.
+    /// Reads every key in every cluster, and compares it with the database; the proxy may take a
+    /// moment to see that a server is back.
     fn look_at_all(&self) {
         let order = "SELECT v FROM items ORDER BY id";
         let rows = self.database.read().unwrap().sql(order);

@@ -1,4 +1,5 @@
-//! A load that can be judged: writers of rising versions, look-aside readers with leases, and what both saw.
+//! A load that can be judged: writers of rising versions, look-aside readers with leases, and what
+//! both saw.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -223,7 +224,8 @@ fn reader(
     }
 }
 
-/// Starts writers, and a reader for each cluster; `session` makes connections to the database, which may be away.
+/// Starts writers, and a reader for each cluster; `session` makes connections to the database,
+/// which may be away.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     session: &Arc<dyn Fn() -> Session + Send + Sync>,

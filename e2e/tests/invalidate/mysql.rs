@@ -1,4 +1,5 @@
-//! What the binary logs of MariaDB and MySQL say becomes deletes: every form of change, every trap, every refusal.
+//! What the binary logs of MariaDB and MySQL say becomes deletes: every form of change, every trap,
+//! every refusal.
 
 use std::fs;
 use std::thread;
@@ -227,7 +228,8 @@ fn purged(brand: Brand) {
     }
 }
 
-/// Removes all files of the log but the newest, once the server noticed that nobody reads them any more.
+/// Removes all files of the log but the newest, once the server noticed that nobody reads them any
+/// more.
 pub(crate) fn purge(database: &Mysqld) {
     let newest = database.sql("SHOW MASTER STATUS");
     let newest = newest.split('\t').next().unwrap();

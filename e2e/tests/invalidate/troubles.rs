@@ -1,4 +1,5 @@
-//! What can happen to a deployment: processes that end or stand still, and what databases and networks do to a log.
+//! What can happen to a deployment: processes that end or stand still, and what databases and
+//! networks do to a log.
 
 use testkit::database::Brand;
 

@@ -1,5 +1,5 @@
-//! A log that shows commits before the database shows them to others: nothing is deleted before a reader can see the change, and
-//! what readers cache meanwhile is deleted after it.
+//! A log that shows commits before the database shows them to others: nothing is deleted before a
+//! reader can see the change, and what readers cache meanwhile is deleted after it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,7 +10,8 @@ use testkit::Server;
 use crate::database::Database;
 use crate::harness::{Invalidator, absent, cache, fill, until_absent};
 
-/// A commit stays in the log for so long, many times as long as deletes that cannot be told are repeated after.
+/// A commit stays in the log for so long, many times as long as deletes that cannot be told are
+/// repeated after.
 const HELD: Duration = Duration::from_millis(500);
 
 const NAMES: [&str; 2] = ["item:0", "item:1"];
@@ -27,7 +28,8 @@ fn value(database: &Database, id: u32) -> String {
     database.sql(&format!("SELECT v FROM items WHERE id = {id}")).trim().to_owned()
 }
 
-/// Commits that wait for a replica that does not answer, which no other session sees until that wait is given up.
+/// Commits that wait for a replica that does not answer, which no other session sees until that
+/// wait is given up.
 #[test]
 fn nothing_is_deleted_before_others_see_the_change() {
     for (name, make) in Database::BOTH {
@@ -91,7 +93,8 @@ fn read(database: &Database, server: &Server, stop: &AtomicBool) {
     }
 }
 
-/// Every commit is in MySQL's log for up to a second before others see it, while readers fill the cache.
+/// Every commit is in MySQL's log for up to a second before others see it, while readers fill the
+/// cache.
 #[test]
 fn what_readers_cache_before_they_see_a_change_of_mysql_is_deleted_after_it() {
     let database = Database::mysql();

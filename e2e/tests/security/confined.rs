@@ -1,4 +1,5 @@
-//! `-o drop_privileges`: every thread of the process is confined, and everything that it does still works.
+//! `-o drop_privileges`: every thread of the process is confined, and everything that it does still
+//! works.
 
 use std::fs;
 use std::process::Command;

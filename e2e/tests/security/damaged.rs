@@ -1,4 +1,5 @@
-//! Files of users, rights and certificates that were damaged: each reload takes them or says why not, and what was in use goes on.
+//! Files of users, rights and certificates that were damaged: each reload takes them or says why
+//! not, and what was in use goes on.
 //!
 //! `CASES` is how many.
 
@@ -35,8 +36,9 @@ fn restore(server: &Server, asks: impl Fn() -> Option<Wire>) {
     }
 }
 
-/// Damages these files in turn, and has them read again by who `asks`; `is_as_it_was` looks at what is in use afterwards: where they were
-/// refused at once, where they were taken when they are good again.
+/// Damages these files in turn, and has them read again by who `asks`; `is_as_it_was` looks at what
+/// is in use afterwards: where they were refused at once, where they were taken when they are good
+/// again.
 fn damage(
     files: &[String],
     server: &Server,

@@ -22,8 +22,8 @@ impl Drop for Memory {
     }
 }
 
-/// Each listener goes on speaking as its own flag says, in whatever order these stand; every thread is confined anew; the
-/// unix socket is handed over, too.
+/// Each listener goes on speaking as its own flag says, in whatever order these stand; every thread
+/// is confined anew; the unix socket is handed over, too.
 #[test]
 fn listeners_of_every_kind_are_handed_over() {
     let certificates = Certificates::new();

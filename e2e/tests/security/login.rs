@@ -1,4 +1,5 @@
-//! Logins: the clients people have, Debian's memcached side by side, refusals that cost nobody else time, reload.
+//! Logins: the clients people have, Debian's memcached side by side, refusals that cost nobody else
+//! time, reload.
 
 use std::process::Command;
 use std::thread;
@@ -39,9 +40,9 @@ fn sasl_with_the_clients_people_have() {
     assert!(server.log().contains("a login from tcp:127.0.0.1"), "{}", server.log());
 }
 
-/// Debian's memcached and ours answer the same, before a login and after it, to what is right and what is wrong. What stands
-/// between bars is sent when the answer to what is before has come: Debian's keeps only the last answer of several requests that
-/// come at once before a login.
+/// Debian's memcached and ours answer the same, before a login and after it, to what is right and
+/// what is wrong. What stands between bars is sent when the answer to what is before has come:
+/// Debian's keeps only the last answer of several requests that come at once before a login.
 #[test]
 fn the_token_login_answers_as_memcacheds() {
     const CASES: &[&str] = &[
@@ -93,7 +94,8 @@ fn the_token_login_answers_as_memcacheds() {
     }
 }
 
-/// Hundreds of refused logins at once, by hashed passwords too, and a client on the same worker notices nothing.
+/// Hundreds of refused logins at once, by hashed passwords too, and a client on the same worker
+/// notices nothing.
 #[test]
 fn refused_logins_cost_others_nothing() {
     let folder = Folder::new();
@@ -162,7 +164,8 @@ fn unauthenticated_clients_hold_little() {
     assert!(server.is_alive());
 }
 
-/// SIGHUP: a bad file changes nothing and is named; a good one lets new users in and puts old ones out.
+/// SIGHUP: a bad file changes nothing and is named; a good one lets new users in and puts old ones
+/// out.
 #[test]
 fn users_are_read_again_without_a_restart() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! TLS, logins and rights of the server against real clients and hostile ones, and what the confined process may still do.
+//! TLS, logins and rights of the server against real clients and hostile ones, and what the
+//! confined process may still do.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 mod confined;

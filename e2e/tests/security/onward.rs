@@ -1,4 +1,5 @@
-//! TLS and logins through the proxy: clients that speak TLS with it, servers that want TLS or a login, and the library for Rust.
+//! TLS and logins through the proxy: clients that speak TLS with it, servers that want TLS or a
+//! login, and the library for Rust.
 
 use std::fs;
 use std::io::Write;
@@ -230,7 +231,8 @@ fn who_is_no_tls_server_fails_its_own_requests() {
     assert_eq!(line, "SERVER_ERROR Connection timeout");
 }
 
-/// The authority was the wrong one; the right one takes its place, and a hang-up makes the proxy read it.
+/// The authority was the wrong one; the right one takes its place, and a hang-up makes the proxy
+/// read it.
 #[test]
 fn certificates_are_read_again() {
     let certificates = Certificates::new();

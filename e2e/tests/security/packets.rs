@@ -1,4 +1,5 @@
-//! Servers that speak the binary protocol alone, and want a login by SASL: behind the proxy, and with the library.
+//! Servers that speak the binary protocol alone, and want a login by SASL: behind the proxy, and
+//! with the library.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -33,7 +33,8 @@ impl Both {
         let port = free_port();
         let options = certificates.options(options);
         let listen = format!("{prefix}127.0.0.1:{port}");
-        // testkit's own `-l 127.0.0.1` is encrypted as well; tests speak to a plain listener beside it.
+        // testkit's own `-l 127.0.0.1` is encrypted as well; tests speak to a plain listener beside
+        // it.
         let plain = free_port();
         let plain_listen = format!("notls:127.0.0.1:{plain}");
         let args = ["-Z", "-v", "-o", &options, "-l", &listen, "-l", &plain_listen];
@@ -46,7 +47,8 @@ impl Both {
         self.server.stat(name)
     }
 
-    /// Waits until so many handshakes have failed: a client can know that its own has before the worker has counted it.
+    /// Waits until so many handshakes have failed: a client can know that its own has before the
+    /// worker has counted it.
     #[track_caller]
     fn wait_for_failed_handshakes(&self, count: u64) {
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -96,7 +98,8 @@ pub(crate) fn client(
     })
 }
 
-/// Connects, and completes the handshake: the server has accepted what it was shown when it answers.
+/// Connects, and completes the handshake: the server has accepted what it was shown when it
+/// answers.
 pub(crate) fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<Stream> {
     let name = ServerName::try_from("localhost").unwrap();
     let session = ClientConnection::new(Arc::clone(config), name).unwrap();
@@ -148,7 +151,8 @@ fn s_client_of_openssl_with_both_versions() {
     assert!(!old.status.success(), "TLS 1.1 is spoken");
 }
 
-/// Large values go through the session and come back whole, also to one who reads slowly; memory stays bounded.
+/// Large values go through the session and come back whole, also to one who reads slowly; memory
+/// stays bounded.
 #[test]
 fn large_values_and_slow_readers() {
     let certificates = Certificates::new();
@@ -280,7 +284,8 @@ fn certificates_are_read_again_without_a_restart() {
     both.assert_alive(&certificates, "reloads");
 }
 
-/// Plain text to a TLS port, garbage of every kind, TLS to a plain port: told, counted, and nobody else notices.
+/// Plain text to a TLS port, garbage of every kind, TLS to a plain port: told, counted, and nobody
+/// else notices.
 #[test]
 fn what_is_not_tls_is_turned_away() {
     let certificates = Certificates::new();
@@ -337,7 +342,8 @@ fn a_session_that_breaks_ends_alone() {
     both.assert_alive(&certificates, "broken sessions");
 }
 
-/// A thousand handshakes that stop half-way hold little, are closed after their time, and harm nobody.
+/// A thousand handshakes that stop half-way hold little, are closed after their time, and harm
+/// nobody.
 #[test]
 fn half_handshakes() {
     assert!(raise_open_files(4096) >= 4096);

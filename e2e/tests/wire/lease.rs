@@ -211,7 +211,8 @@ fn a_token_is_worth_nothing_after_a_restart() {
     assert_eq!(lease_set(&mut next.connect(), "k", given), "NOT_STORED");
 }
 
-/// Two seconds between tokens, three at the most, though the key is deleted all the time and nobody fills it.
+/// Two seconds between tokens, three at the most, though the key is deleted all the time and nobody
+/// fills it.
 #[test]
 fn deletes_do_not_set_the_clock_of_a_key_back() {
     let server = Server::under_test(&["-o", "lease_interval=2"]);
@@ -250,7 +251,8 @@ fn an_add_is_refused_for_as_long_as_the_delete_said() {
     assert!(server.stat("holdoff_refused") > 0 && server.stat("holdoffs") == 1);
 }
 
-/// Who misses during a hold-off reads the database at once, and one of all readers; what it has read is no copy, so it is stored.
+/// Who misses during a hold-off reads the database at once, and one of all readers; what it has
+/// read is no copy, so it is stored.
 #[test]
 fn a_hold_off_makes_nobody_wait() {
     let server = Server::under_test(&[]);
@@ -264,7 +266,8 @@ fn a_hold_off_makes_nobody_wait() {
     assert_eq!(lease_set(&mut wire, "before", before), "NOT_STORED");
 }
 
-/// Many more keys than the table has places for: a bound on its memory, and what is pushed out is safe.
+/// Many more keys than the table has places for: a bound on its memory, and what is pushed out is
+/// safe.
 #[test]
 fn a_flood_of_misses_takes_no_more_memory() {
     let server = Server::under_test(&["-m", "64"]);

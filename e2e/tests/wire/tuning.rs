@@ -54,7 +54,8 @@ fn becomes(server: &Server, name: &str, want: u64) -> bool {
     server.stat(name) == want
 }
 
-/// Neither the ring (`transient_ttl=0`) nor the bags' passes reach these items at once: a crawl does, and counts them.
+/// Neither the ring (`transient_ttl=0`) nor the bags' passes reach these items at once: a crawl
+/// does, and counts them.
 #[test]
 fn a_crawl_frees_what_has_expired() {
     let server =
@@ -78,7 +79,8 @@ fn a_crawl_frees_what_has_expired() {
     assert_eq!(server.stat("reclaimed"), 2000);
 }
 
-/// A crawl that pauses for a second after each thousand items is under way for long: another is refused, and `disable` ends it.
+/// A crawl that pauses for a second after each thousand items is under way for long: another is
+/// refused, and `disable` ends it.
 #[test]
 fn a_crawl_pauses_as_told_and_ends_when_told() {
     let server = Server::holdall(&["-o", "lru_crawler_sleep=1000000"]);
@@ -131,7 +133,8 @@ fn temp_ttl_sets_the_threshold_of_transient_items() {
     assert_eq!(setting("temp_lru").as_deref(), Some("no"));
 }
 
-/// By the server's own clock: from the second after its deadline on, no item is there, nor its memory.
+/// By the server's own clock: from the second after its deadline on, no item is there, nor its
+/// memory.
 #[test]
 fn transient_items_are_gone_within_a_second_of_expiring() {
     let server = Server::under_test(&["-o", "transient_ttl=10"]);

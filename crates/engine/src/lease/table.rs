@@ -1,20 +1,23 @@
-//! What is remembered of keys that are not there: lease tokens, and until when they may not be added.
+//! What is remembered of keys that are not there: lease tokens, and until when they may not be
+//! added.
 //!
-//! A fixed table of sets, each of a few keys under one lock. A key is known by its 64-bit hash, and a set keeps whoever is needed
-//! longest:
+//! A fixed table of sets, each of a few keys under one lock. A key is known by its 64-bit hash, and
+//! a set keeps whoever is needed longest:
 //!
 //! ```text
-//!     hash -> set: [hash, token, issued at, invalidations at that time, held until] x 8, and the floor
+//!     hash -> set: [hash, token, issued at, invalidations then, held until] x 8, and the floor
 //! ```
 //!
 //! # Laws
 //!
-//! 1. Every call is made under the key's lock in the store: so a token is given, used and made void in one order with the stores
-//!    and deletes of its key.
+//! 1. Every call is made under the key's lock in the store: so a token is given, used and made void
+//!    in one order with the stores and deletes of its key.
 //! 2. A live item has no token: whatever creates an item makes the key's token void.
 //! 3. Losing a token is safe: its holder's value is refused, as if a delete had come between.
-//! 4. Losing a hold-off is not, so what is pushed out leaves its end in the set's floor: until then every key of the set is held.
-//! 5. Nothing here outlives the process, and tokens are drawn with a key that does not either: none is valid after a restart.
+//! 4. Losing a hold-off is not, so what is pushed out leaves its end in the set's floor: until then
+//!    every key of the set is held.
+//! 5. Nothing here outlives the process, and tokens are drawn with a key that does not either: none
+//!    is valid after a restart.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -72,7 +75,8 @@ impl Entry {
     /// The first second in which nothing of this matters any more.
     fn ends(&self, interval_secs: u32) -> u32 {
         let clock = if self.issued_secs == 0 { 0 } else { self.issued_secs + interval_secs + 1 };
-        // A token may be used after its clock has run out; its key goes before those whose clocks run.
+        // A token may be used after its clock has run out; its key goes before those whose clocks
+        // run.
         clock.max(self.held_until)
     }
 }
@@ -111,8 +115,9 @@ impl Table {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// A reader missed: gives a token, unless one was given within the interval. A key that is held is no exception: a delete voids
-    /// what was given before it, so who has a token has read the truth after it.
+    /// A reader missed: gives a token, unless one was given within the interval. A key that is held
+    /// is no exception: a delete voids what was given before it, so who has a token has read the
+    /// truth after it.
     pub(crate) fn ask(&self, hash: u64, now_secs: u32, invalidations: u64) -> Grant {
         let interval_secs = self.interval_secs;
         let mut set = self.set(hash);

@@ -1,7 +1,8 @@
 //! The engine and a plain map that get the same commands; every answer is compared.
 //!
-//! The clock is injected and the memory large enough that nothing is evicted, so each answer has exactly one right value. The
-//! commands are chosen by a seed (`engine_vs_model`) or by a fuzzer (`fuzz/fuzz_targets/engine_vs_model.rs`).
+//! The clock is injected and the memory large enough that nothing is evicted, so each answer has
+//! exactly one right value. The commands are chosen by a seed (`engine_vs_model`) or by a fuzzer
+//! (`fuzz/fuzz_targets/engine_vs_model.rs`).
 #![allow(
     dead_code,
     missing_docs,
@@ -23,7 +24,8 @@ pub mod lease;
 
 const STARTED_AT_UNIX: u64 = 1_700_000_000;
 
-/// Values of so many bytes are chained, and so are no numbers. Values here have that many, or far fewer.
+/// Values of so many bytes are chained, and so are no numbers. Values here have that many, or far
+/// fewer.
 const CHAINED_BYTES: usize = 20_000;
 
 /// What the model knows of an item.

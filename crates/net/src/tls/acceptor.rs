@@ -1,4 +1,5 @@
-//! Certificates, keys and demands: what a listener's TLS sessions are made with, replaced as a whole by a reload.
+//! Certificates, keys and demands: what a listener's TLS sessions are made with, replaced as a
+//! whole by a reload.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -75,7 +76,8 @@ struct Configs {
 }
 
 impl TlsAcceptor {
-    /// Reads the files. `modes` are those of the TCP listeners, by their places in [`crate::Listen::tcp`].
+    /// Reads the files. `modes` are those of the TCP listeners, by their places in
+    /// [`crate::Listen::tcp`].
     ///
     /// # Errors
     ///
@@ -205,7 +207,8 @@ pub fn knows_suite(name: &str) -> bool {
     suites.iter().any(|suite| is_same_suite(name, &format!("{:?}", suite.suite())))
 }
 
-/// `ECDHE-RSA-AES128-GCM-SHA256` is `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`; `ECDHE-RSA-CHACHA20-POLY1305` lacks its hash.
+/// `ECDHE-RSA-AES128-GCM-SHA256` is `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`;
+/// `ECDHE-RSA-CHACHA20-POLY1305` lacks its hash.
 fn is_same_suite(openssl: &str, own: &str) -> bool {
     let plain = |name: &str| {
         let name = name.trim_start_matches("TLS_").replace("_WITH_", "_");

@@ -1,13 +1,14 @@
 //! TLS: one session's records to plain bytes and back.
 //!
 //! ```text
-//!     socket -> incoming (the worker's) -> Tls::open -> plain, behind what the connection had left -> Service
-//!     Service -> scratch -> Tls::seal -> sealed (the worker's) -> socket, and what it does not take to pending
+//!     socket -> incoming (the worker's) -> Tls::open -> plain, behind what was left -> Service
+//!     Service -> scratch -> Tls::seal -> sealed (the worker's) -> socket; the rest to pending
 //! ```
 //!
-//! The protocol is rustls's, by its interface without buffers of its own: what a connection holds is the session, and of its
-//! bytes only a record that is not whole yet (`partial`) and what its socket did not take, both bounded and charged. Everything
-//! that a read brought is decrypted at once, so nothing waits where the poller does not see it.
+//! The protocol is rustls's, by its interface without buffers of its own: what a connection holds
+//! is the session, and of its bytes only a record that is not whole yet (`partial`) and what its
+//! socket did not take, both bounded and charged. Everything that a read brought is decrypted at
+//! once, so nothing waits where the poller does not see it.
 
 mod acceptor;
 
@@ -24,19 +25,23 @@ pub use acceptor::{TlsAcceptor, TlsMode, TlsOptions, Verify, knows_suite};
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 32 * 1024;
 
-/// The longest part of a message that is kept, in bytes: a client's chain of certificates, or a record.
+/// The longest part of a message that is kept, in bytes: a client's chain of certificates, or a
+/// record.
 const PARTIAL_BYTES_MAX: usize = 32 * 1024;
 
-/// What [`Tls::open`] may make of one read, in bytes; a worker's read buffer has this much more room.
+/// What [`Tls::open`] may make of one read, in bytes; a worker's read buffer has this much more
+/// room.
 pub(crate) const OPENED_BYTES_MAX: usize = READ_BYTES + PARTIAL_BYTES_MAX;
 
-/// Records are at most this much longer than what is in them, in bytes: header, nonce, content type and tag.
+/// Records are at most this much longer than what is in them, in bytes: header, nonce, content type
+/// and tag.
 const RECORD_OVERHEAD: usize = 64;
 
 /// Plain bytes in a record.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// What a session costs beside its buffers, in bytes: measured with the sessions of 1000 idle clients.
+/// What a session costs beside its buffers, in bytes: measured with the sessions of 1000 idle
+/// clients.
 pub(crate) const SESSION_BYTES: isize = 16 * 1024;
 
 /// The TLS session of one connection.
@@ -120,8 +125,9 @@ impl Tls {
         &mut scratch.incoming[kept..end]
     }
 
-    /// Takes `got` bytes that were read into [`Self::room`]. What was in them is put into `plain`, which has room for
-    /// [`OPENED_BYTES_MAX`]; what is to be sent in answer, into `scratch.sealed`.
+    /// Takes `got` bytes that were read into [`Self::room`]. What was in them is put into `plain`,
+    /// which has room for [`OPENED_BYTES_MAX`]; what is to be sent in answer, into
+    /// `scratch.sealed`.
     ///
     /// # Errors
     ///
@@ -293,7 +299,8 @@ fn encode(
     })
 }
 
-/// Has `put` write behind `out`, where there is room for `room` bytes, or for as many as it asks for.
+/// Has `put` write behind `out`, where there is room for `room` bytes, or for as many as it asks
+/// for.
 fn append(
     out: &mut Vec<u8>,
     room: usize,

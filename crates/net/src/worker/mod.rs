@@ -8,11 +8,12 @@
 //!
 //! # Laws
 //!
-//! 1. A connection is served at most once in a turn from its socket and once from the ready list; so one that always
-//!    has more to do delays the others by its fair share only.
-//! 2. While output is pending, the connection is not served and not read: a peer that takes nothing costs what it has
-//!    sent in one read and what did not fit into its socket.
-//! 3. The poller is armed for what the connection's state waits for and nothing else, so it never returns in vain.
+//! 1. A connection is served at most once in a turn from its socket and once from the ready list;
+//!    so one that always has more to do delays the others by its fair share only.
+//! 2. While output is pending, the connection is not served and not read: a peer that takes nothing
+//!    costs what it has sent in one read and what did not fit into its socket.
+//! 3. The poller is armed for what the connection's state waits for and nothing else, so it never
+//!    returns in vain.
 
 mod moving;
 mod timeouts;
@@ -227,7 +228,8 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Serves a connection to which something has happened beside its socket; one that waits for the socket is served then.
+    /// Serves a connection to which something has happened beside its socket; one that waits for
+    /// the socket is served then.
     fn resume(&mut self, token: Token) {
         let state = self.conns.get_mut(token).map(|conn| conn.state);
         if matches!(state, Some(ConnState::Reading | ConnState::Waiting)) {

@@ -59,7 +59,8 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Gives so many thousandths of the connections in use to another worker, of those that may go now.
+    /// Gives so many thousandths of the connections in use to another worker, of those that may go
+    /// now.
     fn give(&mut self, to: usize, share: u32) {
         let now_ms = self.now_ms;
         let in_use = |conn: &Conn<S::Session>| {

@@ -59,7 +59,8 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Closes the connections that hold buffers and made no progress for longest, until an eighth is free.
+    /// Closes the connections that hold buffers and made no progress for longest, until an eighth
+    /// is free.
     #[cold]
     pub(super) fn shed(&mut self) {
         let holders = self.conns.iter().filter(|(_, conn)| conn.charged > 0);

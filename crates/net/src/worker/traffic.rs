@@ -14,8 +14,8 @@ use crate::service::{CloseReason, Flow, Service};
 use crate::tls::{Broken, Tls};
 
 impl<S: Service> Worker<S> {
-    /// The events of several connections: all are read before the first is served, so that the service can ask for the
-    /// memory of each while it is busy with the others.
+    /// The events of several connections: all are read before the first is served, so that the
+    /// service can ask for the memory of each while it is busy with the others.
     pub(super) fn on_group(&mut self, group: &mut Vec<Token>) {
         let mut received = [const { None }; GROUP];
         if group.len() > 1 {

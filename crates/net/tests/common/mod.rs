@@ -35,8 +35,9 @@ impl BufferBudget for Seen {
     }
 }
 
-/// Lines: `echo X` (itself), `big N` (N bytes through the scratch), `through N` (N bytes written through), `slow`
-/// (1 ms, then itself), `wait` (nothing until woken), `quit`, `die`; a line without end is left unconsumed.
+/// Lines: `echo X` (itself), `big N` (N bytes through the scratch), `through N` (N bytes written
+/// through), `slow` (1 ms, then itself), `wait` (nothing until woken), `quit`, `die`; a line
+/// without end is left unconsumed.
 pub struct Lines {
     seen: Arc<Seen>,
     lines_in_turn: usize,

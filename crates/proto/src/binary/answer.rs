@@ -1,5 +1,6 @@
-//! Binary responses, read by a client. As [`crate::answer`], of which this is the binary form: any bytes give one response,
-//! "incomplete", or "no response of this protocol"; whether it answers the question is the caller's to judge.
+//! Binary responses, read by a client. As [`crate::answer`], of which this is the binary form: any
+//! bytes give one response, "incomplete", or "no response of this protocol"; whether it answers the
+//! question is the caller's to judge.
 
 use super::parse::read_header;
 use super::{HEADER_BYTES, RESPONSE_MAGIC, Status};
@@ -43,7 +44,8 @@ pub struct Response<'b> {
     pub value: &'b [u8],
 }
 
-/// Reads the next response from `input`, everything unconsumed. A value of more than `value_bytes_max` bytes is no response.
+/// Reads the next response from `input`, everything unconsumed. A value of more than
+/// `value_bytes_max` bytes is no response.
 #[must_use]
 pub fn parse(input: &[u8], value_bytes_max: u32) -> Parsed<'_> {
     if input.first().is_some_and(|magic| *magic != RESPONSE_MAGIC) {

@@ -1,6 +1,7 @@
 //! The commands' numbers.
 //!
-//! Those that end with `Q` are quiet forms: a miss of gets, and the success of others, has no answer.
+//! Those that end with `Q` are quiet forms: a miss of gets, and the success of others, has no
+//! answer.
 
 /// get
 pub const GET: u8 = 0x00;

@@ -2,8 +2,8 @@
 
 use super::REQUEST_MAGIC;
 
-/// Appends a request's header, extras and key; `value_len` bytes of value are to follow. The cas unique is one that the present
-/// item must have; 0: none.
+/// Appends a request's header, extras and key; `value_len` bytes of value are to follow. The cas
+/// unique is one that the present item must have; 0: none.
 pub fn write(
     out: &mut Vec<u8>,
     opcode: u8,

@@ -18,7 +18,8 @@ use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, base64, text};
 /// The longest opaque token, in bytes.
 pub const OPAQUE_BYTES_MAX: usize = 32;
 
-/// The word behind `mn` with which a client asks whether leases are known, and all else that is ours and not memcached's.
+/// The word behind `mn` with which a client asks whether leases are known, and all else that is
+/// ours and not memcached's.
 pub const LEASES: &[u8] = b"leases";
 
 /// The most words on a meta line, command and key included.

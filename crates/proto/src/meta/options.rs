@@ -42,7 +42,8 @@ pub struct Options<'b> {
     pub recache_secs: Option<i64>,
     /// `A`: `mg` also takes a value that was deleted a short time ago. Not memcached's.
     pub accept_stale: bool,
-    /// `G`: `mg` asks for a lease on a miss (no argument: 0); `ms` stores with this token. Not memcached's.
+    /// `G`: `mg` asks for a lease on a miss (no argument: 0); `ms` stores with this token. Not
+    /// memcached's.
     pub lease: Option<u64>,
     /// `H`: after `md`, the key is not to be added for so many seconds. Not memcached's.
     pub hold_off_secs: Option<u32>,

@@ -7,8 +7,8 @@ use super::{
 use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, VALUE_BYTES_MAX, meta};
 
-/// Reads the command words of get, gets, gat, gats or lease-get from a line that may not be whole. `None` if
-/// the input is none of them, or is too short to tell.
+/// Reads the command words of get, gets, gat, gats or lease-get from a line that may not be whole.
+/// `None` if the input is none of them, or is too short to tell.
 #[inline]
 pub(super) fn retrieval(input: &[u8]) -> Option<Parsed<'_>> {
     match input {
@@ -128,8 +128,9 @@ fn noreply(words: Words<'_>) -> (Words<'_>, bool) {
     }
 }
 
-/// Reads a `set` line as nearly all clients write it: a key and three short numbers, one space before each; and the bytes of
-/// the line. `None` for any other form, and for any other command: those are for [`super::parse`] to judge.
+/// Reads a `set` line as nearly all clients write it: a key and three short numbers, one space
+/// before each; and the bytes of the line. `None` for any other form, and for any other command:
+/// those are for [`super::parse`] to judge.
 #[inline(always)]
 #[must_use]
 pub fn plain_set(input: &[u8]) -> Option<(Store<'_>, usize)> {
@@ -294,7 +295,8 @@ fn flush_prefix(words: Words<'_>, consumed: usize) -> Parsed<'_> {
 }
 
 fn admin(command: AdminCommand, words: Words<'_>, consumed: usize) -> Parsed<'_> {
-    // stats has no noreply: there the word is a group that does not exist, as libmemcached's own check expects.
+    // stats has no noreply: there the word is a group that does not exist, as libmemcached's own
+    // check expects.
     let (words, noreply) =
         if command == AdminCommand::Stats { (words, false) } else { noreply(words) };
     request(Request::Admin(Admin { command, words, noreply }), consumed)

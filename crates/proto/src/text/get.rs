@@ -1,4 +1,5 @@
-//! The lines of get, gets, gat, gats and lease-get, which may be of any length and so are read key by key.
+//! The lines of get, gets, gat, gats and lease-get, which may be of any length and so are read key
+//! by key.
 
 use memchr::memchr;
 
@@ -70,13 +71,15 @@ impl GetLine {
         Self { exptime: None, with_cas: false, with_lease: true, state: State::NoKey }
     }
 
-    /// A plain `get` line of which a key has been taken already, by a caller that knew where it was.
+    /// A plain `get` line of which a key has been taken already, by a caller that knew where it
+    /// was.
     #[must_use]
     pub const fn after_key() -> Self {
         Self { exptime: None, with_cas: false, with_lease: false, state: State::SomeKey }
     }
 
-    /// Takes a key that the caller has found by other means, between spaces. False: the line is refused, and so is its key.
+    /// Takes a key that the caller has found by other means, between spaces. False: the line is
+    /// refused, and so is its key.
     #[inline]
     pub fn take_key(&mut self) -> bool {
         if matches!(self.state, State::Refused(_)) {
@@ -91,7 +94,8 @@ impl GetLine {
         Self { exptime: None, with_cas, with_lease: false, state: State::Refused(error) }
     }
 
-    /// Refuses the line at a key that was taken and may not be had: the rest of it is skipped, and then `error` is due.
+    /// Refuses the line at a key that was taken and may not be had: the rest of it is skipped, and
+    /// then `error` is due.
     pub fn refuse_rest(&mut self, error: Error) {
         self.state = State::Refused(error);
     }

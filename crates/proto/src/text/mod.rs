@@ -1,9 +1,9 @@
 //! The text protocol: one line a request, and for storage commands a data block after it.
 //!
-//! [`parse()`] is given everything unconsumed and answers with at most one request. It consumes only
-//! the line; the data block of a storage request (`len` bytes and `\r\n`) follows in the input and
-//! is the session's to stream. Of a retrieval line it consumes only the command words, since that
-//! line may be of any length: see [`GetLine`].
+//! [`parse()`] is given everything unconsumed and answers with at most one request. It consumes
+//! only the line; the data block of a storage request (`len` bytes and `\r\n`) follows in the input
+//! and is the session's to stream. Of a retrieval line it consumes only the command words, since
+//! that line may be of any length: see [`GetLine`].
 //!
 //! Meta commands stand on the same lines; their words are read by [`crate::meta`].
 //!

@@ -51,7 +51,8 @@ impl<'b> Iterator for Words<'b> {
     }
 }
 
-/// The word that `text` begins with (empty, if it begins with a space or a line end). `None`: its end is not there.
+/// The word that `text` begins with (empty, if it begins with a space or a line end). `None`: its
+/// end is not there.
 ///
 /// A space, `\n` or `\r\n` ends a word; any other byte belongs to it, a `\r` by itself included.
 #[inline]
@@ -75,7 +76,8 @@ pub fn first_word(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The lowest byte that is a space or a control character has its top bit set in the answer; zero if there is none.
+/// The lowest byte that is a space or a control character has its top bit set in the answer; zero
+/// if there is none.
 #[inline]
 const fn blanks(bytes: u64) -> u64 {
     const EACH: u64 = u64::from_le_bytes([1; 8]);

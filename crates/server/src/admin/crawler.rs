@@ -1,7 +1,8 @@
 //! `lru_crawler`: crawls for dead items, as memcached has them, and the beginning of key dumps.
 //!
-//! The cleaner's own passes free dead items all the time; a crawl is one pass more, over all items of some classes at once, by
-//! the same thread. What `enable`, `sleep` and `tocrawl` set is for crawls alone.
+//! The cleaner's own passes free dead items all the time; a crawl is one pass more, over all items
+//! of some classes at once, by the same thread. What `enable`, `sleep` and `tocrawl` set is for
+//! crawls alone.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Key dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`.
 //!
-//! A dump is a walk over the store in steps of some hundred chunks, taken as the client takes what was written. An item
-//! that stays for the whole walk is shown once; one that comes or goes meanwhile may be shown or not.
+//! A dump is a walk over the store in steps of some hundred chunks, taken as the client takes what
+//! was written. An item that stays for the whole walk is shown once; one that comes or goes
+//! meanwhile may be shown or not.
 
 use proto::number::{parse_u32, write_i64, write_u64};
 use proto::{base64, reply, uri};
@@ -175,7 +176,8 @@ fn write_metadump(item: &Item<'_>, clock: &WallClock, cas: u64, out: &mut Vec<u8
     out.extend_from_slice(b" \n");
 }
 
-/// The classes that a dump names: `all` and `hash` (empty: every class), or numbers with commas. `None` if it is neither.
+/// The classes that a dump names: `all` and `hash` (empty: every class), or numbers with commas.
+/// `None` if it is neither.
 pub(crate) fn classes(word: &[u8]) -> Option<Vec<u8>> {
     if matches!(word, b"all" | b"hash") {
         return Some(Vec::new());

@@ -1,7 +1,9 @@
-//! Commands for administrators: statistics, settings, dumps, watching, and the switches that memcached has.
+//! Commands for administrators: statistics, settings, dumps, watching, and the switches that
+//! memcached has.
 //!
-//! They are served by the workers, between requests of clients, so none of them takes long or holds a lock while it writes:
-//! what is long (dumps) goes in steps, what is endless (watching) goes through a bounded buffer.
+//! They are served by the workers, between requests of clients, so none of them takes long or holds
+//! a lock while it writes: what is long (dumps) goes in steps, what is endless (watching) goes
+//! through a bounded buffer.
 //!
 //! Commands that tune an engine which is not ours are read, checked for their shape and accepted.
 

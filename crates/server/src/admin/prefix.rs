@@ -7,7 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use proto::number::write_u64;
 use proto::reply;
 
-/// Prefixes counted at most: whoever makes up keys must not fill the memory. Later ones are not counted.
+/// Prefixes counted at most: whoever makes up keys must not fill the memory. Later ones are not
+/// counted.
 const PREFIXES_MAX: usize = 4096;
 
 /// Counts by prefix, if it is switched on.
@@ -54,7 +55,8 @@ impl Prefixes {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// Counts for the prefix of `key`: what stands before the first delimiter. A key without one is not counted.
+    /// Counts for the prefix of `key`: what stands before the first delimiter. A key without one is
+    /// not counted.
     pub(crate) fn count(&self, key: &[u8], kind: Kind) {
         let Some(end) = key.iter().position(|byte| *byte == self.delimiter) else { return };
         let prefix = &key[..end];

@@ -1,12 +1,14 @@
 //! `stats settings`: the options under memcached's names, in its order.
 //!
-//! What memcached has to tune in an engine that is not ours is shown as memcached's default, since dashboards read it.
+//! What memcached has to tune in an engine that is not ours is shown as memcached's default, since
+//! dashboards read it.
 
 use net::Verify;
 
 use crate::options::{Options, Protocol};
 
-/// Every setting but those that change while the server runs: `maxbytes`, `verbosity`, `detail_enabled`, `lru_crawler`.
+/// Every setting but those that change while the server runs: `maxbytes`, `verbosity`,
+/// `detail_enabled`, `lru_crawler`.
 pub(crate) fn of(options: &Options) -> Vec<(&'static str, String)> {
     let mut settings = network(options);
     settings.extend(engine(options));

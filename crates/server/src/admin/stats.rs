@@ -1,7 +1,8 @@
 //! `stats`: the groups, and the general one.
 //!
-//! Names are memcached's. A name that stands for something in memcached's engine and for nothing in ours is there with 0, since
-//! exporters ask for it by name. At the end of the general group stand ours.
+//! Names are memcached's. A name that stands for something in memcached's engine and for nothing in
+//! ours is there with 0, since exporters ask for it by name. At the end of the general group stand
+//! ours.
 
 use std::sync::atomic::Ordering;
 
@@ -24,8 +25,8 @@ pub(super) fn number(sink: Sink<'_>, name: &str, value: u64) {
     sink(name.as_bytes(), itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Gives the statistics of a group to `sink`; false if there is no such group. Those are whole words: memcached takes
-/// `stats r` for `stats reset`.
+/// Gives the statistics of a group to `sink`; false if there is no such group. Those are whole
+/// words: memcached takes `stats r` for `stats reset`.
 pub(crate) fn group(context: &Context<'_>, name: &[u8], sink: Sink<'_>) -> bool {
     match name {
         b"" => general(context, sink),

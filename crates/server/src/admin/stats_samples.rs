@@ -1,7 +1,8 @@
 //! `stats workingset`, `hotkeys`, `mrc` and `latency`: estimates from samples.
 //!
-//! Names are `<group>:<label>:<quantity>`, and quantities end with their unit as Prometheus wants it: `_bytes`, `_seconds`,
-//! `_ratio` (0 to 1). Parts of keys are shown as `lru_crawler metadump` shows keys. Each group takes the newest samples first.
+//! Names are `<group>:<label>:<quantity>`, and quantities end with their unit as Prometheus wants
+//! it: `_bytes`, `_seconds`, `_ratio` (0 to 1). Parts of keys are shown as `lru_crawler metadump`
+//! shows keys. Each group takes the newest samples first.
 
 use proto::uri;
 use sampling::{Collector, Command, WINDOWS, rate};

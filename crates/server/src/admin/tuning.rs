@@ -1,7 +1,8 @@
 //! Switches of the engine that may be thrown while it runs: `slabs`, `lru`.
 //!
-//! What they mean here and in memcached is in docs/protocol.md. A switch for which this engine has nothing to switch is checked
-//! as memcached checks it, answered as it answers, and changes nothing.
+//! What they mean here and in memcached is in docs/protocol.md. A switch for which this engine has
+//! nothing to switch is checked as memcached checks it, answered as it answers, and changes
+//! nothing.
 
 use proto::text::Words;
 use proto::{number, reply};

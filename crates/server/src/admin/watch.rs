@@ -1,7 +1,7 @@
 //! `watch`: lines about events for the connections that watch.
 //!
 //! ```text
-//!     worker -> Reporter -> each interested watcher's buffer -> (waker) -> the watcher's own session -> its socket
+//!     worker -> Reporter -> each watcher's buffer -> (waker) -> its session -> its socket
 //! ```
 //!
 //! The buffers are [`watch::hub`]'s; here are the lines.

@@ -9,9 +9,12 @@
 //! # Laws
 //!
 //! 1. A login is one of three states, and whatever fails sets it back to none (`Login`).
-//! 2. What takes longer than a request (a hashed password, reading files) is done by the authentication worker, one thread, never by a worker.
-//! 3. A refusal is answered `REFUSAL_DELAY` after the attempt, however long the check took; the worker serves others meanwhile.
-//! 4. After a reload every session is looked at before its next request: who is gone, or has another password, is logged out.
+//! 2. What takes longer than a request (a hashed password, reading files) is done by the
+//!    authentication worker, one thread, never by a worker.
+//! 3. A refusal is answered `REFUSAL_DELAY` after the attempt, however long the check took; the
+//!    worker serves others meanwhile.
+//! 4. After a reload every session is looked at before its next request: who is gone, or has
+//!    another password, is logged out.
 
 pub(crate) mod rights;
 pub(crate) mod scram;
@@ -154,7 +157,8 @@ impl Auth {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// What a login is worth after a reload: an exchange begins anew, and a user stays with the rights of now.
+    /// What a login is worth after a reload: an exchange begins anew, and a user stays with the
+    /// rights of now.
     pub(crate) fn renew(&self, login: &Login) -> Login {
         match login {
             Login::None | Login::InProgress(_) => Login::None,
@@ -192,7 +196,8 @@ impl Login {
             Self::Ok(user) => {
                 user.rights.as_ref().is_some_and(|rights| !rights.allow(permission, key))
             }
-            // Without a login nothing is limited; where one is needed, nothing comes this far before it.
+            // Without a login nothing is limited; where one is needed, nothing comes this far
+            // before it.
             Self::None | Self::InProgress(_) => false,
         }
     }

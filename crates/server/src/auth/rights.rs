@@ -8,8 +8,8 @@
 //!     *          read        public:
 //! ```
 //!
-//! A line adds to what the user may do. `*` as the user is everybody who has no line of their own, and as a prefix every
-//! key. Nobody has a right that no line gives.
+//! A line adds to what the user may do. `*` as the user is everybody who has no line of their own,
+//! and as a prefix every key. Nobody has a right that no line gives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,12 +8,13 @@
 //!     client  (nothing)
 //! ```
 //!
-//! Sans I/O: bytes in, bytes out, a few hashes of work a step. A user that does not exist gets as far as the proof, with a
-//! salt that is always the same, so that nobody learns who exists. There is no channel binding. Names and passwords are
-//! taken as bytes: `SASLprep` is the client's business.
+//! Sans I/O: bytes in, bytes out, a few hashes of work a step. A user that does not exist gets as
+//! far as the proof, with a salt that is always the same, so that nobody learns who exists. There
+//! is no channel binding. Names and passwords are taken as bytes: `SASLprep` is the client's
+//! business.
 //!
-//! Written here, over well-kept hashes, because the library there is (rsasl 2.3) answers that a user is unknown, and gives
-//! such a user another salt at each try.
+//! Written here, over well-kept hashes, because the library there is (rsasl 2.3) answers that a
+//! user is unknown, and gives such a user another salt at each try.
 
 use std::sync::Arc;
 
@@ -136,7 +137,8 @@ impl<'m> ClientFirst<'m> {
     fn parse(message: &'m [u8]) -> Option<Self> {
         let (flag, rest) = split(message, b',')?;
         let (authzid, bare) = split(rest, b',')?;
-        // `y`: the client could bind to the channel and sees that we cannot, which is so. `p=..` would be a mistake.
+        // `y`: the client could bind to the channel and sees that we cannot, which is so. `p=..`
+        // would be a mistake.
         if !matches!(flag, b"n" | b"y") {
             return None;
         }

@@ -1,8 +1,9 @@
 //! What is kept instead of a password, and how a password is checked against it.
 //!
-//! One form serves every login. A [`Verifier`] is what SCRAM keeps (RFC 5802): a salt, a count of iterations, and two keys
-//! that follow from the password but do not give it back. From it a server can check a password that it is told (PLAIN, the
-//! text login) as well as one that it is never told (SCRAM). Its text form is RFC 5803's as PostgreSQL writes it:
+//! One form serves every login. A [`Verifier`] is what SCRAM keeps (RFC 5802): a salt, a count of
+//! iterations, and two keys that follow from the password but do not give it back. From it a server
+//! can check a password that it is told (PLAIN, the text login) as well as one that it is never
+//! told (SCRAM). Its text form is RFC 5803's as PostgreSQL writes it:
 //!
 //! ```text
 //!     SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>       (the last three in base64)
@@ -25,7 +26,8 @@ pub(super) const SALT_BYTES: usize = 16;
 /// Iterations of a new verifier: some milliseconds of work for whoever guesses.
 pub(super) const ITERATIONS: NonZeroU32 = NonZeroU32::new(16_384).unwrap();
 
-/// Iterations for a password that stands in the file as it is: RFC 7677's least. More would protect nothing.
+/// Iterations for a password that stands in the file as it is: RFC 7677's least. More would protect
+/// nothing.
 pub(super) const ITERATIONS_LEAST: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 
 /// Most iterations that a file may ask for: a second of work.
@@ -80,7 +82,8 @@ impl Hash {
     }
 }
 
-/// A key or digest, zeros behind a short one. Compared in a time that tells nothing, and never printed.
+/// A key or digest, zeros behind a short one. Compared in a time that tells nothing, and never
+/// printed.
 #[derive(Clone, Copy)]
 pub(super) struct Key([u8; KEY_BYTES]);
 

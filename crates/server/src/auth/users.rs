@@ -1,7 +1,8 @@
 //! Who may log in: the file of `-Y`, or of `MEMCACHED_SASL_PWDB`.
 //!
-//! A line is `user:password`, as in memcached; the password is everything after the first `:`. In place of a password
-//! may stand what `holdall passwd` prints. Empty lines and lines that begin with `#` are skipped.
+//! A line is `user:password`, as in memcached; the password is everything after the first `:`. In
+//! place of a password may stand what `holdall passwd` prints. Empty lines and lines that begin
+//! with `#` are skipped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -138,8 +139,8 @@ impl Users {
         }
     }
 
-    /// What SCRAM needs of `name`; of a user that does not exist, or whose verifier is for another hash, something that looks
-    /// alike and that no password fits.
+    /// What SCRAM needs of `name`; of a user that does not exist, or whose verifier is for another
+    /// hash, something that looks alike and that no password fits.
     pub(super) fn verifier(&self, name: &[u8], hash: Hash) -> (Verifier, Option<Arc<User>>) {
         let found = self.by_name.get(name);
         match found.map(|user| &user.password) {

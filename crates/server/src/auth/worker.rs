@@ -1,7 +1,8 @@
 //! The authentication worker: one thread that does what would keep a worker from its connections.
 //!
 //! ```text
-//!     worker: Job, with a Ticket -> queue -> authentication worker -> ticket answered -> waker -> the session goes on
+//!     worker: Job, with a Ticket -> queue -> authentication worker
+//!         -> ticket answered -> waker -> the session continues
 //! ```
 
 use std::collections::VecDeque;

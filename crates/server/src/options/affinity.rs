@@ -1,7 +1,7 @@
 //! Which CPU each worker is bound to (`-o affinity=`).
 //!
-//! The deployment guide binds every thread to a CPU "and only to that CPU", by "an incremental value"
-//! (`FIRST+STEP` here). Commas separate `-o` elements, so a list is written with colons.
+//! The deployment guide binds every thread to a CPU "and only to that CPU", by "an incremental
+//! value" (`FIRST+STEP` here). Commas separate `-o` elements, so a list is written with colons.
 
 /// A binding of workers to CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,8 @@ pub enum Affinity {
 }
 
 impl Affinity {
-    /// The CPU of this worker, counted from 0; `allowed` are the CPUs that the process may use, ascending.
+    /// The CPU of this worker, counted from 0; `allowed` are the CPUs that the process may use,
+    /// ascending.
     ///
     /// # Errors
     ///

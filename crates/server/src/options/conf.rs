@@ -1,7 +1,8 @@
 //! `/etc/memcached.conf` as Debian's package has it: flags as on the command line, `#` comments.
 //!
-//! memcached itself reads no file; Debian's wrapper turns this one into arguments, leaving out directives that are not
-//! flags (`logfile`). Source: `systemd-memcached-wrapper` of Debian's memcached package.
+//! memcached itself reads no file; Debian's wrapper turns this one into arguments, leaving out
+//! directives that are not flags (`logfile`). Source: `systemd-memcached-wrapper` of Debian's
+//! memcached package.
 
 /// One line that holds something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +42,8 @@ pub(super) fn lines(text: &str) -> Result<Vec<Line>, (usize, String)> {
     Ok(found)
 }
 
-/// Splits a line at white space. Quotes of either kind keep it together, a backslash keeps the next character, and
-/// a `#` outside quotes starts a comment.
+/// Splits a line at white space. Quotes of either kind keep it together, a backslash keeps the next
+/// character, and a `#` outside quotes starts a comment.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -98,8 +98,8 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// A refusal with memcached's exit status for usage errors: nothing to listen on, or an item limit that does
-    /// not fit the memory limit.
+    /// A refusal with memcached's exit status for usage errors: nothing to listen on, or an item
+    /// limit that does not fit the memory limit.
     pub(super) fn resolve(
         mut self,
         environment: &Environment,
@@ -125,8 +125,8 @@ impl Draft {
         Ok(self.options)
     }
 
-    /// As memcached: `-U` alone sets the TCP port as well, and a unix socket turns both off. An element of `-l`
-    /// with a port of its own is still off when its `-p` or `-U` is 0.
+    /// As memcached: `-U` alone sets the TCP port as well, and a unix socket turns both off. An
+    /// element of `-l` with a port of its own is still off when its `-p` or `-U` is 0.
     fn resolve_listeners(&mut self) -> Result<(), Refusal> {
         let udp = self.udp_port.and_then(Port::to_bind);
         let tcp = match (self.tcp_port, udp) {
@@ -180,7 +180,8 @@ impl Draft {
         Ok(())
     }
 
-    /// As in memcached, `-S` alone is for the binary protocol and `-Y` alone for text; with both, each has its own login.
+    /// As in memcached, `-S` alone is for the binary protocol and `-Y` alone for text; with both,
+    /// each has its own login.
     fn resolve_login(
         &mut self,
         environment: &Environment,

@@ -1,6 +1,7 @@
 //! The `-o` options, each defined once, like the flags in [`super::table`].
 //!
-//! Source: the names are memcached 1.6.45's, `subopts_tokens` in `memcached.c`; those marked as our own it has not.
+//! Source: the names are memcached 1.6.45's, `subopts_tokens` in `memcached.c`; those marked as our
+//! own it has not.
 
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ pub(super) enum Value {
     Required(&'static str),
 }
 
-/// Every `-o` option: ours, then memcached's that are used, then those without effect, then those refused.
+/// Every `-o` option: ours, then memcached's that are used, then those without effect, then those
+/// refused.
 pub(super) const EXTENDED: &[Extended] = &[
     own(
         "stripes",
@@ -445,8 +447,8 @@ const PROXY: &str = "this is a cache server, not a proxy";
 ///
 /// # Errors
 ///
-/// The exit status and a sentence for the operator: an unknown option (1), a missing, needless or bad value,
-/// or an option that is refused (64).
+/// The exit status and a sentence for the operator: an unknown option (1), a missing, needless or
+/// bad value, or an option that is refused (64).
 pub(super) fn apply(
     list: &str,
     draft: &mut Draft,
@@ -491,7 +493,8 @@ fn apply_one(
     }
 }
 
-/// Remaining life of transient items. memcached's own has no upper end, and stands in unit files, so more than most is most.
+/// Remaining life of transient items. memcached's own has no upper end, and stands in unit files,
+/// so more than most is most.
 fn transient_secs(draft: &mut Draft, text: &str) -> Result<(), String> {
     let secs: u32 = number::number(text, 0..=0x7fff_ffff)?;
     draft.options.transient_secs = secs.min(store::TRANSIENT_SECS_MAX);

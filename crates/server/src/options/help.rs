@@ -44,7 +44,8 @@ pub fn reference() -> String {
     text
 }
 
-/// First line of help, version and licence. Test suites of clients read a memcached's version from it.
+/// First line of help, version and licence. Test suites of clients read a memcached's version from
+/// it.
 fn title(style: Style) -> String {
     match style {
         Style::Holdall => format!("holdall {}\n", env!("CARGO_PKG_VERSION")),

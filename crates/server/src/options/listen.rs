@@ -1,9 +1,10 @@
 //! The `-l` list: what to listen on.
 //!
-//! An element is `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`; elements are separated by `,` or `;`.
-//! A prefix says how a TCP listener speaks TLS: `notls:` not at all, `btls:` without asking for clients' certificates, `mtls:`
-//! asking for them, `tls:` as without a prefix. Source: memcached `server_sockets()`, whose other prefixes (`proto[..]:`,
-//! `tag[..]:`) are refused by name.
+//! An element is `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`; elements are separated by `,` or
+//! `;`. A prefix says how a TCP listener speaks TLS: `notls:` not at all, `btls:` without asking
+//! for clients' certificates, `mtls:` asking for them, `tls:` as without a prefix. Source:
+//! memcached `server_sockets()`, whose other prefixes (`proto[..]:`, `tag[..]:`) are refused by
+//! name.
 
 use net::TlsMode;
 

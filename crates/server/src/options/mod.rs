@@ -1,11 +1,11 @@
 //! The options of the cache server: memcached's command line, resolved and checked.
 //!
 //! ```text
-//!     arguments, file -> table (what each flag means) -> Draft (what was said) -> Options (what follows)
+//!     arguments, file -> table (each flag's meaning) -> Draft (as given) -> Options (resolved)
 //! ```
 //!
-//! [`parse()`] reads no environment and opens no socket; it reads a file only when `--config` names one.
-//! Everything that can be refused before the server touches the system is refused there.
+//! [`parse()`] reads no environment and opens no socket; it reads a file only when `--config` names
+//! one. Everything that can be refused before the server touches the system is refused there.
 
 mod affinity;
 mod conf;
@@ -47,13 +47,15 @@ pub struct Options {
 
     /// Bytes for items, index and connection buffers together (`-m`).
     pub memory_bytes: u64,
-    /// Largest item, header and key included (`-I`); 1 KiB to 1 GiB, at most half of `memory_bytes`.
+    /// Largest item, header and key included (`-I`); 1 KiB to 1 GiB, at most half of
+    /// `memory_bytes`.
     pub item_bytes_max: u64,
     /// `false`: a full store refuses (`-M`).
     pub evict: bool,
     /// Which item goes when memory is full.
     pub eviction: Eviction,
-    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires; 0: none is.
+    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires;
+    /// 0: none is.
     pub transient_secs: u32,
     /// When pages move between slab classes by themselves.
     pub automove: store::Automove,
@@ -63,7 +65,8 @@ pub struct Options {
     pub crawler_sleep_micros: u32,
     /// Items of a class that a crawl looks at; 0: all.
     pub crawler_to_crawl: u32,
-    /// Age of a class's next victim, as a part of the others' average, up to which the class gets pages; over 0, at most 1.
+    /// Age of a class's next victim, as a part of the others' average, up to which the class gets
+    /// pages; over 0, at most 1.
     pub automove_ratio: f64,
     /// `slabs reassign` is allowed.
     pub slab_reassign: bool,
@@ -92,7 +95,8 @@ pub struct Options {
     pub requests_per_turn: u32,
     /// A connection that was silent for this long is closed.
     pub idle_timeout: Option<Duration>,
-    /// A connection that took none of its replies for this long is closed: what it was to be sent holds memory.
+    /// A connection that took none of its replies for this long is closed: what it was to be sent
+    /// holds memory.
     pub stall_timeout: Option<Duration>,
     /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
     pub udp_amplification: u32,

@@ -1,8 +1,8 @@
-//! Numbers and sizes as the command line writes them: one checked parser, which never wraps, truncates or
-//! stops early.
+//! Numbers and sizes as the command line writes them: one checked parser, which never wraps,
+//! truncates or stops early.
 //!
-//! memcached reads most of its numbers with `atoi`, so that `-m 1g` means one megabyte there and `-c 10x`
-//! ten connections. Here a number is read whole or refused.
+//! memcached reads most of its numbers with `atoi`, so that `-m 1g` means one megabyte there and
+//! `-c 10x` ten connections. Here a number is read whole or refused.
 
 use std::ops::RangeInclusive;
 
@@ -10,14 +10,15 @@ use std::ops::RangeInclusive;
 ///
 /// # Errors
 ///
-/// A sentence for the operator when `text` is empty, has a sign or any other character, or lies outside.
+/// A sentence for the operator when `text` is empty, has a sign or any other character, or lies
+/// outside.
 pub(super) fn number<T: TryFrom<u64>>(text: &str, range: RangeInclusive<u64>) -> Result<T, String> {
     let value = digits(text).ok_or_else(|| format!("'{text}' is not a number"))?;
     T::try_from(within(value, text, &range)?).map_err(|_| format!("{text} is too large"))
 }
 
-/// Reads a byte count: a number with an optional suffix `k`, `m` or `g` (1024 based, either case). Without
-/// a suffix the number counts `unit` bytes: 1 for `-I`, 1 MiB for `-m`.
+/// Reads a byte count: a number with an optional suffix `k`, `m` or `g` (1024 based, either case).
+/// Without a suffix the number counts `unit` bytes: 1 for `-I`, 1 MiB for `-m`.
 ///
 /// # Errors
 ///

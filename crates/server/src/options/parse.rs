@@ -121,8 +121,8 @@ fn refusal_of(error: &clap::Error) -> Refusal {
     Refusal { status: 1, message }
 }
 
-/// Refuses what is not supported before anything is printed: `--enable-ssl --version` is how test suites ask whether
-/// a memcached has TLS.
+/// Refuses what is not supported before anything is printed: `--enable-ssl --version` is how test
+/// suites ask whether a memcached has TLS.
 fn refuse(style: Style, matches: &ArgMatches) -> Result<(), Refusal> {
     for flag in flags_of(style) {
         if let Meaning::Refused(reason) = flag.meaning
@@ -141,7 +141,8 @@ fn page_of(style: Style, matches: &ArgMatches) -> Option<String> {
     })
 }
 
-/// `-d` in a file is left out, as Debian's wrapper does: it is the service manager that keeps the process.
+/// `-d` in a file is left out, as Debian's wrapper does: it is the service manager that keeps the
+/// process.
 fn apply_file(
     file: &str,
     style: Style,

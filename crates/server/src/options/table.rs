@@ -1,8 +1,10 @@
-//! The flags, each defined once: parsing, `--help` and `docs/flags.md` are all derived from [`SECTIONS`].
+//! The flags, each defined once: parsing, `--help` and `docs/flags.md` are all derived from
+//! [`SECTIONS`].
 //!
-//! Names and meanings are those of memcached 1.6.45. A flag that only tunes a part which memcached has and this
-//! engine has not is accepted with a warning, because it stands in thousands of unit files. A flag that
-//! promises safety or persistence which is not given is refused, because ignoring it would be a lie.
+//! Names and meanings are those of memcached 1.6.45. A flag that only tunes a part which memcached
+//! has and this engine has not is accepted with a warning, because it stands in thousands of unit
+//! files. A flag that promises safety or persistence which is not given is refused, because
+//! ignoring it would be a lie.
 
 use super::draft::{Draft, Port};
 use super::{Protocol, listen, number};

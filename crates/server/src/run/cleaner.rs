@@ -63,7 +63,8 @@ impl CleanerThread {
     }
 }
 
-/// A step of a crawl if the pause since the last one is over; answers how long the next has to wait.
+/// A step of a crawl if the pause since the last one is over; answers how long the next has to
+/// wait.
 fn crawl(
     cleaner: &mut Cleaner,
     clock: Clock,

@@ -1,4 +1,5 @@
-//! The server's clock: seconds that go on over a restart with the items kept, and the Unix time of their zero.
+//! The server's clock: seconds that go on over a restart with the items kept, and the Unix time of
+//! their zero.
 
 use std::fs;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -30,9 +31,9 @@ impl Clock {
         Self::starting_at(FIRST_SEC, Moment::now())
     }
 
-    /// Goes on from the second at which another process left it, with the time that has passed since. While the
-    /// operating system runs on, its own clock says how much; else that of the wall, and if it stands before the
-    /// note, no time has passed.
+    /// Goes on from the second at which another process left it, with the time that has passed
+    /// since. While the operating system runs on, its own clock says how much; else that of the
+    /// wall, and if it stands before the note, no time has passed.
     #[must_use]
     pub fn resume(note: &TimeNote) -> Self {
         let now = Moment::now();
@@ -99,7 +100,8 @@ impl Moment {
     }
 
     fn without_boot_id() -> Self {
-        // A machine whose clock stands before 1970 has no sensible Unix time: absolute exptimes are all future then.
+        // A machine whose clock stands before 1970 has no sensible Unix time: absolute exptimes are
+        // all future then.
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let boot = clock_gettime(ClockId::Boottime);
         let ms = boot.tv_sec * 1000 + boot.tv_nsec / 1_000_000;

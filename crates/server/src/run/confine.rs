@@ -1,13 +1,17 @@
-//! `-o drop_privileges`: after its start the process may no longer call most of the system (seccomp).
+//! `-o drop_privileges`: after its start the process may no longer call most of the system
+//! (seccomp).
 //!
 //! ```text
-//!     everything bound, opened and written -> CONTROL, for the whole process -> threads -> each worker: WORKER, on top
+//!     everything bound, opened and written -> CONTROL, for the whole process -> threads
+//!         -> each worker: WORKER, in addition
 //! ```
 //!
-//! A worker faces the network, so it has the shortest list: it moves bytes between sockets that it is given, and memory. It
-//! opens no file and makes no socket. The other threads may also accept, read files (certificates, users: a reload), remove the
-//! files that the server made, and speak to the service manager. Nobody starts a program, makes memory executable, or
-//! changes who the process is. What is not allowed fails with `EPERM`, so that a list that lacks something breaks that thing alone.
+//! A worker faces the network, so it has the shortest list: it moves bytes between sockets that it
+//! is given, and memory. It opens no file and makes no socket. The other threads may also accept,
+//! read files (certificates, users: a reload), remove the files that the server made, and speak to
+//! the service manager. Nobody starts a program, makes memory executable, or changes who the
+//! process is. What is not allowed fails with `EPERM`, so that a list that lacks something breaks
+//! that thing alone.
 
 use std::collections::BTreeMap;
 
@@ -86,8 +90,8 @@ const CONTROL_OLD: &[Call] =
 #[cfg(not(target_arch = "x86_64"))]
 const CONTROL_OLD: &[Call] = &[];
 
-/// Confines the process from here on, its threads to come included, if the options ask for it. To be called while there is one
-/// thread.
+/// Confines the process from here on, its threads to come included, if the options ask for it. To
+/// be called while there is one thread.
 pub(super) fn process(options: &Options, log: &Log) -> Result<(), Failure> {
     if !options.drop_privileges {
         return Ok(());

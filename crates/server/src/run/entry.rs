@@ -17,7 +17,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads the files, with the rights that the process has now. `modes` are those of the TCP listeners.
+    /// Reads the files, with the rights that the process has now. `modes` are those of the TCP
+    /// listeners.
     pub(crate) fn open(options: &Options, modes: Vec<TlsMode>, log: &Log) -> Result<Self, Failure> {
         let failed = |message| Failure { status: EXIT_USAGE, message };
         let auth = Auth::open(&options.auth, log).map_err(failed)?;
@@ -28,7 +29,8 @@ impl Entry {
         Ok(Self { auth, tls })
     }
 
-    /// Reads the files again, each for itself: one that cannot be used leaves what it said before. Says how it went.
+    /// Reads the files again, each for itself: one that cannot be used leaves what it said before.
+    /// Says how it went.
     ///
     /// # Errors
     ///
@@ -50,7 +52,8 @@ impl Entry {
     }
 }
 
-/// Warns of addresses that others than this machine reach, and that let anybody in or can be listened to.
+/// Warns of addresses that others than this machine reach, and that let anybody in or can be
+/// listened to.
 pub(super) fn warn_of_open_listeners(
     options: &Options,
     sockets: &Sockets,

@@ -25,8 +25,8 @@ pub(super) fn raise(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `-k`. As with memcached, a refusal is a warning. Pages are locked when they come into use, so that address space
-/// which is merely reserved stays out of memory.
+/// `-k`. As with memcached, a refusal is a warning. Pages are locked when they come into use, so
+/// that address space which is merely reserved stays out of memory.
 pub(super) fn lock_memory(options: &Options, log: &Log) {
     if !options.lock_memory {
         return;
@@ -56,7 +56,8 @@ fn raise_files(options: &Options) -> Result<(), Failure> {
     let maximum = if is_at_least(now.maximum, wanted) { now.maximum } else { Some(wanted) };
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     let Err(error) = raised else { return Ok(()) };
-    // Not all connections come at once, and the reserve is generous: the hard limit will do if it holds them.
+    // Not all connections come at once, and the reserve is generous: the hard limit will do if it
+    // holds them.
     if lacks_right(&error.into()) && is_at_least(now.maximum, connections) {
         let at_most = Rlimit { current: now.maximum, maximum: now.maximum };
         if setrlimit(Resource::Nofile, at_most).is_ok() {

@@ -43,8 +43,8 @@ pub(super) fn bind_unix(
     Ok(())
 }
 
-/// Writes the bound ports to `MEMCACHED_PORT_FILENAME` in memcached's form, in one piece: test suites wait for
-/// the file and read it once.
+/// Writes the bound ports to `MEMCACHED_PORT_FILENAME` in memcached's form, in one piece: test
+/// suites wait for the file and read it once.
 pub(super) fn write_ports(options: &Options, sockets: &Sockets) -> Result<(), Failure> {
     let Some(path) = &options.port_file else { return Ok(()) };
     let mut text = String::new();
@@ -79,7 +79,8 @@ fn addresses(endpoints: &[Endpoint]) -> Result<Vec<(SocketAddr, TlsMode)>, Failu
     Ok(found)
 }
 
-/// Every address of a host; every interface of a machine, IPv6 included where there is such a thing.
+/// Every address of a host; every interface of a machine, IPv6 included where there is such a
+/// thing.
 fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Failure> {
     let port = endpoint.port;
     let Some(host) = &endpoint.host else {

@@ -1,7 +1,8 @@
 //! The cache's memory: anonymous, or a file that outlives the process (`-e`).
 //!
-//! What is wrong with the content of a file costs the cache, not the service: the server says why and starts empty, as
-//! memcached does. A file that is not ours to overwrite, or is in use, keeps it from starting.
+//! What is wrong with the content of a file costs the cache, not the service: the server says why
+//! and starts empty, as memcached does. A file that is not ours to overwrite, or is in use, keeps
+//! it from starting.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,7 +14,8 @@ use store::{Config, Found, MemoryFile, Opened, Store, StoreError};
 use super::{Clock, Failure, Log};
 use crate::options::Options;
 
-/// Makes the store, with the items of a former process where there are any, and the clock that goes with them.
+/// Makes the store, with the items of a former process where there are any, and the clock that goes
+/// with them.
 pub(super) fn open(
     options: &Options,
     config: Config,
@@ -87,7 +89,8 @@ fn from_file(
     Ok((store, clock))
 }
 
-/// Leaves a memory file in good order for the next start, or with a `ticket` other than 0 for a successor that waits.
+/// Leaves a memory file in good order for the next start, or with a `ticket` other than 0 for a
+/// successor that waits.
 pub(super) fn close(store: &Arc<Store>, clock: Clock, ticket: u64, log: &Log) {
     let started = Instant::now();
     match store.close(clock.note(), ticket) {

@@ -1,13 +1,15 @@
 //! From options to a running server, and to its end.
 //!
 //! ```text
-//!     limits -> bind TCP, UDP -> drop rights -> bind unix socket -> store -> background -> threads -> ready
-//!     SIGTERM -> accept no more, answer what was read, close -> threads end -> memory file in order -> pid file removed
+//!     limits -> bind TCP, UDP -> drop rights -> bind unix socket -> store -> background -> threads
+//!         -> ready
+//!     SIGTERM -> accept no more, answer what was read, close -> threads end
+//!         -> memory file in order -> pid file removed
 //! ```
 //!
-//! The order matters. Low ports need rights, so they are bound before the rights are dropped; the unix socket and
-//! the pid file belong to the user that the server runs as, so they come after. Whatever can fail comes before
-//! going to the background, where nobody reads stderr.
+//! The order matters. Low ports need rights, so they are bound before the rights are dropped; the
+//! unix socket and the pid file belong to the user that the server runs as, so they come after.
+//! Whatever can fail comes before going to the background, where nobody reads stderr.
 
 mod background;
 mod cleaner;
@@ -54,12 +56,13 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Runs a server until a signal or the `shutdown` command ends it. With `-d` the calling process ends here, and its
-/// child goes on.
+/// Runs a server until a signal or the `shutdown` command ends it. With `-d` the calling process
+/// ends here, and its child goes on.
 ///
 /// # Errors
 ///
-/// A [`Failure`] for whatever keeps the server from starting: nothing is left bound or running then.
+/// A [`Failure`] for whatever keeps the server from starting: nothing is left bound or running
+/// then.
 pub fn run(mut options: Options) -> Result<(), Failure> {
     let log = Log::new(&options);
     let config = store_config(&options);
@@ -72,7 +75,8 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets, &mut inherited)?;
     let cores = cores(&options)?;
-    // With a predecessor, everything that can fail comes before it stops serving, and it waits for this process.
+    // With a predecessor, everything that can fail comes before it stops serving, and it waits for
+    // this process.
     if options.daemon && predecessor.is_some() {
         background::enter(&options)?;
     }
@@ -129,7 +133,8 @@ struct Server {
 }
 
 impl Server {
-    /// Serves until told to end. Answers whether the place was handed over to a successor that did not take it.
+    /// Serves until told to end. Answers whether the place was handed over to a successor that did
+    /// not take it.
     fn serve(
         &mut self,
         sockets: Sockets,

@@ -14,8 +14,8 @@ pub(super) struct PidFile {
 }
 
 impl PidFile {
-    /// Writes it in one piece: whoever reads it finds the whole number or no file. As with memcached, a file that
-    /// cannot be written is a warning, and the server runs on.
+    /// Writes it in one piece: whoever reads it finds the whole number or no file. As with
+    /// memcached, a file that cannot be written is a warning, and the server runs on.
     pub(super) fn write(options: &Options, log: &Log) -> Option<Self> {
         let path = options.pid_file.clone()?;
         let mut part = path.clone().into_os_string();

@@ -1,7 +1,8 @@
 //! Whom the server runs as.
 //!
-//! A server started as root becomes the user of `-u` once its ports are bound. Without `-u`, memcached refuses, and so
-//! does a server run under that name; `holdall serve` becomes `nobody` where there is one. Exit statuses are memcached's.
+//! A server started as root becomes the user of `-u` once its ports are bound. Without `-u`,
+//! memcached refuses, and so does a server run under that name; `holdall serve` becomes `nobody`
+//! where there is one. Exit statuses are memcached's.
 
 use nix::unistd::{Uid, User, setgid, setgroups, setuid};
 
@@ -43,8 +44,8 @@ pub(super) fn identity(options: &Options, log: &Log) -> Result<Option<User>, Fai
     }
 }
 
-/// Becomes `user`, for good: real, effective and saved ids, and no supplementary groups. Must be called while there is
-/// one thread.
+/// Becomes `user`, for good: real, effective and saved ids, and no supplementary groups. Must be
+/// called while there is one thread.
 pub(super) fn assume(options: &mut Options, user: Option<User>, log: &Log) -> Result<(), Failure> {
     let Some(user) = user.filter(|user| !user.uid.is_root()) else { return Ok(()) };
     let assumed = setgroups(&[]).and_then(|()| setgid(user.gid)).and_then(|()| setuid(user.uid));

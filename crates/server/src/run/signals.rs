@@ -1,7 +1,7 @@
 //! Signals: how a running server is told to end.
 //!
-//! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has the authentication worker read the files of
-//! users, rights and certificates again.
+//! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has
+//! the authentication worker read the files of users, rights and certificates again.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};

@@ -1,15 +1,17 @@
-//! Looking ahead: the next keys in the input are hashed and their memory is asked for before the first is looked up.
+//! Looking ahead: the next keys in the input are hashed and their memory is asked for before the
+//! first is looked up.
 //!
-//! A lookup waits for memory twice, for the table's line and for the item's. With several keys at hand (a multiget, or
-//! pipelined requests) the waits overlap:
+//! A lookup waits for memory twice, for the table's line and for the item's. With several keys at
+//! hand (a multiget, or pipelined requests) the waits overlap:
 //!
 //! ```text
-//!     key 1 .. key n: hash, ask for the table line -> all: ask for item lines -> serve key 1 .. key n from what was seen
+//!     key 1 .. key n: hash, ask for the table line -> all: ask for item lines
+//!         -> serve key 1 .. key n from what was seen
 //! ```
 //!
-//! The scan is a guess at where keys are: a hash is used only for the very bytes it was computed from, and the place at
-//! which an item was seen is looked at again. So a wrong guess costs time and is never wrong. A plain `get` of one key and
-//! a plain `set` are not parsed a second time.
+//! The scan is a guess at where keys are: a hash is used only for the very bytes it was computed
+//! from, and the place at which an item was seen is looked at again. So a wrong guess costs time
+//! and is never wrong. A plain `get` of one key and a plain `set` are not parsed a second time.
 
 use engine::{Key, Worker};
 use proto::StoreMode;
@@ -51,7 +53,8 @@ pub(crate) enum FastPath<'k> {
     },
 }
 
-/// The keys seen ahead and not yet asked for. Valid for one call of `serve`, within which input does not move.
+/// The keys seen ahead and not yet asked for. Valid for one call of `serve`, within which input
+/// does not move.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     keys: [Lookahead; KEYS_AHEAD],
@@ -160,7 +163,8 @@ impl Batch {
         Some(request)
     }
 
-    /// The next key of a retrieval line that goes on at `input`, and the bytes to its end, if it was seen ahead.
+    /// The next key of a retrieval line that goes on at `input`, and the bytes to its end, if it
+    /// was seen ahead.
     #[inline]
     pub(crate) fn next_key<'k>(
         &mut self,
@@ -181,8 +185,9 @@ impl Batch {
         Some((ahead.key(bytes), end))
     }
 
-    /// Asks for the memory of the keys in `input`. While one key is found and hashed, the table lines of those before it are
-    /// on their way. For a lone key there is nothing to be done meanwhile.
+    /// Asks for the memory of the keys in `input`. While one key is found and hashed, the table
+    /// lines of those before it are on their way. For a lone key there is nothing to be done
+    /// meanwhile.
     fn look_ahead(&mut self, worker: &Worker, input: &[u8], in_keys: bool) {
         self.clear();
         let section = worker.section();

@@ -1,7 +1,8 @@
 //! What is served by UDP: retrieval and `version`, nothing that changes anything.
 //!
-//! A datagram's source can be forged, so whoever can send one could store or delete in another's name. `mg` is among the
-//! retrieval commands only without the flags by which it stores, touches or claims.
+//! A datagram's source can be forged, so whoever can send one could store or delete in another's
+//! name. `mg` is among the retrieval commands only without the flags by which it stores, touches or
+//! claims.
 
 use proto::binary::Command;
 use proto::meta;

@@ -1,16 +1,19 @@
-//! Memory that connections hold while a large value comes or goes, and what happens when it gets too much.
+//! Memory that connections hold while a large value comes or goes, and what happens when it gets
+//! too much.
 //!
-//! The rule: a worker's connections together may hold a share of the memory limit in values being received and in values
-//! being sent. Above it
+//! The rule: a worker's connections together may hold a share of the memory limit in values being
+//! received and in values being sent. Above it
 //!
-//! * a new large value is refused as "out of memory", its data is swallowed and the connection goes on; and so that one
-//!   who stopped half-way cannot keep others out, the receiver that has made no progress for longest, if that is at least
-//!   [`STUCK_SECS`], is closed;
-//! * a value to append, which is collected outside of the store's memory, is refused even while it is coming;
-//! * large sends leave a quarter of it to values that come, so that nobody who does not read keeps others from storing;
-//! * a new large send waits its turn, in the order of arrival, for [`SEND_PATIENCE`] at most; then it is refused. Who waits
-//!   holds nothing: the key is looked up again. Senders that stopped taking bytes are closed by the event loop's stall
-//!   timeout.
+//! * a new large value is refused as "out of memory", its data is swallowed and the connection goes
+//!   on; and so that one who stopped half-way cannot keep others out, the receiver that has made no
+//!   progress for longest, if that is at least [`STUCK_SECS`], is closed;
+//! * a value to append, which is collected outside of the store's memory, is refused even while it
+//!   is coming;
+//! * large sends leave a quarter of it to values that come, so that nobody who does not read keeps
+//!   others from storing;
+//! * a new large send waits its turn, in the order of arrival, for [`SEND_PATIENCE`] at most; then
+//!   it is refused. Who waits holds nothing: the key is looked up again. Senders that stopped
+//!   taking bytes are closed by the event loop's stall timeout.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -119,8 +122,9 @@ impl Inflight {
         self.used.get() > 0 || !self.senders.is_empty()
     }
 
-    /// Whether connection `id` has to wait before it sends `bytes`; it is queued then. `until` is the connection's own: the
-    /// end of its patience, kept from its first question to the answer that it need not wait.
+    /// Whether connection `id` has to wait before it sends `bytes`; it is queued then. `until` is
+    /// the connection's own: the end of its patience, kept from its first question to the answer
+    /// that it need not wait.
     pub(crate) fn must_wait(
         &mut self,
         id: u64,

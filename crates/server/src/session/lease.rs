@@ -1,12 +1,12 @@
-//! Lease reads, in text and in meta: what a reader is told who finds nothing.
+//! Replies to lease reads that find nothing, in text and in meta.
 //!
 //! ```text
 //!     lease-get k  ->  VALUE k 0 5        it is there
-//!                      LVALUE k T 0 n     it is not: fill it with token T; n bytes of a stale value follow
-//!                      LVALUE k 1 0 n     it is not, and someone else is filling it: wait and ask again
+//!                      LVALUE k T 0 n     absent: fill it with token T; n stale bytes follow
+//!                      LVALUE k 1 0 n     absent, and another client fills it: wait and ask again
 //!     mg k v G     ->  VA 5               it is there
-//!                      VA n W GT          it is not: W, this reader is to fill it, with token T; X if the value is a stale one
-//!                      VA n Z             it is not, and Z, someone else is filling it
+//!                      VA n W GT          absent: W, fill it with token T; X: it is stale
+//!                      VA n Z             absent, and Z, another client fills it
 //! ```
 
 use engine::{Key, LEASE_WAIT, LeaseMiss, MetaHit, Miss};
@@ -66,8 +66,8 @@ impl Worker {
         }
     }
 
-    /// Answers an `mg` that asked for a lease or for stale values, and missed. `None`: it is to look
-    /// again.
+    /// Answers an `mg` that asked for a lease or for stale values, and missed. `None`: it is to
+    /// look again.
     #[cold]
     pub(super) fn meta_lease_miss(
         &self,

@@ -3,11 +3,11 @@
 //! ```text
 //!     Commands, nobody logged in --a login--> checked at once --> Login::Ok
 //!                                         \-> Asking (the authentication worker) -/
-//!                                          \-> Delayed --(REFUSAL_DELAY)--> the refusal is sent --> Commands
+//!                                          \-> Delayed --(REFUSAL_DELAY)--> refusal --> Commands
 //! ```
 //!
-//! Source: memcached's `try_read_command_asciiauth` in `proto_text.c`, `process_bin_sasl_auth` in `proto_bin.c`, as the
-//! running 1.6.45 answers.
+//! Source: memcached's `try_read_command_asciiauth` in `proto_text.c`, `process_bin_sasl_auth` in
+//! `proto_bin.c`, as the running 1.6.45 answers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -122,7 +122,8 @@ impl Worker {
         }
     }
 
-    /// A line before the login: `set <any> <any> <any> <bytes>`, with `user password` for its data, is one.
+    /// A line before the login: `set <any> <any> <any> <bytes>`, with `user password` for its data,
+    /// is one.
     fn text_before_login(
         &mut self,
         session: &mut Session,
@@ -157,7 +158,8 @@ impl Worker {
         self.log_in(session, pending, Asked::Text, name, password, output)
     }
 
-    /// A packet before the login: some are harmless, SASL is what is waited for, and others end the connection.
+    /// A packet before the login: some are harmless, SASL is what is waited for, and others end the
+    /// connection.
     fn binary_before_login(
         &mut self,
         session: &mut Session,

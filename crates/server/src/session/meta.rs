@@ -123,8 +123,8 @@ impl Worker {
         Some(self.engine.deadline(exptime))
     }
 
-    /// What `t` shows of an item that this request creates: flags act in their order, so an `N` or `T` after it does not
-    /// count.
+    /// What `t` shows of an item that this request creates: flags act in their order, so an `N` or
+    /// `T` after it does not count.
     fn shown_deadline_of_created(&self, request: &Request<'_>) -> u32 {
         let options = &request.options;
         let mut deadline = 0;
@@ -155,7 +155,8 @@ impl Worker {
         }
     }
 
-    /// Answers a found item; a value that has to be sent from where it lies is returned, its header written.
+    /// Answers a found item; a value that has to be sent from where it lies is returned, its header
+    /// written.
     #[inline]
     pub(super) fn answer_hit(
         &self,

@@ -2,17 +2,19 @@
 //!
 //! ```text
 //!     net -> Worker::serve -> text | meta | binary -> engine -> reply into the output
-//!                  \-> a state, when something is not whole yet: Getting, Receiving, Sending, Swallowing, Dumping, Watching
+//!                  \-> a state, when something is not whole yet:
+//!                      Getting, Receiving, Sending, Swallowing, Dumping, Watching
 //! ```
 //!
-//! One [`Worker`] lives in each thread and serves all its connections; a connection is a [`Session`], which holds a state
-//! and, between requests, no memory. Nothing here blocks: what cannot go on returns a [`Flow`] and is called again.
+//! One [`Worker`] lives in each thread and serves all its connections; a connection is a
+//! [`Session`], which holds a state and, between requests, no memory. Nothing here blocks: what
+//! cannot go on returns a [`Flow`] and is called again.
 //!
 //! # The hot path
 //!
-//! A text `get` or `mg` is parsed where it lies, its key is hashed once (ahead, with those that follow it: see `batch`),
-//! found without a lock, and its value copied behind its header. There is no allocation, no system call and no virtual call
-//! in between.
+//! A text `get` or `mg` is parsed where it lies, its key is hashed once (ahead, with those that
+//! follow it: see `batch`), found without a lock, and its value copied behind its header. There is
+//! no allocation, no system call and no virtual call in between.
 
 mod admin;
 mod batch;
@@ -181,8 +183,8 @@ impl Worker {
         }
     }
 
-    /// The system gives no memory, and what is held back for that runs low: the connection that has something to say ends, so
-    /// that its memory serves the others.
+    /// The system gives no memory, and what is held back for that runs low: the connection that has
+    /// something to say ends, so that its memory serves the others.
     #[cold]
     fn let_go(session: &Session, output: &mut Output<'_>) -> Flow {
         let is_between = matches!(session.state, State::Commands);
@@ -192,7 +194,8 @@ impl Worker {
         Flow::Close
     }
 
-    /// A TLS client at a listener that speaks none: no command begins so. It is told in its own words.
+    /// A TLS client at a listener that speaks none: no command begins so. It is told in its own
+    /// words.
     #[cold]
     fn turn_tls_away(&self, session: &Session, output: &mut Output<'_>) -> Flow {
         self.shared.log.detail(format_args!("{} speaks TLS to a plain listener", session.peer));

@@ -35,7 +35,8 @@ impl PendingReply {
         Replied(())
     }
 
-    /// Ends the reply with what `write` appends: one line, one value with its header, or one packet.
+    /// Ends the reply with what `write` appends: one line, one value with its header, or one
+    /// packet.
     #[inline]
     pub(crate) fn write(self, write: impl FnOnce()) -> Replied {
         write();

@@ -1,9 +1,10 @@
 //! What a request needs its user to have a right to.
 //!
-//! What answers with the value, or tells of the item, is read; what changes the item is written; what does both needs both:
-//! incr, decr and `ma`, gat and gats, and `mg` when it creates or gives a new lifetime, and a lease, which is a promise to fill.
-//! A whole prefix is written by who may write every key under it. The rest of the server's commands need `admin`, but for those
-//! that tell and change nothing.
+//! What answers with the value, or tells of the item, is read; what changes the item is written;
+//! what does both needs both: incr, decr and `ma`, gat and gats, and `mg` when it creates or gives
+//! a new lifetime, and a lease, which is a promise to fill. A whole prefix is written by who may
+//! write every key under it. The rest of the server's commands need `admin`, but for those that
+//! tell and change nothing.
 
 use engine::Counter;
 use net::Output;

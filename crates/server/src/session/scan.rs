@@ -127,7 +127,8 @@ impl<'b> Scan<'b> {
         Some((key, Seen::Key))
     }
 
-    /// Skips the rest of a storage line, whose length is the word after `skipped_words`, and its data block.
+    /// Skips the rest of a storage line, whose length is the word after `skipped_words`, and its
+    /// data block.
     fn skip_value(&mut self, skipped_words: usize) {
         let rest = std::mem::take(&mut self.rest);
         let Some(end) = memchr(b'\n', rest) else { return };

@@ -16,7 +16,8 @@ use crate::options::{Options, Protocol};
 use crate::run::{Clock, Entry, Log};
 use watch::hub::Watchers;
 
-/// The part of a server that its workers have in common: the engine, what may be done, and what is watched.
+/// The part of a server that its workers have in common: the engine, what may be done, and what is
+/// watched.
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) engine: Arc<engine::Shared>,
@@ -56,7 +57,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What workers need to serve from `store` by `options`. `clock` is the one that the store's cleaner goes by.
+    /// What workers need to serve from `store` by `options`. `clock` is the one that the store's
+    /// cleaner goes by.
     #[must_use]
     pub fn new(options: &Options, store: &Arc<Store>, clock: Clock, entry: &Entry) -> Arc<Self> {
         let engine_settings = Settings {
@@ -119,7 +121,8 @@ impl Shared {
 /// Datagrams that the frame of one reply can count.
 const DATAGRAMS_MAX: usize = u16::MAX as usize;
 
-/// Large values on their way may hold a quarter of the memory, and one worker's always two of the largest.
+/// Large values on their way may hold a quarter of the memory, and one worker's always two of the
+/// largest.
 fn inflight_bytes_max(options: &Options) -> usize {
     let share = options.memory_bytes / 4 / options.threads.max(1) as u64;
     usize::try_from(share.max(2 * options.item_bytes_max)).unwrap_or(usize::MAX)

@@ -32,7 +32,8 @@ pub struct Session {
     pub(crate) reply_bytes_max: usize,
 }
 
-/// Between requests, or in the middle of one. Whatever a state holds is what resuming needs and nothing else.
+/// Between requests, or in the middle of one. Whatever a state holds is what resuming needs and
+/// nothing else.
 #[derive(Debug, Default)]
 pub(crate) enum State {
     /// The authentication worker was asked.

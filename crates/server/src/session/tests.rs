@@ -94,8 +94,8 @@ impl Client {
     }
 }
 
-/// Sends `sent` to fresh connections, whole and for every way of cutting it into two reads, each over a fresh engine
-/// state (keys are flushed), and asserts the exact reply.
+/// Sends `sent` to fresh connections, whole and for every way of cutting it into two reads, each
+/// over a fresh engine state (keys are flushed), and asserts the exact reply.
 #[track_caller]
 pub(super) fn check(flags: &[&str], sent: &[u8], want: &[u8]) {
     let mut worker = worker(flags);
@@ -286,7 +286,8 @@ fn binary_commands_answer_in_order_and_quiet_ones_are_quiet() {
     }
 }
 
-/// More keys than are looked ahead at, hits and misses mixed, some twice: each answer belongs to its key.
+/// More keys than are looked ahead at, hits and misses mixed, some twice: each answer belongs to
+/// its key.
 #[test]
 fn looking_ahead_never_mixes_keys_up() {
     let mut worker = worker(&[]);
@@ -456,7 +457,8 @@ fn values_to_append_are_collected_up_to_a_limit() {
     assert_eq!(worker.shared.engine.store().memory().buffers, before);
 }
 
-/// Without an amplification limit a reply by UDP is still no longer than its datagrams can be counted.
+/// Without an amplification limit a reply by UDP is still no longer than its datagrams can be
+/// counted.
 #[test]
 fn an_unlimited_datagram_reply_ends() {
     let mut worker = worker(&["-m", "64", "-o", "udp_amplification=0"]);

@@ -254,8 +254,9 @@ impl Worker {
         if is_done { reply::DELETED } else { reply::NOT_FOUND }
     }
 
-    /// Ends a storage request whose value was awaited: reads the request again from `head`, lets `conclude` end it, and
-    /// answers. `None` if `head` is no storage request, which would be a fault of this server.
+    /// Ends a storage request whose value was awaited: reads the request again from `head`, lets
+    /// `conclude` end it, and answers. `None` if `head` is no storage request, which would be a
+    /// fault of this server.
     pub(crate) fn finish(
         &mut self,
         pending: PendingReply,

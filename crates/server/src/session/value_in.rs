@@ -6,9 +6,9 @@
 //!     refused: answer -> Swallowing
 //! ```
 //!
-//! While a value is awaited, the request's own bytes are kept, and read again when it is whole: that is simpler than an
-//! owned form of every kind of request. `append` and `prepend` do collect their bytes first, since the item they make
-//! depends upon the one that is there at the end.
+//! While a value is awaited, the request's own bytes are kept, and read again when it is whole:
+//! that is simpler than an owned form of every kind of request. `append` and `prepend` do collect
+//! their bytes first, since the item they make depends upon the one that is there at the end.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ pub(crate) struct Job<'k> {
     pub(crate) condition: Condition,
     /// `\r\n` follows the value.
     pub(crate) is_text: bool,
-    /// A refusal for want of room deletes the present item: what the client meant to overwrite is not to be served.
+    /// A refusal for want of room deletes the present item: what the client meant to overwrite is
+    /// not to be served.
     pub(crate) drops_stale: bool,
     /// The connection's descriptor, for watchers.
     pub(crate) fd: RawFd,
@@ -334,7 +335,8 @@ impl Worker {
         Finished::Judged(Stored::refused(refusal))
     }
 
-    /// Bytes to append are collected before they are judged; more than an item may have are not collected.
+    /// Bytes to append are collected before they are judged; more than an item may have are not
+    /// collected.
     fn refuses_concat(&self, job: &Job<'_>) -> Option<Verdict> {
         let value_bytes = job.new.value_len as u64;
         (value_bytes > self.engine.shared().store().item_bytes_max())

@@ -1,7 +1,7 @@
 //! Sending large values straight from the store's memory, for as long as the socket needs.
 //!
-//! A value in one chunk is copied behind its header, inside the read section. A chained one is pinned, and its pieces are
-//! written from where they lie; the state is an offset.
+//! A value in one chunk is copied behind its header, inside the read section. A chained one is
+//! pinned, and its pieces are written from where they lie; the state is an offset.
 
 use std::io::IoSlice;
 
@@ -63,8 +63,9 @@ pub(crate) fn outgoing<'s>(item: &Item<'s>) -> Outgoing<'s> {
 }
 
 impl Worker {
-    /// Whether the key's value is one that has to wait for its turn to be sent; the session then returns [`Flow::Wait`] and
-    /// asks again. False, too, when it has waited for long enough: what is then refused gets its error.
+    /// Whether the key's value is one that has to wait for its turn to be sent; the session then
+    /// returns [`Flow::Wait`] and asks again. False, too, when it has waited for long enough: what
+    /// is then refused gets its error.
     #[inline]
     pub(crate) fn waits_to_send(
         &mut self,

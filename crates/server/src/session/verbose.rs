@@ -1,5 +1,5 @@
-//! `-vv`: what clients ask, on stderr, as memcached prints it: `<`, the connection, and the command's line. Data blocks are not
-//! shown, and with them no password.
+//! `-vv`: what clients ask, on stderr, as memcached prints it: `<`, the connection, and the
+//! command's line. Data blocks are not shown, and with them no password.
 
 use memchr::memchr;
 use proto::Wire;

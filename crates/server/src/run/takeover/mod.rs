@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!     new: hello, digest of the settings  ->
-//!                                         <-  sockets (descriptors), end        the old one serves on
+//!                                         <-  sockets (descriptors), end   the old one serves on
 //!     new: binds what is missing, drops rights; ready, its process id  ->
-//!                                             old: answers what was read, closes connections, puts the memory in order
-//!                                         <-  memory (descriptor, ticket)       clients wait in the sockets' queues
+//!                                             old: answers what was read, closes, tidies memory
+//!                                         <-  memory (descriptor, ticket)  clients wait
 //!     new: maps, starts its workers; serving  ->
 //!                                             old: ends
 //! ```
 //!
-//! Whatever goes wrong before `ready` leaves the old server serving. Whatever goes wrong after it makes the old one serve
-//! again, with the memory as the new one left it; a new one that neither serves nor ends is killed first, since two must
-//! never use one memory. The conversation goes over a unix socket beside the memory file, open to the same user and
-//! to root.
+//! Whatever goes wrong before `ready` leaves the old server serving. Whatever goes wrong after it
+//! makes the old one serve again, with the memory as the new one left it; a new one that neither
+//! serves nor ends is killed first, since two must never use one memory. The conversation goes over
+//! a unix socket beside the memory file, open to the same user and to root.
 
 mod channel;
 mod new;
@@ -32,8 +32,8 @@ fn successor_socket(memory_file: &Path) -> PathBuf {
     path.into()
 }
 
-/// How long connections have, when a successor is ready, to take the replies to what was read from them. Nobody is served
-/// meanwhile, so it is short.
+/// How long connections have, when a successor is ready, to take the replies to what was read from
+/// them. Nobody is served meanwhile, so it is short.
 pub(super) const DRAIN_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long one side waits for the other's next step.

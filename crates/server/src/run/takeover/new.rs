@@ -51,8 +51,8 @@ impl Predecessor {
         }
     }
 
-    /// Says that nothing is missing any more but the memory, and waits for it: the file, and its ticket. From here on nobody
-    /// serves.
+    /// Says that nothing is missing any more but the memory, and waits for it: the file, and its
+    /// ticket. From here on nobody serves.
     ///
     /// # Errors
     ///

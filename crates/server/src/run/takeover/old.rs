@@ -50,13 +50,14 @@ struct Successor {
 pub(in crate::run) enum HandedOver {
     /// The successor serves.
     Done,
-    /// The successor is gone: to be served on with these sockets, and the memory that was left under this ticket.
+    /// The successor is gone: to be served on with these sockets, and the memory that was left
+    /// under this ticket.
     Failed(Sockets, u64),
 }
 
 impl SuccessorListener {
-    /// Opens it; `None` if that cannot be, which a warning says. The memory file is ours, so whatever stands at the path is
-    /// a former owner's.
+    /// Opens it; `None` if that cannot be, which a warning says. The memory file is ours, so
+    /// whatever stands at the path is a former owner's.
     pub(in crate::run) fn open(
         memory_file: &Path,
         settings: u64,
@@ -89,8 +90,8 @@ impl SuccessorListener {
         self.shared.sockets.claim_files();
     }
 
-    /// Closes it when the workers have ended. If a successor waits, it gets the memory; otherwise that is put in order for
-    /// whoever comes.
+    /// Closes it when the workers have ended. If a successor waits, it gets the memory; otherwise
+    /// that is put in order for whoever comes.
     pub(in crate::run) fn close(self, store: &Arc<Store>, clock: Clock) -> HandedOver {
         // Ends the thread's wait.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
@@ -194,7 +195,8 @@ impl Successor {
         }
     }
 
-    /// Whether it has ended; it is killed if it has not. The kernel closes its side when it is through with it.
+    /// Whether it has ended; it is killed if it has not. The kernel closes its side when it is
+    /// through with it.
     fn is_gone(&self) -> bool {
         let is_closed = |patience| matches!(self.channel.receive(patience), Ok(None));
         let has_ended = is_closed(Duration::from_millis(1));
