@@ -1,8 +1,10 @@
 //! Instructions a request: the real server under callgrind, which counts them the same every time.
 //!
 //! ```text
-//!     base: start, store the keys, a few batches of each kind, end     -> instructions of the worker's thread
-//!     for each kind: the same, and N batches of that kind more         -> the difference over N is the figure
+//!     base: start, store the keys, a few batches of each kind, end
+//!         -> instructions of the worker's thread
+//!     for each kind: as the base, and N batches of that kind more
+//!         -> the difference over N is the figure
 //! ```
 //!
 //! Start, growth and end cancel out. Sampling is off: it goes by time, of which callgrind makes

@@ -1,16 +1,16 @@
-//! What runs: two regions, each with a database, an invalidator, a regional pool and frontend
-//! clusters of cache servers, gutter and router; and what can be done to them.
+//! The deployment: two regions, each with a database, an invalidator, a regional pool and frontend
+//! clusters of cache servers, gutter and router; and the actions on them.
 //!
 //! ```text
 //!     east (master)                                    west (replica)
 //!       database --------- replication link ---------->  database
 //!          ^  \                                             \  invalidator --> routers of west
 //!          |   invalidator --> routers of east               \
-//!          +------------------- application link ----------- writes, reads behind a remote marker
+//!          +------------------- application link ----------- writes; reads behind a remote marker
 //! ```
 //!
 //! Configurations of routers and invalidators are made from a topology by the code of
-//! `holdall plan`, so what is seen here is what hosts get.
+//! `holdall plan`, so hosts get the configurations shown here.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -39,13 +39,13 @@ pub(crate) const MARKER: &str = "rk:";
 /// Begins the keys of each table's rows.
 pub(crate) const PREFIXES: [&str; TABLES.len()] = ["item:", "photo:"];
 
-/// One key in so many is watched by the invalidator's monitor.
+/// The invalidator's monitor samples one key in this many.
 const MONITOR_ONE_IN: u32 = 10;
 
 /// Invalidators' replication slot.
 const SLOT: &str = "holdall";
 
-/// How long a database may take to see that who used the slot has gone.
+/// The time within which a database must notice that the slot's last user is gone.
 const RELEASED_MAX: Duration = Duration::from_secs(60);
 
 /// A frontend cluster.
@@ -81,7 +81,7 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// Starts everything, and fills the database with so many rows of each table.
+    /// Starts everything, and fills the tables with these numbers of rows.
     pub(crate) async fn start(
         folder: &Folder,
         kind: Kind,
@@ -115,14 +115,14 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// How applications of a region reach the master's database.
+    /// The connection of a region's applications to the master's database.
     pub(crate) fn master_options(&self, region: usize) -> ConnectOptions {
         let options = &self.regions[0].database.options;
         let address = if region == 0 { options.address } else { self.application.address };
         ConnectOptions { address, ..options.clone() }
     }
 
-    /// What `holdall plan` would be given: everything that runs, by address.
+    /// The topology as `holdall plan` reads it: everything that runs, by address.
     fn topology(&self) -> Topology {
         let named = |processes: &[Process]| {
             Hosts::Named(processes.iter().map(|process| process.address.to_string()).collect())

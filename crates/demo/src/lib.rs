@@ -2,9 +2,9 @@
 //! seen, broken and measured.
 //!
 //! ```text
-//!     cli -> run -> stage: deployment (process, database, link)   what runs
-//!                          load -> client library -> routers      users report to the recorder
-//!                          recorder -> staleness::Checker         how stale that was
+//!     cli -> run -> stage: deployment (process, database, link)   the processes
+//!                          load -> client library -> routers      the users
+//!                          recorder -> staleness::Checker         their writes and reads, judged
 //!            stage -> seconds -> view, lines                      live
 //!                             -> result -> JSON, report           at the end
 //! ```

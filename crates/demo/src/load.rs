@@ -33,7 +33,7 @@ const LOOKS_AT_OWN: [Duration; 5] = [
 /// Longer than any replica lags here: a marker that nobody deletes is gone by then.
 const MARKER_SECS: u32 = 300;
 
-/// What the load is.
+/// The shape of the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Rows of each table.
@@ -44,7 +44,7 @@ pub(crate) struct Shape {
     pub(crate) writes: f64,
     /// Zipf's exponent for reads.
     pub(crate) skew: f64,
-    /// Whether remote markers are used.
+    /// True if remote markers are used.
     pub(crate) with_markers: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Queries {
     pub(crate) writes: AtomicU64,
 }
 
-/// What all users share.
+/// The state that all users share.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) shape: Shape,

@@ -24,7 +24,7 @@ use crate::message::eprint_error;
 /// The word after `holdall demo` by which a child begins.
 pub(crate) const CHILD: &str = "child";
 
-/// How long a program may take until it accepts connections.
+/// The time within which a program must accept connections.
 const START_MAX: Duration = Duration::from_secs(180);
 
 /// Becomes the program that the arguments name: the parent's process id, the program, its
@@ -77,12 +77,12 @@ pub(crate) fn local(port: u16) -> SocketAddr {
 pub(crate) struct Process {
     /// For people.
     pub(crate) name: String,
-    /// Where it listens.
+    /// The address that it listens at.
     pub(crate) address: SocketAddr,
     folder: Folder,
     words: Vec<String>,
     log: PathBuf,
-    /// How it is told to end: databases need more time than SIGKILL gives them.
+    /// The signal that ends it: a database needs more time than SIGKILL gives.
     ending: Signal,
     child: Option<ChildGuard>,
 }
@@ -169,7 +169,7 @@ impl Process {
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
 
-    /// Whether it has not ended; one that is held counts as running.
+    /// True until it ends; a stopped process counts as running.
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(ChildGuard::is_running)
     }

@@ -1,4 +1,4 @@
-//! What users did and saw, judged while it goes on by the checker of histories ([`staleness`]).
+//! Records the writes and reads of users, and judges them during the run ([`staleness`]).
 //!
 //! A read is judged a moment after its end, so that every commit that came before it has been told.
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use staleness::{Checker, Read, Shown, Write, WriteOutcome};
 
-/// How much later a read is judged.
+/// The delay before a read is judged.
 const JUDGED_AFTER: Duration = Duration::from_millis(500);
 
 /// Versions of a key that the checker keeps.
@@ -24,7 +24,7 @@ const WINDOWS_MAX: usize = 10_000;
 /// An hour: what is staler counts as that.
 const STALE_US_MAX: u64 = 3_600_000_000;
 
-/// Where a user's read was answered from.
+/// The source of the answer to a user's read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum From {
     /// The cache.
@@ -60,9 +60,9 @@ pub(crate) struct Tally {
     pub(crate) own_reads: u64,
     pub(crate) own_stale: u64,
     pub(crate) impossible: u64,
-    /// How stale each judged read was, in microseconds.
+    /// The staleness of each judged read, in microseconds.
     pub(crate) stale_us: Histogram<u64>,
-    /// The same since the last [`Recorder::second`].
+    /// Those since the last [`Recorder::second`].
     pub(crate) second_us: Histogram<u64>,
     /// Hits of each [`WINDOW_READS`] reads, and when the last of them was, in nanoseconds.
     pub(crate) windows: Vec<(u64, u64)>,
@@ -140,7 +140,7 @@ struct State {
     tallies: Vec<Tally>,
 }
 
-/// See the head of this file.
+/// The record of one run.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     begin: Instant,
@@ -226,7 +226,7 @@ impl Recorder {
         }
     }
 
-    /// What one read shows, outside of the counts.
+    /// Judges one read without counting it.
     pub(crate) fn look(&self, read: &Read) -> Shown {
         self.lock().checker.read(read)
     }

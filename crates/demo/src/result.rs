@@ -1,4 +1,4 @@
-//! What a run showed: the figures that are written as JSON, drawn in the report and shown live.
+//! The figures of a run: written as JSON, drawn in the report and shown live.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,22 +16,22 @@ pub struct Outcome {
     pub version: String,
     /// The command line.
     pub command: Vec<String>,
-    /// Which database.
+    /// The make of the databases.
     pub database: crate::database::Kind,
     /// Each cluster's figures of the whole run.
     pub clusters: Vec<ClusterTotal>,
-    /// What was done, and what followed, with seconds since the start.
+    /// Actions and their consequences, with seconds since the start.
     pub events: Vec<(f64, String)>,
     /// Second by second.
     pub seconds: Vec<Second>,
     /// After everything was delivered: keys that were written, looked up in every cluster.
     pub looked_up: u64,
-    /// How many of them a cache showed with an old value.
+    /// The number of them that a cache had with an old value.
     pub stale_left: u64,
 }
 
 impl Outcome {
-    /// Whether no cache had an old value at the end, and nobody was shown what cannot have been.
+    /// True if no cache had an old value at the end, and no read showed an impossible version.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.stale_left == 0 && self.clusters.iter().all(|cluster| cluster.impossible == 0)
@@ -43,9 +43,9 @@ impl Outcome {
 pub struct ClusterTotal {
     /// `region/cluster`.
     pub name: String,
-    /// Users' reads, and how many the cache answered.
+    /// Users' reads.
     pub reads: u64,
-    /// See above.
+    /// Reads that the cache answered.
     pub hits: u64,
     /// Reads that the region's own database answered.
     pub from_database: u64,
@@ -53,23 +53,23 @@ pub struct ClusterTotal {
     pub from_master: u64,
     /// Reads that nobody answered.
     pub failed_reads: u64,
-    /// Writes, and how many of them were not acknowledged.
+    /// Writes.
     pub writes: u64,
-    /// See above.
+    /// Writes that were not acknowledged.
     pub failed_writes: u64,
     /// The share of reads that were no staler than a second.
     pub fresh_within_1s: f64,
-    /// Of how stale reads were, in milliseconds.
+    /// Percentiles of the staleness of reads, in milliseconds.
     pub stale_ms: Percentiles,
     /// A user's reads after its own write.
     pub own_reads: u64,
     /// The share of them that showed it, or something newer.
     pub own_fresh: f64,
-    /// Reads that showed what cannot have been.
+    /// Reads that showed an impossible version.
     pub impossible: u64,
     /// Of a cluster that was added: reads until its hit ratio was 90 % of the warm cluster's.
     pub warm_after_reads: Option<u64>,
-    /// The same in seconds since its first read.
+    /// The time from its first read until then, in seconds.
     pub warm_after_secs: Option<f64>,
 }
 
@@ -123,7 +123,7 @@ pub struct RegionSecond {
     pub queries: u64,
     /// Rows that were written there.
     pub writes: u64,
-    /// How far the replica is behind, in milliseconds; 0 in the master region.
+    /// The lag of the replica, in milliseconds; 0 in the master region.
     pub behind_ms: u64,
     /// Deletes that the invalidator delivered.
     pub delivered: u64,

@@ -15,18 +15,18 @@ use crate::script::{Action, Script};
 use crate::stage::Stage;
 use crate::view::{Key, View};
 
-/// What is to be run.
+/// The plan of a run.
 pub(crate) struct Plan {
     pub(crate) kind: Kind,
     pub(crate) shape: Shape,
     pub(crate) script: Script,
-    /// Whether there is somebody who looks and presses keys.
+    /// True if a terminal shows the run and takes keys.
     pub(crate) is_live: bool,
     pub(crate) ends_after: Option<Duration>,
     pub(crate) command: Vec<String>,
 }
 
-/// How often keys and times are looked at.
+/// The interval at which keys and times are checked.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs it.

@@ -1,13 +1,13 @@
-//! What can be done to the deployment, and when.
+//! Scripts: the actions on the deployment, and their times.
 
 use std::time::Duration;
 
-/// A trouble, or the end of one.
+/// A fault, or the end of one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Action {
-    /// A new cluster in the master region, which reads the database for what it misses.
+    /// Adds a cluster in the master region, which reads missing values from the database.
     AddColdCluster,
-    /// The same, filled from the warm cluster.
+    /// Adds a cluster that is filled from the warm cluster.
     AddCluster,
     /// A cache server answers nothing for a while, and keeps what it has.
     BlackHole,

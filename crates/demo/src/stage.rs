@@ -18,19 +18,19 @@ use crate::result::{ClusterSecond, RegionSecond, Second, ms, over_1s};
 use crate::script::Action;
 use crate::stats::{self, Stats};
 
-/// How far behind a replica is when it is told to be.
+/// The lag of a replica that is made to lag.
 pub(crate) const LAG: Duration = Duration::from_secs(3);
 
-/// How long a killed or held server is away.
+/// The time for which a killed or stopped server is away.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// How much of the log is delivered again.
+/// The span of the log that is delivered again.
 const REPLAYED: Duration = Duration::from_secs(30);
 
-/// How long a replay waits for the first place in the log.
+/// The time for which a replay waits for the first position in the log.
 const REMEMBERED_MAX: Duration = Duration::from_secs(60);
 
-/// How often a place in PostgreSQL's log is kept for that.
+/// The interval at which a position in PostgreSQL's log is kept for a replay.
 const SLOT_EVERY: Duration = Duration::from_secs(5);
 
 /// Seconds that are kept: a day. Longer runs forget their beginning.
@@ -45,7 +45,7 @@ struct Past {
     slot: Option<String>,
 }
 
-/// What ends by itself.
+/// Actions that end by themselves.
 #[derive(Clone, Copy, Debug)]
 enum Recovery {
     /// Start the server again.
@@ -54,7 +54,7 @@ enum Recovery {
     Release(SocketAddr),
 }
 
-/// See the head of this file.
+/// The running deployment, its load, and the events so far.
 pub(crate) struct Stage {
     pub(crate) deployment: Deployment,
     pub(crate) load: Arc<Load>,

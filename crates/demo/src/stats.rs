@@ -14,10 +14,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::database::{ConnectOptions, Session};
 
-/// What does not answer in this time has no numbers this time.
+/// The time after which a missing answer counts as none.
 const ANSWER_MAX: Duration = Duration::from_millis(150);
 
-/// How often the primary's moment is written, and the replica's read.
+/// The interval at which the primary's time is written and the replica's read.
 const BEAT: Duration = Duration::from_millis(100);
 
 /// The numbers of one process; empty when it does not answer.
@@ -43,7 +43,7 @@ impl Stats {
             .map(|(_, text)| text.parse().unwrap_or(0))
     }
 
-    /// Whether it answered.
+    /// True if it answered.
     pub(crate) fn is_there(&self) -> bool {
         !self.0.is_empty()
     }

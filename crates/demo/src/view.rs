@@ -204,7 +204,7 @@ fn draw_hits(frame: &mut Frame<'_>, area: Rect, stage: &Stage) {
     draw_staleness(frame, right, stage);
 }
 
-/// How stale reads were, in all clusters since the start: as many lines as there are powers of ten.
+/// The staleness of reads in all clusters since the start: one line for each power of ten.
 fn draw_staleness(frame: &mut Frame<'_>, area: Rect, stage: &Stage) {
     let all: u64 = stage.tallies.iter().map(|tally| tally.stale_us.len()).sum();
     let limits: [(&str, u64); 6] = [

@@ -8,6 +8,9 @@
 //! connections at once: each piece is delayed without holding up the next, which takes a task and a
 //! queue for each direction. This one refuses and resets, and a change is in force when
 //! [`FaultProxy::set`] returns; it needs no runtime in the tests. Only the copying loop is common.
+//!
+//! `epoch` and `is_ending` are stored with SeqCst by `set` and `drop`; their partners are the loads
+//! of the accepting and passing threads.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

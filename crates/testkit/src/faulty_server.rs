@@ -3,6 +3,9 @@
 //!
 //! The true value of a key is [`value_of`] it, so that a reader knows the key of a value. It speaks
 //! text, or the binary protocol to a client that begins with that.
+//!
+//! The counters are stored with SeqCst by the serving threads; their partners are the loads in the
+//! test, which must see a silence before the bytes that follow it.
 
 mod packets;
 

@@ -1,4 +1,6 @@
 //! Free ports, readings of a running process, and limits of open files, for tests.
+//!
+//! Relaxed is enough for `RssWatch`: the flag carries no data, the result comes by the join.
 
 use processes::usage;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};

@@ -6,6 +6,8 @@
 //! `debug/holdall` beside the test's own target folder. `MEMCACHED_ADDR` names a server that
 //! already runs; tests that must restart or measure their server refuse it. `E2E_FLAGS` are given
 //! to every holdall besides the test's own.
+//!
+//! Relaxed is enough for the counter of logs: only the number counts.
 
 use crate::process::{self, free_port};
 use crate::wire::{End, Wire};

@@ -1,4 +1,7 @@
 //! The coordinator: several agents told, started together and added up.
+//!
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
+//! for display.
 
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
@@ -116,7 +119,7 @@ impl Agent {
     /// Waits for what it saw; an interrupt is passed on, and its answer still awaited.
     fn outcome(&mut self, patience: Duration, progress: &Progress) -> Result<Outcome> {
         let begun = Instant::now();
-        let mut has_told = false;
+        let mut has_sent_stop = false;
         // A message that has begun is read whole, so the wait for its first byte is apart.
         loop {
             self.line.reader.get_ref().set_read_timeout(Some(Duration::from_millis(100)))?;
@@ -125,7 +128,8 @@ impl Agent {
                 Err(error) if is_silence(&error) => {}
                 Err(error) => return Err(error).context("receiving"),
             }
-            if progress.stop.load(Ordering::Relaxed) && !std::mem::replace(&mut has_told, true) {
+            if progress.stop.load(Ordering::Relaxed) && !std::mem::replace(&mut has_sent_stop, true)
+            {
                 self.line.say(&Ask::Stop)?;
             }
             ensure!(begun.elapsed() < patience, "it says nothing");

@@ -10,7 +10,7 @@
 //!                       <- filled
 //!        connect        ->
 //!                       <- connected         all agents are connected before one begins
-//!        go             ->                   to all, as near to each other as the network lets them
+//!        go             ->                   to all, as close in time as the network allows
 //!        (stop)         ->                   the run ends early
 //!                       <- done {outcome}
 //! ```

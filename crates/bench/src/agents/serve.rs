@@ -1,4 +1,7 @@
 //! An agent: waits for coordinators, one after the other, and sends what they say.
+//!
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
+//! for display.
 
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,7 @@
 //! `holdall bench hitrate`: miss-ratio curves of real servers.
+//!
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
+//! for display.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

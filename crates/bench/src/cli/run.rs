@@ -1,4 +1,7 @@
 //! `holdall bench run`: one load, one result.
+//!
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
+//! for display.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};

@@ -80,7 +80,8 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let steps = args.study.steps(&templates, &size);
     let (mut results, mut failures) = (Vec::new(), Vec::new());
-    // Servers end with this function, so a signal must not end the program before.
+    // Servers end with this function, so a signal must not end the program before. The partner of the
+    // SeqCst loads is the store in the signal handler, by signal_hook.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -150,18 +151,18 @@ impl StudyArgs {
     }
 }
 
-/// Waits for a step. It is ended, and tells what it has, when this program is asked to end.
+/// Waits for a step. A signal to this program is passed on once, so that the step prints its results.
 fn wait(mut step: Child, stop: &AtomicBool) -> Result<ExitStatus> {
-    let mut is_told = false;
+    let mut is_signalled = false;
     loop {
         if let Some(status) = step.try_wait()? {
             return Ok(status);
         }
-        if stop.load(Ordering::SeqCst) && !is_told {
+        if stop.load(Ordering::SeqCst) && !is_signalled {
             let pid = Pid::from_raw(i32::try_from(step.id())?).context("a process id")?;
             // One that has just ended needs no signal.
             let _ = kill_process(pid, Signal::TERM);
-            is_told = true;
+            is_signalled = true;
         }
         #[allow(
             clippy::disallowed_methods,

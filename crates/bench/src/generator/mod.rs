@@ -2,7 +2,8 @@
 //! language ([`wire`]), when ([`worker`](self)), and what was seen ([`record`]).
 //!
 //! ```text
-//!     spec -> threads, each: draw op and keys -> wire (bytes) -> connections -> replies -> record -> outcome
+//!     spec -> threads, each: draw op and keys -> wire (bytes) -> connections -> replies
+//!         -> record -> outcome
 //! ```
 
 mod closed;

@@ -1,6 +1,9 @@
 //! The open loop: requests are due at times of their own. One that finds its connections full waits
 //! in a queue, and its latency counts from the time at which it should have left (no coordinated
 //! omission).
+//!
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
+//! for display.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

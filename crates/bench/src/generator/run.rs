@@ -1,4 +1,7 @@
 //! A whole run: connect, fill, start the threads together, gather what they saw.
+//!
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
+//! for display.
 
 use std::sync::atomic::Ordering;
 use std::thread;

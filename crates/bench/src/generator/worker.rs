@@ -2,6 +2,9 @@
 //!
 //! Times are nanoseconds since the run's start, the same for all threads. When requests are sent is
 //! the matter of the [closed](super::closed) and the [open](super::open) loop.
+//!
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
+//! for display.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

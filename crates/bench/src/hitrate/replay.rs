@@ -4,6 +4,9 @@
 //! A key stands in a group of requests once, so its next get finds what the last one stored. Within
 //! a group, the stores come after all gets: up to [`GROUP`] requests may see each other in another
 //! order than that of the trace.
+//!
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
+//! for display.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! MariaDB: how it is started and what it is told.
+//! MariaDB: its start, and its SQL.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

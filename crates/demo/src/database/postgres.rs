@@ -1,4 +1,4 @@
-//! PostgreSQL: how it is started and what it is told.
+//! PostgreSQL: its start, and its SQL.
 //!
 //! The replica subscribes to the primary's changes (logical replication). A standby by physical
 //! replication could not be followed by the invalidator before PostgreSQL 16, where standbys
@@ -58,7 +58,8 @@ const SETTINGS: [&str; 8] = [
     "wal_receiver_timeout=600s",
 ];
 
-/// The same tables in both, because a subscription makes none; rows only where `rows` says so.
+/// Makes the tables in either database, because a subscription makes none; with rows only if `rows`
+/// says so.
 fn tables(rows: Option<[u64; 2]>) -> Vec<String> {
     let mut all = vec!["CREATE TABLE pulse (id INT PRIMARY KEY, at BIGINT NOT NULL)".to_owned()];
     for (at, table) in TABLES.iter().enumerate() {

@@ -10,10 +10,10 @@ use tokio_postgres::NoTls;
 
 use super::{ConnectOptions, Kind, NAME, USER};
 
-/// How long a statement may take; making the tables is one.
+/// The time limit of a statement; one of them fills the tables.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// How long a query of the load may take.
+/// The time limit of a query of the load.
 const QUERY_MAX: Duration = Duration::from_secs(2);
 
 enum Connection {
@@ -21,7 +21,7 @@ enum Connection {
     Postgres(tokio_postgres::Client),
 }
 
-/// See the head of this file.
+/// A session that connects when it is first used, and again after a failure.
 pub(crate) struct Session {
     options: ConnectOptions,
     connection: Option<Connection>,
