@@ -70,6 +70,7 @@ pub(crate) fn key_left(store: &Store, chunk: ChunkRef, shape: Shape) -> &[u8] {
 }
 
 /// Hash of the key of an item that the caller has found in its section, or whose stripe it holds.
+#[inline]
 pub(crate) fn hash_of(store: &Store, chunk: ChunkRef) -> u64 {
     let shape = store.arena.header(chunk).shape();
     // SAFETY: linked, or found within the caller's section, so the key does not change during the

@@ -289,6 +289,7 @@ impl Arena {
 /// Chained items.
 impl Arena {
     /// `true` if a sender keeps this item's chain.
+    #[inline]
     pub(crate) fn is_pinned(&self, chunk: ChunkRef) -> bool {
         // Acquire: partner of the Release in `Pin::drop`; the sender's reads come before a reuse.
         self.header(chunk).shape().has(Shape::CHAINED)
@@ -296,6 +297,7 @@ impl Arena {
     }
 
     /// Adds the chunks of an item to `into`: its pieces, if it is chained, and its head.
+    #[inline]
     pub(crate) fn chunks_of(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
         if self.header(chunk).shape().has(Shape::CHAINED) {
             let mut piece = self.word(chunk, chain::FIRST).load(Ordering::Relaxed);

@@ -51,13 +51,17 @@ impl RetireList {
     }
 
     /// Begins the grace period of the items that were unlinked since the last call.
+    #[inline]
     pub(crate) fn date(&self, qsbr: &Qsbr) {
         let mut undated = self.undated.borrow_mut();
         if undated.is_empty() {
             return;
         }
         let epoch = qsbr.epoch();
-        self.waiting.borrow_mut().extend(undated.drain(..).map(|chunk| Retired { epoch, chunk }));
+        let mut waiting = self.waiting.borrow_mut();
+        for chunk in undated.drain(..) {
+            waiting.push_back(Retired { epoch, chunk });
+        }
     }
 
     /// `true` if an item waits for its grace period, dated or not.
@@ -72,6 +76,7 @@ impl RetireList {
     }
 
     /// Calls `free` for each item that is past its grace period and not pinned.
+    #[inline]
     pub(crate) fn drain(
         &self,
         qsbr: &Qsbr,

@@ -101,6 +101,7 @@ impl ClassState {
     }
 
     /// Takes the first free chunk.
+    #[inline]
     pub(super) fn pop_free(&mut self, arena: &Arena) -> Option<ChunkRef> {
         let head = self.free_head;
         if head == 0 {
