@@ -89,6 +89,7 @@ pub(crate) fn grow_table(store: &Store) -> bool {
 }
 
 /// Bytes of header, key and value.
+#[inline]
 pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
     let value = if shape.has(Shape::CHAINED) {
         // Relaxed: written before the item was linked, and never again.
@@ -101,6 +102,7 @@ pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
 
 /// Makes an item of a finished draft's chunk, in the newest bag but not yet in the table. `None`,
 /// and the chunk is freed, if no bag block could be had. The caller holds the key's stripe.
+#[inline]
 pub(crate) fn link(thread: &ThreadState, chunk: ChunkRef, cas: u64) -> Option<()> {
     let store = &*thread.store;
     let header = store.arena.header(chunk);
@@ -132,6 +134,7 @@ fn count_linked(thread: &ThreadState, chunk: ChunkRef, class: u8, shape: Shape, 
 
 /// Takes an item that has left the table out of its bag and retires it. The caller holds the key's
 /// stripe.
+#[inline]
 pub(crate) fn unlink(thread: &ThreadState, chunk: ChunkRef) {
     let store = &*thread.store;
     let header = store.arena.header(chunk);

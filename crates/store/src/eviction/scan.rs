@@ -45,6 +45,7 @@ pub(crate) enum ScanMode {
 
 /// The next item at or after `cursor`, holes skipped, and the cursor after it. The caller is in a
 /// section.
+#[inline]
 pub(crate) fn next_item(
     thread: &ThreadState,
     bag: &Bag,
@@ -69,6 +70,7 @@ pub(crate) fn next_item(
 
 /// The next few items of a bag, at most `want`. Their table lines are fetched together, so that the
 /// waits overlap.
+#[inline]
 pub(crate) fn next_batch(
     thread: &ThreadState,
     bag: &Bag,
@@ -90,6 +92,7 @@ pub(crate) fn next_batch(
 
 /// Decides about one item of a settled bag; `true` if its memory is on its way back. The caller
 /// holds the list's order lock and is in a section.
+#[inline]
 pub(crate) fn judge(
     thread: &Rc<ThreadState>,
     order: &Order,

@@ -137,6 +137,7 @@ impl Blocks {
     }
 
     /// Position of the block's slot `index`.
+    #[inline]
     pub(crate) fn position(block: BlockId, index: u32) -> Position {
         block * WORDS + HEADER_WORDS + index
     }
@@ -153,11 +154,13 @@ impl Blocks {
     }
 
     /// Slots handed out so far.
+    #[inline]
     pub(crate) fn claimed(&self, block: BlockId) -> u32 {
         self.word(block, 2).load(Ordering::Relaxed).min(SLOTS)
     }
 
     /// The block that follows; zero if none.
+    #[inline]
     pub(crate) fn next(&self, block: BlockId) -> BlockId {
         // Acquire: partner of the Release in `link`; the next block's header is visible.
         self.word(block, 1).load(Ordering::Acquire)

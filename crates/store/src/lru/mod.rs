@@ -324,6 +324,7 @@ impl Bag {
     }
 
     /// The next place at or after `cursor` that was handed out, and the place after it.
+    #[inline]
     pub(crate) fn step(&self, blocks: &Blocks, cursor: Cursor) -> Option<(Position, Cursor)> {
         let Cursor { mut block, mut index } = cursor;
         if block == 0 {
