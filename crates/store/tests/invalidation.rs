@@ -87,8 +87,8 @@ fn any_number_of_invalidations_is_right() {
 }
 
 /// A writer stores under a prefix and invalidates it in turn: right after an invalidation its keys
-/// are gone, right after a store they are there. Others do the same under other prefixes meanwhile,
-/// and the cleaner purges.
+/// are gone, right after a store they are there. Other threads do so under other prefixes, and the
+/// cleaner purges.
 #[test]
 fn invalidations_of_many_threads_keep_to_their_own() {
     let store = Store::new(Config { memory_bytes: 64 << 20, stripes: 64, ..Config::default() });

@@ -183,7 +183,7 @@ impl Mover {
     }
 
     /// Once a second: a page that its class did not take is free for all, and a page that could not
-    /// be emptied is gone over again.
+    /// be emptied is tried again.
     fn tend(&mut self, thread: &Rc<ThreadState>) {
         if self.tended_secs == thread.now_secs() {
             return;

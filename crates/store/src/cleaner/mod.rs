@@ -136,7 +136,8 @@ impl Cleaner {
             match self.purge {
                 Purge::Idle if store.invalidations.outstanding() == 0 => return false,
                 Purge::Idle => {
-                    // There were invalidations since then (`expiry::invalidation`, law 4).
+                    // Invalidations have come since the last purge (law 4 of
+                    // `expiry::invalidation`).
                     let count = store.invalidations.count();
                     self.purge = Purge::Before { count, epoch: store.qsbr.epoch() };
                     thread.settle();

@@ -333,8 +333,8 @@ pub(crate) fn piece_link(next: ChunkRef, len: u32) -> u64 {
 impl Header {
     /// Next piece, and bytes in this one.
     pub(crate) fn piece(&self) -> (ChunkRef, usize) {
-        // Acquire: partner of the Release that published the head. A walk that reaches a piece
-        // without its head relies on no more than the word.
+        // Acquire: the load that found the head has made this word visible, so there is no partner.
+        // It keeps the reads through the link behind it, whatever that load was.
         let link = self.cas.load(Ordering::Acquire);
         ((link & 0xffff_ffff) as u32, (link >> 32) as usize)
     }

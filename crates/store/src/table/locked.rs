@@ -142,8 +142,8 @@ impl Table {
                 continue;
             };
             let Some(index) = self.overflow.take(grant) else { return false };
-            // The chain's last bucket is full. Its last item moves to the new one before the link
-            // takes its slot (law 4).
+            // The chain's last bucket is full. Its last item moves into the new bucket before the
+            // link takes its slot (law 4).
             let overflow = self.overflow.at(index as usize);
             overflow.put(0, bucket.tag(LAST), displaced);
             overflow.put(1, tag, reference);
