@@ -1,4 +1,4 @@
-//! Items as readers see them, and pins that keep a large value readable while it is being sent.
+//! Items as readers see them.
 //!
 //! Relaxed is enough for an item's words. Its key, flags and length never change while it is
 //! linked, and the load that found it made them visible. Cas unique, deadline and facts change one
@@ -9,10 +9,10 @@
 use crate::expiry::invalidation::Judged;
 use crate::lru::recency;
 use crate::memory::ChunkRef;
-use crate::memory::arena::{HEADER, Header, PIECE_BYTES, Shape, chain};
+use crate::memory::arena::{HEADER, Header, Shape, chain};
+use crate::pin::Pin;
 use crate::sync::Ordering;
 use crate::thread::ThreadState;
-use std::cell::Cell;
 use std::rc::Rc;
 
 /// State of an item that was found: only a live one counts.
@@ -282,14 +282,8 @@ impl<'s> Item<'s> {
         // end, and with it the pin.
         let pins = self.thread.store.arena.word(self.chunk, chain::PINS);
         pins.fetch_add(1, Ordering::Relaxed);
-        let first = self.word(chain::FIRST);
-        Some(Pin {
-            thread: Rc::clone(self.thread),
-            head: self.chunk,
-            value_len: self.value_len(),
-            first,
-            at: Cell::new((0, first)),
-        })
+        let head = self.chunk;
+        Some(Pin::counted(self.thread, head, self.value_len(), self.word(chain::FIRST)))
     }
 
     /// Marks the item as used now, and as read. A store only if the mark changes: at most once a
@@ -344,60 +338,5 @@ impl<'s> Item<'s> {
     #[must_use]
     pub fn next_cas(&self) -> u64 {
         self.thread.next_cas(self.cas())
-    }
-}
-
-/// A chained value kept for sending. Belongs to the thread that made it.
-pub struct Pin {
-    thread: Rc<ThreadState>,
-    head: ChunkRef,
-    value_len: usize,
-    first: ChunkRef,
-    /// A piece known: its number in the chain and its chunk.
-    at: Cell<(usize, ChunkRef)>,
-}
-
-impl std::fmt::Debug for Pin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pin").field("value_len", &self.value_len).finish_non_exhaustive()
-    }
-}
-
-impl Pin {
-    /// Bytes of the value.
-    #[must_use]
-    pub fn value_len(&self) -> usize {
-        self.value_len
-    }
-
-    /// The bytes from `offset` to the end of their piece; empty at or past the end of the value.
-    #[must_use]
-    pub fn bytes_at(&self, offset: usize) -> &[u8] {
-        if offset >= self.value_len {
-            return &[];
-        }
-        let arena = &self.thread.store.arena;
-        let wanted = offset / PIECE_BYTES;
-        let (mut number, mut piece) = self.at.get();
-        if number > wanted {
-            (number, piece) = (0, self.first);
-        }
-        while number < wanted {
-            (piece, _) = arena.header(piece).piece();
-            number += 1;
-        }
-        self.at.set((number, piece));
-        let (_, len) = arena.header(piece).piece();
-        let from = offset % PIECE_BYTES;
-        // SAFETY: the pin, counted in the head, keeps head and pieces from being freed while `self`
-        // lives.
-        unsafe { arena.bytes(piece, HEADER + from, len - from) }
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        // Release: partner of the Acquire in `Arena::is_pinned`; our reads come before a reuse.
-        self.thread.store.arena.word(self.head, chain::PINS).fetch_sub(1, Ordering::Release);
     }
 }

@@ -16,7 +16,7 @@
 //!     lru  expiry  stats                     bags of items by age; records of what is to die
 //!     config  slabs  file                    settings and sizes; free chunks; the memory file
 //!     store                                  the structure that holds all of these
-//!     thread  item  linked                   one thread's state; items; changes of linked items
+//!     thread  pin  item  linked              one thread's state; items; changes of linked items
 //!     eviction  reaping  allocation          passes that free items, and the search for memory
 //!     draft  section  handle                 the interface of a thread
 //!     cleaner  restart                       background work; opening and closing over a file
@@ -55,6 +55,8 @@ mod item;
 #[cfg(not(loom))]
 mod linked;
 #[cfg(not(loom))]
+mod pin;
+#[cfg(not(loom))]
 mod reaping;
 #[cfg(not(any(loom, miri)))]
 mod restart;
@@ -77,7 +79,8 @@ pub use {
     error::StoreError,
     expiry::transient::TRANSIENT_SECS_MAX,
     handle::{Handle, Observer},
-    item::{Item, Liveness, Pin},
+    item::{Item, Liveness},
+    pin::Pin,
     reaping::walk::WalkCursor,
     section::{Applied, Change, Section},
     slabs::automove::ReassignError,

@@ -26,3 +26,21 @@ pub(crate) fn to_usize(number: u64) -> usize {
     assert!(number <= usize::MAX as u64, "{number} exceeds the address space");
     number as usize
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_number_fits() {
+        assert_eq!(to_u32(u32::MAX as usize), u32::MAX);
+        assert_eq!(to_usize(7), 7);
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    #[should_panic(expected = "exceeds 32 bits")]
+    fn a_greater_number_stops_the_thread() {
+        to_u32(1 << 32);
+    }
+}
