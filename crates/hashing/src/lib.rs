@@ -14,9 +14,9 @@
 //! What of a key is hashed is the business of [`key`]: routing prefixes, the hash stop `|#|`, hash tags.
 #![forbid(unsafe_code)]
 
+mod ch3;
 mod continuum;
 mod digest;
-mod furc;
 mod jenkins;
 mod jump;
 pub mod key;
@@ -25,9 +25,9 @@ mod placement;
 mod rendezvous;
 mod spooky;
 
+pub use ch3::{POOL_SIZE_MAX, furc_hash};
 pub use continuum::{libmemcached_name, spymemcached_name};
 pub use digest::KeyHash;
-pub use furc::{POOL_SIZE_MAX, furc_hash};
 pub use jump::jump_hash;
 pub use placement::{Placement, PlacementError};
 pub use rendezvous::rendezvous_order;

@@ -1,8 +1,8 @@
 //! One pool's way from a key to the index of a server, whichever algorithm it is.
 
+use crate::ch3::{POOL_SIZE_MAX, acceptance, furc_hash, joined, weighted_ch3};
 use crate::continuum::{Continuum, libmemcached_name, spymemcached_name};
 use crate::digest::KeyHash;
-use crate::furc::{POOL_SIZE_MAX, acceptance, furc_hash, joined, weighted_ch3};
 use crate::jump::jump;
 use crate::key::shard_id;
 use crate::rendezvous::{name_hash, rendezvous, weighted_rendezvous};

@@ -1,15 +1,17 @@
-//! mcrouter's Ch3: furc, a consistent hash by a binary decision tree (Mark Rabkin), and its weighted form.
+//! Ch3, mcrouter's consistent hash: a binary decision tree (Mark Rabkin's `furc_hash`), and its
+//! weighted form.
 //!
-//! furc reads an endless string of bits made of the key: 64 by MurmurHash64A, each further 64 by hashing the last 64. Going
-//! down from the power of two above the pool size, a 1 at a level decides for the upper half of that level, and the lower
-//! bits of the number come from the same string, 23 bits apart. A number outside of the pool is drawn again from below.
+//! The function derives an endless string of bits from the key: 64 by MurmurHash64A, and each
+//! further 64 by hashing the last 64. It descends from the power of two above the pool size. A 1 at
+//! a level selects the upper half of that level, and the lower bits of the number come from the
+//! string as well, 23 bits apart. A number outside of the pool is drawn again from the next level.
 
 use crate::murmur::{murmur64a, murmur64a_word};
 use crate::spooky::spooky_hash32;
 
 const SEED: u64 = 4_193_360_111;
 const TRIES: u32 = 32;
-/// Distance of the bits of one number; also what limits the pool.
+/// Distance between the bits of one number; it also limits the size of a pool.
 const STRIDE: u32 = 23;
 
 /// The largest pool that Ch3 can name.
@@ -17,7 +19,8 @@ pub const POOL_SIZE_MAX: u32 = 1 << STRIDE;
 
 const WEIGHT_SEED: u32 = 0xface_2014;
 
-/// Bits of a key by index. Indexes rise, but for returns to the first word, where the levels are.
+/// The bits of a key by index. Indexes rise, except for returns to the first word, which holds the
+/// levels.
 struct Bits {
     first: u64,
     word: u64,
@@ -42,9 +45,10 @@ impl Bits {
     }
 }
 
-/// Which of `pool_size` servers the key belongs to, by mcrouter's `furc_hash`.
+/// The number of the server, 0 to `pool_size - 1`, that holds `key`: mcrouter's `furc_hash`.
 ///
-/// A pool of none or one gives 0. Sizes above [`POOL_SIZE_MAX`] are not spread over the whole pool.
+/// Returns 0 for a `pool_size` of 0 or 1. Of a pool larger than [`POOL_SIZE_MAX`], only the first
+/// [`POOL_SIZE_MAX`] servers hold keys.
 #[must_use]
 pub fn furc_hash(key: &[u8], pool_size: u32) -> u32 {
     if pool_size <= 1 {
