@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod ast;
-mod build;
 pub mod cli;
 mod interval;
 mod json;
@@ -17,6 +16,7 @@ mod load;
 mod macros;
 mod near;
 mod params;
+mod parse;
 pub mod select;
 mod source;
 mod twemproxy;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use crate::ast::Config;
-use crate::build::Builder;
 use crate::json;
 use crate::macros::Expander;
 use crate::params::Params;
+use crate::parse::Builder;
 use crate::source::{At, Diagnostic, FileSources, Files, Severity, Sources};
 use crate::twemproxy;
 

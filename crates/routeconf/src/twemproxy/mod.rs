@@ -11,9 +11,9 @@ use crate::ast::{
     Config, Door, Entry, Handle, Hash, HashFunction, KeyPart, Member, Pool, PoolId, PoolRoute,
     Protocol, Route, RouteId, Security, Server, ServerAddress,
 };
-use crate::build::port_of;
 use crate::json::{Map, Node};
 use crate::near::near;
+use crate::parse::port_of;
 use crate::source::{At, Diagnostic, Fallible, Files, fail};
 
 const KEYS: [&str; 19] = [

@@ -10,7 +10,7 @@ use hashing::Placement;
 use hashing::key::KeyParts;
 
 use crate::ast::{Config, Door, Hash, Member, Operation, Pool, PoolId, Route, RouteId};
-use crate::build::addresses;
+use crate::parse::addresses;
 
 /// Steps of one answer, at most; routes that are used in many places could be walked for ever.
 const STEPS_MAX: u32 = 20_000;
