@@ -299,12 +299,12 @@ fn run(seed: u64) -> [u64; 4] {
     while !world.turn(end_us) {
         assert!(now_us() < end_us, "the driver does not end");
     }
-    assert_heard_once();
+    assert_executed_once();
     [world.answered, world.failed, world.given_up, world.led]
 }
 
-fn assert_heard_once() {
-    let twice = system::with(|net| net.heard_twice());
+fn assert_executed_once() {
+    let twice = system::with(|net| net.executed_twice());
     assert!(twice.is_empty(), "sent more than once: {twice:?}");
 }
 

@@ -1,9 +1,10 @@
-//! What callers ask in a simulation, so that whose answer it is can be seen in every answer that tells anything.
+//! Calls of a simulation, made so that a reply shows which call it belongs to.
 //!
-//! Each call has a number. It stands in what the call stores, counts by, or expires at; what a server answers is made of the key and that
-//! number. So no answer of one call is right for another.
+//! Each call has a number. The call stores it, counts by it, or expires at it, and the server makes
+//! the reply of the key and that number. So no reply of one call is right for another.
 
-/// The part of a value that one call stored: `key=number;`, some letters by the number, and a line end.
+/// The part of a value that one call stored: `key=number;`, letters whose count depends on the
+/// number, and a line end.
 pub fn unit(key: &[u8], number: u64) -> Vec<u8> {
     let mut unit = key.to_vec();
     unit.extend_from_slice(format!("={number};").as_bytes());
@@ -44,7 +45,7 @@ pub(crate) fn number_of(value: &[u8]) -> Option<u64> {
     numbers(lines.next_back()?)
 }
 
-/// What a server answers to the call of this number that counts, and as the cas unique of a key (number 0).
+/// The server's reply to the counting call of this number; with number 0, the cas unique of a key.
 pub fn mark(key: &[u8], number: u64) -> u64 {
     let seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     key.iter().fold(seed, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)) >> 1

@@ -1,4 +1,5 @@
-//! What servers of the simulation want before they listen: TLS, a login. Whoever says something else first is a stranger.
+//! The TLS handshake and login that simulated servers require. They count clients that send
+//! anything else first.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use testkit::Rng;
 
 use super::lies::{Reply, Tells};
 
-/// Who may come in.
+/// The user who may log in.
 pub const USER: &str = "app";
 /// The password of [`USER`].
 pub const PASSWORD: &str = "secret";
 
-/// What all connections have to begin with.
+/// The beginning of every connection to a server.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Connections begin with a TLS handshake.
@@ -29,30 +30,30 @@ pub struct Rules {
     pub has_login: bool,
 }
 
-/// One connection's way in.
+/// The handshake and login of one connection.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Handshake {
     tls: Option<ServerConnection>,
-    /// It listens to nothing but a login.
-    pub(crate) is_shut: bool,
+    /// No login has succeeded yet; nothing else is accepted.
+    pub(crate) awaits_login: bool,
 }
 
-/// What somebody said at a door.
-pub(crate) struct Said {
-    /// Its bytes.
+/// The reply to a first command.
+pub(crate) struct LoginReply {
+    /// Bytes of the command.
     pub(crate) len: usize,
     pub(crate) reply: Reply,
-    /// It was no login, or not the right one.
-    pub(crate) is_stranger: bool,
+    /// The command was no login, or had a wrong password.
+    pub(crate) is_wrong: bool,
 }
 
-impl Door {
+impl Handshake {
     pub(crate) fn new(rules: &Rules) -> Self {
         let session = |config| ServerConnection::new(Arc::clone(config)).expect("a session");
-        Self { tls: rules.tls.as_ref().map(session), is_shut: rules.has_login }
+        Self { tls: rules.tls.as_ref().map(session), awaits_login: rules.has_login }
     }
 
-    /// What bytes that arrive say.
+    /// Decrypts bytes that arrive.
     pub(crate) fn open(&mut self, mut bytes: &[u8]) -> Result<Vec<u8>, rustls::Error> {
         let Some(tls) = &mut self.tls else { return Ok(bytes.to_vec()) };
         let mut plain = Vec::new();
@@ -66,7 +67,7 @@ impl Door {
         Ok(plain)
     }
 
-    /// What is sent to say this; with `ends`, that nothing follows as well.
+    /// Encrypts a reply; with `ends`, the end of the connection as well.
     pub(crate) fn seal(&mut self, plain: Vec<u8>, ends: bool) -> Vec<u8> {
         let Some(tls) = &mut self.tls else { return plain };
         tls.set_buffer_limit(None);
@@ -81,21 +82,21 @@ impl Door {
         bytes
     }
 
-    /// Hears a login, which the server may refuse whatever it is; `None`: there is more to come.
-    pub(crate) fn hear(&mut self, input: &[u8], refuses: bool) -> Option<Said> {
+    /// Reads a login, which the server may refuse in any case. `None` while it is incomplete.
+    pub(crate) fn login(&mut self, input: &[u8], refuses: bool) -> Option<LoginReply> {
         match Wire::of(*input.first()?) {
             Wire::Binary => self.packet(input, refuses),
             Wire::Text => self.line(input, refuses),
         }
     }
 
-    fn line(&mut self, input: &[u8], refuses: bool) -> Option<Said> {
+    fn line(&mut self, input: &[u8], refuses: bool) -> Option<LoginReply> {
         let end = input.iter().position(|byte| *byte == b'\n')? + 1;
         let mut key_buf = KeyBuf::default();
         let parsed = text::parse(&input[..end], &mut key_buf);
         let Parsed::Request { request: text::Request::Store(store), .. } = parsed else {
             let reply = Reply::new(Tells::Nothing, b"CLIENT_ERROR unauthenticated\r\n");
-            return Some(Said { len: end, reply, is_stranger: true });
+            return Some(LoginReply { len: end, reply, is_wrong: true });
         };
         let data = input.get(end..end + store.len as usize)?;
         let len = end + data.len() + 2;
@@ -103,41 +104,45 @@ impl Door {
             return None;
         }
         let is_right = data == format!("{USER} {PASSWORD}").as_bytes();
-        self.is_shut = !is_right || refuses;
-        let words: &[u8] =
-            if self.is_shut { b"CLIENT_ERROR authentication failure\r\n" } else { b"STORED\r\n" };
-        Some(Said { len, reply: Reply::new(Tells::Nothing, words), is_stranger: !is_right })
+        self.awaits_login = !is_right || refuses;
+        let words: &[u8] = if self.awaits_login {
+            b"CLIENT_ERROR authentication failure\r\n"
+        } else {
+            b"STORED\r\n"
+        };
+        Some(LoginReply { len, reply: Reply::new(Tells::Nothing, words), is_wrong: !is_right })
     }
 
-    /// PLAIN alone: of SCRAM, another's tests show that it fits.
-    fn packet(&mut self, input: &[u8], refuses: bool) -> Option<Said> {
+    /// PLAIN only: tests of SCRAM are elsewhere.
+    fn packet(&mut self, input: &[u8], refuses: bool) -> Option<LoginReply> {
         let binary::Parsed::Request { request, consumed } = binary::parse(input) else {
             return None;
         };
         let mut out = Vec::new();
-        let mut is_stranger = false;
+        let mut is_wrong = false;
         match request.command {
             Command::SaslList => {
                 write_value(&mut out, &request.header, Status::Ok, 0, b"", b"PLAIN");
             }
             Command::SaslAuth { mechanism: b"PLAIN", data } => {
-                is_stranger = data != format!("\0{USER}\0{PASSWORD}").as_bytes();
-                self.is_shut = is_stranger || refuses;
-                match self.is_shut {
+                is_wrong = data != format!("\0{USER}\0{PASSWORD}").as_bytes();
+                self.awaits_login = is_wrong || refuses;
+                match self.awaits_login {
                     true => write_error(&mut out, &request.header, Status::AuthFailure),
                     false => write_done(&mut out, &request.header, 0),
                 }
             }
             _ => {
-                is_stranger = true;
+                is_wrong = true;
                 write_error(&mut out, &request.header, Status::AuthFailure);
             }
         }
-        Some(Said { len: consumed, reply: Reply::packet(&out), is_stranger })
+        Some(LoginReply { len: consumed, reply: Reply::packet(&out), is_wrong })
     }
 }
 
-/// One version of TLS, with a certificate of its own. The lengths of what is sent do not vary, so that the same seed is the same run.
+/// A configuration of one version of TLS, with a certificate of its own. Lengths on the wire do not
+/// vary, so that equal seeds are equal runs.
 pub fn tls(rng: &mut Rng) -> Arc<ServerConfig> {
     let seed: Vec<u8> = (0..4).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
     let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("32 bytes");
@@ -152,7 +157,7 @@ pub fn tls(rng: &mut Rng) -> Arc<ServerConfig> {
     Arc::new(builder.with_single_cert(vec![certificate(&pair)], key).expect("a certificate"))
 }
 
-/// Signed by itself, of nobody, for ever (RFC 5280).
+/// A self-signed certificate (RFC 5280) without a name.
 fn certificate(pair: &Ed25519KeyPair) -> CertificateDer<'static> {
     const NAME: [u8; 2] = [0x30, 0];
     let ed25519 = b"\x30\x05\x06\x03\x2b\x65\x70";

@@ -24,7 +24,7 @@
 )]
 
 mod call;
-pub mod door;
+pub mod handshake;
 mod lies;
 mod net;
 mod server;
@@ -37,7 +37,8 @@ pub use net::{Net, Trouble, address};
 pub use server::Server;
 use testkit::Rng;
 
-/// Runs `run` with one seed after the other: `by_default` of them, or what the environment says.
+/// Calls `run` with one seed after the other: `by_default` seeds, or those that the environment
+/// names. `name` is the test's, for the line that repeats a failed run.
 pub fn seeds(by_default: u64, name: &str, mut run: impl FnMut(u64)) {
     let number = |name, default| {
         std::env::var(name).map_or(default, |text| text.parse::<u64>().expect("a number"))
@@ -49,7 +50,7 @@ pub fn seeds(by_default: u64, name: &str, mut run: impl FnMut(u64)) {
     }
 }
 
-/// Says how to repeat a run that fails.
+/// Prints how to repeat a run that fails.
 struct Repeat<'a> {
     name: &'a str,
     seed: u64,
@@ -70,13 +71,13 @@ impl Drop for Repeat<'_> {
 pub struct Clock {
     /// The choices of the run.
     pub rng: Rng,
-    /// How much too late a turn may be, in microseconds: threads have to wait for processors.
+    /// The delay of a late turn, at most, in microseconds: threads wait for processors.
     pub lag_us: usize,
-    /// Turns since time has passed.
+    /// Turns since time last passed.
     turns: u32,
 }
 
-/// Turns in which no time passes, at the most: more is a loop that has nothing to do and does not rest.
+/// Turns in which no time passes, at most: more is a loop that spins.
 const TURNS_MAX: u32 = 20_000;
 
 impl Clock {
@@ -86,7 +87,11 @@ impl Clock {
         Self { rng: Rng::new(seed), lag_us, turns: 0 }
     }
 
-    /// Goes to when something happens, or one of the times in `due` has come; then perhaps a little further.
+    /// Advances to the next event or the earliest time in `due`, sometimes a little further.
+    ///
+    /// # Panics
+    ///
+    /// When no time has passed for [`TURNS_MAX`] turns.
     pub fn pass(&mut self, due: impl IntoIterator<Item = Option<Instant>>) {
         let lag_us = if self.rng.one_in(4) { self.rng.below(self.lag_us + 1) } else { 0 };
         let turns = &mut self.turns;

@@ -1,4 +1,4 @@
-//! How servers of the simulation lie. What no client can tell is not told: a second `STORED` is as good as the first.
+//! Wrong replies of simulated servers, each of a kind that a client can detect.
 
 use testkit::Rng;
 
@@ -51,7 +51,7 @@ impl Reply {
     fn of_another_length(&self, rng: &mut Rng) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         if self.is_packet {
-            // Of the body: less than the key, or more than anybody takes. A value that is longer is a value like any other.
+            // A body shorter than the key, or longer than any limit. Any other length is valid.
             let len: u32 = if rng.one_in(2) { 1 } else { 0x7fff_ffff };
             bytes[8..12].copy_from_slice(&len.to_be_bytes());
             return bytes;

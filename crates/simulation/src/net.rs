@@ -1,6 +1,6 @@
-//! The simulated network: what is sent arrives later, in other pieces, or never; and its servers fail in their ways.
+//! The simulated network: bytes arrive later, in other pieces, or never, and servers fail.
 //!
-//! Everything that happens is drawn from one seeded sequence, in the order in which it is asked for: the same seed is the same run.
+//! All events are drawn from one seeded sequence, in order: equal seeds are equal runs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,28 +8,28 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use testkit::Rng;
 
-use super::door::Rules;
+use super::handshake::Rules;
 use super::server::{Server, Session};
 use upstream::Address;
 use upstream::system::simulated::SocketId;
 
-/// Where server `number` listens.
+/// The address of server `number`.
 pub fn address(number: usize) -> Address {
     Address::Tcp(([10, 0, 0, 1], 11_000 + u16::try_from(number).unwrap_or(0)).into())
 }
 
-/// How a server, or the way to it, fails for a time.
+/// A failure of a server, or of the path to it, for a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Trouble {
-    /// Not at all.
+    /// No failure.
     None,
     /// It is gone: connections are reset, and new ones refused.
     Dead,
     /// Nothing arrives in either direction, until it ends.
     Cut,
-    /// The same, and what was sent is lost: it comes when the sender's system sends it again.
+    /// Like `Cut`, and packets are lost: they arrive when the sender's system repeats them.
     Drops,
-    /// It has forgotten its connections, and tells nobody.
+    /// It has forgotten its connections, without a reset.
     Forgets,
     /// It takes everything, and answers when this has ended.
     Silent,
@@ -41,7 +41,7 @@ pub enum Trouble {
     Breaks,
     /// It lies: see [`super::lies`].
     Lies,
-    /// It lets nobody in who must log in.
+    /// It refuses logins.
     Refuses,
     /// This host has no descriptor left.
     NoSockets,
@@ -66,13 +66,13 @@ impl Trouble {
     ];
 }
 
-/// One server as the network sees it.
+/// A server and the network's state of it.
 struct Place {
     server: Server,
     trouble: Trouble,
     /// When the trouble ends.
     until_us: u64,
-    /// How much longer than to others it takes to there.
+    /// Additional latency of the path to it, in microseconds.
     far_us: u64,
 }
 
@@ -84,10 +84,10 @@ enum State {
     Datagrams,
 }
 
-/// How much later the other end hears, at the most.
+/// The greatest latency of a healthy path, in microseconds.
 const LATENCY_US: usize = 400;
 
-/// When Linux sends again what has no answer, at first: the beginning of a connection, and what is sent on one.
+/// Linux's first retransmission timeouts: of a SYN, and of data. In microseconds.
 const DIALED_AGAIN_US: u64 = 1_000_000;
 const SENT_AGAIN_US: u64 = 200_000;
 
@@ -153,7 +153,7 @@ impl std::fmt::Debug for Net {
 }
 
 impl Net {
-    /// So many servers, all well.
+    /// A network of `servers` healthy servers.
     pub fn new(seed: u64, servers: usize) -> Self {
         let place =
             |_| Place { server: Server::default(), trouble: Trouble::None, until_us: 0, far_us: 0 };
@@ -197,21 +197,21 @@ impl Net {
         self.places.iter_mut().map(|place| &mut place.server)
     }
 
-    /// From here on, this is what connections to servers begin with.
+    /// Sets what connections to servers begin with.
     pub fn shut(&mut self, rules: &Rules) {
         self.servers_mut().for_each(|server| server.rules = rules.clone());
     }
 
-    /// What must not come twice and did, to whichever servers, by the numbers of the calls.
-    pub fn heard_twice(&self) -> Vec<u64> {
-        let mut heard = BTreeMap::<u64, u32>::new();
-        for (number, count) in self.servers().flat_map(|server| &server.heard) {
-            *heard.entry(*number).or_default() += count;
+    /// The numbers of calls that servers executed more than once.
+    pub fn executed_twice(&self) -> Vec<u64> {
+        let mut executed = BTreeMap::<u64, u32>::new();
+        for (number, count) in self.servers().flat_map(|server| &server.executed) {
+            *executed.entry(*number).or_default() += count;
         }
-        heard.into_iter().filter(|(_, count)| *count > 1).map(|(number, _)| number).collect()
+        executed.into_iter().filter(|(_, count)| *count > 1).map(|(number, _)| number).collect()
     }
 
-    /// From here on, servers have troubles of all kinds but `without`, each for this long at the most.
+    /// Starts failures of all kinds but `without`, each of at most `trouble_us` microseconds.
     pub fn go_wild(&mut self, trouble_us: usize, without: &[Trouble]) {
         self.is_wild = true;
         self.trouble_us = trouble_us;
@@ -222,7 +222,7 @@ impl Net {
         }
     }
 
-    /// All is well from here on: what was held comes, and connections that servers have forgotten end.
+    /// Ends all failures: delayed bytes arrive, and connections that servers have forgotten end.
     pub fn heal(&mut self) {
         self.is_wild = false;
         for place in 0..self.places.len() {
@@ -256,17 +256,17 @@ impl Net {
         self.events.insert((at_us, self.number), event);
     }
 
-    /// When the next thing happens by itself.
+    /// The time of the next event, in microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.events.first_key_value().map(|((at_us, _), _)| *at_us)
     }
 
-    /// Whether a poller has something to tell.
+    /// Whether a socket that a poller watches is ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.links.values().any(|link| link.watch.is_some_and(|(_, _, out)| is_ready(link, out)))
     }
 
-    /// The time is `us`, and everything until then has happened.
+    /// Advances the time to `us` and runs the events until then.
     pub(crate) fn pass_to(&mut self, us: u64) {
         while let Some(entry) = self.events.first_entry()
             && entry.key().0 <= us
@@ -333,12 +333,12 @@ impl Net {
         self.at(until_us, Event::Turn(place));
     }
 
-    /// From here on it takes so much longer to there.
+    /// Adds latency, in microseconds, to the path to server `place`.
     pub fn move_away(&mut self, place: usize, far_us: u64) {
         self.places[place].far_us = far_us;
     }
 
-    /// How many sockets were begun.
+    /// The number of sockets made so far.
     pub fn dials(&self) -> usize {
         self.links.len()
     }
@@ -667,7 +667,7 @@ impl Net {
     }
 }
 
-/// When what was lost is sent again for the first time from `until_us` on: each time after twice as long.
+/// The first retransmission at or after `until_us`; each waits twice as long as the one before.
 fn again(lost_us: u64, first_us: u64, until_us: u64) -> u64 {
     let (mut at_us, mut wait_us) = (lost_us + first_us, first_us);
     while at_us < until_us {

@@ -1,4 +1,5 @@
-//! A server of the simulation: honest bookkeeping over the protocols' own parsers. It notes what it executed, and when.
+//! A simulated server: a map of items behind the protocols' own parsers. It records which calls it
+//! executed, and when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use proto::{KeyBuf, StoreMode, Wire, meta};
 use testkit::Rng;
 
 use super::call::{mark, number_of};
-use super::door::{Door, Rules};
+use super::handshake::{Handshake, Rules};
 use super::lies::{self, Reply, Tells};
 
 /// Bytes that an item may grow to.
@@ -20,7 +21,7 @@ const ITEM_BYTES_MAX: usize = 500_000;
 /// What a server knows of one connection.
 #[derive(Debug)]
 pub(crate) struct Session {
-    door: Door,
+    handshake: Handshake,
     /// Something of what was sealed was changed: what comes back need not make sense.
     is_lied_to: bool,
     /// Received, and no whole request yet.
@@ -46,7 +47,7 @@ pub(crate) struct Answer {
     pub(crate) ends: bool,
 }
 
-/// See the head of this file.
+/// A simulated server and its records.
 #[derive(Debug, Default)]
 pub struct Server {
     items: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -59,9 +60,9 @@ pub struct Server {
     /// What connections begin with, and how often somebody began otherwise.
     pub(crate) rules: Rules,
     /// How often a client sent something else before the handshake and login.
-    pub strangers: u64,
+    pub unauthenticated: u64,
     /// How often the calls came that must not come twice, by their numbers.
-    pub heard: BTreeMap<u64, u32>,
+    pub executed: BTreeMap<u64, u32>,
     /// When each key was last deleted.
     pub deleted_us: BTreeMap<Vec<u8>, u64>,
     /// Whose values were asked for.
@@ -75,7 +76,7 @@ pub struct Server {
 impl Server {
     /// A new connection.
     pub(crate) fn session(&self) -> Session {
-        Session { door: Door::new(&self.rules), is_lied_to: false, input: Vec::new() }
+        Session { handshake: Handshake::new(&self.rules), is_lied_to: false, input: Vec::new() }
     }
 
     /// Takes bytes that arrive, and answers what has become whole.
@@ -88,10 +89,10 @@ impl Server {
     ) -> Answer {
         self.now_us = now_us;
         let mut answer = Answer::default();
-        match session.door.open(bytes) {
+        match session.handshake.open(bytes) {
             Ok(plain) => session.input.extend(plain),
             Err(_) => {
-                self.strangers += u64::from(!session.is_lied_to);
+                self.unauthenticated += u64::from(!session.is_lied_to);
                 answer.ends = true;
             }
         }
@@ -108,7 +109,7 @@ impl Server {
             }
         }
         let says_end = answer.ends && rng.one_in(2);
-        answer.bytes = session.door.seal(answer.bytes, says_end);
+        answer.bytes = session.handshake.seal(answer.bytes, says_end);
         let has_tls = self.rules.tls.is_some() && !answer.bytes.is_empty();
         if has_tls && (std::mem::take(&mut self.spoils) || self.lies && rng.one_in(8)) {
             let place = rng.below(answer.bytes.len());
@@ -120,12 +121,12 @@ impl Server {
 
     /// The next request of a connection, or the login before it.
     fn next_of(&mut self, session: &mut Session) -> Option<(usize, Vec<Reply>)> {
-        if !session.door.is_shut {
+        if !session.handshake.awaits_login {
             return self.next(&session.input);
         }
-        let said = session.door.hear(&session.input, self.refuses)?;
-        self.strangers += u64::from(said.is_stranger);
-        Some((said.len, vec![said.reply]))
+        let login = session.handshake.login(&session.input, self.refuses)?;
+        self.unauthenticated += u64::from(login.is_wrong);
+        Some((login.len, vec![login.reply]))
     }
 
     /// Answers one datagram: gets alone, in datagrams of a size that cuts replies often.
@@ -154,8 +155,8 @@ impl Server {
         }
     }
 
-    fn hear(&mut self, number: u64) {
-        *self.heard.entry(number).or_default() += 1;
+    fn record(&mut self, number: u64) {
+        *self.executed.entry(number).or_default() += 1;
     }
 
     fn line(&mut self, input: &[u8]) -> Option<(usize, Vec<Reply>)> {
@@ -201,7 +202,7 @@ impl Server {
                 vec![Reply::new(tells, &reply)]
             }
             text::Request::Store(store) => {
-                self.hear_stored(data);
+                self.record_store(data);
                 let token = store.lease;
                 let is_stored = token.is_none_or(|token| {
                     let mine = self.tokens.get(store.key) == Some(&token);
@@ -210,7 +211,7 @@ impl Server {
                 word(if is_stored { b"STORED\r\n" } else { b"NOT_STORED\r\n" })
             }
             text::Request::Arithmetic(count) => {
-                self.hear(count.delta);
+                self.record(count.delta);
                 let mut reply = Vec::new();
                 write_number(&mut reply, mark(count.key, count.delta));
                 vec![Reply::new(Tells::Number, &reply)]
@@ -220,7 +221,7 @@ impl Server {
                 word(if is_there { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" })
             }
             text::Request::Touch { key, exptime, .. } => {
-                self.hear(u64::try_from(exptime).unwrap_or(0));
+                self.record(u64::try_from(exptime).unwrap_or(0));
                 let is_there = self.items.contains_key(key);
                 word(if is_there { b"TOUCHED\r\n" } else { b"NOT_FOUND\r\n" })
             }
@@ -231,9 +232,9 @@ impl Server {
         Some((used, replies))
     }
 
-    fn hear_stored(&mut self, data: &[u8]) {
+    fn record_store(&mut self, data: &[u8]) {
         if let Some(number) = number_of(data) {
-            self.hear(number);
+            self.record(number);
         }
     }
 
@@ -290,7 +291,7 @@ impl Server {
                 out.extend_from_slice(CRLF);
             }
             meta::Command::Set { mode, .. } => {
-                self.hear_stored(data);
+                self.record_store(data);
                 let is_stored = self.store(mode, key, data);
                 let status = if is_stored { MetaStatus::Done } else { MetaStatus::NotStored };
                 meta_reply::write_item(&mut out, request, status, &facts);
@@ -302,7 +303,7 @@ impl Server {
             }
             meta::Command::Arithmetic { .. } => {
                 let number = request.options.delta.unwrap_or(0);
-                self.hear(number);
+                self.record(number);
                 let digits = mark(key, number).to_string();
                 meta_reply::write_value_header(&mut out, request, digits.len(), &facts);
                 out.extend_from_slice(digits.as_bytes());
@@ -360,7 +361,7 @@ impl Server {
                 }
             }
             Command::Store { mode, key, .. } | Command::Concat { mode, key, .. } => {
-                self.hear_stored(data);
+                self.record_store(data);
                 match (self.store(mode, key, data), mode) {
                     (true, _) => write_done(out, header, mark(key, 0)),
                     (false, StoreMode::Add) => write_error(out, header, Status::Exists),
@@ -373,11 +374,11 @@ impl Server {
                 false => write_error(out, header, Status::NotFound),
             },
             Command::Arithmetic { key, delta, .. } => {
-                self.hear(delta);
+                self.record(delta);
                 binary::reply::write_number(out, header, 0, mark(key, delta));
             }
             Command::Touch { key, exptime } => {
-                self.hear(u64::from(exptime));
+                self.record(u64::from(exptime));
                 match self.items.contains_key(key) {
                     true => write_touched(out, header, 0, mark(key, 0)),
                     false => write_error(out, header, Status::NotFound),

@@ -8,7 +8,7 @@ use testkit::Rng;
 
 use super::shape::Shape;
 use super::workers::World;
-use simulation::door::{self, Rules};
+use simulation::handshake::{self, Rules};
 use simulation::{Net, Server, Trouble, now_us, system};
 use upstream::{Failure, Op, Settings, Tls, micros};
 
@@ -19,8 +19,8 @@ pub(super) fn assert_all_is_well(world: &mut World, before: &Homes) {
     system::with(Net::heal);
     let lag_us = world.shape.lag_us as u64 * 4;
     // What is under way before a question can be asked, a handshake or a login, has its own time.
-    let is_shut = world.shape.rules.tls.is_some() || world.shape.rules.has_login;
-    let opening = if is_shut { world.shape.time_to_open() } else { Duration::ZERO };
+    let awaits_login = world.shape.rules.tls.is_some() || world.shape.rules.has_login;
+    let opening = if awaits_login { world.shape.time_to_open() } else { Duration::ZERO };
     let until_us = now_us() + micros(world.shape.settings.probe_max * 2 + opening) + lag_us;
     while !missed.is_empty() {
         assert!(now_us() < until_us, "not back in time: {missed:?}");
@@ -166,7 +166,7 @@ fn who_is_ejected_costs_its_tries_alone() {
 fn a_spoiled_record_is_no_refused_connection() {
     let quiet = alone(Duration::from_millis(100)).shape;
     let mut rng = Rng::new(1);
-    let rules = Rules { tls: Some(door::tls(&mut rng)), has_login: false };
+    let rules = Rules { tls: Some(handshake::tls(&mut rng)), has_login: false };
     let tls = Some(Tls::open(ClientOptions::default()).expect("no files"));
     let settings = Settings { tls, ..quiet.settings.clone() };
     let mut world = World::of(Shape { rules, settings, ..quiet }, rng, 1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use certs::ClientOptions;
 use testkit::Rng;
 
-use simulation::door::{self, Rules};
+use simulation::handshake::{self, Rules};
 use upstream::{LOGIN_PATIENCE, Login, Op, Settings, Tls, Waiting, Window};
 
 /// What a seed makes of a run.
@@ -40,7 +40,7 @@ impl Shape {
         let ejects =
             (!is_binary && rng.one_in(5)).then(|| (*rng.pick(&[1, 2, 3]), ms(5 + rng.below(100))));
         let is_tls = ejects.is_none() && rng.one_in(5);
-        let rules = Rules { tls: is_tls.then(|| door::tls(rng)), has_login: rng.one_in(5) };
+        let rules = Rules { tls: is_tls.then(|| handshake::tls(rng)), has_login: rng.one_in(5) };
         let has_udp = has_udp && !is_tls && !rules.has_login;
         let settings = Settings {
             timeout,
@@ -53,7 +53,7 @@ impl Shape {
             unsent_bytes_max: *rng.pick(&[2000, 64 << 20, 64 << 20]),
             value_bytes_max: 1 << 20,
             tls: is_tls.then(|| Tls::open(ClientOptions::default()).expect("no files")),
-            login: rules.has_login.then(|| Login::new(door::USER, door::PASSWORD)),
+            login: rules.has_login.then(|| Login::new(handshake::USER, handshake::PASSWORD)),
             udp_gets: has_udp.then_some(timeout / 2),
             ..Settings::default()
         };

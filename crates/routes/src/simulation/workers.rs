@@ -206,9 +206,10 @@ impl World {
 
     /// Everything that must not be done twice was done once at the most.
     fn check_servers(&self) {
-        let strangers = system::with(|net| net.servers().map(|one| one.strangers).sum::<u64>());
-        assert_eq!(strangers, 0, "nobody speaks before it is let in");
-        let twice = system::with(|net| net.heard_twice());
+        let unauthenticated =
+            system::with(|net| net.servers().map(|one| one.unauthenticated).sum::<u64>());
+        assert_eq!(unauthenticated, 0, "no client sends a command before its handshake and login");
+        let twice = system::with(|net| net.executed_twice());
         assert!(twice.is_empty(), "sent more than once: {twice:?}");
     }
 
