@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use client::{
-    BlockingClient, CasOutcome, Client, Compression, FLAG_ZSTD, Lease, LoadError, Markers, Op,
+    BlockingClient, CasOutcome, Client, Command, Compression, FLAG_ZSTD, Lease, LoadError, Markers,
     Request, Source, Value, block_on,
 };
 use testkit::process::free_port;
@@ -89,7 +89,7 @@ fn values_are_packed_on_the_wire_and_whole_for_whoever_reads() {
     let long = "the same words ".repeat(1000);
     packing.set("long", long.as_str(), 0).unwrap();
     assert_eq!(text(plain.get("long").unwrap()), Some(long));
-    let raw = block_on(plain.client().ask(Request::new(Op::Get, b"long"))).unwrap();
+    let raw = block_on(plain.client().ask(Request::new(Command::Get, b"long"))).unwrap();
     assert!(raw.value.len() < 500 && raw.flags & FLAG_ZSTD != 0);
 }
 
@@ -240,8 +240,8 @@ fn a_delete_of_the_cold_cluster_holds_copies_off() {
     let (cold, warm) = (client(&[&servers[0]]), client(&[&servers[1]]));
     let both = BlockingClient::from(Client::builder().config_text(&config).build().unwrap());
     for delete in [
-        Request::new(Op::Delete, b"k"),
-        Request { words: b"O7", ..Request::new(Op::MetaDelete, b"m") },
+        Request::new(Command::Delete, b"k"),
+        Request { words: b"O7", ..Request::new(Command::MetaDelete, b"m") },
     ] {
         let key = delete.key;
         warm.set(key, "old", 0).unwrap();

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::Op;
 use testkit::process::free_port;
 use testkit::wire::End;
 use testkit::{Kind, Launch, Router, Server, Wire};
@@ -25,33 +24,33 @@ const ODD: [&str; 7] = ["\0", "\r", "\t", "\x01", "\x7f", "\u{80}", "\u{0}\r"];
 
 /// Lines of this command, without their ends, that announce a block of `len` bytes: right ones and
 /// wrong ones.
-fn lines(op: Op, len: usize) -> Vec<String> {
+fn lines(op: client::Command, len: usize) -> Vec<String> {
     let word = match op {
-        Op::Add => "add",
-        Op::Append => "append",
-        Op::Cas => return storage("cas", " 7", len),
-        Op::LeaseSet => return lease_sets(len),
-        Op::MetaSet => return meta_sets(len),
-        Op::Prepend => "prepend",
-        Op::Replace => "replace",
-        Op::Set => "set",
+        client::Command::Add => "add",
+        client::Command::Append => "append",
+        client::Command::Cas => return storage("cas", " 7", len),
+        client::Command::LeaseSet => return lease_sets(len),
+        client::Command::MetaSet => return meta_sets(len),
+        client::Command::Prepend => "prepend",
+        client::Command::Replace => "replace",
+        client::Command::Set => "set",
         // No block follows these.
-        Op::Decr
-        | Op::Delete
-        | Op::FlushAll
-        | Op::Gat
-        | Op::Gats
-        | Op::Get
-        | Op::Gets
-        | Op::Incr
-        | Op::LeaseGet
-        | Op::MetaArithmetic
-        | Op::MetaDebug
-        | Op::MetaDelete
-        | Op::MetaGet
-        | Op::MetaInfo
-        | Op::Touch
-        | Op::Version => return Vec::new(),
+        client::Command::Decr
+        | client::Command::Delete
+        | client::Command::FlushAll
+        | client::Command::Gat
+        | client::Command::Gats
+        | client::Command::Get
+        | client::Command::Gets
+        | client::Command::Incr
+        | client::Command::LeaseGet
+        | client::Command::MetaArithmetic
+        | client::Command::MetaDebug
+        | client::Command::MetaDelete
+        | client::Command::MetaGet
+        | client::Command::MetaInfo
+        | client::Command::Touch
+        | client::Command::Version => return Vec::new(),
     };
     storage(word, "", len)
 }
@@ -137,7 +136,9 @@ fn nothing_in_a_data_block_is_executed() {
         for key in ["victim", "other"] {
             direct.expect(format!("set {key} 0 0 4\r\ngood\r\n").as_bytes(), b"STORED\r\n");
         }
-        for (op, block) in Op::ALL.iter().flat_map(|op| BLOCKS.map(|block| (*op, block))) {
+        for (op, block) in
+            client::Command::ALL.iter().flat_map(|op| BLOCKS.map(|block| (*op, block)))
+        {
             for line in lines(op, block.len()) {
                 let mut wire = proxy.connect();
                 wire.send(format!("{line}\r\n{block}\r\n").as_bytes());

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use client::{
-    CasOutcome, LookAsideTotals, Markers, Op, Outcome, Request, Source, Value, block_on, together,
+    CasOutcome, Command, LookAsideTotals, Markers, Outcome, Request, Source, Value, block_on,
+    together,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -107,25 +108,25 @@ impl Native {
     ) -> Found<'py> {
         let client = Arc::clone(&self.client);
         let op = match command {
-            "add" => Op::Add,
-            "append" => Op::Append,
-            "prepend" => Op::Prepend,
-            "replace" => Op::Replace,
-            "set" => Op::Set,
+            "add" => Command::Add,
+            "append" => Command::Append,
+            "prepend" => Command::Prepend,
+            "replace" => Command::Replace,
+            "set" => Command::Set,
             _ => return Err(IllegalInputError::new_err(format!("no command {command:?}"))),
         };
         self.run(py, by, async move {
             let packed = |bytes| Value { bytes, flags, cas: 0 };
             let stored = match op {
-                Op::Append | Op::Prepend if noreply => {
+                Command::Append | Command::Prepend if noreply => {
                     let request = Request { value: &value, ..Request::new(op, &key) };
                     client.tell(request).map(|()| true)
                 }
                 _ if noreply => client.store_untold(op, key, packed(value), expire).map(|()| true),
-                Op::Add => client.add(key, packed(value), expire).await,
-                Op::Append => client.append(key, &value).await,
-                Op::Prepend => client.prepend(key, &value).await,
-                Op::Replace => client.replace(key, packed(value), expire).await,
+                Command::Add => client.add(key, packed(value), expire).await,
+                Command::Append => client.append(key, &value).await,
+                Command::Prepend => client.prepend(key, &value).await,
+                Command::Replace => client.replace(key, packed(value), expire).await,
                 _ => client.set(key, packed(value), expire).await.map(|()| true),
             };
             Ok(Answer::Is(stored?))
@@ -148,7 +149,7 @@ impl Native {
             let items = items.into_iter().map(packed);
             if noreply {
                 for (key, value) in items {
-                    client.store_untold(Op::Set, key, value, expire)?;
+                    client.store_untold(Command::Set, key, value, expire)?;
                 }
                 return Ok(Answer::Places(Vec::new()));
             }
@@ -194,7 +195,7 @@ impl Native {
         let client = Arc::clone(&self.client);
         self.run(py, by, async move {
             let delete =
-                |key| Request { exptime: hold_off.into(), ..Request::new(Op::Delete, key) };
+                |key| Request { exptime: hold_off.into(), ..Request::new(Command::Delete, key) };
             if noreply {
                 keys.iter().try_for_each(|key| client.tell(delete(key)))?;
                 return Ok(Answer::Is(true));
@@ -220,7 +221,7 @@ impl Native {
     ) -> Found<'py> {
         let client = Arc::clone(&self.client);
         self.run(py, by, async move {
-            let op = if down { Op::Decr } else { Op::Incr };
+            let op = if down { Command::Decr } else { Command::Incr };
             let counted = match (noreply, down) {
                 (true, _) => {
                     client.tell(Request { number, ..Request::new(op, &key) }).map(|()| None)
@@ -244,7 +245,7 @@ impl Native {
         let client = Arc::clone(&self.client);
         self.run(py, by, async move {
             if noreply {
-                client.tell(Request { exptime: expire, ..Request::new(Op::Touch, &key) })?;
+                client.tell(Request { exptime: expire, ..Request::new(Command::Touch, &key) })?;
                 return Ok(Answer::Is(true));
             }
             Ok(Answer::Is(client.touch(key, expire).await?))

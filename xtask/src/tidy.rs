@@ -57,7 +57,7 @@ const MAY_USE: [(&str, &[&str]); 30] = [
     ("plan", &[]),
     ("processes", &[]),
     ("proto", &[]),
-    ("routeconf", &["hashing"]),
+    ("routeconf", &["hashing", "proto"]),
     (
         "router",
         &[
@@ -82,7 +82,7 @@ const MAY_USE: [(&str, &[&str]); 30] = [
     ("staleness", &[]),
     ("store", &[]),
     ("testkit", &["processes", "staleness"]),
-    ("upstream", &["certs", "hashing", "proto", "routeconf"]),
+    ("upstream", &["certs", "hashing", "proto"]),
     ("watch", &["net"]),
     ("xtask", &[]),
 ];

@@ -16,7 +16,7 @@ use crate::value::Value;
 use crate::watch::{self, Watch};
 use routes::{DeleteCounts, Plan, Spooler};
 use upstream::system::now;
-use upstream::{Failure, Op, Outcome, OwnedReply, OwnedRequest, Registry, Report, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, OwnedRequest, Registry, Report, Request};
 
 /// What all handles share.
 #[derive(Debug)]
@@ -200,7 +200,7 @@ impl Client {
         if request.words.iter().any(u8::is_ascii_control) {
             return Err(Error::BadKey);
         }
-        if !matches!(request.op, Op::FlushAll | Op::Version) {
+        if !matches!(request.op, Command::FlushAll | Command::Version) {
             check_key(request.key)?;
         }
         if request.value.len() > self.inner.codec.value_bytes_max {
@@ -234,7 +234,7 @@ impl Client {
     /// The worst of any server's.
     pub async fn flush_all(&self, delay_secs: u32) -> Result<(), Error> {
         let exptime = i64::from(delay_secs);
-        self.ask_all(Request { exptime, ..Request::new(Op::FlushAll, b"") }).await.map(drop)
+        self.ask_all(Request { exptime, ..Request::new(Command::FlushAll, b"") }).await.map(drop)
     }
 
     /// The version of one of the servers; it fails unless all of them answer.
@@ -243,7 +243,7 @@ impl Client {
     ///
     /// The worst of any server's.
     pub async fn version(&self) -> Result<String, Error> {
-        let reply = self.ask_all(Request::new(Op::Version, b"")).await?;
+        let reply = self.ask_all(Request::new(Command::Version, b"")).await?;
         Ok(String::from_utf8_lossy(&reply.value).into_owned())
     }
 

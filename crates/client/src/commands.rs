@@ -3,7 +3,7 @@
 use crate::client::{CasOutcome, Client, HOT_MISS, Lease, succeeded};
 use crate::error::Error;
 use crate::value::{Encode, Value};
-use upstream::{Op, Outcome, OwnedReply, OwnedRequest, Request};
+use upstream::{Command, Outcome, OwnedReply, OwnedRequest, Request};
 
 impl Client {
     fn value_of(&self, reply: OwnedReply) -> Result<Option<Value>, Error> {
@@ -17,7 +17,7 @@ impl Client {
         }
     }
 
-    async fn fetch(&self, op: Op, key: &[u8], exptime: i64) -> Result<Option<Value>, Error> {
+    async fn fetch(&self, op: Command, key: &[u8], exptime: i64) -> Result<Option<Value>, Error> {
         let reply = self.ask(Request { exptime, ..Request::new(op, key) }).await?;
         self.value_of(reply)
     }
@@ -28,7 +28,7 @@ impl Client {
     ///
     /// See [`Error`]: not to be filled.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
-        self.fetch(Op::Get, key.as_ref(), 0).await
+        self.fetch(Command::Get, key.as_ref(), 0).await
     }
 
     /// As [`Self::get`], with the cas unique.
@@ -37,7 +37,7 @@ impl Client {
     ///
     /// See [`Error`].
     pub async fn gets(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
-        self.fetch(Op::Gets, key.as_ref(), 0).await
+        self.fetch(Command::Gets, key.as_ref(), 0).await
     }
 
     /// The value, whose time to live begins anew.
@@ -46,7 +46,7 @@ impl Client {
     ///
     /// See [`Error`].
     pub async fn gat(&self, key: impl AsRef<[u8]>, exptime: i64) -> Result<Option<Value>, Error> {
-        self.fetch(Op::Gat, key.as_ref(), exptime).await
+        self.fetch(Command::Gat, key.as_ref(), exptime).await
     }
 
     /// As [`Self::gat`], with the cas unique.
@@ -55,7 +55,7 @@ impl Client {
     ///
     /// See [`Error`].
     pub async fn gats(&self, key: impl AsRef<[u8]>, exptime: i64) -> Result<Option<Value>, Error> {
-        self.fetch(Op::Gats, key.as_ref(), exptime).await
+        self.fetch(Command::Gats, key.as_ref(), exptime).await
     }
 
     /// The values of many keys, in their order, each with its own outcome. Each server is asked once.
@@ -67,7 +67,7 @@ impl Client {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Result<Option<Value>, Error>>, Error> {
-        self.fetch_many(Op::Get, keys).await
+        self.fetch_many(Command::Get, keys).await
     }
 
     /// As [`Self::get_many`], with cas uniques.
@@ -79,12 +79,12 @@ impl Client {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Result<Option<Value>, Error>>, Error> {
-        self.fetch_many(Op::Gets, keys).await
+        self.fetch_many(Command::Gets, keys).await
     }
 
     async fn fetch_many<K: AsRef<[u8]>>(
         &self,
-        op: Op,
+        op: Command,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Result<Option<Value>, Error>>, Error> {
         let requests = keys.into_iter().map(|key| self.checked(Request::new(op, key.as_ref())));
@@ -97,7 +97,7 @@ impl Client {
     /// Packs a value and asks for it to be stored; every answer but a failure comes back.
     pub(crate) async fn store<V: Encode + ?Sized>(
         &self,
-        op: Op,
+        op: Command,
         key: &[u8],
         value: &V,
         exptime: i64,
@@ -110,7 +110,7 @@ impl Client {
 
     fn packed<V: Encode + ?Sized>(
         &self,
-        op: Op,
+        op: Command,
         key: &[u8],
         value: &V,
         exptime: i64,
@@ -132,7 +132,7 @@ impl Client {
         value: impl Encode,
         exptime: i64,
     ) -> Result<(), Error> {
-        match self.store(Op::Set, key.as_ref(), &value, exptime, 0).await? {
+        match self.store(Command::Set, key.as_ref(), &value, exptime, 0).await? {
             Outcome::Stored => Ok(()),
             other => Err(Error::Unexpected(other)),
         }
@@ -146,7 +146,7 @@ impl Client {
     /// That it will not be asked.
     pub fn store_untold(
         &self,
-        op: Op,
+        op: Command,
         key: impl AsRef<[u8]>,
         value: impl Encode,
         exptime: i64,
@@ -166,7 +166,7 @@ impl Client {
     ) -> Result<Vec<Result<(), Error>>, Error> {
         let requests = values
             .into_iter()
-            .map(|(key, value)| self.packed(Op::Set, key.as_ref(), &value, exptime, 0));
+            .map(|(key, value)| self.packed(Command::Set, key.as_ref(), &value, exptime, 0));
         let pending = self.begin(requests.collect::<Result<_, _>>()?)?;
         let replies = pending.await.into_iter();
         Ok(replies.map(|reply| succeeded(reply).and_then(is_stored).map(drop)).collect())
@@ -183,7 +183,7 @@ impl Client {
         value: impl Encode,
         exptime: i64,
     ) -> Result<bool, Error> {
-        stored_or_not(self.store(Op::Add, key.as_ref(), &value, exptime, 0).await?)
+        stored_or_not(self.store(Command::Add, key.as_ref(), &value, exptime, 0).await?)
     }
 
     /// Stores if there is such an item. True when it was stored.
@@ -197,7 +197,7 @@ impl Client {
         value: impl Encode,
         exptime: i64,
     ) -> Result<bool, Error> {
-        stored_or_not(self.store(Op::Replace, key.as_ref(), &value, exptime, 0).await?)
+        stored_or_not(self.store(Command::Replace, key.as_ref(), &value, exptime, 0).await?)
     }
 
     /// Adds bytes behind those of an item, which must not be compressed. False when there is none.
@@ -206,7 +206,7 @@ impl Client {
     ///
     /// See [`Error`].
     pub async fn append(&self, key: impl AsRef<[u8]>, bytes: &[u8]) -> Result<bool, Error> {
-        let request = Request { value: bytes, ..Request::new(Op::Append, key.as_ref()) };
+        let request = Request { value: bytes, ..Request::new(Command::Append, key.as_ref()) };
         stored_or_not(self.ask(request).await?.outcome)
     }
 
@@ -216,7 +216,7 @@ impl Client {
     ///
     /// See [`Error`].
     pub async fn prepend(&self, key: impl AsRef<[u8]>, bytes: &[u8]) -> Result<bool, Error> {
-        let request = Request { value: bytes, ..Request::new(Op::Prepend, key.as_ref()) };
+        let request = Request { value: bytes, ..Request::new(Command::Prepend, key.as_ref()) };
         stored_or_not(self.ask(request).await?.outcome)
     }
 
@@ -232,7 +232,7 @@ impl Client {
         exptime: i64,
         cas: u64,
     ) -> Result<CasOutcome, Error> {
-        match self.store(Op::Cas, key.as_ref(), &value, exptime, cas).await? {
+        match self.store(Command::Cas, key.as_ref(), &value, exptime, cas).await? {
             Outcome::Stored => Ok(CasOutcome::Stored),
             Outcome::Exists => Ok(CasOutcome::Exists),
             Outcome::NotFound => Ok(CasOutcome::NotFound),
@@ -256,7 +256,7 @@ impl Client {
     /// See [`Error`].
     pub async fn delete_held_off(&self, key: impl AsRef<[u8]>, secs: u32) -> Result<bool, Error> {
         let exptime = i64::from(secs);
-        let request = Request { exptime, ..Request::new(Op::Delete, key.as_ref()) };
+        let request = Request { exptime, ..Request::new(Command::Delete, key.as_ref()) };
         match self.ask(request).await?.outcome {
             Outcome::Deleted => Ok(true),
             Outcome::NotFound => Ok(false),
@@ -270,7 +270,7 @@ impl Client {
     ///
     /// See [`Error`]; whether it has counted is not known then.
     pub async fn incr(&self, key: impl AsRef<[u8]>, by: u64) -> Result<Option<u64>, Error> {
-        self.count(Op::Incr, key.as_ref(), by).await
+        self.count(Command::Incr, key.as_ref(), by).await
     }
 
     /// Counts down to 0 at the least; `None` when there is no such item.
@@ -279,10 +279,10 @@ impl Client {
     ///
     /// As for [`Self::incr`].
     pub async fn decr(&self, key: impl AsRef<[u8]>, by: u64) -> Result<Option<u64>, Error> {
-        self.count(Op::Decr, key.as_ref(), by).await
+        self.count(Command::Decr, key.as_ref(), by).await
     }
 
-    async fn count(&self, op: Op, key: &[u8], number: u64) -> Result<Option<u64>, Error> {
+    async fn count(&self, op: Command, key: &[u8], number: u64) -> Result<Option<u64>, Error> {
         let reply = self.ask(Request { number, ..Request::new(op, key) }).await?;
         match reply.outcome {
             Outcome::Number => Ok(Some(reply.number)),
@@ -297,7 +297,7 @@ impl Client {
     ///
     /// See [`Error`].
     pub async fn touch(&self, key: impl AsRef<[u8]>, exptime: i64) -> Result<bool, Error> {
-        let request = Request { exptime, ..Request::new(Op::Touch, key.as_ref()) };
+        let request = Request { exptime, ..Request::new(Command::Touch, key.as_ref()) };
         match self.ask(request).await?.outcome {
             Outcome::Touched => Ok(true),
             Outcome::NotFound => Ok(false),
@@ -311,7 +311,7 @@ impl Client {
     ///
     /// See [`Error`]; [`crate::Failure::ClientError`] where a server knows no leases.
     pub async fn lease_get(&self, key: impl AsRef<[u8]>) -> Result<Lease, Error> {
-        let mut reply = self.ask(Request::new(Op::LeaseGet, key.as_ref())).await?;
+        let mut reply = self.ask(Request::new(Command::LeaseGet, key.as_ref())).await?;
         if reply.outcome != Outcome::Lease {
             let hit = self.value_of(reply)?;
             return hit.map(Lease::Hit).ok_or(Error::Unexpected(Outcome::NotFound));
@@ -338,7 +338,7 @@ impl Client {
         exptime: i64,
         token: u64,
     ) -> Result<bool, Error> {
-        match self.store(Op::LeaseSet, key.as_ref(), &value, exptime, token).await? {
+        match self.store(Command::LeaseSet, key.as_ref(), &value, exptime, token).await? {
             Outcome::Stored => Ok(true),
             Outcome::NotStored | Outcome::NotFound | Outcome::StaleStored => Ok(false),
             other => Err(Error::Unexpected(other)),

@@ -41,5 +41,5 @@ pub use markers::{Markers, Source, Written};
 pub use routes::DeleteCounts;
 pub use signal::block_on;
 pub use together::{Together, together};
-pub use upstream::{Failure, Op, Outcome, OwnedReply, Report, Request, TlsOptions, Window};
+pub use upstream::{Command, Failure, Outcome, OwnedReply, Report, Request, TlsOptions, Window};
 pub use value::{Decode, Encode, FLAG_INTEGER, FLAG_TEXT, Value};

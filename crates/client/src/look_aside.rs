@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::markers::{Markers, Source};
 use crate::value::{Decode, Encode, Value};
 use upstream::system::now;
-use upstream::{Failure, Op, Outcome};
+use upstream::{Command, Failure, Outcome};
 
 /// How long a client that met a server without leases asks by get and add, before it tries leases again.
 const NO_LEASES_FOR: Duration = Duration::from_secs(30);
@@ -267,8 +267,8 @@ impl LookAside {
 
     async fn fill<T: Encode>(&self, key: &[u8], value: &T, fill: Fill) -> Result<Outcome, Error> {
         let (op, token) = match fill {
-            Fill::Add => (Op::Add, 0),
-            Fill::Lease(token) => (Op::LeaseSet, token),
+            Fill::Add => (Command::Add, 0),
+            Fill::Lease(token) => (Command::LeaseSet, token),
             Fill::Nothing => return Ok(Outcome::Ok),
         };
         self.client.store(op, key, value, self.exptime, token).await
@@ -277,7 +277,7 @@ impl LookAside {
     /// What cannot be read is deleted, so that the next one fills the key.
     fn heal(&self, key: &[u8]) -> Fill {
         // If that fails, the item stays until it expires.
-        let _ = self.client.tell(crate::Request::new(Op::Delete, key));
+        let _ = self.client.tell(crate::Request::new(Command::Delete, key));
         Fill::Nothing
     }
 

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::look_aside::LoadError;
 use crate::value::FLAG_INTEGER;
-use upstream::{Op, Outcome, Request};
+use upstream::{Command, Outcome, Request};
 
 /// Which database is to be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -101,7 +101,7 @@ impl Markers {
             exptime: i64::from(self.ttl_secs),
             flags: FLAG_INTEGER,
             value: b"1",
-            ..Request::new(Op::Set, &marker)
+            ..Request::new(Command::Set, &marker)
         };
         let unmarked = match self.client.ask(set).await {
             Ok(reply) if reply.outcome == Outcome::Stored => None,

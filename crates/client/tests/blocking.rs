@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{BlockingClient, Client, Error, Op, Value, block_on, together};
+use client::{BlockingClient, Client, Command, Error, Value, block_on, together};
 use echo::{Echo, value_of};
 use testkit::Rng;
 
@@ -57,7 +57,7 @@ fn call(client: &BlockingClient, key: &str, rng: &mut Rng) {
     match rng.below(40) {
         // Long enough for whoever drives to rest, and to watch again.
         0 => thread::sleep(Duration::from_millis(rng.below(25) as u64)),
-        1..4 => asks.store_untold(Op::Set, key, "value", 0).unwrap(),
+        1..4 => asks.store_untold(Command::Set, key, "value", 0).unwrap(),
         4..7 => block_on(ask_and_go(asks.get(key))),
         7 => block_on(async {
             // Asked, and read by somebody else while this thread is busy with itself.

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use client::{BlockingClient, Builder, Client, Error, Failure, Op, Request, block_on, together};
+use client::{
+    BlockingClient, Builder, Client, Command, Error, Failure, Request, block_on, together,
+};
 use echo::{Echo, FOR_EVER, value_of};
 
 fn prompt() -> Echo {
@@ -155,7 +157,7 @@ fn what_was_not_waited_for_is_asked_before_the_client_closes() {
     let server = prompt();
     let client = client(&[&server]);
     for number in 0..1000 {
-        client.store_untold(Op::Set, format!("k{number}"), "value", 0).unwrap();
+        client.store_untold(Command::Set, format!("k{number}"), "value", 0).unwrap();
     }
     block_on(client.close());
     assert_eq!(server.seen.sets.load(Ordering::SeqCst), 1000);
@@ -217,10 +219,10 @@ fn keys_cannot_be_read_as_commands() {
         assert_eq!(client.set(key, "value", 0), Err(Error::BadKey), "{key:?}");
         assert!(client.get_many(["good", key]).is_err());
     }
-    let words = Request { words: b"v\r\nflush_all", ..Request::new(Op::MetaGet, b"k") };
+    let words = Request { words: b"v\r\nflush_all", ..Request::new(Command::MetaGet, b"k") };
     assert_eq!(block_on(client.client().ask(words)), Err(Error::BadKey));
     assert_eq!(
-        block_on(client.client().ask(Request::new(Op::Get, b"end"))).unwrap().value,
+        block_on(client.client().ask(Request::new(Command::Get, b"end"))).unwrap().value,
         b"value of end"
     );
     assert_eq!(client.client().servers()[0].totals.broken, 0);
@@ -233,7 +235,7 @@ fn what_waits_is_bounded() {
     let builder = Client::builder().servers([server.address.to_string()]);
     let client = builder.pending_max(10).timeout(Duration::from_secs(60)).build().unwrap();
     for number in 0..10 {
-        client.store_untold(Op::Set, format!("k{number}"), "v", 0).unwrap();
+        client.store_untold(Command::Set, format!("k{number}"), "v", 0).unwrap();
     }
     let refused = block_on(client.get("k"));
     assert_eq!(refused, Err(Error::Cache(Failure::Busy, String::new())));

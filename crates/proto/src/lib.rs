@@ -28,8 +28,10 @@
 pub mod answer;
 pub mod base64;
 pub mod binary;
+mod command;
 pub mod error;
 pub mod exptime;
+mod failure;
 pub mod key;
 pub mod meta;
 pub mod number;
@@ -38,8 +40,10 @@ pub mod text;
 pub mod udp;
 pub mod uri;
 
+pub use command::{Command, CommandClass};
 pub use error::Error;
 pub use exptime::Exptime;
+pub use failure::Failure;
 pub use key::{KEY_BYTES_MAX, KeyBuf};
 
 /// The longest value a text or meta line may announce, in bytes: memcached's `INT_MAX - 2`. A

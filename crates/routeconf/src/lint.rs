@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ast::{Config, Entry, Handle, Member, Operation, PoolId, Route, RouteId, Security};
+use crate::ast::{Command, Config, Entry, Handle, Member, PoolId, Route, RouteId, Security};
 use crate::select::{by_class, by_operation, children};
 use crate::source::Diagnostic;
 
@@ -43,7 +43,7 @@ fn security(config: &Config, found: &mut Vec<Diagnostic>) {
 }
 
 /// The routes that requests reach, or those of one command.
-fn reached(config: &Config, operation: Option<Operation>) -> BTreeSet<usize> {
+fn reached(config: &Config, operation: Option<Command>) -> BTreeSet<usize> {
     let mut work: Vec<RouteId> = Vec::new();
     for door in &config.doors {
         match &door.entry {
@@ -228,7 +228,7 @@ fn pools(config: &Config, reached: &BTreeSet<usize>, found: &mut Vec<Diagnostic>
 
 /// A route that asks all answers a get with the worst reply: one dead server is a failure of every get.
 fn all_on_gets(config: &Config, found: &mut Vec<Diagnostic>) {
-    for index in reached(config, Some(Operation::Get)) {
+    for index in reached(config, Some(Command::Get)) {
         let Some(handle) = config.handles.get(index) else { continue };
         let (name, children, effect) = match &handle.route {
             Route::AllSync(children) => {

@@ -2,7 +2,7 @@
 
 use hashing::key::shard_id;
 
-use crate::ast::{Config, Door, Entry, Operation, OperationClass, Route, RouteId, ShardSplit};
+use crate::ast::{Command, CommandClass, Config, Door, Entry, Route, RouteId, ShardSplit};
 
 /// Whether mcrouter's pattern (`/*/*/`, `/us/*/`, `/b*/*/`) matches the prefix.
 #[must_use]
@@ -82,9 +82,9 @@ pub fn by_prefix(
 /// The route of a command.
 #[must_use]
 pub fn by_operation(
-    policies: &[(Operation, RouteId)],
+    policies: &[(Command, RouteId)],
     default: Option<RouteId>,
-    operation: Operation,
+    operation: Command,
 ) -> Option<RouteId> {
     let found = policies.iter().find(|(known, _)| *known == operation);
     found.map(|(_, route)| *route).or(default)
@@ -93,9 +93,9 @@ pub fn by_operation(
 /// The route of a class of commands.
 #[must_use]
 pub fn by_class(
-    policies: &[(OperationClass, RouteId)],
+    policies: &[(CommandClass, RouteId)],
     default: Option<RouteId>,
-    class: OperationClass,
+    class: CommandClass,
 ) -> Option<RouteId> {
     let found = policies.iter().find(|(known, _)| *known == class);
     found.map(|(_, route)| *route).or(default)
@@ -127,8 +127,8 @@ pub fn shard_split<'s>(splits: &'s [(String, ShardSplit)], key: &[u8]) -> Option
 
 /// Whether a command goes to all names of a split shard, and not to that of this host alone.
 #[must_use]
-pub fn goes_to_all_names(split: &ShardSplit, class: OperationClass) -> bool {
-    split.fanout_deletes && class == OperationClass::Delete
+pub fn goes_to_all_names(split: &ShardSplit, class: CommandClass) -> bool {
+    split.fanout_deletes && class == CommandClass::Delete
 }
 
 /// How many names a shard has at this moment, seen from this host.
@@ -166,7 +166,7 @@ pub fn shard_name(key: &[u8], name: u32) -> Vec<u8> {
 #[must_use]
 pub fn migrate(
     key: &[u8],
-    operation: Operation,
+    operation: Command,
     now_secs: u64,
     start: u64,
     interval: u64,
@@ -175,7 +175,7 @@ pub fn migrate(
     let moves =
         start.saturating_add(interval).saturating_add(hash.checked_rem(interval).unwrap_or(0));
     let ends = start.saturating_add(interval.saturating_mul(2));
-    if operation.class() == OperationClass::Delete && (start..ends).contains(&now_secs) {
+    if operation.class() == CommandClass::Delete && (start..ends).contains(&now_secs) {
         return (true, true);
     }
     (now_secs < moves, now_secs >= moves)
@@ -307,12 +307,12 @@ mod tests {
     #[test]
     fn a_key_moves_once() {
         let at = |now, operation| migrate(b"key", operation, now, 1000, 3600);
-        assert_eq!(at(0, Operation::Get), (true, false));
-        assert_eq!(at(0, Operation::Delete), (true, false));
-        assert_eq!(at(1000, Operation::Delete), (true, true));
-        assert_eq!(at(8199, Operation::Delete), (true, true));
-        assert_eq!(at(8200, Operation::Delete), (false, true));
-        let moved = (0..9000).find(|now| at(*now, Operation::Get).1).unwrap();
+        assert_eq!(at(0, Command::Get), (true, false));
+        assert_eq!(at(0, Command::Delete), (true, false));
+        assert_eq!(at(1000, Command::Delete), (true, true));
+        assert_eq!(at(8199, Command::Delete), (true, true));
+        assert_eq!(at(8200, Command::Delete), (false, true));
+        let moved = (0..9000).find(|now| at(*now, Command::Get).1).unwrap();
         assert!((4600..8200).contains(&moved), "{moved}");
     }
 }

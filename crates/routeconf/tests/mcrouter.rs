@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use routeconf::ast::{
-    Config, Entry, ExptimeAction, FailoverPolicy, Failure, Handle, HashFunction, Member, Operation,
+    Command, Config, Entry, ExptimeAction, FailoverPolicy, Failure, Handle, HashFunction, Member,
     Protocol, Route, RouteId, Security, ShadowKeys,
 };
 use routeconf::{Loaded, MemorySources, Params, Rejected, load};
@@ -126,7 +126,7 @@ fn short_forms_and_lists() {
     assert_eq!(children.len(), 3, "lists inside of lists are one list, and nothing is nothing");
 
     let config = good(&with_pools(r#""ErrorRoute|go away""#));
-    let error = Route::Error { result: "local_error".into(), message: "go away".into() };
+    let error = Route::Error { result: Failure::LocalError, message: "go away".into() };
     assert_eq!(root(&config).route, error);
 }
 
@@ -271,6 +271,24 @@ fn a_pool_route_with_everything() {
     assert_eq!(route.slow_warmup.map(|(_, settings)| settings.start), Some(0.2));
 }
 
+/// A result that no request has here, or that is no failure, is reported and not dropped in silence.
+#[test]
+fn results_without_effect_are_warned_of() {
+    let warnings = |route: &str| {
+        let loaded = load_with(&with_pools(route), &[]).unwrap();
+        loaded.warnings.iter().map(|one| one.render(&loaded.config.files)).collect::<String>()
+    };
+    for result in ["aborted", "mc_res_bad_key", "bad_value", "ooo", "unknown"] {
+        let told = warnings(&format!(
+            r#"{{"type": "FailoverRoute", "children": ["PoolRoute|A", "NullRoute"],
+                "failover_errors": ["tko", "{result}"]}}"#
+        ));
+        assert!(told.contains(&format!("'{result}' has no effect")), "{told}");
+    }
+    let told = warnings(r#"{"type": "ErrorRoute", "result": "mc_res_found"}"#);
+    assert!(told.contains("'mc_res_found' is no failure here: it is local_error"), "{told}");
+}
+
 #[test]
 fn failovers() {
     let config = good(&with_pools(
@@ -341,7 +359,7 @@ fn every_route_handle() {
         found.map(|handle| handle.route.clone()).unwrap()
     };
     let Route::OperationSelector { policies, .. } = of("OperationSelectorRoute") else { panic!() };
-    assert_eq!(policies[0].0, Operation::LeaseGet);
+    assert_eq!(policies[0].0, Command::LeaseGet);
     let Route::ModifyExptime { exptime, action, .. } = of("ModifyExptimeRoute") else { panic!() };
     assert_eq!((exptime, action), (5, ExptimeAction::Min));
 }

@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use routeconf::ast::Operation;
 use routes::Core;
 use routes::route::RouteRef;
-use upstream::{Op, Request};
+use upstream::{Command, Request};
 
 use crate::shared::Shared;
 
@@ -49,7 +48,12 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
         }
         ("get_bucket", [key]) => {
             let mut lines = Vec::new();
-            buckets(core, &core.tree().root, Request::new(Op::Get, key.as_bytes()), &mut lines);
+            buckets(
+                core,
+                &core.tree().root,
+                Request::new(Command::Get, key.as_bytes()),
+                &mut lines,
+            );
             Ok(lines.join("\r\n"))
         }
         ("route_handles", [op, key]) => {
@@ -68,8 +72,8 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
     }
 }
 
-fn op_of(name: &str) -> Result<Op, String> {
-    Operation::by_name(name).map(Op::from).ok_or_else(|| format!("unknown op {name}"))
+fn op_of(name: &str) -> Result<Command, String> {
+    Command::by_name(name).ok_or_else(|| format!("unknown op {name}"))
 }
 
 /// Depth of a tree that is shown. Configurations are trees, so this only ends what is absurd.

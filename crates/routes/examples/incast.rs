@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use routes::route::{DestinationRoute, RouteRef, Select, Selecting};
 use routes::{Context, Core, Submitted, Tree};
 use upstream::{
-    Failure, Op, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream, Window,
+    Command, Failure, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream, Window,
 };
 
 /// A get that takes longer is lost.
@@ -82,7 +82,7 @@ fn core(first: SocketAddr, servers: u16, window: Option<Window>) -> Core {
 }
 
 /// Asks all, and waits for all.
-fn round(core: &mut Core, keys: &[String], op: Op, value: &[u8]) -> (Duration, Got) {
+fn round(core: &mut Core, keys: &[String], op: Command, value: &[u8]) -> (Duration, Got) {
     let (began, mut got) = (Instant::now(), Got::default());
     core.turn(began);
     for key in keys {
@@ -114,7 +114,7 @@ fn main() {
     let (bytes, rounds): (usize, usize) = (words[3].parse().unwrap(), words[4].parse().unwrap());
     let keys: Vec<String> = (0..keys).map(|number| format!("k{number}")).collect();
     let value = vec![b'v'; bytes];
-    let (_, stored) = round(&mut core(first, servers, None), &keys, Op::Set, &value);
+    let (_, stored) = round(&mut core(first, servers, None), &keys, Command::Set, &value);
     assert_eq!(stored.found, keys.len(), "not all could be stored");
     println!("| window | mean ms | p50 | p95 | keys lost in 1,000 | width at the end |");
     println!("| --- | --- | --- | --- | --- | --- |");
@@ -126,7 +126,7 @@ fn main() {
         let mut core = core(first, servers, Some(window));
         let (mut times, mut lost, mut missed) = (Vec::new(), 0, 0);
         for number in 0..rounds + rounds / 4 {
-            let (took, got) = round(&mut core, &keys, Op::Get, b"");
+            let (took, got) = round(&mut core, &keys, Command::Get, b"");
             // The first rounds find the width.
             if number >= rounds / 4 {
                 times.push(took.as_secs_f64() * 1000.0);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use routes::route::DestinationRoute;
 use routes::{Core, Submitted, Tree};
-use upstream::{Op, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream};
+use upstream::{Command, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream};
 
 /// Keys that are asked for, and the bytes of each value.
 const KEYS: usize = 1000;
@@ -86,7 +86,7 @@ fn main() {
     let value = vec![b'v'; VALUE_BYTES];
     for number in 0..KEYS {
         let key = format!("key:{number}");
-        let set = Request { value: &value, ..Request::new(Op::Set, key.as_bytes()) };
+        let set = Request { value: &value, ..Request::new(Command::Set, key.as_bytes()) };
         for way in &mut ways {
             assert_eq!(way.ask(&set), Outcome::Stored, "{}", way.name);
         }
@@ -95,7 +95,7 @@ fn main() {
         let key = format!("key:{}", number * 7919 % KEYS);
         for way in &mut ways {
             let began = Instant::now();
-            let outcome = way.ask(&Request::new(Op::Get, key.as_bytes()));
+            let outcome = way.ask(&Request::new(Command::Get, key.as_bytes()));
             let took = began.elapsed();
             // The first tenth warms up.
             if number >= gets / 10 {

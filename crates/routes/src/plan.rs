@@ -22,7 +22,7 @@ use crate::route::{
     OriginalClientHashRoute, PrefixSelectorRoute, RandomRoute, RateLimitRoute, RootRoute, RouteRef,
     RoutingGroupRoute, Selecting, Shadow, ShadowRoute,
 };
-use upstream::{Address, DestinationId, Failure, PoolCounts, Protocol, Settings, Tls, Upstream};
+use upstream::{Address, DestinationId, PoolCounts, Protocol, Settings, Tls, Upstream};
 
 pub use flags::{BigValues, Distances, TreeFlags};
 
@@ -307,10 +307,9 @@ impl Builder<'_> {
             R::AllMajority(ids) => Arc::new(AllMajorityRoute { children: self.all(ids) }),
             R::AllSync(ids) => Arc::new(AllSyncRoute { children: self.all(ids) }),
             R::Destination { pool, index } => self.destination(*pool, *index as usize, None),
-            R::Error { result, message } => Arc::new(ErrorRoute {
-                failure: failover::failure_named(result).unwrap_or(Failure::LocalError),
-                message: message.clone(),
-            }),
+            R::Error { result, message } => {
+                Arc::new(ErrorRoute { failure: *result, message: message.clone() })
+            }
             R::Failover(failover) => self.failover(failover),
             R::Hash { children, hash } => self.hash(self.all(children), hash, &[], "children"),
             R::HostId { children, salt } => self.among(children, |children| {

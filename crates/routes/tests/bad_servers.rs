@@ -14,7 +14,7 @@ use routes::Tree;
 use routes::route::{NullRoute, PrefixSelectorRoute, Selecting};
 use testkit::faulty_server::value_of;
 use testkit::{Fault, FaultyServer};
-use upstream::{Failure, Login, Op, Outcome, Protocol, Request, Settings, State};
+use upstream::{Command, Failure, Login, Outcome, Protocol, Request, Settings, State};
 
 /// Keys that begin with `bad` go to the one, the others to the other.
 fn two(settings: Settings, bad: &Scripted, good: &Scripted) -> Rig {
@@ -56,9 +56,9 @@ fn a_lie_fails_its_own_requests_and_closes() {
     for lie in lies {
         let (bad, good) = (Scripted::new(move |_| Some(lie.to_owned())), honest());
         let mut rig = two(quick(), &bad, &good);
-        let lied = rig.submit(&Request::new(Op::Get, b"bad1"));
-        let behind = rig.submit(&Request::new(Op::Delete, b"bad2"));
-        let other = rig.submit(&Request::new(Op::Get, b"good"));
+        let lied = rig.submit(&Request::new(Command::Get, b"bad1"));
+        let behind = rig.submit(&Request::new(Command::Delete, b"bad2"));
+        let other = rig.submit(&Request::new(Command::Get, b"good"));
         assert_eq!(rig.reply(other).value, b"good", "{lie:?}");
         for ticket in [lied, behind] {
             assert_eq!(rig.reply(ticket).outcome, Outcome::Failed(Failure::RemoteError), "{lie:?}");
@@ -106,12 +106,12 @@ fn a_late_answer_is_nobodys() {
     });
     let good = honest();
     let mut rig = two(Settings { timeouts_until_tko: 0, ..quick() }, &bad, &good);
-    let first = rig.submit(&Request::new(Op::Get, b"bad1"));
+    let first = rig.submit(&Request::new(Command::Get, b"bad1"));
     rig.eventually("it is asked", |_| heard.load(Ordering::SeqCst));
     rig.pass(quick().timeout);
     assert_eq!(rig.reply(first).outcome, Outcome::Failed(Failure::Timeout));
     // The answer for bad1 comes while others wait for theirs.
-    let second = rig.submit(&Request::new(Op::Get, b"bad2"));
+    let second = rig.submit(&Request::new(Command::Get, b"bad2"));
     late.store(true, Ordering::SeqCst);
     assert_eq!(rig.reply(second).value, b"bad2");
     for _ in 0..20 {
@@ -132,7 +132,7 @@ fn silence_is_a_timeout_then_a_knockout_and_an_answer_ends_it() {
     });
     let good = honest();
     let mut rig = two(quick(), &bad, &good);
-    let tickets: Vec<_> = (0..3).map(|_| rig.submit(&Request::new(Op::Get, b"bad"))).collect();
+    let tickets: Vec<_> = (0..3).map(|_| rig.submit(&Request::new(Command::Get, b"bad"))).collect();
     assert_eq!(rig.get("good"), Ok(Some("good".into())));
     let connected =
         |rig: &mut Rig| rig.registry.report().iter().all(|one| one.totals.connected == 1);
@@ -192,7 +192,7 @@ fn nothing_is_asked_twice() {
     });
     let mut rig = Rig::new(quick(), |servers| servers.at(bad.address)).freeze();
     for _ in 0..5 {
-        let request = Request { number: 1, ..Request::new(Op::Incr, b"n") };
+        let request = Request { number: 1, ..Request::new(Command::Incr, b"n") };
         assert_eq!(rig.ask(&request).outcome, Outcome::Failed(Failure::RemoteError));
     }
     assert_eq!(count.load(Ordering::SeqCst), 5);
@@ -203,7 +203,7 @@ fn what_waits_for_a_server_is_bounded() {
     let bad = Scripted::new(|_| Some(String::new()));
     let settings = Settings { pending_max: 10, ..quick() };
     let mut rig = Rig::new(settings, |servers| servers.at(bad.address)).freeze();
-    let tickets: Vec<_> = (0..12).map(|_| rig.submit(&Request::new(Op::Get, b"k"))).collect();
+    let tickets: Vec<_> = (0..12).map(|_| rig.submit(&Request::new(Command::Get, b"k"))).collect();
     rig.eventually("there is a connection", |rig| rig.registry.report()[0].totals.connected == 1);
     rig.pass(quick().timeout);
     let outcomes: Vec<_> = tickets.into_iter().map(|ticket| rig.reply(ticket).outcome).collect();
@@ -234,7 +234,7 @@ fn answers_come_in_any_pieces() {
     assert_eq!(rig.get("big"), Ok(Some(expected)));
     let keys: Vec<String> = (0..1000).map(|n| format!("k{n}")).collect();
     let tickets: Vec<_> =
-        keys.iter().map(|key| rig.submit(&Request::new(Op::Get, key.as_bytes()))).collect();
+        keys.iter().map(|key| rig.submit(&Request::new(Command::Get, key.as_bytes()))).collect();
     for (key, ticket) in keys.iter().zip(tickets) {
         assert_eq!(rig.reply(ticket).value, key.as_bytes());
     }
@@ -277,8 +277,10 @@ fn question(faulty: &FaultyServer, settings: Settings) -> (u32, u32) {
     let (mut found, mut failed, mut silences) = (0, 0, 0);
     for round in 0..500 {
         let keys: Vec<String> = (0..20).map(|number| format!("k{round}-{number}")).collect();
-        let tickets: Vec<_> =
-            keys.iter().map(|key| rig.submit(&Request::new(Op::Get, key.as_bytes()))).collect();
+        let tickets: Vec<_> = keys
+            .iter()
+            .map(|key| rig.submit(&Request::new(Command::Get, key.as_bytes())))
+            .collect();
         rig.eventually("answers, or silence", |rig| {
             let seen = faulty.silences();
             if std::mem::replace(&mut silences, seen) != seen {
@@ -321,7 +323,7 @@ fn a_login_that_is_refused_late_is_told_as_refused() {
     });
     let settings = Settings { login: Some(Login::new("app", "wrong")), ..Settings::default() };
     let mut rig = Rig::new(settings, |servers| servers.at(server.address)).freeze();
-    let ticket = rig.submit(&Request::new(Op::Get, b"k"));
+    let ticket = rig.submit(&Request::new(Command::Get, b"k"));
     rig.eventually("the login is heard", |_| hears.try_recv().is_ok());
     rig.pass(Settings::default().connect_timeout + Duration::from_millis(500));
     assert!(!rig.has_reply(ticket));

@@ -7,7 +7,7 @@ use common::{Rig, patient};
 use routeconf::{MemorySources, Params, load};
 use routes::{Plan, TreeFlags};
 use testkit::Server;
-use upstream::{Op, Outcome};
+use upstream::{Command, Outcome};
 
 /// Routes whose children are the servers of a pool; an `@` stands for them.
 const ROUTES: [&str; 17] = [
@@ -51,7 +51,7 @@ fn a_route_without_children_stores_nothing_and_finds_nothing() {
     let rendezvous = r#"{"type": "FailoverRoute", "children": @, "failover_policy": {"type": "RendezvousPolicy", "tags": []}}"#;
     for route in ROUTES.into_iter().chain([rendezvous]) {
         let mut rig = rig(&[], route);
-        let stored = rig.store(Op::Set, "k", "v");
+        let stored = rig.store(Command::Set, "k", "v");
         let fails = stored.failure().is_some();
         assert!(fails || stored == Outcome::NotStored, "{route}: {stored:?}");
         assert!(matches!(rig.get("k"), Ok(None) | Err(_)), "{route}");
@@ -64,7 +64,7 @@ fn one_child_and_several_are_asked() {
         let servers: Vec<_> = (0..count).map(|_| Server::memcached(&[])).collect();
         for (place, route) in ROUTES.into_iter().enumerate() {
             let (mut rig, key) = (rig(&servers, route), format!("k{place}"));
-            let stored = rig.store(Op::Set, &key, "v");
+            let stored = rig.store(Command::Set, &key, "v");
             let expected =
                 if route.contains("AllAsync") { Outcome::NotStored } else { Outcome::Stored };
             assert_eq!(stored, expected, "{route} over {count}");

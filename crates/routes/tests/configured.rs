@@ -9,7 +9,7 @@ use common::{Rig, patient};
 use routeconf::{MemorySources, Params, Variables, load};
 use routes::{Core, Plan, Tree, TreeFlags};
 use testkit::Server;
-use upstream::{Failure, Op, Outcome, Request};
+use upstream::{Command, Failure, Outcome, Request};
 
 /// Some memcacheds; the tree of a configuration is one worker, the plain way to each server another.
 struct Cluster {
@@ -68,7 +68,7 @@ impl Cluster {
 
     #[track_caller]
     fn set(&mut self, key: &str, value: &str) {
-        assert_eq!(self.rig.store(Op::Set, key, value), Outcome::Stored);
+        assert_eq!(self.rig.store(Command::Set, key, value), Outcome::Stored);
     }
 
     #[track_caller]
@@ -109,7 +109,7 @@ fn workers_share_what_all_of_their_rates_allow() {
     let flags = TreeFlags { workers: 2, ..TreeFlags::default() };
     let plan = plan_with(&config(&servers, route), flags).unwrap();
     let mut workers = [(); 2].map(|()| Rig::over(|upstream| -> Tree { plan.tree(upstream) }));
-    assert_eq!(workers[0].store(Op::Set, "k", "v"), Outcome::Stored);
+    assert_eq!(workers[0].store(Command::Set, "k", "v"), Outcome::Stored);
     let mut hits = |worker: usize, asked| {
         (0..asked).filter(|_| workers[worker].get("k").unwrap().is_some()).count()
     };
@@ -123,26 +123,29 @@ fn a_big_value_is_kept_in_pieces() {
     let value: String = ('a'..='z').cycle().take(1050).collect();
     cluster.set("k", &value);
     cluster.has("k", Some(&value));
-    let listed = cluster.direct[0].ask(&Request::new(Op::Get, b"k"));
+    let listed = cluster.direct[0].ask(&Request::new(Command::Get, b"k"));
     let list = String::from_utf8(listed.value).unwrap();
     assert_eq!(listed.flags, 0x8000);
     let suffix = list.strip_prefix("1-11-").unwrap();
     assert_eq!(cluster.on(0, &format!("k:10:{suffix}")).as_deref(), Some(&value[1000..]));
     // The unique of the list is that of the whole.
-    let unique = cluster.rig.ask(&Request::new(Op::Gets, b"k")).number;
-    let cas = Request { number: unique, value: b"small", ..Request::new(Op::Cas, b"k") };
+    let unique = cluster.rig.ask(&Request::new(Command::Gets, b"k")).number;
+    let cas = Request { number: unique, value: b"small", ..Request::new(Command::Cas, b"k") };
     assert_eq!(cluster.rig.ask(&cas).outcome, Outcome::Stored);
     cluster.has("k", Some("small"));
     assert_eq!(cluster.on(0, "k").as_deref(), Some("small"));
     cluster.set("k", &value);
-    assert_eq!(cluster.direct[0].simple(Op::Delete, &format!("k:4:{suffix}")), Outcome::Deleted);
+    assert_eq!(
+        cluster.direct[0].simple(Command::Delete, &format!("k:4:{suffix}")),
+        Outcome::Deleted
+    );
     cluster.has("k", None);
-    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
-    let meta = cluster.rig.ask(&Request::new(Op::MetaGet, b"k"));
+    assert_eq!(cluster.rig.simple(Command::Delete, "k"), Outcome::Deleted);
+    let meta = cluster.rig.ask(&Request::new(Command::MetaGet, b"k"));
     assert_eq!(meta.outcome, Outcome::Failed(Failure::ClientError));
     let long = "k".repeat(245);
     let failed = Outcome::Failed(Failure::ClientError);
-    assert_eq!(cluster.rig.store(Op::Set, &long, &value), failed);
+    assert_eq!(cluster.rig.store(Command::Set, &long, &value), failed);
 }
 
 /// Below a choice by client, host or part of the key, everything that is stored of one value is where the key is.
@@ -165,13 +168,13 @@ fn pieces_take_the_ways_of_their_key() {
             let set = Request {
                 client,
                 value: value.as_bytes(),
-                ..Request::new(Op::Set, key.as_bytes())
+                ..Request::new(Command::Set, key.as_bytes())
             };
             assert_eq!(cluster.rig.ask(&set).outcome, Outcome::Stored);
-            for op in [Op::Get, Op::Gets, Op::LeaseGet] {
+            for op in [Command::Get, Command::Gets, Command::LeaseGet] {
                 let got = cluster.rig.ask(&Request { client, ..Request::new(op, key.as_bytes()) });
                 // memcached has no leases.
-                let is_whole = got.value == value.as_bytes() || op == Op::LeaseGet;
+                let is_whole = got.value == value.as_bytes() || op == Command::LeaseGet;
                 assert!(is_whole, "{target}: {op:?}: {:?}", got.outcome);
             }
             let place = cluster.place(&key);
@@ -215,8 +218,8 @@ fn copies_take_the_ways_of_their_request() {
     let staging = format!(r#"{{"type": "StagingRoute", "warm": {far}, "staging": {near}}}"#);
     for route in [l1l2, warm, staging] {
         let mut cluster = Cluster::new(3, &route);
-        assert_eq!(cluster.direct[2].store(Op::Set, "k", "value"), Outcome::Stored);
-        let got = cluster.rig.ask(&Request { client: 1, ..Request::new(Op::Get, b"k") });
+        assert_eq!(cluster.direct[2].store(Command::Set, "k", "value"), Outcome::Stored);
+        let got = cluster.rig.ask(&Request { client: 1, ..Request::new(Command::Get, b"k") });
         assert_eq!(got.value, b"value", "{route}");
         cluster.comes_to(1, "k", "value");
         assert_eq!(cluster.on(0, "k"), None, "{route}");
@@ -233,12 +236,12 @@ fn large_values_live_in_l2_and_leave_a_mark_in_l1() {
     assert_eq!(cluster.on(0, "large").as_deref(), Some(""));
     assert_eq!(cluster.on(1, "large").as_deref(), Some("1234567890"));
     cluster.has("large", Some("1234567890"));
-    let found = cluster.rig.ask(&Request::new(Op::Gets, b"large"));
-    let unique = cluster.direct[0].ask(&Request::new(Op::Gets, b"large")).number;
+    let found = cluster.rig.ask(&Request::new(Command::Gets, b"large"));
+    let unique = cluster.direct[0].ask(&Request::new(Command::Gets, b"large")).number;
     assert_eq!((found.value.as_slice(), found.number), (&b"1234567890"[..], unique));
     cluster.set("large", "123");
     cluster.has("large", Some("123"));
-    assert_eq!(cluster.rig.simple(Op::Delete, "large"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Command::Delete, "large"), Outcome::Deleted);
     cluster.has("large", None);
 }
 
@@ -248,25 +251,25 @@ fn staging_follows_the_warm_cluster_which_answers() {
     let mut cluster = Cluster::new(2, route);
     cluster.set("k", "v");
     cluster.comes_to(1, "k", "v");
-    assert_eq!(cluster.direct[0].store(Op::Set, "old", "v"), Outcome::Stored);
-    let lasting = Request { exptime: 500, value: b"v", ..Request::new(Op::Set, b"short") };
+    assert_eq!(cluster.direct[0].store(Command::Set, "old", "v"), Outcome::Stored);
+    let lasting = Request { exptime: 500, value: b"v", ..Request::new(Command::Set, b"short") };
     assert_eq!(cluster.direct[0].ask(&lasting).outcome, Outcome::Stored);
     cluster.has("old", Some("v"));
     cluster.has("short", Some("v"));
     cluster.comes_to(1, "old", "v");
     cluster.comes_to(1, "short", "v");
     let ttl = |rig: &mut Rig, key: &[u8]| {
-        let reply = rig.ask(&Request { words: b"t", ..Request::new(Op::MetaGet, key) });
+        let reply = rig.ask(&Request { words: b"t", ..Request::new(Command::MetaGet, key) });
         String::from_utf8(reply.words).unwrap()
     };
     assert_eq!(ttl(&mut cluster.direct[1], b"old"), " t-1");
     let left: i64 = ttl(&mut cluster.direct[1], b"short")[2..].parse().unwrap();
     assert!((480..=500).contains(&left), "{left} s");
     // What the new cluster has is not overwritten.
-    assert_eq!(cluster.direct[1].store(Op::Set, "k", "own"), Outcome::Stored);
+    assert_eq!(cluster.direct[1].store(Command::Set, "k", "own"), Outcome::Stored);
     cluster.has("k", Some("v"));
     assert_eq!(cluster.on(1, "k").as_deref(), Some("own"));
-    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Command::Delete, "k"), Outcome::Deleted);
     assert_eq!((cluster.on(0, "k"), cluster.on(1, "k")), (None, None));
 }
 
@@ -274,10 +277,11 @@ fn staging_follows_the_warm_cluster_which_answers() {
 fn warm_up_copies_keep_the_time_that_is_left() {
     let route = r#"{"type": "WarmUpRoute", "cold": "PoolRoute|A", "warm": "PoolRoute|B", "enable_metaget": true}"#;
     let mut cluster = Cluster::new(2, route);
-    let lasting = Request { exptime: 500, value: b"v", ..Request::new(Op::Set, b"k") };
+    let lasting = Request { exptime: 500, value: b"v", ..Request::new(Command::Set, b"k") };
     assert_eq!(cluster.direct[1].ask(&lasting).outcome, Outcome::Stored);
     cluster.has("k", Some("v"));
-    let reply = cluster.direct[0].ask(&Request { words: b"t", ..Request::new(Op::MetaGet, b"k") });
+    let reply =
+        cluster.direct[0].ask(&Request { words: b"t", ..Request::new(Command::MetaGet, b"k") });
     let left: i64 = String::from_utf8(reply.words).unwrap()[2..].parse().unwrap();
     assert!((480..=500).contains(&left), "{left} s");
 }
@@ -289,13 +293,13 @@ fn l1_notes_misses_and_looks_again() {
     let mut cluster = Cluster::new(2, route);
     cluster.has("k", None);
     cluster.comes_to(0, "k", "ncache");
-    assert_eq!(cluster.direct[1].store(Op::Set, "k", "v"), Outcome::Stored);
+    assert_eq!(cluster.direct[1].store(Command::Set, "k", "v"), Outcome::Stored);
     cluster.has("k", None);
     cluster.has("k", None);
     cluster.has("k", None);
     cluster.comes_to(0, "k", "v");
     cluster.has("k", Some("v"));
-    assert_eq!(cluster.direct[1].store(Op::Set, "far", "v"), Outcome::Stored);
+    assert_eq!(cluster.direct[1].store(Command::Set, "far", "v"), Outcome::Stored);
     cluster.has("far", Some("v"));
     cluster.comes_to(0, "far", "v");
 }
@@ -305,7 +309,7 @@ fn a_cold_server_gets_its_share_back_by_its_hit_rate() {
     let route = r#"{"type": "PoolRoute", "pool": "A", "slow_warmup": {"failoverTarget": "PoolRoute|B",
         "settings": {"min_requests": 10, "start": 0.0, "step": 1.0}}}"#;
     let mut cluster = Cluster::new(2, route);
-    assert_eq!(cluster.direct[1].store(Op::Set, "k", "spare"), Outcome::Stored);
+    assert_eq!(cluster.direct[1].store(Command::Set, "k", "spare"), Outcome::Stored);
     for _ in 0..10 {
         cluster.has("k", None);
     }
@@ -321,15 +325,15 @@ fn a_hot_shard_has_several_names() {
     // The rig's host has number 7, so of three names the second is its own.
     let route = r#"{"type": "PoolRoute", "pool": "A", "shard_splits": {"17": 3}}"#;
     let mut cluster = Cluster::new(1, route);
-    assert_eq!(cluster.direct[0].store(Op::Set, "a:17aa:k", "own"), Outcome::Stored);
+    assert_eq!(cluster.direct[0].store(Command::Set, "a:17aa:k", "own"), Outcome::Stored);
     cluster.has("a:17:k", Some("own"));
     cluster.set("a:17:k", "mine");
     assert_eq!(cluster.on(0, "a:17aa:k").as_deref(), Some("mine"));
-    assert_eq!(cluster.direct[0].store(Op::Set, "a:17:k", "plain"), Outcome::Stored);
+    assert_eq!(cluster.direct[0].store(Command::Set, "a:17:k", "plain"), Outcome::Stored);
     cluster.set("a:18:k", "other");
     cluster.has("a:18:k", Some("other"));
-    assert_eq!(cluster.direct[0].store(Op::Set, "a:17ba:k", "third"), Outcome::Stored);
-    assert_eq!(cluster.rig.simple(Op::Delete, "a:17:k"), Outcome::Deleted);
+    assert_eq!(cluster.direct[0].store(Command::Set, "a:17ba:k", "third"), Outcome::Stored);
+    assert_eq!(cluster.rig.simple(Command::Delete, "a:17:k"), Outcome::Deleted);
     let Cluster { rig, direct, .. } = &mut cluster;
     rig.eventually("all names are deleted", |rig| {
         rig.turn();
@@ -344,10 +348,10 @@ fn deletes_of_a_split_shard_go_to_one_name_if_it_says_so() {
         format!(r#"{{"type": "PoolRoute", "pool": "A", "shard_splits": {{"17": {split}}}}}"#);
     let mut cluster = Cluster::new(1, &route);
     for key in ["a:17:k", "a:17aa:k", "a:17ba:k"] {
-        assert_eq!(cluster.direct[0].store(Op::Set, key, "x"), Outcome::Stored);
+        assert_eq!(cluster.direct[0].store(Command::Set, key, "x"), Outcome::Stored);
     }
-    assert_eq!(cluster.rig.simple(Op::Delete, "a:17:k"), Outcome::Deleted);
-    assert_eq!(cluster.rig.simple(Op::Delete, "a:17:k"), Outcome::NotFound);
+    assert_eq!(cluster.rig.simple(Command::Delete, "a:17:k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Command::Delete, "a:17:k"), Outcome::NotFound);
     assert_eq!(cluster.on(0, "a:17:k").as_deref(), Some("x"));
     assert_eq!(cluster.on(0, "a:17ba:k").as_deref(), Some("x"));
 }
@@ -358,7 +362,7 @@ fn no_more_than_the_limit_are_outstanding() {
     let mut cluster = Cluster::new(1, route);
     cluster.set("k", "v");
     let tickets: Vec<_> =
-        (0..20).map(|_| cluster.rig.submit(&Request::new(Op::Get, b"k"))).collect();
+        (0..20).map(|_| cluster.rig.submit(&Request::new(Command::Get, b"k"))).collect();
     let mut most = 0;
     let mut pending = tickets.clone();
     while let Some(ticket) = pending.pop() {
@@ -418,7 +422,7 @@ fn clients_choose_by_their_address() {
     let mut cluster = Cluster::new(2, route);
     for (client, place) in [(0, 1), (1, 0), (u32::MAX, 0)] {
         let key = format!("k{client}");
-        let request = Request { client, value: b"v", ..Request::new(Op::Set, key.as_bytes()) };
+        let request = Request { client, value: b"v", ..Request::new(Command::Set, key.as_bytes()) };
         assert_eq!(cluster.rig.ask(&request).outcome, Outcome::Stored);
         assert_eq!(cluster.place(&key), place, "client {client}");
     }
@@ -429,8 +433,8 @@ fn what_matches_falls_into_the_hole() {
     let route = r#"{"type": "BlackholeRoute", "default": "PoolRoute|A", "policies":
         {"key": [{"op": "equals", "value": "k"}], "flags": [{"op": "not_equals", "value": 5}]}}"#;
     let mut cluster = Cluster::new(1, route);
-    assert_eq!(cluster.rig.store(Op::Set, "k", "v"), Outcome::NotStored);
-    let flagged = Request { flags: 5, value: b"v", ..Request::new(Op::Set, b"k") };
+    assert_eq!(cluster.rig.store(Command::Set, "k", "v"), Outcome::NotStored);
+    let flagged = Request { flags: 5, value: b"v", ..Request::new(Command::Set, b"k") };
     assert_eq!(cluster.rig.ask(&flagged).outcome, Outcome::Stored);
     cluster.set("other", "v");
 }
@@ -442,7 +446,7 @@ fn delays_are_as_long_as_they_say() {
     let mut cluster = Cluster::new(1, route);
     let began = Instant::now();
     let tickets: Vec<_> =
-        (0..10).map(|_| cluster.rig.submit(&Request::new(Op::Get, b"k"))).collect();
+        (0..10).map(|_| cluster.rig.submit(&Request::new(Command::Get, b"k"))).collect();
     for ticket in tickets {
         assert_eq!(cluster.rig.reply(ticket).outcome, Outcome::NotFound);
     }
@@ -497,7 +501,7 @@ fn tries_that_fail_are_counted() {
     let stored = |route: String| {
         let mut cluster = Cluster::new(1, &route);
         (0..20)
-            .filter(|n| cluster.rig.store(Op::Set, &format!("k{n}"), "v") == Outcome::Stored)
+            .filter(|n| cluster.rig.store(Command::Set, &format!("k{n}"), "v") == Outcome::Stored)
             .count()
     };
     assert_eq!(stored(policy(1, "")), 0);
@@ -566,7 +570,7 @@ fn sleepers_outlive_their_tree() {
     let route =
         r#"{"type": "LatencyInjectionRoute", "child": "PoolRoute|A", "after_latency_ms": 30}"#;
     let mut cluster = Cluster::new(1, route);
-    let ticket = cluster.rig.submit(&Request::new(Op::Get, b"k"));
+    let ticket = cluster.rig.submit(&Request::new(Command::Get, b"k"));
     cluster.rig.turn();
     let core: &mut Core = &mut cluster.rig.core;
     let none = std::sync::Arc::new(routes::route::NullRoute);
@@ -618,7 +622,7 @@ fn a_pool_may_see_routing_prefixes() {
     cluster.has("/a/b/k", Some("prefixed"));
     assert_eq!(cluster.on(0, "/a/b/k").as_deref(), Some("prefixed"));
     assert_eq!(cluster.on(0, "k").as_deref(), Some("plain"));
-    assert_eq!(cluster.rig.simple(Op::Delete, "/a/b/k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Command::Delete, "/a/b/k"), Outcome::Deleted);
     cluster.has("/a/b/k", None);
 }
 

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Rig, Scripted, patient};
-use routeconf::ast::Operation;
 use routes::Spooler;
 use routes::route::{OperationSelectorRoute, RouteRef, Selecting, WarmUpRoute};
 use spool::{Fsync, Spool};
-use upstream::{Failure, Op, Outcome};
+use upstream::{Command, Failure, Outcome};
 
 /// A server that has an old value, and takes deletes when it is told to.
 fn old(takes: &Arc<AtomicBool>) -> Scripted {
@@ -60,10 +59,10 @@ fn a_server_with_deletes_to_come_is_asked_for_no_value() {
         let spooler = keeping(&rig, &folder, holds_gets, &[&server]);
         let old = Ok(Some("old".to_owned()));
         assert_eq!(rig.get("k"), old);
-        assert_eq!(rig.simple(Op::Delete, "k"), Outcome::NotFound, "it is kept");
+        assert_eq!(rig.simple(Command::Delete, "k"), Outcome::NotFound, "it is kept");
         let held = if holds_gets { Err(Failure::TryAgain) } else { old };
         assert_eq!(rig.get("k"), held);
-        assert_eq!(rig.store(Op::Set, "other", "v"), Outcome::Stored);
+        assert_eq!(rig.store(Command::Set, "other", "v"), Outcome::Stored);
         takes.store(true, Ordering::SeqCst);
         executed(&mut rig, spooler, &folder);
     }
@@ -81,12 +80,12 @@ fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
         let (exptime, keeps_ttl, hold_off, leases) = (0, false, 0, true);
         let deletes: RouteRef =
             Arc::new(WarmUpRoute { warm, cold, exptime, keeps_ttl, hold_off, leases });
-        let policies = vec![(Operation::Delete, deletes)];
+        let policies = vec![(Command::Delete, deletes)];
         Arc::new(Selecting(OperationSelectorRoute { policies, default }))
     });
     let spooler = keeping(&rig, &folder, false, &[&warm, &cold]);
     assert_eq!(rig.get("k"), Ok(Some("old".to_owned())));
-    assert_eq!(rig.simple(Op::Delete, "k"), Outcome::Deleted, "the cold server's answer");
+    assert_eq!(rig.simple(Command::Delete, "k"), Outcome::Deleted, "the cold server's answer");
     assert_eq!(rig.get("k"), Err(Failure::TryAgain));
     takes.store(true, Ordering::SeqCst);
     executed(&mut rig, spooler, &folder);
@@ -114,7 +113,7 @@ fn what_waits_is_known_before_the_first_question() {
         let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
         let _spooler = keeping(&rig, &folder, true, &[&server]);
         if round == 0 {
-            assert_eq!(rig.simple(Op::Delete, "k"), Outcome::NotFound, "it is kept");
+            assert_eq!(rig.simple(Command::Delete, "k"), Outcome::NotFound, "it is kept");
         }
         assert_eq!(rig.get("k"), Err(Failure::TryAgain), "round {round}");
     }

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use common::{Rig, Scripted, patient, quick};
 use testkit::Server;
-use upstream::{Failure, Op, Outcome, OwnedReply, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
 /// How much is asked.
 const LEASES: Request<'_> =
-    Request { number: 5, value: b"flush_all", ..Request::new(Op::LeaseSet, b"k") };
+    Request { number: 5, value: b"flush_all", ..Request::new(Command::LeaseSet, b"k") };
 
 fn over(server: &Server) -> Rig {
     let address = server.addr();
@@ -30,10 +30,10 @@ fn each_server_is_asked_what_it_knows() {
     let servers = [Server::memcached(&[]), Server::holdall(&[])];
     for (server, is_ours) in servers.iter().zip([false, true]) {
         let mut rig = over(server);
-        assert_eq!(rig.store(Op::Set, "victim", "v"), Outcome::Stored);
+        assert_eq!(rig.store(Command::Set, "victim", "v"), Outcome::Stored);
         let set = rig.ask(&LEASES);
-        let delete = rig.ask(&Request { exptime: 2, ..Request::new(Op::Delete, b"other") });
-        let meta = Request { words: b"H1", ..Request::new(Op::MetaDelete, b"other") };
+        let delete = rig.ask(&Request { exptime: 2, ..Request::new(Command::Delete, b"other") });
+        let meta = Request { words: b"H1", ..Request::new(Command::MetaDelete, b"other") };
         let meta = rig.ask(&meta);
         if is_ours {
             assert_eq!(set.outcome, Outcome::NotStored);
@@ -44,7 +44,8 @@ fn each_server_is_asked_what_it_knows() {
             refused(&delete, "the server has no hold-off");
             refused(&meta, "the server lacks one of these meta flags");
         }
-        let own = Request { value: b"flush_all", words: b"MX", ..Request::new(Op::MetaSet, b"k") };
+        let own =
+            Request { value: b"flush_all", words: b"MX", ..Request::new(Command::MetaSet, b"k") };
         assert_eq!(rig.ask(&own).outcome, Outcome::Failed(Failure::ClientError));
         assert_eq!(rig.get("victim"), Ok(Some("v".to_owned())));
         let totals = rig.registry.report()[0].totals;
@@ -74,7 +75,7 @@ fn a_length_that_is_a_flag_is_found_out() {
         Some(asked.split_terminator("\r\n").map(old_meta).collect())
     });
     let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
-    let meta = Request { value: b"flush_all", ..Request::new(Op::MetaSet, b"k") };
+    let meta = Request { value: b"flush_all", ..Request::new(Command::MetaSet, b"k") };
     refused(&rig.ask(&meta), "the server has no meta commands");
     refused(&rig.ask(&LEASES), "the server has no leases");
     // One probe, and nothing of what a client sent.
@@ -105,9 +106,9 @@ fn a_probe_that_is_not_liked_costs_nobody_a_request() {
     let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
     for round in 0..50 {
         // Before the probe, at the same time, and behind it.
-        let before = rig.submit(&Request::new(Op::Get, b"a"));
+        let before = rig.submit(&Request::new(Command::Get, b"a"));
         let unknown = rig.submit(&LEASES);
-        let behind = rig.submit(&Request::new(Op::Get, b"b"));
+        let behind = rig.submit(&Request::new(Command::Get, b"b"));
         refused(&rig.reply(unknown), "the server has no leases");
         for ticket in [before, behind] {
             assert_eq!(rig.reply(ticket).value, b"v", "round {round}");
@@ -121,9 +122,9 @@ fn a_probe_that_is_not_liked_costs_nobody_a_request() {
 fn the_order_is_kept_while_a_server_is_probed() {
     let server = Server::memcached(&[]);
     let mut rig = over(&server);
-    let set = Request { value: b"new", ..Request::new(Op::MetaSet, b"k") };
-    let (old, set) = (rig.submit(&Request::new(Op::Get, b"k")), rig.submit(&set));
-    let new = rig.submit(&Request::new(Op::Get, b"k"));
+    let set = Request { value: b"new", ..Request::new(Command::MetaSet, b"k") };
+    let (old, set) = (rig.submit(&Request::new(Command::Get, b"k")), rig.submit(&set));
+    let new = rig.submit(&Request::new(Command::Get, b"k"));
     assert_eq!(rig.reply(old).outcome, Outcome::NotFound);
     assert!(matches!(rig.reply(set).outcome, Outcome::Meta(_)));
     assert_eq!(rig.reply(new).value, b"new");
@@ -133,7 +134,7 @@ fn the_order_is_kept_while_a_server_is_probed() {
 fn a_probe_that_is_not_answered_is_a_timeout() {
     let server = Scripted::new(|asked| (!asked.is_empty()).then(String::new));
     let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
-    let waits = [rig.submit(&LEASES), rig.submit(&Request::new(Op::Get, b"k"))];
+    let waits = [rig.submit(&LEASES), rig.submit(&Request::new(Command::Get, b"k"))];
     rig.eventually("it is connected", |rig| {
         rig.turn();
         rig.registry.report()[0].totals.connected == 1

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{Rig, patient};
-use routeconf::ast::Operation;
 use routes::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Change,
     ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, KeySplitRoute, Keys, MigrateRoute,
@@ -16,7 +15,7 @@ use routes::route::{
     WarmUpRoute,
 };
 use testkit::Server;
-use upstream::{Failure, Op, Outcome, Request};
+use upstream::{Command, Failure, Outcome, Request};
 
 /// Some memcacheds, and a tree over them. Keys `0/k`, `1/k`, ... reach one of them by itself.
 struct Cluster {
@@ -47,7 +46,7 @@ impl Cluster {
 
     #[track_caller]
     fn set(&mut self, key: &str, value: &str) {
-        assert_eq!(self.rig.store(Op::Set, key, value), Outcome::Stored);
+        assert_eq!(self.rig.store(Command::Set, key, value), Outcome::Stored);
     }
 
     #[track_caller]
@@ -78,8 +77,8 @@ fn all_sync_writes_to_all_and_tells_the_worst() {
     cluster.set("k", "v");
     cluster.has("0/k", Some("v"));
     cluster.has("1/k", Some("v"));
-    assert_eq!(cluster.rig.simple(Op::Delete, "1/k"), Outcome::Deleted);
-    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::NotFound);
+    assert_eq!(cluster.rig.simple(Command::Delete, "1/k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Command::Delete, "k"), Outcome::NotFound);
     cluster.has("0/k", None);
 }
 
@@ -90,7 +89,7 @@ fn all_initial_and_all_async_do_not_wait() {
     cluster.has("0/k", Some("v"));
     cluster.gets("1/k", "v");
     let mut cluster = Cluster::new(2, |all| Arc::new(AllAsyncRoute { children: all }));
-    assert_eq!(cluster.rig.store(Op::Set, "k", "v"), Outcome::NotStored);
+    assert_eq!(cluster.rig.store(Command::Set, "k", "v"), Outcome::NotStored);
     cluster.gets("0/k", "v");
     cluster.gets("1/k", "v");
     assert_eq!(cluster.rig.get("k"), Ok(None));
@@ -164,13 +163,14 @@ fn the_gutter_keeps_things_for_a_short_time_only() {
         Arc::new(failover(vec![failing(Failure::Tko), gutter]))
     });
     cluster.set("k", "v");
-    let meta = Request { value: b"w", words: b"T5000", ..Request::new(Op::MetaSet, b"m") };
+    let meta = Request { value: b"w", words: b"T5000", ..Request::new(Command::MetaSet, b"m") };
     cluster.rig.ask(&meta);
     for (key, value) in [("k", "v"), ("m", "w")] {
         cluster.has(key, Some(value));
         let key = format!("0/{key}");
-        let left =
-            cluster.rig.ask(&Request { words: b"t", ..Request::new(Op::MetaGet, key.as_bytes()) });
+        let left = cluster
+            .rig
+            .ask(&Request { words: b"t", ..Request::new(Command::MetaGet, key.as_bytes()) });
         let words = String::from_utf8(left.words).unwrap();
         let secs: u32 = words.trim().trim_start_matches('t').parse().unwrap();
         assert!((1..=1000).contains(&secs), "{key}: {secs}");
@@ -184,7 +184,7 @@ fn miss_failover_goes_on_until_something_is_found() {
     cluster.set("1/k", "v");
     cluster.has("k", Some("v"));
     cluster.has("absent", None);
-    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Command::Delete, "k"), Outcome::Deleted);
     cluster.has("1/k", None);
     cluster.set("k", "v");
     cluster.has("1/k", None);
@@ -202,9 +202,9 @@ fn routing_prefixes_choose_clusters() {
     cluster.set("/b/x/k", "b");
     cluster.has("2/k", Some("b"));
     cluster.has("0/k", None);
-    let reply = cluster.rig.ask(&Request::new(Op::Get, b"/b/x/k"));
+    let reply = cluster.rig.ask(&Request::new(Command::Get, b"/b/x/k"));
     assert_eq!(reply.value, b"b");
-    let unknown = cluster.rig.ask(&Request::new(Op::Get, b"/c/x/k"));
+    let unknown = cluster.rig.ask(&Request::new(Command::Get, b"/c/x/k"));
     assert_eq!(unknown.value, b"RootRoute: No rh found");
     // To all of a region: the default's reply, the others behind its back.
     cluster.set("/a/*/all", "v");
@@ -218,7 +218,7 @@ fn routing_prefixes_choose_clusters() {
 #[test]
 fn operations_and_prefixes_choose() {
     let mut cluster = Cluster::new(2, |all| {
-        let policies = vec![(Operation::Get, Arc::clone(&all[1]))];
+        let policies = vec![(Command::Get, Arc::clone(&all[1]))];
         let default = Arc::clone(&all[0]);
         let by_operation: RouteRef =
             Arc::new(Selecting(OperationSelectorRoute { policies, default }));
@@ -232,7 +232,7 @@ fn operations_and_prefixes_choose() {
     cluster.set("a:k", "v");
     cluster.has("0/a:k", Some("v"));
     cluster.has("a:k", None);
-    assert_eq!(cluster.rig.store(Op::Set, "ak", "v"), Outcome::NotStored);
+    assert_eq!(cluster.rig.store(Command::Set, "ak", "v"), Outcome::NotStored);
     cluster.set("bk", "v");
     cluster.has("1/bk", Some("v"));
     cluster.set("ck", "v");
@@ -259,9 +259,9 @@ fn warm_up_fills_the_cold_and_believes_it_first() {
     cluster.has("1/k", Some("warm"));
     cluster.has("k", Some("new"));
     cluster.set("1/cas", "warm");
-    let found = cluster.rig.ask(&Request::new(Op::Gets, b"cas"));
+    let found = cluster.rig.ask(&Request::new(Command::Gets, b"cas"));
     assert_eq!((found.outcome, &found.value[..]), (Outcome::Found, &b"warm"[..]));
-    let unique = cluster.rig.ask(&Request::new(Op::Gets, b"0/cas")).number;
+    let unique = cluster.rig.ask(&Request::new(Command::Gets, b"0/cas")).number;
     assert_eq!(found.number, unique);
     cluster.has("absent", None);
 }
@@ -270,7 +270,7 @@ fn warm_up_fills_the_cold_and_believes_it_first() {
 #[test]
 fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
     let mut cluster = Cluster::new(1, |all| {
-        let policies = vec![(Operation::Add, Arc::new(NullRoute) as RouteRef)];
+        let policies = vec![(Command::Add, Arc::new(NullRoute) as RouteRef)];
         let default: RouteRef = Arc::new(NullRoute);
         let cold = Arc::new(Selecting(OperationSelectorRoute { policies, default }));
         Arc::new(WarmUpRoute {
@@ -304,7 +304,7 @@ fn keys_migrate_each_at_its_time() {
     });
     cluster.set("0/k", "v");
     cluster.set("1/k", "v");
-    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Command::Delete, "k"), Outcome::Deleted);
     cluster.has("0/k", None);
     cluster.has("1/k", None);
 }
@@ -342,7 +342,7 @@ fn a_hot_key_has_several_names() {
         cluster.has(name, Some("v"));
     }
     cluster.has("k", Some("v"));
-    assert_eq!(cluster.rig.simple(Op::Delete, "k"), Outcome::Deleted);
+    assert_eq!(cluster.rig.simple(Command::Delete, "k"), Outcome::Deleted);
     for name in ["0/k", "0/k::1", "0/k::2"] {
         cluster.has(name, None);
     }

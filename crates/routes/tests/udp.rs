@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{Rig, patient};
 use testkit::Server;
 use testkit::process::free_port;
-use upstream::{Failure, Op, Outcome, Request, Settings, Totals, Window};
+use upstream::{Command, Failure, Outcome, Request, Settings, Totals, Window};
 
 /// What happens to the next datagram from the server.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +109,7 @@ impl Link {
     #[track_caller]
     fn lose(&self, rig: &mut Rig, key: &str, lost_after: Duration) {
         let left = self.fates.lock().unwrap().len();
-        let ticket = rig.submit(&Request::new(Op::Get, key.as_bytes()));
+        let ticket = rig.submit(&Request::new(Command::Get, key.as_bytes()));
         rig.eventually("the link has it", |_| self.fates.lock().unwrap().len() < left);
         rig.turn();
         assert!(!rig.has_reply(ticket), "too early");
@@ -136,14 +136,14 @@ fn gets_go_by_udp_and_everything_else_by_tcp() {
     let large = "v".repeat(100_000);
     for number in 0..50 {
         assert_eq!(
-            rig.store(Op::Set, &format!("k{number}"), &format!("v{number}")),
+            rig.store(Command::Set, &format!("k{number}"), &format!("v{number}")),
             Outcome::Stored
         );
     }
-    assert_eq!(rig.store(Op::Set, "large", &large), Outcome::Stored);
+    assert_eq!(rig.store(Command::Set, "large", &large), Outcome::Stored);
     let keys: Vec<_> = (0..60).map(|number| format!("k{number}")).collect();
     let tickets: Vec<_> =
-        keys.iter().map(|key| rig.submit(&Request::new(Op::Get, key.as_bytes()))).collect();
+        keys.iter().map(|key| rig.submit(&Request::new(Command::Get, key.as_bytes()))).collect();
     for (number, ticket) in tickets.into_iter().enumerate() {
         let reply = rig.reply(ticket);
         if number < 50 {
@@ -154,12 +154,12 @@ fn gets_go_by_udp_and_everything_else_by_tcp() {
     }
     assert_eq!(totals(&rig).udp_asked, 60);
     assert_eq!(totals(&rig).asked, 111);
-    let tickets = [b"k1", b"k2", b"xx"].map(|key| rig.submit(&Request::new(Op::Get, key)));
+    let tickets = [b"k1", b"k2", b"xx"].map(|key| rig.submit(&Request::new(Command::Get, key)));
     let replies = tickets.map(|ticket| rig.reply(ticket).value);
     assert_eq!(replies, [b"v1".to_vec(), b"v2".to_vec(), Vec::new()]);
     assert_eq!(rig.get("large"), Ok(Some(large)), "a reply of many datagrams");
-    assert!(rig.ask(&Request::new(Op::Gets, b"k1")).number > 0);
-    assert_eq!(rig.simple(Op::Delete, "k1"), Outcome::Deleted);
+    assert!(rig.ask(&Request::new(Command::Gets, b"k1")).number > 0);
+    assert_eq!(rig.simple(Command::Delete, "k1"), Outcome::Deleted);
     assert_eq!(rig.get("k1"), Ok(None));
     // Late ones there are: memcached answers a line of keys by several messages.
     let Totals { udp_lost, udp_reordered, .. } = totals(&rig);
@@ -170,7 +170,7 @@ fn gets_go_by_udp_and_everything_else_by_tcp() {
 fn what_the_link_does_is_counted_as_it_is() {
     let link = Link::new();
     let mut rig = link.rig(SHORT);
-    assert_eq!(rig.store(Op::Set, "k", "v"), Outcome::Stored);
+    assert_eq!(rig.store(Command::Set, "k", "v"), Outcome::Stored);
     let found = Ok(Some("v".to_owned()));
     link.tell(&[Fate::Drop, Fate::Pass, Fate::Twice, Fate::Pass, Fate::Drop]);
     link.lose(&mut rig, "k", SHORT);
@@ -189,7 +189,7 @@ fn a_late_reply_reaches_nobody() {
     let link = Link::new();
     let mut rig = link.rig(SHORT);
     for key in ["a", "b"] {
-        assert_eq!(rig.store(Op::Set, key, key), Outcome::Stored);
+        assert_eq!(rig.store(Command::Set, key, key), Outcome::Stored);
     }
     // The reply to a comes behind that to b, long after it was lost.
     link.tell(&[Fate::Swap]);
@@ -204,7 +204,7 @@ fn disorder_is_an_error_at_once() {
     let link = Link::new();
     let mut rig = link.rig(LONG);
     let large = "v".repeat(5000);
-    assert_eq!(rig.store(Op::Set, "large", &large), Outcome::Stored);
+    assert_eq!(rig.store(Command::Set, "large", &large), Outcome::Stored);
     for fates in
         [&[Fate::Swap][..], &[Fate::Drop], &[Fate::Pass, Fate::Drop], &[Fate::Pass, Fate::Twice]]
     {
@@ -221,10 +221,10 @@ fn what_udp_cannot_bring_comes_by_tcp() {
     let link = Link::new();
     let mut rig = link.rig(LONG);
     for key in ["a", "b"] {
-        assert_eq!(rig.store(Op::Set, key, key), Outcome::Stored);
+        assert_eq!(rig.store(Command::Set, key, key), Outcome::Stored);
     }
     link.tell(&[Fate::Refuse]);
-    let tickets = [b"a", b"b", b"c"].map(|key| rig.submit(&Request::new(Op::Get, key)));
+    let tickets = [b"a", b"b", b"c"].map(|key| rig.submit(&Request::new(Command::Get, key)));
     let replies = tickets.map(|ticket| rig.reply(ticket).value);
     assert_eq!(replies, [b"a".to_vec(), b"b".to_vec(), Vec::new()]);
 }
@@ -233,7 +233,7 @@ fn what_udp_cannot_bring_comes_by_tcp() {
 fn a_link_that_brings_nothing_is_left_for_tcp() {
     let link = Link::new();
     let mut rig = link.rig(SHORT);
-    assert_eq!(rig.store(Op::Set, "a", "a"), Outcome::Stored);
+    assert_eq!(rig.store(Command::Set, "a", "a"), Outcome::Stored);
     // After ten lines in a row.
     link.tell(&[Fate::Drop; 10]);
     for _ in 0..10 {
@@ -268,7 +268,7 @@ fn no_more_than_the_window_is_outstanding() {
             routes::Tree { root: Arc::new(root), destinations: ids }
         });
         let tickets: Vec<_> =
-            (0..500).map(|_| rig.submit(&Request::new(Op::Get, b"absent"))).collect();
+            (0..500).map(|_| rig.submit(&Request::new(Command::Get, b"absent"))).collect();
         let outstanding =
             |rig: &Rig| rig.registry.report().iter().map(|one| one.totals.pending).sum();
         let most: u64 = outstanding(&rig);

@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use crate::address::Address;
 use crate::counters::{Counters, add};
 use crate::pipeline::{Ear, Pipeline, Ticket};
-use crate::reply::Failure;
 use crate::request::Request;
 use crate::system::Socket;
+use proto::Failure;
 
 /// Bytes of a request at the most, so that it fits into one datagram everywhere.
 const REQUEST_BYTES_MAX: usize = 1392;

@@ -25,13 +25,13 @@ use crate::ejection::Ejection;
 use crate::guard::Guard;
 use crate::health::{FailOpen, Health};
 use crate::pipeline::{Broken, Pipeline, Sink, Ticket};
-use crate::reply::Failure;
-use crate::request::{Class, Request};
+use crate::request::Request;
 use crate::settings::{Protocol, Settings};
 use crate::system::Socket;
 use crate::tally::{Failing, Server};
 use crate::traffic::Traffic;
 use asking::Asking;
+use proto::{CommandClass, Failure};
 
 /// What a [`crate::tally::Tally`] must know, out of a destination's fields, so that the others stay free.
 macro_rules! server {
@@ -185,7 +185,7 @@ impl Destination {
             self.tell_failure(now_us);
             return Err(Failure::Tko);
         }
-        if self.health.is_dirty() && request.op.class() == Class::Get {
+        if self.health.is_dirty() && request.op.class() == CommandClass::Get {
             add(&self.counters.failed, 1);
             return Err(Failure::TryAgain);
         }

@@ -22,7 +22,8 @@ use proto::number::{parse_i64, parse_u32, parse_u64};
 use proto::text::{LINE_BYTES_MAX, Words};
 use proto::{KEY_BYTES_MAX, base64};
 
-use crate::request::{Op, Request};
+use crate::request::Request;
+use proto::Command;
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -88,21 +89,32 @@ impl Heard {
 #[inline]
 pub(crate) fn needs(request: &Request<'_>) -> Result<Dialect, &'static str> {
     let needed = match request.op {
-        Op::Decr | Op::Get | Op::Gets | Op::Incr | Op::Touch => Dialect::Basic,
-        Op::Add | Op::Append | Op::Cas | Op::Prepend | Op::Replace | Op::Set => {
+        Command::Decr | Command::Get | Command::Gets | Command::Incr | Command::Touch => {
+            Dialect::Basic
+        }
+        Command::Add
+        | Command::Append
+        | Command::Cas
+        | Command::Prepend
+        | Command::Replace
+        | Command::Set => {
             // Who reads 32 bits refuses more, and may read the block as commands.
             let is_short = i32::try_from(request.exptime).is_ok();
             if is_short { Dialect::Basic } else { Dialect::Meta }
         }
-        Op::Delete if request.exptime <= 0 => Dialect::Basic,
-        Op::Delete | Op::LeaseGet | Op::LeaseSet => Dialect::Holdall,
-        Op::Gat | Op::Gats | Op::MetaInfo => Dialect::Classic,
-        Op::FlushAll if request.key.is_empty() => return Ok(Dialect::Classic),
-        Op::FlushAll => Dialect::Holdall,
-        Op::MetaArithmetic | Op::MetaDebug | Op::MetaDelete | Op::MetaGet | Op::MetaSet => {
+        Command::Delete if request.exptime <= 0 => Dialect::Basic,
+        Command::Delete | Command::LeaseGet | Command::LeaseSet => Dialect::Holdall,
+        Command::Gat | Command::Gats | Command::MetaInfo => Dialect::Classic,
+        Command::FlushAll if request.key.is_empty() => return Ok(Dialect::Classic),
+        Command::FlushAll => Dialect::Holdall,
+        Command::MetaArithmetic
+        | Command::MetaDebug
+        | Command::MetaDelete
+        | Command::MetaGet
+        | Command::MetaSet => {
             return meta(request);
         }
-        Op::Version => return Ok(Dialect::Basic),
+        Command::Version => return Ok(Dialect::Basic),
     };
     if is_key(request.key) { Ok(needed) } else { Err(BAD_KEY) }
 }
@@ -113,7 +125,7 @@ pub(crate) fn needs(request: &Request<'_>) -> Result<Dialect, &'static str> {
 ///
 /// Why it is not sent to any server.
 pub(crate) fn fits_packet(request: &Request<'_>) -> Result<(), &'static str> {
-    let has_key = !matches!(request.op, Op::FlushAll | Op::Version);
+    let has_key = !matches!(request.op, Command::FlushAll | Command::Version);
     let fits = request.key.len() <= KEY_BYTES_MAX && !(has_key && request.key.is_empty());
     if fits { Ok(()) } else { Err(BAD_KEY) }
 }
@@ -147,7 +159,7 @@ fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
         return Err("the line is too long");
     }
     let mut needed = Dialect::Meta;
-    let mut count = if request.op == Op::MetaSet { 3 } else { 2 };
+    let mut count = if request.op == Command::MetaSet { 3 } else { 2 };
     for word in Words::new(request.words) {
         needed = needed.max(flag(word).ok_or("no server takes one of these meta flags")?);
         count += 1;
@@ -163,7 +175,7 @@ fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
 
 /// Whether memcached may answer with a key that no line can hold: it writes it raw where an item was not created with it in base64.
 fn may_tell_raw_key(request: &Request<'_>) -> bool {
-    let asks = request.op == Op::MetaDebug
+    let asks = request.op == Command::MetaDebug
         || Words::new(request.words).any(|word| word.first() == Some(&b'k'));
     request.base64 && asks && !is_plain(request.key)
 }
@@ -189,66 +201,71 @@ fn flag(word: &[u8]) -> Option<Dialect> {
 }
 
 /// Why a server that takes less than `needed` is not sent the command.
-pub(crate) fn lacking(op: Op, needed: Dialect) -> &'static str {
+pub(crate) fn lacking(op: Command, needed: Dialect) -> &'static str {
     match op {
-        Op::Delete => "the server has no hold-off",
-        Op::FlushAll if needed == Dialect::Holdall => "the server has no flush_prefix",
-        Op::LeaseGet | Op::LeaseSet => "the server has no leases",
-        Op::MetaArithmetic | Op::MetaDebug | Op::MetaDelete | Op::MetaGet | Op::MetaSet => {
-            match needed {
-                Dialect::Holdall => "the server lacks one of these meta flags",
-                _ => "the server has no meta commands",
-            }
-        }
-        Op::Add | Op::Append | Op::Cas | Op::Prepend | Op::Replace | Op::Set => {
-            "the server may not take an expiry time of more than 32 bits"
-        }
-        Op::Decr
-        | Op::FlushAll
-        | Op::Gat
-        | Op::Gats
-        | Op::Get
-        | Op::Gets
-        | Op::Incr
-        | Op::MetaInfo
-        | Op::Touch
-        | Op::Version => "the server does not know the command",
+        Command::Delete => "the server has no hold-off",
+        Command::FlushAll if needed == Dialect::Holdall => "the server has no flush_prefix",
+        Command::LeaseGet | Command::LeaseSet => "the server has no leases",
+        Command::MetaArithmetic
+        | Command::MetaDebug
+        | Command::MetaDelete
+        | Command::MetaGet
+        | Command::MetaSet => match needed {
+            Dialect::Holdall => "the server lacks one of these meta flags",
+            _ => "the server has no meta commands",
+        },
+        Command::Add
+        | Command::Append
+        | Command::Cas
+        | Command::Prepend
+        | Command::Replace
+        | Command::Set => "the server may not take an expiry time of more than 32 bits",
+        Command::Decr
+        | Command::FlushAll
+        | Command::Gat
+        | Command::Gats
+        | Command::Get
+        | Command::Gets
+        | Command::Incr
+        | Command::MetaInfo
+        | Command::Touch
+        | Command::Version => "the server does not know the command",
     }
 }
 
 /// Whether the connection is in step behind this error: the server has read all of the command, its data block too. `seen` is what
 /// the server was seen to take.
-pub(crate) fn stays_in_step(op: Op, error: &Answer<'_>, seen: Option<Dialect>) -> bool {
+pub(crate) fn stays_in_step(op: Command, error: &Answer<'_>, seen: Option<Dialect>) -> bool {
     match op {
-        Op::Decr
-        | Op::Delete
-        | Op::FlushAll
-        | Op::Gat
-        | Op::Gats
-        | Op::Get
-        | Op::Gets
-        | Op::Incr
-        | Op::LeaseGet
-        | Op::MetaArithmetic
-        | Op::MetaDebug
-        | Op::MetaDelete
-        | Op::MetaGet
-        | Op::MetaInfo
-        | Op::Touch
-        | Op::Version => true,
-        Op::Add
-        | Op::Append
-        | Op::Cas
-        | Op::LeaseSet
-        | Op::MetaSet
-        | Op::Prepend
-        | Op::Replace
-        | Op::Set => match (error, seen) {
+        Command::Decr
+        | Command::Delete
+        | Command::FlushAll
+        | Command::Gat
+        | Command::Gats
+        | Command::Get
+        | Command::Gets
+        | Command::Incr
+        | Command::LeaseGet
+        | Command::MetaArithmetic
+        | Command::MetaDebug
+        | Command::MetaDelete
+        | Command::MetaGet
+        | Command::MetaInfo
+        | Command::Touch
+        | Command::Version => true,
+        Command::Add
+        | Command::Append
+        | Command::Cas
+        | Command::LeaseSet
+        | Command::MetaSet
+        | Command::Prepend
+        | Command::Replace
+        | Command::Set => match (error, seen) {
             // Who is not logged in is asked for a login, line by line.
             (Answer::ClientError(b"unauthenticated"), _) => false,
             (Answer::ServerError(_), _) => true,
             (Answer::ClientError(_), Some(Dialect::Holdall)) => true,
-            (Answer::ClientError(_), Some(Dialect::Meta)) => op == Op::MetaSet,
+            (Answer::ClientError(_), Some(Dialect::Meta)) => op == Command::MetaSet,
             _ => false,
         },
     }

@@ -13,8 +13,9 @@ use proto::number::{write_i64, write_u64};
 use proto::text::Words;
 use proto::{StoreMode, base64};
 
-use crate::reply::{Failure, Outcome, Reply};
-use crate::request::{Op, Request};
+use crate::reply::{Outcome, Reply};
+use crate::request::Request;
+use proto::{Command, Failure};
 
 /// Room for what a reply tells and its packet does not have in the same bytes.
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ pub(crate) struct Scratch {
 /// What was asked, as far as the answer needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
-    pub(crate) op: Op,
+    pub(crate) op: Command,
     pub(crate) opcode: u8,
     pub(crate) key: &'a [u8],
     /// Of a meta command.
@@ -37,29 +38,32 @@ pub(crate) struct Question<'a> {
 pub(crate) fn write(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> u8 {
     let exptime = expiry(request.exptime).to_be_bytes();
     let (opcode, cas): (u8, u64) = match request.op {
-        Op::Get | Op::Gets => (code::GETK, 0),
-        Op::Gat | Op::Gats => (code::GAT, 0),
-        Op::Touch => (code::TOUCH, 0),
-        Op::Set => (code::SET, 0),
-        Op::Cas => (code::SET, condition(request.number)),
-        Op::Add => (code::ADD, 0),
-        Op::Replace => (code::REPLACE, 0),
-        Op::Append => (code::APPEND, 0),
-        Op::Prepend => (code::PREPEND, 0),
-        Op::Delete if request.exptime <= 0 => (code::DELETE, 0),
-        Op::Incr => (code::INCREMENT, 0),
-        Op::Decr => (code::DECREMENT, 0),
-        Op::FlushAll if request.key.is_empty() => (code::FLUSH, 0),
-        Op::Version => (code::VERSION, 0),
-        Op::MetaArithmetic | Op::MetaDelete | Op::MetaGet | Op::MetaSet => {
+        Command::Get | Command::Gets => (code::GETK, 0),
+        Command::Gat | Command::Gats => (code::GAT, 0),
+        Command::Touch => (code::TOUCH, 0),
+        Command::Set => (code::SET, 0),
+        Command::Cas => (code::SET, condition(request.number)),
+        Command::Add => (code::ADD, 0),
+        Command::Replace => (code::REPLACE, 0),
+        Command::Append => (code::APPEND, 0),
+        Command::Prepend => (code::PREPEND, 0),
+        Command::Delete if request.exptime <= 0 => (code::DELETE, 0),
+        Command::Incr => (code::INCREMENT, 0),
+        Command::Decr => (code::DECREMENT, 0),
+        Command::FlushAll if request.key.is_empty() => (code::FLUSH, 0),
+        Command::Version => (code::VERSION, 0),
+        Command::MetaArithmetic | Command::MetaDelete | Command::MetaGet | Command::MetaSet => {
             if let Some(opcode) = write_meta(out, request, opaque) {
                 return opcode;
             }
             (code::NOOP, 0)
         }
-        Op::Delete | Op::FlushAll | Op::LeaseGet | Op::LeaseSet | Op::MetaDebug | Op::MetaInfo => {
-            (code::NOOP, 0)
-        }
+        Command::Delete
+        | Command::FlushAll
+        | Command::LeaseGet
+        | Command::LeaseSet
+        | Command::MetaDebug
+        | Command::MetaInfo => (code::NOOP, 0),
     };
     let mut extras = Extras::default();
     match opcode {
@@ -84,9 +88,9 @@ pub(crate) fn write(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> u8
 /// A meta command whose flags all have a meaning in a packet.
 fn write_meta(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> Option<u8> {
     let known: &[u8] = match request.op {
-        Op::MetaArithmetic => b"CDJMNObckv",
-        Op::MetaDelete => b"CObk",
-        Op::MetaGet => b"OTbcfksv",
+        Command::MetaArithmetic => b"CDJMNObckv",
+        Command::MetaDelete => b"CObk",
+        Command::MetaGet => b"OTbcfksv",
         _ => b"CFMOTbck",
     };
     let words = Words::new(request.words);
@@ -98,13 +102,13 @@ fn write_meta(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> Option<u
     let exptime = expiry(options.exptime.unwrap_or(0)).to_be_bytes();
     let mut extras = Extras::default();
     let opcode = match request.op {
-        Op::MetaGet if options.exptime.is_some() => {
+        Command::MetaGet if options.exptime.is_some() => {
             extras.add(&exptime);
             code::GAT
         }
-        Op::MetaGet => code::GET,
-        Op::MetaDelete => code::DELETE,
-        Op::MetaArithmetic => {
+        Command::MetaGet => code::GET,
+        Command::MetaDelete => code::DELETE,
+        Command::MetaArithmetic => {
             let create = options
                 .autoviv_exptime
                 .map(|exptime| (options.initial.unwrap_or(0), expiry(exptime).min(u32::MAX - 1)));
@@ -207,7 +211,9 @@ pub(crate) fn read<'a>(
     let outcome = match response.status {
         Some(Status::Ok) => done(op),
         Some(Status::NotFound) => missing(question)?,
-        Some(Status::NotStored) if op.has_value() || op == Op::MetaArithmetic => Outcome::NotStored,
+        Some(Status::NotStored) if op.has_value() || op == Command::MetaArithmetic => {
+            Outcome::NotStored
+        }
         Some(Status::Exists) => exists(question)?,
         status => {
             let (failure, words) = failed(status)?;
@@ -222,11 +228,11 @@ pub(crate) fn read<'a>(
         Outcome::Found => {
             let key = match op {
                 // An answer to gat does not repeat the key.
-                Op::Gat | Op::Gats => copied(&mut scratch.value, key),
+                Command::Gat | Command::Gats => copied(&mut scratch.value, key),
                 _ if response.key.is_empty() => return None,
                 _ => response.key,
             };
-            let number = if matches!(op, Op::Gets | Op::Gats) { response.cas } else { 0 };
+            let number = if matches!(op, Command::Gets | Command::Gats) { response.cas } else { 0 };
             let flags = u32::from_be_bytes(response.extras.try_into().ok()?);
             Reply { key, flags, number, value: response.value, ..reply }
         }
@@ -240,14 +246,16 @@ pub(crate) fn read<'a>(
 }
 
 /// What it means that it is done.
-const fn done(op: Op) -> Outcome {
+const fn done(op: Command) -> Outcome {
     match op {
-        Op::Get | Op::Gets | Op::Gat | Op::Gats | Op::MetaGet => Outcome::Found,
-        Op::Delete | Op::MetaDelete => Outcome::Deleted,
-        Op::Incr | Op::Decr | Op::MetaArithmetic => Outcome::Number,
-        Op::Touch => Outcome::Touched,
-        Op::Version => Outcome::Version,
-        Op::FlushAll => Outcome::Ok,
+        Command::Get | Command::Gets | Command::Gat | Command::Gats | Command::MetaGet => {
+            Outcome::Found
+        }
+        Command::Delete | Command::MetaDelete => Outcome::Deleted,
+        Command::Incr | Command::Decr | Command::MetaArithmetic => Outcome::Number,
+        Command::Touch => Outcome::Touched,
+        Command::Version => Outcome::Version,
+        Command::FlushAll => Outcome::Ok,
         _ => Outcome::Stored,
     }
 }
@@ -257,7 +265,7 @@ const fn missing(question: &Question<'_>) -> Option<Outcome> {
     match question.opcode {
         code::REPLACE | code::APPEND | code::PREPEND => Some(Outcome::NotStored),
         code::ADD | code::FLUSH | code::VERSION => None,
-        _ if matches!(question.op, Op::Set) => None,
+        _ if matches!(question.op, Command::Set) => None,
         _ => Some(Outcome::NotFound),
     }
 }
@@ -266,7 +274,9 @@ const fn missing(question: &Question<'_>) -> Option<Outcome> {
 const fn exists(question: &Question<'_>) -> Option<Outcome> {
     match question.op {
         _ if question.opcode == code::ADD => Some(Outcome::NotStored),
-        Op::Cas | Op::MetaSet | Op::MetaDelete | Op::MetaArithmetic => Some(Outcome::Exists),
+        Command::Cas | Command::MetaSet | Command::MetaDelete | Command::MetaArithmetic => {
+            Some(Outcome::Exists)
+        }
         op if op.has_value() => Some(Outcome::NotStored),
         _ => None,
     }
@@ -294,12 +304,14 @@ fn failed(status: Option<Status>) -> Option<(Failure, &'static [u8])> {
 }
 
 /// Why a request has no packet.
-fn unsaid(op: Op) -> &'static [u8] {
+fn unsaid(op: Command) -> &'static [u8] {
     match op {
-        Op::Delete => b"the server's protocol (binary) has no hold-off",
-        Op::FlushAll => b"the server's protocol (binary) has no flush_prefix",
-        Op::LeaseGet | Op::LeaseSet => b"the server's protocol (binary) has no leases",
-        Op::MetaInfo | Op::MetaDebug => b"the server's protocol (binary) tells nothing of items",
+        Command::Delete => b"the server's protocol (binary) has no hold-off",
+        Command::FlushAll => b"the server's protocol (binary) has no flush_prefix",
+        Command::LeaseGet | Command::LeaseSet => b"the server's protocol (binary) has no leases",
+        Command::MetaInfo | Command::MetaDebug => {
+            b"the server's protocol (binary) tells nothing of items"
+        }
         _ => b"the server's protocol (binary) lacks one of these meta flags",
     }
 }
@@ -338,7 +350,7 @@ fn meta<'a>(
         Outcome::Stored | Outcome::Deleted => (MetaCode::Hd, b""),
         Outcome::NotStored => (MetaCode::Ns, b""),
         Outcome::Exists => (MetaCode::Ex, b""),
-        Outcome::NotFound if question.op == Op::MetaGet => (MetaCode::En, b""),
+        Outcome::NotFound if question.op == Command::MetaGet => (MetaCode::En, b""),
         Outcome::NotFound => (MetaCode::Nf, b""),
         _ => return None,
     };

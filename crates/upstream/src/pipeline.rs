@@ -30,9 +30,10 @@ use proto::{KeyBuf, base64};
 use crate::address::Address;
 use crate::destination::PROBE;
 use crate::dialect::{self, Dialect, Heard};
-use crate::reply::{Failure, Outcome, Reply};
-use crate::request::{Op, Request};
+use crate::reply::{Outcome, Reply};
+use crate::request::Request;
 use crate::wire;
+use proto::{Command, Failure};
 
 /// Who wants an answer; what it means is the asker's.
 pub type Ticket = u64;
@@ -50,7 +51,7 @@ pub trait Sink {
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The command.
-    pub op: Op,
+    pub op: Command,
     /// The key.
     pub key: &'a [u8],
     /// In which pool; empty for a server that was named by itself.
@@ -64,7 +65,7 @@ pub struct Exchange<'a> {
 /// What hears of every question and its answer before they are parted.
 pub(crate) trait Ear: Sink {
     /// The question, asked for this pool at this time (in microseconds).
-    fn hear(&mut self, op: Op, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>);
+    fn hear(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>);
 }
 
 /// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in its memory.
@@ -90,7 +91,7 @@ pub(crate) enum Broken {
 struct Asked {
     ticket: Ticket,
     at_us: u64,
-    op: Op,
+    op: Command,
     key_len: u8,
     /// The number of the pool for which it was asked.
     pool: u16,
@@ -122,7 +123,7 @@ pub(crate) struct Pipeline {
     sent: usize,
     /// Keys on the get line at the end of `out`, which has no line end yet; 0: there is no such line.
     open_keys: u32,
-    open_op: Option<Op>,
+    open_op: Option<Command>,
     asked: VecDeque<Asked>,
     /// Keys of `asked`, each with its meta words, one behind the other from `keys_start`.
     keys: Vec<u8>,
@@ -180,7 +181,7 @@ impl Pipeline {
 
     /// Asks for a pool; the answer goes to `ticket`.
     pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, now_us: u64) {
-        let is_get = matches!(request.op, Op::Get | Op::Gets);
+        let is_get = matches!(request.op, Command::Get | Command::Gets);
         let joins = is_get && self.open_op == Some(request.op) && self.open_keys < LINE_KEYS_MAX;
         if self.packets.is_some() {
             return self.ask_packet(request, joins, ticket, pool, now_us);
@@ -194,7 +195,7 @@ impl Pipeline {
         } else {
             self.end_line();
             if is_get {
-                let word: &[u8] = if request.op == Op::Get { b"get " } else { b"gets " };
+                let word: &[u8] = if request.op == Command::Get { b"get " } else { b"gets " };
                 wire::word_and_key(&mut self.out, word, request.key);
                 (self.open_op, self.open_keys) = (Some(request.op), 1);
             } else {
@@ -222,7 +223,7 @@ impl Pipeline {
             ends.push_back(start + dialect::PROBE_BLOCK_END);
         }
         self.probing = Some(Heard::default());
-        self.note(&Request::new(Op::Version, b""), PROBE, 0, at_us, 0);
+        self.note(&Request::new(Command::Version, b""), PROBE, 0, at_us, 0);
     }
 
     /// Takes what precedes the last answer to the probe.
@@ -249,7 +250,7 @@ impl Pipeline {
     }
 
     /// The command that was asked last.
-    pub(crate) fn last_op(&self) -> Option<Op> {
+    pub(crate) fn last_op(&self) -> Option<Command> {
         self.asked.back().map(|asked| asked.op)
     }
 
@@ -351,10 +352,12 @@ impl Pipeline {
         }
         let Some(oldest) = self.asked.front() else { return Err(Broken::Unsolicited) };
         let op = oldest.op;
-        let is_get = matches!(op, Op::Get | Op::Gets | Op::Gat | Op::Gats);
+        let is_get = matches!(op, Command::Get | Command::Gets | Command::Gat | Command::Gats);
         match answer {
-            Answer::Value(value) if is_get || op == Op::LeaseGet => self.take_value(value, sink),
-            Answer::End if is_get || op == Op::LeaseGet => {
+            Answer::Value(value) if is_get || op == Command::LeaseGet => {
+                self.take_value(value, sink)
+            }
+            Answer::End if is_get || op == Command::LeaseGet => {
                 self.answer_line(&Reply::of(Outcome::NotFound), sink);
                 Ok(())
             }
@@ -368,7 +371,7 @@ impl Pipeline {
     #[cold]
     fn take_error(
         &mut self,
-        op: Op,
+        op: Command,
         answer: &Answer<'_>,
         sink: &mut impl Ear,
     ) -> Result<(), Broken> {
@@ -411,7 +414,7 @@ impl Pipeline {
     /// The answers of one line.
     fn take_other(
         &mut self,
-        op: Op,
+        op: Command,
         answer: &Answer<'_>,
         sink: &mut impl Ear,
     ) -> Result<(), Broken> {
@@ -419,32 +422,32 @@ impl Pipeline {
         let reply = match (answer, op) {
             (Answer::Stored, op) if op.has_value() && !op.is_meta() => plain(Outcome::Stored),
             (Answer::NotStored, op) if op.has_value() && !op.is_meta() => plain(Outcome::NotStored),
-            (Answer::Exists, Op::Cas) => plain(Outcome::Exists),
-            (Answer::StaleStored, Op::LeaseSet) => plain(Outcome::StaleStored),
+            (Answer::Exists, Command::Cas) => plain(Outcome::Exists),
+            (Answer::StaleStored, Command::LeaseSet) => plain(Outcome::StaleStored),
             (
                 Answer::NotFound,
-                Op::Cas
-                | Op::Delete
-                | Op::Incr
-                | Op::Decr
-                | Op::Touch
-                | Op::MetaInfo
-                | Op::LeaseSet,
+                Command::Cas
+                | Command::Delete
+                | Command::Incr
+                | Command::Decr
+                | Command::Touch
+                | Command::MetaInfo
+                | Command::LeaseSet,
             ) => plain(Outcome::NotFound),
-            (Answer::Deleted, Op::Delete) => plain(Outcome::Deleted),
-            (Answer::Touched, Op::Touch) => plain(Outcome::Touched),
-            (Answer::Number(number), Op::Incr | Op::Decr) => {
+            (Answer::Deleted, Command::Delete) => plain(Outcome::Deleted),
+            (Answer::Touched, Command::Touch) => plain(Outcome::Touched),
+            (Answer::Number(number), Command::Incr | Command::Decr) => {
                 Reply { number: *number, ..plain(Outcome::Number) }
             }
-            (Answer::Ok, Op::FlushAll) => plain(Outcome::Ok),
-            (Answer::Meta(_), Op::Version) => return self.take_heard(answer),
-            (Answer::Version(text), Op::Version) => {
+            (Answer::Ok, Command::FlushAll) => plain(Outcome::Ok),
+            (Answer::Meta(_), Command::Version) => return self.take_heard(answer),
+            (Answer::Version(text), Command::Version) => {
                 self.seen = self.probing.take().map(Heard::dialect).or(self.seen);
                 Reply { value: text, ..plain(Outcome::Version) }
             }
             (Answer::Meta(meta), op) if op.is_meta() => {
                 let value = meta.value.unwrap_or_default();
-                let is_me = op == Op::MetaDebug;
+                let is_me = op == Command::MetaDebug;
                 // `me` answers ME or EN, and no other command answers ME; only mg and ma have values.
                 if is_me != (meta.code == answer::MetaCode::Me) && meta.code != answer::MetaCode::En
                     || meta.code == answer::MetaCode::Mn
@@ -454,19 +457,19 @@ impl Pipeline {
                 }
                 Reply { value, words: meta.flags.line(), ..plain(Outcome::Meta(meta.code)) }
             }
-            (Answer::Lease { key, token, flags, value }, Op::LeaseGet) => {
+            (Answer::Lease { key, token, flags, value }, Command::LeaseGet) => {
                 if *key != self.oldest_key() {
                     return Err(Broken::Mismatch);
                 }
                 Reply { key, flags: *flags, number: *token, value, ..plain(Outcome::Lease) }
             }
-            (Answer::MetaInfo { key, facts }, Op::MetaInfo) => {
+            (Answer::MetaInfo { key, facts }, Command::MetaInfo) => {
                 if *key != self.oldest_key() {
                     return Err(Broken::Mismatch);
                 }
                 Reply { key, words: facts, ..plain(Outcome::MetaInfo) }
             }
-            (Answer::End, Op::MetaInfo) => plain(Outcome::NotFound),
+            (Answer::End, Command::MetaInfo) => plain(Outcome::NotFound),
             _ => return Err(Broken::Mismatch),
         };
         self.finish(&reply, sink).ok_or(Broken::Unsolicited)?;
@@ -480,8 +483,10 @@ impl Pipeline {
     fn take_value(&mut self, found: &Value<'_>, sink: &mut impl Ear) -> Result<(), Broken> {
         // Nothing is a miss before it is known whose value this is.
         let Some(misses) = self.misses_before(found.key) else { return Err(Broken::Mismatch) };
-        let wants_cas =
-            self.asked.front().is_some_and(|oldest| matches!(oldest.op, Op::Gets | Op::Gats));
+        let wants_cas = self
+            .asked
+            .front()
+            .is_some_and(|oldest| matches!(oldest.op, Command::Gets | Command::Gats));
         if wants_cas != found.cas.is_some() {
             return Err(Broken::Mismatch);
         }

@@ -1,7 +1,6 @@
 //! What came of a request: a server's answer, or why there is none.
 
-use std::fmt;
-
+use proto::Failure;
 use proto::answer::MetaCode;
 
 /// What came of a request.
@@ -37,100 +36,6 @@ pub enum Outcome {
     Touched,
     /// The answer to version.
     Version,
-}
-
-/// Why there is no answer, by mcrouter's names.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[repr(u8)]
-pub enum Failure {
-    /// Too much is outstanding already.
-    Busy,
-    /// The server says that the request was wrong (`CLIENT_ERROR`, `ERROR`).
-    ClientError,
-    /// The connection was refused or is impossible.
-    ConnectError,
-    /// The connection was not made in time.
-    ConnectTimeout,
-    /// The time that the request had is over.
-    DeadlineExceeded,
-    /// Something here went wrong; no server was asked.
-    LocalError,
-    /// The server failed (`SERVER_ERROR`), spoke nonsense, or went away before it answered.
-    RemoteError,
-    /// The server or this program is about to end.
-    Shutdown,
-    /// The server is known to be down, and was not asked (total knockout).
-    Tko,
-    /// No answer in time.
-    Timeout,
-    /// The server asks to try again.
-    TryAgain,
-}
-
-impl Failure {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Busy,
-        Self::ClientError,
-        Self::ConnectError,
-        Self::ConnectTimeout,
-        Self::DeadlineExceeded,
-        Self::LocalError,
-        Self::RemoteError,
-        Self::Shutdown,
-        Self::Tko,
-        Self::Timeout,
-        Self::TryAgain,
-    ];
-
-    /// mcrouter's name, as in `failover_errors`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::ClientError => "client_error",
-            Self::ConnectError => "connect_error",
-            Self::ConnectTimeout => "connect_timeout",
-            Self::DeadlineExceeded => "deadline_exceeded",
-            Self::LocalError => "local_error",
-            Self::RemoteError => "remote_error",
-            Self::Shutdown => "shutdown",
-            Self::Tko => "tko",
-            Self::Timeout => "timeout",
-            Self::TryAgain => "try_again",
-        }
-    }
-
-    /// The sentence for the client, when the server gave none.
-    #[must_use]
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::Busy => "307 busy",
-            Self::ClientError => "malformed request",
-            Self::ConnectError => "Connection error",
-            Self::ConnectTimeout => "Connection timeout",
-            Self::DeadlineExceeded => "Deadline exceeded",
-            Self::LocalError => "Local error",
-            Self::RemoteError => "Remote error",
-            Self::Shutdown => "301 shutdown",
-            Self::Tko => "Server unavailable. Reason: tko",
-            Self::Timeout => "Reply timeout",
-            Self::TryAgain => "302 try again",
-        }
-    }
-
-    /// Whether another server is asked instead, unless the configuration says otherwise (mcrouter's default set).
-    #[inline]
-    #[must_use]
-    pub const fn fails_over(self) -> bool {
-        !matches!(self, Self::ClientError)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.sentence())
-    }
 }
 
 impl Outcome {

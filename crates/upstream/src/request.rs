@@ -1,201 +1,16 @@
 //! A request on its way to a server: borrowed while it can be, owned when it has to wait.
 
 use hashing::key::before_hash_stop;
-use routeconf::ast::Operation;
+use proto::Command;
 
 use crate::trail::Trail;
-pub use routeconf::ast::OperationClass as Class;
-
-/// What is asked.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[repr(u8)]
-pub enum Op {
-    /// add
-    Add,
-    /// append
-    Append,
-    /// cas
-    Cas,
-    /// decr
-    Decr,
-    /// delete
-    Delete,
-    /// `flush_all`; with a key `flush_prefix`, of keys that begin so
-    FlushAll,
-    /// gat
-    Gat,
-    /// gats
-    Gats,
-    /// get
-    Get,
-    /// gets
-    Gets,
-    /// incr
-    Incr,
-    /// lease-get
-    LeaseGet,
-    /// lease-set
-    LeaseSet,
-    /// ma
-    MetaArithmetic,
-    /// me
-    MetaDebug,
-    /// md
-    MetaDelete,
-    /// metaget
-    MetaInfo,
-    /// mg
-    MetaGet,
-    /// ms
-    MetaSet,
-    /// prepend
-    Prepend,
-    /// replace
-    Replace,
-    /// set
-    Set,
-    /// touch
-    Touch,
-    /// version
-    Version,
-}
-
-impl Op {
-    /// All of them.
-    pub const ALL: [Self; 24] = [
-        Self::Add,
-        Self::Append,
-        Self::Cas,
-        Self::Decr,
-        Self::Delete,
-        Self::FlushAll,
-        Self::Gat,
-        Self::Gats,
-        Self::Get,
-        Self::Gets,
-        Self::Incr,
-        Self::LeaseGet,
-        Self::LeaseSet,
-        Self::MetaArithmetic,
-        Self::MetaDebug,
-        Self::MetaDelete,
-        Self::MetaInfo,
-        Self::MetaGet,
-        Self::MetaSet,
-        Self::Prepend,
-        Self::Replace,
-        Self::Set,
-        Self::Touch,
-        Self::Version,
-    ];
-
-    /// The command by which routes choose: of a meta command, the classic one that it is like.
-    #[inline]
-    #[must_use]
-    pub const fn operation(self) -> Option<Operation> {
-        Some(match self {
-            Self::Add => Operation::Add,
-            Self::Append => Operation::Append,
-            Self::Cas => Operation::Cas,
-            Self::Decr => Operation::Decr,
-            Self::Delete | Self::MetaDelete => Operation::Delete,
-            Self::FlushAll => Operation::FlushAll,
-            Self::Gat => Operation::Gat,
-            Self::Gats => Operation::Gats,
-            Self::Get | Self::MetaGet => Operation::Get,
-            Self::Gets => Operation::Gets,
-            Self::Incr | Self::MetaArithmetic => Operation::Incr,
-            Self::LeaseGet => Operation::LeaseGet,
-            Self::LeaseSet => Operation::LeaseSet,
-            Self::MetaDebug | Self::MetaInfo => Operation::Metaget,
-            Self::Prepend => Operation::Prepend,
-            Self::Replace => Operation::Replace,
-            Self::Set | Self::MetaSet => Operation::Set,
-            Self::Touch => Operation::Touch,
-            Self::Version => return None,
-        })
-    }
-
-    /// Which class of commands it belongs to.
-    #[inline]
-    #[must_use]
-    pub const fn class(self) -> Class {
-        match self.operation() {
-            Some(operation) => operation.class(),
-            None => Class::Other,
-        }
-    }
-
-    /// mcrouter's name of the command.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.operation().map_or("version", Operation::name)
-    }
-
-    /// Whether a data block follows the line.
-    #[inline]
-    #[must_use]
-    pub const fn has_value(self) -> bool {
-        matches!(
-            self,
-            Self::Add
-                | Self::Append
-                | Self::Cas
-                | Self::LeaseSet
-                | Self::MetaSet
-                | Self::Prepend
-                | Self::Replace
-                | Self::Set
-        )
-    }
-
-    /// Whether it is one of the meta protocol.
-    #[inline]
-    #[must_use]
-    pub const fn is_meta(self) -> bool {
-        matches!(
-            self,
-            Self::MetaArithmetic
-                | Self::MetaDebug
-                | Self::MetaDelete
-                | Self::MetaGet
-                | Self::MetaSet
-        )
-    }
-}
-
-impl From<Operation> for Op {
-    /// The classic command.
-    fn from(operation: Operation) -> Self {
-        match operation {
-            Operation::Add => Self::Add,
-            Operation::Append => Self::Append,
-            Operation::Cas => Self::Cas,
-            Operation::Decr => Self::Decr,
-            Operation::Delete => Self::Delete,
-            Operation::FlushAll => Self::FlushAll,
-            Operation::Gat => Self::Gat,
-            Operation::Gats => Self::Gats,
-            Operation::Get => Self::Get,
-            Operation::Gets => Self::Gets,
-            Operation::Incr => Self::Incr,
-            Operation::LeaseGet => Self::LeaseGet,
-            Operation::LeaseSet => Self::LeaseSet,
-            Operation::Metaget => Self::MetaInfo,
-            Operation::Prepend => Self::Prepend,
-            Operation::Replace => Self::Replace,
-            Operation::Set => Self::Set,
-            Operation::Touch => Self::Touch,
-        }
-    }
-}
 
 /// One request for one key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Request<'a> {
     /// What is asked.
-    pub op: Op,
-    /// The key, 1 to 250 bytes (decoded, if it came as base64); the prefix or empty for [`Op::FlushAll`], empty for [`Op::Version`].
+    pub op: Command,
+    /// The key, 1 to 250 bytes (decoded, if it came as base64); the prefix or empty for [`Command::FlushAll`], empty for [`Command::Version`].
     pub key: &'a [u8],
     /// Client flags of what is stored.
     pub flags: u32,
@@ -230,7 +45,7 @@ impl<'a> Request<'a> {
     /// A request of a key alone.
     #[inline]
     #[must_use]
-    pub const fn new(op: Op, key: &'a [u8]) -> Self {
+    pub const fn new(op: Command, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client, unkept, door) = (false, None, 0, false, 0);
         let (is_aside, trail) = (false, None);
@@ -256,7 +71,7 @@ impl<'a> Request<'a> {
 
     /// A request of `key` alone, for the same client: this key, or one that begins with it. It takes the ways that this one takes.
     #[must_use]
-    pub fn beside<'b>(&self, op: Op, key: &'b [u8]) -> Request<'b>
+    pub fn beside<'b>(&self, op: Command, key: &'b [u8]) -> Request<'b>
     where
         'a: 'b,
     {
@@ -345,7 +160,7 @@ mod tests {
 
     #[test]
     fn only_what_stands_before_the_hash_stop_is_hashed() {
-        let routed = |key| Request::new(Op::Get, key).routed_key();
+        let routed = |key| Request::new(Command::Get, key).routed_key();
         assert_eq!(routed(b"a:b"), b"a:b");
         assert_eq!(routed(b"a|#|b"), b"a");
         assert_eq!(routed(b"a|#|b|#|c"), b"a");
@@ -356,23 +171,15 @@ mod tests {
     #[test]
     fn a_request_beside_another_takes_its_ways() {
         let request =
-            Request { client: 9, door: 1, hashed: Some(1), ..Request::new(Op::Set, b"a:b") };
-        let piece = request.beside(Op::Get, b"a:b:0");
+            Request { client: 9, door: 1, hashed: Some(1), ..Request::new(Command::Set, b"a:b") };
+        let piece = request.beside(Command::Get, b"a:b:0");
         assert_eq!((piece.client, piece.door, piece.routed_key()), (9, 1, &b"a"[..]));
-        let request = Request { hashed: Some(5), ..Request::new(Op::Set, b"a|#|b") };
-        assert_eq!(request.beside(Op::Get, b"a|#|b:0").routed_key(), b"a|#|b:0");
-        assert_eq!(Request::new(Op::Set, b"a|#|b").beside(Op::Get, b"a|#|b:0").routed_key(), b"a");
-    }
-
-    #[test]
-    fn every_command_of_a_configuration_is_one() {
-        for (name, operation) in Operation::ALL {
-            let op = Op::from(operation);
-            assert_eq!(
-                (op.operation(), op.name(), op.class()),
-                (Some(operation), name, operation.class())
-            );
-        }
+        let request = Request { hashed: Some(5), ..Request::new(Command::Set, b"a|#|b") };
+        assert_eq!(request.beside(Command::Get, b"a|#|b:0").routed_key(), b"a|#|b:0");
+        assert_eq!(
+            Request::new(Command::Set, b"a|#|b").beside(Command::Get, b"a|#|b:0").routed_key(),
+            b"a"
+        );
     }
 
     #[test]
@@ -390,7 +197,7 @@ mod tests {
             is_aside: true,
             prefix: b"/a/b/",
             unkept: true,
-            ..Request::new(Op::MetaSet, b"key")
+            ..Request::new(Command::MetaSet, b"key")
         };
         assert_eq!(request.to_owned().get(), request);
     }

@@ -9,7 +9,7 @@ use crate::health::Health;
 use crate::latencies::Latencies;
 use crate::pipeline::{Ear, Exchange, Sink, Ticket};
 use crate::reply::Reply;
-use crate::request::{Class, Op};
+use proto::{Command, CommandClass};
 
 /// What is to be known of the server, and when this is.
 #[derive(Clone, Copy)]
@@ -66,12 +66,12 @@ impl Drop for Tally<'_> {
 
 impl Ear for Tally<'_> {
     #[inline]
-    fn hear(&mut self, op: Op, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
+    fn hear(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
         let took_us = self.server.now_us.saturating_sub(asked_us);
-        if op != Op::Version {
+        if op != Command::Version {
             self.took(pool, took_us);
             let Counters { got, get_us, updated, update_us, .. } = self.server.counters;
-            let is_get = op.class() == Class::Get;
+            let is_get = op.class() == CommandClass::Get;
             let (count, us) = if is_get { (got, get_us) } else { (updated, update_us) };
             add(count, 1);
             add(us, took_us);
@@ -110,8 +110,8 @@ pub(crate) struct Failing<'a> {
 }
 
 impl Ear for Failing<'_> {
-    fn hear(&mut self, op: Op, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
-        if self.server.is_watched && op != Op::Version {
+    fn hear(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
+        if self.server.is_watched && op != Command::Version {
             let took_us = self.server.now_us.saturating_sub(asked_us);
             let latencies = self.server.counters.latencies();
             let pool = latencies.name(pool);

@@ -6,22 +6,21 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::counters::add;
-use crate::reply::Failure;
-use crate::request::Op;
+use proto::{Command, Failure};
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Count {
     /// Requests of clients.
-    Asked(Op),
+    Asked(Command),
     /// Of them, those that were answered with an error made here.
-    FailedHere(Op),
+    FailedHere(Command),
     /// Those that were answered with a server's error.
-    FailedThere(Op),
+    FailedThere(Command),
     /// Requests for a server, whether it was asked or not, but those of [`Self::SentAside`].
-    Sent(Op),
+    Sent(Command),
     /// Requests for a server behind another that failed, or of a shadow.
-    SentAside(Op),
+    SentAside(Command),
     /// Failures of [`Self::Sent`].
     Result(Failure),
     /// Failures of [`Self::SentAside`].
@@ -96,7 +95,7 @@ pub enum Event {
     FailOpenExited,
 }
 
-const OPS: usize = Op::Version as usize + 1;
+const OPS: usize = Command::Version as usize + 1;
 const FAILURES: usize = Failure::ALL.len();
 const RESULTS_AT: usize = 5 * OPS;
 const EVENTS_AT: usize = RESULTS_AT + 2 * FAILURES;
@@ -203,8 +202,8 @@ impl Snapshot {
 
     /// How often something happened that is counted for each command.
     #[must_use]
-    pub fn sum(&self, what: fn(Op) -> Count) -> u64 {
-        Op::ALL.iter().map(|op| self.get(what(*op))).sum()
+    pub fn sum(&self, what: fn(Command) -> Count) -> u64 {
+        Command::ALL.iter().map(|op| self.get(what(*op))).sum()
     }
 }
 
@@ -214,7 +213,7 @@ mod tests {
 
     #[test]
     fn everything_has_a_place_of_its_own() {
-        let ops = Op::ALL.iter().flat_map(|op| {
+        let ops = Command::ALL.iter().flat_map(|op| {
             [
                 Count::Asked(*op),
                 Count::FailedHere(*op),
@@ -236,13 +235,13 @@ mod tests {
     #[test]
     fn a_snapshot_is_the_sum_of_all_workers() {
         let (one, other, mut sum) = (Traffic::default(), Traffic::default(), Snapshot::default());
-        one.count(Count::Asked(Op::Get));
-        other.add(Count::Asked(Op::Get), 4);
+        one.count(Count::Asked(Command::Get));
+        other.add(Count::Asked(Command::Get), 4);
         other.event(Event::DevNull);
         sum.add(&one);
         let before = sum.clone();
         sum.add(&other);
-        assert_eq!((sum.get(Count::Asked(Op::Get)), sum.event(Event::DevNull)), (5, 1));
+        assert_eq!((sum.get(Count::Asked(Command::Get)), sum.event(Event::DevNull)), (5, 1));
         assert_eq!(
             (sum.since(&before).sum(Count::Asked), before.since(&sum).sum(Count::Asked)),
             (4, 0)

@@ -16,12 +16,13 @@ use crate::destination::{Destination, Worker};
 use crate::ejection::Ejection;
 use crate::pipeline::{Sink, Ticket};
 use crate::registry::Registry;
-use crate::reply::{Failure, Reply};
+use crate::reply::Reply;
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::system::Poller;
 use crate::traffic::{Count, Traffic};
 use crate::window::{Sliding, Through, Waiting, Window};
+use proto::Failure;
 
 /// Bytes read from a server at once.
 const READ_BYTES: usize = 128 * 1024;

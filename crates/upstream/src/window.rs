@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use crate::destination::micros;
 use crate::pipeline::{Exchange, Sink, Ticket};
-use crate::reply::{Failure, Reply};
+use crate::reply::Reply;
 use crate::request::{OwnedRequest, Request};
 use crate::upstream::DestinationId;
+use proto::Failure;
 
 /// How wide the window is, in requests.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -187,12 +188,14 @@ impl Sink for Through<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proto::Command;
+
     use super::*;
 
     /// One that has somebody waiting.
     fn busy(window: Window) -> Sliding {
         let mut window = Sliding::new(window, Waiting::default());
-        let get = Request::new(crate::request::Op::Get, b"k");
+        let get = Request::new(Command::Get, b"k");
         window.wait(DestinationId::default(), &get, 1, 0).unwrap();
         window
     }
@@ -242,7 +245,7 @@ mod tests {
     fn no_more_wait_than_may_and_no_longer() {
         let limits = Waiting { max: 2, timeout: Some(Duration::from_micros(100)) };
         let mut window = Sliding::new(Window::Fixed(1), limits);
-        let get = Request::new(crate::request::Op::Get, b"k");
+        let get = Request::new(Command::Get, b"k");
         let mut wait = |ticket, now_us| window.wait(DestinationId::default(), &get, ticket, now_us);
         assert_eq!((wait(1, 0), wait(2, 50), wait(3, 60)), (Ok(()), Ok(()), Err(Failure::Busy)));
         assert_eq!((window.due_us(), window.give_up(99)), (Some(100), None));

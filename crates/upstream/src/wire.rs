@@ -6,56 +6,67 @@ use proto::base64;
 use proto::number::{write_i64, write_u64};
 use proto::reply::CRLF;
 
-use crate::request::{Op, Request};
+use crate::request::Request;
+use proto::Command;
 
 /// Appends `request`, line end and data block included.
 pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
     match request.op {
-        Op::Get => word_and_key(out, b"get ", request.key),
-        Op::Gets => word_and_key(out, b"gets ", request.key),
-        Op::LeaseGet => word_and_key(out, b"lease-get ", request.key),
-        Op::MetaInfo => word_and_key(out, b"metaget ", request.key),
-        Op::Delete => {
+        Command::Get => word_and_key(out, b"get ", request.key),
+        Command::Gets => word_and_key(out, b"gets ", request.key),
+        Command::LeaseGet => word_and_key(out, b"lease-get ", request.key),
+        Command::MetaInfo => word_and_key(out, b"metaget ", request.key),
+        Command::Delete => {
             word_and_key(out, b"delete ", request.key);
             if request.exptime > 0 {
                 out.push(b' ');
                 write_i64(out, request.exptime);
             }
         }
-        Op::Gat | Op::Gats => {
-            out.extend_from_slice(if request.op == Op::Gat { b"gat " } else { b"gats " });
+        Command::Gat | Command::Gats => {
+            out.extend_from_slice(if request.op == Command::Gat { b"gat " } else { b"gats " });
             write_i64(out, request.exptime);
             word_and_key(out, b" ", request.key);
         }
-        Op::Touch => {
+        Command::Touch => {
             word_and_key(out, b"touch ", request.key);
             out.push(b' ');
             write_i64(out, request.exptime);
         }
-        Op::Incr | Op::Decr => {
-            let word: &[u8] = if request.op == Op::Incr { b"incr " } else { b"decr " };
+        Command::Incr | Command::Decr => {
+            let word: &[u8] = if request.op == Command::Incr { b"incr " } else { b"decr " };
             word_and_key(out, word, request.key);
             out.push(b' ');
             write_u64(out, request.number);
         }
-        Op::Add | Op::Append | Op::Cas | Op::LeaseSet | Op::Prepend | Op::Replace | Op::Set => {
+        Command::Add
+        | Command::Append
+        | Command::Cas
+        | Command::LeaseSet
+        | Command::Prepend
+        | Command::Replace
+        | Command::Set => {
             write_store(out, request);
         }
-        Op::MetaArithmetic | Op::MetaDebug | Op::MetaDelete | Op::MetaGet | Op::MetaSet => {
+        Command::MetaArithmetic
+        | Command::MetaDebug
+        | Command::MetaDelete
+        | Command::MetaGet
+        | Command::MetaSet => {
             write_meta(out, request);
         }
-        Op::FlushAll if !request.key.is_empty() => {
+        Command::FlushAll if !request.key.is_empty() => {
             out.extend_from_slice(b"flush_prefix ");
             out.extend_from_slice(request.key);
         }
-        Op::FlushAll => {
+        Command::FlushAll => {
             out.extend_from_slice(b"flush_all");
             if request.exptime != 0 {
                 out.push(b' ');
                 write_i64(out, request.exptime);
             }
         }
-        Op::Version => out.extend_from_slice(b"version"),
+        Command::Version => out.extend_from_slice(b"version"),
     }
     out.extend_from_slice(CRLF);
     if request.op.has_value() {
@@ -73,16 +84,16 @@ pub(crate) fn word_and_key(out: &mut Vec<u8>, word: &[u8], key: &[u8]) {
 /// `set key flags exptime bytes`, with the cas unique behind it, or the lease token before the flags.
 fn write_store(out: &mut Vec<u8>, request: &Request<'_>) {
     let word: &[u8] = match request.op {
-        Op::Add => b"add ",
-        Op::Append => b"append ",
-        Op::Cas => b"cas ",
-        Op::LeaseSet => b"lease-set ",
-        Op::Prepend => b"prepend ",
-        Op::Replace => b"replace ",
+        Command::Add => b"add ",
+        Command::Append => b"append ",
+        Command::Cas => b"cas ",
+        Command::LeaseSet => b"lease-set ",
+        Command::Prepend => b"prepend ",
+        Command::Replace => b"replace ",
         _ => b"set ",
     };
     word_and_key(out, word, request.key);
-    if request.op == Op::LeaseSet {
+    if request.op == Command::LeaseSet {
         out.push(b' ');
         write_u64(out, request.number);
     }
@@ -92,7 +103,7 @@ fn write_store(out: &mut Vec<u8>, request: &Request<'_>) {
     write_i64(out, request.exptime);
     out.push(b' ');
     write_u64(out, request.value.len() as u64);
-    if request.op == Op::Cas {
+    if request.op == Command::Cas {
         out.push(b' ');
         write_u64(out, request.number);
     }
@@ -101,10 +112,10 @@ fn write_store(out: &mut Vec<u8>, request: &Request<'_>) {
 /// `mg key words`.
 fn write_meta(out: &mut Vec<u8>, request: &Request<'_>) {
     out.extend_from_slice(match request.op {
-        Op::MetaArithmetic => b"ma ",
-        Op::MetaDebug => b"me ",
-        Op::MetaDelete => b"md ",
-        Op::MetaSet => b"ms ",
+        Command::MetaArithmetic => b"ma ",
+        Command::MetaDebug => b"me ",
+        Command::MetaDelete => b"md ",
+        Command::MetaSet => b"ms ",
         _ => b"mg ",
     });
     if request.base64 {
@@ -112,7 +123,7 @@ fn write_meta(out: &mut Vec<u8>, request: &Request<'_>) {
     } else {
         out.extend_from_slice(request.key);
     }
-    if request.op == Op::MetaSet {
+    if request.op == Command::MetaSet {
         // Writing into a vector does not fail.
         let _ = write!(out, " {}", request.value.len());
     }
@@ -139,42 +150,43 @@ mod tests {
             exptime: -1,
             number: 9,
             value: b"ab",
-            ..Request::new(Op::Get, b"k")
+            ..Request::new(Command::Get, b"k")
         };
         let lines = [
-            (Op::Get, "get k\r\n"),
-            (Op::Gets, "gets k\r\n"),
-            (Op::Gat, "gat -1 k\r\n"),
-            (Op::Gats, "gats -1 k\r\n"),
-            (Op::LeaseGet, "lease-get k\r\n"),
-            (Op::MetaInfo, "metaget k\r\n"),
-            (Op::Delete, "delete k\r\n"),
-            (Op::Touch, "touch k -1\r\n"),
-            (Op::Incr, "incr k 9\r\n"),
-            (Op::Decr, "decr k 9\r\n"),
-            (Op::Set, "set k 5 -1 2\r\nab\r\n"),
-            (Op::Add, "add k 5 -1 2\r\nab\r\n"),
-            (Op::Replace, "replace k 5 -1 2\r\nab\r\n"),
-            (Op::Append, "append k 5 -1 2\r\nab\r\n"),
-            (Op::Prepend, "prepend k 5 -1 2\r\nab\r\n"),
-            (Op::Cas, "cas k 5 -1 2 9\r\nab\r\n"),
-            (Op::LeaseSet, "lease-set k 9 5 -1 2\r\nab\r\n"),
-            (Op::MetaGet, "mg k v t\r\n"),
-            (Op::MetaDelete, "md k v t\r\n"),
-            (Op::MetaArithmetic, "ma k v t\r\n"),
-            (Op::MetaDebug, "me k v t\r\n"),
-            (Op::MetaSet, "ms k 2 v t\r\nab\r\n"),
-            (Op::FlushAll, "flush_prefix k\r\n"),
-            (Op::Version, "version\r\n"),
+            (Command::Get, "get k\r\n"),
+            (Command::Gets, "gets k\r\n"),
+            (Command::Gat, "gat -1 k\r\n"),
+            (Command::Gats, "gats -1 k\r\n"),
+            (Command::LeaseGet, "lease-get k\r\n"),
+            (Command::MetaInfo, "metaget k\r\n"),
+            (Command::Delete, "delete k\r\n"),
+            (Command::Touch, "touch k -1\r\n"),
+            (Command::Incr, "incr k 9\r\n"),
+            (Command::Decr, "decr k 9\r\n"),
+            (Command::Set, "set k 5 -1 2\r\nab\r\n"),
+            (Command::Add, "add k 5 -1 2\r\nab\r\n"),
+            (Command::Replace, "replace k 5 -1 2\r\nab\r\n"),
+            (Command::Append, "append k 5 -1 2\r\nab\r\n"),
+            (Command::Prepend, "prepend k 5 -1 2\r\nab\r\n"),
+            (Command::Cas, "cas k 5 -1 2 9\r\nab\r\n"),
+            (Command::LeaseSet, "lease-set k 9 5 -1 2\r\nab\r\n"),
+            (Command::MetaGet, "mg k v t\r\n"),
+            (Command::MetaDelete, "md k v t\r\n"),
+            (Command::MetaArithmetic, "ma k v t\r\n"),
+            (Command::MetaDebug, "me k v t\r\n"),
+            (Command::MetaSet, "ms k 2 v t\r\nab\r\n"),
+            (Command::FlushAll, "flush_prefix k\r\n"),
+            (Command::Version, "version\r\n"),
         ];
         for (op, line) in lines {
             assert_eq!(written(&Request { op, words: b"v t", ..base }), line);
         }
-        let encoded = Request { base64: true, words: b"b", ..Request::new(Op::MetaGet, b"k\n") };
+        let encoded =
+            Request { base64: true, words: b"b", ..Request::new(Command::MetaGet, b"k\n") };
         assert_eq!(written(&encoded), "mg awo= b\r\n");
-        assert_eq!(written(&Request::new(Op::FlushAll, b"")), "flush_all\r\n");
-        let flush = Request { exptime: -1, ..Request::new(Op::FlushAll, b"") };
+        assert_eq!(written(&Request::new(Command::FlushAll, b"")), "flush_all\r\n");
+        let flush = Request { exptime: -1, ..Request::new(Command::FlushAll, b"") };
         assert_eq!(written(&flush), "flush_all -1\r\n");
-        assert_eq!(written(&Request::new(Op::FlushAll, b"user:")), "flush_prefix user:\r\n");
+        assert_eq!(written(&Request::new(Command::FlushAll, b"user:")), "flush_prefix user:\r\n");
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{BlockingClient, Client, Op, Request, TlsOptions};
+use client::{BlockingClient, Client, Request, TlsOptions};
 use e2e::clients::Client as Other;
 use testkit::process::free_port;
 use testkit::{Kind, Launch, Router, Server};
@@ -271,14 +271,14 @@ fn the_library_speaks_tls_and_logs_in() {
         for number in 0..1000 {
             client
                 .client()
-                .store_untold(Op::Set, format!("k{number}"), vec![b'v'; number], 0)
+                .store_untold(client::Command::Set, format!("k{number}"), vec![b'v'; number], 0)
                 .unwrap();
         }
         let keys: Vec<String> = (0..1000).map(|number| format!("k{number}")).collect();
         for (number, value) in client.get_many(&keys).unwrap().into_iter().enumerate() {
             assert_eq!(value.unwrap().unwrap().bytes.len(), number);
         }
-        assert!(client.client().tell(Request::new(Op::Delete, b"k1")).is_ok());
+        assert!(client.client().tell(Request::new(client::Command::Delete, b"k1")).is_ok());
         assert_eq!(client.client().servers()[0].totals.connects, 1);
     }
 }

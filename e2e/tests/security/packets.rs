@@ -138,7 +138,7 @@ fn packets_go_through_tls() {
         assert_eq!(client.get("large").unwrap().unwrap().bytes, large);
         let keys: Vec<String> = (0..500).map(|number| format!("k{number}")).collect();
         for (number, key) in keys.iter().enumerate() {
-            client.client().store_untold(client::Op::Set, key, vec![b'v'; number], 0).unwrap();
+            client.client().store_untold(client::Command::Set, key, vec![b'v'; number], 0).unwrap();
         }
         for (number, value) in client.get_many(&keys).unwrap().into_iter().enumerate() {
             assert_eq!(value.unwrap().unwrap().bytes.len(), number);

@@ -1,4 +1,6 @@
-//! Whom to ask next, and after which failures.
+//! Failover routes: which child is asked next, and after which failures.
+
+use proto::Failure;
 
 use super::hash::Hash;
 use super::route::RouteId;
@@ -56,65 +58,21 @@ pub enum FailoverPolicy {
     },
 }
 
-/// A reply that may lead to the next child; mcrouter's names of results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "each is the result of that name")]
-pub enum Failure {
-    Aborted,
-    BadKey,
-    BadValue,
-    Busy,
-    ClientError,
-    ConnectError,
-    ConnectTimeout,
-    DeadlineExceeded,
-    LocalError,
-    OutOfOrder,
-    RemoteError,
-    Shutdown,
-    Timeout,
-    Tko,
-    TryAgain,
-    Unknown,
-}
+/// The failures that lead to the next child where a configuration names none.
+pub const DEFAULT_FAILOVER_ERRORS: [Failure; 10] = [
+    Failure::Busy,
+    Failure::Shutdown,
+    Failure::Tko,
+    Failure::TryAgain,
+    Failure::LocalError,
+    Failure::ConnectError,
+    Failure::ConnectTimeout,
+    Failure::Timeout,
+    Failure::RemoteError,
+    Failure::DeadlineExceeded,
+];
 
-impl Failure {
-    /// All, with their names in configurations (`mc_res_` in front is left out).
-    pub const ALL: [(&str, Self); 16] = [
-        ("aborted", Self::Aborted),
-        ("bad_key", Self::BadKey),
-        ("bad_value", Self::BadValue),
-        ("busy", Self::Busy),
-        ("client_error", Self::ClientError),
-        ("connect_error", Self::ConnectError),
-        ("connect_timeout", Self::ConnectTimeout),
-        ("deadline_exceeded", Self::DeadlineExceeded),
-        ("local_error", Self::LocalError),
-        ("ooo", Self::OutOfOrder),
-        ("remote_error", Self::RemoteError),
-        ("shutdown", Self::Shutdown),
-        ("timeout", Self::Timeout),
-        ("tko", Self::Tko),
-        ("try_again", Self::TryAgain),
-        ("unknown", Self::Unknown),
-    ];
-
-    /// What leads to the next child where nothing is said.
-    pub const DEFAULT: [Self; 10] = [
-        Self::Busy,
-        Self::Shutdown,
-        Self::Tko,
-        Self::TryAgain,
-        Self::LocalError,
-        Self::ConnectError,
-        Self::ConnectTimeout,
-        Self::Timeout,
-        Self::RemoteError,
-        Self::DeadlineExceeded,
-    ];
-}
-
-/// `failover_errors`, by class of command; `None` is [`Failure::DEFAULT`].
+/// `failover_errors`, by class of command; `None` is [`DEFAULT_FAILOVER_ERRORS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailoverErrors {
     /// For get-like commands.

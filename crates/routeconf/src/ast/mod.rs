@@ -7,15 +7,15 @@
 mod buckets;
 mod failover;
 mod hash;
-mod operation;
 mod pool;
 mod route;
 mod settings;
 
 pub use buckets::Buckets;
-pub use failover::{Failover, FailoverErrors, FailoverLimit, FailoverPolicy, Failure};
+pub use failover::{
+    DEFAULT_FAILOVER_ERRORS, Failover, FailoverErrors, FailoverLimit, FailoverPolicy,
+};
 pub use hash::{Hash, HashFunction, KeyPart};
-pub use operation::{Operation, OperationClass};
 pub use pool::{Member, Pool, PoolId, Protocol, Security, Server, ServerAddress, TkoTracker};
 pub use route::{
     Condition, ExptimeAction, LatencyInjection, Latest, LoadBalancer, LoadBalancerAlgorithm,
@@ -24,6 +24,8 @@ pub use route::{
 pub use settings::{
     PoolRoute, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits, SlowWarmUpSettings,
 };
+
+pub use proto::{Command, CommandClass, Failure};
 
 use crate::source::{At, Files};
 

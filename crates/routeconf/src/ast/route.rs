@@ -1,8 +1,9 @@
 //! The route handles.
 
+use proto::{Command, CommandClass, Failure};
+
 use super::failover::Failover;
 use super::hash::Hash;
-use super::operation::{Operation, OperationClass};
 use super::pool::PoolId;
 use super::settings::{PoolRoute, Rates, Shadow, ShardSplits, SlowWarmUpSettings};
 
@@ -62,8 +63,8 @@ pub enum Route {
     DevNull,
     /// An error.
     Error {
-        /// The result, `local_error` if nothing is said.
-        result: String,
+        /// The result, `local_error` by default.
+        result: Failure,
         /// The text behind it.
         message: String,
     },
@@ -172,7 +173,7 @@ pub enum Route {
         /// For commands that are not listed.
         default: Option<RouteId>,
         /// By command.
-        policies: Vec<(Operation, RouteId)>,
+        policies: Vec<(Command, RouteId)>,
     },
     /// By the address of the client.
     OriginalClientHash {
@@ -213,7 +214,7 @@ pub enum Route {
         /// For classes that are not listed.
         default: Option<RouteId>,
         /// By class.
-        policies: Vec<(OperationClass, RouteId)>,
+        policies: Vec<(CommandClass, RouteId)>,
     },
     /// `ShadowRoute`.
     Shadow {

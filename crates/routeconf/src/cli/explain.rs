@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::draw::{bar, tree};
 use super::{STATUS_BROKEN, STATUS_GOOD, Said, Words};
-use crate::ast::{Config, Door, Operation};
+use crate::ast::{Command, Config, Door};
 use crate::interval::exact_interval;
 use crate::walk::{Question, Walker};
 use crate::{Params, load_file};
@@ -51,7 +51,7 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
     let [key] = &words.words[..] else { return Err(wrong("one key is due")) };
     let Some(file) = words.flag("--config") else { return Err(wrong("--config is missing")) };
     let name = words.flag("--op").unwrap_or("get");
-    let Some(operation) = Operation::by_name(name) else {
+    let Some(operation) = Command::by_name(name) else {
         return Err(wrong(&format!("there is no command '{name}'")));
     };
     let params = words.flag("--route-prefix").map_or_else(Params::default, Params::new);

@@ -78,7 +78,7 @@ impl Builder<'_> {
         };
         let Some(fields) = fields else { return Ok(failover) };
         if let Some(node) = fields.get("failover_errors") {
-            failover.errors = errors(node)?;
+            failover.errors = self.failover_errors(node)?;
         }
         if let Some(node) = fields.get("failover_policy") {
             failover.policy = self.policy(node, failover.children.len())?;
@@ -146,7 +146,7 @@ impl Builder<'_> {
                         .unwrap_or(u32::MAX),
                     exclude_errors: fields
                         .get("exclude_errors")
-                        .map(failures)
+                        .map(|node| self.failures(node))
                         .transpose()?
                         .unwrap_or_default(),
                     failure_domains: fields.flag("enable_failure_domains", false)?,
@@ -193,45 +193,65 @@ fn unknown_policy(name: &str, at: At) -> Diagnostic {
     }
 }
 
-/// A list for all commands, or an object by class.
-fn errors(node: &Node) -> Fallible<FailoverErrors> {
-    if node.as_array().is_some() {
-        let all = failures(node)?;
-        return Ok(FailoverErrors {
-            gets: Some(all.clone()),
-            updates: Some(all.clone()),
-            deletes: Some(all),
-        });
-    }
-    let fields = Fields::new(node, "'failover_errors'")?;
-    let class = |name| fields.get(name).map(failures).transpose();
-    Ok(FailoverErrors {
-        gets: class("gets")?,
-        updates: class("updates")?,
-        deletes: class("deletes")?,
-    })
-}
+/// Failures of mcrouter that no request has here.
+const NEVER: [&str; 5] = ["aborted", "bad_key", "bad_value", "ooo", "unknown"];
 
-fn failures(node: &Node) -> Fallible<Vec<Failure>> {
-    let Some(items) = node.as_array() else {
-        return fail(node.at, format!("a list of results is due, not {}", node.value.kind()));
-    };
-    items.iter().map(failure).collect()
-}
-
-fn failure(node: &Node) -> Fallible<Failure> {
-    let Some(text) = node.as_str() else {
-        return fail(node.at, format!("a result is a string, not {}", node.value.kind()));
-    };
+/// mcrouter's name of a result without the prefixes that configurations may give it.
+pub(super) fn result_name(text: &str) -> String {
     let name = text.strip_prefix("mc_res_").unwrap_or(text);
-    let name = name.strip_prefix("carbon::Result::").unwrap_or(name).to_ascii_lowercase();
-    if let Some((_, failure)) = Failure::ALL.into_iter().find(|(known, _)| *known == name) {
-        return Ok(failure);
+    name.strip_prefix("carbon::Result::").unwrap_or(name).to_ascii_lowercase()
+}
+
+impl Builder<'_> {
+    /// `failover_errors`: a list for all commands, or an object by class.
+    fn failover_errors(&mut self, node: &Node) -> Fallible<FailoverErrors> {
+        if node.as_array().is_some() {
+            let all = self.failures(node)?;
+            return Ok(FailoverErrors {
+                gets: Some(all.clone()),
+                updates: Some(all.clone()),
+                deletes: Some(all),
+            });
+        }
+        let fields = Fields::new(node, "'failover_errors'")?;
+        let mut class = |name| fields.get(name).map(|node| self.failures(node)).transpose();
+        Ok(FailoverErrors {
+            gets: class("gets")?,
+            updates: class("updates")?,
+            deletes: class("deletes")?,
+        })
     }
-    let error =
-        Diagnostic::error(node.at, format!("there is no result '{text}' that is a failure"));
-    Err(Box::new(match near(&name, Failure::ALL.into_iter().map(|(name, _)| name)) {
-        Some(near) => error.hint(format!("did you mean '{near}'?")),
-        None => error,
-    }))
+
+    fn failures(&mut self, node: &Node) -> Fallible<Vec<Failure>> {
+        let Some(items) = node.as_array() else {
+            return fail(node.at, format!("a list of results is due, not {}", node.value.kind()));
+        };
+        let mut failures = Vec::new();
+        for item in items {
+            failures.extend(self.failure(item)?);
+        }
+        Ok(failures)
+    }
+
+    /// The failure that `node` names; `None` with a warning if no request has it here.
+    fn failure(&mut self, node: &Node) -> Fallible<Option<Failure>> {
+        let Some(text) = node.as_str() else {
+            return fail(node.at, format!("a result is a string, not {}", node.value.kind()));
+        };
+        let name = result_name(text);
+        if let Some(failure) = Failure::by_name(&name) {
+            return Ok(Some(failure));
+        }
+        if NEVER.contains(&&*name) {
+            self.warn(node.at, format!("'{text}' has no effect: no request has this result here"));
+            return Ok(None);
+        }
+        let error =
+            Diagnostic::error(node.at, format!("there is no result '{text}' that is a failure"));
+        let known = Failure::ALL.into_iter().map(Failure::name);
+        Err(Box::new(match near(&name, known.chain(NEVER)) {
+            Some(near) => error.hint(format!("did you mean '{near}'?")),
+            None => error,
+        }))
+    }
 }

@@ -1,10 +1,11 @@
 //! The route handles by name.
 
 use super::Builder;
+use super::failover::result_name;
 use super::fields::Fields;
 use crate::ast::{
-    ExptimeAction, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm, ModifyKey, Route,
-    RouteId, SizeSplit, WarmUp,
+    ExptimeAction, Failure, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm, ModifyKey,
+    Route, RouteId, SizeSplit, WarmUp,
 };
 use crate::json::{Node, Value};
 use crate::source::{At, Fallible, fail};
@@ -137,7 +138,7 @@ impl Builder<'_> {
             "AllMajorityRoute" => Route::AllMajority(self.children(given)?),
             "AllSyncRoute" => Route::AllSync(self.children(given)?),
             "DevNullRoute" => Route::DevNull,
-            "ErrorRoute" => error(given)?,
+            "ErrorRoute" => self.error(given)?,
             "FailoverRoute" => self.failover_route(given)?,
             "HashRoute" => self.hash_route(given)?,
             "HostIdRoute" => {
@@ -431,20 +432,25 @@ impl Builder<'_> {
             set_key_suffix: own("set_key_suffix")?.unwrap_or_default(),
         })))
     }
-}
 
-/// `ErrorRoute|text`, or `response` and `result`.
-fn error(given: &Given<'_>) -> Fallible<Route> {
-    let (mut result, mut message) = ("local_error".to_owned(), String::new());
-    match &given.fields {
-        Some(fields) => {
-            fields.unused(&["enable_logging"]);
-            message = fields.text("response")?.unwrap_or_default().to_owned();
-            if let Some(text) = fields.text("result")? {
-                text.strip_prefix("mc_res_").unwrap_or(text).clone_into(&mut result);
+    /// `ErrorRoute|text`, or `response` and `result`.
+    fn error(&mut self, given: &Given<'_>) -> Fallible<Route> {
+        let (mut result, mut message) = (Failure::LocalError, String::new());
+        match &given.fields {
+            Some(fields) => {
+                fields.unused(&["enable_logging"]);
+                message = fields.text("response")?.unwrap_or_default().to_owned();
+                if let Some(text) = fields.text("result")? {
+                    let known = Failure::by_name(&result_name(text));
+                    if known.is_none() {
+                        let at = fields.place("result");
+                        self.warn(at, format!("'{text}' is no failure here: it is local_error"));
+                    }
+                    result = known.unwrap_or(result);
+                }
             }
+            None => given.node.as_str().unwrap_or_default().clone_into(&mut message),
         }
-        None => given.node.as_str().unwrap_or_default().clone_into(&mut message),
+        Ok(Route::Error { result, message })
     }
-    Ok(Route::Error { result, message })
 }

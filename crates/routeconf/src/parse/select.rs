@@ -2,16 +2,16 @@
 
 use super::fields::Fields;
 use super::{Builder, owned};
-use crate::ast::{Condition, Operation, OperationClass, Route};
+use crate::ast::{Command, CommandClass, Condition, Route};
 use crate::json::Value;
 use crate::near::near;
 use crate::source::{Diagnostic, Fallible, fail};
 
-const CLASSES: [(&str, OperationClass); 4] = [
-    ("arithmetic_like", OperationClass::Arithmetic),
-    ("delete_like", OperationClass::Delete),
-    ("get_like", OperationClass::Get),
-    ("update_like", OperationClass::Update),
+const CLASSES: [(&str, CommandClass); 4] = [
+    ("arithmetic_like", CommandClass::Arithmetic),
+    ("delete_like", CommandClass::Delete),
+    ("get_like", CommandClass::Get),
+    ("update_like", CommandClass::Update),
 ];
 
 impl Builder<'_> {
@@ -22,9 +22,9 @@ impl Builder<'_> {
         for (name, node) in
             fields.object("operation_policies")?.into_iter().flat_map(|map| map.members())
         {
-            let Some(operation) = Operation::by_name(name) else {
+            let Some(operation) = Command::by_name(name) else {
                 let error = Diagnostic::error(node.at, format!("there is no command '{name}'"));
-                let known = Operation::ALL.into_iter().map(|(name, _)| name);
+                let known = Command::NAMED.into_iter().map(Command::name);
                 return Err(Box::new(match near(name, known) {
                     Some(near) => error.hint(format!("did you mean '{near}'?")),
                     None => error,

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use hashing::Placement;
 use hashing::key::KeyParts;
 
-use crate::ast::{Config, Door, Hash, Member, Operation, Pool, PoolId, Route, RouteId};
+use crate::ast::{Command, Config, Door, Hash, Member, Pool, PoolId, Route, RouteId};
 use crate::parse::addresses;
 
 /// Steps of one answer, at most; routes that are used in many places could be walked for ever.
@@ -19,7 +19,7 @@ const STEPS_MAX: u32 = 20_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'k> {
     /// The command.
-    pub operation: Operation,
+    pub operation: Command,
     /// The key as the client sends it.
     pub key: &'k [u8],
     /// The router's host id.

@@ -4,7 +4,7 @@ use hashing::spooky_hash32;
 
 use super::{Question, Step, Walker, When};
 use crate::ast::{
-    Failover, FailoverPolicy, Member, OperationClass, PoolId, PoolRoute, Route, RouteId, Shadow,
+    CommandClass, Failover, FailoverPolicy, Member, PoolId, PoolRoute, Route, RouteId, Shadow,
     ShadowKeys, ShardSplits,
 };
 use crate::select;
@@ -225,7 +225,7 @@ impl Walker<'_> {
         step: &mut Step,
         question: &Question<'_>,
     ) {
-        use crate::ast::Operation::{Delete, Get, LeaseGet, LeaseSet, Set};
+        use proto::Command::{Delete, Get, LeaseGet, LeaseSet, Set};
         let own = question.host_id % replicas.max(1);
         let all = match question.operation {
             Delete => true,
@@ -340,13 +340,13 @@ impl Walker<'_> {
     /// A cache before, behind or beside another.
     fn tiers(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
         let class = question.operation.class();
-        let reads = class == OperationClass::Get;
+        let reads = class == CommandClass::Get;
         let (first, second, when) = match route {
-            Route::WarmUp(warm_up) if warm_up.leases && class == OperationClass::Delete => {
+            Route::WarmUp(warm_up) if warm_up.leases && class == CommandClass::Delete => {
                 (warm_up.cold, warm_up.warm, Some(When::Also))
             }
             Route::WarmUp(warm_up) => (warm_up.cold, warm_up.warm, reads.then_some(When::IfMissed)),
-            Route::Staging { warm, staging } if class == OperationClass::Delete => {
+            Route::Staging { warm, staging } if class == CommandClass::Delete => {
                 (*warm, *staging, Some(When::Also))
             }
             Route::Staging { warm, staging } => (*warm, *staging, Some(When::Background)),

@@ -7,9 +7,9 @@
 use std::io::Write;
 
 use net::{Flow, Input};
-use proto::binary::{self, Command, Header, Parsed, Status, Then, reply};
+use proto::binary::{self, Header, Parsed, Status, Then, reply};
 use proto::{KEY_BYTES_MAX, StoreMode};
-use upstream::{Op, Request};
+use upstream::{Command, Request};
 
 use super::queue::{Kind, Packet, Slot, Want};
 use super::store::{Block, Refused};
@@ -44,7 +44,8 @@ impl Front {
         };
         let mut value: &[u8] = b"";
         match request.command {
-            Command::Store { value_len, .. } | Command::Concat { value_len, .. } => {
+            binary::Command::Store { value_len, .. }
+            | binary::Command::Concat { value_len, .. } => {
                 match self.block(session, input, consumed, value_len, b"") {
                     Block::Whole(block) => value = block,
                     Block::Wait => return Step::Stop(Flow::NeedInput),
@@ -68,17 +69,17 @@ impl Front {
 
     fn translate(&mut self, session: &mut Session, packet: &binary::Request<'_>, value: &[u8]) {
         match packet.command {
-            Command::Get { key, .. }
-            | Command::Arithmetic { key, .. }
-            | Command::Concat { key, .. }
-            | Command::Delete { key }
-            | Command::Store { key, .. }
-            | Command::Touch { key, .. } => self.keyed(session, packet, key, value),
-            Command::Flush { exptime } if self.shared.options.enable_flush_cmd => {
-                let slot = slot(Op::FlushAll, packet, Want::Other);
+            binary::Command::Get { key, .. }
+            | binary::Command::Arithmetic { key, .. }
+            | binary::Command::Concat { key, .. }
+            | binary::Command::Delete { key }
+            | binary::Command::Store { key, .. }
+            | binary::Command::Touch { key, .. } => self.keyed(session, packet, key, value),
+            binary::Command::Flush { exptime } if self.shared.options.enable_flush_cmd => {
+                let slot = slot(Command::FlushAll, packet, Want::Other);
                 let ticket = self.queues.push(session.queue, slot, b"");
                 let exptime = exptime.map_or(0, i64::from);
-                let request = Request { exptime, ..Request::new(Op::FlushAll, b"") };
+                let request = Request { exptime, ..Request::new(Command::FlushAll, b"") };
                 self.core.submit_to_all(&request, ticket);
             }
             _ => self.without_server(session, packet),
@@ -91,21 +92,21 @@ impl Front {
         let (version, shared) = (self.shared.version, &self.shared);
         let queue = self.queues.get(session.queue);
         match packet.command {
-            Command::NoOp => queue.push_with(|heap| reply::write_done(heap, header, 0)),
-            Command::Version => queue.push_with(|heap| {
+            binary::Command::NoOp => queue.push_with(|heap| reply::write_done(heap, header, 0)),
+            binary::Command::Version => queue.push_with(|heap| {
                 reply::write_value(heap, header, Status::Ok, 0, b"", version.as_bytes());
             }),
-            Command::Stat { key } => {
+            binary::Command::Stat { key } => {
                 let lines = shared.stats(key);
                 queue.push_with(|heap| stats(heap, header, &lines));
             }
-            Command::Quit => {
+            binary::Command::Quit => {
                 session.closes = true;
                 if !packet.quiet {
                     queue.push_with(|heap| reply::write_done(heap, header, 0));
                 }
             }
-            Command::Flush { .. } => {
+            binary::Command::Flush { .. } => {
                 queue.push_with(|heap| reply::write_error(heap, header, Status::AccessDenied));
             }
             _ => queue.push_with(|heap| reply::write_error(heap, header, Status::UnknownCommand)),
@@ -124,24 +125,24 @@ impl Front {
         let mut words = std::mem::take(&mut self.words);
         words.clear();
         let (op, want, exptime) = match packet.command {
-            Command::Get { exptime, with_key, .. } => {
+            binary::Command::Get { exptime, with_key, .. } => {
                 let want = if with_key { Want::GetWithKey } else { Want::Get };
                 (get_op(&mut words, base64, exptime, b"v f c"), want, exptime)
             }
-            Command::Touch { exptime, .. } if base64 => {
+            binary::Command::Touch { exptime, .. } if base64 => {
                 (get_op(&mut words, base64, Some(exptime), b"f c"), Want::Touch, None)
             }
-            Command::Touch { exptime, .. } => (Op::Touch, Want::Touch, Some(exptime)),
-            Command::Delete { .. } if packet.header.cas == 0 && !base64 => {
-                (Op::Delete, Want::Other, None)
+            binary::Command::Touch { exptime, .. } => (Command::Touch, Want::Touch, Some(exptime)),
+            binary::Command::Delete { .. } if packet.header.cas == 0 && !base64 => {
+                (Command::Delete, Want::Other, None)
             }
-            Command::Delete { .. } => (Op::MetaDelete, Want::Other, None),
-            Command::Arithmetic { .. } => (Op::MetaArithmetic, Want::Number, None),
-            Command::Store { mode, .. } | Command::Concat { mode, .. } => {
-                (Op::MetaSet, want_of(mode, packet.header.cas), None)
+            binary::Command::Delete { .. } => (Command::MetaDelete, Want::Other, None),
+            binary::Command::Arithmetic { .. } => (Command::MetaArithmetic, Want::Number, None),
+            binary::Command::Store { mode, .. } | binary::Command::Concat { mode, .. } => {
+                (Command::MetaSet, want_of(mode, packet.header.cas), None)
             }
             // There are no others with a key.
-            _ => (Op::MetaDebug, Want::Other, None),
+            _ => (Command::MetaDebug, Want::Other, None),
         };
         write_words(&mut words, packet, base64);
         let request = Request {
@@ -164,7 +165,7 @@ impl Front {
 }
 
 /// The slot of a reply to `packet`.
-fn slot(op: Op, packet: &binary::Request<'_>, want: Want) -> Slot {
+fn slot(op: Command, packet: &binary::Request<'_>, want: Want) -> Slot {
     let Header { opcode, opaque, .. } = packet.header;
     Slot::new(op, Kind::Whole).quiet(packet.quiet).packet(Packet { opcode, opaque, want })
 }
@@ -179,22 +180,22 @@ const fn want_of(mode: StoreMode, cas: u64) -> Want {
 }
 
 /// gets or gats, or `mg` for a key that only base64 can write.
-fn get_op(words: &mut Vec<u8>, base64: bool, exptime: Option<u32>, flags: &[u8]) -> Op {
+fn get_op(words: &mut Vec<u8>, base64: bool, exptime: Option<u32>, flags: &[u8]) -> Command {
     if !base64 {
-        return if exptime.is_some() { Op::Gats } else { Op::Gets };
+        return if exptime.is_some() { Command::Gats } else { Command::Gets };
     }
     words.extend_from_slice(flags);
     if let Some(exptime) = exptime {
         word(words, format_args!("T{exptime}"));
     }
-    Op::MetaGet
+    Command::MetaGet
 }
 
 /// The words of a meta command for what the packet asks.
 fn write_words(words: &mut Vec<u8>, packet: &binary::Request<'_>, base64: bool) {
     let cas = packet.header.cas;
     match packet.command {
-        Command::Store { mode, flags, exptime, .. } => {
+        binary::Command::Store { mode, flags, exptime, .. } => {
             word(words, format_args!("c F{flags} T{exptime}"));
             let letter = match mode {
                 // With a cas unique, set, add and replace are one command.
@@ -204,11 +205,11 @@ fn write_words(words: &mut Vec<u8>, packet: &binary::Request<'_>, base64: bool) 
             };
             word(words, format_args!("M{letter}"));
         }
-        Command::Concat { mode, .. } => {
+        binary::Command::Concat { mode, .. } => {
             let letter = if mode == StoreMode::Append { 'A' } else { 'P' };
             word(words, format_args!("c M{letter}"));
         }
-        Command::Arithmetic { decrement, delta, initial, exptime, .. } => {
+        binary::Command::Arithmetic { decrement, delta, initial, exptime, .. } => {
             let letter = if decrement { 'D' } else { 'I' };
             word(words, format_args!("v c D{delta} M{letter}"));
             if let Some(exptime) = exptime {
@@ -217,7 +218,9 @@ fn write_words(words: &mut Vec<u8>, packet: &binary::Request<'_>, base64: bool) 
         }
         _ => {}
     }
-    if cas != 0 && !matches!(packet.command, Command::Get { .. } | Command::Touch { .. }) {
+    if cas != 0
+        && !matches!(packet.command, binary::Command::Get { .. } | binary::Command::Touch { .. })
+    {
         word(words, format_args!("C{cas}"));
     }
     if base64 {

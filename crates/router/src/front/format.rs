@@ -3,7 +3,7 @@
 use proto::answer::MetaCode;
 use proto::number::write_u64;
 use proto::reply::{self, CRLF};
-use upstream::{Failure, Op, Outcome, Reply};
+use upstream::{Command, Failure, Outcome, Reply};
 
 use super::queue::{Kind, Slot};
 
@@ -82,7 +82,7 @@ pub(crate) fn error(heap: &mut Vec<u8>, failure: Failure, words: &[u8]) {
 }
 
 fn value(heap: &mut Vec<u8>, slot: &Slot, client_key: (usize, usize), reply: &Reply<'_>) {
-    let cas = matches!(slot.op, Op::Gets | Op::Gats).then_some(reply.number);
+    let cas = matches!(slot.op, Command::Gets | Command::Gats).then_some(reply.number);
     if client_key.1 == 0 {
         reply::write_value_header(heap, reply.key, reply.flags, reply.value.len(), cas);
     } else {
@@ -157,10 +157,10 @@ fn words_with_key(heap: &mut Vec<u8>, client_key: (usize, usize), words: &[u8]) 
 }
 
 /// What `q` keeps from being sent.
-const fn is_commonplace(op: Op, code: MetaCode) -> bool {
+const fn is_commonplace(op: Command, code: MetaCode) -> bool {
     match op {
-        Op::MetaGet => matches!(code, MetaCode::En),
-        Op::MetaArithmetic => matches!(code, MetaCode::Hd | MetaCode::Va),
+        Command::MetaGet => matches!(code, MetaCode::En),
+        Command::MetaArithmetic => matches!(code, MetaCode::Hd | MetaCode::Va),
         _ => matches!(code, MetaCode::Hd),
     }
 }

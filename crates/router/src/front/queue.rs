@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use net::ConnId;
-use upstream::{Count, Event, Exchange, Failure, Op, Reply, Sink, Ticket, Traffic};
+use upstream::{Command, Count, Event, Exchange, Failure, Reply, Sink, Ticket, Traffic};
 
 use super::format;
 use super::watch::Reporter;
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    pub(crate) op: Op,
+    pub(crate) op: Command,
     pub(crate) kind: Kind,
     /// The client asked for no reply (noreply).
     pub(crate) is_mute: bool,
@@ -126,7 +126,7 @@ impl Slot {
     }
 
     /// Owed the reply to `op`.
-    pub(crate) const fn new(op: Op, kind: Kind) -> Self {
+    pub(crate) const fn new(op: Command, kind: Kind) -> Self {
         let (is_mute, is_quiet, is_ready, is_error) = (false, false, false, false);
         let (start, len, packet) = (0, 0, None);
         Self { op, kind, is_mute, is_quiet, is_ready, is_error, start, len, packet }
@@ -247,7 +247,7 @@ impl Sink for Queues {
 
 /// A client is answered with an error.
 #[cold]
-fn count_error(traffic: &Traffic, op: Op, failure: Failure) {
+fn count_error(traffic: &Traffic, op: Command, failure: Failure) {
     let is_here = failure == Failure::LocalError;
     traffic.event(Event::RepliedError);
     traffic.count(if is_here { Count::FailedHere(op) } else { Count::FailedThere(op) });
@@ -277,13 +277,13 @@ impl Queue {
             is_ready: true,
             start,
             len,
-            ..Slot::new(Op::Get, Kind::Whole)
+            ..Slot::new(Command::Get, Kind::Whole)
         });
     }
 
     /// Adds a reply that is known already and that `write` writes.
     pub(crate) fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.push_written(Slot::new(Op::Get, Kind::Whole), |heap| {
+        self.push_written(Slot::new(Command::Get, Kind::Whole), |heap| {
             write(heap);
             false
         });
@@ -300,7 +300,7 @@ impl Queue {
     /// Adds the end of a retrieval line.
     #[inline]
     pub(crate) fn push_end(&mut self) {
-        self.slots.push_back(Slot { is_ready: true, ..Slot::new(Op::Get, Kind::End) });
+        self.slots.push_back(Slot { is_ready: true, ..Slot::new(Command::Get, Kind::End) });
     }
 
     fn append(&mut self, bytes: &[u8]) -> (u32, u32) {

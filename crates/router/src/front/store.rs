@@ -5,7 +5,7 @@ use net::{Flow, Input};
 use proto::reply::CRLF;
 use proto::text::Store;
 use proto::{StoreMode, reply};
-use upstream::{Op, Request};
+use upstream::{Command, Request};
 
 use super::queue::{Kind, Slot};
 use super::{Front, Session, Step};
@@ -36,13 +36,13 @@ impl Receiving {
 /// The request of a storage command.
 pub(crate) fn request<'a>(store: &Store<'a>, value: &'a [u8]) -> Request<'a> {
     let op = match store.mode {
-        StoreMode::Add => Op::Add,
-        StoreMode::Append => Op::Append,
-        StoreMode::Prepend => Op::Prepend,
-        StoreMode::Replace => Op::Replace,
-        StoreMode::Set if store.cas.is_some() => Op::Cas,
-        StoreMode::Set if store.lease.is_some() => Op::LeaseSet,
-        StoreMode::Set => Op::Set,
+        StoreMode::Add => Command::Add,
+        StoreMode::Append => Command::Append,
+        StoreMode::Prepend => Command::Prepend,
+        StoreMode::Replace => Command::Replace,
+        StoreMode::Set if store.cas.is_some() => Command::Cas,
+        StoreMode::Set if store.lease.is_some() => Command::LeaseSet,
+        StoreMode::Set => Command::Set,
     };
     Request {
         flags: store.flags,

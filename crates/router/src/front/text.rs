@@ -3,7 +3,7 @@
 use net::{Flow, Input};
 use proto::text::{self, AdminCommand, BadRequest, GetLine, KeyToken, Parsed, Words};
 use proto::{Error, KeyBuf, meta, reply};
-use upstream::{Op, Outcome, Reply, Request};
+use upstream::{Command, Outcome, Reply, Request};
 use watch::hub::Events;
 
 use super::queue::{Kind, Slot};
@@ -64,24 +64,32 @@ impl Front {
         let queue = session.queue;
         match request {
             text::Request::Arithmetic(count) => {
-                let op = if count.decrement { Op::Decr } else { Op::Incr };
+                let op = if count.decrement { Command::Decr } else { Command::Incr };
                 let request = Request { number: count.delta, ..Request::new(op, count.key) };
                 self.ask(session, count.noreply, &request);
             }
             text::Request::Delete { key, noreply, hold_off_secs } => {
                 let exptime = i64::from(hold_off_secs);
-                self.ask(session, noreply, &Request { exptime, ..Request::new(Op::Delete, key) });
+                self.ask(
+                    session,
+                    noreply,
+                    &Request { exptime, ..Request::new(Command::Delete, key) },
+                );
             }
             text::Request::Touch { key, exptime, noreply } => {
-                self.ask(session, noreply, &Request { exptime, ..Request::new(Op::Touch, key) });
+                self.ask(
+                    session,
+                    noreply,
+                    &Request { exptime, ..Request::new(Command::Touch, key) },
+                );
             }
             text::Request::FlushAll { exptime, noreply } => {
                 let exptime = exptime.unwrap_or(0);
-                let request = Request { exptime, ..Request::new(Op::FlushAll, b"") };
+                let request = Request { exptime, ..Request::new(Command::FlushAll, b"") };
                 self.flush(queue, noreply, &request);
             }
             text::Request::FlushPrefix { prefix, noreply } => {
-                self.flush(queue, noreply, &Request::new(Op::FlushAll, prefix));
+                self.flush(queue, noreply, &Request::new(Command::FlushAll, prefix));
             }
             text::Request::Version => {
                 let mut line = Vec::new();
@@ -113,7 +121,7 @@ impl Front {
             self.tell(queue, is_mute, b"SERVER_ERROR Command disabled\r\n");
             return;
         }
-        let slot = Slot::new(Op::FlushAll, Kind::Whole).mute(is_mute);
+        let slot = Slot::new(Command::FlushAll, Kind::Whole).mute(is_mute);
         let ticket = self.queues.push(queue, slot, b"");
         self.core.submit_to_all(request, ticket);
     }
@@ -233,10 +241,10 @@ impl Front {
     ) -> Step {
         let mut value: &[u8] = b"";
         let op = match meta.command {
-            meta::Command::Arithmetic { .. } => Op::MetaArithmetic,
-            meta::Command::Debug => Op::MetaDebug,
-            meta::Command::Delete => Op::MetaDelete,
-            meta::Command::Get => Op::MetaGet,
+            meta::Command::Arithmetic { .. } => Command::MetaArithmetic,
+            meta::Command::Debug => Command::MetaDebug,
+            meta::Command::Delete => Command::MetaDelete,
+            meta::Command::Get => Command::MetaGet,
             meta::Command::NoOp => {
                 input.consume(consumed);
                 self.tell(session.queue, false, meta::reply::noop(meta.flags));
@@ -251,10 +259,10 @@ impl Front {
                     }
                     Block::Wait => return Step::Stop(Flow::NeedInput),
                 }
-                Op::MetaSet
+                Command::MetaSet
             }
         };
-        if op != Op::MetaSet {
+        if op != Command::MetaSet {
             input.consume(consumed);
         }
         let is_quiet = meta.options.quiet;
@@ -276,13 +284,13 @@ impl Front {
 
 /// What a retrieval line asks of each of its keys.
 #[inline]
-const fn retrieval(line: &GetLine) -> Op {
+const fn retrieval(line: &GetLine) -> Command {
     match (line.exptime, line.with_cas) {
-        _ if line.with_lease => Op::LeaseGet,
-        (None, false) => Op::Get,
-        (None, true) => Op::Gets,
-        (Some(_), false) => Op::Gat,
-        (Some(_), true) => Op::Gats,
+        _ if line.with_lease => Command::LeaseGet,
+        (None, false) => Command::Get,
+        (None, true) => Command::Gets,
+        (Some(_), false) => Command::Gat,
+        (Some(_), true) => Command::Gats,
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use net::{Flow, Input, Output};
 use proto::{reply, uri};
-use upstream::{Exchange, Failure, Op, Outcome, Reply};
+use upstream::{Command, Exchange, Failure, Outcome, Reply};
 use watch::hub::{Events, Watchers};
 
 use super::{Front, Session};
@@ -70,19 +70,15 @@ impl Reporter {
 }
 
 /// What came of it, in one word.
-const fn status(op: Op, outcome: Outcome) -> &'static str {
+const fn status(op: Command, outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Deleted => "deleted",
         Outcome::Exists => "exists",
         Outcome::Failed(_) => "error",
         Outcome::Found | Outcome::MetaInfo => "found",
         Outcome::Lease => "lease",
-        Outcome::Meta(_) if matches!(op, Op::MetaGet | Op::MetaDebug) => {
-            if outcome.is_miss() {
-                "not_found"
-            } else {
-                "found"
-            }
+        Outcome::Meta(_) if matches!(op, Command::MetaGet | Command::MetaDebug) => {
+            if outcome.is_miss() { "not_found" } else { "found" }
         }
         Outcome::Meta(code) => match code.letters() {
             b"HD" | b"VA" => "done",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use upstream::{Count, Op, Snapshot};
+use upstream::{Command, Count, Snapshot};
 
 use super::{Kind, Lines, Numbers};
 
@@ -21,7 +21,7 @@ struct OfCommand {
 /// By mcrouter's name of the command; meta commands count as the classic ones that they are like.
 fn by_name(of: &Snapshot) -> BTreeMap<String, OfCommand> {
     let mut sums: BTreeMap<String, OfCommand> = BTreeMap::new();
-    for op in Op::ALL {
+    for op in Command::ALL {
         let sum = sums.entry(op.name().replace(['-', '_'], "_")).or_default();
         let out = of.get(Count::Sent(op));
         sum.asked += of.get(Count::Asked(op));

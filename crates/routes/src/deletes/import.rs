@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use spool::{Spool, asynclog};
 
-use upstream::{Op, Request};
+use upstream::{Command, Request};
 
 /// A file that was begun so long ago is not written any more: mcrouter begins another after 15 minutes.
 const CLOSED_AFTER_SECS: u64 = 30 * 60;
@@ -48,7 +48,8 @@ fn file(path: &Path, spool: &mut Spool) -> io::Result<(u64, u64)> {
             bad += 1;
             continue;
         };
-        let record = super::record(&entry.pool, &Request::new(Op::Delete, entry.key.as_bytes()));
+        let record =
+            super::record(&entry.pool, &Request::new(Command::Delete, entry.key.as_bytes()));
         let destination: Arc<str> = entry.destination.into();
         match spool.append(&destination, &record, entry.secs) {
             Ok(_) => taken += 1,

@@ -42,7 +42,7 @@ use std::thread::{self, JoinHandle};
 use spool::Spool;
 
 use upstream::write_command;
-use upstream::{Address, Op, Registry, Request, Settings, Ticket, Wake};
+use upstream::{Address, Command, Registry, Request, Settings, Ticket, Wake};
 
 /// Bytes of deletes that wait to be written, at the most; more are not taken.
 const INBOX_BYTES_MAX: usize = 16 << 20;
@@ -283,7 +283,7 @@ impl Mailbox {
 /// The delete of the request's key, whatever else it asks for.
 pub(crate) const fn plain<'a>(request: &Request<'a>) -> Request<'a> {
     let (op, words): (_, &[u8]) =
-        if request.base64 { (Op::MetaDelete, b"b") } else { (Op::Delete, b"") };
+        if request.base64 { (Command::MetaDelete, b"b") } else { (Command::Delete, b"") };
     Request { op, words, exptime: 0, number: 0, ..*request }
 }
 

@@ -7,7 +7,7 @@ use proto::base64;
 use spool::{Record, Spool};
 
 use super::Target;
-use upstream::{DestinationId, Failure, Op, Outcome, OwnedRequest, Request, Upstream};
+use upstream::{Command, DestinationId, Failure, Outcome, OwnedRequest, Request, Upstream};
 
 /// Deletes that a server is asked before it has answered: a server that just came back has others to serve.
 const WINDOW: usize = 64;
@@ -167,13 +167,13 @@ fn parse(record: &[u8]) -> Option<OwnedRequest> {
         b"delete" => {
             let exptime =
                 if words.is_empty() { 0 } else { str::from_utf8(words).ok()?.parse().ok()? };
-            Some(Request { exptime, ..Request::new(Op::Delete, key) }.to_owned())
+            Some(Request { exptime, ..Request::new(Command::Delete, key) }.to_owned())
         }
         b"md" => {
             let base64 = words.split(|byte| *byte == b' ').any(|word| word == b"b");
             let mut buffer = proto::key::KeyBuf::default();
             let key = if base64 { base64::decode(key, &mut buffer)? } else { key };
-            Some(Request { words, base64, ..Request::new(Op::MetaDelete, key) }.to_owned())
+            Some(Request { words, base64, ..Request::new(Command::MetaDelete, key) }.to_owned())
         }
         _ => None,
     }
@@ -186,11 +186,11 @@ mod tests {
     #[test]
     fn a_record_is_the_delete_that_was_kept() {
         let requests = [
-            Request::new(Op::Delete, b"k"),
-            Request { exptime: 10, ..Request::new(Op::Delete, b"k") },
-            Request::new(Op::MetaDelete, b"k"),
-            Request { words: b"I T30 O1", ..Request::new(Op::MetaDelete, b"k") },
-            Request { words: b"b q", base64: true, ..Request::new(Op::MetaDelete, b"k\n \0") },
+            Request::new(Command::Delete, b"k"),
+            Request { exptime: 10, ..Request::new(Command::Delete, b"k") },
+            Request::new(Command::MetaDelete, b"k"),
+            Request { words: b"I T30 O1", ..Request::new(Command::MetaDelete, b"k") },
+            Request { words: b"b q", base64: true, ..Request::new(Command::MetaDelete, b"k\n \0") },
         ];
         for request in requests {
             let record = super::super::record("a\npool", &request);

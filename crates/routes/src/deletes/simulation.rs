@@ -14,7 +14,9 @@ use super::{Counters, Deletes, Inbox, Shared};
 use crate::core::{Core, Submitted};
 use crate::plan::{Plan, TreeFlags};
 use simulation::{Clock, Net, address, now_us, seeds, system};
-use upstream::{Op, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream, Wake};
+use upstream::{
+    Command, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream, Wake,
+};
 
 /// Deletes by their tickets, and which of them were acknowledged.
 #[derive(Default)]
@@ -76,7 +78,7 @@ impl Life {
         for key in keys {
             let ticket = calls.open.last_key_value().map_or(1, |(last, _)| last + 1);
             calls.open.insert(ticket, key.clone());
-            let request = Request::new(Op::Delete, key);
+            let request = Request::new(Command::Delete, key);
             if let Submitted::Done(reply) = self.core.submit(&request, ticket) {
                 calls.answer(ticket, &reply.get());
             }

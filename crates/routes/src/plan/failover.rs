@@ -1,4 +1,4 @@
-//! Failovers, in whose order other settings than those of the route have a say.
+//! Failover routes, whose order depends on settings of their pools, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Builder<'_> {
                 Ok(placement) => Order::Deterministic(Deterministic {
                     tries_max: *max_tries as usize,
                     failures_max: *max_error_tries as usize,
-                    excluded: failures(exclude_errors),
+                    excluded: exclude_errors.clone(),
                     skips_chosen: !ignore_normal_reply_index,
                     placement,
                     domains: if *failure_domains {
@@ -121,21 +121,9 @@ impl Builder<'_> {
     }
 }
 
-pub(super) fn failure_named(name: &str) -> Option<Failure> {
-    Failure::ALL.into_iter().find(|failure| failure.name() == name)
-}
-
-/// Results that nothing here has (aborted, ...) lead nowhere.
-fn failures(named: &[ast::Failure]) -> Vec<Failure> {
-    let names = named.iter().filter_map(|failure| {
-        ast::Failure::ALL.into_iter().find(|(_, known)| known == failure).map(|(name, _)| name)
-    });
-    names.filter_map(failure_named).collect()
-}
-
 fn errors(errors: &ast::FailoverErrors) -> FailoverErrors {
-    let list = |errors: &Option<Vec<ast::Failure>>| {
-        failures(errors.as_deref().unwrap_or(&ast::Failure::DEFAULT))
+    let list = |errors: &Option<Vec<Failure>>| {
+        errors.clone().unwrap_or_else(|| ast::DEFAULT_FAILOVER_ERRORS.to_vec())
     };
     FailoverErrors {
         gets: list(&errors.gets),

@@ -17,7 +17,7 @@ use super::all::worse;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use upstream::{Class, Failure, Op, Outcome, OwnedReply, Request};
+use upstream::{Command, CommandClass, Failure, Outcome, OwnedReply, Request};
 
 /// Marks the list of pieces, in client flags (mcrouter: `MC_MSG_FLAG_BIG_VALUE`).
 const BIG_VALUE: u32 = 0x8000;
@@ -77,7 +77,8 @@ impl BigValueRoute {
         let mut whole = OwnedReply::of(Outcome::Found);
         for batch in self.batches(list.pieces) {
             let keys: Vec<_> = batch.map(|piece| list.key(request.key, piece)).collect();
-            let asked = keys.iter().map(|key| self.target.route(cx, request.beside(Op::Get, key)));
+            let asked =
+                keys.iter().map(|key| self.target.route(cx, request.beside(Command::Get, key)));
             for piece in join::all(asked.collect()).await {
                 if piece.outcome != Outcome::Found {
                     return OwnedReply { value: piece.value, ..OwnedReply::of(piece.outcome) };
@@ -119,7 +120,7 @@ impl BigValueRoute {
             if reply.outcome != Outcome::Found || reply.flags & BIG_VALUE == 0 {
                 return reply;
             }
-            let listed = self.target.route(cx, request.beside(Op::Gets, request.key)).await;
+            let listed = self.target.route(cx, request.beside(Command::Gets, request.key)).await;
             let whole = match List::parse(&reply.value) {
                 Some(list) => self.collect(cx, &request, list).await,
                 None => OwnedReply::of(Outcome::NotFound),
@@ -134,7 +135,7 @@ impl BigValueRoute {
                     let dead = Request {
                         exptime: -1,
                         number: listed.number,
-                        ..request.beside(Op::Cas, request.key)
+                        ..request.beside(Command::Cas, request.key)
                     };
                     drop(self.target.route(cx, dead).await);
                 }
@@ -162,7 +163,8 @@ impl BigValueRoute {
                 let end = (start + self.split_bytes).min(request.value.len());
                 let value = request.value.get(start..end).unwrap_or_default();
                 let exptime = request.exptime;
-                self.target.route(cx, Request { exptime, value, ..request.beside(Op::Set, key) })
+                self.target
+                    .route(cx, Request { exptime, value, ..request.beside(Command::Set, key) })
             });
             let worst = join::all(stored.collect()).await.into_iter().reduce(worse);
             if let Some(worst) = worst.filter(|worst| worst.outcome != Outcome::Stored) {
@@ -181,10 +183,12 @@ impl Route for BigValueRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         match request.op {
-            Op::Get | Op::Gets | Op::Gat | Op::Gats => Box::pin(self.get(cx, request)),
-            Op::LeaseGet => Box::pin(self.lease_get(cx, request)),
-            Op::MetaGet | Op::MetaSet => refused(self),
-            op if op.class() == Class::Update && request.value.len() > self.split_bytes => {
+            Command::Get | Command::Gets | Command::Gat | Command::Gats => {
+                Box::pin(self.get(cx, request))
+            }
+            Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
+            Command::MetaGet | Command::MetaSet => refused(self),
+            op if op.class() == CommandClass::Update && request.value.len() > self.split_bytes => {
                 Box::pin(self.store(cx, request))
             }
             _ => self.target.route(cx, request),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
-use upstream::{DestinationId, Failure, Op, OwnedReply, Request};
+use upstream::{Command, DestinationId, Failure, OwnedReply, Request};
 
 /// Asks one server.
 #[derive(Debug)]
@@ -23,7 +23,8 @@ impl DestinationRoute {
     /// The pool's name, if the request is kept should it fail.
     #[inline]
     fn kept_as(&self, cx: &Context, request: &Request<'_>) -> Option<&str> {
-        let is_delete = matches!(request.op, Op::Delete | Op::MetaDelete) && !request.unkept;
+        let is_delete =
+            matches!(request.op, Command::Delete | Command::MetaDelete) && !request.unkept;
         if !is_delete || !cx.keeps_deletes() {
             return None;
         }

@@ -11,7 +11,7 @@ use super::order::Order;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::cell::Cell;
-use upstream::{Class, Event, Failure, Op, Outcome, OwnedReply, Request};
+use upstream::{Command, CommandClass, Event, Failure, Outcome, OwnedReply, Request};
 
 /// Which failures lead to the next child.
 #[derive(Clone, Debug)]
@@ -33,11 +33,11 @@ impl Default for FailoverErrors {
 }
 
 impl FailoverErrors {
-    fn contain(&self, class: Class, failure: Failure) -> bool {
+    fn contain(&self, class: CommandClass, failure: Failure) -> bool {
         let list = match class {
-            Class::Get => &self.gets,
-            Class::Delete => &self.deletes,
-            Class::Arithmetic | Class::Other | Class::Update => &self.updates,
+            CommandClass::Get => &self.gets,
+            CommandClass::Delete => &self.deletes,
+            CommandClass::Arithmetic | CommandClass::Other | CommandClass::Update => &self.updates,
         };
         list.contains(&failure)
     }
@@ -147,7 +147,7 @@ impl FailoverRoute {
         cx: &Arc<Context>,
         request: Request<'_>,
     ) -> OwnedReply {
-        if request.op == Op::LeaseSet
+        if request.op == Command::LeaseSet
             && let Some((child, number)) = pairs.take(request.number, cx.unix_secs())
             && let Some(child) = self.children.get(child)
         {
@@ -173,7 +173,7 @@ impl Route for FailoverRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         match &self.pairs {
-            Some(pairs) if matches!(request.op, Op::LeaseGet | Op::LeaseSet) => {
+            Some(pairs) if matches!(request.op, Command::LeaseGet | Command::LeaseSet) => {
                 Box::pin(self.paired(pairs, cx, request))
             }
             _ => Box::pin(async move { self.tried(cx, request).await.1 }),

@@ -6,7 +6,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
 use crate::route::all::worse;
-use upstream::{Class, Failure, OwnedReply, Request};
+use upstream::{CommandClass, Failure, OwnedReply, Request};
 
 /// A host reads and writes the name of its own number; deletes go to all names.
 #[derive(Debug)]
@@ -54,13 +54,13 @@ impl Route for KeySplitRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let class = request.op.class();
-        if class == Class::Delete || class == Class::Update && self.stores_all {
+        if class == CommandClass::Delete || class == CommandClass::Update && self.stores_all {
             return Box::pin(self.all(cx, request));
         }
         let own = cx.host_id() % self.replicas.max(1);
         Box::pin(async move {
             let reply = self.one(cx, request, own).await;
-            if !self.first_hit || class != Class::Get || !reply.outcome.is_miss() {
+            if !self.first_hit || class != CommandClass::Get || !reply.outcome.is_miss() {
                 return reply;
             }
             let other = (own + 1) % self.replicas.max(1);

@@ -7,7 +7,7 @@ use super::all::ask_aside;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::cell::Cell;
-use upstream::{Op, Outcome, OwnedReply, Request};
+use upstream::{Command, Outcome, OwnedReply, Request};
 
 /// Marks a noted miss, in client flags (mcrouter: `MC_MSG_FLAG_NEGATIVE_CACHE`).
 const NOTED_MISS: u32 = 0x1_0000;
@@ -54,7 +54,7 @@ impl L1L2CacheRoute {
                     flags: NOTED_MISS,
                     exptime: self.miss_exptime,
                     value: NOTED_VALUE,
-                    ..request.beside(Op::Add, request.key)
+                    ..request.beside(Command::Add, request.key)
                 };
                 ask_aside(l1, cx, &noted);
             }
@@ -65,7 +65,7 @@ impl L1L2CacheRoute {
 
     fn copy<'a>(&self, request: &Request<'a>, found: &'a OwnedReply) -> Request<'a> {
         let (flags, exptime) = (found.flags, self.upgrading_exptime);
-        Request { flags, exptime, value: &found.value, ..request.beside(Op::Add, request.key) }
+        Request { flags, exptime, value: &found.value, ..request.beside(Command::Add, request.key) }
     }
 
     /// Now and then a noted miss asks the large one whether that is still so.
@@ -83,10 +83,11 @@ impl L1L2CacheRoute {
         let request = request.to_owned();
         cx.spawn(async move {
             let request = request.get();
-            let far = l2.route(&context, request.beside(Op::Get, request.key)).await;
+            let far = l2.route(&context, request.beside(Command::Get, request.key)).await;
             if far.outcome == Outcome::Found {
                 let (flags, value) = (far.flags, &far.value[..]);
-                let set = Request { flags, exptime, value, ..request.beside(Op::Set, request.key) };
+                let set =
+                    Request { flags, exptime, value, ..request.beside(Command::Set, request.key) };
                 drop(l1.route(&context, set).await);
             }
         });
@@ -99,7 +100,7 @@ impl Route for L1L2CacheRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        if request.op != Op::Get {
+        if request.op != Command::Get {
             return self.l2.route(cx, request);
         }
         Box::pin(self.get(cx, request))

@@ -8,7 +8,7 @@ use super::all::worse;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use upstream::{Class, Failure, OwnedReply, Request};
+use upstream::{CommandClass, Failure, OwnedReply, Request};
 
 /// A key moves at `start + interval + hash % interval`; deletes go to both places from `start` to `start + 2 * interval`.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl MigrateRoute {
             self.start_secs + interval + u64::from(routing_hash(request.routed_key())) % interval;
         let is_within = now >= self.start_secs && now < self.start_secs + 2 * interval;
         match request.op.class() {
-            Class::Delete if is_within => Place::Both,
+            CommandClass::Delete if is_within => Place::Both,
             _ if now < moves => Place::From,
             _ => Place::To,
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use upstream::{Class, Failure, OwnedReply, Request};
+use upstream::{CommandClass, Failure, OwnedReply, Request};
 
 /// Gets and deletes go on until something is found; other commands go to the first child.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Route for MissFailoverRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
-            let goes_on = matches!(request.op.class(), Class::Get | Class::Delete);
+            let goes_on = matches!(request.op.class(), CommandClass::Get | CommandClass::Delete);
             let mut kept: Option<OwnedReply> = None;
             for child in &self.children {
                 let reply = child.route(cx, request).await;

@@ -6,7 +6,7 @@ use proto::number::parse_i64;
 
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use upstream::{Class, Op, Request};
+use upstream::{Command, CommandClass, Request};
 
 /// What is done to an expiry time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,9 +44,16 @@ pub struct ModifyExptimeRoute {
 }
 
 /// Whether the request has an expiry time of what it stores or touches.
-fn has_exptime(op: Op) -> bool {
-    op.class() == Class::Update && !matches!(op, Op::Append | Op::Prepend)
-        || matches!(op, Op::Touch | Op::Gat | Op::Gats | Op::MetaGet | Op::MetaArithmetic)
+fn has_exptime(op: Command) -> bool {
+    op.class() == CommandClass::Update && !matches!(op, Command::Append | Command::Prepend)
+        || matches!(
+            op,
+            Command::Touch
+                | Command::Gat
+                | Command::Gats
+                | Command::MetaGet
+                | Command::MetaArithmetic
+        )
 }
 
 /// The words of a meta command with another `T`; one that has none gets it where it stores.
@@ -66,7 +73,7 @@ fn words(request: &Request<'_>, change: Change, unix_secs: u64) -> Vec<u8> {
             None => out.extend_from_slice(word),
         }
     }
-    if !has_time && request.op == Op::MetaSet {
+    if !has_time && request.op == Command::MetaSet {
         let space = if out.is_empty() { "" } else { " " };
         out.extend_from_slice(format!("{space}T{}", change.of(0, unix_secs)).as_bytes());
     }
@@ -127,11 +134,11 @@ mod tests {
 
     #[test]
     fn a_meta_command_gets_another_t() {
-        let request = Request { words: b"k T100 O5", ..Request::new(Op::MetaSet, b"k") };
+        let request = Request { words: b"k T100 O5", ..Request::new(Command::MetaSet, b"k") };
         assert_eq!(words(&request, Change::Min(10), 0), b"k T10 O5");
         let request = Request { words: b"k", ..request };
         assert_eq!(words(&request, Change::Min(10), 0), b"k T10");
-        let request = Request { words: b"v", op: Op::MetaGet, ..request };
+        let request = Request { words: b"v", op: Command::MetaGet, ..request };
         assert_eq!(words(&request, Change::Min(10), 0), b"v");
     }
 }

@@ -6,31 +6,34 @@ use proto::answer::MetaCode;
 
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use upstream::{Event, Op, Outcome, OwnedReply, Request};
+use upstream::{Command, Event, Outcome, OwnedReply, Request};
 
 /// The outcome of a request for which there is nothing and nobody (mcrouter's default reply).
 #[must_use]
-pub const fn default_outcome(op: Op) -> Outcome {
+pub const fn default_outcome(op: Command) -> Outcome {
     match op {
-        Op::Add | Op::Append | Op::Prepend | Op::Replace | Op::Set | Op::LeaseSet => {
-            Outcome::NotStored
-        }
-        Op::MetaGet | Op::MetaDebug => Outcome::Meta(MetaCode::En),
-        Op::MetaSet => Outcome::Meta(MetaCode::Ns),
-        Op::MetaDelete | Op::MetaArithmetic => Outcome::Meta(MetaCode::Nf),
-        Op::FlushAll => Outcome::Ok,
-        Op::Cas
-        | Op::Decr
-        | Op::Delete
-        | Op::Gat
-        | Op::Gats
-        | Op::Get
-        | Op::Gets
-        | Op::Incr
-        | Op::LeaseGet
-        | Op::MetaInfo
-        | Op::Touch
-        | Op::Version => Outcome::NotFound,
+        Command::Add
+        | Command::Append
+        | Command::Prepend
+        | Command::Replace
+        | Command::Set
+        | Command::LeaseSet => Outcome::NotStored,
+        Command::MetaGet | Command::MetaDebug => Outcome::Meta(MetaCode::En),
+        Command::MetaSet => Outcome::Meta(MetaCode::Ns),
+        Command::MetaDelete | Command::MetaArithmetic => Outcome::Meta(MetaCode::Nf),
+        Command::FlushAll => Outcome::Ok,
+        Command::Cas
+        | Command::Decr
+        | Command::Delete
+        | Command::Gat
+        | Command::Gats
+        | Command::Get
+        | Command::Gets
+        | Command::Incr
+        | Command::LeaseGet
+        | Command::MetaInfo
+        | Command::Touch
+        | Command::Version => Outcome::NotFound,
     }
 }
 

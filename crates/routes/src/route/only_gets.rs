@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
-use upstream::{Class, OwnedReply, Request};
+use upstream::{CommandClass, OwnedReply, Request};
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct OnlyGetsRoute {
 }
 
 fn is_get(request: &Request<'_>) -> bool {
-    request.op.class() == Class::Get
+    request.op.class() == CommandClass::Get
 }
 
 impl Route for OnlyGetsRoute {

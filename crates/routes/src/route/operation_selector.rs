@@ -1,16 +1,14 @@
-//! `OperationSelectorRoute` and `RoutingGroupRoute`: by the command, or its class.
-
-use routeconf::ast::Operation;
+//! `OperationSelectorRoute` and `RoutingGroupRoute`: choose by the command, or by its class.
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use upstream::{Class, Request};
+use upstream::{Command, CommandClass, Request};
 
-/// Chooses by the command. Meta commands count as the classic ones that they are like.
+/// Chooses by the command. Meta commands count as their classic ones ([`Command::classic`]).
 #[derive(Debug)]
 pub struct OperationSelectorRoute {
-    /// By command.
-    pub policies: Vec<(Operation, RouteRef)>,
+    /// Routes by command, none of them a meta command.
+    pub policies: Vec<(Command, RouteRef)>,
     /// For the others.
     pub default: RouteRef,
 }
@@ -21,8 +19,8 @@ impl Select for OperationSelectorRoute {
     }
 
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        let operation = request.op.operation();
-        let found = self.policies.iter().find(|(policy, _)| Some(*policy) == operation);
+        let command = request.op.classic();
+        let found = self.policies.iter().find(|(policy, _)| *policy == command);
         found.map_or(&self.default, |(_, route)| route)
     }
 }
@@ -31,7 +29,7 @@ impl Select for OperationSelectorRoute {
 #[derive(Debug)]
 pub struct RoutingGroupRoute {
     /// By class.
-    pub policies: Vec<(Class, RouteRef)>,
+    pub policies: Vec<(CommandClass, RouteRef)>,
     /// For the others.
     pub default: RouteRef,
 }

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::cell::{Cell, RefCell};
-use upstream::{Class, Count, Event, Failure, OwnedReply, Request, Traffic};
+use upstream::{CommandClass, Count, Event, Failure, OwnedReply, Request, Traffic};
 
 /// Requests that wait at the most; more are [`Failure::Busy`].
 const WAITING_MAX: usize = 100_000;
@@ -44,7 +44,7 @@ impl Gate {
     }
 
     /// A place, when it is one's turn; `None` if too many wait.
-    async fn pass(&self, cx: &Context, class: Class) -> Option<Place<'_>> {
+    async fn pass(&self, cx: &Context, class: CommandClass) -> Option<Place<'_>> {
         if self.free.get() > 0 {
             self.free.set(self.free.get() - 1);
             return Some(Place { gate: self });
@@ -84,9 +84,9 @@ impl Gate {
 }
 
 /// One has waited so long, behind so many.
-fn count(traffic: &Traffic, class: Class, ahead: u64, us: u64) {
+fn count(traffic: &Traffic, class: CommandClass, ahead: u64, us: u64) {
     let events = match class {
-        Class::Get => [Event::QueuedGets, Event::QueuedGetsAhead, Event::QueuedGetsUs],
+        CommandClass::Get => [Event::QueuedGets, Event::QueuedGetsAhead, Event::QueuedGetsUs],
         _ => [Event::QueuedUpdates, Event::QueuedUpdatesAhead, Event::QueuedUpdatesUs],
     };
     for (event, number) in events.into_iter().zip([1, ahead, us]) {

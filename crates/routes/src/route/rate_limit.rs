@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::null::default_outcome;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use upstream::{Class, OwnedReply, Request};
+use upstream::{CommandClass, OwnedReply, Request};
 
 /// A bucket of tokens, filled by time. Workers share it.
 #[derive(Debug)]
@@ -67,10 +67,10 @@ pub struct RateLimitRoute {
 impl RateLimitRoute {
     fn allows(&self, cx: &Context, request: &Request<'_>) -> bool {
         let bucket = match request.op.class() {
-            Class::Get => &self.buckets.gets,
-            Class::Update | Class::Arithmetic => &self.buckets.sets,
-            Class::Delete => &self.buckets.deletes,
-            Class::Other => &None,
+            CommandClass::Get => &self.buckets.gets,
+            CommandClass::Update | CommandClass::Arithmetic => &self.buckets.sets,
+            CommandClass::Delete => &self.buckets.deletes,
+            CommandClass::Other => &None,
         };
         bucket.as_ref().is_none_or(|bucket| bucket.take(cx.now_us()))
     }

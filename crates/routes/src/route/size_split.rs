@@ -9,7 +9,7 @@ use super::all::ask_aside;
 use super::big_value::refused;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use upstream::{Failure, Op, Outcome, OwnedReply, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
 /// Marks a mark, in client flags (mcrouter: `MC_MSG_FLAG_SIZE_SPLIT`).
 const SIZE_SPLIT: u32 = 0x20;
@@ -51,7 +51,7 @@ impl L1L2SizeSplitRoute {
             return near;
         }
         let key = far_key(request.key, &near.value);
-        let far = self.l2.route(cx, request.beside(Op::Get, &key)).await;
+        let far = self.l2.route(cx, request.beside(Command::Get, &key)).await;
         OwnedReply { number: near.number, ..far }
     }
 
@@ -66,14 +66,14 @@ impl L1L2SizeSplitRoute {
                 return OwnedReply { flags: 0, value: Vec::new(), ..near };
             }
             let key = far_key(request.key, &near.value);
-            let far = self.l2.route(cx, request.beside(Op::Get, &key)).await;
+            let far = self.l2.route(cx, request.beside(Command::Get, &key)).await;
             if far.outcome == Outcome::Found || far.outcome.failure().is_some() {
                 return far;
             }
-            let now = self.l1.route(cx, request.beside(Op::Gets, request.key)).await;
+            let now = self.l1.route(cx, request.beside(Command::Gets, request.key)).await;
             if now.outcome == Outcome::Found && now.value == near.value {
                 let (exptime, number) = (-1, now.number);
-                let dead = Request { exptime, number, ..request.beside(Op::Cas, request.key) };
+                let dead = Request { exptime, number, ..request.beside(Command::Cas, request.key) };
                 drop(self.l1.route(cx, dead).await);
             }
         }
@@ -84,7 +84,7 @@ impl L1L2SizeSplitRoute {
     /// The value first, so that a mark never stands before what it means.
     async fn store(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let mark = match request.op {
-            Op::LeaseSet => format!("{}", cx.random_below(usize::MAX)).into_bytes(),
+            Command::LeaseSet => format!("{}", cx.random_below(usize::MAX)).into_bytes(),
             _ => Vec::new(),
         };
         let key = far_key(request.key, &mark);
@@ -95,7 +95,7 @@ impl L1L2SizeSplitRoute {
             flags: request.flags,
             exptime: request.exptime,
             value: request.value,
-            ..request.beside(Op::Set, &key)
+            ..request.beside(Command::Set, &key)
         };
         if self.stores_both {
             let far_request = Request { key: request.key, ..far_request };
@@ -110,7 +110,7 @@ impl L1L2SizeSplitRoute {
             let flags = request.flags | SIZE_SPLIT;
             return self.l1.route(cx, Request { flags, value: &mark, ..request }).await;
         }
-        if request.op != Op::LeaseSet {
+        if request.op != Command::LeaseSet {
             return far;
         }
         let is_longer = request.exptime == 0 || request.exptime > self.failure_secs;
@@ -126,10 +126,14 @@ impl Route for L1L2SizeSplitRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         match request.op {
-            Op::Get | Op::Gets | Op::Gat | Op::Gats => Box::pin(self.get(cx, request)),
-            Op::LeaseGet => Box::pin(self.lease_get(cx, request)),
-            Op::MetaGet | Op::MetaSet => refused(self),
-            Op::Set | Op::LeaseSet if !self.is_small(&request) => Box::pin(self.store(cx, request)),
+            Command::Get | Command::Gets | Command::Gat | Command::Gats => {
+                Box::pin(self.get(cx, request))
+            }
+            Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
+            Command::MetaGet | Command::MetaSet => refused(self),
+            Command::Set | Command::LeaseSet if !self.is_small(&request) => {
+                Box::pin(self.store(cx, request))
+            }
             _ => self.l1.route(cx, request),
         }
     }

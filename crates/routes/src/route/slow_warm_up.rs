@@ -10,7 +10,7 @@ use routeconf::ast::SlowWarmUpSettings;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::cell::Cell;
-use upstream::{Class, Request};
+use upstream::{CommandClass, Request};
 
 /// Gets over which the hit rate goes: when there are so many, all count half.
 const SPAN: u32 = 10_000;
@@ -73,7 +73,7 @@ impl Route for SlowWarmUpRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        if request.op.class() != Class::Get {
+        if request.op.class() != CommandClass::Get {
             return self.target.route(cx, request);
         }
         let share = self.rate.share(&self.settings);

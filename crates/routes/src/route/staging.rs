@@ -10,7 +10,7 @@ use super::ttl::{self, Ttl};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
-use upstream::{Class, Failure, Op, Outcome, OwnedReply, Request};
+use upstream::{Command, CommandClass, Failure, Outcome, OwnedReply, Request};
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl StagingRoute {
                 flags: found.flags,
                 exptime,
                 value: &found.value,
-                ..request.beside(Op::Add, request.key)
+                ..request.beside(Command::Add, request.key)
             };
             drop(staging.route(&context, add).await);
         });
@@ -47,21 +47,22 @@ impl StagingRoute {
         let reply = self.warm.route(cx, request).await;
         let staging = std::slice::from_ref(&self.staging);
         match request.op {
-            Op::Get | Op::LeaseGet if reply.outcome == Outcome::Found => {
+            Command::Get | Command::LeaseGet if reply.outcome == Outcome::Found => {
                 self.follow(cx, &request, reply.clone());
             }
-            Op::Get | Op::LeaseGet => {}
-            op if op.class() == Class::Get && reply.outcome.is_hit() => {
+            Command::Get | Command::LeaseGet => {}
+            op if op.class() == CommandClass::Get && reply.outcome.is_hit() => {
                 let base64 = request.base64;
                 let words: &[u8] = if base64 { b"t b" } else { b"t" };
-                let used = Request { words, base64, ..request.beside(Op::MetaGet, request.key) };
+                let used =
+                    Request { words, base64, ..request.beside(Command::MetaGet, request.key) };
                 ask_aside(staging, cx, &used);
             }
-            op if op.class() == Class::Get => {}
-            Op::Set | Op::LeaseSet | Op::Cas if reply.outcome == Outcome::Stored => {
-                ask_aside(staging, cx, &Request { op: Op::Set, number: 0, ..request });
+            op if op.class() == CommandClass::Get => {}
+            Command::Set | Command::LeaseSet | Command::Cas if reply.outcome == Outcome::Stored => {
+                ask_aside(staging, cx, &Request { op: Command::Set, number: 0, ..request });
             }
-            Op::Set | Op::LeaseSet | Op::Cas => {}
+            Command::Set | Command::LeaseSet | Command::Cas => {}
             _ if reply.outcome.failure().is_none() => ask_aside(staging, cx, &request),
             _ => {}
         }
@@ -75,7 +76,7 @@ impl Route for StagingRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        if request.op.class() != Class::Delete {
+        if request.op.class() != CommandClass::Delete {
             return Box::pin(self.mirror(cx, request));
         }
         Box::pin(async move {

@@ -8,7 +8,7 @@ use proto::number::parse_i64;
 
 use super::RouteRef;
 use crate::context::Context;
-use upstream::{Failure, Op, Outcome, Request};
+use upstream::{Command, Failure, Outcome, Request};
 
 /// What a server says of an item's lifetime.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,7 +23,7 @@ pub(super) enum Ttl {
 
 /// Asks `route` how long the item of the key of `request` still lives.
 pub(super) async fn of(route: &RouteRef, cx: &Arc<Context>, request: &Request<'_>) -> Ttl {
-    let request = Request { words: b"t", ..request.beside(Op::MetaGet, request.key) };
+    let request = Request { words: b"t", ..request.beside(Command::MetaGet, request.key) };
     let reply = route.route(cx, request).await;
     match reply.outcome {
         Outcome::Meta(MetaCode::Hd | MetaCode::Va) => {

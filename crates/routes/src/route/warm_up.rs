@@ -30,7 +30,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::deletes;
 use crate::join;
-use upstream::{Op, Outcome, OwnedReply, Request};
+use upstream::{Command, Outcome, OwnedReply, Request};
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl WarmUpRoute {
     /// A delete as the cold cluster is to have it; one with a hold-off of its own stays as it is.
     async fn delete_held_off(&self, cx: &Arc<Context>, mut request: Request<'_>) -> OwnedReply {
         let mut words = request.words.to_vec();
-        if request.op == Op::Delete {
+        if request.op == Command::Delete {
             if request.exptime == 0 {
                 request.exptime = self.hold_off;
             }
@@ -97,8 +97,8 @@ impl WarmUpRoute {
 
     async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         // A get whose miss is to be filled with a token asks for it at once.
-        let is_lease = self.leases && request.op == Op::Get;
-        let op = if is_lease { Op::LeaseGet } else { request.op };
+        let is_lease = self.leases && request.op == Command::Get;
+        let op = if is_lease { Command::LeaseGet } else { request.op };
         let mut missed = self.cold.route(cx, Request { op, ..request }).await;
         if !missed.outcome.is_miss() {
             return missed;
@@ -107,7 +107,7 @@ impl WarmUpRoute {
         if is_lease {
             missed = OwnedReply::of(Outcome::NotFound);
         } else if self.leases && token.is_none() {
-            let lease = Request { words: b"", ..Request { op: Op::LeaseGet, ..request } };
+            let lease = Request { words: b"", ..Request { op: Command::LeaseGet, ..request } };
             let lease = self.cold.route(cx, lease).await;
             token = (lease.outcome == Outcome::Lease).then_some(lease.number);
             if token.is_none() {
@@ -133,14 +133,15 @@ impl WarmUpRoute {
             exptime,
             value: &found.value,
             number: token.unwrap_or(0),
-            ..request.beside(if token.is_some() { Op::LeaseSet } else { Op::Add }, request.key)
+            ..request
+                .beside(if token.is_some() { Command::LeaseSet } else { Command::Add }, request.key)
         };
         let stored = self.cold.route(cx, copy).await;
-        let is_plain = matches!(request.op, Op::Get | Op::LeaseGet);
+        let is_plain = matches!(request.op, Command::Get | Command::LeaseGet);
         if stored.outcome == Outcome::Stored && is_plain {
             return found;
         }
-        if request.op == Op::LeaseGet {
+        if request.op == Command::LeaseGet {
             return missed;
         }
         // The cas unique, the flags of a meta command, or somebody else's value: as the cold cluster has it now.
@@ -153,7 +154,7 @@ impl WarmUpRoute {
         cx: &Arc<Context>,
         request: &Request<'_>,
     ) -> Option<(OwnedReply, i64)> {
-        let found = self.warm.route(cx, request.beside(Op::Get, request.key)).await;
+        let found = self.warm.route(cx, request.beside(Command::Get, request.key)).await;
         if found.outcome != Outcome::Found {
             return None;
         }
@@ -179,9 +180,14 @@ impl Route for WarmUpRoute {
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let is_get = matches!(
             request.op,
-            Op::Get | Op::Gets | Op::Gat | Op::Gats | Op::LeaseGet | Op::MetaGet
+            Command::Get
+                | Command::Gets
+                | Command::Gat
+                | Command::Gats
+                | Command::LeaseGet
+                | Command::MetaGet
         );
-        let is_delete = matches!(request.op, Op::Delete | Op::MetaDelete);
+        let is_delete = matches!(request.op, Command::Delete | Command::MetaDelete);
         if is_get && !request.base64 {
             Box::pin(self.get(cx, request))
         } else if is_delete && self.leases {

@@ -10,7 +10,7 @@ use super::shape::Shape;
 use super::workers::World;
 use simulation::handshake::{self, Rules};
 use simulation::{Net, Server, Trouble, now_us, system};
-use upstream::{Failure, Op, Settings, Tls, micros};
+use upstream::{Command, Failure, Settings, Tls, micros};
 
 /// Who was knocked out is back two probe intervals after the last trouble, and when what was asked in it has timed out as well,
 /// everything is as if there had been none.
@@ -58,7 +58,7 @@ pub(super) fn homes(world: &mut World) -> Homes {
     system::with(|net| net.servers_mut().for_each(|one| drop(asked(one))));
     for worker in 0..world.workers.len() {
         for key in 0..8 {
-            world.ask(worker, Op::Get, format!("k:home-{key}").as_bytes());
+            world.ask(worker, Command::Get, format!("k:home-{key}").as_bytes());
             world.turn(now_us(), |_| {});
         }
     }
@@ -85,7 +85,7 @@ fn alone(connect_timeout: Duration) -> World {
         ..Settings::default()
     };
     let drawn = Shape::draw(&mut rng);
-    let (ops, keys) = (vec![Op::Get], 1);
+    let (ops, keys) = (vec![Command::Get], 1);
     let plain =
         Shape { servers: 1, workers: 1, is_binary: false, has_udp: false, ops, keys, ..drawn };
     let (rules, ejects) = (Rules::default(), None);
@@ -104,7 +104,7 @@ impl World {
             }
             self.turn(now_us() + 1000, |world| {
                 if world.open() == 0 {
-                    world.ask(0, Op::Get, b"k:1");
+                    world.ask(0, Command::Get, b"k:1");
                 }
             });
         }
@@ -151,7 +151,7 @@ fn who_is_ejected_costs_its_tries_alone() {
     assert!(before.iter().all(|keys| !keys.is_empty()), "{before:?}");
     system::with(|net| net.begin(0, Trouble::Dead, 1_000_000));
     for call in 0..1000 {
-        world.ask(0, Op::Get, format!("k:{}", call % 8).as_bytes());
+        world.ask(0, Command::Get, format!("k:{}", call % 8).as_bytes());
         world.rest(Duration::from_millis(1));
     }
     let (answered, failed) = (world.answered(), world.failed());
@@ -172,7 +172,7 @@ fn a_spoiled_record_is_no_refused_connection() {
     let mut world = World::of(Shape { rules, settings, ..quiet }, rng, 1);
     assert!(world.found_after_us(100_000).is_some());
     system::with(|net| net.servers_mut().for_each(|one| one.spoils = true));
-    world.ask(0, Op::Incr, b"k:1");
+    world.ask(0, Command::Incr, b"k:1");
     world.rest(Duration::from_millis(90));
     assert_eq!(world.workers[0].calls.last_failure, Some(Failure::RemoteError));
 }

@@ -6,7 +6,7 @@ use certs::ClientOptions;
 use testkit::Rng;
 
 use simulation::handshake::{self, Rules};
-use upstream::{LOGIN_PATIENCE, Login, Op, Settings, Tls, Waiting, Window};
+use upstream::{Command, LOGIN_PATIENCE, Login, Settings, Tls, Waiting, Window};
 
 /// What a seed makes of a run.
 pub(super) struct Shape {
@@ -25,7 +25,7 @@ pub(super) struct Shape {
     pub(super) lag_us: usize,
     pub(super) calls: u64,
     /// Some of the commands: with few, the same meet more often.
-    pub(super) ops: Vec<Op>,
+    pub(super) ops: Vec<Command>,
     pub(super) keys: usize,
 }
 
@@ -148,29 +148,29 @@ impl Shape {
 }
 
 /// Gets are asked most, since they share lines.
-const OPS: [Op; 24] = [
-    Op::Get,
-    Op::Get,
-    Op::Get,
-    Op::Get,
-    Op::Get,
-    Op::Get,
-    Op::Gets,
-    Op::Gat,
-    Op::Gats,
-    Op::LeaseGet,
-    Op::Set,
-    Op::Set,
-    Op::Add,
-    Op::Replace,
-    Op::Append,
-    Op::Prepend,
-    Op::Cas,
-    Op::Incr,
-    Op::Decr,
-    Op::Delete,
-    Op::Touch,
-    Op::MetaGet,
-    Op::MetaSet,
-    Op::MetaArithmetic,
+const OPS: [Command; 24] = [
+    Command::Get,
+    Command::Get,
+    Command::Get,
+    Command::Get,
+    Command::Get,
+    Command::Get,
+    Command::Gets,
+    Command::Gat,
+    Command::Gats,
+    Command::LeaseGet,
+    Command::Set,
+    Command::Set,
+    Command::Add,
+    Command::Replace,
+    Command::Append,
+    Command::Prepend,
+    Command::Cas,
+    Command::Incr,
+    Command::Decr,
+    Command::Delete,
+    Command::Touch,
+    Command::MetaGet,
+    Command::MetaSet,
+    Command::MetaArithmetic,
 ];

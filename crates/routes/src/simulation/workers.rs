@@ -12,12 +12,14 @@ use super::shape::Shape;
 use crate::core::{Core, Submitted};
 use crate::plan::{Plan, TreeFlags};
 use simulation::{Clock, Net, is_of, mark, now_us, seeds, system, unit};
-use upstream::{Address, Failure, Op, Outcome, Registry, Reply, Request, Sink, Ticket, Upstream};
+use upstream::{
+    Address, Command, Failure, Outcome, Registry, Reply, Request, Sink, Ticket, Upstream,
+};
 
 /// What was asked.
 struct Call {
     number: u64,
-    op: Op,
+    op: Command,
     key: Vec<u8>,
     due_us: Option<u64>,
 }
@@ -58,20 +60,25 @@ impl Call {
         let (op, key) = (self.op, &self.key[..]);
         let fits = match reply.outcome {
             Outcome::Found => {
-                let cas = if matches!(op, Op::Gets | Op::Gats) { mark(key, 0) } else { 0 };
-                let is_get = matches!(op, Op::Get | Op::Gets | Op::Gat | Op::Gats | Op::LeaseGet);
+                let cas =
+                    if matches!(op, Command::Gets | Command::Gats) { mark(key, 0) } else { 0 };
+                let is_get = matches!(
+                    op,
+                    Command::Get | Command::Gets | Command::Gat | Command::Gats | Command::LeaseGet
+                );
                 is_get && reply.key == key && is_of(key, reply.value) && reply.number == cas
             }
-            Outcome::Lease => op == Op::LeaseGet && reply.key == key,
+            Outcome::Lease => op == Command::LeaseGet && reply.key == key,
             Outcome::Number => {
-                matches!(op, Op::Incr | Op::Decr) && reply.number == mark(key, self.number)
+                matches!(op, Command::Incr | Command::Decr)
+                    && reply.number == mark(key, self.number)
             }
             Outcome::Meta(code) => op.is_meta() && self.is_told(code, reply),
             Outcome::Stored | Outcome::NotStored | Outcome::Exists => op.has_value(),
-            Outcome::Deleted => op == Op::Delete,
-            Outcome::Touched => op == Op::Touch,
-            Outcome::Version => op == Op::Version,
-            Outcome::NotFound => !op.is_meta() && op != Op::Version,
+            Outcome::Deleted => op == Command::Delete,
+            Outcome::Touched => op == Command::Touch,
+            Outcome::Version => op == Command::Version,
+            Outcome::NotFound => !op.is_meta() && op != Command::Version,
             _ => false,
         };
         assert!(fits, "call {} ({op:?} of {}): {reply:?}", self.number, key.escape_ascii());
@@ -87,8 +94,8 @@ impl Call {
         });
         is_mine
             && match (self.op, code) {
-                (Op::MetaGet, MetaCode::Va) => is_of(&self.key, reply.value),
-                (Op::MetaArithmetic, MetaCode::Va) => {
+                (Command::MetaGet, MetaCode::Va) => is_of(&self.key, reply.value),
+                (Command::MetaArithmetic, MetaCode::Va) => {
                     reply.value == mark(&self.key, self.number).to_string().as_bytes()
                 }
                 (_, MetaCode::Va) => false,
@@ -191,12 +198,13 @@ impl World {
         }
     }
 
-    pub(super) fn ask(&mut self, worker: usize, op: Op, key: &[u8]) {
+    pub(super) fn ask(&mut self, worker: usize, op: Command, key: &[u8]) {
         let number = self.next;
         self.next += 1;
         let (value, words) = (unit(key, number), words(op, number));
         let exptime = i64::try_from(number).unwrap_or(0);
-        let exptime = if matches!(op, Op::Touch | Op::Gat | Op::Gats) { exptime } else { 0 };
+        let exptime =
+            if matches!(op, Command::Touch | Command::Gat | Command::Gats) { exptime } else { 0 };
         let value = if op.has_value() { &value[..] } else { b"" };
         let request =
             Request { number, exptime, value, words: words.as_bytes(), ..Request::new(op, key) };
@@ -235,10 +243,10 @@ impl World {
     }
 }
 
-fn words(op: Op, number: u64) -> String {
+fn words(op: Command, number: u64) -> String {
     match op {
-        Op::MetaGet => format!("v k O{number}"),
-        Op::MetaArithmetic => format!("v k D{number} O{number}"),
+        Command::MetaGet => format!("v k O{number}"),
+        Command::MetaArithmetic => format!("v k D{number} O{number}"),
         _ if op.is_meta() => format!("k O{number}"),
         _ => String::new(),
     }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use routes::route::{DestinationRoute, RouteRef};
 use routes::{Core, Submitted, Tree};
 use upstream::{
-    Failure, Op, Outcome, OwnedReply, Registry, Reply, Request, Settings, Sink, Ticket, Upstream,
+    Command, Failure, Outcome, OwnedReply, Registry, Reply, Request, Settings, Sink, Ticket,
+    Upstream,
 };
 
 /// How long a test waits for what must come: no machine is so slow.
@@ -146,7 +147,7 @@ impl Rig {
 
     #[track_caller]
     pub fn get(&mut self, key: &str) -> Result<Option<String>, Failure> {
-        let reply = self.ask(&Request::new(Op::Get, key.as_bytes()));
+        let reply = self.ask(&Request::new(Command::Get, key.as_bytes()));
         match reply.outcome {
             Outcome::Found => {
                 assert_eq!(String::from_utf8_lossy(&reply.key), key);
@@ -159,13 +160,13 @@ impl Rig {
     }
 
     #[track_caller]
-    pub fn store(&mut self, op: Op, key: &str, value: &str) -> Outcome {
+    pub fn store(&mut self, op: Command, key: &str, value: &str) -> Outcome {
         let request = Request { value: value.as_bytes(), ..Request::new(op, key.as_bytes()) };
         self.ask(&request).outcome
     }
 
     #[track_caller]
-    pub fn simple(&mut self, op: Op, key: &str) -> Outcome {
+    pub fn simple(&mut self, op: Command, key: &str) -> Outcome {
         self.ask(&Request::new(op, key.as_bytes())).outcome
     }
 

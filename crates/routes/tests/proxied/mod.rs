@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use testkit::{Server, Wire};
-use upstream::{Op, Outcome, OwnedReply, Request};
+use upstream::{Command, Outcome, OwnedReply, Request};
 
 use super::common::{Rig, patient};
 
@@ -113,7 +113,7 @@ thread_local! {
 /// One request, owned.
 #[derive(Debug)]
 struct Made {
-    op: Op,
+    op: Command,
     key: Vec<u8>,
     value: Vec<u8>,
     words: Vec<u8>,
@@ -160,14 +160,14 @@ impl Choices<'_> {
     }
 
     fn request(&mut self) -> Made {
-        let mut op = Op::ALL[self.next() % Op::ALL.len()];
+        let mut op = Command::ALL[self.next() % Command::ALL.len()];
         let mut key =
             if !self.next().is_multiple_of(4) { vec![b'k'] } else { self.pieces(&KEYS, 3) };
-        if op == Op::FlushAll && key.is_empty() {
+        if op == Command::FlushAll && key.is_empty() {
             // What is meant to empty the server proves nothing.
-            op = Op::Get;
+            op = Command::Get;
         }
-        if op == Op::Version {
+        if op == Command::Version {
             key.clear();
         }
         let mut words = Vec::new();
@@ -198,12 +198,12 @@ fn count(made: &Made, reply: &OwnedReply, counts: &mut BTreeMap<&'static str, u6
     // A miss of `mg T` touches nothing.
     let is_touched = made.has(b'T') && !reply.outcome.is_miss();
     add("cmd_set", op.has_value());
-    add("cmd_get", matches!(op, Op::Get | Op::Gets));
-    add("cmd_get", *op == Op::MetaGet && !is_touched);
-    add("cmd_touch", matches!(op, Op::Touch | Op::Gat | Op::Gats));
-    add("cmd_touch", *op == Op::MetaGet && is_touched);
-    add("deletes", *op == Op::Delete);
-    add("cmd_flush", *op == Op::FlushAll);
+    add("cmd_get", matches!(op, Command::Get | Command::Gets));
+    add("cmd_get", *op == Command::MetaGet && !is_touched);
+    add("cmd_touch", matches!(op, Command::Touch | Command::Gat | Command::Gats));
+    add("cmd_touch", *op == Command::MetaGet && is_touched);
+    add("deletes", *op == Command::Delete);
+    add("cmd_flush", *op == Command::FlushAll);
 }
 
 /// What the server has counted.
@@ -245,7 +245,7 @@ fn play(stage: &mut Stage, bytes: &[u8]) {
     while !choices.0.is_empty() && requests.len() < REQUESTS_MAX {
         // `md` counts by what it finds and what it does with it.
         let made = choices.request();
-        if made.op != Op::MetaDelete {
+        if made.op != Command::MetaDelete {
             requests.push(made);
         }
     }

@@ -14,9 +14,10 @@ use super::{Destination, End};
 use crate::counters::{Counters, add};
 use crate::dialect::{self, Dialect};
 use crate::pipeline::{Broken, Sink, Ticket};
-use crate::reply::{Failure, Reply};
+use crate::reply::Reply;
 use crate::request::{OwnedRequest, Request};
 use crate::settings::Protocol;
+use proto::Failure;
 
 /// How long a server that hung up upon the probe is not asked again, in microseconds.
 const MUTE_US: u64 = 60_000_000;

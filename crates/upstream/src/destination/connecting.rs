@@ -7,9 +7,9 @@ use super::{Destination, End, Link, PROBE, micros};
 use crate::counters::add;
 use crate::guard::Guard;
 use crate::pipeline::Sink;
-use crate::reply::Failure;
-use crate::request::{Op, Request};
+use crate::request::Request;
 use crate::system::Socket;
+use proto::{Command, Failure};
 
 /// Time that a login may take in addition to the connect timeout. A holdall server refuses a wrong
 /// login after one second.
@@ -180,7 +180,7 @@ impl Destination {
     /// Asks whether the server is back, unless that will be seen by what was asked.
     fn ask_probe(&mut self, now_us: u64) {
         if self.pipeline.is_empty() {
-            self.pipeline.ask(&Request::new(Op::Version, b""), PROBE, 0, now_us);
+            self.pipeline.ask(&Request::new(Command::Version, b""), PROBE, 0, now_us);
         }
     }
 }

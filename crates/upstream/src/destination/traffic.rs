@@ -9,9 +9,9 @@ use crate::counters::add;
 use crate::datagrams::Datagrams;
 use crate::guard::CHUNK_BYTES;
 use crate::pipeline::{Sink, Ticket};
-use crate::reply::Failure;
-use crate::request::{Op, Request};
+use crate::request::Request;
 use crate::tally::{Failing, Server, Tally};
+use proto::{Command, Failure};
 
 /// Bytes reserved for a reply that has only begun, at the most.
 const RESERVED_MAX: usize = 1 << 20;
@@ -28,7 +28,7 @@ impl Destination {
         pool: u16,
         now_us: u64,
     ) -> bool {
-        if !matches!(request.op, Op::Get | Op::Gets) {
+        if !matches!(request.op, Command::Get | Command::Gets) {
             return false;
         }
         if self.datagrams.is_none() {

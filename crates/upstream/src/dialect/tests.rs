@@ -33,57 +33,62 @@ fn a_server_is_what_it_says_to_the_probe() {
 /// The line with which each command is asked for the least, and what takes it.
 #[test]
 fn each_command_has_its_dialect() {
-    for op in Op::ALL {
-        let key: &[u8] = if op == Op::Version { b"" } else { b"k" };
+    for op in Command::ALL {
+        let key: &[u8] = if op == Command::Version { b"" } else { b"k" };
         let plain = needs(&Request::new(op, key)).unwrap();
         let dialect = match op {
-            Op::Add
-            | Op::Append
-            | Op::Cas
-            | Op::Decr
-            | Op::Delete
-            | Op::Get
-            | Op::Gets
-            | Op::Incr
-            | Op::Prepend
-            | Op::Replace
-            | Op::Set
-            | Op::Touch
-            | Op::Version => Dialect::Basic,
-            Op::Gat | Op::Gats | Op::MetaInfo => Dialect::Classic,
-            Op::MetaArithmetic | Op::MetaDebug | Op::MetaDelete | Op::MetaGet | Op::MetaSet => {
-                Dialect::Meta
-            }
-            Op::FlushAll | Op::LeaseGet | Op::LeaseSet => Dialect::Holdall,
+            Command::Add
+            | Command::Append
+            | Command::Cas
+            | Command::Decr
+            | Command::Delete
+            | Command::Get
+            | Command::Gets
+            | Command::Incr
+            | Command::Prepend
+            | Command::Replace
+            | Command::Set
+            | Command::Touch
+            | Command::Version => Dialect::Basic,
+            Command::Gat | Command::Gats | Command::MetaInfo => Dialect::Classic,
+            Command::MetaArithmetic
+            | Command::MetaDebug
+            | Command::MetaDelete
+            | Command::MetaGet
+            | Command::MetaSet => Dialect::Meta,
+            Command::FlushAll | Command::LeaseGet | Command::LeaseSet => Dialect::Holdall,
         };
         assert_eq!(plain, dialect, "{op:?}");
         // In commands without a block an expiry time that is refused costs nobody anything.
         let late = Request { exptime: 1 << 31, ..Request::new(op, key) };
         let is_storage = op.has_value() && !op.is_meta();
         let needed = match op {
-            Op::Delete => Dialect::Holdall,
+            Command::Delete => Dialect::Holdall,
             _ if is_storage => dialect.max(Dialect::Meta),
             _ => dialect,
         };
         assert_eq!(needs(&late), Ok(needed), "{op:?}");
     }
-    assert_eq!(needs(&Request::new(Op::FlushAll, b"")), Ok(Dialect::Classic));
+    assert_eq!(needs(&Request::new(Command::FlushAll, b"")), Ok(Dialect::Classic));
 }
 
 #[test]
 fn a_key_is_one_word_to_every_parser() {
     let long = [b'k'; 251];
     let bad: [&[u8]; 8] = [b"", b"a b", b"a\0b", b"a\rb", b"a\nb", b"\t", b"\x7f", &long];
-    for op in Op::ALL.into_iter().filter(|op| !matches!(op, Op::FlushAll | Op::Version)) {
+    for op in
+        Command::ALL.into_iter().filter(|op| !matches!(op, Command::FlushAll | Command::Version))
+    {
         for key in bad {
             assert!(needs(&Request::new(op, key)).is_err(), "{op:?} {}", key.escape_ascii());
         }
         assert!(needs(&Request::new(op, &long[..250])).is_ok());
         assert!(needs(&Request::new(op, "ключ".as_bytes())).is_ok());
     }
-    assert!(needs(&Request::new(Op::FlushAll, b"a\r\nb")).is_err());
+    assert!(needs(&Request::new(Command::FlushAll, b"a\r\nb")).is_err());
     // In base64 186 bytes are 248, and 187 are 252.
-    let encoded = |key| Request { base64: true, words: b"b", ..Request::new(Op::MetaSet, key) };
+    let encoded =
+        |key| Request { base64: true, words: b"b", ..Request::new(Command::MetaSet, key) };
     assert_eq!(needs(&encoded(&[0; 186])), Ok(Dialect::Meta));
     assert_eq!(needs(&encoded(&[0; 187])), Err(BAD_KEY));
     assert_eq!(needs(&encoded(b"")), Err(BAD_KEY));
@@ -91,7 +96,7 @@ fn a_key_is_one_word_to_every_parser() {
 
 /// The dialect of an `ms` with these words.
 fn of(words: &[u8]) -> Option<Dialect> {
-    needs(&Request { words, ..Request::new(Op::MetaSet, b"k") }).ok()
+    needs(&Request { words, ..Request::new(Command::MetaSet, b"k") }).ok()
 }
 
 #[test]
@@ -117,7 +122,7 @@ fn meta_flags_have_their_dialects() {
 #[test]
 fn a_key_that_no_line_holds_is_not_asked_back_of_memcached() {
     let asked = |key, words| {
-        needs(&Request { base64: true, words, ..Request::new(Op::MetaGet, key) }).unwrap()
+        needs(&Request { base64: true, words, ..Request::new(Command::MetaGet, key) }).unwrap()
     };
     assert_eq!(asked(b"a\r\nb", b"b k v"), Dialect::Holdall);
     assert_eq!(asked(b"a\r\nb", b"b v"), Dialect::Meta);
@@ -128,13 +133,13 @@ fn a_key_that_no_line_holds_is_not_asked_back_of_memcached() {
 fn an_error_is_final_where_the_block_was_certainly_read() {
     let (client, unknown) = (Answer::ClientError(b"bad"), Answer::Error(b""));
     let stays = stays_in_step;
-    for op in Op::ALL {
+    for op in Command::ALL {
         let has_block = op.has_value();
         assert_eq!(stays(op, &client, None), !has_block, "{op:?}");
         assert_eq!(stays(op, &unknown, Some(Dialect::Holdall)), !has_block, "{op:?}");
         assert!(stays(op, &client, Some(Dialect::Holdall)), "{op:?}");
         assert!(stays(op, &Answer::ServerError(b"object too large for cache"), None), "{op:?}");
-        let is_dropped = !has_block || op == Op::MetaSet;
+        let is_dropped = !has_block || op == Command::MetaSet;
         assert_eq!(stays(op, &client, Some(Dialect::Meta)), is_dropped, "{op:?}");
         let nobody = Answer::ClientError(b"unauthenticated");
         assert_eq!(stays(op, &nobody, Some(Dialect::Holdall)), !has_block, "{op:?}");

@@ -12,7 +12,8 @@ use proto::binary::opcode::GETKQ;
 use super::{Broken, Ear, Pipeline, Ticket};
 use crate::packet::{self, Scratch};
 use crate::reply::{Outcome, Reply};
-use crate::request::{Op, Request};
+use crate::request::Request;
+use proto::Command;
 
 /// What a pipeline of packets knows beside.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl Pipeline {
         let count = u32::try_from(self.asked.len()).unwrap_or(u32::MAX);
         packets.open_at = self.out.len();
         let opcode = packet::write(&mut self.out, request, packets.first.wrapping_add(count));
-        let is_get = matches!(request.op, Op::Get | Op::Gets);
+        let is_get = matches!(request.op, Command::Get | Command::Gets);
         self.open_keys = if joins { self.open_keys + 1 } else { u32::from(is_get) };
         self.open_op = is_get.then_some(request.op);
         if let Some(ends) = self.ends.as_mut().filter(|_| request.op.has_value()) {

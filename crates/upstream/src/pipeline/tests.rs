@@ -8,7 +8,7 @@ use crate::reply::OwnedReply;
 pub(super) struct Got(pub(super) Vec<(Ticket, OwnedReply)>);
 
 impl Ear for Got {
-    fn hear(&mut self, _: Op, _: &[u8], _: u16, _: u64, _: &Reply<'_>) {}
+    fn hear(&mut self, _: Command, _: &[u8], _: u16, _: u64, _: &Reply<'_>) {}
 }
 
 impl Sink for Got {
@@ -24,7 +24,7 @@ impl Got {
 }
 
 /// A pipeline that was asked these, with tickets 0, 1, ..., and has sent them.
-fn asked(requests: &[(Op, &[u8])]) -> Pipeline {
+fn asked(requests: &[(Command, &[u8])]) -> Pipeline {
     let mut pipeline = Pipeline::default();
     for (ticket, (op, key)) in (0..).zip(requests) {
         pipeline.ask(&Request::new(*op, key), ticket, 0, 1);
@@ -56,7 +56,10 @@ pub(super) fn fed(mut whole: Pipeline, mut bits: Pipeline, bytes: &[u8]) -> (Got
 }
 
 #[track_caller]
-fn answers(requests: &[(Op, &[u8])], bytes: &[u8]) -> (Vec<(Ticket, Outcome)>, Option<Broken>) {
+fn answers(
+    requests: &[(Command, &[u8])],
+    bytes: &[u8],
+) -> (Vec<(Ticket, Outcome)>, Option<Broken>) {
     let (got, broken) = fed(asked(requests), asked(requests), bytes);
     (got.outcomes(), broken)
 }
@@ -65,11 +68,11 @@ fn answers(requests: &[(Op, &[u8])], bytes: &[u8]) -> (Vec<(Ticket, Outcome)>, O
 fn gets_of_one_turn_go_out_as_one_line() {
     let mut pipeline = Pipeline::default();
     for (ticket, (op, key)) in (0..).zip([
-        (Op::Get, "a"),
-        (Op::Get, "b"),
-        (Op::Delete, "c"),
-        (Op::Get, "d"),
-        (Op::Gets, "e"),
+        (Command::Get, "a"),
+        (Command::Get, "b"),
+        (Command::Delete, "c"),
+        (Command::Get, "d"),
+        (Command::Gets, "e"),
     ]) {
         pipeline.ask(&Request::new(op, key.as_bytes()), ticket, 0, 1);
     }
@@ -77,14 +80,14 @@ fn gets_of_one_turn_go_out_as_one_line() {
     pipeline.has_sent(3);
     assert_eq!(pipeline.unsent(), 31);
     // What is asked from now on is on a line of its own: the one before may have left.
-    pipeline.ask(&Request::new(Op::Gets, b"f"), 9, 0, 1);
+    pipeline.ask(&Request::new(Command::Gets, b"f"), 9, 0, 1);
     assert!(pipeline.outgoing().ends_with(b"gets e\r\ngets f\r\n"));
 }
 
 #[test]
 fn values_tell_which_keys_of_a_line_are_misses() {
-    let three: [(Op, &[u8]); 4] =
-        [(Op::Get, b"a"), (Op::Get, b"b"), (Op::Get, b"c"), (Op::Delete, b"d")];
+    let three: [(Command, &[u8]); 4] =
+        [(Command::Get, b"a"), (Command::Get, b"b"), (Command::Get, b"c"), (Command::Delete, b"d")];
     let (found, missed) = (Outcome::Found, Outcome::NotFound);
     let cases: [(&[u8], [Outcome; 3]); 4] = [
         (b"VALUE b 0 1\r\nx\r\nEND\r\nDELETED\r\n", [missed, found, missed]),
@@ -103,15 +106,19 @@ fn values_tell_which_keys_of_a_line_are_misses() {
 
 #[test]
 fn a_key_asked_twice_on_a_line_is_answered_twice() {
-    let twice: [(Op, &[u8]); 2] = [(Op::Get, b"a"), (Op::Get, b"a")];
+    let twice: [(Command, &[u8]); 2] = [(Command::Get, b"a"), (Command::Get, b"a")];
     let bytes = b"VALUE a 0 1\r\nx\r\nVALUE a 0 1\r\nx\r\nEND\r\n";
     assert_eq!(answers(&twice, bytes), (vec![(0, Outcome::Found), (1, Outcome::Found)], None));
 }
 
 #[test]
 fn a_server_error_is_the_answer_of_what_is_left_of_its_line() {
-    let asked: [(Op, &[u8]); 4] =
-        [(Op::Get, b"a"), (Op::Get, b"b"), (Op::Delete, b"c"), (Op::Touch, b"d")];
+    let asked: [(Command, &[u8]); 4] = [
+        (Command::Get, b"a"),
+        (Command::Get, b"b"),
+        (Command::Delete, b"c"),
+        (Command::Touch, b"d"),
+    ];
     let bytes = b"VALUE a 0 1\r\nx\r\nSERVER_ERROR oops\r\nSERVER_ERROR 307 busy\r\nTOUCHED\r\n";
     let failed = Outcome::Failed(Failure::RemoteError);
     let busy = Outcome::Failed(Failure::Busy);
@@ -121,22 +128,22 @@ fn a_server_error_is_the_answer_of_what_is_left_of_its_line() {
 
 #[test]
 fn a_lie_is_found_before_it_is_anyones_answer() {
-    type Lie<'a> = (&'a [(Op, &'a [u8])], &'a [u8], Broken);
+    type Lie<'a> = (&'a [(Command, &'a [u8])], &'a [u8], Broken);
     let lies: [Lie<'_>; 15] = [
-        (&[(Op::Get, b"a")], b"VALUE b 0 1\r\nx\r\nEND\r\n", Broken::Mismatch),
-        (&[(Op::Get, b"a")], b"VALUE a 0 1 7\r\nx\r\nEND\r\n", Broken::Mismatch),
-        (&[(Op::Gets, b"a")], b"VALUE a 0 1\r\nx\r\nEND\r\n", Broken::Mismatch),
-        (&[(Op::Get, b"a")], b"STORED\r\n", Broken::Mismatch),
-        (&[(Op::Get, b"a")], b"HD\r\n", Broken::Mismatch),
-        (&[(Op::Set, b"a")], b"DELETED\r\n", Broken::Mismatch),
-        (&[(Op::Set, b"a")], b"VALUE a 0 1\r\nx\r\n", Broken::Mismatch),
-        (&[(Op::Delete, b"a")], b"5\r\n", Broken::Mismatch),
-        (&[(Op::MetaGet, b"a")], b"END\r\n", Broken::Mismatch),
-        (&[(Op::MetaGet, b"a")], b"MN\r\n", Broken::Mismatch),
-        (&[(Op::MetaGet, b"a")], b"ME a exp=1\r\n", Broken::Mismatch),
-        (&[(Op::LeaseGet, b"a")], b"LVALUE b 5 0 0\r\n\r\n", Broken::Mismatch),
-        (&[(Op::Get, b"a")], b"VALUE a 0 4294967293\r\n", Broken::Garbage),
-        (&[(Op::Get, b"a")], b"hello\r\n", Broken::Garbage),
+        (&[(Command::Get, b"a")], b"VALUE b 0 1\r\nx\r\nEND\r\n", Broken::Mismatch),
+        (&[(Command::Get, b"a")], b"VALUE a 0 1 7\r\nx\r\nEND\r\n", Broken::Mismatch),
+        (&[(Command::Gets, b"a")], b"VALUE a 0 1\r\nx\r\nEND\r\n", Broken::Mismatch),
+        (&[(Command::Get, b"a")], b"STORED\r\n", Broken::Mismatch),
+        (&[(Command::Get, b"a")], b"HD\r\n", Broken::Mismatch),
+        (&[(Command::Set, b"a")], b"DELETED\r\n", Broken::Mismatch),
+        (&[(Command::Set, b"a")], b"VALUE a 0 1\r\nx\r\n", Broken::Mismatch),
+        (&[(Command::Delete, b"a")], b"5\r\n", Broken::Mismatch),
+        (&[(Command::MetaGet, b"a")], b"END\r\n", Broken::Mismatch),
+        (&[(Command::MetaGet, b"a")], b"MN\r\n", Broken::Mismatch),
+        (&[(Command::MetaGet, b"a")], b"ME a exp=1\r\n", Broken::Mismatch),
+        (&[(Command::LeaseGet, b"a")], b"LVALUE b 5 0 0\r\n\r\n", Broken::Mismatch),
+        (&[(Command::Get, b"a")], b"VALUE a 0 4294967293\r\n", Broken::Garbage),
+        (&[(Command::Get, b"a")], b"hello\r\n", Broken::Garbage),
         (&[], b"END\r\n", Broken::Unsolicited),
     ];
     for (requests, bytes, broken) in lies {
@@ -146,7 +153,7 @@ fn a_lie_is_found_before_it_is_anyones_answer() {
 
 #[test]
 fn an_extra_line_breaks_what_comes_next() {
-    let asked: [(Op, &[u8]); 1] = [(Op::Get, b"a")];
+    let asked: [(Command, &[u8]); 1] = [(Command::Get, b"a")];
     let bytes = b"VALUE a 0 1\r\nx\r\nVALUE a 0 1\r\ny\r\nEND\r\n";
     assert_eq!(answers(&asked, bytes), (vec![(0, Outcome::Found)], Some(Broken::Mismatch)));
     let bytes = b"END\r\nEND\r\n";
@@ -155,12 +162,12 @@ fn an_extra_line_breaks_what_comes_next() {
 
 #[test]
 fn a_refused_line_with_a_data_block_closes() {
-    let asked: [(Op, &[u8]); 2] = [(Op::Set, b"a"), (Op::Get, b"b")];
+    let asked: [(Command, &[u8]); 2] = [(Command::Set, b"a"), (Command::Get, b"b")];
     let refused = Outcome::Failed(Failure::ClientError);
     let want = (vec![(0, refused)], Some(Broken::Cut));
     assert_eq!(answers(&asked, b"CLIENT_ERROR bad command line format\r\n"), want);
     assert_eq!(answers(&asked, b"ERROR\r\n"), want);
-    let counted: [(Op, &[u8]); 1] = [(Op::Incr, b"a")];
+    let counted: [(Command, &[u8]); 1] = [(Command::Incr, b"a")];
     assert_eq!(answers(&counted, b"CLIENT_ERROR non-numeric\r\n"), (vec![(0, refused)], None));
 }
 
@@ -168,11 +175,11 @@ fn a_refused_line_with_a_data_block_closes() {
 fn gets_of_a_refused_line_are_asked_apart() {
     let mut pipeline = Pipeline::text();
     for (ticket, key) in (0..).zip(["a", "b", "c"]) {
-        pipeline.ask(&Request::new(Op::Get, key.as_bytes()), ticket, 0, 1);
+        pipeline.ask(&Request::new(Command::Get, key.as_bytes()), ticket, 0, 1);
     }
     let len = pipeline.outgoing().len();
     pipeline.has_sent(len);
-    pipeline.ask(&Request::new(Op::Get, b"d"), 3, 0, 2);
+    pipeline.ask(&Request::new(Command::Get, b"d"), 3, 0, 2);
     let mut got = Got::default();
     let refused = b"VALUE a 0 1\r\nx\r\nCLIENT_ERROR permission denied\r\n";
     assert_eq!(pipeline.receive(refused, 1 << 20, &mut got), Ok((refused.len(), 0)));
@@ -188,8 +195,8 @@ fn gets_of_a_refused_line_are_asked_apart() {
 
 #[test]
 fn a_failure_answers_everybody_once() {
-    let mut pipeline = asked(&[(Op::Get, b"a"), (Op::Get, b"b")]);
-    pipeline.ask(&Request::new(Op::Get, b"c"), 7, 0, 100);
+    let mut pipeline = asked(&[(Command::Get, b"a"), (Command::Get, b"b")]);
+    pipeline.ask(&Request::new(Command::Get, b"c"), 7, 0, 100);
     let mut got = Got::default();
     let late = pipeline.fail(50, Failure::Timeout, Failure::RemoteError, b"", &mut got);
     let (timeout, remote) =
@@ -203,7 +210,7 @@ fn a_failure_answers_everybody_once() {
 fn keys_of_answered_questions_are_dropped() {
     let (mut pipeline, mut got) = (Pipeline::default(), Got::default());
     for ticket in 0..10_000 {
-        pipeline.ask(&Request::new(Op::Delete, &[b'k'; 250]), ticket, 0, 1);
+        pipeline.ask(&Request::new(Command::Delete, &[b'k'; 250]), ticket, 0, 1);
         if ticket >= 10 {
             pipeline.receive(b"DELETED\r\n", 0, &mut got).unwrap();
         }

@@ -5,8 +5,9 @@ use proto::binary::request::write;
 
 use super::super::tests::{Got, fed};
 use super::super::{Broken, Pipeline, Ticket};
-use crate::reply::{Failure, Outcome, OwnedReply};
-use crate::request::{Op, Request};
+use crate::reply::{Outcome, OwnedReply};
+use crate::request::Request;
+use proto::{Command, Failure};
 
 /// A pipeline that was asked these, with tickets 0, 1, ..., and what it sent.
 fn asked(requests: &[Request<'_>]) -> (Pipeline, Vec<u8>) {
@@ -63,12 +64,12 @@ fn heads(mut bytes: &[u8]) -> Vec<(u8, u32)> {
 }
 
 const fn get(key: &[u8]) -> Request<'_> {
-    Request::new(Op::Get, key)
+    Request::new(Command::Get, key)
 }
 
 #[test]
 fn gets_of_one_turn_are_quiet_but_for_the_last() {
-    let asks = [get(b"a"), get(b"b"), get(b"c"), Request::new(Op::Delete, b"d"), get(b"e")];
+    let asks = [get(b"a"), get(b"b"), get(b"c"), Request::new(Command::Delete, b"d"), get(b"e")];
     let (mut pipeline, sent) = asked(&asks);
     let heads_of_five =
         [(code::GETKQ, 0), (code::GETKQ, 1), (code::GETK, 2), (code::DELETE, 3), (code::GETK, 4)];
@@ -80,7 +81,7 @@ fn gets_of_one_turn_are_quiet_but_for_the_last() {
 
 #[test]
 fn an_answer_tells_which_gets_before_it_are_misses() {
-    let asks = [get(b"a"), get(b"b"), get(b"c"), Request::new(Op::Delete, b"d")];
+    let asks = [get(b"a"), get(b"b"), get(b"c"), Request::new(Command::Delete, b"d")];
     let (found, missed) = (Outcome::Found, Outcome::NotFound);
     let last = response(code::GETK, 2, 1, b"", b"", b"Not found");
     let deleted = response(code::DELETE, 3, 0, b"", b"", b"");
@@ -99,7 +100,7 @@ fn an_answer_tells_which_gets_before_it_are_misses() {
 #[test]
 fn a_lie_is_found_before_it_is_anyones_answer() {
     let two = [get(b"a"), get(b"b")];
-    let delete = [Request::new(Op::Delete, b"a"), get(b"b")];
+    let delete = [Request::new(Command::Delete, b"a"), get(b"b")];
     let mut long = hit(code::GETKQ, 0, b"a", b"x");
     long[8..12].copy_from_slice(&0x7fff_ffff_u32.to_be_bytes());
     let lies: [(&[Request<'_>], Vec<u8>, Broken); 12] = [
@@ -133,32 +134,32 @@ fn statuses_mean_what_lines_of_text_mean() {
     let remote = Outcome::Failed(Failure::RemoteError);
     let client = Outcome::Failed(Failure::ClientError);
     let cases = [
-        (Op::Set, code::SET, 0, Outcome::Stored),
-        (Op::Set, code::SET, 3, remote),
-        (Op::Set, code::SET, 0x82, remote),
-        (Op::Set, code::SET, 0x84, remote),
-        (Op::Set, code::SET, 0x85, Outcome::Failed(Failure::Busy)),
-        (Op::Set, code::SET, 0x86, Outcome::Failed(Failure::TryAgain)),
-        (Op::Set, code::SET, 0x20, client),
-        (Op::Set, code::SET, 0x24, client),
-        (Op::Set, code::SET, 0x81, client),
-        (Op::Set, code::SET, 4, client),
-        (Op::Add, code::ADD, 2, Outcome::NotStored),
-        (Op::Replace, code::REPLACE, 1, Outcome::NotStored),
-        (Op::Append, code::APPEND, 5, Outcome::NotStored),
-        (Op::Prepend, code::PREPEND, 1, Outcome::NotStored),
-        (Op::Cas, code::SET, 2, Outcome::Exists),
-        (Op::Cas, code::SET, 1, Outcome::NotFound),
-        (Op::Delete, code::DELETE, 0, Outcome::Deleted),
-        (Op::Delete, code::DELETE, 1, Outcome::NotFound),
-        (Op::Touch, code::TOUCH, 0, Outcome::Touched),
-        (Op::Touch, code::TOUCH, 1, Outcome::NotFound),
-        (Op::Incr, code::INCREMENT, 1, Outcome::NotFound),
-        (Op::Decr, code::DECREMENT, 6, client),
-        (Op::LeaseGet, code::NOOP, 0, client),
-        (Op::LeaseSet, code::NOOP, 0, client),
-        (Op::MetaInfo, code::NOOP, 0, client),
-        (Op::MetaDebug, code::NOOP, 0, client),
+        (Command::Set, code::SET, 0, Outcome::Stored),
+        (Command::Set, code::SET, 3, remote),
+        (Command::Set, code::SET, 0x82, remote),
+        (Command::Set, code::SET, 0x84, remote),
+        (Command::Set, code::SET, 0x85, Outcome::Failed(Failure::Busy)),
+        (Command::Set, code::SET, 0x86, Outcome::Failed(Failure::TryAgain)),
+        (Command::Set, code::SET, 0x20, client),
+        (Command::Set, code::SET, 0x24, client),
+        (Command::Set, code::SET, 0x81, client),
+        (Command::Set, code::SET, 4, client),
+        (Command::Add, code::ADD, 2, Outcome::NotStored),
+        (Command::Replace, code::REPLACE, 1, Outcome::NotStored),
+        (Command::Append, code::APPEND, 5, Outcome::NotStored),
+        (Command::Prepend, code::PREPEND, 1, Outcome::NotStored),
+        (Command::Cas, code::SET, 2, Outcome::Exists),
+        (Command::Cas, code::SET, 1, Outcome::NotFound),
+        (Command::Delete, code::DELETE, 0, Outcome::Deleted),
+        (Command::Delete, code::DELETE, 1, Outcome::NotFound),
+        (Command::Touch, code::TOUCH, 0, Outcome::Touched),
+        (Command::Touch, code::TOUCH, 1, Outcome::NotFound),
+        (Command::Incr, code::INCREMENT, 1, Outcome::NotFound),
+        (Command::Decr, code::DECREMENT, 6, client),
+        (Command::LeaseGet, code::NOOP, 0, client),
+        (Command::LeaseSet, code::NOOP, 0, client),
+        (Command::MetaInfo, code::NOOP, 0, client),
+        (Command::MetaDebug, code::NOOP, 0, client),
     ];
     for (op, opcode, status, outcome) in cases {
         let request = Request { number: 9, value: b"v", ..Request::new(op, b"k") };
@@ -168,25 +169,25 @@ fn statuses_mean_what_lines_of_text_mean() {
         assert!(!got[0].1.value.contains(&b'\n'));
     }
     let counted = response(code::INCREMENT, 0, 0, b"", b"", &12_u64.to_be_bytes());
-    let (got, _) = answers(&[Request::new(Op::Incr, b"n")], &counted);
+    let (got, _) = answers(&[Request::new(Command::Incr, b"n")], &counted);
     assert_eq!((got[0].1.outcome, got[0].1.number), (Outcome::Number, 12));
     let version = response(code::VERSION, 0, 0, b"", b"", b"1.2.3");
-    let (got, _) = answers(&[Request::new(Op::Version, b"")], &version);
+    let (got, _) = answers(&[Request::new(Command::Version, b"")], &version);
     assert_eq!((got[0].1.outcome, &got[0].1.value[..]), (Outcome::Version, &b"1.2.3"[..]));
-    let held = Request { exptime: 2, ..Request::new(Op::Delete, b"k") };
+    let held = Request { exptime: 2, ..Request::new(Command::Delete, b"k") };
     let (got, _) = answers(&[held], &response(code::NOOP, 0, 0, b"", b"", b""));
     assert_eq!(outcomes(&got), [(0, client)]);
 }
 
 #[test]
 fn gets_tell_the_unique_and_gat_its_key() {
-    let (got, _) = answers(&[Request::new(Op::Gets, b"a")], &hit(code::GETK, 0, b"a", b"x"));
+    let (got, _) = answers(&[Request::new(Command::Gets, b"a")], &hit(code::GETK, 0, b"a", b"x"));
     let reply = &got[0].1;
     assert_eq!(
         (&reply.key[..], reply.number, reply.flags, &reply.value[..]),
         (&b"a"[..], 7, 5, &b"x"[..])
     );
-    let gat = Request { exptime: 60, ..Request::new(Op::Gat, b"a") };
+    let gat = Request { exptime: 60, ..Request::new(Command::Gat, b"a") };
     let (got, _) = answers(&[gat], &hit(code::GAT, 0, b"", b"x"));
     assert_eq!((&got[0].1.key[..], got[0].1.number), (&b"a"[..], 0));
 }
@@ -194,7 +195,7 @@ fn gets_tell_the_unique_and_gat_its_key() {
 /// Meta commands that have a packet are sent as one, and answered as a server that speaks meta would.
 #[test]
 fn plain_meta_commands_have_packets() {
-    let store = |words| Request { value: b"v", words, ..Request::new(Op::MetaSet, b"k") };
+    let store = |words| Request { value: b"v", words, ..Request::new(Command::MetaSet, b"k") };
     let other = |op, words| Request { words, ..Request::new(op, b"k") };
     let number = &12_u64.to_be_bytes()[..];
     let flags = &5_u32.to_be_bytes()[..];
@@ -208,15 +209,15 @@ fn plain_meta_commands_have_packets() {
         (store(b"MP k"), code::PREPEND, 5, b"", b"", "Ns kk"),
         (store(b"I MS"), code::NOOP, 0, b"", b"", "client"),
         (store(b"MR C9"), code::NOOP, 0, b"", b"", "client"),
-        (other(Op::MetaGet, b"v f c k"), code::GET, 0, flags, b"x", "Va f5 c7 kk x"),
-        (other(Op::MetaGet, b"s O1"), code::GET, 0, flags, b"xyz", "Hd s3 O1"),
-        (other(Op::MetaGet, b"v T60"), code::GAT, 1, b"", b"", "En"),
-        (other(Op::MetaGet, b"t"), code::NOOP, 0, b"", b"", "client"),
-        (other(Op::MetaDelete, b"C9 O1"), code::DELETE, 1, b"", b"", "Nf O1"),
-        (other(Op::MetaDelete, b"H2"), code::NOOP, 0, b"", b"", "client"),
-        (other(Op::MetaArithmetic, b"v c D2 MI"), code::INCREMENT, 0, b"", number, "Va c7 12"),
-        (other(Op::MetaArithmetic, b"N60 J5 MD"), code::DECREMENT, 1, b"", b"", "Nf"),
-        (other(Op::MetaArithmetic, b"MX"), code::NOOP, 0, b"", b"", "client"),
+        (other(Command::MetaGet, b"v f c k"), code::GET, 0, flags, b"x", "Va f5 c7 kk x"),
+        (other(Command::MetaGet, b"s O1"), code::GET, 0, flags, b"xyz", "Hd s3 O1"),
+        (other(Command::MetaGet, b"v T60"), code::GAT, 1, b"", b"", "En"),
+        (other(Command::MetaGet, b"t"), code::NOOP, 0, b"", b"", "client"),
+        (other(Command::MetaDelete, b"C9 O1"), code::DELETE, 1, b"", b"", "Nf O1"),
+        (other(Command::MetaDelete, b"H2"), code::NOOP, 0, b"", b"", "client"),
+        (other(Command::MetaArithmetic, b"v c D2 MI"), code::INCREMENT, 0, b"", number, "Va c7 12"),
+        (other(Command::MetaArithmetic, b"N60 J5 MD"), code::DECREMENT, 1, b"", b"", "Nf"),
+        (other(Command::MetaArithmetic, b"MX"), code::NOOP, 0, b"", b"", "client"),
     ];
     for (request, opcode, status, extras, value, told) in cases {
         let words = String::from_utf8_lossy(request.words).into_owned();
@@ -235,32 +236,37 @@ fn plain_meta_commands_have_packets() {
         };
         assert_eq!(text, told, "{words}");
     }
-    let encoded = Request { base64: true, ..other(Op::MetaGet, b"k b") };
+    let encoded = Request { base64: true, ..other(Command::MetaGet, b"k b") };
     let (got, _) = answers(&[Request { key: b"a b", ..encoded }], &hit(code::GET, 0, b"", b"x"));
     assert_eq!(&got[0].1.words[..], b" kYSBi b");
 }
 
 #[test]
 fn what_is_sent_is_what_was_asked() {
-    let base =
-        Request { flags: 5, exptime: 60, number: 9, value: b"ab", ..Request::new(Op::Get, b"k") };
+    let base = Request {
+        flags: 5,
+        exptime: 60,
+        number: 9,
+        value: b"ab",
+        ..Request::new(Command::Get, b"k")
+    };
     let body = |op, exptime| {
         let (_, sent) = asked(&[Request { op, exptime, ..base }]);
         (u64::from_be_bytes(sent[16..24].try_into().unwrap()), sent[24..].to_vec())
     };
     let long_ago = [0, 0x27, 0x8d, 0x01];
-    assert_eq!(body(Op::Set, 60), (0, [&[0, 0, 0, 5, 0, 0, 0, 60][..], b"kab"].concat()));
-    assert_eq!(body(Op::Set, -1), (0, [&[0, 0, 0, 5][..], &long_ago, b"kab"].concat()));
-    assert_eq!(body(Op::Cas, 60), (9, [&[0, 0, 0, 5, 0, 0, 0, 60][..], b"kab"].concat()));
-    assert_eq!(body(Op::Append, 60), (0, b"kab".to_vec()));
-    assert_eq!(body(Op::Touch, 60), (0, b"\0\0\0\x3ck".to_vec()));
-    assert_eq!(body(Op::Gat, 1 << 40), (0, b"\xff\xff\xff\xffk".to_vec()));
+    assert_eq!(body(Command::Set, 60), (0, [&[0, 0, 0, 5, 0, 0, 0, 60][..], b"kab"].concat()));
+    assert_eq!(body(Command::Set, -1), (0, [&[0, 0, 0, 5][..], &long_ago, b"kab"].concat()));
+    assert_eq!(body(Command::Cas, 60), (9, [&[0, 0, 0, 5, 0, 0, 0, 60][..], b"kab"].concat()));
+    assert_eq!(body(Command::Append, 60), (0, b"kab".to_vec()));
+    assert_eq!(body(Command::Touch, 60), (0, b"\0\0\0\x3ck".to_vec()));
+    assert_eq!(body(Command::Gat, 1 << 40), (0, b"\xff\xff\xff\xffk".to_vec()));
     let count = [&9_u64.to_be_bytes()[..], &[0; 8], &[0xff; 4], b"k"].concat();
-    assert_eq!(body(Op::Decr, 0), (0, count));
+    assert_eq!(body(Command::Decr, 0), (0, count));
     // No unique is 0: as a condition it would be none.
-    let (_, sent) = asked(&[Request { op: Op::Cas, number: 0, ..base }]);
+    let (_, sent) = asked(&[Request { op: Command::Cas, number: 0, ..base }]);
     assert_eq!(sent[16..24], [0xff; 8]);
-    let flush = |exptime| asked(&[Request { exptime, ..Request::new(Op::FlushAll, b"") }]).1;
+    let flush = |exptime| asked(&[Request { exptime, ..Request::new(Command::FlushAll, b"") }]).1;
     assert_eq!((flush(-1).len(), &flush(9)[24..]), (24, &[0, 0, 0, 9][..]));
 }
 

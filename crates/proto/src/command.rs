@@ -1,0 +1,277 @@
+//! The commands of memcached's protocols and mcrouter's leases, and the classes that routes go by.
+//!
+//! This is the only list of commands. Whoever depends on a command matches on it exhaustively, so
+//! that a new one does not compile until each place has decided what to do with it.
+
+/// A command of one request. Binary commands have no variants of their own: each means a classic or
+/// a meta command.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum Command {
+    /// add
+    Add,
+    /// append
+    Append,
+    /// cas
+    Cas,
+    /// decr
+    Decr,
+    /// delete
+    Delete,
+    /// `flush_all`; with a key `flush_prefix`, for the keys that begin with it
+    FlushAll,
+    /// gat
+    Gat,
+    /// gats
+    Gats,
+    /// get
+    Get,
+    /// gets
+    Gets,
+    /// incr
+    Incr,
+    /// lease-get
+    LeaseGet,
+    /// lease-set
+    LeaseSet,
+    /// ma
+    MetaArithmetic,
+    /// me
+    MetaDebug,
+    /// md
+    MetaDelete,
+    /// metaget
+    MetaInfo,
+    /// mg
+    MetaGet,
+    /// ms
+    MetaSet,
+    /// prepend
+    Prepend,
+    /// replace
+    Replace,
+    /// set
+    Set,
+    /// touch
+    Touch,
+    /// version
+    Version,
+}
+
+/// mcrouter's classes of commands, which `RoutingGroupRoute` and `failover_errors` go by.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum CommandClass {
+    /// incr, decr.
+    Arithmetic,
+    /// delete.
+    Delete,
+    /// get, gets, gat, gats, lease-get, metaget.
+    Get,
+    /// touch, `flush_all`, version.
+    Other,
+    /// set, add, replace, append, prepend, cas, lease-set.
+    Update,
+}
+
+impl Command {
+    /// All commands.
+    pub const ALL: [Self; 24] = [
+        Self::Add,
+        Self::Append,
+        Self::Cas,
+        Self::Decr,
+        Self::Delete,
+        Self::FlushAll,
+        Self::Gat,
+        Self::Gats,
+        Self::Get,
+        Self::Gets,
+        Self::Incr,
+        Self::LeaseGet,
+        Self::LeaseSet,
+        Self::MetaArithmetic,
+        Self::MetaDebug,
+        Self::MetaDelete,
+        Self::MetaInfo,
+        Self::MetaGet,
+        Self::MetaSet,
+        Self::Prepend,
+        Self::Replace,
+        Self::Set,
+        Self::Touch,
+        Self::Version,
+    ];
+
+    /// The commands that configurations name, in the order of their names.
+    pub const NAMED: [Self; 18] = [
+        Self::Add,
+        Self::Append,
+        Self::Cas,
+        Self::Decr,
+        Self::Delete,
+        Self::FlushAll,
+        Self::Gat,
+        Self::Gats,
+        Self::Get,
+        Self::Gets,
+        Self::Incr,
+        Self::LeaseGet,
+        Self::LeaseSet,
+        Self::MetaInfo,
+        Self::Prepend,
+        Self::Replace,
+        Self::Set,
+        Self::Touch,
+    ];
+
+    /// The command by which routes choose: for a meta command the classic one that it resembles,
+    /// otherwise the command itself.
+    #[inline]
+    #[must_use]
+    pub const fn classic(self) -> Self {
+        match self {
+            Self::MetaArithmetic => Self::Incr,
+            Self::MetaDebug => Self::MetaInfo,
+            Self::MetaDelete => Self::Delete,
+            Self::MetaGet => Self::Get,
+            Self::MetaSet => Self::Set,
+            Self::Add
+            | Self::Append
+            | Self::Cas
+            | Self::Decr
+            | Self::Delete
+            | Self::FlushAll
+            | Self::Gat
+            | Self::Gats
+            | Self::Get
+            | Self::Gets
+            | Self::Incr
+            | Self::LeaseGet
+            | Self::LeaseSet
+            | Self::MetaInfo
+            | Self::Prepend
+            | Self::Replace
+            | Self::Set
+            | Self::Touch
+            | Self::Version => self,
+        }
+    }
+
+    /// The class of the command.
+    #[inline]
+    #[must_use]
+    pub const fn class(self) -> CommandClass {
+        match self {
+            Self::Decr | Self::Incr | Self::MetaArithmetic => CommandClass::Arithmetic,
+            Self::Delete | Self::MetaDelete => CommandClass::Delete,
+            Self::Gat
+            | Self::Gats
+            | Self::Get
+            | Self::Gets
+            | Self::LeaseGet
+            | Self::MetaDebug
+            | Self::MetaGet
+            | Self::MetaInfo => CommandClass::Get,
+            Self::FlushAll | Self::Touch | Self::Version => CommandClass::Other,
+            Self::Add
+            | Self::Append
+            | Self::Cas
+            | Self::LeaseSet
+            | Self::MetaSet
+            | Self::Prepend
+            | Self::Replace
+            | Self::Set => CommandClass::Update,
+        }
+    }
+
+    /// mcrouter's name of the command; for a meta command, the name of its classic one.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Append => "append",
+            Self::Cas => "cas",
+            Self::Decr => "decr",
+            Self::Delete | Self::MetaDelete => "delete",
+            Self::FlushAll => "flushall",
+            Self::Gat => "gat",
+            Self::Gats => "gats",
+            Self::Get | Self::MetaGet => "get",
+            Self::Gets => "gets",
+            Self::Incr | Self::MetaArithmetic => "incr",
+            Self::LeaseGet => "lease-get",
+            Self::LeaseSet => "lease-set",
+            Self::MetaDebug | Self::MetaInfo => "metaget",
+            Self::Prepend => "prepend",
+            Self::Replace => "replace",
+            Self::Set | Self::MetaSet => "set",
+            Self::Touch => "touch",
+            Self::Version => "version",
+        }
+    }
+
+    /// The command that a configuration means by `name`, one of [`Self::NAMED`].
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::NAMED.into_iter().find(|command| command.name() == name)
+    }
+
+    /// Whether a data block follows the line.
+    #[inline]
+    #[must_use]
+    pub const fn has_value(self) -> bool {
+        matches!(
+            self,
+            Self::Add
+                | Self::Append
+                | Self::Cas
+                | Self::LeaseSet
+                | Self::MetaSet
+                | Self::Prepend
+                | Self::Replace
+                | Self::Set
+        )
+    }
+
+    /// Whether the command belongs to the meta protocol.
+    #[inline]
+    #[must_use]
+    pub const fn is_meta(self) -> bool {
+        matches!(
+            self,
+            Self::MetaArithmetic
+                | Self::MetaDebug
+                | Self::MetaDelete
+                | Self::MetaGet
+                | Self::MetaSet
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_command_is_found_by_its_name_and_is_its_own_classic() {
+        for command in Command::NAMED {
+            assert_eq!(Command::by_name(command.name()), Some(command));
+            assert_eq!(command.classic(), command);
+        }
+        assert_eq!(Command::by_name("version"), None);
+    }
+
+    #[test]
+    fn a_meta_command_has_the_name_and_the_class_of_its_classic_one() {
+        for command in Command::ALL {
+            let classic = command.classic();
+            assert_eq!((command.name(), command.class()), (classic.name(), classic.class()));
+            assert!(!classic.is_meta());
+        }
+    }
+
+    #[test]
+    fn names_are_in_order() {
+        assert!(Command::NAMED.is_sorted_by_key(|command| command.name()));
+    }
+}
