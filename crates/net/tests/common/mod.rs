@@ -159,7 +159,8 @@ impl Service for Lines {
             Some(("big", count)) => {
                 // Each byte is the number of its datagram, so that order shows.
                 let count: usize = count.parse().unwrap();
-                reply.extend((0..count).map(|index| (index / net::DATAGRAM_BYTES) as u8));
+                let number = |index| u8::try_from(index / net::DATAGRAM_BYTES).unwrap();
+                reply.extend((0..count).map(number));
             }
             Some(("drop", _)) => return DatagramFate::Dropped,
             Some(("mute", _)) => return DatagramFate::Served { is_unanswered: true },
