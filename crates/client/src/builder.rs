@@ -330,8 +330,8 @@ impl Builder {
             }
         };
         let loaded = loaded.map_err(|rejected| BuildError(rejected.render()))?;
-        if loaded.config.doors.len() > 1 {
-            let count = loaded.config.doors.len();
+        if loaded.config.listeners.len() > 1 {
+            let count = loaded.config.listeners.len();
             return Err(BuildError(format!(
                 "{count} pools with addresses of their own; an application uses one"
             )));

@@ -45,8 +45,8 @@ fn security(config: &Config, found: &mut Vec<Diagnostic>) {
 /// The routes that requests reach, or those of one command.
 fn reached(config: &Config, operation: Option<Command>) -> BTreeSet<usize> {
     let mut work: Vec<RouteId> = Vec::new();
-    for door in &config.doors {
-        match &door.entry {
+    for listener in &config.listeners {
+        match &listener.entry {
             Entry::Plain(route) => work.push(*route),
             Entry::Prefixes(prefixes) => work.extend(prefixes.iter().map(|entry| entry.route)),
         }

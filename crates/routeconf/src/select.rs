@@ -2,7 +2,7 @@
 
 use hashing::key::shard_id;
 
-use crate::ast::{Command, CommandClass, Config, Door, Entry, Route, RouteId, ShardSplit};
+use crate::ast::{Command, CommandClass, Config, Entry, Listener, Route, RouteId, ShardSplit};
 
 /// Whether mcrouter's pattern (`/*/*/`, `/us/*/`, `/b*/*/`) matches the prefix.
 #[must_use]
@@ -35,8 +35,8 @@ impl Config {
     /// The routes that a key without prefix, or with this one, goes to: the reply is the first one's, the others are asked
     /// behind its back. Empty if no route is there for the prefix; mcrouter then answers with an error.
     #[must_use]
-    pub fn targets(&self, door: &Door, prefix: &[u8]) -> Vec<RouteId> {
-        let prefixes = match &door.entry {
+    pub fn targets(&self, listener: &Listener, prefix: &[u8]) -> Vec<RouteId> {
+        let prefixes = match &listener.entry {
             Entry::Plain(route) => return vec![*route],
             Entry::Prefixes(prefixes) => prefixes,
         };

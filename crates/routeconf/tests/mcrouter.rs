@@ -31,7 +31,7 @@ fn bad(text: &str) -> String {
 }
 
 fn root(config: &Config) -> &Handle {
-    let Entry::Prefixes(prefixes) = &config.doors[0].entry else { panic!("no prefixes") };
+    let Entry::Prefixes(prefixes) = &config.listeners[0].entry else { panic!("no prefixes") };
     config.handle(prefixes[0].route)
 }
 
@@ -160,7 +160,7 @@ fn prefixes() {
         r#"{"pools": {"A": {"servers": ["a:1"]}}, "routes": [
             {"aliases": ["/././", "/us/east/"], "route": "PoolRoute|A"}, {"aliases": ["/us/west"], "route": "NullRoute"}]}"#,
     );
-    let Entry::Prefixes(prefixes) = &config.doors[0].entry else { panic!("no prefixes") };
+    let Entry::Prefixes(prefixes) = &config.listeners[0].entry else { panic!("no prefixes") };
     let names: Vec<_> = prefixes.iter().map(|entry| entry.prefix.as_str()).collect();
     assert_eq!(names, ["/././", "/us/east/", "/us/west/"]);
     assert_eq!(prefixes[0].route, prefixes[1].route);

@@ -31,9 +31,10 @@ beta:
 #[test]
 fn the_settings_of_a_pool() {
     let config = read(WHOLE).unwrap().config;
-    let listen: Vec<_> = config.doors.iter().map(|door| door.listen.as_deref().unwrap()).collect();
+    let listen: Vec<_> =
+        config.listeners.iter().map(|listener| listener.listen.as_deref().unwrap()).collect();
     assert_eq!(listen, ["127.0.0.1:22121", "/tmp/beta.sock"]);
-    let Entry::Plain(route) = config.doors[0].entry else { panic!("no route") };
+    let Entry::Plain(route) = config.listeners[0].entry else { panic!("no route") };
     let Route::Pool(route) = &config.handle(route).route else { panic!("no pool") };
     assert_eq!((route.hash.key_part, route.asynclog.as_deref()), (KeyPart::HashTag(*b"{}"), None));
     let HashFunction::TwemproxyKetama { servers, .. } = &route.hash.function else { panic!() };
@@ -43,7 +44,7 @@ fn the_settings_of_a_pool() {
     assert_eq!((pool.server_timeout_ms, pool.eject), (Some(400), Some((3, 2000))));
     let Member::Server(server) = &pool.members[2] else { panic!("no server") };
     assert_eq!((server.address.to_string(), server.at.line), ("unix:/var/run/m.sock".into(), 14));
-    let Entry::Plain(route) = config.doors[1].entry else { panic!("no route") };
+    let Entry::Plain(route) = config.listeners[1].entry else { panic!("no route") };
     let Route::Random(children) = &config.handle(route).route else { panic!("no random") };
     assert_eq!(children.len(), 2);
 }

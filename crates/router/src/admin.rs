@@ -26,20 +26,20 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
         ("config_file", []) => Ok(shared.options.config_name()),
         ("preprocessed_config", []) => Ok(shared.current().text.to_string()),
         ("hostid", []) => Ok(core.context().host_id().to_string()),
-        ("config_md5_digest", []) => Ok(shared.current().facts.md5.clone()),
-        ("config_sources_info", []) => Ok(shared.current().facts.sources.clone()),
+        ("config_md5_digest", []) => Ok(shared.current().info.md5.clone()),
+        ("config_sources_info", []) => Ok(shared.current().info.sources.clone()),
         ("failure_domains", [pool]) => {
             let current = shared.current();
-            let domains = current.facts.failure_domains.get(*pool);
+            let domains = current.info.failure_domains.get(*pool);
             domains.cloned().ok_or_else(|| format!("there is no pool {pool}"))
         }
-        ("global_params", []) => Ok(shared.current().facts.params.clone()),
+        ("global_params", []) => Ok(shared.current().info.params.clone()),
         ("options", []) => Ok(shared.options.list()),
         ("options", [name]) => {
             let value = shared.options.values().into_iter().find(|(known, _)| known == name);
             value.map(|(_, value)| value).ok_or_else(|| format!("there is no option {name}"))
         }
-        ("pools", []) => Ok(shared.current().facts.pools.clone()),
+        ("pools", []) => Ok(shared.current().info.pools.clone()),
         ("verbosity", []) => Ok(shared.verbosity.load(Ordering::Relaxed).to_string()),
         ("verbosity", [level]) => {
             let level = level.parse().map_err(|_| format!("{level} is no number"))?;

@@ -10,8 +10,8 @@ use routeconf::{FileSources, Params, Sources, Variables, load};
 use routes::{Plan, Target, host_id};
 use upstream::Address;
 
+use crate::config_info::{ConfigInfo, Noting};
 use crate::dump::Snapshot;
-use crate::facts::{Facts, Noting};
 use crate::options::{Options, Source};
 use crate::shared::{Build, Read};
 use crate::stats::files::Counted;
@@ -37,7 +37,7 @@ pub(crate) struct Configuration {
     pub(crate) files: Vec<String>,
     /// Its servers come from elsewhere, or have names whose addresses may change.
     pub(crate) is_dynamic: bool,
-    /// Where it says to listen, one for each of its doors.
+    /// Where it says to listen, one for each of its listeners.
     pub(crate) listens: Vec<String>,
     /// What it was read from.
     pub(crate) snapshot: Snapshot,
@@ -91,7 +91,7 @@ fn understand(
     let files = &loaded.config.files;
     let warnings = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
     let imports = sources.read;
-    let facts = Arc::new(Facts::new(text, &imports, &loaded.config, &params));
+    let info = Arc::new(ConfigInfo::new(text, &imports, &loaded.config, &params));
     let snapshot = Snapshot { main: Arc::clone(text), imports };
     let (sources, mut files): (Vec<String>, Vec<String>) =
         files.names().map(str::to_owned).partition(|name| is_source(name));
@@ -114,15 +114,15 @@ fn understand(
             Some(servers) => Some(servers.iter().filter_map(member).collect()),
         },
     };
-    let doors = &plan.config().doors;
-    let listens: Vec<_> = doors.iter().filter_map(|door| door.listen.clone()).collect();
+    let listeners = &plan.config().listeners;
+    let listens: Vec<_> = listeners.iter().filter_map(|listener| listener.listen.clone()).collect();
     if listens.len() > 1 && options.enable_flush_cmd {
         return Err("--enable-flush-cmd: a flush would be of all pools' servers".to_owned());
     }
     let targets = plan.targets();
     let is_dynamic = plan.has_names() || !sources.is_empty();
     let build: Build = Arc::new(move |upstream| plan.tree(upstream));
-    let read = Read { build, cluster, text: Arc::clone(text), facts };
+    let read = Read { build, cluster, text: Arc::clone(text), info };
     Ok(Configuration { read, targets, warnings, files, is_dynamic, listens, snapshot })
 }
 

@@ -3,18 +3,18 @@
 
 mod admin;
 mod config;
-mod doors;
+mod config_info;
+mod delete_spool;
 mod dump;
-mod facts;
 mod front;
-mod keeping;
+pub mod ignored_flags;
 mod latency;
+mod listeners;
 mod metrics;
-mod observer;
 pub mod options;
+mod periodic;
 mod reload;
 mod routing;
 pub mod run;
 mod shared;
 mod stats;
-pub mod unused;

@@ -8,22 +8,22 @@ use std::time::Duration;
 pub use clap::Parser;
 use spool::Fsync;
 
-use crate::keeping::fsync;
+use crate::delete_spool::fsync;
 pub use crate::routing::RoutingFlags;
 
 /// A proxy that takes memcached requests and sends each to the servers that a configuration names.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "holdall route", bin_name = "holdall route", version)]
 pub struct Options {
-    /// The configuration, mcrouter's JSON: a file, or `file:PATH`, or the text itself
+    /// Configuration in mcrouter's JSON: a file name, `file:PATH`, or the text itself
     #[arg(long = "config", value_name = "FILE|TEXT")]
     pub config: Option<String>,
 
-    /// The configuration's file
+    /// Configuration file
     #[arg(short = 'f', long = "config-file", value_name = "FILE", conflicts_with = "config")]
     pub config_file: Option<PathBuf>,
 
-    /// The configuration's text
+    /// Configuration text
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["config", "config_file"])]
     pub config_str: Option<String>,
 
@@ -31,7 +31,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME:VALUE", value_delimiter = ',', value_parser = param)]
     pub config_params: Vec<(String, String)>,
 
-    /// Ports to listen on [default: 5000, if no other is named; with a configuration of twemproxy, where its pools say]
+    /// Ports to listen on [default: 5000, or the addresses in a twemproxy configuration]
     #[arg(short, long = "port", value_name = "PORT", value_delimiter = ',')]
     pub ports: Vec<u16>,
 
@@ -47,63 +47,64 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1")]
     pub listen_addresses: Vec<IpAddr>,
 
-    /// Serve this listening TCP socket, which the program that starts this one has left open under this number
+    /// Serve the listening TCP socket inherited as this file descriptor
     #[arg(long, value_name = "FD", conflicts_with_all = ["ports", "ssl_ports", "unix_domain_sock"])]
     pub listen_sock_fd: Option<i32>,
 
-    /// Listen on this unix socket too
+    /// Listen on this Unix socket as well
     #[arg(long, value_name = "PATH")]
     pub unix_domain_sock: Option<PathBuf>,
 
-    /// Worker threads; auto: one for each processor
+    /// Worker threads; `auto` means one per CPU
     #[arg(long, visible_alias = "proxy-threads", value_name = "N|auto", default_value_t = 1, value_parser = workers)]
     pub num_proxies: usize,
 
-    /// Serve clients by as few workers as take less than so many percent of a processor each; 0: by all workers alike
+    /// Pack clients onto the fewest workers that stay below this CPU percentage; 0 spreads them evenly
     #[arg(long, value_name = "PERCENT", default_value_t = 65, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub gather_below: u8,
 
-    /// Worker threads for each processor, in place of --num-proxies; 0: those
+    /// Worker threads per CPU, instead of --num-proxies; 0 uses --num-proxies
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = multiplier)]
     pub core_multiplier: f64,
 
-    /// Processors from which on that holds
+    /// Apply --core-multiplier only on hosts with at least this many CPUs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub core_multiplier_threshold: usize,
 
-    /// Where keys without a routing prefix go: /region/cluster/
+    /// Routing prefix of keys that have none: /region/cluster/
     #[arg(short = 'R', long, value_name = "PREFIX", default_value = "/././")]
     pub route_prefix: String,
 
-    /// Milliseconds that a server has for an answer
+    /// Time limit for a server's reply, in milliseconds
     #[arg(short = 't', long, value_name = "MS", default_value_t = 1000, value_parser = millis)]
     pub server_timeout: u64,
 
-    /// Timeouts in a row until a server is not asked any more; 0: never
+    /// Mark a server as down (TKO) after this many consecutive timeouts; 0 disables this
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub timeouts_until_tko: u32,
 
-    /// Milliseconds until such a server is asked whether it is back
+    /// Delay before the first probe of a server that is down, in milliseconds
     #[arg(short = 'r', long, visible_alias = "retry-timeout", value_name = "MS", default_value_t = 500, value_parser = millis)]
     pub probe_timeout_initial: u64,
 
-    /// The longest time between two such questions, in milliseconds
+    /// Longest delay between two probes of a server that is down, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = millis)]
     pub probe_timeout_max: u64,
 
-    /// Requests that may wait for one server, for each worker
+    /// Limit of pending requests per server, in each worker
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub target_max_pending_requests: usize,
 
-    /// Gets go to servers by UDP; everything else by TCP
+    /// Send gets to servers by UDP, and everything else by TCP
     #[arg(long)]
     pub udp_gets: bool,
 
-    /// Milliseconds after which a get by UDP is lost
+    /// Time limit for the reply to a get by UDP, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 50, value_parser = millis)]
     pub udp_timeout: u64,
 
-    /// Requests outstanding over all servers, for each worker: a number, or "adaptive" (grows on answers, shrinks on silence); 0: any number
+    /// Limit of outstanding requests over all servers, in each worker: a number, or "adaptive" (grows
+    /// with replies, shrinks with timeouts); 0 is no limit
     #[arg(long, visible_alias = "proxy-max-inflight-requests", value_name = "N|adaptive", value_parser = window)]
     pub window: Option<Window>,
 
@@ -111,158 +112,162 @@ pub struct Options {
     #[command(flatten)]
     pub routing: RoutingFlags,
 
-    /// Client connections, over all workers; 0: any number
+    /// Limit of client connections, over all workers; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     pub max_conns: usize,
 
-    /// Do not look for changes of the configuration's file
+    /// Do not reload the configuration file when it changes
     #[arg(long)]
     pub disable_reload_configs: bool,
 
-    /// Milliseconds between two looks at the configuration's file
+    /// Interval between checks of the configuration file for changes, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = millis)]
     pub file_observer_poll_period_ms: u64,
 
-    /// Milliseconds between two questions for the members of discovered pools, and for the addresses of names
+    /// Interval between queries for the servers of discovered pools and the addresses of host names,
+    /// in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = millis)]
     pub discovery_period_ms: u64,
 
-    /// Keep what was discovered last in this folder, for a start at which nobody answers
+    /// Save discovered servers in this folder, and start from them when no source of servers answers
     #[arg(long, value_name = "FOLDER")]
     pub discovery_dir: Option<PathBuf>,
 
-    /// Keep the last good configuration in this folder, for a start at which the present one cannot be used
+    /// Save the last valid configuration in this folder, and start from it when the present one is
+    /// invalid
     #[arg(long, value_name = "FOLDER")]
     pub config_dump_root: Option<PathBuf>,
 
-    /// Seconds since it was last in use after which it is used no more; 0: never use it
+    /// Greatest age of a saved configuration, in seconds since its last use; 0 never uses it
     #[arg(long, value_name = "SECS", default_value_t = 43_200)]
     pub max_dumped_config_age: u64,
 
-    /// Numbers by name, in JSON: what `weights_rv` and `key_fraction_range_rv` of the configuration stand for. Looked at like the
-    /// configuration's file
+    /// JSON file with the numbers that `weights_rv` and `key_fraction_range_rv` in the configuration
+    /// name; reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub runtime_vars_file: Option<PathBuf>,
 
-    /// Answer `config get cluster` with the servers of this pool, as Amazon ElastiCache does, for clients that ask for servers
+    /// Answer `config get cluster` with the servers of this pool, as Amazon ElastiCache does
     #[arg(long, value_name = "POOL")]
     pub serve_cluster: Option<String>,
 
-    /// Pass `flush_all` and `flush_prefix` on, to every server
+    /// Forward `flush_all` and `flush_prefix` to every server
     #[arg(long)]
     pub enable_flush_cmd: bool,
 
-    /// Answer failed deletes with their error, and keep none
+    /// Do not keep failed deletes; reply with their error
     #[arg(long)]
     pub asynclog_disable: bool,
 
-    /// Folder in which failed deletes are kept until their servers are back; mcrouter's old files in it are taken over
+    /// Folder that keeps failed deletes until their servers are back; mcrouter's files in it are
+    /// imported
     /// [default: /var/spool/mcrouter, if it exists]
     #[arg(short = 'a', long, value_name = "FOLDER")]
     pub async_dir: Option<PathBuf>,
 
-    /// mcrouter's, without effect here: `holdall spool --format as2` writes those lines
+    /// No effect; `holdall spool --format as2` writes this format
     #[arg(long)]
     pub use_asynclog_version2: bool,
 
-    /// Bytes of failed deletes, at the most; more are answered with their error
+    /// Limit of kept deletes, in bytes; beyond it, failed deletes get their error as the reply
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     pub asynclog_max_bytes: u64,
 
-    /// Seconds after which a failed delete is dropped
+    /// Drop a kept delete after this many seconds
     #[arg(long, value_name = "SECS", default_value_t = 604_800)]
     pub asynclog_max_age: u64,
 
-    /// When failed deletes are brought to the disk: never (by the kernel), always (before the client has its answer), or
-    /// every so many milliseconds. Whatever it is, they survive a kill of the proxy
+    /// When to fsync failed deletes: never, always (before the client's reply), or at this interval in
+    /// milliseconds. They survive a crash of the proxy in any case
     #[arg(long, value_name = "never|always|MS", default_value = "1000", value_parser = fsync)]
     pub asynclog_fsync: Fsync,
 
-    /// Ask no server for values while it has failed deletes to come: gets fail over, or read `SERVER_ERROR 302 try again`
+    /// Send no gets to a server that has kept deletes to come: they fail over, or get `SERVER_ERROR 302
+    /// try again`
     #[arg(long)]
     pub asynclog_hold_gets: bool,
 
-    /// How much is told on stderr: 1 and more: servers that are knocked out and come back, too
+    /// Verbosity on stderr; 1 or more also logs servers that go down and come back
     #[arg(short, long, value_name = "N", default_value_t = 0)]
     pub verbosity: u32,
 
-    /// Write no files of statistics, whatever else is said
+    /// Write no statistics files, whatever other options say
     #[arg(long)]
     pub test_mode: bool,
 
-    /// Write mcrouter's files of statistics into this folder
+    /// Write mcrouter's statistics files to this folder
     #[arg(long, value_name = "FOLDER")]
     pub stats_root: Option<PathBuf>,
 
-    /// How often, in milliseconds; 0: never
+    /// Interval between writes of the statistics files, in milliseconds; 0 disables them
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub stats_logging_interval: u64,
 
-    /// A file that names the pools of which they tell: {"stats_enabled_pools": ["A"]}
+    /// File that names the pools with statistics: {"stats_enabled_pools": ["A"]}
     #[arg(long, value_name = "FILE")]
     pub pool_stats_config_file: Option<PathBuf>,
 
-    /// Answer GET /metrics, for Prometheus, on this address
+    /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<std::net::SocketAddr>,
 
-    /// Read the configuration, say whether it is good, and end; with "run", go on if it is
+    /// Validate the configuration and exit; with "run", start the proxy if it is valid
     #[arg(long, value_name = "exit|run", num_args = 0..=1, require_equals = true, default_missing_value = "exit")]
     pub validate_config: Option<Validate>,
 }
 
-/// What follows when a configuration was found good.
+/// The action after a valid configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub enum Validate {
-    /// The end.
+    /// Exit.
     Exit,
-    /// The proxy runs.
+    /// Run the proxy.
     Run,
 }
 
-/// TLS, towards clients and towards servers.
+/// TLS to clients and to servers.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TlsFlags {
-    /// This proxy's certificate, and those that lead to its issuer, in PEM: for servers that ask for one, and for clients
+    /// Certificate chain of this proxy (PEM), for clients and for servers that require one
     #[arg(long, value_name = "FILE")]
     pub pem_cert_path: Option<PathBuf>,
 
-    /// The private key of that certificate
+    /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE")]
     pub pem_key_path: Option<PathBuf>,
 
-    /// Who may have issued the certificates of servers, and of clients, in PEM
+    /// Trusted issuers of server and client certificates (PEM)
     #[arg(long, value_name = "FILE")]
     pub pem_ca_path: Option<PathBuf>,
 
-    /// Towards clients, instead of --pem-cert-path
+    /// Certificate chain for clients, instead of --pem-cert-path
     #[arg(long, value_name = "FILE")]
     pub server_pem_cert_path: Option<PathBuf>,
 
-    /// Towards clients, instead of --pem-key-path
+    /// Private key for clients, instead of --pem-key-path
     #[arg(long, value_name = "FILE")]
     pub server_pem_key_path: Option<PathBuf>,
 
-    /// Towards clients, instead of --pem-ca-path
+    /// Trusted issuers of client certificates, instead of --pem-ca-path
     #[arg(long, value_name = "FILE")]
     pub server_pem_ca_path: Option<PathBuf>,
 
-    /// Clients must show a certificate
+    /// Require a certificate from clients
     #[arg(long)]
     pub ssl_require_peer_certs: bool,
 
-    /// Servers' certificates are looked at: issuer, time, and name. With "false" whatever a server shows is believed
+    /// Verify the issuer, validity period and name of server certificates
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
         default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub ssl_verify_peers: bool,
 
-    /// A login for servers that ask for one: the first `user:password` of this file
+    /// File whose first `user:password` line is the login for servers that require one
     #[arg(long, value_name = "FILE")]
     pub server_auth_file: Option<PathBuf>,
 }
 
 impl TlsFlags {
-    /// What clients are shown, and asked; `None` without a certificate.
+    /// TLS settings of the listeners; `None` without a certificate.
     pub(crate) fn listener(&self) -> Option<net::TlsOptions> {
         let or = |own: &Option<PathBuf>, other: &Option<PathBuf>| {
             own.as_ref().or(other.as_ref()).cloned()
@@ -281,7 +286,7 @@ impl TlsFlags {
         })
     }
 
-    /// How servers are spoken to; `None` when nobody said whom to trust.
+    /// TLS settings for servers; `None` without trusted issuers.
     fn servers(&self) -> Option<upstream::TlsOptions> {
         if self.ssl_verify_peers && self.pem_ca_path.is_none() {
             return None;
@@ -293,11 +298,11 @@ impl TlsFlags {
         })
     }
 
-    /// Reads the certificates that concern servers.
+    /// Reads the certificate files for servers.
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why.
+    /// Names the file that cannot be used, and the reason.
     pub(crate) fn open(&self) -> Result<Option<upstream::Tls>, String> {
         self.servers().map(upstream::Tls::open).transpose()
     }
@@ -306,7 +311,7 @@ impl TlsFlags {
     ///
     /// # Errors
     ///
-    /// That its file cannot be used, and why.
+    /// The reason why the file cannot be used.
     fn login(&self) -> Result<Option<upstream::Login>, String> {
         let Some(path) = &self.server_auth_file else { return Ok(None) };
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
@@ -320,7 +325,7 @@ impl TlsFlags {
 fn param(text: &str) -> Result<(String, String), String> {
     match text.split_once(':') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("NAME:VALUE".to_owned()),
+        _ => Err("expected NAME:VALUE".to_owned()),
     }
 }
 
@@ -335,14 +340,14 @@ fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=WORKERS_MAX) => Ok(count),
         _ if text == "auto" => Ok(processors().min(WORKERS_MAX)),
-        _ => Err(format!("1 to {WORKERS_MAX}, or auto")),
+        _ => Err(format!("expected 1 to {WORKERS_MAX}, or auto")),
     }
 }
 
 fn multiplier(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if (0.0..=WORKERS_MAX as f64).contains(&number) => Ok(number),
-        _ => Err(format!("0 to {WORKERS_MAX}")),
+        _ => Err(format!("expected 0 to {WORKERS_MAX}")),
     }
 }
 
@@ -354,29 +359,29 @@ fn window(text: &str) -> Result<Window, String> {
         Ok(0) => Ok(None),
         Ok(width) => Ok(Some(upstream::Window::Fixed(width))),
         Err(_) if text == "adaptive" => Ok(Some(upstream::Window::Adaptive)),
-        Err(_) => Err("a number, or adaptive".to_owned()),
+        Err(_) => Err("expected a number, or adaptive".to_owned()),
     }
 }
 
-/// An hour at the most.
+/// A time of at most an hour, in milliseconds.
 pub(crate) fn millis(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(ms @ 1..=3_600_000) => Ok(ms),
-        _ => Err("1 to 3600000 milliseconds".to_owned()),
+        _ => Err("expected 1 to 3600000 milliseconds".to_owned()),
     }
 }
 
-/// Where the configuration comes from.
+/// The source of the configuration.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Source {
-    /// A file, which is read again when it changes.
+    /// A file, reloaded when it changes.
     File(PathBuf),
     /// This text.
     Text(String),
 }
 
 impl Options {
-    /// Where the configuration comes from; `None` if nobody said.
+    /// The source of the configuration; `None` without an option that names one.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
         if let Some(path) = &self.config_file {
@@ -393,18 +398,18 @@ impl Options {
         Some(if is_text { Source::Text(config.to_owned()) } else { Source::File(config.into()) })
     }
 
-    /// Settles how many workers there are.
+    /// Sets the number of workers by --core-multiplier.
     pub(crate) fn count_workers(&mut self) {
         let processors = processors();
         if self.core_multiplier > 0.0 && processors >= self.core_multiplier_threshold {
-            // As in mcrouter, what is not whole is dropped.
+            // As in mcrouter, a fraction is cut off.
             let wanted = processors as f64 * self.core_multiplier;
             let fits = (1..=WORKERS_MAX).rev().find(|count| *count as f64 <= wanted);
             self.num_proxies = fits.unwrap_or(1);
         }
     }
 
-    /// The configuration's file, for people.
+    /// The name of the configuration file, for messages.
     pub(crate) fn config_name(&self) -> String {
         match self.source() {
             Some(Source::File(path)) => path.display().to_string(),
@@ -412,7 +417,7 @@ impl Options {
         }
     }
 
-    /// Nothing here says where to listen.
+    /// Whether no option names a port or socket to listen on.
     pub(crate) fn names_no_address(&self) -> bool {
         self.ports.is_empty() && self.ssl_ports.is_empty() && self.unix_domain_sock.is_none()
     }
@@ -422,16 +427,16 @@ impl Options {
         if self.ports.is_empty() && self.ssl_ports.is_empty() { &[5000] } else { &self.ports }
     }
 
-    /// The port that names this proxy's folders and files; 0 if there is none.
+    /// The port that appears in the names of this proxy's folders and files; 0 without one.
     pub(crate) fn first_port(&self) -> u16 {
         self.plain_ports().iter().chain(&self.ssl_ports).copied().next().unwrap_or(0)
     }
 
-    /// How servers are used, unless the configuration says otherwise; the file of the login is read.
+    /// The default settings of servers, which the configuration may override; reads the login file.
     ///
     /// # Errors
     ///
-    /// That it cannot be used, and why.
+    /// The reason why the login file cannot be used.
     pub(crate) fn settings(
         &self,
         tls: Option<&upstream::Tls>,
@@ -453,7 +458,7 @@ impl Options {
         })
     }
 
-    /// Every option and its value, a line each.
+    /// Every option and its value, one per line.
     pub(crate) fn list(&self) -> String {
         let mut lines = String::new();
         for (name, value) in self.values() {
@@ -515,5 +520,28 @@ impl Options {
         ];
         let numbers = numbers.into_iter().chain(self.routing.values());
         texts.into_iter().chain(numbers.map(|(name, value)| (name, value.to_string()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Options;
+
+    /// Phrases that readers of the help did not understand.
+    const UNCLEAR: [&str; 6] =
+        ["so many", "from which on", "is told", "Whatever it is", "the same of", "; 0: "];
+
+    #[test]
+    fn the_help_has_no_unclear_phrase() {
+        let help = Options::command().render_long_help().to_string();
+        // The text is wrapped: a phrase may go on in the next line.
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let found: Vec<_> = UNCLEAR
+            .into_iter()
+            .filter(|phrase| help.to_lowercase().contains(&phrase.to_lowercase()))
+            .collect();
+        assert!(found.is_empty(), "{found:?} in: {help}");
     }
 }

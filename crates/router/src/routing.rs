@@ -1,4 +1,4 @@
-//! The command line's flags that change routes, times and limits, by mcrouter's names.
+//! Command-line options for routes, time limits and other limits, by mcrouter's names.
 
 use std::time::Duration;
 
@@ -7,86 +7,88 @@ use upstream::Waiting;
 
 use crate::options::millis;
 
-/// See the head of this file.
+/// Options for routes, time limits and other limits.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct RoutingFlags {
-    /// Keys with an unknown routing prefix go where those without one go
+    /// Route keys with an unknown routing prefix like keys without one
     #[arg(long)]
     pub send_invalid_route_to_default: bool,
 
-    /// Ask servers for values alone: every other command is answered as if there were nothing
+    /// Forward gets only; answer every other command as if the key did not exist
     #[arg(long)]
     pub allow_only_gets: bool,
 
-    /// Store values of more bytes than this in pieces, whatever their route; 0: none
+    /// Split values larger than this many bytes into pieces, on every route; 0 splits none
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub big_value_split_threshold: usize,
 
-    /// Pieces of a value that are asked for or stored at once; 0: all
+    /// Limit of pieces of one value in flight at a time; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub big_value_batch_size: usize,
 
-    /// Leave the flag 0x8000, which marks values in pieces, out of replies
+    /// Clear the flag 0x8000, which marks split values, in replies
     #[arg(long)]
     pub big_value_hide_reply_flag: bool,
 
-    /// Tell of every request on stderr
+    /// Log every request on stderr
     #[arg(long)]
     pub enable_logging_route: bool,
 
-    /// Answer whatever a server did wrong with `SERVER_ERROR Remote error`
+    /// Reply to every server failure with `SERVER_ERROR Remote error`
     #[arg(long)]
     pub group_remote_errors: bool,
 
-    /// Take no notice of `shard_splits`
+    /// Ignore `shard_splits` in the configuration
     #[arg(long)]
     pub disable_shard_split_route: bool,
 
-    /// Ask servers whatever happens: none is knocked out
+    /// Never mark a server as down (TKO)
     #[arg(long)]
     pub disable_tko_tracking: bool,
 
-    /// How often a connection that was not made in time is tried again, while those who asked wait
+    /// Retries of a connection attempt that timed out, while its requests wait
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub connect_timeout_retries: u32,
 
-    /// Requests of a worker at one server of a pool at once, the others wait; 0: any number
+    /// Limit of requests in flight from a worker to one server of a pool; others wait; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub target_max_inflight_requests: u32,
 
-    /// With --window: requests that may wait for room, for each worker; 0: 100,000
+    /// With --window: limit of waiting requests, in each worker; 0 means 100,000
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub proxy_max_throttled_requests: usize,
 
-    /// With --window: milliseconds that a request may wait for room; 0: any time
+    /// With --window: time limit for waiting requests, in milliseconds; 0 is no limit
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub waiting_request_timeout_ms: u64,
 
-    /// Milliseconds for an answer of pools whose `region` and `cluster` are those of the route prefix, whatever else is said
+    /// Time limit for replies of pools in the region and cluster of the route prefix, in milliseconds;
+    /// overrides other time limits
     #[arg(long, value_name = "MS", value_parser = zero_or_millis, default_value_t = 0)]
     pub within_cluster_timeout_ms: u64,
 
-    /// The same of pools with its `region` alone
+    /// Time limit for replies of pools in the region of the route prefix, another cluster, in
+    /// milliseconds; overrides other time limits
     #[arg(long, value_name = "MS", value_parser = zero_or_millis, default_value_t = 0)]
     pub cross_cluster_timeout_ms: u64,
 
-    /// The same of pools with another `region`
+    /// Time limit for replies of pools in another region, in milliseconds; overrides other time limits
     #[arg(long, value_name = "MS", value_parser = zero_or_millis, default_value_t = 0)]
     pub cross_region_timeout_ms: u64,
 }
 
-/// As [`millis`], but 0 says nothing.
+/// Like [`millis`], and 0 for an option that is not set.
 fn zero_or_millis(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { millis(text) }
 }
 
-/// 0 says nothing.
+/// `None` for 0, an option that is not set.
 fn some_millis(ms: u64) -> Option<Duration> {
     (ms > 0).then(|| Duration::from_millis(ms))
 }
 
 impl RoutingFlags {
-    /// What holds for every tree.
+    /// The options that apply to every tree.
     pub(crate) fn tree(&self, workers: usize) -> TreeFlags {
         let big_values = BigValues {
             split_bytes: self.big_value_split_threshold,
@@ -110,7 +112,7 @@ impl RoutingFlags {
         }
     }
 
-    /// Every one and its value.
+    /// Every option and its value.
     pub(crate) fn values(&self) -> [(&'static str, u64); 16] {
         [
             ("send_invalid_route_to_default", u64::from(self.send_invalid_route_to_default)),
@@ -132,7 +134,7 @@ impl RoutingFlags {
         ]
     }
 
-    /// What may wait for room in the window.
+    /// The limits of requests that wait for the window.
     pub(crate) fn waiting(&self) -> Waiting {
         let max = match self.proxy_max_throttled_requests {
             0 => Waiting::default().max,

@@ -14,12 +14,12 @@ use signal_hook::iterator::Signals;
 use upstream::Upstream;
 
 use crate::config::Reader;
-use crate::doors::listeners;
+use crate::delete_spool;
 use crate::front::Front;
-use crate::keeping;
+use crate::listeners::listeners;
 use crate::metrics;
-use crate::observer;
 use crate::options::{Options, Validate};
+use crate::periodic;
 use crate::reload::{Watched, first, reload, seen_before};
 use crate::shared::Shared;
 use crate::stats::files::Files;
@@ -81,14 +81,15 @@ pub fn run(
     if options.validate_config == Some(Validate::Exit) {
         return Ok(());
     }
-    let door = door(&options).map_err(Failure::fatal)?;
-    let (listen, doors) = listeners(&options, &configuration.listens).map_err(Failure::fatal)?;
+    let acceptor = acceptor(&options).map_err(Failure::fatal)?;
+    let (listen, listeners) =
+        listeners(&options, &configuration.listens).map_err(Failure::fatal)?;
     let sockets = listen.bind_or_inherit(&mut handed);
     let sockets = sockets.map_err(|error| Failure::transient("cannot listen", &error))?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
-    let config = net_config(&options, door.clone());
-    let shared = Arc::new(Shared::new(options, doors, configuration.read, is_kept));
+    let config = net_config(&options, acceptor.clone());
+    let shared = Arc::new(Shared::new(options, listeners, configuration.read, is_kept));
     let log = Arc::new(log);
     let spooler = {
         let log = Arc::clone(&log);
@@ -118,7 +119,7 @@ pub fn run(
         targets: configuration.targets,
         listens: configuration.listens,
     };
-    let certificates = Certificates { door, servers: tls };
+    let certificates = Certificates { acceptor, servers: tls };
     let control = handle.control().clone();
     let watcher =
         watch(&shared, watched, signals, certificates, control, files, move |line: &str| log(line))
@@ -165,7 +166,7 @@ fn keep_deletes(
     targets: Vec<Target>,
     log: impl Fn(&str) + Send + 'static,
 ) -> Result<Option<Spooler>, Failure> {
-    let spooler = keeping::start(&shared.options, shared.registry.clone(), targets, log);
+    let spooler = delete_spool::start(&shared.options, shared.registry.clone(), targets, log);
     let spooler = spooler.map_err(|error| Failure { status: EXIT_TRANSIENT, message: error })?;
     if let Some(spooler) = &spooler {
         // Nobody else sets it.
@@ -175,7 +176,7 @@ fn keep_deletes(
 }
 
 /// What makes the TLS sessions of clients; `None` when no port asks for it.
-fn door(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, String> {
+fn acceptor(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, String> {
     if options.ssl_ports.is_empty() {
         return Ok(None);
     }
@@ -185,7 +186,7 @@ fn door(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, String> {
     let count = |ports: &[u16]| ports.len() * options.listen_addresses.len();
     let mut modes = vec![TlsMode::Plain; count(options.plain_ports())];
     modes.resize(modes.len() + count(&options.ssl_ports), TlsMode::Standard);
-    TlsAcceptor::open(tls, modes).map(|door| Some(Arc::new(door)))
+    TlsAcceptor::open(tls, modes).map(|acceptor| Some(Arc::new(acceptor)))
 }
 
 /// The event loops' settings.
@@ -203,15 +204,15 @@ fn net_config(options: &Options, tls: Option<Arc<TlsAcceptor>>) -> net::Config {
 
 /// What is read again by SIGHUP.
 struct Certificates {
-    door: Option<Arc<TlsAcceptor>>,
+    acceptor: Option<Arc<TlsAcceptor>>,
     servers: Option<upstream::Tls>,
 }
 
 impl Certificates {
     fn reload(&self, log: &impl Fn(&str)) {
-        let door = self.door.as_ref().map(|door| door.reload());
+        let acceptor = self.acceptor.as_ref().map(|acceptor| acceptor.reload());
         let servers = self.servers.as_ref().map(upstream::Tls::reload);
-        for result in door.into_iter().chain(servers) {
+        for result in acceptor.into_iter().chain(servers) {
             match result {
                 Ok(()) => log("the certificates have been read again"),
                 Err(error) => log(&format!("the certificates stay as they were: {error}")),
@@ -260,7 +261,7 @@ fn watch(
         move || handle.is_closed()
     };
     let tell = Arc::clone(&log);
-    observer::start(shared, files, is_over, move |line: &str| tell(line))?;
+    periodic::start(shared, files, is_over, move |line: &str| tell(line))?;
     if !shared.options.disable_reload_configs {
         thread::Builder::new().name("config".to_owned()).spawn(reload)?;
     }

@@ -10,8 +10,8 @@ use routes::{Deletes, Tree};
 use upstream::{Registry, Upstream};
 use watch::hub::Watchers;
 
-use crate::doors::Doors;
-use crate::facts::Facts;
+use crate::config_info::ConfigInfo;
+use crate::listeners::Listeners;
 use crate::options::Options;
 use crate::stats::history::History;
 
@@ -31,7 +31,7 @@ pub(crate) struct Current {
     pub(crate) cluster: Option<Arc<[Member]>>,
     /// The text, as it was read.
     pub(crate) text: Arc<str>,
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) info: Arc<ConfigInfo>,
     /// When it was taken.
     pub(crate) since: Instant,
 }
@@ -41,13 +41,13 @@ pub(crate) struct Read {
     pub(crate) build: Build,
     pub(crate) cluster: Option<Arc<[Member]>>,
     pub(crate) text: Arc<str>,
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) info: Arc<ConfigInfo>,
 }
 
 impl Read {
     fn taken(self, generation: u64, since: Instant) -> Current {
-        let Self { build, cluster, text, facts } = self;
-        Current { generation, build, cluster, text, facts, since }
+        let Self { build, cluster, text, info } = self;
+        Current { generation, build, cluster, text, info, since }
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) history: History,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) config: ConfigState,
-    pub(crate) doors: Doors,
+    pub(crate) listeners: Listeners,
     /// How much is told on stderr: 0, or 1 for servers that are knocked out and come back, too.
     pub(crate) verbosity: AtomicU32,
     generation: AtomicU64,
@@ -93,7 +93,7 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     /// `is_kept`: the configuration is the last good one, from the disk.
-    pub(crate) fn new(options: Options, doors: Doors, read: Read, is_kept: bool) -> Self {
+    pub(crate) fn new(options: Options, listeners: Listeners, read: Read, is_kept: bool) -> Self {
         let (now, registry) = (Instant::now(), Registry::default());
         let config = ConfigState::default();
         config.attempts.store(1, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Shared {
             started: now,
             watchers: Watchers::new(WATCHER_BYTES),
             config,
-            doors,
+            listeners,
             generation: AtomicU64::new(1),
             current: Mutex::new(read.taken(1, now)),
         }

@@ -17,7 +17,7 @@ use crate::core::Tree;
 use crate::deletes::Target;
 use crate::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
-    Buckets, Change, DoorRoute, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, MigrateRoute,
+    Buckets, Change, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, ListenerRoute, MigrateRoute,
     MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute,
     OriginalClientHashRoute, PrefixSelectorRoute, RandomRoute, RateLimitRoute, RootRoute, RouteRef,
     RoutingGroupRoute, Selecting, Shadow, ShadowRoute,
@@ -271,19 +271,19 @@ impl Builder<'_> {
 
     fn root(&self) -> RouteRef {
         let flags = &self.plan.flags;
-        let doors = self.plan.config.doors.iter();
-        let mut doors = doors.map(|door| flags.around(self.door(&door.entry)));
-        match (doors.len(), doors.next()) {
-            (1, Some(door)) => door,
+        let listeners = self.plan.config.listeners.iter();
+        let mut listeners = listeners.map(|listener| flags.around(self.listener(&listener.entry)));
+        match (listeners.len(), listeners.next()) {
+            (1, Some(listener)) => listener,
             (_, None) => Arc::new(NullRoute),
             (_, Some(first)) => {
-                let children = std::iter::once(first).chain(doors).collect();
-                Arc::new(Selecting(DoorRoute { children }))
+                let children = std::iter::once(first).chain(listeners).collect();
+                Arc::new(Selecting(ListenerRoute { children }))
             }
         }
     }
 
-    fn door(&self, entry: &Entry) -> RouteRef {
+    fn listener(&self, entry: &Entry) -> RouteRef {
         match entry {
             Entry::Plain(id) => self.get(*id),
             Entry::Prefixes(prefixes) => {

@@ -33,8 +33,8 @@ pub struct Request<'a> {
     pub prefix: &'a [u8],
     /// A delete that fails is said to have failed, where others would be kept for later.
     pub unkept: bool,
-    /// By which of the configuration's doors it came in; 0 where there is one.
-    pub door: u16,
+    /// The number of the configuration's listener that it came through; 0 where there is only one.
+    pub listener: u16,
     /// Another server has failed before, or the answer is nobody's (a shadow): counted by itself.
     pub is_aside: bool,
     /// Notes the pool that is asked, where a client waits for what comes of it.
@@ -47,7 +47,7 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn new(op: Command, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
-        let (base64, hashed, client, unkept, door) = (false, None, 0, false, 0);
+        let (base64, hashed, client, unkept, listener) = (false, None, 0, false, 0);
         let (is_aside, trail) = (false, None);
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
         Self {
@@ -63,7 +63,7 @@ impl<'a> Request<'a> {
             client,
             prefix,
             unkept,
-            door,
+            listener,
             is_aside,
             trail,
         }
@@ -75,11 +75,11 @@ impl<'a> Request<'a> {
     where
         'a: 'b,
     {
-        let Self { hashed, client, prefix, unkept, door, is_aside, .. } = *self;
+        let Self { hashed, client, prefix, unkept, listener, is_aside, .. } = *self;
         // Where all of the key is hashed, all of the other is.
         let is_all = hashed.is_some_and(|len| usize::from(len) == self.key.len());
         let hashed = if is_all { u8::try_from(key.len()).ok() } else { hashed };
-        Request { hashed, client, prefix, unkept, door, is_aside, ..Request::new(op, key) }
+        Request { hashed, client, prefix, unkept, listener, is_aside, ..Request::new(op, key) }
     }
 
     /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if there is one and no route
@@ -110,7 +110,7 @@ impl<'a> Request<'a> {
             hashed: self.hashed,
             client: self.client,
             unkept: self.unkept,
-            door: self.door,
+            listener: self.listener,
             is_aside: self.is_aside,
             ..Request::new(self.op, b"")
         };
@@ -170,10 +170,14 @@ mod tests {
 
     #[test]
     fn a_request_beside_another_takes_its_ways() {
-        let request =
-            Request { client: 9, door: 1, hashed: Some(1), ..Request::new(Command::Set, b"a:b") };
+        let request = Request {
+            client: 9,
+            listener: 1,
+            hashed: Some(1),
+            ..Request::new(Command::Set, b"a:b")
+        };
         let piece = request.beside(Command::Get, b"a:b:0");
-        assert_eq!((piece.client, piece.door, piece.routed_key()), (9, 1, &b"a"[..]));
+        assert_eq!((piece.client, piece.listener, piece.routed_key()), (9, 1, &b"a"[..]));
         let request = Request { hashed: Some(5), ..Request::new(Command::Set, b"a|#|b") };
         assert_eq!(request.beside(Command::Get, b"a|#|b:0").routed_key(), b"a|#|b:0");
         assert_eq!(
@@ -193,7 +197,7 @@ mod tests {
             base64: true,
             hashed: Some(2),
             client: 9,
-            door: 1,
+            listener: 1,
             is_aside: true,
             prefix: b"/a/b/",
             unkept: true,

@@ -1,4 +1,4 @@
-//! A configuration as types: pools, routes, and the doors in front of them.
+//! A configuration as types: pools, routes, and the listeners in front of them.
 //!
 //! Routes stand in one list, [`Config::handles`], and name each other by [`RouteId`]. A route that is used in several places
 //! (a named handle) stands there once. **A child always has a smaller id than its parents**: there are no cycles, and one pass
@@ -39,7 +39,7 @@ pub struct Config {
     /// By [`RouteId`]; children before parents.
     pub handles: Vec<Handle>,
     /// mcrouter's configuration has one; twemproxy's one for each of its pools.
-    pub doors: Vec<Door>,
+    pub listeners: Vec<Listener>,
     /// The prefix of keys without one, `/region/cluster/`.
     pub default_route: String,
 }
@@ -57,7 +57,7 @@ pub struct Handle {
 
 /// Where requests come in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Door {
+pub struct Listener {
     /// twemproxy: the pool's name; mcrouter: empty.
     pub name: String,
     /// twemproxy: where to listen, `host:port` or a path. mcrouter says it on the command line.

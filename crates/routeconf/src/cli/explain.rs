@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::draw::{bar, tree};
 use super::{STATUS_BROKEN, STATUS_GOOD, Said, Words};
-use crate::ast::{Command, Config, Door};
+use crate::ast::{Command, Config, Listener};
 use crate::interval::exact_interval;
 use crate::walk::{Question, Walker};
 use crate::{Params, load_file};
@@ -60,17 +60,22 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
     let old = read(file, &params)?;
     let mut out = String::new();
     let walker = Walker::new(&old);
-    for door in &old.doors {
-        if !door.name.is_empty() {
-            let _ = writeln!(out, "{}, {}:", door.name, door.listen.as_deref().unwrap_or_default());
+    for listener in &old.listeners {
+        if !listener.name.is_empty() {
+            let _ = writeln!(
+                out,
+                "{}, {}:",
+                listener.name,
+                listener.listen.as_deref().unwrap_or_default()
+            );
         }
-        let steps = walker.walk(door, &question);
+        let steps = walker.walk(listener, &question);
         if steps.is_empty() {
             out.push_str("no route for this prefix: SERVER_ERROR\n");
         }
         let bare = steps.first().map(|step| step.key.clone()).unwrap_or_default();
         out.push_str(&tree(&old, &walker, &steps, &bare));
-        let server = walker.server(door, &question).map(|server| walker.member_name(server));
+        let server = walker.server(listener, &question).map(|server| walker.member_name(server));
         let server = server
             .unwrap_or_else(|| "no server, or one that the key alone does not decide".to_owned());
         let _ = writeln!(out, "{name} {key} is answered by {server}");
@@ -96,12 +101,12 @@ fn read(file: &str, params: &Params) -> Result<Config, Said> {
 type Moves = BTreeMap<(String, String), u32>;
 
 fn difference(old: &Config, new: &Config, question: &Question<'_>, out: &mut String) {
-    for door in &old.doors {
-        let Some(other) = new.doors.iter().find(|other| other.name == door.name) else {
-            let _ = writeln!(out, "\nthe other configuration has no pool '{}'", door.name);
+    for listener in &old.listeners {
+        let Some(other) = new.listeners.iter().find(|other| other.name == listener.name) else {
+            let _ = writeln!(out, "\nthe other configuration has no pool '{}'", listener.name);
             continue;
         };
-        let moves = sample((old, door), (new, other), question);
+        let moves = sample((old, listener), (new, other), question);
         let moved = moves.iter().filter(|((from, to), _)| from != to).map(|(_, count)| count).sum();
         let share = |count: u32| f64::from(count) / f64::from(SAMPLE);
         let (low, high) = exact_interval(moved, SAMPLE);
@@ -147,7 +152,7 @@ fn servers(moves: &Moves, out: &mut String) {
 }
 
 /// Tries keys like the one that was asked for.
-fn sample(old: (&Config, &Door), new: (&Config, &Door), question: &Question<'_>) -> Moves {
+fn sample(old: (&Config, &Listener), new: (&Config, &Listener), question: &Question<'_>) -> Moves {
     let (old_walker, new_walker) = (Walker::new(old.0), Walker::new(new.0));
     let head = hashing::key::before_hash_stop(question.key);
     let tail = question.key.get(head.len()..).unwrap_or_default();
@@ -155,8 +160,8 @@ fn sample(old: (&Config, &Door), new: (&Config, &Door), question: &Question<'_>)
     for number in 0..SAMPLE {
         let key = [head, number.to_string().as_bytes(), tail].concat();
         let question = Question { key: &key, ..*question };
-        let name = |walker: &Walker<'_>, door| {
-            let server = walker.server(door, &question);
+        let name = |walker: &Walker<'_>, listener| {
+            let server = walker.server(listener, &question);
             server.map_or_else(|| "(no server)".to_owned(), |server| walker.member_name(server))
         };
         *moves.entry((name(&old_walker, old.1), name(&new_walker, new.1))).or_default() += 1;

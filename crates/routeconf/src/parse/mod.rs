@@ -16,7 +16,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ast::{Config, Door, Entry, Handle, Pool, PoolId, PrefixRoute, Route, RouteId};
+use crate::ast::{Config, Entry, Handle, Listener, Pool, PoolId, PrefixRoute, Route, RouteId};
 use crate::json::{Node, Value};
 use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, Files, Severity, Sources, fail};
@@ -75,12 +75,12 @@ impl<'s> Builder<'s> {
                 Entry::Prefixes(Vec::new())
             }
         };
-        let door = Door { name: String::new(), listen: None, entry, at: root.at };
+        let listener = Listener { name: String::new(), listen: None, entry, at: root.at };
         let config = Config {
             files: Files::default(),
             pools: self.pools,
             handles: self.handles,
-            doors: vec![door],
+            listeners: vec![listener],
             default_route: default_route.to_owned(),
         };
         (config, self.findings)

@@ -1,4 +1,4 @@
-//! twemproxy's YAML: pools, each with a door of its own.
+//! twemproxy's YAML: pools, each with a listener of its own.
 //!
 //! Source: twemproxy's `nc_conf.c` and its notes on recommended settings. A pool becomes a [`Route::Pool`], or a
 //! [`Route::Random`] with `distribution: random`; keys have no prefixes and no hash stop there.
@@ -8,7 +8,7 @@ mod yaml;
 use hashing::{KeyHash, libmemcached_name};
 
 use crate::ast::{
-    Config, Door, Entry, Handle, Hash, HashFunction, KeyPart, Member, Pool, PoolId, PoolRoute,
+    Config, Entry, Handle, Hash, HashFunction, KeyPart, Listener, Member, Pool, PoolId, PoolRoute,
     Protocol, Route, RouteId, Security, Server, ServerAddress,
 };
 use crate::json::{Map, Node};
@@ -55,7 +55,7 @@ pub(crate) fn read(text: &str, file: u16, default_route: &str) -> (Config, Vec<D
         files: Files::default(),
         pools: Vec::new(),
         handles: Vec::new(),
-        doors: Vec::new(),
+        listeners: Vec::new(),
         default_route: default_route.to_owned(),
     };
     let mut findings = Vec::new();
@@ -80,7 +80,7 @@ pub(crate) fn read(text: &str, file: u16, default_route: &str) -> (Config, Vec<D
     (config, findings)
 }
 
-/// One pool with its door and its route.
+/// One pool with its listener and its route.
 fn pool(
     name: &str,
     node: &Node,
@@ -144,7 +144,7 @@ fn pool(
     let Some(listen) = listen.as_str() else {
         return fail(listen.at, "'listen' is an address or a path");
     };
-    config.doors.push(Door {
+    config.listeners.push(Listener {
         name: name.to_owned(),
         listen: Some(listen.split_whitespace().next().unwrap_or_default().to_owned()),
         entry: Entry::Plain(route),

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use hashing::Placement;
 use hashing::key::KeyParts;
 
-use crate::ast::{Command, Config, Door, Hash, Member, Pool, PoolId, Route, RouteId};
+use crate::ast::{Command, Config, Hash, Listener, Member, Pool, PoolId, Route, RouteId};
 use crate::parse::addresses;
 
 /// Steps of one answer, at most; routes that are used in many places could be walked for ever.
@@ -80,15 +80,15 @@ impl<'c> Walker<'c> {
         Self { config, placements, steps: Cell::new(0) }
     }
 
-    /// All that the request would do behind this door. Empty if the key's prefix has no route.
+    /// All that the request would do behind this listener. Empty if the key's prefix has no route.
     #[must_use]
-    pub fn walk(&self, door: &Door, question: &Question<'_>) -> Vec<Step> {
+    pub fn walk(&self, listener: &Listener, question: &Question<'_>) -> Vec<Step> {
         self.steps.set(0);
-        let prefixed = matches!(door.entry, crate::ast::Entry::Prefixes(_));
+        let prefixed = matches!(listener.entry, crate::ast::Entry::Prefixes(_));
         let parts = KeyParts::new(question.key);
         let (prefix, key) =
             if prefixed { (parts.prefix, parts.without_prefix) } else { (&b""[..], question.key) };
-        let targets = self.config.targets(door, prefix).into_iter().enumerate();
+        let targets = self.config.targets(listener, prefix).into_iter().enumerate();
         let steps = targets.map(|(place, route)| {
             let when = if place == 0 { When::Reply } else { When::Background };
             self.step(route, when, key, question)
@@ -104,8 +104,8 @@ impl<'c> Walker<'c> {
 
     /// The server whose reply the client gets if nothing fails, if the request alone decides that.
     #[must_use]
-    pub fn server(&self, door: &Door, question: &Question<'_>) -> Option<(PoolId, u32)> {
-        let mut steps = self.walk(door, question);
+    pub fn server(&self, listener: &Listener, question: &Question<'_>) -> Option<(PoolId, u32)> {
+        let mut steps = self.walk(listener, question);
         loop {
             let step = steps.into_iter().find(|step| step.when == When::Reply)?;
             if step.server.is_some() {

@@ -151,7 +151,7 @@ impl Front {
             words: &words,
             base64,
             client: session.client,
-            door: session.door,
+            listener: session.listener,
             ..Request::new(op, key)
         };
         let slot = slot(op, packet, want);

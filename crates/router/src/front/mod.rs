@@ -57,8 +57,8 @@ pub(crate) struct Session {
     queue: u32,
     /// A hash of the client's address.
     client: u32,
-    /// By which of the configuration's doors it came in.
-    door: u16,
+    /// The number of the configuration's listener that the client connected to.
+    listener: u16,
     /// A retrieval line whose keys are still in the input.
     line: Option<GetLine>,
     receiving: Option<Box<Receiving>>,
@@ -191,7 +191,7 @@ impl Service for Front {
         Session {
             queue,
             client,
-            door: self.shared.doors.of(&peer.listener),
+            listener: self.shared.listeners.of(&peer.listener),
             line: None,
             receiving: None,
             swallow: 0,

@@ -152,8 +152,8 @@ impl Front {
     ) -> Step {
         match self.block(session, input, consumed, store.len, CRLF) {
             Block::Whole(value) => {
-                let Session { client, door, .. } = *session;
-                let request = Request { client, door, ..request(store, value) };
+                let Session { client, listener, .. } = *session;
+                let request = Request { client, listener, ..request(store, value) };
                 let slot = Slot::new(request.op, Kind::Whole).mute(store.noreply);
                 self.submit(session.queue, slot, &request);
                 Step::Next

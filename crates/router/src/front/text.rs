@@ -147,8 +147,8 @@ impl Front {
     /// A command of one line and one reply.
     fn ask(&mut self, session: &Session, is_mute: bool, request: &Request<'_>) {
         let slot = Slot::new(request.op, Kind::Whole).mute(is_mute);
-        let Session { client, door, .. } = *session;
-        self.submit(session.queue, slot, &Request { client, door, ..*request });
+        let Session { client, listener, .. } = *session;
+        self.submit(session.queue, slot, &Request { client, listener, ..*request });
     }
 
     /// A retrieval line. One whole line of one key, which most are, is one slot.
@@ -160,9 +160,9 @@ impl Front {
             && !key.starts_with(ADMIN_PREFIX)
         {
             input.consume(consumed + reply::CRLF.len());
-            let (op, client, door) = (retrieval(&line), session.client, session.door);
+            let (op, client, listener) = (retrieval(&line), session.client, session.listener);
             let exptime = line.exptime.unwrap_or(0);
-            let request = Request { exptime, client, door, ..Request::new(op, key) };
+            let request = Request { exptime, client, listener, ..Request::new(op, key) };
             self.submit(session.queue, Slot::new(op, Kind::OnlyKey), &request);
             return Step::Next;
         }
@@ -191,9 +191,9 @@ impl Front {
                         self.admin_key(session.queue, slot, key);
                         continue;
                     }
-                    let (exptime, door) = (line.exptime.unwrap_or(0), session.door);
+                    let (exptime, listener) = (line.exptime.unwrap_or(0), session.listener);
                     let client = session.client;
-                    let request = Request { exptime, client, door, ..Request::new(op, key) };
+                    let request = Request { exptime, client, listener, ..Request::new(op, key) };
                     self.submit(session.queue, slot, &request);
                 }
                 KeyToken::End { consumed } => {
@@ -272,9 +272,9 @@ impl Front {
         }
         let line = if is_quiet { &words[..] } else { meta.flags.line().trim_ascii_start() };
         let base64 = meta.options.base64;
-        let Session { client, door, .. } = *session;
+        let Session { client, listener, .. } = *session;
         let asked = Request::new(op, meta.key);
-        let request = Request { value, words: line, base64, client, door, ..asked };
+        let request = Request { value, words: line, base64, client, listener, ..asked };
         let slot = Slot::new(op, Kind::Whole).quiet(is_quiet);
         self.submit(session.queue, slot, &request);
         self.words = words;

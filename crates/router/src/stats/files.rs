@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value};
 use upstream::PoolCounts;
 use upstream::{Place, Registry};
 
-use crate::facts::pretty;
+use crate::config_info::pretty;
 use crate::options::{Options, Validate};
 use crate::shared::Shared;
 use crate::stats::mean;
@@ -64,7 +64,7 @@ impl Files {
     /// The system's.
     pub(crate) fn write(&self, shared: &Shared) -> io::Result<()> {
         self.put("startup_options", &pretty(startup_options(&shared.options)))?;
-        self.put("config_sources_info", &shared.current().facts.sources)?;
+        self.put("config_sources_info", &shared.current().info.sources)?;
         let prefix = &self.prefix;
         let lines = shared.lines();
         let numbers = lines.ods().filter_map(|(name, value)| {

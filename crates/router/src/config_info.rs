@@ -1,4 +1,4 @@
-//! What is to be told of a configuration that was understood, besides its routes.
+//! Facts about the loaded configuration, for admin commands and statistics files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ const MAIN: &str = "mcrouter_config";
 
 /// See the head of this file. Each is JSON, as mcrouter's admin requests tell it.
 #[derive(Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct ConfigInfo {
     /// Of the configuration's text.
     pub(crate) md5: String,
     /// The digests of everything that was read, by name.
@@ -29,7 +29,7 @@ pub(crate) struct Facts {
     pub(crate) params: String,
 }
 
-impl Facts {
+impl ConfigInfo {
     /// Of a configuration that was made of `text` and of `imports`.
     pub(crate) fn new(
         text: &str,

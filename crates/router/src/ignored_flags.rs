@@ -1,5 +1,6 @@
-//! mcrouter's flags that change nothing here: taken, so that its command lines work, and warned of. Flags that would change what
-//! clients are answered are not among them: whoever needs one must learn that it is missing.
+//! mcrouter's flags that have no effect here. They are accepted with a warning, so that mcrouter's
+//! command lines work. Flags that would change replies are not among them: an operator who needs one
+//! must learn that it is missing.
 
 use std::ffi::{OsStr, OsString};
 
@@ -7,105 +8,105 @@ use clap::{ArgAction, CommandFactory};
 
 use crate::options::Options;
 
-/// A flag without a value here, and what there is instead.
+/// Flags without a value, and the reason why each has no effect.
 const SWITCHES: &[(&str, &str)] = &[
-    ("--constantly-reload-configs", "the configuration's file is looked at all the time"),
-    ("--cpu-cycles", "'stats' has the processor's time"),
-    ("-d", "lines for people go to stderr"),
-    ("--delete-carbon-instance-upon-init-failure", "it is of the caret protocol"),
-    ("--destination-rate-limiting", "rates hold always, as in mcrouter's present build"),
+    ("--constantly-reload-configs", "the configuration file is checked continuously"),
+    ("--cpu-cycles", "'stats' shows the CPU time"),
+    ("-d", "messages go to stderr"),
+    ("--delete-carbon-instance-upon-init-failure", "it belongs to the Caret protocol"),
+    ("--destination-rate-limiting", "rate limits always apply, as in mcrouter's present build"),
     ("--disable-failure-logging", "failures are in 'stats', not in a log"),
     ("--disable-fibers-use-guard-pages", "there are no fibers"),
-    ("--disable-miss-on-arith-errors", "errors are always told"),
-    ("--disable-miss-on-get-errors", "errors are always told"),
-    ("--disable-request-deadline-check", "memcached's protocols tell no deadlines"),
-    ("--disable-send-to-main-shard-split", "nor in mcrouter any more"),
-    ("--dump-preprocessed-config-enabled", "'get __mcrouter__.preprocessed_config' tells it"),
+    ("--disable-miss-on-arith-errors", "errors are always returned"),
+    ("--disable-miss-on-get-errors", "errors are always returned"),
+    ("--disable-request-deadline-check", "memcached's protocols carry no deadlines"),
+    ("--disable-send-to-main-shard-split", "mcrouter has removed it"),
+    ("--dump-preprocessed-config-enabled", "'get __mcrouter__.preprocessed_config' shows it"),
     ("--enable-partial-reconfigure", "servers that stay keep their connections"),
-    ("--enable-pass-through-mode", "it is of the caret protocol"),
+    ("--enable-pass-through-mode", "it belongs to the Caret protocol"),
     ("--enable-qos", "packets are not marked"),
-    ("--enable-ssl-tfo", "connections stay for long"),
-    ("--enable-server-compression", "it is of the caret protocol"),
-    ("--external-carbon-connection-logging-enabled", "it is of the caret protocol"),
-    ("--force-same-thread", "it is always so"),
-    ("--gets", "nor in mcrouter any more"),
+    ("--enable-ssl-tfo", "connections are long-lived"),
+    ("--enable-server-compression", "it belongs to the Caret protocol"),
+    ("--external-carbon-connection-logging-enabled", "it belongs to the Caret protocol"),
+    ("--force-same-thread", "this is always the case"),
+    ("--gets", "mcrouter has removed it"),
     ("--jemalloc-nodump-buffers", "memory is the system's"),
-    ("--postprocess-logging-route", "nor in mcrouter's open build"),
+    ("--postprocess-logging-route", "mcrouter's open build ignores it as well"),
     ("--remote-thread", "the worker of a client asks the servers"),
     ("--retain-source-ip", "the client's address is always known"),
-    ("--skip-sanity-checks", "nor in mcrouter any more"),
-    ("--ssl-connection-cache", "sessions are resumed always"),
+    ("--skip-sanity-checks", "mcrouter has removed it"),
+    ("--ssl-connection-cache", "sessions are always resumed"),
     ("--ssl-handshake-offload", "handshakes are done by the workers"),
-    ("--ssl-service-identity-authorization-enforce", "nor in mcrouter's open build"),
-    ("--ssl-service-identity-authorization-log", "nor in mcrouter's open build"),
+    ("--ssl-service-identity-authorization-enforce", "mcrouter's open build ignores it as well"),
+    ("--ssl-service-identity-authorization-log", "mcrouter's open build ignores it as well"),
     ("--ssl-use-ktls12", "TLS is in the program"),
     ("--thread-affinity", "a worker has one connection to each server"),
-    ("--tls-prefer-ocb-cipher", "nor in mcrouter's open build"),
-    ("--use-mux-io-thread-pool", "--num-proxies says how many threads there are"),
+    ("--tls-prefer-ocb-cipher", "mcrouter's open build ignores it as well"),
+    ("--use-mux-io-thread-pool", "--num-proxies sets the number of threads"),
 ];
 
-/// The same of flags that have a value.
+/// Flags with a value, and the reason why each has no effect.
 const VALUES: &[(&str, &str)] = &[
-    ("--additional-ssl-service-identities", "nor in mcrouter's open build"),
+    ("--additional-ssl-service-identities", "mcrouter's open build ignores it as well"),
     ("--carbon-router-name", "this is a router for memcached"),
     ("--client-timeout", "idle clients stay connected"),
-    ("--collect-rxmit-stats-every-hz", "the kernel's retransmissions are not looked at"),
-    ("-D", "lines for people go to stderr"),
+    ("--collect-rxmit-stats-every-hz", "the kernel's retransmissions are not monitored"),
+    ("-D", "messages go to stderr"),
     ("--debug-fifo-root", "'holdall watch' shows the traffic"),
     ("--default-qos-class", "packets are not marked"),
     ("--default-qos-path", "packets are not marked"),
-    ("--external-carbon-connection-log-max-burst", "it is of the caret protocol"),
-    ("--external-carbon-connection-log-rate-per-hour", "it is of the caret protocol"),
-    ("--external-carbon-connection-log-sample-rate", "it is of the caret protocol"),
+    ("--external-carbon-connection-log-max-burst", "it belongs to the Caret protocol"),
+    ("--external-carbon-connection-log-rate-per-hour", "it belongs to the Caret protocol"),
+    ("--external-carbon-connection-log-sample-rate", "it belongs to the Caret protocol"),
     ("--fibers-max-pool-size", "there are no fibers"),
     ("--fibers-pool-resize-period-ms", "there are no fibers"),
     ("--fibers-record-stack-size-every", "there are no fibers"),
     ("--fibers-stack-size", "there are no fibers"),
     ("--file-observer-sleep-before-update-ms", "a change is taken when it is seen"),
-    ("-K", "the system's settings hold"),
-    ("-i", "the system's settings hold"),
-    ("-I", "the system's settings hold"),
-    ("--keepalive-count", "the system's settings hold"),
-    ("--keepalive-idle", "the system's settings hold"),
-    ("--keepalive-interval", "the system's settings hold"),
-    ("--log-path", "lines for people go to stderr"),
-    ("-L", "lines for people go to stderr"),
+    ("-K", "the system's settings apply"),
+    ("-i", "the system's settings apply"),
+    ("-I", "the system's settings apply"),
+    ("--keepalive-count", "the system's settings apply"),
+    ("--keepalive-idle", "the system's settings apply"),
+    ("--keepalive-interval", "the system's settings apply"),
+    ("--log-path", "messages go to stderr"),
+    ("-L", "messages go to stderr"),
     ("--logging-rtt-outlier-threshold-us", "'stats latency' has histograms"),
-    ("--max-rxmit-reconnect-threshold", "the kernel's retransmissions are not looked at"),
-    ("--max-client-outstanding-reqs", "a client has 1024 at the most"),
+    ("--max-rxmit-reconnect-threshold", "the kernel's retransmissions are not monitored"),
+    ("--max-client-outstanding-reqs", "the limit is 1024 per client"),
     (
         "--max-preprocessed-config-history",
-        "'get __mcrouter__.preprocessed_config' tells the present one",
+        "'get __mcrouter__.preprocessed_config' shows the present one",
     ),
     ("--max-shadow-token-map-size", "a shadow's lease-sets have the tokens of the client"),
-    ("--maximum-soft-tkos", "nor in mcrouter any more"),
-    ("--max-no-flush-event-loops", "writes wait for three turns at the most"),
-    ("--min-rxmit-reconnect-threshold", "the kernel's retransmissions are not looked at"),
+    ("--maximum-soft-tkos", "mcrouter has removed it"),
+    ("--max-no-flush-event-loops", "writes wait for at most three turns"),
+    ("--min-rxmit-reconnect-threshold", "the kernel's retransmissions are not monitored"),
     ("--num-listening-sockets", "there is one for each address"),
     ("--post-reconfiguration-delay-ms", "changes are taken as they come"),
-    ("--proxy-cpu-interval-s", "'stats' has the processor's time"),
+    ("--proxy-cpu-interval-s", "'stats' shows the CPU time"),
     ("--proxy-max-inflight-shadow-requests", "shadows count as requests"),
     ("--reconfiguration-delay-ms", "a change is taken when it is seen"),
     ("--reconfiguration-jitter-ms", "a change is taken when it is seen"),
-    ("--reqs-per-read", "nor in mcrouter any more"),
+    ("--reqs-per-read", "mcrouter has removed it"),
     ("--reset-inactive-connection-interval", "idle connections to servers stay"),
-    ("--rxmit-latency-deviation-us", "the kernel's retransmissions are not looked at"),
-    ("--server-load-interval-ms", "memcached's protocols tell no load"),
-    ("--server-ssl-service-identity", "nor in mcrouter's open build"),
+    ("--rxmit-latency-deviation-us", "the kernel's retransmissions are not monitored"),
+    ("--server-load-interval-ms", "memcached's protocols report no load"),
+    ("--server-ssl-service-identity", "mcrouter's open build ignores it as well"),
     ("--service-name", "the names of files begin with 'mcrouter'"),
-    ("--ssl-service-identity", "nor in mcrouter's open build"),
+    ("--ssl-service-identity", "mcrouter's open build ignores it as well"),
     ("--stats-async-queue-length", "statistics are written by a thread of their own"),
     ("--target-max-shadow-requests", "shadows count as requests"),
     ("--tcp-listen-backlog", "it is 1024"),
-    ("--tcp-rto-min", "the system's settings hold"),
-    ("--tcp-zero-copy-threshold", "large values are sent as the others"),
-    ("--tfo-queue-size", "the system's settings hold"),
-    ("--thrift-compression-threshold", "it is of the thrift protocol"),
-    ("--tls-ticket-key-seed-path", "tickets' keys are made at the start"),
-    ("--xdp-tx-truncate-bytes", "nor in mcrouter's open build"),
+    ("--tcp-rto-min", "the system's settings apply"),
+    ("--tcp-zero-copy-threshold", "large values are sent like all others"),
+    ("--tfo-queue-size", "the system's settings apply"),
+    ("--thrift-compression-threshold", "it belongs to the Thrift protocol"),
+    ("--tls-ticket-key-seed-path", "ticket keys are made at the start"),
+    ("--xdp-tx-truncate-bytes", "mcrouter's open build ignores it as well"),
 ];
 
-/// The command line without those, and a sentence for each.
+/// Removes these flags from the command line `line`; returns the rest and a warning for each flag.
 #[must_use]
 pub fn without(line: impl Iterator<Item = OsString>) -> (Vec<OsString>, Vec<String>) {
     let (mut kept, mut told) = (Vec::new(), Vec::new());
@@ -124,7 +125,7 @@ pub fn without(line: impl Iterator<Item = OsString>) -> (Vec<OsString>, Vec<Stri
             }),
         };
         match instead {
-            Some(instead) => told.push(format!("warning: {name} changes nothing here: {instead}")),
+            Some(instead) => told.push(format!("warning: {name} has no effect: {instead}")),
             None => kept.extend(switched(word)),
         }
     }
@@ -170,10 +171,7 @@ mod tests {
         let (kept, told) = without(line.split(' ').map(OsString::from));
         assert_eq!(kept, ["route", "-p", "5000", "-f", "c"]);
         assert_eq!(told.len(), 5, "{told:?}");
-        assert_eq!(
-            told[1],
-            "warning: --fibers-stack-size changes nothing here: there are no fibers"
-        );
+        assert_eq!(told[1], "warning: --fibers-stack-size has no effect: there are no fibers");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A thread that looks at the program from time to time: notes numbers for rates, writes files of statistics, touches the dump, and tells of servers that
-//! are knocked out and come back.
+//! A thread of periodic work: it samples counters for rates, writes statistics files, keeps the saved
+//! configuration fresh, and logs servers that go down and come back.
 
 use std::collections::BTreeMap;
 use std::io;

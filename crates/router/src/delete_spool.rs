@@ -1,4 +1,4 @@
-//! Where failed deletes are kept: from the options to a running spooler.
+//! Starts the spooler of failed deletes as the options ask.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::options::Options;
 /// mcrouter's `--async-dir`.
 const DEFAULT_FOLDER: &str = "/var/spool/mcrouter";
 
-/// The spooler that the options ask for. Without a folder of its own choice, a proxy that cannot use mcrouter's goes on
-/// without one, and says so.
+/// Starts the spooler that the options ask for. If no option names a folder and mcrouter's cannot be
+/// used, logs a warning and returns `None`.
 ///
 /// # Errors
 ///
-/// Why the folder that was named cannot be used.
+/// The reason why the folder that an option names cannot be used.
 pub(crate) fn start(
     options: &Options,
     registry: Registry,
@@ -69,6 +69,6 @@ pub(crate) fn fsync(text: &str) -> Result<Fsync, String> {
         ("never", _) => Ok(Fsync::Never),
         ("always", _) => Ok(Fsync::Always),
         (_, Ok(ms @ 1..=3_600_000)) => Ok(Fsync::Every(Duration::from_millis(ms))),
-        _ => Err("never, always, or 1 to 3600000 milliseconds".to_owned()),
+        _ => Err("expected never, always, or 1 to 3600000 milliseconds".to_owned()),
     }
 }

@@ -1,4 +1,5 @@
-//! Where to listen: by the command line, or, where that is silent, by the pools of a twemproxy's YAML, each at an address of its own.
+//! Addresses to listen on: those of the command line or, if it names none, those of the pools in a
+//! twemproxy configuration.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -7,16 +8,16 @@ use net::{Listen, ListenAddress};
 
 use crate::options::Options;
 
-/// Which door of the configuration each listener is.
+/// The configuration's number of each listening socket.
 #[derive(Debug, Default)]
-pub(crate) struct Doors {
+pub(crate) struct Listeners {
     /// By the listener's place in [`Listen::tcp`].
     tcp: Vec<u16>,
     unix: u16,
 }
 
-impl Doors {
-    /// The door of a listener; one that nobody named is the first.
+impl Listeners {
+    /// The number of a listening socket; 0 if the configuration does not name it.
     pub(crate) fn of(&self, listener: &ListenAddress) -> u16 {
         match listener {
             ListenAddress::Tcp(_, place) => self.tcp.get(*place).copied().unwrap_or(0),
@@ -29,12 +30,16 @@ impl Doors {
 /// The permission bits of a unix socket.
 const MODE: u32 = 0o700;
 
-/// The listeners, and which doors they are. `named` is where the configuration says to listen, one for each of its doors.
+/// The sockets to bind, and their numbers. `named` has the addresses of the configuration's
+/// listeners, in their order.
 ///
 /// # Errors
 ///
-/// Addresses that cannot be, for people.
-pub(crate) fn listeners(options: &Options, named: &[String]) -> Result<(Listen, Doors), String> {
+/// Names the address that is invalid.
+pub(crate) fn listeners(
+    options: &Options,
+    named: &[String],
+) -> Result<(Listen, Listeners), String> {
     if options.names_no_address() && !named.is_empty() {
         return by_pools(named);
     }
@@ -53,20 +58,20 @@ pub(crate) fn listeners(options: &Options, named: &[String]) -> Result<(Listen, 
     };
     let tcp = [all(options.plain_ports()), all(&options.ssl_ports)].concat();
     let unix = options.unix_domain_sock.clone().map(|path| (path, MODE));
-    Ok((Listen { tcp, unix, backlog: BACKLOG, ..Listen::default() }, Doors::default()))
+    Ok((Listen { tcp, unix, backlog: BACKLOG, ..Listen::default() }, Listeners::default()))
 }
 
 const BACKLOG: i32 = 1024;
 
-fn by_pools(named: &[String]) -> Result<(Listen, Doors), String> {
+fn by_pools(named: &[String]) -> Result<(Listen, Listeners), String> {
     let mut listen = Listen { backlog: BACKLOG, ..Listen::default() };
-    let mut doors = Doors::default();
-    for (door, name) in (0..).zip(named) {
+    let mut listeners = Listeners::default();
+    for (listener, name) in (0..).zip(named) {
         if name.starts_with('/') {
             if listen.unix.replace((PathBuf::from(name), MODE)).is_some() {
                 return Err(format!("{name}: one unix socket is supported"));
             }
-            doors.unix = door;
+            listeners.unix = listener;
             continue;
         }
         let addresses = name.to_socket_addrs().map_err(|error| format!("{name}: {error}"))?;
@@ -76,9 +81,9 @@ fn by_pools(named: &[String]) -> Result<(Listen, Doors), String> {
             return Err(format!("{name}: two pools listen there"));
         }
         listen.tcp.push(address);
-        doors.tcp.push(door);
+        listeners.tcp.push(listener);
     }
-    Ok((listen, doors))
+    Ok((listen, listeners))
 }
 
 #[cfg(test)]
@@ -86,7 +91,7 @@ mod tests {
     use super::*;
     use crate::options::Parser;
 
-    fn listening(words: &[&str], named: &[&str]) -> Result<(Listen, Doors), String> {
+    fn listening(words: &[&str], named: &[&str]) -> Result<(Listen, Listeners), String> {
         let options = Options::try_parse_from(["route"].iter().chain(words)).unwrap();
         listeners(&options, &named.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
@@ -94,13 +99,13 @@ mod tests {
     #[test]
     fn pools_listen_where_they_say_unless_the_command_line_says_otherwise() {
         let named = ["127.0.0.1:22121", "/run/pool.sock", "[::1]:22122"];
-        let (listen, doors) = listening(&[], &named).unwrap();
+        let (listen, listeners) = listening(&[], &named).unwrap();
         let addresses: Vec<SocketAddr> =
             vec!["127.0.0.1:22121".parse().unwrap(), "[::1]:22122".parse().unwrap()];
-        assert_eq!((listen.tcp, doors.tcp, doors.unix), (addresses, vec![0, 2], 1));
+        assert_eq!((listen.tcp, listeners.tcp, listeners.unix), (addresses, vec![0, 2], 1));
         assert_eq!(listen.unix.unwrap().0, PathBuf::from("/run/pool.sock"));
-        let (listen, doors) = listening(&["-p", "5001"], &named[..1]).unwrap();
-        assert_eq!((listen.tcp[0].port(), doors.tcp.len()), (5001, 0));
+        let (listen, listeners) = listening(&["-p", "5001"], &named[..1]).unwrap();
+        assert_eq!((listen.tcp[0].port(), listeners.tcp.len()), (5001, 0));
         assert_eq!(listening(&[], &[]).unwrap().0.tcp[0].port(), 5000);
         for (words, named) in [
             (&["-p", "5001"][..], &named[..]),

@@ -6,19 +6,19 @@ use upstream::Request;
 
 /// See the head of this file.
 #[derive(Debug)]
-pub struct DoorRoute {
-    /// One for each door, at least one.
+pub struct ListenerRoute {
+    /// A route for each of the configuration's listeners; at least one.
     pub children: Vec<RouteRef>,
 }
 
-impl Select for DoorRoute {
+impl Select for ListenerRoute {
     fn name(&self) -> String {
-        format!("doors|{}", self.children.len())
+        format!("listeners|{}", self.children.len())
     }
 
     #[inline]
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
         // A number that is none is that of the first.
-        self.children.get(usize::from(request.door)).unwrap_or(&self.children[0])
+        self.children.get(usize::from(request.listener)).unwrap_or(&self.children[0])
     }
 }
