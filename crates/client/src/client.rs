@@ -10,7 +10,7 @@ use crate::builder::{BuildError, Builder};
 use crate::codec::Codec;
 use crate::error::Error;
 use crate::lane::{Job, Lane};
-use crate::look_aside::{Leases, LookAside, LookAsideTotals, Tally};
+use crate::look_aside::{Leases, LookAside, LookAsideCounters, LookAsideTotals};
 use crate::slot::{Pending, Slot};
 use crate::value::Value;
 use crate::watch::{self, Watch};
@@ -27,7 +27,7 @@ pub(crate) struct Inner {
     registry: Registry,
     pub(crate) codec: Codec,
     pub(crate) leases: Leases,
-    pub(crate) tally: Tally,
+    pub(crate) counters: LookAsideCounters,
     pub(crate) watch: Watch,
     /// Keeps failed deletes, if that is wanted.
     spooler: Option<Arc<Spooler>>,
@@ -42,8 +42,8 @@ impl Inner {
         spooler: Option<Arc<Spooler>>,
     ) -> Self {
         let threads = Mutex::new(threads);
-        let (next, leases, tally, watch) = Default::default();
-        Self { lanes, threads, next, registry, codec, leases, tally, watch, spooler }
+        let (next, leases, counters, watch) = Default::default();
+        Self { lanes, threads, next, registry, codec, leases, counters, watch, spooler }
     }
 
     /// All threads take another plan.
@@ -218,7 +218,7 @@ impl Client {
     /// How the look-aside reads of all handles went.
     #[must_use]
     pub fn look_aside_totals(&self) -> LookAsideTotals {
-        self.inner.tally.totals()
+        self.inner.counters.totals()
     }
 
     async fn ask_all(&self, request: Request<'_>) -> Result<OwnedReply, Error> {

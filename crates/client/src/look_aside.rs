@@ -69,7 +69,7 @@ impl Leases {
 
 /// Counters of look-aside reads.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct LookAsideCounters {
     hits: AtomicU64,
     stale: AtomicU64,
     waits: AtomicU64,
@@ -102,7 +102,7 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Tally {
+impl LookAsideCounters {
     pub(crate) fn totals(&self) -> LookAsideTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LookAsideTotals {
@@ -237,7 +237,7 @@ impl LookAside {
         F: FnOnce(Source) -> L,
         L: Future<Output = Result<T, E>>,
     {
-        let tally = &self.client.inner.tally;
+        let counters = &self.client.inner.counters;
         let found = match self.find(key).await {
             Err(Error::BadKey) => return Err(LoadError::BadKey),
             Err(_) => Found::Miss(Fill::Nothing),
@@ -255,12 +255,12 @@ impl LookAside {
             Some(markers) => markers.source(key).await,
             None => Source::Local,
         };
-        count(&tally.loads);
+        count(&counters.loads);
         let value = load(source).await.map_err(LoadError::Loader)?;
         match self.fill(key, &value, fill).await {
-            Ok(Outcome::Stored) => count(&tally.fills),
-            Ok(Outcome::NotStored | Outcome::NotFound) => count(&tally.refused),
-            Ok(_) | Err(_) => count(&tally.unfilled),
+            Ok(Outcome::Stored) => count(&counters.fills),
+            Ok(Outcome::NotStored | Outcome::NotFound) => count(&counters.refused),
+            Ok(_) | Err(_) => count(&counters.unfilled),
         }
         Ok(value)
     }
@@ -282,7 +282,7 @@ impl LookAside {
     }
 
     async fn find(&self, key: &[u8]) -> Result<Found, Error> {
-        let (client, tally) = (&self.client, &self.client.inner.tally);
+        let (client, counters) = (&self.client, &self.client.inner.counters);
         let mut wait = WAIT_FIRST;
         for _ in 0..=WAITS_MAX {
             if !client.inner.leases.are_asked() {
@@ -290,16 +290,16 @@ impl LookAside {
             }
             match client.lease_get(key).await {
                 Ok(Lease::Hit(value)) => {
-                    count(&tally.hits);
+                    count(&counters.hits);
                     return Ok(Found::Value(value));
                 }
                 Ok(Lease::Fill { token, .. }) => return Ok(Found::Miss(Fill::Lease(token))),
                 Ok(Lease::Wait { stale: Some(value) }) if self.takes_stale => {
-                    count(&tally.stale);
+                    count(&counters.stale);
                     return Ok(Found::Value(value));
                 }
                 Ok(Lease::Wait { .. }) => {
-                    count(&tally.waits);
+                    count(&counters.waits);
                     client.sleep(wait).await;
                     wait = (wait * 2).min(WAIT_LONGEST);
                 }
@@ -314,7 +314,7 @@ impl LookAside {
     async fn find_without_leases(&self, key: &[u8]) -> Result<Found, Error> {
         match self.client.get(key).await {
             Ok(Some(value)) => {
-                count(&self.client.inner.tally.hits);
+                count(&self.client.inner.counters.hits);
                 Ok(Found::Value(value))
             }
             Ok(None) => Ok(Found::Miss(Fill::Add)),

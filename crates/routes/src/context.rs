@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use crate::alarm::{Alarms, Sleep};
 use crate::deletes::{Deletes, Mailbox};
 use crate::task::Tasks;
-use upstream::cell::{Cell, RefCell};
+use crate::timer::{Sleep, Timers};
 use upstream::{
     Count, DestinationId, Event, Exchange, Failure, Outcome, OwnedReply, Reply, Request, Sink,
     Ticket, Traffic, Upstream,
 };
+use upstream::{SendCell, SendRefCell};
 
 /// Tickets with this bit belong to tasks; the others to whoever calls [`crate::Core::submit`].
 pub(crate) const TASK_TICKET: Ticket = 1 << 63;
@@ -24,21 +24,21 @@ const ASIDE_TICKET: Ticket = 1 << 62;
 
 /// See the head of this file. One for each worker.
 pub struct Context {
-    pub(crate) upstream: RefCell<Upstream>,
+    pub(crate) upstream: SendRefCell<Upstream>,
     traffic: Arc<Traffic>,
     pub(crate) tasks: Tasks,
-    waits: RefCell<Waits>,
+    waits: SendRefCell<Waits>,
     /// Where failed deletes go, and where it is told what became of them.
     deletes: OnceLock<(Deletes, Arc<Mailbox>)>,
     /// Root tasks that have ended.
-    pub(crate) finished: RefCell<Vec<(Ticket, OwnedReply)>>,
-    random: Cell<u64>,
-    unix_secs: Cell<u64>,
+    pub(crate) finished: SendRefCell<Vec<(Ticket, OwnedReply)>>,
+    random: SendCell<u64>,
+    unix_secs: SendCell<u64>,
     host_id: u32,
-    pub(crate) alarms: Alarms,
+    pub(crate) timers: Timers,
     /// What the last hash chose; `NOTHING`: none has since.
-    chosen: Cell<u32>,
-    log: RefCell<Option<Log>>,
+    chosen: SendCell<u32>,
+    log: SendRefCell<Option<Log>>,
 }
 
 /// Takes a line for people.
@@ -72,17 +72,17 @@ impl Context {
     pub(crate) fn new(upstream: Upstream, host_id: u32, seed: u64) -> Self {
         Self {
             traffic: Arc::clone(upstream.traffic()),
-            upstream: RefCell::new(upstream),
+            upstream: SendRefCell::new(upstream),
             tasks: Tasks::default(),
-            waits: RefCell::default(),
+            waits: SendRefCell::default(),
             deletes: OnceLock::new(),
-            finished: RefCell::default(),
-            random: Cell::new(seed | 1),
-            unix_secs: Cell::new(0),
+            finished: SendRefCell::default(),
+            random: SendCell::new(seed | 1),
+            unix_secs: SendCell::new(0),
             host_id,
-            alarms: Alarms::default(),
-            chosen: Cell::new(NOTHING),
-            log: RefCell::default(),
+            timers: Timers::default(),
+            chosen: SendCell::new(NOTHING),
+            log: SendRefCell::default(),
         }
     }
 

@@ -173,7 +173,7 @@ impl Core {
     }
 
     fn run_tasks(&mut self, sink: &mut dyn Sink) {
-        self.cx.alarms.ring(self.cx.now_us());
+        self.cx.timers.fire(self.cx.now_us());
         self.cx.tasks.run();
         for (ticket, reply) in self.cx.finished.borrow_mut().drain(..) {
             sink.answer(ticket, &reply.get());
@@ -198,8 +198,8 @@ impl Core {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let upstream = self.cx.upstream.borrow();
-        let alarm = self.cx.alarms.next_us().and_then(|at_us| upstream.instant(at_us));
-        upstream.deadline().into_iter().chain(alarm).min()
+        let timer = self.cx.timers.next_us().and_then(|at_us| upstream.instant(at_us));
+        upstream.deadline().into_iter().chain(timer).min()
     }
 
     /// Routes tell people by `log`.

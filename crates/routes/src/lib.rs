@@ -13,7 +13,6 @@
 //! failed deletes and repeats them.
 #![forbid(unsafe_code)]
 
-mod alarm;
 mod context;
 mod core;
 mod deletes;
@@ -24,10 +23,11 @@ pub mod route;
 #[cfg(test)]
 mod simulation;
 mod task;
+mod timer;
 
-pub use alarm::Sleep;
 pub use context::{Asking, Context};
 pub use core::{Core, Submitted, Tree};
 pub use deletes::{DeleteCounts, Deletes, Spooler, Target};
 pub use host::host_id;
 pub use plan::{BigValues, Distances, Plan, TreeFlags};
+pub use timer::Sleep;

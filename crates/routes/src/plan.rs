@@ -1,8 +1,8 @@
 //! From a configuration to trees: checked and resolved once, built by each worker with its own connections.
 
+mod copies_and_limits;
 mod failover;
 mod flags;
-mod keeping;
 mod pool;
 
 use std::collections::BTreeMap;
@@ -379,7 +379,7 @@ impl Builder<'_> {
                 let default = self.or_null(*default);
                 Arc::new(Selecting(RoutingGroupRoute { policies, default }))
             }
-            other => self.keeping(other),
+            other => self.copies_and_limits(other),
         }
     }
 

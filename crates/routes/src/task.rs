@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use upstream::cell::RefCell;
+use upstream::SendRefCell;
 
 type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// See the head of this file.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    slots: RefCell<Slots>,
+    slots: SendRefCell<Slots>,
     ready: Arc<Ready>,
 }
 
@@ -30,7 +30,7 @@ struct Slot {
     /// `None` while it is polled, and when the slot is free. Nobody locks it: the mutex is for a future that may be sent, but not
     /// shared.
     task: Mutex<Option<BoxedTask>>,
-    alarm: Arc<Alarm>,
+    task_waker: Arc<TaskWaker>,
     waker: Waker,
 }
 
@@ -40,13 +40,13 @@ struct Ready {
     queue: Mutex<Vec<u32>>,
 }
 
-struct Alarm {
+struct TaskWaker {
     number: u32,
     is_queued: AtomicBool,
     ready: Arc<Ready>,
 }
 
-impl Wake for Alarm {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -66,14 +66,15 @@ impl Tasks {
         let number = slots.free.pop().unwrap_or_else(|| {
             let number = u32::try_from(slots.slots.len()).unwrap_or(u32::MAX);
             let ready = Arc::clone(&self.ready);
-            let alarm = Arc::new(Alarm { number, is_queued: AtomicBool::new(false), ready });
-            let waker = Waker::from(Arc::clone(&alarm));
-            slots.slots.push(Slot { task: Mutex::default(), alarm, waker });
+            let task_waker =
+                Arc::new(TaskWaker { number, is_queued: AtomicBool::new(false), ready });
+            let waker = Waker::from(Arc::clone(&task_waker));
+            slots.slots.push(Slot { task: Mutex::default(), task_waker, waker });
             number
         });
         let slot = &mut slots.slots[number as usize];
         slot.task = Mutex::new(Some(task));
-        slot.alarm.wake_by_ref();
+        slot.task_waker.wake_by_ref();
     }
 
     /// Polls what is ready, until nothing is. True if anything was.
@@ -100,7 +101,7 @@ impl Tasks {
         let (task, waker) = {
             let mut slots = self.slots.borrow_mut();
             let Some(slot) = slots.slots.get_mut(number as usize) else { return };
-            slot.alarm.is_queued.store(false, Ordering::Relaxed);
+            slot.task_waker.is_queued.store(false, Ordering::Relaxed);
             (slot.task.get_mut().unwrap_or_else(PoisonError::into_inner).take(), slot.waker.clone())
         };
         let Some(mut task) = task else { return };
@@ -135,7 +136,7 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upstream::cell::Cell;
+    use upstream::SendCell;
 
     /// Pending once, then ready.
     struct Once(bool);
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn tasks_run_to_their_end_and_their_slots_are_used_again() {
-        let (tasks, count) = (Tasks::default(), Arc::new(Cell::new(0)));
+        let (tasks, count) = (Tasks::default(), Arc::new(SendCell::new(0)));
         for round in 1..=3 {
             for _ in 0..10 {
                 let count = Arc::clone(&count);

@@ -456,7 +456,7 @@ fn delays_are_as_long_as_they_say() {
 #[test]
 fn requests_are_logged() {
     let mut cluster = Cluster::new(1, r#"{"type": "LoggingRoute", "target": "PoolRoute|A"}"#);
-    let lines = std::sync::Arc::new(upstream::cell::RefCell::new(Vec::new()));
+    let lines = std::sync::Arc::new(upstream::SendRefCell::new(Vec::new()));
     let log = std::sync::Arc::clone(&lines);
     cluster.rig.core.set_log(move |line| log.borrow_mut().push(line.to_owned()));
     cluster.set("k\u{80}", "v");

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::address::Address;
 use crate::counters::{Counters, add};
-use crate::pipeline::{Ear, Pipeline, Ticket};
+use crate::pipeline::{Pipeline, ReplyObserver, Ticket};
 use crate::request::Request;
 use crate::system::Socket;
 use proto::Failure;
@@ -54,7 +54,7 @@ struct Line {
 }
 
 impl Line {
-    fn fail(&mut self, failure: Failure, words: &[u8], sink: &mut impl Ear) {
+    fn fail(&mut self, failure: Failure, words: &[u8], sink: &mut impl ReplyObserver) {
         self.is_done = true;
         self.pipeline.fail(u64::MAX, failure, failure, words, sink);
     }
@@ -122,7 +122,12 @@ impl Datagrams {
     }
 
     /// Sends what was asked. What the system does not take is lost.
-    pub(crate) fn flush(&mut self, counters: &Counters, now_us: u64, sink: &mut impl Ear) {
+    pub(crate) fn flush(
+        &mut self,
+        counters: &Counters,
+        now_us: u64,
+        sink: &mut impl ReplyObserver,
+    ) {
         let unsent = self.lines.iter().rev().take_while(|line| !line.is_sent).count();
         let first = self.lines.len() - unsent;
         for index in first..self.lines.len() {
@@ -144,7 +149,13 @@ impl Datagrams {
         self.forget();
     }
 
-    fn lose(&mut self, index: usize, counters: &Counters, now_us: u64, sink: &mut impl Ear) {
+    fn lose(
+        &mut self,
+        index: usize,
+        counters: &Counters,
+        now_us: u64,
+        sink: &mut impl ReplyObserver,
+    ) {
         let Some(line) = self.lines.get_mut(index) else { return };
         add(&counters.udp_lost, line.pipeline.len() as u64);
         line.fail(Failure::Timeout, b"UDP reply lost", sink);
@@ -163,7 +174,7 @@ impl Datagrams {
         counters: &Counters,
         tcp: &mut Pipeline,
         now_us: u64,
-        sink: &mut impl Ear,
+        sink: &mut impl ReplyObserver,
     ) -> bool {
         let mut goes_on = false;
         for _ in 0..DATAGRAMS {
@@ -203,7 +214,7 @@ impl Datagrams {
         counters: &Counters,
         tcp: &mut Pipeline,
         now_us: u64,
-        sink: &mut impl Ear,
+        sink: &mut impl ReplyObserver,
     ) -> bool {
         let line = &mut self.lines[index];
         let is_next = frame.sequence == line.came && (line.came == 0 || frame.count == line.count);
@@ -251,7 +262,7 @@ impl Datagrams {
         timeout_us: u64,
         counters: &Counters,
         now_us: u64,
-        sink: &mut impl Ear,
+        sink: &mut impl ReplyObserver,
     ) {
         for index in 0..self.lines.len() {
             let line = &self.lines[index];
@@ -266,7 +277,7 @@ impl Datagrams {
     }
 
     /// Everything fails: the server is not used any more.
-    pub(crate) fn end(&mut self, sink: &mut impl Ear) {
+    pub(crate) fn end(&mut self, sink: &mut impl ReplyObserver) {
         for mut line in self.lines.drain(..) {
             line.fail(Failure::RemoteError, b"Connection closed", sink);
         }

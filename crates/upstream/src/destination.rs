@@ -17,23 +17,23 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::address::Address;
-use crate::cell::Cell;
 use crate::counters::{Counters, add};
 use crate::datagrams::Datagrams;
 use crate::dialect::{self, Dialect};
 use crate::ejection::Ejection;
 use crate::guard::Guard;
-use crate::health::{FailOpen, Health};
 use crate::pipeline::{Broken, Pipeline, Sink, Ticket};
+use crate::reply_stats::{Failing, Server};
 use crate::request::Request;
+use crate::send_cell::SendCell;
 use crate::settings::{Protocol, Settings};
 use crate::system::Socket;
-use crate::tally::{Failing, Server};
+use crate::tko::{FailOpen, Health};
 use crate::traffic::Traffic;
 use asking::Asking;
 use proto::{CommandClass, Failure};
 
-/// What a [`crate::tally::Tally`] must know, out of a destination's fields, so that the others stay free.
+/// The [`Server`] of a destination, borrowed from single fields, so that the others stay free.
 macro_rules! server {
     ($self:ident, $now_us:expr) => {
         Server {
@@ -66,7 +66,7 @@ pub(crate) struct Worker {
     pub(crate) number: u32,
     pub(crate) traffic: Arc<Traffic>,
     /// Somebody watches exchanges.
-    pub(crate) is_watched: Arc<Cell<bool>>,
+    pub(crate) is_watched: Arc<SendCell<bool>>,
 }
 
 pub(crate) struct Destination {

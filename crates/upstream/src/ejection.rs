@@ -6,18 +6,18 @@
 //!
 //! Source: `server_failure`, `server_ok` and `server_pool_update` of twemproxy's `nc_server.c`.
 
-use crate::cell::{Cell, RefCell};
+use crate::send_cell::{SendCell, SendRefCell};
 
 /// The servers of one pool that are in use, as one worker sees them.
 #[derive(Debug)]
 pub struct Ejection {
     limit: u32,
     retry_us: u64,
-    members: RefCell<Vec<Member>>,
+    members: SendRefCell<Vec<Member>>,
     /// Somebody was ejected since [`Self::live`] was asked.
-    is_changed: Cell<bool>,
+    is_changed: SendCell<bool>,
     /// When the first who is out comes back; `None`: nobody is.
-    returns_us: Cell<Option<u64>>,
+    returns_us: SendCell<Option<u64>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,9 +35,9 @@ impl Ejection {
         Self {
             limit,
             retry_us,
-            members: RefCell::new(vec![Member::default(); servers]),
-            is_changed: Cell::new(false),
-            returns_us: Cell::new(None),
+            members: SendRefCell::new(vec![Member::default(); servers]),
+            is_changed: SendCell::new(false),
+            returns_us: SendCell::new(None),
         }
     }
 

@@ -62,10 +62,10 @@ pub struct Exchange<'a> {
     pub took_us: u64,
 }
 
-/// What hears of every question and its answer before they are parted.
-pub(crate) trait Ear: Sink {
+/// A sink that also observes each reply together with its request.
+pub(crate) trait ReplyObserver: Sink {
     /// The question, asked for this pool at this time (in microseconds).
-    fn hear(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>);
+    fn on_reply(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>);
 }
 
 /// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in its memory.
@@ -299,7 +299,7 @@ impl Pipeline {
         &mut self,
         input: &[u8],
         value_bytes_max: u32,
-        sink: &mut impl Ear,
+        sink: &mut impl ReplyObserver,
     ) -> Result<(usize, usize), Broken> {
         if self.packets.is_some() {
             return self.receive_packets(input, value_bytes_max, sink);
@@ -328,7 +328,7 @@ impl Pipeline {
         late: Failure,
         other: Failure,
         words: &[u8],
-        sink: &mut impl Ear,
+        sink: &mut impl ReplyObserver,
     ) -> u32 {
         let mut count_late = 0;
         while let Some(oldest) = self.asked.front() {
@@ -343,7 +343,7 @@ impl Pipeline {
     }
 
     #[inline]
-    fn take(&mut self, answer: &Answer<'_>, sink: &mut impl Ear) -> Result<(), Broken> {
+    fn take(&mut self, answer: &Answer<'_>, sink: &mut impl ReplyObserver) -> Result<(), Broken> {
         if self.awaits_end {
             // Values went out already; what is wrong behind them is nobody's answer.
             self.awaits_end = false;
@@ -373,7 +373,7 @@ impl Pipeline {
         &mut self,
         op: Command,
         answer: &Answer<'_>,
-        sink: &mut impl Ear,
+        sink: &mut impl ReplyObserver,
     ) -> Result<(), Broken> {
         let reply = match answer {
             _ if self.probing.is_some() => return self.take_heard(answer),
@@ -416,7 +416,7 @@ impl Pipeline {
         &mut self,
         op: Command,
         answer: &Answer<'_>,
-        sink: &mut impl Ear,
+        sink: &mut impl ReplyObserver,
     ) -> Result<(), Broken> {
         let plain = |outcome| Reply::of(outcome);
         let reply = match (answer, op) {
@@ -480,7 +480,11 @@ impl Pipeline {
 
     /// A value: a hit of the oldest question with this key on the oldest line, and a miss of those before it.
     #[inline]
-    fn take_value(&mut self, found: &Value<'_>, sink: &mut impl Ear) -> Result<(), Broken> {
+    fn take_value(
+        &mut self,
+        found: &Value<'_>,
+        sink: &mut impl ReplyObserver,
+    ) -> Result<(), Broken> {
         // Nothing is a miss before it is known whose value this is.
         let Some(misses) = self.misses_before(found.key) else { return Err(Broken::Mismatch) };
         let wants_cas = self
@@ -522,7 +526,7 @@ impl Pipeline {
     }
 
     /// The same answer for all that is left of the oldest line.
-    fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut impl Ear) {
+    fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) {
         while let Some(ends_line) = self.finish(reply, sink) {
             if ends_line {
                 return;
@@ -553,9 +557,9 @@ impl Pipeline {
 
     /// The oldest question is answered. Whether its line ends with it; `None` if there is no question.
     #[inline]
-    fn finish(&mut self, reply: &Reply<'_>, sink: &mut impl Ear) -> Option<bool> {
+    fn finish(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) -> Option<bool> {
         let &Asked { ticket, at_us, op, pool, ends_line, .. } = self.asked.front()?;
-        sink.hear(op, self.oldest_key(), pool, at_us, reply);
+        sink.on_reply(op, self.oldest_key(), pool, at_us, reply);
         self.pop();
         sink.answer(ticket, reply);
         Some(ends_line)

@@ -8,9 +8,9 @@ use hdrhistogram::Histogram;
 
 use crate::address::Address;
 use crate::counters::{Counters, Totals};
-use crate::health::{FailOpen, Health, State};
 use crate::latencies::Place;
 use crate::settings::{Protocol, Settings};
+use crate::tko::{FailOpen, Health, State};
 use crate::traffic::{Snapshot, Traffic};
 
 /// Shared by the workers.

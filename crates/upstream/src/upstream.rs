@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
-use crate::cell::Cell;
 use crate::destination::{Destination, Worker};
 use crate::ejection::Ejection;
 use crate::pipeline::{Sink, Ticket};
 use crate::registry::Registry;
 use crate::reply::Reply;
 use crate::request::Request;
+use crate::send_cell::SendCell;
 use crate::settings::Settings;
 use crate::system::Poller;
 use crate::traffic::{Count, Traffic};
@@ -63,7 +63,7 @@ pub struct Upstream {
     told: Vec<u64>,
     window: Option<Sliding>,
     /// Somebody watches exchanges.
-    is_watched: Arc<Cell<bool>>,
+    is_watched: Arc<SendCell<bool>>,
 }
 
 impl std::fmt::Debug for Upstream {

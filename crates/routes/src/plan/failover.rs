@@ -12,7 +12,7 @@ use crate::route::{
     ModifyExptimeRoute, NullRoute, Order, RouteRef,
 };
 use upstream::Failure;
-use upstream::cell::Cell;
+use upstream::SendCell;
 
 /// The pairings that the configuration names.
 pub(super) fn pairs(config: &Config) -> BTreeMap<String, Arc<LeasePairs>> {
@@ -40,7 +40,7 @@ impl Builder<'_> {
             FailoverPolicy::InOrder => Order::InOrder,
             FailoverPolicy::LeastFailures { max_tries } => Order::LeastFailures {
                 tries_max: *max_tries as usize,
-                failures: children.iter().map(|_| Cell::default()).collect(),
+                failures: children.iter().map(|_| SendCell::default()).collect(),
             },
             FailoverPolicy::Rendezvous { max_tries, tags } => {
                 Order::Rendezvous { tries_max: *max_tries as usize, tags: tags.clone() }

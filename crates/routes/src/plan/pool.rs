@@ -6,7 +6,7 @@ use hashing::Placement;
 use routeconf::ast::{self, HashFunction, Member, PoolId, RouteId, ServerAddress};
 
 use super::Builder;
-use super::keeping::{outstanding_limit, slow_warm_up};
+use super::copies_and_limits::{outstanding_limit, slow_warm_up};
 use crate::route::{
     BucketizeRoute, CountedRoute, DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute,
     RouteRef, Selecting,

@@ -7,7 +7,7 @@ use routeconf::ast::{Hash, HashFunction};
 
 use super::{ErrorRoute, RouteRef, Select};
 use crate::context::Context;
-use upstream::cell::RefCell;
+use upstream::SendRefCell;
 use upstream::{Ejection, Failure, Request};
 
 /// See the head of this file.
@@ -17,7 +17,7 @@ pub struct EjectRoute {
     /// `None`: chosen by chance.
     hash: Option<Hash>,
     ejection: Arc<Ejection>,
-    live: RefCell<Live>,
+    live: SendRefCell<Live>,
     nobody: RouteRef,
     label: String,
 }
@@ -40,7 +40,7 @@ impl EjectRoute {
         let live = live(hash.as_ref(), (0..children.len()).collect());
         let message = "every server of the pool is ejected".to_owned();
         let nobody = Arc::new(ErrorRoute { failure: Failure::ConnectError, message });
-        Self { children, hash, ejection, live: RefCell::new(live), nobody, label }
+        Self { children, hash, ejection, live: SendRefCell::new(live), nobody, label }
     }
 }
 

@@ -10,7 +10,7 @@ use super::lease_pairs::LeasePairs;
 use super::order::Order;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use upstream::cell::Cell;
+use upstream::SendCell;
 use upstream::{Command, CommandClass, Event, Failure, Outcome, OwnedReply, Request};
 
 /// Which failures lead to the next child.
@@ -48,14 +48,14 @@ impl FailoverErrors {
 pub struct FailoverLimit {
     rate: f64,
     burst: f64,
-    tokens: Cell<f64>,
+    tokens: SendCell<f64>,
 }
 
 impl FailoverLimit {
     /// `rate` tokens for each request, `burst` at the most and at first.
     #[must_use]
     pub fn new(rate: f64, burst: f64) -> Self {
-        Self { rate, burst, tokens: Cell::new(burst) }
+        Self { rate, burst, tokens: SendCell::new(burst) }
     }
 
     fn request(&self) {

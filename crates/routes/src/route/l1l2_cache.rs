@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::all::ask_aside;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use upstream::cell::Cell;
+use upstream::SendCell;
 use upstream::{Command, Outcome, OwnedReply, Request};
 
 /// Marks a noted miss, in client flags (mcrouter: `MC_MSG_FLAG_NEGATIVE_CACHE`).
@@ -29,7 +29,7 @@ pub struct L1L2CacheRoute {
     /// Every so many noted misses, the large one is asked again; 0: never.
     pub miss_period: u32,
     /// Noted misses until then.
-    pub misses: Cell<u32>,
+    pub misses: SendCell<u32>,
 }
 
 impl L1L2CacheRoute {

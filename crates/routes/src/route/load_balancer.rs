@@ -9,8 +9,8 @@ use hashing::Placement;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use upstream::cell::{Cell, RefCell};
 use upstream::{Failure, OwnedReply, Request};
+use upstream::{SendCell, SendRefCell};
 
 /// How a child is chosen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,9 +33,9 @@ pub struct LoadBalancerRoute {
     failovers: usize,
     salt: String,
     /// Requests without a reply, by child.
-    outstanding: Vec<Cell<u32>>,
+    outstanding: Vec<SendCell<u32>>,
     /// Weights, and since when they count.
-    weights: RefCell<(u64, Option<Placement>)>,
+    weights: SendRefCell<(u64, Option<Placement>)>,
     uniform: Placement,
 }
 
@@ -50,8 +50,8 @@ impl LoadBalancerRoute {
         salt: String,
     ) -> Option<Self> {
         let uniform = Placement::ch3(children.len()).ok()?;
-        let outstanding = children.iter().map(|_| Cell::new(0)).collect();
-        let weights = RefCell::new((0, None));
+        let outstanding = children.iter().map(|_| SendCell::new(0)).collect();
+        let weights = SendRefCell::new((0, None));
         Some(Self {
             children,
             algorithm,
@@ -65,7 +65,7 @@ impl LoadBalancerRoute {
     }
 
     fn load(&self, child: usize) -> u32 {
-        self.outstanding.get(child).map_or(0, Cell::get)
+        self.outstanding.get(child).map_or(0, SendCell::get)
     }
 
     fn first(&self, cx: &Context, request: &Request<'_>) -> usize {
@@ -102,10 +102,10 @@ impl LoadBalancerRoute {
 }
 
 /// One request more, as long as it lives.
-struct Counted<'a>(&'a Cell<u32>);
+struct Counted<'a>(&'a SendCell<u32>);
 
 impl<'a> Counted<'a> {
-    fn new(count: &'a Cell<u32>) -> Self {
+    fn new(count: &'a SendCell<u32>) -> Self {
         count.set(count.get() + 1);
         Self(count)
     }

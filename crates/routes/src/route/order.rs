@@ -6,7 +6,7 @@ use hashing::{Placement, rendezvous_order};
 
 use super::host_id::salted;
 use crate::context::Context;
-use upstream::cell::Cell;
+use upstream::SendCell;
 use upstream::{Event, Failure, Request};
 
 /// The first child is tried first; then they differ.
@@ -23,7 +23,7 @@ pub enum Order {
         /// Children that are tried, at the most.
         tries_max: usize,
         /// For each child.
-        failures: Vec<Cell<u32>>,
+        failures: Vec<SendCell<u32>>,
     },
     /// `RendezvousPolicy`: by descending score of their tags; the first child has none.
     Rendezvous {
@@ -111,7 +111,7 @@ impl Order {
             Self::LeastFailures { tries_max, failures } => {
                 planned.extend(0..children);
                 if let Some(others) = planned.get_mut(1..) {
-                    others.sort_by_key(|index| failures.get(*index).map_or(0, Cell::get));
+                    others.sort_by_key(|index| failures.get(*index).map_or(0, SendCell::get));
                 }
                 planned.truncate(*tries_max);
             }

@@ -7,8 +7,8 @@ use std::task::{Poll, Waker};
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use upstream::cell::{Cell, RefCell};
 use upstream::{CommandClass, Count, Event, Failure, OwnedReply, Request, Traffic};
+use upstream::{SendCell, SendRefCell};
 
 /// Requests that wait at the most; more are [`Failure::Busy`].
 const WAITING_MAX: usize = 100_000;
@@ -25,22 +25,22 @@ pub struct OutstandingLimitRoute {
 /// Lets a number of requests pass at once.
 #[derive(Debug)]
 pub struct Gate {
-    free: Cell<u32>,
+    free: SendCell<u32>,
     /// Who waits, oldest first. A ticket that is called has a place already.
-    waiting: RefCell<VecDeque<Arc<Waiter>>>,
+    waiting: SendRefCell<VecDeque<Arc<Waiter>>>,
 }
 
 #[derive(Debug, Default)]
 struct Waiter {
-    is_called: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    is_called: SendCell<bool>,
+    waker: SendRefCell<Option<Waker>>,
 }
 
 impl Gate {
     /// `limit` at once.
     #[must_use]
     pub fn new(limit: u32) -> Self {
-        Self { free: Cell::new(limit), waiting: RefCell::default() }
+        Self { free: SendCell::new(limit), waiting: SendRefCell::default() }
     }
 
     /// A place, when it is one's turn; `None` if too many wait.

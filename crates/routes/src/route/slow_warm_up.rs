@@ -9,7 +9,7 @@ use routeconf::ast::SlowWarmUpSettings;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use upstream::cell::Cell;
+use upstream::SendCell;
 use upstream::{CommandClass, Request};
 
 /// Gets over which the hit rate goes: when there are so many, all count half.
@@ -31,9 +31,9 @@ pub struct SlowWarmUpRoute {
 /// Hits and gets of late.
 #[derive(Debug, Default)]
 pub struct HitRate {
-    hits: Cell<u32>,
-    gets: Cell<u32>,
-    is_cold: Cell<bool>,
+    hits: SendCell<u32>,
+    gets: SendCell<u32>,
+    is_cold: SendCell<bool>,
 }
 
 impl HitRate {

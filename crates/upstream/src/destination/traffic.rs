@@ -9,8 +9,8 @@ use crate::counters::add;
 use crate::datagrams::Datagrams;
 use crate::guard::CHUNK_BYTES;
 use crate::pipeline::{Sink, Ticket};
+use crate::reply_stats::{Failing, ReplyStats, Server};
 use crate::request::Request;
-use crate::tally::{Failing, Server, Tally};
 use proto::{Command, Failure};
 
 /// Bytes reserved for a reply that has only begun, at the most.
@@ -47,10 +47,10 @@ impl Destination {
     pub(crate) fn on_datagrams(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
         let Some(mut datagrams) = self.datagrams.take() else { return };
         let limit = self.settings.value_bytes_max;
-        let mut tally = Tally::new(server!(self, now_us), sink);
+        let mut stats = ReplyStats::new(server!(self, now_us), sink);
         let (counters, tcp) = (&self.counters, &mut self.pipeline);
-        let goes_on = datagrams.receive(buffer, limit, counters, tcp, now_us, &mut tally);
-        drop(tally);
+        let goes_on = datagrams.receive(buffer, limit, counters, tcp, now_us, &mut stats);
+        drop(stats);
         self.datagrams = Some(datagrams);
         if goes_on && self.connect(now_us).is_err() {
             self.close(End::Connect(Failure::ConnectError), now_us, sink);
@@ -114,11 +114,11 @@ impl Destination {
 
     fn receive(&mut self, received: &[u8], now_us: u64, sink: &mut dyn Sink) {
         let asked = self.pipeline.len();
-        let mut tally = Tally::new(server!(self, now_us), sink);
+        let mut stats = ReplyStats::new(server!(self, now_us), sink);
         let limit = self.settings.value_bytes_max;
         let oldest_us = self.pipeline.oldest_us();
         let result = if self.input.is_empty() {
-            self.pipeline.receive(received, limit, &mut tally).map(|(used, total)| {
+            self.pipeline.receive(received, limit, &mut stats).map(|(used, total)| {
                 let rest = received.get(used..).unwrap_or_default();
                 if !rest.is_empty() {
                     // A length that is announced is not yet a length that comes.
@@ -128,7 +128,7 @@ impl Destination {
             })
         } else {
             self.input.extend_from_slice(received);
-            self.pipeline.receive(&self.input, limit, &mut tally).map(|(used, _)| {
+            self.pipeline.receive(&self.input, limit, &mut stats).map(|(used, _)| {
                 if used == self.input.len() {
                     self.input = Vec::new();
                 } else if used > 0 {
@@ -136,10 +136,10 @@ impl Destination {
                 }
             })
         };
-        if tally.probe_answered {
+        if stats.probe_answered {
             self.probe = None;
         }
-        drop(tally);
+        drop(stats);
         if let Some(asked_us) = oldest_us {
             let sample_ns = now_us.saturating_sub(asked_us).saturating_mul(1000);
             let mean_ns = self.counters.latency_ns.load(Ordering::Relaxed);

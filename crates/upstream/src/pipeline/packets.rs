@@ -9,7 +9,7 @@
 use proto::binary::answer::{Parsed, Response, parse};
 use proto::binary::opcode::GETKQ;
 
-use super::{Broken, Ear, Pipeline, Ticket};
+use super::{Broken, Pipeline, ReplyObserver, Ticket};
 use crate::packet::{self, Scratch};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
@@ -59,7 +59,7 @@ impl Pipeline {
         &mut self,
         input: &[u8],
         value_bytes_max: u32,
-        sink: &mut impl Ear,
+        sink: &mut impl ReplyObserver,
     ) -> Result<(usize, usize), Broken> {
         let mut used = 0;
         loop {
@@ -78,7 +78,11 @@ impl Pipeline {
         }
     }
 
-    fn take_packet(&mut self, response: &Response<'_>, sink: &mut impl Ear) -> Result<(), Broken> {
+    fn take_packet(
+        &mut self,
+        response: &Response<'_>,
+        sink: &mut impl ReplyObserver,
+    ) -> Result<(), Broken> {
         if self.asked.is_empty() {
             return Err(Broken::Unsolicited);
         }
@@ -120,7 +124,7 @@ impl Pipeline {
         Some((place, start))
     }
 
-    fn finish_packet(&mut self, reply: &Reply<'_>, sink: &mut impl Ear) {
+    fn finish_packet(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) {
         if let Some(packets) = &mut self.packets {
             packets.first = packets.first.wrapping_add(1);
         }

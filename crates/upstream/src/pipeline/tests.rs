@@ -7,8 +7,8 @@ use crate::reply::OwnedReply;
 #[derive(Default)]
 pub(super) struct Got(pub(super) Vec<(Ticket, OwnedReply)>);
 
-impl Ear for Got {
-    fn hear(&mut self, _: Command, _: &[u8], _: u16, _: u64, _: &Reply<'_>) {}
+impl ReplyObserver for Got {
+    fn on_reply(&mut self, _: Command, _: &[u8], _: u16, _: u64, _: &Reply<'_>) {}
 }
 
 impl Sink for Got {

@@ -1,14 +1,14 @@
-//! What is known of a server's health, by all workers together: total knockout (TKO), after mcrouter.
+//! Technical knockout (TKO), after mcrouter: the health of a server, shared by all workers.
 //!
-//! Several timeouts in a row, or one failed connection, knock a server out: requests for it fail at once. One of the workers
-//! then asks `version` from time to time, and the first answer ends the knockout.
+//! Several timeouts in a row, or one failed connection, knock a server out: its requests fail at
+//! once. One worker then sends `version` from time to time, and the first reply ends the knockout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::traffic::{Event, Traffic};
 
-/// How a server stands.
+/// The state of a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
     /// Never answered, never failed.
@@ -131,8 +131,8 @@ impl Health {
     }
 }
 
-/// With too many servers of a pool knocked out, all of them are asked all the same (mcrouter's `tko_tracker`): better many slow answers
-/// than none, and the database behind it all.
+/// Sends requests to all servers of a pool while too many of them are knocked out (mcrouter's
+/// `tko_tracker`): many slow replies are better than none, which the database would pay for.
 #[derive(Debug)]
 pub(crate) struct FailOpen {
     pool: Vec<Arc<Health>>,
@@ -142,20 +142,21 @@ pub(crate) struct FailOpen {
 }
 
 impl FailOpen {
-    /// It opens when `upper` servers are out, and closes when fewer than `lower` are.
+    /// Opens when `upper` servers are knocked out, and closes when fewer than `lower` are.
     pub(crate) fn new(pool: Vec<Arc<Health>>, lower: u32, upper: u32) -> Self {
         let (lower, upper) = (lower as usize, upper as usize);
         Self { pool, lower, upper, is_open: AtomicBool::new(false) }
     }
 
-    /// Whether it is of these servers and thresholds.
+    /// Whether it has these servers and thresholds.
     pub(crate) fn is_of(&self, pool: &[Arc<Health>], lower: u32, upper: u32) -> bool {
         (self.lower, self.upper) == (lower as usize, upper as usize)
             && self.pool.len() == pool.len()
             && self.pool.iter().zip(pool).all(|(one, other)| Arc::ptr_eq(one, other))
     }
 
-    /// Asked for a server that is out, so rarely. `traffic` is told of changes.
+    /// Whether it is open. Called for requests to servers that are out, so rarely. Changes count in
+    /// `traffic`.
     pub(crate) fn is_open(&self, traffic: &Traffic) -> bool {
         let out = self.pool.iter().filter(|health| health.is_tko()).count();
         let was_open = self.is_open.load(Ordering::Relaxed);

@@ -1,39 +1,40 @@
-//! Answers of one server on their way to who asked: counted, timed, and told to who watches.
+//! Counts and times the replies of one server, and reports exchanges to watchers.
 
 use std::sync::MutexGuard;
 
 use crate::address::Address;
 use crate::counters::{Counters, add};
 use crate::destination::PROBE;
-use crate::health::Health;
 use crate::latencies::Latencies;
-use crate::pipeline::{Ear, Exchange, Sink, Ticket};
+use crate::pipeline::{Exchange, ReplyObserver, Sink, Ticket};
 use crate::reply::Reply;
+use crate::tko::Health;
 use proto::{Command, CommandClass};
 
-/// What is to be known of the server, and when this is.
+/// The server of the replies, and the present time.
 #[derive(Clone, Copy)]
 pub(crate) struct Server<'a> {
     pub(crate) address: &'a Address,
     pub(crate) health: &'a Health,
     pub(crate) counters: &'a Counters,
-    /// Somebody watches exchanges.
+    /// Whether the sink receives exchanges.
     pub(crate) is_watched: bool,
     pub(crate) now_us: u64,
 }
 
-/// Counts answers on their way.
-pub(crate) struct Tally<'a> {
+/// A sink that counts and times replies before it passes them on.
+pub(crate) struct ReplyStats<'a> {
     sink: &'a mut dyn Sink,
     server: Server<'a>,
     latencies: MutexGuard<'a, Latencies>,
-    /// The question whether the server is back has its answer.
+    /// A probe was answered.
     pub(crate) probe_answered: bool,
-    /// The last answers, of one pool, that took equally long: pool, microseconds, how many. Those of one line do.
+    /// The latest replies of equal pool and duration, as those of one line have: pool,
+    /// microseconds, count.
     alike: (u16, u64, u64),
 }
 
-impl<'a> Tally<'a> {
+impl<'a> ReplyStats<'a> {
     pub(crate) fn new(server: Server<'a>, sink: &'a mut dyn Sink) -> Self {
         let latencies = server.counters.latencies();
         Self { sink, server, latencies, probe_answered: false, alike: (0, 0, 0) }
@@ -57,16 +58,16 @@ impl<'a> Tally<'a> {
     }
 }
 
-impl Drop for Tally<'_> {
+impl Drop for ReplyStats<'_> {
     /// Nobody can look at the histograms before: they are locked.
     fn drop(&mut self) {
         self.record_alike();
     }
 }
 
-impl Ear for Tally<'_> {
+impl ReplyObserver for ReplyStats<'_> {
     #[inline]
-    fn hear(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
+    fn on_reply(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
         let took_us = self.server.now_us.saturating_sub(asked_us);
         if op != Command::Version {
             self.took(pool, took_us);
@@ -84,7 +85,7 @@ impl Ear for Tally<'_> {
     }
 }
 
-impl Sink for Tally<'_> {
+impl Sink for ReplyStats<'_> {
     #[inline]
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
         self.server.health.answered();
@@ -109,8 +110,8 @@ pub(crate) struct Failing<'a> {
     pub(crate) server: Server<'a>,
 }
 
-impl Ear for Failing<'_> {
-    fn hear(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
+impl ReplyObserver for Failing<'_> {
+    fn on_reply(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
         if self.server.is_watched && op != Command::Version {
             let took_us = self.server.now_us.saturating_sub(asked_us);
             let latencies = self.server.counters.latencies();

@@ -1,4 +1,5 @@
-//! Routes that keep things in more than one place or under more than one name, and those that watch, slow or drop requests.
+//! Routes that store keys in several places or under several names, and routes that observe, slow
+//! down or drop requests.
 
 use std::sync::Arc;
 
@@ -11,10 +12,10 @@ use crate::route::{
     LatencyInjectionRoute, LoadBalancerRoute, LoggingRoute, NullRoute, OutstandingLimitRoute,
     RouteRef, Selecting, ShardSplitRoute, SlowWarmUpRoute, StagingRoute, Test, WarmUpRoute,
 };
-use upstream::cell::Cell;
+use upstream::SendCell;
 
 impl Builder<'_> {
-    pub(super) fn keeping(&self, route: &ast::Route) -> RouteRef {
+    pub(super) fn copies_and_limits(&self, route: &ast::Route) -> RouteRef {
         use ast::Route as R;
         match route {
             R::BigValue { target, split_threshold, batch_size, hide_reply_flag } => {
@@ -38,7 +39,7 @@ impl Builder<'_> {
                     upgrading_exptime: *upgrading_l1_exptime,
                     miss_exptime: *ncache_exptime,
                     miss_period: *ncache_update_period,
-                    misses: Cell::new(0),
+                    misses: SendCell::new(0),
                 })
             }
             R::L1L2SizeSplit(split) => Arc::new(L1L2SizeSplitRoute {

@@ -1,4 +1,4 @@
-//! Times at which tasks go on by themselves.
+//! Timers of tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,18 +7,18 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::context::Context;
-use upstream::cell::{Cell, RefCell};
+use upstream::{SendCell, SendRefCell};
 
-/// Who sleeps until when, in microseconds since the start; numbers tell those of one time apart.
+/// Sleeping tasks by time, in microseconds since the start, and by number where times are equal.
 #[derive(Debug, Default)]
-pub(crate) struct Alarms {
-    sleepers: RefCell<BTreeMap<(u64, u64), Waker>>,
-    number: Cell<u64>,
+pub(crate) struct Timers {
+    sleepers: SendRefCell<BTreeMap<(u64, u64), Waker>>,
+    number: SendCell<u64>,
 }
 
-impl Alarms {
-    /// Wakes those whose time has come.
-    pub(crate) fn ring(&self, now_us: u64) {
+impl Timers {
+    /// Wakes the tasks whose time has come.
+    pub(crate) fn fire(&self, now_us: u64) {
         while let Some(first) = self.sleepers.borrow_mut().first_entry()
             && first.key().0 <= now_us
         {
@@ -26,7 +26,7 @@ impl Alarms {
         }
     }
 
-    /// When [`Self::ring`] has something to do.
+    /// The earliest time in microseconds; `None` without a sleeping task.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.sleepers.borrow().first_key_value().map(|((at_us, _), _)| *at_us)
     }
@@ -59,12 +59,12 @@ impl Future for Sleep<'_> {
         if self.cx.now_us() >= self.at_us {
             return Poll::Ready(());
         }
-        let alarms = &self.cx.alarms;
-        let number = self.number.unwrap_or_else(|| alarms.number.get());
+        let timers = &self.cx.timers;
+        let number = self.number.unwrap_or_else(|| timers.number.get());
         if self.number.is_none() {
-            alarms.number.set(number + 1);
+            timers.number.set(number + 1);
         }
-        alarms.sleepers.borrow_mut().insert((self.at_us, number), task.waker().clone());
+        timers.sleepers.borrow_mut().insert((self.at_us, number), task.waker().clone());
         self.number = Some(number);
         Poll::Pending
     }
@@ -73,7 +73,7 @@ impl Future for Sleep<'_> {
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.cx.alarms.sleepers.borrow_mut().remove(&(self.at_us, number));
+            self.cx.timers.sleepers.borrow_mut().remove(&(self.at_us, number));
         }
     }
 }
