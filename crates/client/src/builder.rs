@@ -14,8 +14,8 @@ use spool::Spool;
 use crate::client::{Client, Inner};
 use crate::codec::Codec;
 pub use crate::codec::Compression;
-use crate::lane::{Lane, Limits};
-use crate::seat;
+use crate::driver_guard;
+use crate::inbox::{Inbox, Limits};
 use crate::watch;
 use routes::{Core, Plan, Spooler, TreeFlags, host_id};
 use upstream::system::now;
@@ -258,10 +258,10 @@ impl Builder {
         let registry = Registry::default();
         let count = u32::try_from(self.threads.clamp(1, 64)).unwrap_or(1);
         let spooler = self.spooler(&registry, count, &plan)?;
-        let mut lanes = Vec::new();
+        let mut inboxes = Vec::new();
         let mut threads = Vec::new();
         for worker in 0..count {
-            let lane = Lane::new(self.limits).map_err(|error| start_failed(&error))?;
+            let inbox = Inbox::new(self.limits).map_err(|error| start_failed(&error))?;
             let core = || {
                 let mut upstream = Upstream::new(worker, registry.clone(), now())?;
                 if let Some(window) = window {
@@ -274,19 +274,19 @@ impl Builder {
                 }
                 Ok(core)
             };
-            let started =
-                core().and_then(|core| seat::start(Arc::clone(&lane), spooler.clone(), core));
-            lanes.push(lane);
+            let started = core()
+                .and_then(|core| driver_guard::start(Arc::clone(&inbox), spooler.clone(), core));
+            inboxes.push(inbox);
             match started {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    lanes.iter().for_each(|lane| lane.close(None));
+                    inboxes.iter().for_each(|inbox| inbox.close(None));
                     return Err(start_failed(&error));
                 }
             }
         }
         let (codec, deadline) = (self.codec, self.deadline);
-        let inner = Arc::new(Inner::new(lanes, threads, registry, codec, spooler));
+        let inner = Arc::new(Inner::new(inboxes, threads, registry, codec, spooler));
         watch::start(&inner, self, &planned).map_err(|error| start_failed(&error))?;
         Ok(Client::of(inner, deadline))
     }

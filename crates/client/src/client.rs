@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::builder::{BuildError, Builder};
 use crate::codec::Codec;
 use crate::error::Error;
-use crate::lane::{Job, Lane};
+use crate::inbox::{Inbox, Job};
 use crate::look_aside::{Leases, LookAside, LookAsideCounters, LookAsideTotals};
 use crate::slot::{Pending, Slot};
 use crate::value::Value;
@@ -21,7 +21,7 @@ use upstream::{Command, Failure, Outcome, OwnedReply, OwnedRequest, Registry, Re
 /// What all handles share.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    lanes: Vec<Arc<Lane>>,
+    inboxes: Vec<Arc<Inbox>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     next: AtomicUsize,
     registry: Registry,
@@ -35,7 +35,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) fn new(
-        lanes: Vec<Arc<Lane>>,
+        inboxes: Vec<Arc<Inbox>>,
         threads: Vec<JoinHandle<()>>,
         registry: Registry,
         codec: Codec,
@@ -43,13 +43,13 @@ impl Inner {
     ) -> Self {
         let threads = Mutex::new(threads);
         let (next, leases, counters, watch) = Default::default();
-        Self { lanes, threads, next, registry, codec, leases, counters, watch, spooler }
+        Self { inboxes, threads, next, registry, codec, leases, counters, watch, spooler }
     }
 
     /// All threads take another plan.
     pub(crate) fn replace(&self, plan: &Arc<Plan>) -> Result<(), Error> {
-        for lane in &self.lanes {
-            lane.push(vec![Job::Replace(Arc::clone(plan))])?;
+        for inbox in &self.inboxes {
+            inbox.push(vec![Job::Replace(Arc::clone(plan))])?;
         }
         if let Some(spooler) = &self.spooler {
             spooler.deletes().set_targets(plan.targets());
@@ -61,7 +61,7 @@ impl Inner {
 impl Drop for Inner {
     /// The threads end when what was asked has been answered; nobody waits for that.
     fn drop(&mut self) {
-        self.lanes.iter().for_each(|lane| lane.close(None));
+        self.inboxes.iter().for_each(|inbox| inbox.close(None));
     }
 }
 
@@ -86,13 +86,13 @@ impl Drop for Inner {
 /// ```
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
-    lane: Arc<Lane>,
+    inbox: Arc<Inbox>,
     deadline: Option<Duration>,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("threads", &self.inner.lanes.len()).finish_non_exhaustive()
+        f.debug_struct("Client").field("threads", &self.inner.inboxes.len()).finish_non_exhaustive()
     }
 }
 
@@ -145,14 +145,14 @@ impl Client {
     pub(crate) fn of(inner: Arc<Inner>, deadline: Option<Duration>) -> Self {
         // Relaxed: which clone gets which thread does not matter.
         let turn = inner.next.fetch_add(1, Ordering::Relaxed);
-        let lane = Arc::clone(&inner.lanes[turn % inner.lanes.len()]);
-        Self { inner, lane, deadline }
+        let inbox = Arc::clone(&inner.inboxes[turn % inner.inboxes.len()]);
+        Self { inner, inbox, deadline }
     }
 
     /// The same client with another deadline for each call; `None`: as long as servers may take.
     #[must_use]
     pub fn with_deadline(&self, deadline: Option<Duration>) -> Self {
-        Self { inner: Arc::clone(&self.inner), lane: Arc::clone(&self.lane), deadline }
+        Self { inner: Arc::clone(&self.inner), inbox: Arc::clone(&self.inbox), deadline }
     }
 
     pub(crate) fn begin(&self, requests: Vec<OwnedRequest>) -> Result<Pending, Error> {
@@ -166,13 +166,13 @@ impl Client {
         if let Some(at) = self.deadline.and_then(|deadline| now().checked_add(deadline)) {
             jobs.push(Job::Expire { at, slot: Arc::downgrade(&slot) });
         }
-        self.lane.push(jobs)?;
+        self.inbox.push(jobs)?;
         Ok(Pending(slot))
     }
 
     /// Asks without waiting. As nobody hears of the answer, it has no deadline.
     pub(crate) fn post(&self, request: OwnedRequest) -> Result<(), Error> {
-        self.lane.post(vec![Job::Ask { request, slot: Slot::new(1), index: 0 }])
+        self.inbox.post(vec![Job::Ask { request, slot: Slot::new(1), index: 0 }])
     }
 
     /// Asks anything that servers understand; the value is sent as it is, and what comes is not decompressed.
@@ -223,7 +223,7 @@ impl Client {
 
     async fn ask_all(&self, request: Request<'_>) -> Result<OwnedReply, Error> {
         let (request, slot) = (request.to_owned(), Slot::new(1));
-        self.lane.push(vec![Job::AskAll { request, slot: Arc::clone(&slot) }])?;
+        self.inbox.push(vec![Job::AskAll { request, slot: Arc::clone(&slot) }])?;
         succeeded(Pending(slot).await.pop().ok_or(Error::Closed)?)
     }
 
@@ -252,7 +252,7 @@ impl Client {
         let slot = Slot::new(1);
         let at = now() + time;
         // A client that is closed does not wait.
-        if self.lane.push(vec![Job::Expire { at, slot: Arc::downgrade(&slot) }]).is_ok() {
+        if self.inbox.push(vec![Job::Expire { at, slot: Arc::downgrade(&slot) }]).is_ok() {
             Pending(slot).await;
         }
     }
@@ -284,14 +284,14 @@ impl Client {
     /// Refuses new calls of all handles, and waits until everything that was asked has been answered, so that nothing is lost that was
     /// not waited for.
     pub async fn close(&self) {
-        for lane in &self.inner.lanes {
+        for inbox in &self.inner.inboxes {
             let slot = Slot::new(1);
-            lane.close(Some(Arc::clone(&slot)));
+            inbox.close(Some(Arc::clone(&slot)));
             Pending(slot).await;
         }
         let threads = &self.inner.threads;
         let threads = std::mem::take(&mut *threads.lock().unwrap_or_else(PoisonError::into_inner));
-        // A thread whose lane rests ends at once.
+        // A thread whose inbox rests ends at once.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }

@@ -1,6 +1,8 @@
-//! Drives a [`Core`]: takes what callers ask, and gives answers to their slots. Who does that is said by [`crate::shift`].
+//! Drives a [`Core`]: takes the requests of callers and puts replies into their slots. The driving
+//! thread changes: see [`crate::driver_handoff`].
 //!
-//! A turn, after a sleep until the bell rings, a server speaks, or something is due: take what servers sent; take the inbox; send.
+//! A turn follows a sleep until the eventfd is written, a server sends, or a timer expires. It reads
+//! from servers, takes the inbox, and sends.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::lane::{Job, Lane};
+use crate::inbox::{Inbox, Job};
 use crate::slot::Slot;
 use routes::{Core, Submitted};
 use upstream::system::now;
@@ -55,11 +57,11 @@ impl Driver {
     }
 
     /// Does what there is to do. True when that was the last.
-    pub(crate) fn turn(&mut self, lane: &Lane) -> bool {
+    pub(crate) fn turn(&mut self, inbox: &Inbox) -> bool {
         self.core.turn(now());
         self.core.on_events(&mut self.tickets);
         self.wake_unless_idle();
-        let is_closed = lane.take(&mut self.jobs);
+        let is_closed = inbox.take(&mut self.jobs);
         let mut jobs = std::mem::take(&mut self.jobs);
         jobs.drain(..).for_each(|job| self.take(job));
         self.jobs = jobs;
@@ -113,7 +115,7 @@ impl Driver {
             }
             Job::Expire { at, slot } => self.expiries.push(Reverse(Expiry { at, slot })),
             Job::Replace(plan) => self.core.replace(|upstream| plan.tree(upstream)),
-            Job::Rest(slot) => self.resting.push(slot),
+            Job::AwaitIdle(slot) => self.resting.push(slot),
         }
     }
 
@@ -166,7 +168,8 @@ impl Ord for Expiry {
     }
 }
 
-/// Who waits for which ticket. A ticket is a place and the place's generation, so one that was answered names nobody.
+/// Slots by ticket. A ticket is a place and the place's generation, so the ticket of an answered
+/// call names no slot.
 #[derive(Default)]
 struct Tickets {
     places: Vec<Place>,

@@ -2,7 +2,7 @@
 //! use, over trees of routes that the client's own threads drive, or the thread that waits.
 //!
 //! ```text
-//!     caller -> Client (typed calls) -> Lane (inbox) -> Driver: routes::Core -> servers
+//!     caller -> Client (typed calls) -> Inbox            -> Driver: routes::Core -> servers
 //!     caller <- Pending (waker)      <- Slot         <- Driver: routes::Core <- servers
 //! ```
 //!
@@ -17,12 +17,12 @@ mod client;
 mod codec;
 mod commands;
 mod driver;
+mod driver_guard;
+mod driver_handoff;
 mod error;
-mod lane;
+mod inbox;
 mod look_aside;
 mod markers;
-mod seat;
-mod shift;
 mod signal;
 #[cfg(test)]
 mod simulation;

@@ -1,7 +1,7 @@
 //! Remote markers (*Scaling Memcache at Facebook*, 5): in a region whose database is a replica, a marker beside a key says that the
 //! replica may not have the last write yet, so that a miss is read from the master.
 //!
-//! Who writes sets the marker in the region, writes to the master **with the key and the marker to be invalidated by the replication
+//! A writer sets the marker in the region, writes to the master **with the key and the marker to be invalidated by the replication
 //! stream**, and deletes the key in the local cluster. When the write arrives at the region's replica, whatever follows its log deletes
 //! both. The holes of the paper stay: of two writers of one key the first to be replicated deletes the marker of both, and an evicted
 //! marker says nothing; so markers belong in a regional pool of their own, which their prefix selects, with room enough.

@@ -1,4 +1,5 @@
-//! How a thread waits for a future: asleep, or as the leader of a lane (see [`crate::shift`]).
+//! Waiting for a future: the thread sleeps, or drives an inbox's connections (see
+//! [`crate::driver_handoff`]).
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -7,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use crate::lane::Lane;
-use crate::shift::Who;
+use crate::driver_handoff::DriverKind;
+use crate::inbox::Inbox;
 
 /// What wakes a thread that waits.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ pub(crate) struct Signal {
 #[derive(Debug, Default)]
 struct State {
     is_woken: bool,
-    /// Where the thread sleeps as the leader.
-    leads: Option<Arc<Lane>>,
+    /// Where the thread sleeps as the caller driver.
+    leads: Option<Arc<Inbox>>,
 }
 
 impl Wake for Signal {
@@ -37,7 +38,7 @@ impl Wake for Signal {
         let leads = state.leads.take();
         drop(state);
         match leads {
-            Some(lane) => lane.ring(Who::Leader),
+            Some(inbox) => inbox.notify(DriverKind::Caller),
             None => self.thread.unpark(),
         }
     }
@@ -59,13 +60,13 @@ impl Signal {
         self.lock().is_woken
     }
 
-    /// Sleeps by `sleep`, which ends when the bell of this lane's leader rings; not at all once it is woken.
-    pub(crate) fn sleep(&self, lane: &Arc<Lane>, sleep: impl FnOnce()) {
+    /// Sleeps by `sleep`, which ends when the eventfd of this inbox's caller driver rings; not at all once it is woken.
+    pub(crate) fn sleep(&self, inbox: &Arc<Inbox>, sleep: impl FnOnce()) {
         let mut state = self.lock();
         if state.is_woken {
             return;
         }
-        state.leads = Some(Arc::clone(lane));
+        state.leads = Some(Arc::clone(inbox));
         drop(state);
         sleep();
         self.lock().leads = None;
@@ -85,43 +86,43 @@ struct Polled {
     /// Of the signal; 0 outside of [`block_on`].
     number: u64,
     /// Whose driver this thread has had for that.
-    lane: Option<Arc<Lane>>,
+    inbox: Option<Arc<Inbox>>,
 }
 
 thread_local! {
     /// The thread's signal, unless it waits already and is polling.
     static SIGNAL: RefCell<Option<(Arc<Signal>, Waker)>> = const { RefCell::new(None) };
-    static POLLED: RefCell<Polled> = const { RefCell::new(Polled { number: 0, lane: None }) };
+    static POLLED: RefCell<Polled> = const { RefCell::new(Polled { number: 0, inbox: None }) };
 }
 
-/// Who asks: the number of the thread's signal, and 0 if it waits for no future.
+/// The caller: the number of the thread's signal, and 0 if it waits for no future.
 pub(crate) fn asker() -> u64 {
     POLLED.with_borrow(|polled| polled.number)
 }
 
-/// The future that is being polled has asked `lane`, whose driver this thread has had.
-pub(crate) fn has_asked(lane: &Arc<Lane>) {
-    POLLED.with_borrow_mut(|polled| polled.lane = Some(Arc::clone(lane)));
+/// The future that is being polled has asked `inbox`, whose driver this thread has had.
+pub(crate) fn has_asked(inbox: &Arc<Inbox>) {
+    POLLED.with_borrow_mut(|polled| polled.inbox = Some(Arc::clone(inbox)));
 }
 
-/// While it lives, this thread's future is polled. If that ends without anybody waiting, what was asked is the keeper's.
+/// While it lives, this thread's future is polled. If that ends without anybody waiting, what was asked is the background driver's.
 struct Polling(Polled);
 
 impl Polling {
     fn begin(number: u64) -> Self {
-        Self(POLLED.replace(Polled { number, lane: None }))
+        Self(POLLED.replace(Polled { number, inbox: None }))
     }
 
-    /// The lane that was asked.
-    fn end(self) -> Option<Arc<Lane>> {
-        POLLED.with_borrow_mut(|polled| polled.lane.take())
+    /// The inbox that was asked.
+    fn end(self) -> Option<Arc<Inbox>> {
+        POLLED.with_borrow_mut(|polled| polled.inbox.take())
     }
 }
 
 impl Drop for Polling {
     fn drop(&mut self) {
         let polled = POLLED.replace(std::mem::take(&mut self.0));
-        polled.lane.iter().for_each(|lane| lane.call_keeper());
+        polled.inbox.iter().for_each(|inbox| inbox.call_background());
     }
 }
 
@@ -138,8 +139,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break output;
         }
-        if let Some(seat) = polling.end().and_then(|lane| lane.seat_to_lead()) {
-            seat.lead(&signal);
+        if let Some(guard) = polling.end().and_then(|inbox| inbox.take_driver()) {
+            guard.drive(&signal);
         }
         // Whoever wakes has stored first; a wake that came already ends the sleep at once.
         signal.wait();

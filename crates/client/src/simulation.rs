@@ -12,10 +12,10 @@ use crate::builder::Builder;
 use crate::client::{Client, Inner};
 use crate::codec::{Codec, Compression};
 use crate::driver::Driver;
+use crate::driver_guard::DriverGuard;
+use crate::driver_handoff::{DriverKind, Next};
 use crate::error::Error;
-use crate::lane::{Lane, Limits};
-use crate::seat::Seat;
-use crate::shift::{Next, Who};
+use crate::inbox::{Inbox, Limits};
 use crate::value::Value;
 use routes::Core;
 use simulation::{Clock, Net, address, is_of, mark, now_us, seeds, system, unit};
@@ -31,21 +31,21 @@ struct Call {
     gives_up_us: u64,
 }
 
-/// The lane's own thread.
-enum Keeper {
-    Drives(Seat),
+/// The inbox's own thread.
+enum Background {
+    Drives(DriverGuard),
     Ended,
-    /// Until a time, its bell, or, if it watches, a server's word.
+    /// Until a time, its eventfd, or, if it watches, a server's word.
     Sleeps(Option<Instant>, bool),
 }
 
 struct World {
     clock: Clock,
     client: Option<Client>,
-    lane: Arc<Lane>,
-    keeper: Keeper,
+    inbox: Arc<Inbox>,
+    background: Background,
     /// A caller that drives.
-    leader: Option<Seat>,
+    caller_driver: Option<DriverGuard>,
     led: u64,
     calls: Vec<Call>,
     next: u64,
@@ -70,21 +70,21 @@ impl World {
         let upstream = Upstream::new(0, registry.clone(), now).expect("a poller");
         let core = Core::new(upstream, 7, seed, |upstream| planned.plan.tree(upstream));
         let limits = Limits { pending_max: 100, inbox_bytes_max: 1 << 20 };
-        let lane = Lane::new(limits).expect("a descriptor");
-        lane.employ(Box::new(Driver::new(core.expect("a core"))));
+        let inbox = Inbox::new(limits).expect("a descriptor");
+        inbox.set_driver(Box::new(Driver::new(core.expect("a core"))));
         let codec = Codec {
             compression: Compression::Off,
             threshold_bytes: usize::MAX,
             value_bytes_max: 1 << 20,
         };
-        let lanes = vec![Arc::clone(&lane)];
-        let inner = Arc::new(Inner::new(lanes, Vec::new(), registry, codec, None));
+        let inboxes = vec![Arc::clone(&inbox)];
+        let inner = Arc::new(Inner::new(inboxes, Vec::new(), registry, codec, None));
         Self {
             clock: Clock::new(rng.next_u64(), *rng.pick(&[0, 50, 3000])),
             client: Some(Client::of(inner, None)),
-            lane,
-            keeper: Keeper::Sleeps(Some(system::now()), false),
-            leader: None,
+            inbox,
+            background: Background::Sleeps(Some(system::now()), false),
+            caller_driver: None,
             led: 0,
             calls: Vec::new(),
             next: 1,
@@ -95,37 +95,38 @@ impl World {
         }
     }
 
-    /// Time passes, until `until_us` at the most; whoever drives and every caller have a turn. True when the lane has ended.
+    /// Time passes, until `until_us` at the most; whoever drives and every caller have a turn. True when the inbox has ended.
     fn turn(&mut self, until_us: u64) -> bool {
         let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
-        if self.leader.is_none() && self.clock.rng.one_in(3) {
-            self.leader = self.lane.seat_to_lead();
-            self.led += u64::from(self.leader.is_some());
+        if self.caller_driver.is_none() && self.clock.rng.one_in(3) {
+            self.caller_driver = self.inbox.take_driver();
+            self.led += u64::from(self.caller_driver.is_some());
         }
         let gives_up = self.calls.iter().map(|call| call.gives_up_us).min();
         let gives_up = gives_up
             .map(|at_us| system::now() + Duration::from_micros(at_us.saturating_sub(now_us())));
         let (wakes, leads) = (self.keeper_wakes(), self.leader_wakes());
         self.clock.pass([wakes, leads, gives_up, Some(until)]);
-        self.lead();
+        self.drive_as_caller();
         self.keep();
         self.poll();
-        matches!(self.keeper, Keeper::Ended)
+        matches!(self.background, Background::Ended)
     }
 
     fn leader_wakes(&mut self) -> Option<Instant> {
-        self.leader.as_mut()?.wakes()
+        self.caller_driver.as_mut()?.wakes()
     }
 
     fn keeper_wakes(&mut self) -> Option<Instant> {
-        let is_rung = self.lane.is_rung(Who::Keeper);
-        match &mut self.keeper {
-            Keeper::Drives(seat) => seat.wakes(),
-            Keeper::Ended => None,
-            Keeper::Sleeps(..) if is_rung => Some(system::now()),
-            Keeper::Sleeps(until, _) => {
+        let is_notified = self.inbox.is_notified(DriverKind::Background);
+        match &mut self.background {
+            Background::Drives(guard) => guard.wakes(),
+            Background::Ended => None,
+            Background::Sleeps(..) if is_notified => Some(system::now()),
+            Background::Sleeps(until, _) => {
                 let is_over = until.is_some_and(|until| until <= system::now());
-                let is_forgotten = !is_over && self.leader.is_none() && self.lane.has_work();
+                let is_forgotten =
+                    !is_over && self.caller_driver.is_none() && self.inbox.has_work();
                 assert!(!is_forgotten, "there is work, and everybody sleeps");
                 *until
             }
@@ -133,49 +134,53 @@ impl World {
     }
 
     /// Whoever leads does, and may leave.
-    fn lead(&mut self) {
-        let Some(mut seat) = self.leader.take() else { return };
-        self.lane.silence(Who::Leader);
-        seat.turn();
+    fn drive_as_caller(&mut self) {
+        let Some(mut guard) = self.caller_driver.take() else { return };
+        self.inbox.clear_notify(DriverKind::Caller);
+        guard.turn();
         if self.clock.rng.one_in(2) {
-            seat.leave();
+            guard.leave();
         } else {
-            self.leader = Some(seat);
+            self.caller_driver = Some(guard);
         }
     }
 
-    /// As the keeper's own loop.
+    /// As the background driver's own loop.
     fn keep(&mut self) {
-        let has_news = match &self.keeper {
-            Keeper::Sleeps(until, watches) => {
-                let is_rung = self.lane.is_rung(Who::Keeper);
+        let has_news = match &self.background {
+            Background::Sleeps(until, watches) => {
+                let is_notified = self.inbox.is_notified(DriverKind::Background);
                 let is_over = until.is_some_and(|until| until <= system::now());
                 let has_news = *watches && self.clock.rng.one_in(2);
-                if !(is_rung || is_over || has_news) {
+                if !(is_notified || is_over || has_news) {
                     return;
                 }
                 has_news
             }
-            Keeper::Drives(_) | Keeper::Ended => false,
+            Background::Drives(_) | Background::Ended => false,
         };
-        self.lane.silence(Who::Keeper);
-        if let Keeper::Drives(seat) = &mut self.keeper {
-            if seat.turn() {
-                self.keeper = Keeper::Ended;
+        self.inbox.clear_notify(DriverKind::Background);
+        if let Background::Drives(guard) = &mut self.background {
+            if guard.turn() {
+                self.background = Background::Ended;
                 return;
             }
-            if !seat.is_idle() {
+            if !guard.is_idle() {
                 return;
             }
         }
-        if let Keeper::Drives(seat) = std::mem::replace(&mut self.keeper, Keeper::Ended) {
-            seat.leave();
+        if let Background::Drives(guard) =
+            std::mem::replace(&mut self.background, Background::Ended)
+        {
+            guard.leave();
         }
-        self.keeper = match self.lane.next(has_news) {
-            None => Keeper::Ended,
-            Some(Next::Drive(driver)) => Keeper::Drives(Seat::new(driver, &self.lane, Who::Keeper)),
-            Some(Next::Rest(until)) => Keeper::Sleeps(Some(until), false),
-            Some(Next::Watch(until)) => Keeper::Sleeps(until, true),
+        self.background = match self.inbox.next(has_news) {
+            None => Background::Ended,
+            Some(Next::Drive(driver)) => {
+                Background::Drives(DriverGuard::new(driver, &self.inbox, DriverKind::Background))
+            }
+            Some(Next::Pause(until)) => Background::Sleeps(Some(until), false),
+            Some(Next::Watch(until)) => Background::Sleeps(until, true),
         };
     }
 
@@ -294,7 +299,7 @@ fn run(seed: u64) -> [u64; 4] {
         assert!(now_us() < end_us, "calls without an end");
         world.turn(end_us);
     }
-    // Who is gone leaves nothing behind.
+    // A caller that gave up leaves nothing behind.
     world.client = None;
     while !world.turn(end_us) {
         assert!(now_us() < end_us, "the driver does not end");

@@ -2,7 +2,7 @@
 //!
 //! # Laws
 //!
-//! 1. A slot belongs to one call. Who holds it can write the answers of this call only, each once.
+//! 1. A slot belongs to one call. Its holder can write the answers of this call only, each once.
 //! 2. What comes after the last answer, or after the deadline, is dropped.
 
 use std::future::Future;

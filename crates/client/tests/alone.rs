@@ -12,13 +12,13 @@ use echo::{Echo, value_of};
 /// How often the threads of the clients of this process have slept.
 fn sleeps() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    let keepers = tasks
+    let background = tasks
         .filter(|task| fs::read_to_string(task.join("comm")).unwrap().trim() == "holdall-client");
     let of = |status: String| {
         let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
         line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap()
     };
-    keepers.map(|task| of(fs::read_to_string(task.join("status")).unwrap())).sum()
+    background.map(|task| of(fs::read_to_string(task.join("status")).unwrap())).sum()
 }
 
 /// The client's own thread looks a hundred times a second whether it is needed, not once for each call.

@@ -82,7 +82,7 @@ fn call(client: &BlockingClient, key: &str, rng: &mut Rng) {
 
 /// Whoever asked is gone, and nobody calls any more: the answer is read all the same.
 #[test]
-fn what_a_caller_leaves_behind_is_the_keepers() {
+fn what_a_caller_leaves_behind_is_the_background_drivers() {
     let server = Echo::new(|_| Duration::ZERO);
     let client = client(&server);
     assert_own("first", client.get("first"));

@@ -1,7 +1,7 @@
 //! Models of the hand-over of the driver: whoever waits is answered, and nobody sleeps while there is work.
 //!
-//! The model's keeper and callers take the same steps as `seat.rs`, `lane.rs` and `signal.rs`, with a mutex for the inbox and a condition
-//! for bells and servers. A server answers at once, but is heard only by a thread that polls it, or the next time somebody drives.
+//! The model's background driver and callers take the same steps as `driver_guard.rs`, `inbox.rs` and `signal.rs`, with a mutex for the inbox and a condition
+//! for eventfds and servers. A server answers at once, but is heard only by a thread that polls it, or the next time somebody drives.
 //! Nothing here has a timeout: no hand-over relies on one. What is lost shows as a deadlock.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
 
-use super::{Next, Shift, Who};
+use super::{DriverHandoff, DriverKind, Next};
 
 /// What only the one who drives has: the requests that it has sent.
 #[derive(Debug, Default)]
@@ -21,11 +21,11 @@ struct Driver {
 /// The inbox, and what stands for descriptors and slots.
 #[derive(Default)]
 struct State {
-    shift: Shift<Driver>,
+    handoff: DriverHandoff<Driver>,
     jobs: Vec<usize>,
     outstanding: usize,
     is_closed: bool,
-    rung: [bool; 2],
+    notified: [bool; 2],
     /// Requests that servers have.
     sent: usize,
     /// A server has answered something that nobody has read.
@@ -38,19 +38,19 @@ impl State {
         !self.jobs.is_empty() || self.outstanding > 0 || self.is_closed
     }
 
-    fn take_ring(&mut self, who: Who) -> bool {
-        std::mem::take(&mut self.rung[who as usize])
+    fn take_notice(&mut self, kind: DriverKind) -> bool {
+        std::mem::take(&mut self.notified[kind as usize])
     }
 
     fn leave(&mut self, driver: Driver, has_work: bool) {
-        if self.shift.leave(driver, None, has_work) {
-            self.rung[Who::Keeper as usize] = true;
+        if self.handoff.leave(driver, None, has_work) {
+            self.notified[DriverKind::Background as usize] = true;
         }
     }
 
     fn call(&mut self) {
-        if let Some(who) = self.shift.call() {
-            self.rung[who as usize] = true;
+        if let Some(kind) = self.handoff.call() {
+            self.notified[kind as usize] = true;
         }
     }
 }
@@ -93,7 +93,7 @@ impl World {
         }
         drop(state);
         let mut state = self.lock();
-        state.shift.wake();
+        state.handoff.wake();
         let jobs = std::mem::take(&mut state.jobs);
         state.sent += jobs.len();
         state.is_readable |= !jobs.is_empty() && state.sent >= self.patience;
@@ -102,15 +102,17 @@ impl World {
         self.changed.notify_all();
     }
 
-    /// As whoever drives sleeps: until its bell rings or a server speaks, unless there are jobs.
-    fn sleep(&self, who: Who, is_woken: impl Fn(&State) -> bool) {
+    /// As whoever drives sleeps: until its eventfd is written or a server speaks, unless there are jobs.
+    fn sleep(&self, kind: DriverKind, is_woken: impl Fn(&State) -> bool) {
         let may_sleep = {
             let mut state = self.lock();
             let has_jobs = !state.jobs.is_empty();
-            state.shift.may_sleep(has_jobs)
+            state.handoff.may_sleep(has_jobs)
         };
         if may_sleep {
-            self.wait_until(|state| state.take_ring(who) || state.is_readable || is_woken(state));
+            self.wait_until(|state| {
+                state.take_notice(kind) || state.is_readable || is_woken(state)
+            });
         }
     }
 
@@ -119,7 +121,7 @@ impl World {
         loop {
             let mut state = self.lock();
             let has_work = state.has_work();
-            let next = state.shift.next(self.now, has_work, has_news);
+            let next = state.handoff.next(self.now, has_work, has_news);
             drop(state);
             has_news = false;
             match next {
@@ -129,7 +131,7 @@ impl World {
                         if driver.sent.is_empty() {
                             break;
                         }
-                        self.sleep(Who::Keeper, |_| false);
+                        self.sleep(DriverKind::Background, |_| false);
                     }
                     let mut state = self.lock();
                     if state.is_closed && state.jobs.is_empty() {
@@ -137,10 +139,14 @@ impl World {
                     }
                     state.leave(driver, false);
                 }
-                Next::Rest(_) => self.wait_until(|state| state.take_ring(Who::Keeper)),
+                Next::Pause(_) => {
+                    self.wait_until(|state| state.take_notice(DriverKind::Background))
+                }
                 Next::Watch(_) => {
                     has_news = true;
-                    self.wait_until(|state| state.take_ring(Who::Keeper) || state.is_readable);
+                    self.wait_until(|state| {
+                        state.take_notice(DriverKind::Background) || state.is_readable
+                    });
                 }
             }
         }
@@ -152,7 +158,7 @@ impl World {
         let was_idle = !state.has_work();
         state.jobs.push(caller);
         state.outstanding += 1;
-        let free = if was_idle { state.shift.lead() } else { None };
+        let free = if was_idle { state.handoff.take_for_caller() } else { None };
         if free.is_none() {
             state.call();
         }
@@ -163,19 +169,19 @@ impl World {
             let mut state = self.lock();
             let others_work = !state.jobs.is_empty() || state.is_closed;
             state.leave(driver, others_work);
-            let free = state.shift.lead();
+            let free = state.handoff.take_for_caller();
             drop(state);
             self.changed.notify_all();
             if let Some(driver) = free {
-                self.lead(caller, driver);
+                self.drive(caller, driver);
             }
         }
         self.wait_until(|state| state.answered[caller]);
     }
 
-    fn lead(&self, caller: usize, mut driver: Driver) {
+    fn drive(&self, caller: usize, mut driver: Driver) {
         while !self.lock().answered[caller] {
-            self.sleep(Who::Leader, |state| state.answered[caller]);
+            self.sleep(DriverKind::Caller, |state| state.answered[caller]);
             self.turn(&mut driver);
         }
         let mut state = self.lock();
@@ -200,7 +206,7 @@ fn model(callers: usize, patience: usize, interruptions: usize) {
     builder.preemption_bound = Some(interruptions);
     builder.check(move || {
         let world = World::new(patience);
-        let keeper = {
+        let background = {
             let world = Arc::clone(&world);
             thread::spawn(move || world.keep())
         };
@@ -213,7 +219,7 @@ fn model(callers: usize, patience: usize, interruptions: usize) {
         world.ask(0);
         asking.into_iter().for_each(|thread| thread.join().unwrap());
         world.close();
-        keeper.join().unwrap();
+        background.join().unwrap();
         let state = world.lock();
         assert_eq!((state.outstanding, state.jobs.len()), (0, 0));
     });
@@ -229,7 +235,7 @@ fn two_callers_are_answered_whoever_leads() {
     model(2, 1, 3);
 }
 
-/// A leader that waits for a server that waits for another's request.
+/// A caller driver that waits for a server that waits for another's request.
 #[test]
 fn a_leader_hears_of_what_others_ask() {
     model(2, 2, 2);

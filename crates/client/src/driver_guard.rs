@@ -1,4 +1,5 @@
-//! A thread's turn to drive, and the keeper's loop. See [`crate::shift`].
+//! The driver while a thread has it, and the loop of the background driver (see
+//! [`crate::driver_handoff`]).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,71 +12,71 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use crate::driver::Driver;
-use crate::lane::Lane;
-use crate::shift::{Next, Who};
+use crate::driver_handoff::{DriverKind, Next};
+use crate::inbox::Inbox;
 use crate::signal::Signal;
 use routes::{Core, Spooler};
 use upstream::system::now;
 
-/// The driver, while a thread has it. Dropped by a panic, it ends the lane.
-pub(crate) struct Seat {
+/// The driver, while a thread has it. Dropped by a panic, it ends the inbox.
+pub(crate) struct DriverGuard {
     driver: Option<Box<Driver>>,
-    lane: Arc<Lane>,
-    who: Who,
+    inbox: Arc<Inbox>,
+    kind: DriverKind,
 }
 
-/// Starts the keeper of a lane.
+/// Starts the background driver of an inbox.
 ///
 /// # Errors
 ///
 /// When there is no thread, or no descriptor.
 pub(crate) fn start(
-    lane: Arc<Lane>,
+    inbox: Arc<Inbox>,
     spooler: Option<Arc<Spooler>>,
     core: Core,
 ) -> io::Result<JoinHandle<()>> {
     let poller = core.poller().try_clone_to_owned()?;
-    lane.employ(Box::new(Driver::new(core)));
+    inbox.set_driver(Box::new(Driver::new(core)));
     let builder = thread::Builder::new().name("holdall-client".to_owned());
     builder.spawn(move || {
-        keep(&lane, &poller);
+        drive_in_background(&inbox, &poller);
         // Whatever was handed to it is answered by then.
         drop(spooler);
     })
 }
 
-/// The keeper's loop, until the lane ends.
-fn keep(lane: &Arc<Lane>, poller: &OwnedFd) {
-    let bell = lane.bell(Who::Keeper);
+/// the background driver's loop, until the inbox ends.
+fn drive_in_background(inbox: &Arc<Inbox>, poller: &OwnedFd) {
+    let notify = inbox.notify_fd(DriverKind::Background);
     let mut has_news = false;
-    while let Some(next) = lane.next(has_news) {
+    while let Some(next) = inbox.next(has_news) {
         has_news = false;
-        let has_rung = match next {
+        let is_notified = match next {
             Next::Drive(driver) => {
-                if Seat::new(driver, lane, Who::Keeper).keep() {
+                if DriverGuard::new(driver, inbox, DriverKind::Background).keep() {
                     return;
                 }
                 false
             }
-            Next::Rest(until) => wait(bell, None, Some(until)),
+            Next::Pause(until) => wait(notify, None, Some(until)),
             Next::Watch(until) => {
                 has_news = true;
-                wait(bell, Some(poller.as_fd()), until)
+                wait(notify, Some(poller.as_fd()), until)
             }
         };
-        if has_rung {
-            lane.silence(Who::Keeper);
+        if is_notified {
+            inbox.clear_notify(DriverKind::Background);
         }
     }
 }
 
-/// Sleeps until one of the two is readable, or the time has come. True when the bell was rung.
-fn wait(bell: BorrowedFd<'_>, poller: Option<BorrowedFd<'_>>, until: Option<Instant>) -> bool {
+/// Sleeps until one of the two is readable, or the time has come. True when the eventfd was notified.
+fn wait(notify: BorrowedFd<'_>, poller: Option<BorrowedFd<'_>>, until: Option<Instant>) -> bool {
     let left = until.map(|end| end.saturating_duration_since(now()));
     let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-    let pollers = poller.unwrap_or(bell);
+    let pollers = poller.unwrap_or(notify);
     let mut fds = [
-        PollFd::from_borrowed_fd(bell, PollFlags::IN),
+        PollFd::from_borrowed_fd(notify, PollFlags::IN),
         PollFd::from_borrowed_fd(pollers, PollFlags::IN),
     ];
     let count = if poller.is_some() { 2 } else { 1 };
@@ -84,12 +85,12 @@ fn wait(bell: BorrowedFd<'_>, poller: Option<BorrowedFd<'_>>, until: Option<Inst
     !fds[0].revents().is_empty()
 }
 
-impl Seat {
-    pub(crate) fn new(driver: Box<Driver>, lane: &Arc<Lane>, who: Who) -> Self {
-        Self { driver: Some(driver), lane: Arc::clone(lane), who }
+impl DriverGuard {
+    pub(crate) fn new(driver: Box<Driver>, inbox: &Arc<Inbox>, kind: DriverKind) -> Self {
+        Self { driver: Some(driver), inbox: Arc::clone(inbox), kind }
     }
 
-    /// Drives while anybody waits for an answer. True when that was the lane's end.
+    /// Drives while anybody waits for an answer. True when that was the inbox's end.
     fn keep(mut self) -> bool {
         loop {
             if self.turn() {
@@ -106,10 +107,10 @@ impl Seat {
     }
 
     /// Drives until what the caller waits for has come, or will not come from here.
-    pub(crate) fn lead(mut self, signal: &Signal) {
+    pub(crate) fn drive(mut self, signal: &Signal) {
         while !signal.is_woken() && !self.is_idle() {
             if self.may_sleep() {
-                signal.sleep(&self.lane, || self.sleep());
+                signal.sleep(&self.inbox, || self.sleep());
             }
             self.turn();
             self.wake();
@@ -117,13 +118,13 @@ impl Seat {
         self.leave();
     }
 
-    /// Sends what the caller asks; the answer is for [`Self::lead`], later.
+    /// Sends what the caller asks; the answer is for [`Self::drive`], later.
     pub(crate) fn begin(mut self) {
         self.turn();
         self.wake();
         if let Some(mut driver) = self.driver.take() {
             let answered = driver.answered();
-            self.lane.pause(driver, answered);
+            self.inbox.pause(driver, answered);
         }
     }
 
@@ -133,11 +134,11 @@ impl Seat {
     }
 
     fn may_sleep(&mut self) -> bool {
-        self.driver.as_mut().is_none_or(|driver| self.lane.may_sleep(driver.answered()))
+        self.driver.as_mut().is_none_or(|driver| self.inbox.may_sleep(driver.answered()))
     }
 
     pub(crate) fn turn(&mut self) -> bool {
-        self.driver.as_mut().is_none_or(|driver| driver.turn(&self.lane))
+        self.driver.as_mut().is_none_or(|driver| driver.turn(&self.inbox))
     }
 
     fn wake(&mut self) {
@@ -148,8 +149,8 @@ impl Seat {
 
     fn sleep(&self) {
         let Some(driver) = &self.driver else { return };
-        if wait(self.lane.bell(self.who), Some(driver.poller()), driver.due()) {
-            self.lane.silence(self.who);
+        if wait(self.inbox.notify_fd(self.kind), Some(driver.poller()), driver.due()) {
+            self.inbox.clear_notify(self.kind);
         }
     }
 
@@ -166,16 +167,16 @@ impl Seat {
     pub(crate) fn leave(mut self) {
         if let Some(mut driver) = self.driver.take() {
             let (answered, wakers) = (driver.answered(), driver.take_wakers());
-            self.lane.leave(driver, answered);
+            self.inbox.leave(driver, answered);
             wakers.into_iter().for_each(Waker::wake);
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for DriverGuard {
     fn drop(&mut self) {
         if let Some(driver) = self.driver.take() {
-            self.lane.end();
+            self.inbox.end();
             drop(driver);
         }
     }

@@ -1,4 +1,5 @@
-//! The way from callers to one driver: an inbox, and bells that are rung when whoever drives sleeps ([`crate::shift`]).
+//! The inbox between callers and one driver, and the eventfds that wake the driving threads (see
+//! [`crate::driver_handoff`]).
 
 use std::cell::RefCell;
 use std::io;
@@ -7,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use crate::driver::Driver;
+use crate::driver_guard::DriverGuard;
+use crate::driver_handoff::{DriverHandoff, DriverKind, Next};
 use crate::error::Error;
-use crate::seat::Seat;
-use crate::shift::{Next, Shift, Who};
 use crate::signal;
 use crate::slot::Slot;
 use routes::Plan;
@@ -24,7 +25,7 @@ pub(crate) enum Job {
     /// Ask every server; the worst answer goes to the slot.
     AskAll { request: OwnedRequest, slot: Arc<Slot> },
     /// Answer the slot when nothing is outstanding.
-    Rest(Arc<Slot>),
+    AwaitIdle(Arc<Slot>),
     /// Fail the slot at this time.
     Expire { at: Instant, slot: Weak<Slot> },
     /// Take another tree.
@@ -36,7 +37,7 @@ impl Job {
     fn weight(&self) -> (usize, usize) {
         match self {
             Self::Ask { request, .. } | Self::AskAll { request, .. } => (request.bytes(), 1),
-            Self::Rest(_) | Self::Expire { .. } | Self::Replace(_) => (0, 0),
+            Self::AwaitIdle(_) | Self::Expire { .. } | Self::Replace(_) => (0, 0),
         }
     }
 }
@@ -51,59 +52,60 @@ pub(crate) struct Limits {
 }
 
 #[derive(Debug, Default)]
-struct Inbox {
+struct State {
     jobs: Vec<Job>,
     bytes: usize,
     /// Requests that were taken or wait, and have no answer.
     outstanding: usize,
-    /// Who asked last: see [`signal::asker`].
+    /// The last caller: see [`signal::asker`].
     last: u64,
-    shift: Shift<Box<Driver>>,
+    handoff: DriverHandoff<Box<Driver>>,
     is_closed: bool,
     /// The driver is gone.
     has_ended: bool,
 }
 
-impl Inbox {
-    /// Whether there is anything for the keeper when nobody leads.
+impl State {
+    /// Whether there is anything for the background driver when nobody leads.
     fn has_work(&self) -> bool {
         !self.jobs.is_empty() || self.outstanding > 0 || self.is_closed
     }
 }
 
-/// See the head of this file.
+/// The requests on their way to one driver.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    inbox: Mutex<Inbox>,
-    keepers_bell: Wake,
-    leaders_bell: Wake,
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    background_notify: Wake,
+    caller_notify: Wake,
     limits: Limits,
 }
 
 /// What is handed over later, and to whom.
-type Held = Vec<(Arc<Lane>, Job)>;
+type Held = Vec<(Arc<Inbox>, Job)>;
 
 thread_local! {
     /// While a [`crate::Together`] is polled: what its futures ask.
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-impl Lane {
+impl Inbox {
     /// # Errors
     ///
     /// When there is no descriptor.
     pub(crate) fn new(limits: Limits) -> io::Result<Arc<Self>> {
-        let (inbox, keepers_bell, leaders_bell) = (Mutex::default(), Wake::new()?, Wake::new()?);
-        Ok(Arc::new(Self { inbox, keepers_bell, leaders_bell, limits }))
+        let (state, background_notify, caller_notify) =
+            (Mutex::default(), Wake::new()?, Wake::new()?);
+        Ok(Arc::new(Self { state, background_notify, caller_notify, limits }))
     }
 
     /// From here on there is somebody to drive.
-    pub(crate) fn employ(&self, driver: Box<Driver>) {
+    pub(crate) fn set_driver(&self, driver: Box<Driver>) {
         self.leave(driver, 0);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands `jobs` to whoever drives, or to the [`hold`] that goes on on this thread. The answers are waited for.
@@ -138,72 +140,72 @@ impl Lane {
     fn deliver(self: &Arc<Self>, jobs: Vec<Job>, are_awaited: bool) -> Result<(), Error> {
         let weights = jobs.iter().map(Job::weight);
         let (bytes, count) = weights.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        let mut inbox = self.lock();
-        if inbox.is_closed {
+        let mut state = self.lock();
+        if state.is_closed {
             return Err(Error::Closed);
         }
-        // An empty inbox takes anything: a request larger than the limit has its own error.
-        let is_full = inbox.bytes > 0 && inbox.bytes + bytes > self.limits.inbox_bytes_max;
-        if count > 0 && (is_full || inbox.outstanding + count > self.limits.pending_max) {
+        // An empty state takes anything: a request larger than the limit has its own error.
+        let is_full = state.bytes > 0 && state.bytes + bytes > self.limits.inbox_bytes_max;
+        if count > 0 && (is_full || state.outstanding + count > self.limits.pending_max) {
             return Err(Error::cache(Failure::Busy, b""));
         }
-        let (asker, was_idle) = (signal::asker(), !inbox.has_work());
-        let is_alone = asker != 0 && asker == std::mem::replace(&mut inbox.last, asker);
-        inbox.bytes += bytes;
-        inbox.outstanding += count;
-        inbox.jobs.extend(jobs);
-        // Where callers take turns, the keeper sends for many of them at once.
+        let (asker, was_idle) = (signal::asker(), !state.has_work());
+        let is_alone = asker != 0 && asker == std::mem::replace(&mut state.last, asker);
+        state.bytes += bytes;
+        state.outstanding += count;
+        state.jobs.extend(jobs);
+        // Where callers take turns, the background driver sends for many of them at once.
         if count > 0
             && are_awaited
             && is_alone
             && was_idle
-            && let Some(driver) = inbox.shift.lead()
+            && let Some(driver) = state.handoff.take_for_caller()
         {
-            drop(inbox);
-            Seat::new(driver, self, Who::Leader).begin();
+            drop(state);
+            DriverGuard::new(driver, self, DriverKind::Caller).begin();
             signal::has_asked(self);
         } else {
-            self.call(inbox);
+            self.call(state);
         }
         Ok(())
     }
 
     /// Wakes whoever drives.
-    fn call(&self, mut inbox: MutexGuard<'_, Inbox>) {
-        let who = inbox.shift.call();
-        drop(inbox);
-        if let Some(who) = who {
-            self.ring(who);
+    fn call(&self, mut state: MutexGuard<'_, State>) {
+        let kind = state.handoff.call();
+        drop(state);
+        if let Some(kind) = kind {
+            self.notify(kind);
         }
     }
 
-    const fn bell_of(&self, who: Who) -> &Wake {
-        match who {
-            Who::Keeper => &self.keepers_bell,
-            Who::Leader => &self.leaders_bell,
+    const fn eventfd_of(&self, kind: DriverKind) -> &Wake {
+        match kind {
+            DriverKind::Background => &self.background_notify,
+            DriverKind::Caller => &self.caller_notify,
         }
     }
 
-    pub(crate) fn ring(&self, who: Who) {
-        self.bell_of(who).wake();
+    pub(crate) fn notify(&self, kind: DriverKind) {
+        self.eventfd_of(kind).wake();
     }
 
-    /// Readable when it was rung.
-    pub(crate) fn bell(&self, who: Who) -> BorrowedFd<'_> {
-        self.bell_of(who).fd()
+    /// Readable when it was notified.
+    pub(crate) fn notify_fd(&self, kind: DriverKind) -> BorrowedFd<'_> {
+        self.eventfd_of(kind).fd()
     }
 
-    /// It was rung, and whoever sleeps at it is awake.
-    pub(crate) fn silence(&self, who: Who) {
-        self.bell_of(who).clear();
+    /// It was notified, and whoever sleeps at it is awake.
+    pub(crate) fn clear_notify(&self, kind: DriverKind) {
+        self.eventfd_of(kind).clear();
     }
 
-    /// Whether it was rung, and nobody has heard.
+    /// Whether it was notified, and nobody has heard.
     #[cfg(test)]
-    pub(crate) fn is_rung(&self, who: Who) -> bool {
+    pub(crate) fn is_notified(&self, kind: DriverKind) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
-        let bell = self.bell(who);
-        let mut fds = [PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+        let notify = self.notify_fd(kind);
+        let mut fds = [PollFd::from_borrowed_fd(notify, PollFlags::IN)];
         let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&at_once)).is_ok_and(|count| count > 0)
     }
@@ -215,28 +217,28 @@ impl Lane {
     }
 
     /// For a caller whose request is outstanding: the driver, if it is free.
-    pub(crate) fn seat_to_lead(self: &Arc<Self>) -> Option<Seat> {
-        let driver = self.lock().shift.lead()?;
-        Some(Seat::new(driver, self, Who::Leader))
+    pub(crate) fn take_driver(self: &Arc<Self>) -> Option<DriverGuard> {
+        let driver = self.lock().handoff.take_for_caller()?;
+        Some(DriverGuard::new(driver, self, DriverKind::Caller))
     }
 
-    /// Nobody leads whatever is outstanding: it is the keeper's.
-    pub(crate) fn call_keeper(&self) {
-        let inbox = self.lock();
-        if inbox.has_work() {
-            self.call(inbox);
+    /// Nobody leads whatever is outstanding: it is the background driver's.
+    pub(crate) fn call_background(&self) {
+        let state = self.lock();
+        if state.has_work() {
+            self.call(state);
         }
     }
 
     /// Whoever had the driver gives it back, having answered so many.
     pub(crate) fn leave(&self, driver: Box<Driver>, answered: usize) {
         let due = driver.due();
-        self.give_back(driver, due, answered, Inbox::has_work);
+        self.give_back(driver, due, answered, State::has_work);
     }
 
-    /// The same of a caller that will come back for its answer; if it does not soon, the keeper sees to it.
+    /// The same of a caller that will come back for its answer; if it does not soon, the background driver sees to it.
     pub(crate) fn pause(&self, driver: Box<Driver>, answered: usize) {
-        let others_work = |inbox: &Inbox| !inbox.jobs.is_empty() || inbox.is_closed;
+        let others_work = |state: &State| !state.jobs.is_empty() || state.is_closed;
         self.give_back(driver, None, answered, others_work);
     }
 
@@ -245,69 +247,69 @@ impl Lane {
         driver: Box<Driver>,
         due: Option<Instant>,
         answered: usize,
-        has_work: fn(&Inbox) -> bool,
+        has_work: fn(&State) -> bool,
     ) {
-        let mut inbox = self.lock();
-        inbox.outstanding -= answered;
-        let has_work = has_work(&inbox);
-        let is_needed = inbox.shift.leave(driver, due, has_work);
-        drop(inbox);
+        let mut state = self.lock();
+        state.outstanding -= answered;
+        let has_work = has_work(&state);
+        let is_needed = state.handoff.leave(driver, due, has_work);
+        drop(state);
         if is_needed {
-            self.ring(Who::Keeper);
+            self.notify(DriverKind::Background);
         }
     }
 
-    /// What the keeper does next; `None` when the lane has ended.
+    /// What the background driver does next; `None` when the inbox has ended.
     pub(crate) fn next(&self, has_news: bool) -> Option<Next<Box<Driver>>> {
-        let mut inbox = self.lock();
-        if inbox.has_ended {
+        let mut state = self.lock();
+        if state.has_ended {
             return None;
         }
-        let has_work = inbox.has_work();
-        Some(inbox.shift.next(now(), has_work, has_news))
+        let has_work = state.has_work();
+        Some(state.handoff.next(now(), has_work, has_news))
     }
 
     /// No more is taken; the driver ends when everything has been answered. `slot` hears of that.
     pub(crate) fn close(&self, slot: Option<Arc<Slot>>) {
-        let mut inbox = self.lock();
-        inbox.is_closed = true;
-        if inbox.has_ended {
-            drop(inbox);
+        let mut state = self.lock();
+        state.is_closed = true;
+        if state.has_ended {
+            drop(state);
             slot.iter().for_each(|slot| slot.fail(Failure::Shutdown));
             return;
         }
-        inbox.jobs.extend(slot.map(Job::Rest));
-        self.call(inbox);
+        state.jobs.extend(slot.map(Job::AwaitIdle));
+        self.call(state);
     }
 
     /// The driver is awake: moves the jobs to `taken`. True when no more will come.
     pub(crate) fn take(&self, taken: &mut Vec<Job>) -> bool {
-        let mut inbox = self.lock();
-        inbox.shift.wake();
-        inbox.bytes = 0;
-        std::mem::swap(&mut inbox.jobs, taken);
-        inbox.is_closed
+        let mut state = self.lock();
+        state.handoff.wake();
+        state.bytes = 0;
+        std::mem::swap(&mut state.jobs, taken);
+        state.is_closed
     }
 
     /// The driver is gone: whoever still waits fails.
     pub(crate) fn end(&self) {
-        let mut inbox = self.lock();
-        (inbox.is_closed, inbox.has_ended) = (true, true);
-        let jobs = std::mem::take(&mut inbox.jobs);
-        let keeper_sleeps = inbox.shift.end();
-        drop(inbox);
-        if keeper_sleeps {
-            self.ring(Who::Keeper);
+        let mut state = self.lock();
+        (state.is_closed, state.has_ended) = (true, true);
+        let jobs = std::mem::take(&mut state.jobs);
+        let background_sleeps = state.handoff.end();
+        drop(state);
+        if background_sleeps {
+            self.notify(DriverKind::Background);
         }
         jobs.iter().filter_map(slot_of).for_each(|slot| slot.fail(Failure::Shutdown));
     }
 
     /// Whoever drives wants to sleep, and has answered so many. False when there are jobs.
     pub(crate) fn may_sleep(&self, answered: usize) -> bool {
-        let mut inbox = self.lock();
-        inbox.outstanding -= answered;
-        let has_jobs = !inbox.jobs.is_empty();
-        inbox.shift.may_sleep(has_jobs)
+        let mut state = self.lock();
+        state.outstanding -= answered;
+        let has_jobs = !state.jobs.is_empty();
+        state.handoff.may_sleep(has_jobs)
     }
 }
 
@@ -326,16 +328,16 @@ struct Release {
 impl Drop for Release {
     fn drop(&mut self) {
         let held = HELD.replace(self.outer.take()).unwrap_or_default();
-        let mut batches: Vec<(Arc<Lane>, Vec<Job>)> = Vec::new();
-        for (lane, job) in held {
-            match batches.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &lane)) {
+        let mut batches: Vec<(Arc<Inbox>, Vec<Job>)> = Vec::new();
+        for (inbox, job) in held {
+            match batches.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &inbox)) {
                 Some((_, jobs)) => jobs.push(job),
-                None => batches.push((lane, vec![job])),
+                None => batches.push((inbox, vec![job])),
             }
         }
-        for (lane, jobs) in batches {
+        for (inbox, jobs) in batches {
             let slots: Vec<_> = jobs.iter().filter_map(slot_of).collect();
-            if let Err(error) = lane.push(jobs) {
+            if let Err(error) = inbox.push(jobs) {
                 let failure =
                     if error == Error::Closed { Failure::Shutdown } else { Failure::Busy };
                 slots.iter().for_each(|slot| slot.fail(failure));
@@ -346,7 +348,7 @@ impl Drop for Release {
 
 fn slot_of(job: &Job) -> Option<Arc<Slot>> {
     match job {
-        Job::Ask { slot, .. } | Job::AskAll { slot, .. } | Job::Rest(slot) => {
+        Job::Ask { slot, .. } | Job::AskAll { slot, .. } | Job::AwaitIdle(slot) => {
             Some(Arc::clone(slot))
         }
         Job::Expire { .. } | Job::Replace(_) => None,
