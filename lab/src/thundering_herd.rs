@@ -17,8 +17,8 @@
 //! moment, once in each of the server's intervals. Longer steps than that moment miss it, and end
 //! in the database, however often tokens are given.
 //!
-//! Relaxed is enough for the counts: they are read after the threads are joined, and a late sight of
-//! `is_over` costs one more request.
+//! Relaxed is enough for the counts: they are read after the threads are joined, and a late sight
+//! of `is_over` costs one more request.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -35,7 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(name, "user number 17");
     }
     println!("20 readers, {} queries", QUERIES.load(Ordering::Relaxed));
-    // A write: first the database, then the cache. Readers have the old value while one of them loads the new one.
+    // A write: first the database, then the cache. Readers have the old value while one of them
+    // loads the new one.
     client.delete("user:17")?;
     let name = client.get_or_load(&users, "user:17", || query(17))?;
     println!("{name}; {:?}", client.client().look_aside_totals());

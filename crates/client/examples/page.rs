@@ -1,5 +1,6 @@
-//! A page of a site whose database here is a replica: a gutter for servers that are down, a pool that the region's clusters share, remote
-//! markers, fetches that belong together, compression, deletes that are not lost, gets by UDP.
+//! A page of a site whose database here is a replica: a gutter for servers that are down, a pool
+//! that the region's clusters share, remote markers, fetches that belong together, compression,
+//! deletes that are not lost, gets by UDP.
 //!
 //!     for port in 11311 11312 11313; do cargo run -p holdall -- serve -p $port -U $port & done
 //!     cargo run -p holdall-client --example page -- 127.0.0.1:11311 127.0.0.1:11312 127.0.0.1:11313
@@ -14,8 +15,9 @@ use client::{Client, Compression, LoadError, LookAside, Markers, Source, block_o
 /// How long a server may take for an answer: for a site less, for a busy laptop this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where keys go: those of what all clusters of the region share by their prefix, others to the cluster's own servers. While one of
-/// these does not answer, its keys are kept in the gutter, for ten seconds each.
+/// Where keys go: those of what all clusters of the region share by their prefix, others to the
+/// cluster's own servers. While one of these does not answer, its keys are kept in the gutter, for
+/// ten seconds each.
 fn routes(own: &str, region: &str, gutter: &str) -> String {
     format!(
         r#"{{
@@ -63,13 +65,15 @@ impl Site {
         Ok(Self { cache, datagrams, rows, markers })
     }
 
-    /// A row, from the cache or else from the replica; from the master while a marker says that the replica is behind.
+    /// A row, from the cache or else from the replica; from the master while a marker says that the
+    /// replica is behind.
     async fn row(&self, key: &str) -> Result<String, LoadError<std::io::Error>> {
         let load = |source: Source| async move { Ok(format!("{key} of {source:?}")) };
         self.rows.get_or_load_from(&self.markers, key, load).await
     }
 
-    /// A user, and then the best friend whom the row of the user names: two rounds, however many users there are.
+    /// A user, and then the best friend whom the row of the user names: two rounds, however many
+    /// users there are.
     async fn user_and_friend(
         &self,
         user: u32,
@@ -78,7 +82,8 @@ impl Site {
         Ok((name, self.row(&format!("friend:{user}")).await?))
     }
 
-    /// Writes a user to the master. The invalidator deletes key and marker when the replica has the write.
+    /// Writes a user to the master. The invalidator deletes key and marker when the replica has the
+    /// write.
     async fn rename(&self, user: u32) -> Result<(), Box<dyn Error>> {
         let write = |_marker: Vec<u8>| async { Ok::<(), std::io::Error>(()) };
         let written = self.markers.write(format!("user:{user}"), write).await?;

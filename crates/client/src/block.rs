@@ -6,7 +6,8 @@ use crate::look_aside::{LoadError, LookAside};
 use crate::signal::block_on;
 use crate::value::{Decode, Encode, Value};
 
-/// A [`Client`] whose calls wait. See there for what they do; for a call that is not here, [`block_on`] waits for the client's.
+/// A [`Client`] whose calls wait. See there for what they do; for a call that is not here,
+/// [`block_on`] waits for the client's.
 ///
 /// ```no_run
 /// use client::{BlockingClient, Client};

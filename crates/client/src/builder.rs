@@ -86,15 +86,17 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// One pool of these servers: `host:port`, `[v6]:port` or `unix:/path`; or one source that names them, such as `srv:NAME` or
-    /// `etcd:HOST:PORT/PREFIX` (docs/discovery.md), which is asked again as names are.
+    /// One pool of these servers: `host:port`, `[v6]:port` or `unix:/path`; or one source that
+    /// names them, such as `srv:NAME` or `etcd:HOST:PORT/PREFIX` (docs/discovery.md), which is
+    /// asked again as names are.
     #[must_use]
     pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
         self.routes = Routes::Servers(servers.into_iter().map(Into::into).collect());
         self
     }
 
-    /// How keys are spread over [`Self::servers`]: a hash of docs/routing.md, `Ch3` (mcrouter's) by default.
+    /// How keys are spread over [`Self::servers`]: a hash of docs/routing.md, `Ch3` (mcrouter's) by
+    /// default.
     #[must_use]
     pub fn hash(mut self, name: &str) -> Self {
         name.clone_into(&mut self.hash);
@@ -122,7 +124,8 @@ impl Builder {
         self
     }
 
-    /// How long a server may take for an answer; 1 s by default. A connection on which one takes longer is closed.
+    /// How long a server may take for an answer; 1 s by default. A connection on which one takes
+    /// longer is closed.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
@@ -157,7 +160,8 @@ impl Builder {
         self
     }
 
-    /// Compresses values of `threshold_bytes` and more. Values of either compression are read in any case.
+    /// Compresses values of `threshold_bytes` and more. Values of either compression are read in
+    /// any case.
     #[must_use]
     pub const fn compression(mut self, compression: Compression, threshold_bytes: usize) -> Self {
         self.codec.compression = compression;
@@ -172,7 +176,8 @@ impl Builder {
         self
     }
 
-    /// Requests without an answer, of all callers of a thread together; more are refused as busy. 100,000 by default.
+    /// Requests without an answer, of all callers of a thread together; more are refused as busy.
+    /// 100,000 by default.
     #[must_use]
     pub const fn pending_max(mut self, count: usize) -> Self {
         self.limits.pending_max = count;
@@ -180,45 +185,50 @@ impl Builder {
         self
     }
 
-    /// [`Self::servers`] are spoken to by TLS, and those of a configuration that says so of them (`security_mech`).
+    /// [`Self::servers`] are spoken to by TLS, and those of a configuration that says so of them
+    /// (`security_mech`).
     #[must_use]
     pub fn tls(mut self, options: upstream::TlsOptions) -> Self {
         self.tls = Some(options);
         self
     }
 
-    /// The name that servers' certificates must have, which they are told at the beginning (SNI); by default each one's host, as it is
-    /// written. For servers that are reached by addresses which no certificate has. `hostnames` of a configuration's pool go before it.
+    /// The name that servers' certificates must have, which they are told at the beginning (SNI);
+    /// by default each one's host, as it is written. For servers that are reached by addresses
+    /// which no certificate has. `hostnames` of a configuration's pool go before it.
     #[must_use]
     pub fn server_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.settings.server_name);
         self
     }
 
-    /// [`Self::servers`] are spoken to in the binary protocol: for those that speak no other. Those of a configuration say it
-    /// themselves (`"protocol": "binary"`).
+    /// [`Self::servers`] are spoken to in the binary protocol: for those that speak no other. Those
+    /// of a configuration say it themselves (`"protocol": "binary"`).
     #[must_use]
     pub const fn binary(mut self) -> Self {
         self.is_binary = true;
         self
     }
 
-    /// What every connection begins with: in text for servers with `-Y`, in the binary protocol by SASL (SCRAM-SHA-256 where it is to
-    /// be had, else PLAIN). Without TLS, name and password can be read on the way.
+    /// What every connection begins with: in text for servers with `-Y`, in the binary protocol by
+    /// SASL (SCRAM-SHA-256 where it is to be had, else PLAIN). Without TLS, name and password can
+    /// be read on the way.
     #[must_use]
     pub fn login(mut self, user: &str, password: &str) -> Self {
         self.settings.login = Some(Login::new(user, password));
         self
     }
 
-    /// Gets go by UDP, and one that has no answer after this time has failed. Not with TLS or a login.
+    /// Gets go by UDP, and one that has no answer after this time has failed. Not with TLS or a
+    /// login.
     #[must_use]
     pub const fn udp_gets(mut self, timeout: Duration) -> Self {
         self.settings.udp_gets = Some(timeout);
         self
     }
 
-    /// How many requests may be outstanding over all servers, for each thread; what does not fit waits.
+    /// How many requests may be outstanding over all servers, for each thread; what does not fit
+    /// waits.
     #[must_use]
     pub const fn window(mut self, window: Window) -> Self {
         self.window = Some(window);
@@ -239,8 +249,8 @@ impl Builder {
         self
     }
 
-    /// Deletes that fail are kept in this folder, answered as if they had found nothing, and executed when their server is back: the
-    /// spool of the router, for one client at a time.
+    /// Deletes that fail are kept in this folder, answered as if they had found nothing, and
+    /// executed when their server is back: the spool of the router, for one client at a time.
     #[must_use]
     pub fn keep_deletes(mut self, folder: impl AsRef<Path>) -> Self {
         self.deletes = Some(folder.as_ref().to_path_buf());
@@ -251,7 +261,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// What is wrong with the configuration, with its places; or that there is no thread or descriptor.
+    /// What is wrong with the configuration, with its places; or that there is no thread or
+    /// descriptor.
     pub fn build(self) -> Result<Client, BuildError> {
         let planned = self.plan()?;
         let (plan, window) = (Arc::clone(&planned.plan), self.window);

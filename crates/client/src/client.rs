@@ -67,10 +67,12 @@ impl Drop for Inner {
 
 /// A handle to servers, for any thread and any executor. Clones are cheap, and share connections.
 ///
-/// Requests through one handle leave in the order of the calls; clones may use other connections where there are several threads.
-/// A call that is dropped has been asked or has not, like one that ran out of time; its answer reaches nobody.
+/// Requests through one handle leave in the order of the calls; clones may use other connections
+/// where there are several threads. A call that is dropped has been asked or has not, like one that
+/// ran out of time; its answer reaches nobody.
 ///
-/// Times are as memcached takes them: 0 is never, up to 30 days are seconds from now, more is Unix time, negative is at once.
+/// Times are as memcached takes them: 0 is never, up to 30 days are seconds from now, more is Unix
+/// time, negative is at once.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -175,7 +177,8 @@ impl Client {
         self.inbox.post(vec![Job::Ask { request, slot: Slot::new(1), index: 0 }])
     }
 
-    /// Asks anything that servers understand; the value is sent as it is, and what comes is not decompressed.
+    /// Asks anything that servers understand; the value is sent as it is, and what comes is not
+    /// decompressed.
     ///
     /// # Errors
     ///
@@ -186,7 +189,8 @@ impl Client {
         succeeded(reply.ok_or(Error::Closed)?)
     }
 
-    /// As [`Self::ask`], without waiting: it will be asked, in the order of this handle's calls, and the answer dropped.
+    /// As [`Self::ask`], without waiting: it will be asked, in the order of this handle's calls,
+    /// and the answer dropped.
     ///
     /// # Errors
     ///
@@ -257,7 +261,8 @@ impl Client {
         }
     }
 
-    /// Takes another configuration, for all handles; requests that run end in the old one. Settings of the client itself stay.
+    /// Takes another configuration, for all handles; requests that run end in the old one. Settings
+    /// of the client itself stay.
     ///
     /// # Errors
     ///
@@ -281,8 +286,8 @@ impl Client {
         self.inner.registry.report()
     }
 
-    /// Refuses new calls of all handles, and waits until everything that was asked has been answered, so that nothing is lost that was
-    /// not waited for.
+    /// Refuses new calls of all handles, and waits until everything that was asked has been
+    /// answered, so that nothing is lost that was not waited for.
     pub async fn close(&self) {
         for inbox in &self.inner.inboxes {
             let slot = Slot::new(1);

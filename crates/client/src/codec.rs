@@ -70,7 +70,8 @@ impl Codec {
         }
     }
 
-    /// The value as it was before [`Self::pack`], whoever packed it, and its flags without those of the compression.
+    /// The value as it was before [`Self::pack`], whoever packed it, and its flags without those of
+    /// the compression.
     pub(crate) fn unpack(&self, bytes: Vec<u8>, flags: u32) -> Result<(Vec<u8>, u32), Error> {
         let rest = flags & !(FLAG_LZ4 | FLAG_ZSTD);
         match flags & (FLAG_LZ4 | FLAG_ZSTD) {

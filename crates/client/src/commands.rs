@@ -58,7 +58,8 @@ impl Client {
         self.fetch(Command::Gats, key.as_ref(), exptime).await
     }
 
-    /// The values of many keys, in their order, each with its own outcome. Each server is asked once.
+    /// The values of many keys, in their order, each with its own outcome. Each server is asked
+    /// once.
     ///
     /// # Errors
     ///
@@ -88,7 +89,8 @@ impl Client {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Result<Option<Value>, Error>>, Error> {
         let requests = keys.into_iter().map(|key| self.checked(Request::new(op, key.as_ref())));
-        // Nothing is borrowed from the keys any more, so that the future can be sent whatever they are.
+        // Nothing is borrowed from the keys any more, so that the future can be sent whatever they
+        // are.
         let replies = self.begin(requests.collect::<Result<_, _>>()?)?;
         let replies = replies.await.into_iter();
         Ok(replies.map(|reply| succeeded(reply).and_then(|reply| self.value_of(reply))).collect())
@@ -138,8 +140,8 @@ impl Client {
         }
     }
 
-    /// Stores by `op` (set, add or replace) without waiting for the answer, which is dropped. It will be asked, in the order of this
-    /// handle's calls.
+    /// Stores by `op` (set, add or replace) without waiting for the answer, which is dropped. It
+    /// will be asked, in the order of this handle's calls.
     ///
     /// # Errors
     ///
@@ -305,7 +307,8 @@ impl Client {
         }
     }
 
-    /// The value, or the right to fill it, or the request to wait (*Scaling Memcache at Facebook*, 3.2.1).
+    /// The value, or the right to fill it, or the request to wait (*Scaling Memcache at Facebook*,
+    /// 3.2.1).
     ///
     /// # Errors
     ///
@@ -326,7 +329,8 @@ impl Client {
         Ok(if token == HOT_MISS { Lease::Wait { stale } } else { Lease::Fill { token, stale } })
     }
 
-    /// Stores what the holder of a token has loaded. False when the key was changed meanwhile, or the token is not its.
+    /// Stores what the holder of a token has loaded. False when the key was changed meanwhile, or
+    /// the token is not its.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Drives a [`Core`]: takes the requests of callers and puts replies into their slots. The driving
 //! thread changes: see [`crate::driver_handoff`].
 //!
-//! A turn follows a sleep until the eventfd is written, a server sends, or a timer expires. It reads
-//! from servers, takes the inbox, and sends.
+//! A turn follows a sleep until the eventfd is written, a server sends, or a timer expires. It
+//! reads from servers, takes the inbox, and sends.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -77,8 +77,9 @@ impl Driver {
         is_closed
     }
 
-    /// Wakes those who were answered, if there is more to wait for. If not, it is done by [`Self::take_wakers`] when the driver is free: a lone
-    /// caller that is woken earlier, on the same processor, would find it taken each time.
+    /// Wakes those who were answered, if there is more to wait for. If not, it is done by
+    /// [`Self::take_wakers`] when the driver is free: a lone caller that is woken earlier, on the
+    /// same processor, would find it taken each time.
     fn wake_unless_idle(&mut self) {
         if !self.is_idle() {
             self.wake();

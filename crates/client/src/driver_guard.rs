@@ -70,7 +70,8 @@ fn drive_in_background(inbox: &Arc<Inbox>, poller: &OwnedFd) {
     }
 }
 
-/// Sleeps until one of the two is readable, or the time has come. True when the eventfd was notified.
+/// Sleeps until one of the two is readable, or the time has come. True when the eventfd was
+/// notified.
 fn wait(notify: BorrowedFd<'_>, poller: Option<BorrowedFd<'_>>, until: Option<Instant>) -> bool {
     let left = until.map(|end| end.saturating_duration_since(now()));
     let timeout = left.and_then(|left| Timespec::try_from(left).ok());

@@ -99,8 +99,8 @@ impl<D> DriverHandoff<D> {
         std::mem::take(self.driver_sleeps()).then_some(kind)
     }
 
-    /// Gives the driver back, which has something to do when it is `due`. True when the background driver must be notified: it is needed for `work`, or earlier
-    /// than it would wake.
+    /// Gives the driver back, which has something to do when it is `due`. True when the background
+    /// driver must be notified: it is needed for `work`, or earlier than it would wake.
     #[must_use = "the background driver must be notified"]
     pub(crate) fn leave(&mut self, driver: D, due: Option<Instant>, has_work: bool) -> bool {
         self.was_callers |= std::mem::take(&mut self.is_callers);
@@ -117,7 +117,8 @@ impl<D> DriverHandoff<D> {
         std::mem::take(&mut self.background_sleeps)
     }
 
-    /// The background driver is awake: what it does next. `has_news`: it watched, and a server spoke.
+    /// The background driver is awake: what it does next. `has_news`: it watched, and a server
+    /// spoke.
     pub(crate) fn next(&mut self, now: Instant, has_work: bool, has_news: bool) -> Next<D> {
         let was_callers = std::mem::take(&mut self.was_callers);
         let is_due = self.due.is_some_and(|due| due <= now);

@@ -1,7 +1,9 @@
-//! Models of the hand-over of the driver: whoever waits is answered, and nobody sleeps while there is work.
+//! Models of the hand-over of the driver: whoever waits is answered, and nobody sleeps while there
+//! is work.
 //!
-//! The model's background driver and callers take the same steps as `driver_guard.rs`, `inbox.rs` and `signal.rs`, with a mutex for the inbox and a condition
-//! for eventfds and servers. A server answers at once, but is heard only by a thread that polls it, or the next time somebody drives.
+//! The model's background driver and callers take the same steps as `driver_guard.rs`, `inbox.rs`
+//! and `signal.rs`, with a mutex for the inbox and a condition for eventfds and servers. A server
+//! answers at once, but is heard only by a thread that polls it, or the next time somebody drives.
 //! Nothing here has a timeout: no hand-over relies on one. What is lost shows as a deadlock.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -82,7 +84,8 @@ impl World {
         }
     }
 
-    /// Takes the answers of what was sent, and sends what the inbox has. The lock is not held all the time.
+    /// Takes the answers of what was sent, and sends what the inbox has. The lock is not held all
+    /// the time.
     fn turn(&self, driver: &mut Driver) {
         let mut state = self.lock();
         if std::mem::take(&mut state.is_readable) {
@@ -102,7 +105,8 @@ impl World {
         self.changed.notify_all();
     }
 
-    /// As whoever drives sleeps: until its eventfd is written or a server speaks, unless there are jobs.
+    /// As whoever drives sleeps: until its eventfd is written or a server speaks, unless there are
+    /// jobs.
     fn sleep(&self, kind: DriverKind, is_woken: impl Fn(&State) -> bool) {
         let may_sleep = {
             let mut state = self.lock();

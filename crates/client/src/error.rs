@@ -6,17 +6,20 @@ use upstream::{Failure, Outcome};
 
 /// Why a call has no answer.
 ///
-/// For whoever reads, an error is a miss **that must not be filled** (*Scaling Memcache at Facebook*, 3.1): the server or the network
-/// is in trouble, and a store would add to it. [`crate::LookAside`] keeps to that.
+/// For whoever reads, an error is a miss **that must not be filled** (*Scaling Memcache at
+/// Facebook*, 3.1): the server or the network is in trouble, and a store would add to it.
+/// [`crate::LookAside`] keeps to that.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Error {
-    /// The key is empty, longer than 250 bytes, or has a blank or a control character in it. Nothing was asked.
+    /// The key is empty, longer than 250 bytes, or has a blank or a control character in it.
+    /// Nothing was asked.
     BadKey,
     /// A value of so many bytes is longer than this client sends. Nothing was asked.
     TooLong(usize),
     /// There is no answer, or the server refused; its words, if it had any.
     Cache(Failure, String),
-    /// The value cannot be read: flags of another program, or damaged, or larger than allowed when decompressed.
+    /// The value cannot be read: flags of another program, or damaged, or larger than allowed when
+    /// decompressed.
     Undecodable(&'static str),
     /// An answer that does not belong to the command.
     Unexpected(Outcome),

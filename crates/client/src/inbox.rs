@@ -108,7 +108,8 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands `jobs` to whoever drives, or to the [`hold`] that goes on on this thread. The answers are waited for.
+    /// Hands `jobs` to whoever drives, or to the [`hold`] that goes on on this thread. The answers
+    /// are waited for.
     ///
     /// # Errors
     ///
@@ -236,7 +237,8 @@ impl Inbox {
         self.give_back(driver, due, answered, State::has_work);
     }
 
-    /// The same of a caller that will come back for its answer; if it does not soon, the background driver sees to it.
+    /// The same of a caller that will come back for its answer; if it does not soon, the background
+    /// driver sees to it.
     pub(crate) fn pause(&self, driver: Box<Driver>, answered: usize) {
         let others_work = |state: &State| !state.jobs.is_empty() || state.is_closed;
         self.give_back(driver, None, answered, others_work);

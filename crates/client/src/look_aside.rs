@@ -1,4 +1,5 @@
-//! Look-aside reads with everything that keeps a database from being overrun (*Scaling Memcache at Facebook*, 2, 3.1, 3.2.1, 3.3).
+//! Look-aside reads with everything that keeps a database from being overrun (*Scaling Memcache at
+//! Facebook*, 2, 3.1, 3.2.1, 3.3).
 //!
 //! ```text
 //!     lease-get --hit--------> the value
@@ -8,8 +9,8 @@
 //!               --failure----> load, and fill nothing
 //! ```
 //!
-//! The gutter is a matter of routes: a failover to a pool whose items live a short time takes reads and fills of a dead server,
-//! tokens included.
+//! The gutter is a matter of routes: a failover to a pool whose items live a short time takes reads
+//! and fills of a dead server, tokens included.
 
 use std::fmt;
 use std::future::Future;
@@ -23,11 +24,13 @@ use crate::value::{Decode, Encode, Value};
 use upstream::system::now;
 use upstream::{Command, Failure, Outcome};
 
-/// How long a client that met a server without leases asks by get and add, before it tries leases again.
+/// How long a client that met a server without leases asks by get and add, before it tries leases
+/// again.
 const NO_LEASES_FOR: Duration = Duration::from_secs(30);
 
-/// First wait for somebody else's fill; each is twice as long as the one before. This and the next two are mcrouter's, for waiting at
-/// leases on the client's side; the paper says "a short amount of time".
+/// First wait for somebody else's fill; each is twice as long as the one before. This and the next
+/// two are mcrouter's, for waiting at leases on the client's side; the paper says "a short amount
+/// of time".
 const WAIT_FIRST: Duration = Duration::from_millis(2);
 
 /// The longest single wait.
@@ -94,7 +97,8 @@ pub struct LookAsideTotals {
     pub fills: u64,
     /// Values that were not stored because the key was changed, deleted or filled meanwhile.
     pub refused: u64,
-    /// Loads after which nothing was stored, since the cache had failed or the wait had been too long.
+    /// Loads after which nothing was stored, since the cache had failed or the wait had been too
+    /// long.
     pub unfilled: u64,
 }
 
@@ -179,7 +183,8 @@ impl LookAside {
         self
     }
 
-    /// Whether a value that was deleted a short time ago may be given out while somebody else fills; by default it may.
+    /// Whether a value that was deleted a short time ago may be given out while somebody else
+    /// fills; by default it may.
     #[must_use]
     pub const fn takes_stale(mut self, takes: bool) -> Self {
         self.takes_stale = takes;
@@ -188,8 +193,9 @@ impl LookAside {
 
     /// The value of a key, from the cache or else from `load`, which is called once at the most.
     ///
-    /// One caller of all clients loads a missing key; the others wait a short time for it, or get the stale value. Nothing
-    /// is stored after a failure of the cache or of `load`, nor over a delete that came in between.
+    /// One caller of all clients loads a missing key; the others wait a short time for it, or get
+    /// the stale value. Nothing is stored after a failure of the cache or of `load`, nor over a
+    /// delete that came in between.
     ///
     /// # Errors
     ///
@@ -207,7 +213,8 @@ impl LookAside {
         self.run(key.as_ref(), None, |_| load()).await
     }
 
-    /// As [`Self::get_or_load`] in a region whose database is a replica: `load` is told whether to ask the local one or the master.
+    /// As [`Self::get_or_load`] in a region whose database is a replica: `load` is told whether to
+    /// ask the local one or the master.
     ///
     /// # Errors
     ///

@@ -1,10 +1,13 @@
-//! Remote markers (*Scaling Memcache at Facebook*, 5): in a region whose database is a replica, a marker beside a key says that the
-//! replica may not have the last write yet, so that a miss is read from the master.
+//! Remote markers (*Scaling Memcache at Facebook*, 5): in a region whose database is a replica, a
+//! marker beside a key says that the replica may not have the last write yet, so that a miss is
+//! read from the master.
 //!
-//! A writer sets the marker in the region, writes to the master **with the key and the marker to be invalidated by the replication
-//! stream**, and deletes the key in the local cluster. When the write arrives at the region's replica, whatever follows its log deletes
-//! both. The holes of the paper stay: of two writers of one key the first to be replicated deletes the marker of both, and an evicted
-//! marker says nothing; so markers belong in a regional pool of their own, which their prefix selects, with room enough.
+//! A writer sets the marker in the region, writes to the master **with the key and the marker to be
+//! invalidated by the replication stream**, and deletes the key in the local cluster. When the
+//! write arrives at the region's replica, whatever follows its log deletes both. The holes of the
+//! paper stay: of two writers of one key the first to be replicated deletes the marker of both, and
+//! an evicted marker says nothing; so markers belong in a regional pool of their own, which their
+//! prefix selects, with room enough.
 
 use std::future::Future;
 
@@ -28,9 +31,11 @@ pub enum Source {
 pub struct Written<T> {
     /// What the write returned.
     pub output: T,
-    /// Why the marker does not stand, if it does not: readers may see the replica's older value until it has caught up.
+    /// Why the marker does not stand, if it does not: readers may see the replica's older value
+    /// until it has caught up.
     pub unmarked: Option<Error>,
-    /// Why the key was not deleted, if it was not: readers may see the cached older value until the replication stream deletes it.
+    /// Why the key was not deleted, if it was not: readers may see the cached older value until the
+    /// replication stream deletes it.
     pub undeleted: Option<Error>,
 }
 
@@ -59,8 +64,9 @@ pub struct Markers {
 }
 
 impl Markers {
-    /// Markers whose keys begin with `prefix`, by which routes send them to the regional pool. They stand for `ttl_secs` if nobody
-    /// deletes them: longer than replication ever lags (the paper names no time).
+    /// Markers whose keys begin with `prefix`, by which routes send them to the regional pool. They
+    /// stand for `ttl_secs` if nobody deletes them: longer than replication ever lags (the paper
+    /// names no time).
     #[must_use]
     pub fn new(client: Client, prefix: impl AsRef<[u8]>, ttl_secs: u32) -> Self {
         Self { client, prefix: prefix.as_ref().to_vec(), ttl_secs }
@@ -72,7 +78,8 @@ impl Markers {
         [self.prefix.as_slice(), key.as_ref()].concat()
     }
 
-    /// Which database a miss of `key` is read from. A marker that cannot be looked up counts as standing.
+    /// Which database a miss of `key` is read from. A marker that cannot be looked up counts as
+    /// standing.
     pub async fn source(&self, key: impl AsRef<[u8]>) -> Source {
         match self.client.get(self.marker(key)).await {
             Ok(None) => Source::Local,
@@ -80,13 +87,14 @@ impl Markers {
         }
     }
 
-    /// Writes what `key` shows: sets the marker, calls `write` with the marker's key, which is to be invalidated with the write, and
-    /// deletes `key` in the local cluster. The write goes on where the cache fails; [`Written`] tells.
+    /// Writes what `key` shows: sets the marker, calls `write` with the marker's key, which is to
+    /// be invalidated with the write, and deletes `key` in the local cluster. The write goes on
+    /// where the cache fails; [`Written`] tells.
     ///
     /// # Errors
     ///
-    /// Those of `write`; the marker stands then until it expires, which costs reads from the master. A key that is too long
-    /// with the prefix is refused before anything is done.
+    /// Those of `write`; the marker stands then until it expires, which costs reads from the
+    /// master. A key that is too long with the prefix is refused before anything is done.
     pub async fn write<T, E, F, W>(
         &self,
         key: impl AsRef<[u8]>,

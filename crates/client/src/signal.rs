@@ -60,7 +60,8 @@ impl Signal {
         self.lock().is_woken
     }
 
-    /// Sleeps by `sleep`, which ends when the eventfd of this inbox's caller driver rings; not at all once it is woken.
+    /// Sleeps by `sleep`, which ends when the eventfd of this inbox's caller driver rings; not at
+    /// all once it is woken.
     pub(crate) fn sleep(&self, inbox: &Arc<Inbox>, sleep: impl FnOnce()) {
         let mut state = self.lock();
         if state.is_woken {
@@ -105,7 +106,8 @@ pub(crate) fn has_asked(inbox: &Arc<Inbox>) {
     POLLED.with_borrow_mut(|polled| polled.inbox = Some(Arc::clone(inbox)));
 }
 
-/// While it lives, this thread's future is polled. If that ends without anybody waiting, what was asked is the background driver's.
+/// While it lives, this thread's future is polled. If that ends without anybody waiting, what was
+/// asked is the background driver's.
 struct Polling(Polled);
 
 impl Polling {
@@ -126,7 +128,8 @@ impl Drop for Polling {
     }
 }
 
-/// Waits for a future on this thread, which sleeps meanwhile, or drives the client's connections if nobody else does.
+/// Waits for a future on this thread, which sleeps meanwhile, or drives the client's connections if
+/// nobody else does.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let (signal, waker) = SIGNAL.take().unwrap_or_else(|| {

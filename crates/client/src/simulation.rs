@@ -1,4 +1,5 @@
-//! The library in simulated time: callers that wait, are late, or give up at any of their awaits. See the crate `simulation`.
+//! The library in simulated time: callers that wait, are late, or give up at any of their awaits.
+//! See the crate `simulation`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -95,7 +96,8 @@ impl World {
         }
     }
 
-    /// Time passes, until `until_us` at the most; whoever drives and every caller have a turn. True when the inbox has ended.
+    /// Time passes, until `until_us` at the most; whoever drives and every caller have a turn. True
+    /// when the inbox has ended.
     fn turn(&mut self, until_us: u64) -> bool {
         let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
         if self.caller_driver.is_none() && self.clock.rng.one_in(3) {
@@ -213,7 +215,8 @@ impl World {
         let number = self.next;
         self.next += 1;
         let key = format!("k:{}", rng.below(20)).into_bytes();
-        // Its request is taken, its connection made, its time seen to be over, it is told: each in a turn that may be late.
+        // Its request is taken, its connection made, its time seen to be over, it is told: each in
+        // a turn that may be late.
         let lag = Duration::from_micros(self.clock.lag_us as u64 * 4);
         let deadline = rng.one_in(3).then(|| Duration::from_micros(rng.below(30_000) as u64));
         let client = client.with_deadline(deadline);

@@ -1,7 +1,7 @@
 //! What applications store, as bytes and client flags; the hook for types of their own.
 //!
-//! The flags of the types here are those of pymemcache, so that its programs, the Python client and this library read each
-//! other's values.
+//! The flags of the types here are those of pymemcache, so that its programs, the Python client and
+//! this library read each other's values.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,8 @@ pub const FLAG_TEXT: u32 = 1 << 4;
 
 /// What can be stored.
 pub trait Encode {
-    /// The bytes, and client flags that [`Decode`] will see. The bits of [`crate::FLAG_LZ4`] and [`crate::FLAG_ZSTD`] are not free.
+    /// The bytes, and client flags that [`Decode`] will see. The bits of [`crate::FLAG_LZ4`] and
+    /// [`crate::FLAG_ZSTD`] are not free.
     fn encode(&self) -> (Cow<'_, [u8]>, u32);
 }
 

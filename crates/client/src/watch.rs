@@ -1,5 +1,5 @@
-//! The thread that asks sources of servers, and resolvers for the addresses of names, now and then; where there are neither, there is
-//! no thread.
+//! The thread that asks sources of servers, and resolvers for the addresses of names, now and then;
+//! where there are neither, there is no thread.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

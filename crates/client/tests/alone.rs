@@ -1,4 +1,5 @@
-//! A lone thread that waits for its answers. The only test of its process: it counts what the client's own thread does.
+//! A lone thread that waits for its answers. The only test of its process: it counts what the
+//! client's own thread does.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 mod echo;
@@ -21,7 +22,8 @@ fn sleeps() -> u64 {
     background.map(|task| of(fs::read_to_string(task.join("status")).unwrap())).sum()
 }
 
-/// The client's own thread looks a hundred times a second whether it is needed, not once for each call.
+/// The client's own thread looks a hundred times a second whether it is needed, not once for each
+/// call.
 #[test]
 fn a_lone_caller_needs_no_other_thread() {
     const CALLS: u64 = 20_000;
@@ -36,7 +38,8 @@ fn a_lone_caller_needs_no_other_thread() {
     }
     let (slept, ticks) = (sleeps() - before, begun.elapsed().as_millis() / 10);
     eprintln!("{slept} sleeps in {ticks} ticks, {CALLS} calls");
-    // After each of its rests it may be woken for an answer, take over for a call or some, and see that it is not needed.
+    // After each of its rests it may be woken for an answer, take over for a call or some, and see
+    // that it is not needed.
     let most = u128::from(CALLS / 4) + 8 * ticks;
     assert!(u128::from(slept) <= most, "{slept} sleeps in {ticks} ticks");
 }

@@ -1,4 +1,5 @@
-//! Threads that wait for their answers: who drives the connections, and that nobody is forgotten when it changes.
+//! Threads that wait for their answers: who drives the connections, and that nobody is forgotten
+//! when it changes.
 //!
 //! `OPS=n` sets how many calls race, `SEED=n` repeats their choices.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]

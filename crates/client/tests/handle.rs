@@ -1,4 +1,5 @@
-//! The library for applications: nobody is given another's answer, whoever gives up, and in whatever way.
+//! The library for applications: nobody is given another's answer, whoever gives up, and in
+//! whatever way.
 //!
 //! `OPS=n` sets how many calls race; by default enough for every way of giving up to happen often.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
@@ -38,8 +39,8 @@ struct Outcomes {
     failed: AtomicU64,
 }
 
-/// One in a hundred calls has no time, and one is dropped while it waits; servers stall now and then, until the client
-/// hangs up. Every answer must be that of the key that was asked.
+/// One in a hundred calls has no time, and one is dropped while it waits; servers stall now and
+/// then, until the client hangs up. Every answer must be that of the key that was asked.
 #[test]
 fn answers_are_nobody_elses_whoever_gives_up() {
     call_and_give_up(|builder| builder);
@@ -146,9 +147,11 @@ fn a_page_takes_as_many_rounds_as_its_graph_is_deep() {
         }
     });
     assert_eq!(block_on(together(branches)), (0..50).collect::<Vec<_>>());
-    // The rounds of some branches may begin while others still wait for theirs: answers come in more than one read.
+    // The rounds of some branches may begin while others still wait for theirs: answers come in
+    // more than one read.
     let rounds = writes() - before;
-    // How many more depends upon where threads are interrupted: each write needs one at a moment of its own.
+    // How many more depends upon where threads are interrupted: each write needs one at a moment of
+    // its own.
     assert!((3..=60).contains(&rounds), "{rounds} writes for 150 gets");
 }
 

@@ -1,4 +1,5 @@
-//! The library asks its sources again while it runs: servers join and leave, and whoever lies or is silent takes none away.
+//! The library asks its sources again while it runs: servers join and leave, and whoever lies or is
+//! silent takes none away.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeSet;
@@ -15,7 +16,8 @@ use client::{BlockingClient, Client};
 use testkit::Server;
 use testkit::process::free_port;
 
-/// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get cluster` with this.
+/// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get
+/// cluster` with this.
 struct Endpoint {
     address: SocketAddr,
     answer: Arc<Mutex<String>>,

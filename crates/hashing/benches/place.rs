@@ -1,4 +1,5 @@
-//! Nanoseconds to place a key: `cargo bench -p holdall-hashing`. Each figure is the best of 20 rounds.
+//! Nanoseconds to place a key: `cargo bench -p holdall-hashing`. Each figure is the best of 20
+//! rounds.
 #![allow(clippy::print_stdout, reason = "the result is for a reader")]
 #![allow(clippy::unwrap_used, reason = "a benchmark stops where it fails")]
 

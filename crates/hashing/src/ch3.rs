@@ -78,7 +78,8 @@ pub fn furc_hash(key: &[u8], pool_size: u32) -> u32 {
     0
 }
 
-/// The part of 2^32 - 1 below which a server of this weight accepts a key; weights are within 0 and 1.
+/// The part of 2^32 - 1 below which a server of this weight accepts a key; weights are within 0 and
+/// 1.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -88,8 +89,8 @@ pub(crate) fn acceptance(weight: f64) -> u32 {
     (weight * f64::from(u32::MAX)) as u32
 }
 
-/// Ch3 of the key among the servers; again with the number of the try behind the key, last digit first, as long as the
-/// server refuses it by its weight. After 32 refusals the last server has it.
+/// Ch3 of the key among the servers; again with the number of the try behind the key, last digit
+/// first, as long as the server refuses it by its weight. After 32 refusals the last server has it.
 pub(crate) fn weighted_ch3(key: &[u8], acceptances: &[u32]) -> u32 {
     let (mut index, accepted) = offer(key, acceptances);
     if accepted {
@@ -120,7 +121,8 @@ fn digit(number: u32) -> u8 {
     b'0' + (number % 10) as u8
 }
 
-/// Calls `then` with the key and what is put behind it. No allocation for keys of the protocols' length.
+/// Calls `then` with the key and what is put behind it. No allocation for keys of the protocols'
+/// length.
 pub(crate) fn joined<R>(key: &[u8], behind: &[u8], then: impl FnOnce(&[u8]) -> R) -> R {
     let mut buffer = [0; JOINED_BYTES];
     let bytes = key.len().saturating_add(behind.len());

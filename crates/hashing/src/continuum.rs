@@ -1,4 +1,5 @@
-//! Ketama: points of all servers on a circle of 2^32; a key belongs to the first point at or after its hash.
+//! Ketama: points of all servers on a circle of 2^32; a key belongs to the first point at or after
+//! its hash.
 
 use crate::digest::{KeyHash, md5_words};
 
@@ -29,9 +30,11 @@ impl Continuum {
         Self::sorted(points)
     }
 
-    /// With weights: about 160 points for a server of average weight, four from each MD5 of `name-0`, `name-1`, ...
+    /// With weights: about 160 points for a server of average weight, four from each MD5 of
+    /// `name-0`, `name-1`, ...
     ///
-    /// libmemcached's `KETAMA_WEIGHTED`, and twemproxy's `ketama`. Servers are an index with a name and a weight.
+    /// libmemcached's `KETAMA_WEIGHTED`, and twemproxy's `ketama`. Servers are an index with a name
+    /// and a weight.
     pub(crate) fn weighted(servers: &[(u32, &(String, u32))]) -> Self {
         let total: u64 = servers.iter().map(|(_, (_, weight))| u64::from(*weight)).sum();
         let mut points = Vec::new();
@@ -78,14 +81,15 @@ fn digests(weight: u32, total: u64, servers: usize) -> u32 {
     (share * WEIGHTED_POINTS / per_digest * servers as f32 + 1e-10).floor() as u32
 }
 
-/// A server's name on libmemcached's circle: the port is left out where it is 11211. twemproxy does the same for servers
-/// without a name of their own.
+/// A server's name on libmemcached's circle: the port is left out where it is 11211. twemproxy does
+/// the same for servers without a name of their own.
 #[must_use]
 pub fn libmemcached_name(host: &str, port: u16) -> String {
     if port == 11211 { host.to_owned() } else { format!("{host}:{port}") }
 }
 
-/// A server's name on the circle of libmemcached's `KETAMA_SPY`, which is spymemcached's for addresses without a name.
+/// A server's name on the circle of libmemcached's `KETAMA_SPY`, which is spymemcached's for
+/// addresses without a name.
 #[must_use]
 pub fn spymemcached_name(host: &str, port: u16) -> String {
     format!("/{host}:{port}")

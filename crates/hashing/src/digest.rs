@@ -1,7 +1,8 @@
 //! The 32-bit hashes of a key that libmemcached (libhashkit) and twemproxy offer under these names.
 //!
-//! Both programs were written in C with `char`, which has a sign on the machines that they run on: bytes from 0x80 count as
-//! negative numbers wherever the C code widens them. Servers of real pools depend on it, so it is kept.
+//! Both programs were written in C with `char`, which has a sign on the machines that they run on:
+//! bytes from 0x80 count as negative numbers wherever the C code widens them. Servers of real pools
+//! depend on it, so it is kept.
 
 use md5::{Digest, Md5};
 
@@ -16,7 +17,8 @@ const FNV32_PRIME: u32 = 0x0100_0193;
 /// A hash of a key, under the name that twemproxy's configuration has for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyHash {
-    /// CRC-16 of XMODEM in a register of 32 bits, whose upper half keeps what was shifted out. twemproxy only.
+    /// CRC-16 of XMODEM in a register of 32 bits, whose upper half keeps what was shifted out.
+    /// twemproxy only.
     Crc16,
     /// Bits 16 to 30 of the CRC-32, which is what libmemcached calls `crc`.
     Crc32,
@@ -30,7 +32,8 @@ pub enum KeyHash {
     Fnv1a32,
     /// FNV-1a with the low halves of the constants for 64 bits: not the low half of FNV-1a.
     Fnv1a64,
-    /// Paul Hsieh's SuperFastHash. Debian's libmemcached is built without it and gives 1 for every key.
+    /// Paul Hsieh's SuperFastHash. Debian's libmemcached is built without it and gives 1 for every
+    /// key.
     Hsieh,
     /// Bob Jenkins's lookup3.
     Jenkins,
@@ -124,7 +127,8 @@ pub(crate) fn md5_words(key: &[u8]) -> [u32; 4] {
     words
 }
 
-/// twemproxy's step by one byte. The register is never cut to 16 bits, and a ketama point depends on all 32.
+/// twemproxy's step by one byte. The register is never cut to 16 bits, and a ketama point depends
+/// on all 32.
 fn crc16_step(crc: u32, byte: u8) -> u32 {
     crc << 8 ^ CRC16[(crc >> 8 & 0xff) as usize ^ usize::from(byte)]
 }

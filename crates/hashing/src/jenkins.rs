@@ -1,4 +1,5 @@
-//! Bob Jenkins's lookup3 (`hashlittle`) with the initial value 13 that libmemcached and twemproxy give it.
+//! Bob Jenkins's lookup3 (`hashlittle`) with the initial value 13 that libmemcached and twemproxy
+//! give it.
 
 /// lookup3 of the key, in 32 bits.
 pub(crate) fn jenkins(key: &[u8]) -> u32 {

@@ -34,15 +34,16 @@ fn prefix_bytes(key: &[u8]) -> usize {
 /// The key up to its first hash stop, or whole.
 #[must_use]
 pub fn before_hash_stop(key: &[u8]) -> &[u8] {
-    // Hardly any key has the stop's first byte, and a search for one byte is many times faster than one for three.
+    // Hardly any key has the stop's first byte, and a search for one byte is many times faster than
+    // one for three.
     memchr::memchr_iter(HASH_STOP[0], key)
         .filter_map(|at| key.split_at_checked(at))
         .find(|(_, rest)| rest.starts_with(HASH_STOP))
         .map_or(key, |(before, _)| before)
 }
 
-/// twemproxy's hash tag: what stands between the first opening character and the first closing one behind it, if that is
-/// not empty; or the whole key.
+/// twemproxy's hash tag: what stands between the first opening character and the first closing one
+/// behind it, if that is not empty; or the whole key.
 #[must_use]
 pub fn inside_hash_tag(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
     let tag = || {

@@ -1,8 +1,8 @@
 //! Which server a key lives on.
 //!
-//! Everything here is a pure function of the key and the pool, and bit-exact with the program it is named after, so that a
-//! fleet that changes to holdall keeps its keys where they are. A [`Placement`] is built once for a pool and asked once a
-//! request; asking allocates nothing.
+//! Everything here is a pure function of the key and the pool, and bit-exact with the program it is
+//! named after, so that a fleet that changes to holdall keeps its keys where they are. A
+//! [`Placement`] is built once for a pool and asked once a request; asking allocates nothing.
 //!
 //! | from | placements |
 //! | --- | --- |
@@ -11,7 +11,8 @@
 //! | twemproxy | [`Placement::twemproxy_ketama`], `twemproxy_modula`, with the hashes of [`KeyHash`] |
 //! | memcached's proxy | [`Placement::jump`] |
 //!
-//! What of a key is hashed is the business of [`key`]: routing prefixes, the hash stop `|#|`, hash tags.
+//! What of a key is hashed is the business of [`key`]: routing prefixes, the hash stop `|#|`, hash
+//! tags.
 #![forbid(unsafe_code)]
 
 mod ch3;

@@ -85,7 +85,8 @@ impl Placement {
         Self::new(servers, Way::Crc32)
     }
 
-    /// mcrouter's `ConstShard`: `x:7:y` lives on server 7; a key without a number below the pool size goes by Ch3.
+    /// mcrouter's `ConstShard`: `x:7:y` lives on server 7; a key without a number below the pool
+    /// size goes by Ch3.
     ///
     /// # Errors
     ///
@@ -140,7 +141,8 @@ impl Placement {
         Self::new(servers, Way::Modula { hash })
     }
 
-    /// twemproxy's `modula` over the names and weights of the servers: one counts as often as its weight says.
+    /// twemproxy's `modula` over the names and weights of the servers: one counts as often as its
+    /// weight says.
     ///
     /// # Errors
     ///
@@ -173,7 +175,8 @@ impl Placement {
         Self::ketama_of(&twemproxy_order(servers), hash)
     }
 
-    /// libmemcached's ketama without weights: `MEMCACHED_BEHAVIOR_KETAMA`, and its older `CONSISTENT`.
+    /// libmemcached's ketama without weights: `MEMCACHED_BEHAVIOR_KETAMA`, and its older
+    /// `CONSISTENT`.
     ///
     /// # Errors
     ///
@@ -184,7 +187,8 @@ impl Placement {
         Self::new(names.len(), Way::Ketama { hash, continuum: Continuum::unweighted(&names, hash) })
     }
 
-    /// libmemcached's `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`, with [`KeyHash::Md5`] unless the client chose another.
+    /// libmemcached's `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`, with [`KeyHash::Md5`] unless the client
+    /// chose another.
     ///
     /// # Errors
     ///
@@ -229,7 +233,8 @@ impl Placement {
         self.servers
     }
 
-    /// The index of the key's server, below [`Placement::servers`]. `key` is what is to be hashed: see [`crate::key`].
+    /// The index of the key's server, below [`Placement::servers`]. `key` is what is to be hashed:
+    /// see [`crate::key`].
     #[must_use]
     pub fn pick(&self, key: &[u8]) -> u32 {
         if self.servers == 1 {
@@ -265,7 +270,8 @@ impl Placement {
     }
 }
 
-/// The servers with their indices, as twemproxy sorts them: short names first, those of one length by their bytes.
+/// The servers with their indices, as twemproxy sorts them: short names first, those of one length
+/// by their bytes.
 fn twemproxy_order(servers: &[(String, u32)]) -> Vec<(u32, &(String, u32))> {
     let mut sorted: Vec<_> = (0..).zip(servers).collect();
     sorted.sort_by_key(|(_, (name, _))| (name.len(), name));

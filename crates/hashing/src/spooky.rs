@@ -1,6 +1,8 @@
-//! SpookyHash V2 by Bob Jenkins, 32 bits of it: the hash behind mcrouter's weights, shadow fractions and migrations.
+//! SpookyHash V2 by Bob Jenkins, 32 bits of it: the hash behind mcrouter's weights, shadow
+//! fractions and migrations.
 //!
-//! Two algorithms under one name: short messages (below 192 bytes) mix four words, long ones twelve.
+//! Two algorithms under one name: short messages (below 192 bytes) mix four words, long ones
+//! twelve.
 
 const FILL: u64 = 0xdead_beef_dead_beef;
 const BLOCK_BYTES: usize = 96;

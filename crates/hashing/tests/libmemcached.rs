@@ -1,4 +1,5 @@
-//! The installed libmemcached and ours place every key alike. Debian's package libmemcached-tools brings the library.
+//! The installed libmemcached and ours place every key alike. Debian's package libmemcached-tools
+//! brings the library.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! The installed twemproxy (Debian's nutcracker) and ours send every key to the same server.
 //!
-//! One nutcracker with a pool for each hash and distribution stands before four servers that answer every get with a miss
-//! and note whom it came to.
+//! One nutcracker with a pool for each hash and distribution stands before four servers that answer
+//! every get with a miss and note whom it came to.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;

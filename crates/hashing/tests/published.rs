@@ -113,7 +113,8 @@ fn weighted_rendezvous() {
     );
 }
 
-/// `x:7:y` lives on server 7; what is no number below the pool size goes by Ch3 (`mcrouter/routes/ShardHashFunc.cpp`).
+/// `x:7:y` lives on server 7; what is no number below the pool size goes by Ch3
+/// (`mcrouter/routes/ShardHashFunc.cpp`).
 #[test]
 fn const_shard() {
     let placement = Placement::const_shard(10).unwrap();
@@ -149,8 +150,8 @@ fn jump() {
     }
 }
 
-/// Hashes from Bob Jenkins's `TestSpookyV2.cpp`, by the length of the first: short ones, the change to long ones at 192
-/// bytes, the longest.
+/// Hashes from Bob Jenkins's `TestSpookyV2.cpp`, by the length of the first: short ones, the change
+/// to long ones at 192 bytes, the longest.
 #[rustfmt::skip]
 const SPOOKY: [(usize, [u32; 7]); 7] = [
     (0, [0x6bf5_0919, 0x70de_1d26, 0xa2b3_7298, 0x35bc_5fbf, 0x8223_b279, 0x5bcb_315e, 0x53fe_88a1]),

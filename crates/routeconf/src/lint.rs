@@ -29,7 +29,8 @@ pub fn lint(config: &Config) -> Vec<Diagnostic> {
     found
 }
 
-/// TLS for the handshake alone is Meta's own; a server that does not know it stays in TLS, as it does with mcrouter.
+/// TLS for the handshake alone is Meta's own; a server that does not know it stays in TLS, as it
+/// does with mcrouter.
 fn security(config: &Config, found: &mut Vec<Diagnostic>) {
     for member in config.pools.iter().flat_map(|pool| &pool.members) {
         let Member::Server(server) = member else { continue };
@@ -140,7 +141,8 @@ fn route(config: &Config, handle: &Handle, found: &mut Vec<Diagnostic>) {
         Route::Failover(failover) => {
             let [normal, others @ ..] = &failover.children[..] else { return };
             let own = servers(config, *normal);
-            // A salted failover means its own servers; a gutter that is the pool itself is a mistake.
+            // A salted failover means its own servers; a gutter that is the pool itself is a
+            // mistake.
             let is_pool = |id: &RouteId| matches!(config.handle(*id).route, Route::Pool(_));
             if !own.is_empty() && others.iter().any(|id| is_pool(id) && servers(config, *id) == own)
             {
@@ -226,7 +228,8 @@ fn pools(config: &Config, reached: &BTreeSet<usize>, found: &mut Vec<Diagnostic>
     }
 }
 
-/// A route that asks all answers a get with the worst reply: one dead server is a failure of every get.
+/// A route that asks all answers a get with the worst reply: one dead server is a failure of every
+/// get.
 fn all_on_gets(config: &Config, found: &mut Vec<Diagnostic>) {
     for index in reached(config, Some(Command::Get)) {
         let Some(handle) = config.handles.get(index) else { continue };

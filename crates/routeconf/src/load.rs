@@ -47,7 +47,8 @@ pub enum Language {
 }
 
 impl Language {
-    /// mcrouter's configurations begin with a brace or a comment, twemproxy's are files named `.yml` or `.yaml`.
+    /// mcrouter's configurations begin with a brace or a comment, twemproxy's are files named
+    /// `.yml` or `.yaml`.
     #[must_use]
     pub fn of(name: &str, text: &str) -> Self {
         let yaml = Path::new(name)

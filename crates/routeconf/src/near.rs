@@ -13,7 +13,8 @@ pub(crate) fn near<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Opti
     (distance(name, best) <= far).then_some(best)
 }
 
-/// How many characters must be put in, taken out, changed or swapped with their neighbour; upper and lower case are alike.
+/// How many characters must be put in, taken out, changed or swapped with their neighbour; upper
+/// and lower case are alike.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<_> = a.chars().map(|c| c.to_ascii_lowercase()).take(NAME_CHARS_MAX).collect();
     let b: Vec<_> = b.chars().map(|c| c.to_ascii_lowercase()).take(NAME_CHARS_MAX).collect();

@@ -1,4 +1,5 @@
-//! What a configuration may ask about its environment: `%default-route%`, `--config-params`, local addresses.
+//! What a configuration may ask about its environment: `%default-route%`, `--config-params`, local
+//! addresses.
 
 use std::net::IpAddr;
 
@@ -27,7 +28,8 @@ impl Default for Params {
 }
 
 impl Params {
-    /// With mcrouter's global parameters, for this default route. `/region/cluster/`; slashes at the ends may be missing.
+    /// With mcrouter's global parameters, for this default route. `/region/cluster/`; slashes at
+    /// the ends may be missing.
     #[must_use]
     pub fn new(default_route: &str) -> Self {
         let (region, cluster) =

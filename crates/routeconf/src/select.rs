@@ -17,7 +17,8 @@ pub fn prefix_matches(pattern: &[u8], prefix: &[u8]) -> bool {
             (Some(wanted), Some(found)) if wanted == found => at = (at.0 + 1, at.1 + 1),
             (None, None) => return true,
             (_, found) => {
-                // A star takes one more byte, but no slash: it stands for a part of a region or cluster.
+                // A star takes one more byte, but no slash: it stands for a part of a region or
+                // cluster.
                 let Some((star, start)) = from else { return false };
                 if prefix.get(start).is_none_or(|byte| *byte == b'/')
                     || (found.is_none() && start >= prefix.len())
@@ -32,8 +33,9 @@ pub fn prefix_matches(pattern: &[u8], prefix: &[u8]) -> bool {
 }
 
 impl Config {
-    /// The routes that a key without prefix, or with this one, goes to: the reply is the first one's, the others are asked
-    /// behind its back. Empty if no route is there for the prefix; mcrouter then answers with an error.
+    /// The routes that a key without prefix, or with this one, goes to: the reply is the first
+    /// one's, the others are asked behind its back. Empty if no route is there for the prefix;
+    /// mcrouter then answers with an error.
     #[must_use]
     pub fn targets(&self, listener: &Listener, prefix: &[u8]) -> Vec<RouteId> {
         let prefixes = match &listener.entry {
@@ -101,8 +103,8 @@ pub fn by_class(
     found.map(|(_, route)| *route).or(default)
 }
 
-/// `KeySplitRoute`: the key under the name of a replica; replica 0 has the plain name. `None` if it grows too long, then
-/// there is one name.
+/// `KeySplitRoute`: the key under the name of a replica; replica 0 has the plain name. `None` if it
+/// grows too long, then there is one name.
 #[must_use]
 pub fn key_replica(key: &[u8], replica: u32) -> Option<Vec<u8>> {
     /// What mcrouter allows with room for the largest suffix.
@@ -147,7 +149,8 @@ pub fn split_size(split: &ShardSplit, host_id: u32, now_secs: u64) -> u32 {
     if place < point { split.new_size } else { split.old_size }
 }
 
-/// The key with its shard under its name number `name`; 0 is the plain one, then come `aa`, `ba`, ... behind the shard id.
+/// The key with its shard under its name number `name`; 0 is the plain one, then come `aa`, `ba`,
+/// ... behind the shard id.
 #[must_use]
 pub fn shard_name(key: &[u8], name: u32) -> Vec<u8> {
     let mut parts = key.splitn(3, |byte| *byte == b':');
@@ -161,8 +164,8 @@ pub fn shard_name(key: &[u8], name: u32) -> Vec<u8> {
     [prefix, b":", shard, &suffix, b":", rest].concat()
 }
 
-/// `MigrateRoute`: whether `from` and `to` are asked. A key moves at `start + interval + hash % interval`; deletes go to both
-/// from the start until all keys have moved.
+/// `MigrateRoute`: whether `from` and `to` are asked. A key moves at `start + interval + hash %
+/// interval`; deletes go to both from the start until all keys have moved.
 #[must_use]
 pub fn migrate(
     key: &[u8],

@@ -20,12 +20,14 @@ pub struct At {
     pub column: u32,
 }
 
-/// The files that were read, in order; the first is the one that was asked for. What a reload has to watch.
+/// The files that were read, in order; the first is the one that was asked for. What a reload has
+/// to watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files(Vec<String>);
 
 impl Files {
-    /// Adds a file and returns its index. Beyond 65,535 files all further ones share the last index.
+    /// Adds a file and returns its index. Beyond 65,535 files all further ones share the last
+    /// index.
     pub(crate) fn add(&mut self, name: &str) -> u16 {
         if let Some(known) = self.0.iter().position(|file| file == name) {
             return u16::try_from(known).unwrap_or(u16::MAX);
@@ -111,7 +113,8 @@ impl Diagnostic {
     }
 }
 
-/// What goes wrong below: one finding that ends the work at hand. Boxed, as results are common and findings rare.
+/// What goes wrong below: one finding that ends the work at hand. Boxed, as results are common and
+/// findings rare.
 pub(crate) type Fallible<T> = Result<T, Box<Diagnostic>>;
 
 pub(crate) fn fail<T>(at: At, message: impl Into<String>) -> Fallible<T> {
@@ -120,7 +123,8 @@ pub(crate) fn fail<T>(at: At, message: impl Into<String>) -> Fallible<T> {
 
 /// Reads what a configuration imports.
 pub trait Sources {
-    /// The text of the file `name`, as a configuration writes it (`file:PATH` or `PATH`), and the name to show for it.
+    /// The text of the file `name`, as a configuration writes it (`file:PATH` or `PATH`), and the
+    /// name to show for it.
     ///
     /// # Errors
     ///

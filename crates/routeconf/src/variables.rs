@@ -1,4 +1,5 @@
-//! The runtime variables of mcrouter: numbers in a file of their own, which change without the configuration.
+//! The runtime variables of mcrouter: numbers in a file of their own, which change without the
+//! configuration.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use crate::source::{Diagnostic, Files};
 pub struct Variables(BTreeMap<String, Vec<f64>>);
 
 impl Variables {
-    /// Reads a file's text: one object in the language of configurations, without macros. Values that are neither a number nor a list of
-    /// numbers are passed over, since no route uses them.
+    /// Reads a file's text: one object in the language of configurations, without macros. Values
+    /// that are neither a number nor a list of numbers are passed over, since no route uses them.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Every setting of every handle of mcrouter's open build, and of its pools: it changes the tree, or is warned of, or is refused with a
-//! reason. None is passed over in silence.
+//! Every setting of every handle of mcrouter's open build, and of its pools: it changes the tree,
+//! or is warned of, or is refused with a reason. None is passed over in silence.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use routeconf::{Loaded, MemorySources, Params, Rejected, load};
@@ -50,7 +50,8 @@ const ERROR: &str = r#"{"type": "ErrorRoute"}"#;
 const SHADOW: &str = r#"{"type": "ShadowRoute", "target": "PoolRoute|A"}"#;
 const RATES: &str = r#"{"type": "RateLimitRoute", "target": "PoolRoute|A", "rates": {}}"#;
 
-/// mcrouter's settings; what its factories need is in the handle already, and tried by the tests of errors.
+/// mcrouter's settings; what its factories need is in the handle already, and tried by the tests of
+/// errors.
 const ROWS: &[Row] = &[
     (HASH, r#""hash_func": "Crc32""#, Effect),
     (HASH, r#""salt": "x""#, Effect),

@@ -271,7 +271,8 @@ fn a_pool_route_with_everything() {
     assert_eq!(route.slow_warmup.map(|(_, settings)| settings.start), Some(0.2));
 }
 
-/// A result that no request has here, or that is no failure, is reported and not dropped in silence.
+/// A result that no request has here, or that is no failure, is reported and not dropped in
+/// silence.
 #[test]
 fn results_without_effect_are_warned_of() {
     let warnings = |route: &str| {

@@ -107,7 +107,8 @@ fn leaves(core: &Core, route: &RouteRef, mut request: Request<'_>, servers: &mut
     }
 }
 
-/// The key's buckets, as mcrouter tells them: the key without its routing prefix, the bucket, its keyspace.
+/// The key's buckets, as mcrouter tells them: the key without its routing prefix, the bucket, its
+/// keyspace.
 fn buckets(core: &Core, route: &RouteRef, mut request: Request<'_>, lines: &mut Vec<String>) {
     if let Some((bucket, keyspace)) = route.bucket(&request) {
         let key = String::from_utf8_lossy(request.key);

@@ -29,7 +29,8 @@ fn text(source: &Source) -> Result<Arc<str>, String> {
 /// A configuration that can be used.
 pub(crate) struct Configuration {
     pub(crate) read: Read,
-    /// Its servers with their addresses, as deletes that were kept name them: tells one membership from another.
+    /// Its servers with their addresses, as deletes that were kept name them: tells one membership
+    /// from another.
     pub(crate) targets: Vec<Target>,
     /// What its author should know, a sentence each.
     pub(crate) warnings: Vec<String>,

@@ -12,8 +12,8 @@ use crate::options::Options;
 /// mcrouter's `--async-dir`.
 const DEFAULT_FOLDER: &str = "/var/spool/mcrouter";
 
-/// Starts the spooler that the options ask for. If no option names a folder and mcrouter's cannot be
-/// used, logs a warning and returns `None`.
+/// Starts the spooler that the options ask for. If no option names a folder and mcrouter's cannot
+/// be used, logs a warning and returns `None`.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
-//! `--config-dump-root`: the last good configuration on disk, for a start at which the configuration cannot be read.
+//! `--config-dump-root`: the last good configuration on disk, for a start at which the
+//! configuration cannot be read.
 //!
-//! One file for each port. It is written whole when a configuration is taken, and touched while that one is used: its age says when it
-//! was last known to be good.
+//! One file for each port. It is written whole when a configuration is taken, and touched while
+//! that one is used: its age says when it was last known to be good.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

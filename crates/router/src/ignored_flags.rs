@@ -1,6 +1,6 @@
 //! mcrouter's flags that have no effect here. They are accepted with a warning, so that mcrouter's
-//! command lines work. Flags that would change replies are not among them: an operator who needs one
-//! must learn that it is missing.
+//! command lines work. Flags that would change replies are not among them: an operator who needs
+//! one must learn that it is missing.
 
 use std::ffi::{OsStr, OsString};
 
@@ -132,7 +132,8 @@ pub fn without(line: impl Iterator<Item = OsString>) -> (Vec<OsString>, Vec<Stri
     (kept, told)
 }
 
-/// A word without its value, where it is a switch of ours: mcrouter takes `--enable-flush-cmd=1`, and with `=0` the switch is off.
+/// A word without its value, where it is a switch of ours: mcrouter takes `--enable-flush-cmd=1`,
+/// and with `=0` the switch is off.
 fn switched(word: OsString) -> Option<OsString> {
     let text = word.to_string_lossy();
     let Some((name, value)) = text.strip_prefix("--").and_then(|text| text.split_once('=')) else {

@@ -59,7 +59,8 @@ pub struct Options {
     #[arg(long, visible_alias = "proxy-threads", value_name = "N|auto", default_value_t = 1, value_parser = workers)]
     pub num_proxies: usize,
 
-    /// Pack clients onto the fewest workers that stay below this CPU percentage; 0 spreads them evenly
+    /// Pack clients onto the fewest workers that stay below this CPU percentage; 0 spreads them
+    /// evenly
     #[arg(long, value_name = "PERCENT", default_value_t = 65, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub gather_below: u8,
 
@@ -103,8 +104,8 @@ pub struct Options {
     #[arg(long, value_name = "MS", default_value_t = 50, value_parser = millis)]
     pub udp_timeout: u64,
 
-    /// Limit of outstanding requests over all servers, in each worker: a number, or "adaptive" (grows
-    /// with replies, shrinks with timeouts); 0 is no limit
+    /// Limit of outstanding requests over all servers, in each worker: a number, or "adaptive"
+    /// (grows with replies, shrinks with timeouts); 0 is no limit
     #[arg(long, visible_alias = "proxy-max-inflight-requests", value_name = "N|adaptive", value_parser = window)]
     pub window: Option<Window>,
 
@@ -124,12 +125,13 @@ pub struct Options {
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = millis)]
     pub file_observer_poll_period_ms: u64,
 
-    /// Interval between queries for the servers of discovered pools and the addresses of host names,
-    /// in milliseconds
+    /// Interval between queries for the servers of discovered pools and the addresses of host
+    /// names, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = millis)]
     pub discovery_period_ms: u64,
 
-    /// Save discovered servers in this folder, and start from them when no source of servers answers
+    /// Save discovered servers in this folder, and start from them when no source of servers
+    /// answers
     #[arg(long, value_name = "FOLDER")]
     pub discovery_dir: Option<PathBuf>,
 
@@ -142,8 +144,8 @@ pub struct Options {
     #[arg(long, value_name = "SECS", default_value_t = 43_200)]
     pub max_dumped_config_age: u64,
 
-    /// JSON file with the numbers that `weights_rv` and `key_fraction_range_rv` in the configuration
-    /// name; reloaded when it changes
+    /// JSON file with the numbers that `weights_rv` and `key_fraction_range_rv` in the
+    /// configuration name; reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub runtime_vars_file: Option<PathBuf>,
 
@@ -177,13 +179,13 @@ pub struct Options {
     #[arg(long, value_name = "SECS", default_value_t = 604_800)]
     pub asynclog_max_age: u64,
 
-    /// When to fsync failed deletes: never, always (before the client's reply), or at this interval in
-    /// milliseconds. They survive a crash of the proxy in any case
+    /// When to fsync failed deletes: never, always (before the client's reply), or at this interval
+    /// in milliseconds. They survive a crash of the proxy in any case
     #[arg(long, value_name = "never|always|MS", default_value = "1000", value_parser = fsync)]
     pub asynclog_fsync: Fsync,
 
-    /// Send no gets to a server that has kept deletes to come: they fail over, or get `SERVER_ERROR 302
-    /// try again`
+    /// Send no gets to a server that has kept deletes to come: they fail over, or get `SERVER_ERROR
+    /// 302 try again`
     #[arg(long)]
     pub asynclog_hold_gets: bool,
 

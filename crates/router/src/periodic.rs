@@ -1,5 +1,5 @@
-//! A thread of periodic work: it samples counters for rates, writes statistics files, keeps the saved
-//! configuration fresh, and logs servers that go down and come back.
+//! A thread of periodic work: it samples counters for rates, writes statistics files, keeps the
+//! saved configuration fresh, and logs servers that go down and come back.
 
 use std::collections::BTreeMap;
 use std::io;

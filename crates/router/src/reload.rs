@@ -1,4 +1,5 @@
-//! The configuration while the proxy runs: the first one, changes of its files and of its servers, and what is kept of it.
+//! The configuration while the proxy runs: the first one, changes of its files and of its servers,
+//! and what is kept of it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -67,7 +68,8 @@ fn look_at(files: &[String]) -> Seen {
     files.iter().map(|file| (file.clone(), stamp(file))).collect()
 }
 
-/// The configuration's files before they are read for the first time. Those that it imports are not known yet.
+/// The configuration's files before they are read for the first time. Those that it imports are not
+/// known yet.
 pub(crate) fn seen_before(source: &Source, options: &Options) -> Seen {
     let main = match source {
         Source::File(path) => Some(path),
@@ -91,8 +93,9 @@ pub(crate) struct Watched {
     pub(crate) listens: Vec<String>,
 }
 
-/// Takes the file's configuration whenever the file has changed, and whenever its servers are others; one that is wrong is told of, and the
-/// old one stays. A file of which is not known how it was before it was read counts as changed.
+/// Takes the file's configuration whenever the file has changed, and whenever its servers are
+/// others; one that is wrong is told of, and the old one stays. A file of which is not known how it
+/// was before it was read counts as changed.
 pub(crate) fn reload(
     shared: &Shared,
     mut watched: Watched,
@@ -137,7 +140,8 @@ pub(crate) fn reload(
     }
 }
 
-/// Reads the configuration again, and takes it if it is another. Returns what its author should know then, and what it was read from.
+/// Reads the configuration again, and takes it if it is another. Returns what its author should
+/// know then, and what it was read from.
 fn take(
     shared: &Shared,
     watched: &mut Watched,
@@ -159,7 +163,8 @@ fn take(
     watched.is_dynamic = read.is_dynamic;
     let before = std::mem::replace(&mut watched.targets, read.targets.clone());
     if let Some(deletes) = shared.deletes.get() {
-        // Who joins is asked only when it is known what waits for it; who leaves is asked until then.
+        // Who joins is asked only when it is known what waits for it; who leaves is asked until
+        // then.
         let is_gone = |one: &Target| read.targets.iter().all(|other| other.0 != one.0);
         let both = before.into_iter().filter(is_gone).chain(read.targets.clone());
         deletes.set_targets(both.collect());

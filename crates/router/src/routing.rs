@@ -50,7 +50,8 @@ pub struct RoutingFlags {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub connect_timeout_retries: u32,
 
-    /// Limit of requests in flight from a worker to one server of a pool; others wait; 0 is no limit
+    /// Limit of requests in flight from a worker to one server of a pool; others wait; 0 is no
+    /// limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub target_max_inflight_requests: u32,
 
@@ -62,8 +63,8 @@ pub struct RoutingFlags {
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub waiting_request_timeout_ms: u64,
 
-    /// Time limit for replies of pools in the region and cluster of the route prefix, in milliseconds;
-    /// overrides other time limits
+    /// Time limit for replies of pools in the region and cluster of the route prefix, in
+    /// milliseconds; overrides other time limits
     #[arg(long, value_name = "MS", value_parser = zero_or_millis, default_value_t = 0)]
     pub within_cluster_timeout_ms: u64,
 
@@ -72,7 +73,8 @@ pub struct RoutingFlags {
     #[arg(long, value_name = "MS", value_parser = zero_or_millis, default_value_t = 0)]
     pub cross_cluster_timeout_ms: u64,
 
-    /// Time limit for replies of pools in another region, in milliseconds; overrides other time limits
+    /// Time limit for replies of pools in another region, in milliseconds; overrides other time
+    /// limits
     #[arg(long, value_name = "MS", value_parser = zero_or_millis, default_value_t = 0)]
     pub cross_region_timeout_ms: u64,
 }

@@ -52,7 +52,8 @@ impl Failure {
     }
 }
 
-/// Runs a proxy until a signal ends it; `log` takes a line for people. `started` is told the proxy's addresses.
+/// Runs a proxy until a signal ends it; `log` takes a line for people. `started` is told the
+/// proxy's addresses.
 ///
 /// # Errors
 ///
@@ -160,7 +161,8 @@ fn placement(options: &Options) -> Placement {
     }
 }
 
-/// Keeps failed deletes, if that is wanted; what waits for these servers is known when this is back.
+/// Keeps failed deletes, if that is wanted; what waits for these servers is known when this is
+/// back.
 fn keep_deletes(
     shared: &Shared,
     targets: Vec<Target>,

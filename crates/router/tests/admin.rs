@@ -52,7 +52,8 @@ fn a_configuration_is_told_with_its_sources_pools_and_parameters() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// mcrouter's weighted hashes choose by a bucket's number; `additional_fanout` gives a server several places.
+/// mcrouter's weighted hashes choose by a bucket's number; `additional_fanout` gives a server
+/// several places.
 #[test]
 fn keys_have_buckets_and_servers_several_places() {
     let servers = r#""servers": ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]"#;

@@ -1,4 +1,5 @@
-//! Membership that comes from elsewhere: it changes, goes away and lies, and keys stay with servers that are there.
+//! Membership that comes from elsewhere: it changes, goes away and lies, and keys stay with servers
+//! that are there.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -17,7 +18,8 @@ use common::{ask, eventually};
 use testkit::Server;
 use testkit::process::free_port;
 
-/// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get cluster` with this.
+/// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get
+/// cluster` with this.
 struct Endpoint {
     address: SocketAddr,
     answer: Arc<Mutex<String>>,

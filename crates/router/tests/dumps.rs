@@ -1,4 +1,5 @@
-//! `--config-dump-root`: the last good configuration stands in for one that cannot be used at the start.
+//! `--config-dump-root`: the last good configuration stands in for one that cannot be used at the
+//! start.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

@@ -152,7 +152,8 @@ fn who_waits_for_room_gives_up_and_no_more_wait_than_may() {
     eventually("one is refused", || all.iter().any(has_answer));
 }
 
-/// Answers `version` and misses of gets on one connection, for as long as it lasts. Returns how many keys were asked for.
+/// Answers `version` and misses of gets on one connection, for as long as it lasts. Returns how
+/// many keys were asked for.
 fn answer_misses(stream: TcpStream, mut asked: impl FnMut(usize)) {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
@@ -174,7 +175,8 @@ fn queued(port: u16) -> usize {
     usize::from_str_radix(&line.1[..8], 16).unwrap()
 }
 
-/// A listener whose queue is full, so that the kernel takes no more connections until some are accepted; and those that fill it.
+/// A listener whose queue is full, so that the kernel takes no more connections until some are
+/// accepted; and those that fill it.
 fn full_listener() -> (TcpListener, Vec<TcpStream>) {
     let listen =
         net::Listen { tcp: vec!["127.0.0.1:0".parse().unwrap()], backlog: 1, ..Default::default() };
@@ -214,7 +216,8 @@ fn a_connection_that_is_not_made_in_time_is_tried_again() {
     assert_eq!(stat(patient, "num_connect_success_after_retrying"), 1);
 }
 
-/// `--target-max-inflight-requests`: a server never has more to answer; the others wait and are asked in their turn.
+/// `--target-max-inflight-requests`: a server never has more to answer; the others wait and are
+/// asked in their turn.
 #[test]
 fn no_more_requests_are_at_a_server_than_may() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -298,7 +298,8 @@ fn a_prefix_is_not_seen_by_servers_and_comes_back_to_the_client() {
     exact(&mut stream, b"get /no/where/k\r\n", b"SERVER_ERROR RootRoute: No rh found\r\n");
 }
 
-/// Puts a file in another's place in one piece: written in place, it would be seen empty for a moment.
+/// Puts a file in another's place in one piece: written in place, it would be seen empty for a
+/// moment.
 fn replace(path: &Path, text: &str) {
     let part = path.with_extension("part");
     fs::write(&part, text).unwrap();

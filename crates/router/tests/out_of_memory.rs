@@ -1,5 +1,5 @@
-//! A proxy in this process, whose allocator refuses the k-th allocation of a session, for every k, and every one from the k-th on: it
-//! lets connections go, and serves afterwards.
+//! A proxy in this process, whose allocator refuses the k-th allocation of a session, for every k,
+//! and every one from the k-th on: it lets connections go, and serves afterwards.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -81,7 +81,8 @@ fn session() -> Vec<(Vec<u8>, Vec<u8>)> {
     steps.map(|(request, reply)| (request.into_bytes(), reply.into_bytes())).to_vec()
 }
 
-/// Plays it. A refused request has an error as its reply, or ends its connection; nothing else than its own reply ever comes.
+/// Plays it. A refused request has an error as its reply, or ends its connection; nothing else than
+/// its own reply ever comes.
 fn play(address: SocketAddr, steps: &[(Vec<u8>, Vec<u8>)]) {
     let mut stream = connect(address);
     for (request, reply) in steps {

@@ -80,7 +80,8 @@ fn each_kind_of_stats_has_its_lines() {
     assert_eq!(stats(proxy, "external"), "END\r\n");
 }
 
-/// What mcrouter's own test of them asks: failures of one pool are its own; and who fails over counts for whom was asked last.
+/// What mcrouter's own test of them asks: failures of one pool are its own; and who fails over
+/// counts for whom was asked last.
 #[test]
 fn pools_tell_what_came_of_clients_requests() {
     let folder = std::env::temp_dir().join(format!("router-pools-{}", std::process::id()));

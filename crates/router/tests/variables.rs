@@ -1,4 +1,5 @@
-//! `--runtime-vars-file`: weights change while the proxy runs, and a file that is wrong changes nothing.
+//! `--runtime-vars-file`: weights change while the proxy runs, and a file that is wrong changes
+//! nothing.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -10,7 +11,8 @@ use std::path::Path;
 use common::{ask, eventually, proxy, stat};
 use testkit::Server;
 
-/// Puts a file in another's place in one piece: written in place, it would be seen empty for a moment.
+/// Puts a file in another's place in one piece: written in place, it would be seen empty for a
+/// moment.
 fn write(path: &Path, text: &str) {
     let part = path.with_extension("part");
     fs::write(&part, text).unwrap();

@@ -1,7 +1,9 @@
-//! Multigets of many keys over many servers, by UDP, with windows of several widths (figure 4 of the paper).
+//! Multigets of many keys over many servers, by UDP, with windows of several widths (figure 4 of
+//! the paper).
 //!
-//! `incast ADDRESS:FIRST_PORT SERVERS KEYS VALUE_BYTES ROUNDS WINDOW..`, where a window is a number or `adaptive`. For each: how long a
-//! multiget takes until its last key is there or lost, and how many keys were lost. `cargo xtask bench window` makes the servers and the link.
+//! `incast ADDRESS:FIRST_PORT SERVERS KEYS VALUE_BYTES ROUNDS WINDOW..`, where a window is a number
+//! or `adaptive`. For each: how long a multiget takes until its last key is there or lost, and how
+//! many keys were lost. `cargo xtask bench window` makes the servers and the link.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement stops where it fails")]
 
 use std::net::SocketAddr;

@@ -1,7 +1,9 @@
-//! How long a get takes: by UDP straight from the library, by TCP through a router, and the ways between (figure 3 of the paper).
+//! How long a get takes: by UDP straight from the library, by TCP through a router, and the ways
+//! between (figure 3 of the paper).
 //!
-//! `latency [NAME=ADDRESS[/udp]].. [--gets N]`: asks the ways in turn, one get at a time, and prints mean, median, p95 and p99 of each in
-//! microseconds. `cargo xtask bench udp` starts what it needs.
+//! `latency [NAME=ADDRESS[/udp]].. [--gets N]`: asks the ways in turn, one get at a time, and
+//! prints mean, median, p95 and p99 of each in microseconds. `cargo xtask bench udp` starts what it
+//! needs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement stops where it fails")]
 
 use std::net::SocketAddr;

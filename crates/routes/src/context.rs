@@ -19,7 +19,8 @@ use upstream::{SendCell, SendRefCell};
 /// Tickets with this bit belong to tasks; the others to whoever calls [`crate::Core::submit`].
 pub(crate) const TASK_TICKET: Ticket = 1 << 63;
 
-/// With [`TASK_TICKET`]: of a request that is counted by itself. Other tickets leave this bit clear, too.
+/// With [`TASK_TICKET`]: of a request that is counted by itself. Other tickets leave this bit
+/// clear, too.
 const ASIDE_TICKET: Ticket = 1 << 62;
 
 /// See the head of this file. One for each worker.
@@ -110,7 +111,8 @@ impl Context {
         self.deletes.get().is_some()
     }
 
-    /// Keeps a delete that failed, of the server that is called `destination`. True when it is on the disk.
+    /// Keeps a delete that failed, of the server that is called `destination`. True when it is on
+    /// the disk.
     pub(crate) async fn keep(
         &self,
         destination: &Arc<str>,

@@ -1,4 +1,5 @@
-//! The tree of routes, the servers under it, and the tasks between: all that one worker needs to answer requests.
+//! The tree of routes, the servers under it, and the tasks between: all that one worker needs to
+//! answer requests.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -58,7 +59,8 @@ impl Core {
         Ok(Self { cx, tree, retired: Vec::new(), poller })
     }
 
-    /// From here on, deletes that fail are handed to a spooler, and answered as if they had found nothing.
+    /// From here on, deletes that fail are handed to a spooler, and answered as if they had found
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -154,7 +156,8 @@ impl Core {
         }
     }
 
-    /// Runs tasks, keeps the time, and sends what was asked; once a turn, when everything has been submitted.
+    /// Runs tasks, keeps the time, and sends what was asked; once a turn, when everything has been
+    /// submitted.
     pub fn settle(&mut self, sink: &mut dyn Sink) {
         loop {
             self.run_tasks(sink);
@@ -167,7 +170,8 @@ impl Core {
         }
     }
 
-    /// As [`Self::settle`], but sends nothing: the next turn, which must follow at once, has more to send in the same writes.
+    /// As [`Self::settle`], but sends nothing: the next turn, which must follow at once, has more
+    /// to send in the same writes.
     pub fn hold(&mut self, sink: &mut dyn Sink) {
         self.run_tasks(sink);
     }
@@ -221,7 +225,8 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Tasks hold on to the context that holds them: with one that has not ended, sockets would stay open.
+    /// Tasks hold on to the context that holds them: with one that has not ended, sockets would
+    /// stay open.
     fn drop(&mut self) {
         self.cx.tasks.clear();
     }

@@ -1,4 +1,5 @@
-//! From a configuration to trees: checked and resolved once, built by each worker with its own connections.
+//! From a configuration to trees: checked and resolved once, built by each worker with its own
+//! connections.
 
 mod copies_and_limits;
 mod failover;
@@ -209,7 +210,8 @@ fn unusable(server: &ast::Server, settings: &Settings) -> Option<String> {
     }
 }
 
-/// The name that a server's certificate has to have: that of `hostnames`, else that of all servers, if they have one, else its host's.
+/// The name that a server's certificate has to have: that of `hostnames`, else that of all servers,
+/// if they have one, else its host's.
 fn server_name<'a>(server: &'a ast::Server, settings: &'a Settings) -> &'a str {
     match (&server.name, &server.address) {
         (Some(name), _) => name,

@@ -1,7 +1,8 @@
-//! Requests that need more than one step are futures; this runs them, on the thread that owns them at the time.
+//! Requests that need more than one step are futures; this runs them, on the thread that owns them
+//! at the time.
 //!
-//! A task is polled when it was spawned and when something it waits for has come. Wakers only note the task's number, so a
-//! task that is woken twice is polled once.
+//! A task is polled when it was spawned and when something it waits for has come. Wakers only note
+//! the task's number, so a task that is woken twice is polled once.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,14 +28,15 @@ struct Slots {
 }
 
 struct Slot {
-    /// `None` while it is polled, and when the slot is free. Nobody locks it: the mutex is for a future that may be sent, but not
-    /// shared.
+    /// `None` while it is polled, and when the slot is free. Nobody locks it: the mutex is for a
+    /// future that may be sent, but not shared.
     task: Mutex<Option<BoxedTask>>,
     task_waker: Arc<TaskWaker>,
     waker: Waker,
 }
 
-/// Numbers of tasks to poll. A mutex since wakers may be sent anywhere; nobody but this thread uses it.
+/// Numbers of tasks to poll. A mutex since wakers may be sent anywhere; nobody but this thread uses
+/// it.
 #[derive(Default)]
 struct Ready {
     queue: Mutex<Vec<u32>>,

@@ -1,4 +1,5 @@
-//! Servers that lie, are silent, slow, or gone: only their own requests suffer, and for a bounded time.
+//! Servers that lie, are silent, slow, or gone: only their own requests suffer, and for a bounded
+//! time.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -150,7 +151,8 @@ fn silence_is_a_timeout_then_a_knockout_and_an_answer_ends_it() {
     comes_back(&mut rig, "bad");
 }
 
-/// Lets time pass until the server of `key` answers again. Each probe has as many turns as it needs.
+/// Lets time pass until the server of `key` answers again. Each probe has as many turns as it
+/// needs.
 #[track_caller]
 fn comes_back(rig: &mut Rig, key: &str) {
     rig.eventually("the server is back", |rig| {
@@ -242,8 +244,9 @@ fn answers_come_in_any_pieces() {
     assert!(totals.writes < 20, "1001 requests in {} writes", totals.writes);
 }
 
-/// Ten thousand questions, twenty of which reach the server in one line, of which it answers one in ten with a lie: a value is
-/// its own key's, or there is none. Time passes only when the faulty has said that it is silent for longer than anyone waits.
+/// Ten thousand questions, twenty of which reach the server in one line, of which it answers one in
+/// ten with a lie: a value is its own key's, or there is none. Time passes only when the faulty has
+/// said that it is silent for longer than anyone waits.
 #[test]
 fn whatever_a_server_tells_no_answer_is_anothers() {
     let faulty = FaultyServer::start(&Fault::ALL, 10, Duration::from_millis(50));
@@ -256,8 +259,9 @@ fn whatever_a_server_tells_no_answer_is_anothers() {
     );
 }
 
-/// The same in packets, each of which may be lied to. A lie ends its connection, so at the most the twenty of its turn are lost: there are
-/// at least (500 - L) * 20 packets, where L lies were told, of which at least seven in ten fail somebody.
+/// The same in packets, each of which may be lied to. A lie ends its connection, so at the most the
+/// twenty of its turn are lost: there are at least (500 - L) * 20 packets, where L lies were told,
+/// of which at least seven in ten fail somebody.
 #[test]
 fn whatever_a_server_tells_in_packets_no_answer_is_anothers() {
     let faulty = FaultyServer::start(&Fault::ALL, 199, Duration::from_millis(50));

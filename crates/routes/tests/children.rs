@@ -1,4 +1,5 @@
-//! Routes over no child, one and several: what has no child answers, and a request never ends the program.
+//! Routes over no child, one and several: what has no child answers, and a request never ends the
+//! program.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

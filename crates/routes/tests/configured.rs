@@ -1,4 +1,5 @@
-//! Routes as a configuration makes them, over real servers: where each request goes, and what comes back.
+//! Routes as a configuration makes them, over real servers: where each request goes, and what comes
+//! back.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -11,7 +12,8 @@ use routes::{Core, Plan, Tree, TreeFlags};
 use testkit::Server;
 use upstream::{Command, Failure, Outcome, Request};
 
-/// Some memcacheds; the tree of a configuration is one worker, the plain way to each server another.
+/// Some memcacheds; the tree of a configuration is one worker, the plain way to each server
+/// another.
 struct Cluster {
     rig: Rig,
     direct: Vec<Rig>,
@@ -148,7 +150,8 @@ fn a_big_value_is_kept_in_pieces() {
     assert_eq!(cluster.rig.store(Command::Set, &long, &value), failed);
 }
 
-/// Below a choice by client, host or part of the key, everything that is stored of one value is where the key is.
+/// Below a choice by client, host or part of the key, everything that is stored of one value is
+/// where the key is.
 #[test]
 fn pieces_take_the_ways_of_their_key() {
     let value: String = ('a'..='z').cycle().take(1050).collect();
@@ -476,8 +479,8 @@ fn the_next_server_is_the_same_for_the_same_key() {
     for number in 0..30 {
         let key = format!("k{number}");
         cluster.set(&key, "v");
-        // mcrouter's rule by hand: salts 2, 3, ... until a child that was not tried; 0 was, and so is 1, the first place of
-        // the dead pool.
+        // mcrouter's rule by hand: salts 2, 3, ... until a child that was not tried; 0 was, and so
+        // is 1, the first place of the dead pool.
         let child = (2..100)
             .map(|salt: u32| placement.pick_salted(key.as_bytes(), salt.to_string().as_bytes()))
             .find(|child| *child > 1)
@@ -634,7 +637,8 @@ fn a_failover_tag_may_have_a_name() {
     assert_eq!(cluster.on(0, "k|#|:failover=gutter").as_deref(), Some("v"));
 }
 
-/// A server that is knocked out is asked all the same, if as many of its pool are as the tracker says.
+/// A server that is knocked out is asked all the same, if as many of its pool are as the tracker
+/// says.
 #[test]
 fn a_pool_with_a_tracker_fails_open() {
     let tracker =

@@ -68,7 +68,8 @@ fn a_server_with_deletes_to_come_is_asked_for_no_value() {
     }
 }
 
-/// A delete is kept for a warm server and then the cold one: what the warm one has is copied to nobody until it is executed there.
+/// A delete is kept for a warm server and then the cold one: what the warm one has is copied to
+/// nobody until it is executed there.
 #[test]
 fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
     let folder = std::env::temp_dir().join(format!("copied-{}", std::process::id()));
@@ -91,7 +92,8 @@ fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
     executed(&mut rig, spooler, &folder);
 }
 
-/// With a spool from before, the first question after the start is refused, and the server hears nothing of it.
+/// With a spool from before, the first question after the start is refused, and the server hears
+/// nothing of it.
 #[test]
 fn what_waits_is_known_before_the_first_question() {
     let folder = std::env::temp_dir().join(format!("held-start-{}", std::process::id()));

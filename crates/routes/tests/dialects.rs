@@ -1,4 +1,5 @@
-//! What is sent to servers that take more or less: probed once a connection, in order, and at nobody's cost.
+//! What is sent to servers that take more or less: probed once a connection, in order, and at
+//! nobody's cost.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Requests made of the seeds of `fuzz/seeds/proxied_requests`, and of random bytes, before Debian's memcached.
+//! Requests made of the seeds of `fuzz/seeds/proxied_requests`, and of random bytes, before
+//! Debian's memcached.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

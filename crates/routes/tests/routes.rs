@@ -266,7 +266,8 @@ fn warm_up_fills_the_cold_and_believes_it_first() {
     cluster.has("absent", None);
 }
 
-/// The race of section 4.3: between the miss and the copy the key is deleted, and the cold cluster refuses the add.
+/// The race of section 4.3: between the miss and the copy the key is deleted, and the cold cluster
+/// refuses the add.
 #[test]
 fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
     let mut cluster = Cluster::new(1, |all| {

@@ -33,7 +33,8 @@ impl Named {
     }
 }
 
-/// The servers have names in the configuration, so that keys go to the same whatever their ports are.
+/// The servers have names in the configuration, so that keys go to the same whatever their ports
+/// are.
 fn rig(servers: &[Named], distribution: &str) -> Rig {
     let named = servers.iter().zip(["alpha", "beta"]);
     let servers: String =
@@ -64,7 +65,8 @@ fn homes(rig: &mut Rig) -> Vec<String> {
     names
 }
 
-/// Lets time pass in steps that are shorter than any answer may take, each with a turn for what the servers have sent, until both have keys.
+/// Lets time pass in steps that are shorter than any answer may take, each with a turn for what the
+/// servers have sent, until both have keys.
 #[track_caller]
 fn comes_back(rig: &mut Rig) {
     rig.eventually("they are back", |rig| {

@@ -1,4 +1,5 @@
-//! Gets by UDP: from a real server, over a link that loses, doubles and reorders just what the test says; and the window.
+//! Gets by UDP: from a real server, over a link that loses, doubles and reorders just what the test
+//! says; and the window.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

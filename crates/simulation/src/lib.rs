@@ -91,7 +91,7 @@ impl Clock {
     ///
     /// # Panics
     ///
-    /// When no time has passed for [`TURNS_MAX`] turns.
+    /// When no time has passed for `TURNS_MAX` turns.
     pub fn pass(&mut self, due: impl IntoIterator<Item = Option<Instant>>) {
         let lag_us = if self.rng.one_in(4) { self.rng.below(self.lag_us + 1) } else { 0 };
         let turns = &mut self.turns;

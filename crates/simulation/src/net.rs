@@ -39,7 +39,7 @@ pub enum Trouble {
     Slow,
     /// New connections end after some bytes.
     Breaks,
-    /// It lies: see [`super::lies`].
+    /// It lies: see the module `lies`.
     Lies,
     /// It refuses logins.
     Refuses,

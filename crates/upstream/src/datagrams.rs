@@ -1,12 +1,14 @@
-//! Gets of one server by UDP (section 3.1 of the paper): no connection, no acknowledgement, and nothing is asked twice.
+//! Gets of one server by UDP (section 3.1 of the paper): no connection, no acknowledgement, and
+//! nothing is asked twice.
 //!
 //! ```text
 //!     [id 0 1][get a b c]  ->        <-  [id 0 2][VALUE a ...]  [id 1 2][... END]
 //! ```
 //!
-//! A datagram out of its order is an error at once, one that does not come is an error after a time: the gets of its line fail,
-//! which to whoever fills caches means a miss that is not to be filled. A server that says that it cannot answer by UDP (a reply
-//! may be too long) is asked by TCP. memcached 1.6 answers a line of several keys by several messages of one number, of which
+//! A datagram out of its order is an error at once, one that does not come is an error after a
+//! time: the gets of its line fail, which to whoever fills caches means a miss that is not to be
+//! filled. A server that says that it cannot answer by UDP (a reply may be too long) is asked by
+//! TCP. memcached 1.6 answers a line of several keys by several messages of one number, of which
 //! nobody can tell how many are to come: once that is seen, it is asked for one key a datagram.
 
 use std::collections::VecDeque;
@@ -25,7 +27,8 @@ use proto::Failure;
 /// Bytes of a request at the most, so that it fits into one datagram everywhere.
 const REQUEST_BYTES_MAX: usize = 1392;
 
-/// Keys that one datagram asks for at the most: the paper's mean, and what answers it bursts into the network.
+/// Keys that one datagram asks for at the most: the paper's mean, and what answers it bursts into
+/// the network.
 const KEYS_MAX: usize = 24;
 
 /// Lines without an answer at the most; the frame tells 65,536 apart.
@@ -166,7 +169,8 @@ impl Datagrams {
         }
     }
 
-    /// Takes what has come. What the server cannot answer by UDP is asked by `tcp`; true if anything is.
+    /// Takes what has come. What the server cannot answer by UDP is asked by `tcp`; true if
+    /// anything is.
     pub(crate) fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -180,7 +184,8 @@ impl Datagrams {
         for _ in 0..DATAGRAMS {
             let len = match self.socket.receive_datagram(buffer) {
                 Ok(len) => len,
-                // An ICMP message says that a datagram was refused; which one is found out by its time.
+                // An ICMP message says that a datagram was refused; which one is found out by its
+                // time.
                 Err(Errno::CONNREFUSED) => continue,
                 Err(_) => break,
             };

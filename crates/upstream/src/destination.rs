@@ -4,13 +4,14 @@
 //!     Closed --ask--> Connecting --writable--> Up --timeout, lie, end--> Closed
 //! ```
 //!
-//! With a [`Guard`] (TLS, a login), being up begins with its opening, which the time for connecting bounds.
+//! With a [`Guard`] (TLS, a login), being up begins with its opening, which the time for connecting
+//! bounds.
 //!
-//! How it comes to be up is in `connecting`, what goes over it in `traffic`, what waits until it is known what the server takes in
-//! `asking`.
+//! How it comes to be up is in `connecting`, what goes over it in `traffic`, what waits until it is
+//! known what the server takes in `asking`.
 //!
-//! A connection that ends takes everything with it that was asked on it: it fails, and is not asked again. Whoever wants to
-//! try once more is a route, and sees the failure.
+//! A connection that ends takes everything with it that was asked on it: it fails, and is not asked
+//! again. Whoever wants to try once more is a route, and sees the failure.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -169,7 +170,8 @@ impl Destination {
         }
     }
 
-    /// Asks, or says at once why not. A connection that does not exist is begun; the caller polls it.
+    /// Asks, or says at once why not. A connection that does not exist is begun; the caller polls
+    /// it.
     pub(crate) fn ask(
         &mut self,
         request: &Request<'_>,

@@ -1,7 +1,9 @@
-//! What servers take: which command, with which meta flags, goes to which kind of server. This is the one list.
+//! What servers take: which command, with which meta flags, goes to which kind of server. This is
+//! the one list.
 //!
-//! A server that does not know a command with a data block reads the block as commands, so such a command goes only to a server that
-//! was seen to know it on the same connection. Servers are of four kinds, each of which takes what those before it take:
+//! A server that does not know a command with a data block reads the block as commands, so such a
+//! command goes only to a server that was seen to know it on the same connection. Servers are of
+//! four kinds, each of which takes what those before it take:
 //!
 //! | dialect | who | takes |
 //! | --- | --- | --- |
@@ -12,9 +14,10 @@
 //!
 //! # What memcached does with a block that it refuses
 //!
-//! Tried with 1.6.18. Read as commands: after a storage line with a key of more than 250 bytes or with a NUL, a number that is none, a missing
-//! word; after `ms` with a key of more than 250 bytes in base64, or with more than 19 words. Dropped: after any other `ms` that it
-//! refuses, and after values that are too large. [`needs`] refuses the former.
+//! Tried with 1.6.18. Read as commands: after a storage line with a key of more than 250 bytes or
+//! with a NUL, a number that is none, a missing word; after `ms` with a key of more than 250 bytes
+//! in base64, or with more than 19 words. Dropped: after any other `ms` that it refuses, and after
+//! values that are too large. [`needs`] refuses the former.
 
 use proto::answer::{Answer, MetaCode};
 use proto::meta::{LEASES, OPAQUE_BYTES_MAX, WORDS_MAX};
@@ -38,11 +41,13 @@ pub(crate) enum Dialect {
     Holdall,
 }
 
-/// Asks a server what it takes; none of it changes anything, and what a server may read as commands is empty.
+/// Asks a server what it takes; none of it changes anything, and what a server may read as commands
+/// is empty.
 ///
-/// `mn leases` is answered with `MN leases` by us and with `MN` by memcached with meta commands. The mode of `ms` does not exist: memcached
-/// refuses it and drops the block, which holds a line end. Before 1.6.10 the length was a flag, so that the block is read as empty
-/// lines, each with an error of its own. `version` ends the answers.
+/// `mn leases` is answered with `MN leases` by us and with `MN` by memcached with meta commands.
+/// The mode of `ms` does not exist: memcached refuses it and drops the block, which holds a line
+/// end. Before 1.6.10 the length was a flag, so that the block is read as empty lines, each with an
+/// error of its own. `version` ends the answers.
 pub(crate) const PROBE: &[u8] = b"mn leases\r\nms k 2 MX\r\n\r\n\r\nversion\r\n";
 
 /// Where in [`PROBE`] the data block ends.
@@ -72,7 +77,8 @@ impl Heard {
 
     /// What the server takes.
     pub(crate) fn dialect(self) -> Dialect {
-        // The block was dropped if the refused command is the only one that was answered with an error.
+        // The block was dropped if the refused command is the only one that was answered with an
+        // error.
         match (self.knows_noop, self.errors) {
             (true, 1) if self.knows_leases => Dialect::Holdall,
             (true, 1) => Dialect::Meta,
@@ -132,7 +138,8 @@ pub(crate) fn fits_packet(request: &Request<'_>) -> Result<(), &'static str> {
 
 const BAD_KEY: &str = "a key has 1 to 250 bytes, and neither spaces nor control characters";
 
-/// One word for every parser: no byte of it ends a word, a line or a string. Without a branch for each byte.
+/// One word for every parser: no byte of it ends a word, a line or a string. Without a branch for
+/// each byte.
 #[inline]
 fn is_key(key: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len()) && is_plain(key)
@@ -173,15 +180,17 @@ fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
     Ok(needed)
 }
 
-/// Whether memcached may answer with a key that no line can hold: it writes it raw where an item was not created with it in base64.
+/// Whether memcached may answer with a key that no line can hold: it writes it raw where an item
+/// was not created with it in base64.
 fn may_tell_raw_key(request: &Request<'_>) -> bool {
     let asks = request.op == Command::MetaDebug
         || Words::new(request.words).any(|word| word.first() == Some(&b'k'));
     request.base64 && asks && !is_plain(request.key)
 }
 
-/// Who takes this flag of a meta command: memcached takes each of its flags with every command. `None`: nobody, or it has an argument
-/// that it cannot have. `q` is nobody's here, since every request is answered.
+/// Who takes this flag of a meta command: memcached takes each of its flags with every command.
+/// `None`: nobody, or it has an argument that it cannot have. `q` is nobody's here, since every
+/// request is answered.
 fn flag(word: &[u8]) -> Option<Dialect> {
     let (letter, argument) = word.split_first()?;
     let (dialect, is_right) = match letter {
@@ -233,8 +242,8 @@ pub(crate) fn lacking(op: Command, needed: Dialect) -> &'static str {
     }
 }
 
-/// Whether the connection is in step behind this error: the server has read all of the command, its data block too. `seen` is what
-/// the server was seen to take.
+/// Whether the connection is in step behind this error: the server has read all of the command, its
+/// data block too. `seen` is what the server was seen to take.
 pub(crate) fn stays_in_step(op: Command, error: &Answer<'_>, seen: Option<Dialect>) -> bool {
     match op {
         Command::Decr

@@ -1,8 +1,9 @@
-//! twemproxy's `auto_eject_hosts`: which servers of a pool are in use, as one worker sees it. No socket, and the clock is an argument.
+//! twemproxy's `auto_eject_hosts`: which servers of a pool are in use, as one worker sees it. No
+//! socket, and the clock is an argument.
 //!
-//! A server that fails `limit` times without an answer in between is out for `retry_us`; its keys go to the others, by the same hash
-//! over fewer servers. A failure is a connection that could not be made or has ended, or a request that was not sent because the server
-//! is knocked out.
+//! A server that fails `limit` times without an answer in between is out for `retry_us`; its keys
+//! go to the others, by the same hash over fewer servers. A failure is a connection that could not
+//! be made or has ended, or a request that was not sent because the server is knocked out.
 //!
 //! Source: `server_failure`, `server_ok` and `server_pool_update` of twemproxy's `nc_server.c`.
 
@@ -29,7 +30,8 @@ struct Member {
 }
 
 impl Ejection {
-    /// `servers` servers, all in use; each leaves after `limit` failures, for `retry_us` microseconds.
+    /// `servers` servers, all in use; each leaves after `limit` failures, for `retry_us`
+    /// microseconds.
     #[must_use]
     pub fn new(servers: usize, limit: u32, retry_us: u64) -> Self {
         Self {

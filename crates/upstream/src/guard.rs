@@ -1,4 +1,5 @@
-//! What stands between a socket and the questions asked on it: TLS, and a login before the first question.
+//! What stands between a socket and the questions asked on it: TLS, and a login before the first
+//! question.
 //!
 //! ```text
 //!     socket -> Guard::receive -> plain bytes -> Pipeline
@@ -19,7 +20,8 @@ use rustls::{ClientConfig, ClientConnection};
 use crate::sasl::{Sasl, Step};
 use crate::settings::Protocol;
 
-/// How connections are encrypted, with what its files say; shared by all connections, cheap to clone.
+/// How connections are encrypted, with what its files say; shared by all connections, cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 
@@ -93,7 +95,8 @@ impl Login {
         Self { user: user.to_owned(), password: password.to_owned() }
     }
 
-    /// The first `user:password` of a file such as servers have for `-Y`; empty lines and those that begin with `#` are skipped.
+    /// The first `user:password` of a file such as servers have for `-Y`; empty lines and those
+    /// that begin with `#` are skipped.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'))?;

@@ -1,6 +1,7 @@
 //! A request as a packet of the binary protocol, and what the answer to one means.
 //!
-//! What `ms`, `ma`, `mg` and `md` ask with plain flags has packets; leases, hold-offs and the other meta flags have none.
+//! What `ms`, `ma`, `mg` and `md` ask with plain flags has packets; leases, hold-offs and the other
+//! meta flags have none.
 
 use std::io::Write;
 
@@ -34,7 +35,8 @@ pub(crate) struct Question<'a> {
     pub(crate) words: &'a [u8],
 }
 
-/// Appends `request` under this number, value included; returns the command's number: NOOP for what cannot be said.
+/// Appends `request` under this number, value included; returns the command's number: NOOP for what
+/// cannot be said.
 pub(crate) fn write(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> u8 {
     let exptime = expiry(request.exptime).to_be_bytes();
     let (opcode, cas): (u8, u64) = match request.op {
@@ -154,7 +156,8 @@ const fn store_mode(letter: Option<u8>) -> Option<StoreMode> {
     })
 }
 
-/// A cas unique as a condition. In a packet 0 is none; as a unique it is nobody's, and so is the greatest.
+/// A cas unique as a condition. In a packet 0 is none; as a unique it is nobody's, and so is the
+/// greatest.
 const fn condition(unique: u64) -> u64 {
     if unique == 0 { u64::MAX } else { unique }
 }
@@ -260,7 +263,8 @@ const fn done(op: Command) -> Outcome {
     }
 }
 
-/// What it means that there is no item; `None`: nothing. replace, append and prepend without one store nothing.
+/// What it means that there is no item; `None`: nothing. replace, append and prepend without one
+/// store nothing.
 const fn missing(question: &Question<'_>) -> Option<Outcome> {
     match question.opcode {
         code::REPLACE | code::APPEND | code::PREPEND => Some(Outcome::NotStored),
@@ -270,7 +274,8 @@ const fn missing(question: &Question<'_>) -> Option<Outcome> {
     }
 }
 
-/// What it means that there is an item already, or another than the one that was meant; `None`: nothing.
+/// What it means that there is an item already, or another than the one that was meant; `None`:
+/// nothing.
 const fn exists(question: &Question<'_>) -> Option<Outcome> {
     match question.op {
         _ if question.opcode == code::ADD => Some(Outcome::NotStored),

@@ -5,16 +5,17 @@
 //!     bytes received -> proto::answer -> the oldest asked -> its ticket
 //! ```
 //!
-//! Gets that meet in the same turn go out as one line, `get a b c`. The server answers the hits in order and leaves the misses
-//! out, so a value for `b` says that `a` is a miss.
+//! Gets that meet in the same turn go out as one line, `get a b c`. The server answers the hits in
+//! order and leaves the misses out, so a value for `b` says that `a` is a miss.
 //!
 //! A server that is spoken to in packets ([`packets`]) gets the same questions by the same laws.
 //!
 //! # Laws
 //!
 //! 1. Every ticket is answered exactly once, by an answer or by a failure.
-//! 2. An answer is believed only if it fits the oldest question: its kind, and its key where it tells one. Anything else is
-//!    [`Broken`], and the connection must be closed: what follows could be anybody's.
+//! 2. An answer is believed only if it fits the oldest question: its kind, and its key where it
+//!    tells one. Anything else is [`Broken`], and the connection must be closed: what follows could
+//!    be anybody's.
 //! 3. Nothing is asked twice.
 
 mod packets;
@@ -43,7 +44,8 @@ pub trait Sink {
     /// What came of the request with this ticket.
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>);
 
-    /// A server was asked this, and answered, or failed to: told before [`Self::answer`], to who watches ([`crate::Core::watch`]).
+    /// A server was asked this, and answered, or failed to: told before [`Self::answer`], to who
+    /// watches (`routes::Core::watch`).
     fn exchanged(&mut self, _exchange: &Exchange<'_>, _reply: &Reply<'_>) {}
 }
 
@@ -68,7 +70,8 @@ pub(crate) trait ReplyObserver: Sink {
     fn on_reply(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>);
 }
 
-/// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in its memory.
+/// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in
+/// its memory.
 const LINE_KEYS_MAX: u32 = 64;
 
 /// Bytes of answered questions' keys that are kept before they are dropped.
@@ -121,7 +124,8 @@ pub(crate) struct Pipeline {
     /// Bytes to send; those before `sent` have left.
     out: Vec<u8>,
     sent: usize,
-    /// Keys on the get line at the end of `out`, which has no line end yet; 0: there is no such line.
+    /// Keys on the get line at the end of `out`, which has no line end yet; 0: there is no such
+    /// line.
     open_keys: u32,
     open_op: Option<Command>,
     asked: VecDeque<Asked>,
@@ -173,8 +177,9 @@ impl Pipeline {
         self.out.len() - self.sent
     }
 
-    /// From here on, [`Self::outgoing`] ends where a request with a value does. TLS sends it as records of its own, since memcached
-    /// (1.6.18) forgets what stands in a record behind a value until another record comes.
+    /// From here on, [`Self::outgoing`] ends where a request with a value does. TLS sends it as
+    /// records of its own, since memcached (1.6.18) forgets what stands in a record behind a value
+    /// until another record comes.
     pub(crate) fn mark_ends(&mut self) {
         self.ends.get_or_insert_default();
     }
@@ -293,8 +298,8 @@ impl Pipeline {
         }
     }
 
-    /// Reads answers from `input` and gives them to `sink`. Returns how many bytes were used, and how many more a reply that
-    /// has begun needs in all (0: not known).
+    /// Reads answers from `input` and gives them to `sink`. Returns how many bytes were used, and
+    /// how many more a reply that has begun needs in all (0: not known).
     pub(crate) fn receive(
         &mut self,
         input: &[u8],
@@ -396,8 +401,9 @@ impl Pipeline {
         self.asked.front().is_some_and(|oldest| !oldest.ends_line)
     }
 
-    /// What is left of the oldest line is asked again, one key a line: a server refuses a line for one of its keys, which may be
-    /// another client's (that the proxy has no right to, for one). Gets change nothing.
+    /// What is left of the oldest line is asked again, one key a line: a server refuses a line for
+    /// one of its keys, which may be another client's (that the proxy has no right to, for one).
+    /// Gets change nothing.
     fn ask_apart(&mut self) {
         let mut ends_line = false;
         while !ends_line && let Some(asked) = self.asked.front() {
@@ -448,7 +454,8 @@ impl Pipeline {
             (Answer::Meta(meta), op) if op.is_meta() => {
                 let value = meta.value.unwrap_or_default();
                 let is_me = op == Command::MetaDebug;
-                // `me` answers ME or EN, and no other command answers ME; only mg and ma have values.
+                // `me` answers ME or EN, and no other command answers ME; only mg and ma have
+                // values.
                 if is_me != (meta.code == answer::MetaCode::Me) && meta.code != answer::MetaCode::En
                     || meta.code == answer::MetaCode::Mn
                     || !self.is_of_oldest(is_me && meta.code == answer::MetaCode::Me, meta.flags)
@@ -478,7 +485,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// A value: a hit of the oldest question with this key on the oldest line, and a miss of those before it.
+    /// A value: a hit of the oldest question with this key on the oldest line, and a miss of those
+    /// before it.
     #[inline]
     fn take_value(
         &mut self,
@@ -508,7 +516,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// How many questions of the oldest line stand before the first with this key; `None` if there is none on it.
+    /// How many questions of the oldest line stand before the first with this key; `None` if there
+    /// is none on it.
     #[inline]
     fn misses_before(&self, key: &[u8]) -> Option<usize> {
         let mut start = self.keys_start;
@@ -539,7 +548,8 @@ impl Pipeline {
         self.keys.get(self.keys_start..end).unwrap_or_default()
     }
 
-    /// Whether the key and the opaque that a meta reply tells, as far as it does, are those of the oldest question.
+    /// Whether the key and the opaque that a meta reply tells, as far as it does, are those of the
+    /// oldest question.
     fn is_of_oldest(&self, begins_with_key: bool, mut told: Words<'_>) -> bool {
         let Some(oldest) = self.asked.front() else { return false };
         let key = self.oldest_key();
@@ -555,7 +565,8 @@ impl Pipeline {
         })
     }
 
-    /// The oldest question is answered. Whether its line ends with it; `None` if there is no question.
+    /// The oldest question is answered. Whether its line ends with it; `None` if there is no
+    /// question.
     #[inline]
     fn finish(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) -> Option<bool> {
         let &Asked { ticket, at_us, op, pool, ends_line, .. } = self.asked.front()?;

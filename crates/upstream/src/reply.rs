@@ -39,7 +39,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// How bad it is, by mcrouter's order; the worst of several replies is that of the greatest number.
+    /// How bad it is, by mcrouter's order; the worst of several replies is that of the greatest
+    /// number.
     #[inline]
     #[must_use]
     pub const fn severity(self) -> u8 {

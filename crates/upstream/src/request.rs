@@ -10,12 +10,13 @@ use crate::trail::Trail;
 pub struct Request<'a> {
     /// What is asked.
     pub op: Command,
-    /// The key, 1 to 250 bytes (decoded, if it came as base64); the prefix or empty for [`Command::FlushAll`], empty for [`Command::Version`].
+    /// The key, 1 to 250 bytes (decoded, if it came as base64); the prefix or empty for
+    /// [`Command::FlushAll`], empty for [`Command::Version`].
     pub key: &'a [u8],
     /// Client flags of what is stored.
     pub flags: u32,
-    /// The expiry time as it is on the wire, in seconds: of what is stored, of touch and gat; the delay of `flush_all`, the hold-off
-    /// of delete.
+    /// The expiry time as it is on the wire, in seconds: of what is stored, of touch and gat; the
+    /// delay of `flush_all`, the hold-off of delete.
     pub exptime: i64,
     /// The cas unique, the lease token, or by how much to count.
     pub number: u64,
@@ -25,7 +26,8 @@ pub struct Request<'a> {
     pub words: &'a [u8],
     /// The key is to be written in base64: meta commands with `b`.
     pub base64: bool,
-    /// Only so many bytes of the key are hashed; `None`: as hash functions have it, up to the hash stop.
+    /// Only so many bytes of the key are hashed; `None`: as hash functions have it, up to the hash
+    /// stop.
     pub hashed: Option<u8>,
     /// A hash of the client's address; 0 where there is none.
     pub client: u32,
@@ -69,7 +71,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A request of `key` alone, for the same client: this key, or one that begins with it. It takes the ways that this one takes.
+    /// A request of `key` alone, for the same client: this key, or one that begins with it. It
+    /// takes the ways that this one takes.
     #[must_use]
     pub fn beside<'b>(&self, op: Command, key: &'b [u8]) -> Request<'b>
     where
@@ -82,8 +85,8 @@ impl<'a> Request<'a> {
         Request { hashed, client, prefix, unkept, listener, is_aside, ..Request::new(op, key) }
     }
 
-    /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if there is one and no route
-    /// has said otherwise.
+    /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if
+    /// there is one and no route has said otherwise.
     #[inline]
     #[must_use]
     pub fn routed_key(&self) -> &'a [u8] {

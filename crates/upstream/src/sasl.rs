@@ -1,5 +1,5 @@
-//! The client's side of SASL in packets of the binary protocol: SCRAM-SHA-256 (RFC 5802, RFC 7677) where the server offers it, so that
-//! the password is never sent; else PLAIN.
+//! The client's side of SASL in packets of the binary protocol: SCRAM-SHA-256 (RFC 5802, RFC 7677)
+//! where the server offers it, so that the password is never sent; else PLAIN.
 //!
 //! ```text
 //!     list -> mechanisms        auth PLAIN: name, password -> done
@@ -7,7 +7,8 @@
 //!                               step: c=biws,r=ours+its,p=proof -> v=signature    step: nothing -> done
 //! ```
 //!
-//! No socket, no clock; a few thousand hashes of work for each connection. Names and passwords are taken as bytes, without `SASLprep`.
+//! No socket, no clock; a few thousand hashes of work for each connection. Names and passwords are
+//! taken as bytes, without `SASLprep`.
 
 use std::num::NonZeroU32;
 
@@ -126,7 +127,8 @@ impl Sasl {
         Ok(Step::Send(packet(SASL_AUTH, SCRAM, message.as_bytes())))
     }
 
-    /// The proof that the password is known, from salt and iterations. `None`: they are not in shape.
+    /// The proof that the password is known, from salt and iterations. `None`: they are not in
+    /// shape.
     fn prove(&mut self, bare: &str, nonce: &str, challenge: &[u8]) -> Option<Step> {
         let text = std::str::from_utf8(challenge).ok()?;
         let mut fields = text.split(',');

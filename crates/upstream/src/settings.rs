@@ -41,7 +41,8 @@ pub struct Settings {
     pub udp_gets: Option<Duration>,
     /// Connections are encrypted.
     pub tls: Option<Tls>,
-    /// The name that the server's certificate must have. As a default for servers: empty for that of each one's host.
+    /// The name that the server's certificate must have. As a default for servers: empty for that
+    /// of each one's host.
     pub server_name: String,
     /// What every connection begins with.
     pub login: Option<Login>,

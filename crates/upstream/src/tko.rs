@@ -29,8 +29,8 @@ impl State {
     }
 }
 
-/// Shared by all workers that use the server. Everything here is Relaxed: a worker that sees a change late sends a few more
-/// requests, or sends them a little later.
+/// Shared by all workers that use the server. Everything here is Relaxed: a worker that sees a
+/// change late sends a few more requests, or sends them a little later.
 #[derive(Debug, Default)]
 pub struct Health {
     state: AtomicU8,

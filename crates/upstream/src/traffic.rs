@@ -1,5 +1,5 @@
-//! What a worker was asked by clients, asked servers, and did on the way: numbers for statistics, which outlive servers and
-//! configurations.
+//! What a worker was asked by clients, asked servers, and did on the way: numbers for statistics,
+//! which outlive servers and configurations.
 //!
 //! One [`Traffic`] a worker, written by it alone; [`Snapshot`] is their sum.
 

@@ -1,7 +1,8 @@
 //! All servers that one worker uses, their sockets in one poller, and their timeouts.
 //!
-//! A turn of the loop that owns this is: [`Upstream::on_events`] when [`Upstream::poller`] is readable, any number of
-//! [`Upstream::ask`], then one [`Upstream::flush`], which sends what was asked in the turn with one write a server.
+//! A turn of the loop that owns this is: [`Upstream::on_events`] when [`Upstream::poller`] is
+//! readable, any number of [`Upstream::ask`], then one [`Upstream::flush`], which sends what was
+//! asked in the turn with one write a server.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -147,12 +148,14 @@ impl Upstream {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The server at `address`, used by these rules; the same for the same. [`Self::release`] ends its use.
+    /// The server at `address`, used by these rules; the same for the same. [`Self::release`] ends
+    /// its use.
     pub fn destination(&mut self, address: &Address, settings: &Settings) -> DestinationId {
         self.destination_in(address, settings, "")
     }
 
-    /// The same, as a member of a pool: it shares the connection with its other pools, and has latencies for each.
+    /// The same, as a member of a pool: it shares the connection with its other pools, and has
+    /// latencies for each.
     pub fn destination_in(
         &mut self,
         address: &Address,
@@ -195,7 +198,8 @@ impl Upstream {
         DestinationId { place: id, pool: destination.counters.latencies().pool(pool) }
     }
 
-    /// These servers, which are in use, are a pool that fails open: when `upper` of them are knocked out, until fewer than `lower` are.
+    /// These servers, which are in use, are a pool that fails open: when `upper` of them are
+    /// knocked out, until fewer than `lower` are.
     pub fn track(&mut self, pool: &[(&Address, Settings)], lower: u32, upper: u32) {
         let addresses: Vec<_> = pool.iter().map(|(address, _)| (*address).clone()).collect();
         let tracker = self.registry.fail_open(&addresses, lower, upper);
@@ -248,7 +252,8 @@ impl Upstream {
         }
     }
 
-    /// Asks a server; its answer, or a failure, goes to a sink with this ticket, unless asking fails at once.
+    /// Asks a server; its answer, or a failure, goes to a sink with this ticket, unless asking
+    /// fails at once.
     ///
     /// # Errors
     ///

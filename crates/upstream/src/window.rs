@@ -1,10 +1,12 @@
-//! How many requests may be outstanding at once, whatever servers they are for: a sliding window against incast (section 3.1 of
-//! the paper). It "grows slowly upon a successful request and shrinks when a request goes unanswered".
+//! How many requests may be outstanding at once, whatever servers they are for: a sliding window
+//! against incast (section 3.1 of the paper). It "grows slowly upon a successful request and
+//! shrinks when a request goes unanswered".
 //!
-//! At first each answer lets the window grow by one request, until one goes unanswered. From then on it grows by one in
-//! [`WINDOWS_TO_GROW`] windows of answers, and an unanswered request takes a quarter of it away, once a window. TCP's steps, one a
-//! window and a half, would lose something in every large multiget, and who waits for the whole of it waits for that.
-//! What does not fit waits in the order in which it came.
+//! At first each answer lets the window grow by one request, until one goes unanswered. From then
+//! on it grows by one in [`WINDOWS_TO_GROW`] windows of answers, and an unanswered request takes a
+//! quarter of it away, once a window. TCP's steps, one a window and a half, would lose something in
+//! every large multiget, and who waits for the whole of it waits for that. What does not fit waits
+//! in the order in which it came.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -81,7 +81,8 @@ pub(crate) fn word_and_key(out: &mut Vec<u8>, word: &[u8], key: &[u8]) {
     out.extend_from_slice(key);
 }
 
-/// `set key flags exptime bytes`, with the cas unique behind it, or the lease token before the flags.
+/// `set key flags exptime bytes`, with the cas unique behind it, or the lease token before the
+/// flags.
 fn write_store(out: &mut Vec<u8>, request: &Request<'_>) {
     let word: &[u8] = match request.op {
         Command::Add => b"add ",

@@ -1,5 +1,5 @@
-//! A server that answers each get with a value made of the key, in time or late, and notes what it was asked. It speaks text, or
-//! packets with who begins with one.
+//! A server that answers each get with a value made of the key, in time or late, and notes what it
+//! was asked. It speaks text, or packets with who begins with one.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 

@@ -1,4 +1,5 @@
-//! `bucketize`: keys are counted into buckets, and mcrouter's weighted hashes choose a server by the bucket's number.
+//! `bucketize`: keys are counted into buckets, and mcrouter's weighted hashes choose a server by
+//! the bucket's number.
 
 use std::io::Write;
 
@@ -12,7 +13,8 @@ const DIGITS_MAX: usize = 10;
 pub struct Buckets {
     /// `total_buckets`.
     pub total: u32,
-    /// `total_buckets_by_prefix`: all keys that begin so are in as many buckets, at most. The longest prefix counts.
+    /// `total_buckets_by_prefix`: all keys that begin so are in as many buckets, at most. The
+    /// longest prefix counts.
     pub by_prefix: Vec<(String, u32)>,
     /// `salt`: put behind the key.
     pub salt: String,

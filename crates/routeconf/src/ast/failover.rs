@@ -16,9 +16,11 @@ pub struct Failover {
     pub errors: FailoverErrors,
     /// How many requests may go on to the others.
     pub limit: Option<FailoverLimit>,
-    /// `failover_tag`: `:failover=1` is put behind the hash stop from the second try on. A name, or empty for `true`.
+    /// `failover_tag`: `:failover=1` is put behind the hash stop from the second try on. A name, or
+    /// empty for `true`.
     pub tag: Option<String>,
-    /// `enable_lease_pairing`: a lease-set goes where its lease-get was answered. The name tells pairings apart.
+    /// `enable_lease_pairing`: a lease-set goes where its lease-get was answered. The name tells
+    /// pairings apart.
     pub lease_pairing: Option<String>,
     /// `FailoverWithExptimeRoute`: what the others store lives at most so long, seconds.
     pub exptime: Option<u32>,

@@ -42,7 +42,8 @@ impl KeyPart {
     }
 }
 
-/// mcrouter's hash functions by their names there; and those of libmemcached, memcached's proxy and twemproxy.
+/// mcrouter's hash functions by their names there; and those of libmemcached, memcached's proxy and
+/// twemproxy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HashFunction {
     /// The default.
@@ -60,7 +61,8 @@ pub enum HashFunction {
     Ketama {
         /// `key_hash`.
         hash: KeyHash,
-        /// With the weights of the pool: 160 points for a server of average weight, not 100 for each.
+        /// With the weights of the pool: 160 points for a server of average weight, not 100 for
+        /// each.
         weighted: bool,
     },
     /// Not mcrouter's: the hash modulo the pool.
@@ -92,7 +94,8 @@ pub enum HashFunction {
         /// 0 to 1.
         weights: Vec<f64>,
     },
-    /// `WeightedCh3Rv`: the weights are a variable of the runtime-vars file. All 1 until it says otherwise.
+    /// `WeightedCh3Rv`: the weights are a variable of the runtime-vars file. All 1 until it says
+    /// otherwise.
     WeightedCh3Rv {
         /// The name of the variable.
         variable: String,
@@ -138,7 +141,8 @@ impl Hash {
         }
     }
 
-    /// The placement over `children`; `addresses` are theirs, host, port and weight, which ketama needs.
+    /// The placement over `children`; `addresses` are theirs, host, port and weight, which ketama
+    /// needs.
     ///
     /// # Errors
     ///
@@ -174,7 +178,8 @@ impl Hash {
         }
     }
 
-    /// The child that a placement made by [`Hash::placement`] gives to a key without routing prefix.
+    /// The child that a placement made by [`Hash::placement`] gives to a key without routing
+    /// prefix.
     #[must_use]
     pub fn pick(&self, placement: &Placement, key: &[u8]) -> u32 {
         self.pick_part(placement, self.key_part.of(key))

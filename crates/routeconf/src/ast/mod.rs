@@ -1,8 +1,9 @@
 //! A configuration as types: pools, routes, and the listeners in front of them.
 //!
-//! Routes stand in one list, [`Config::handles`], and name each other by [`RouteId`]. A route that is used in several places
-//! (a named handle) stands there once. **A child always has a smaller id than its parents**: there are no cycles, and one pass
-//! in the order of the list builds every child before its parents.
+//! Routes stand in one list, [`Config::handles`], and name each other by [`RouteId`]. A route that
+//! is used in several places (a named handle) stands there once. **A child always has a smaller id
+//! than its parents**: there are no cycles, and one pass in the order of the list builds every
+//! child before its parents.
 
 mod buckets;
 mod failover;

@@ -32,7 +32,8 @@ pub struct Pool {
     pub server_timeout_ms: Option<u64>,
     /// `connect_timeout`, milliseconds; `None` is `server_timeout`.
     pub connect_timeout_ms: Option<u64>,
-    /// `region` and `cluster`, by which the router knows how far away it is; empty where the pool does not say.
+    /// `region` and `cluster`, by which the router knows how far away it is; empty where the pool
+    /// does not say.
     pub region: String,
     /// See `region`.
     pub cluster: String,
@@ -44,7 +45,8 @@ pub struct Pool {
     pub error_on_empty: bool,
     /// `additional_fanout`: servers have several places each.
     pub is_fanned_out: bool,
-    /// twemproxy's `auto_eject_hosts`: `server_failure_limit` and `server_retry_timeout` in milliseconds.
+    /// twemproxy's `auto_eject_hosts`: `server_failure_limit` and `server_retry_timeout` in
+    /// milliseconds.
     pub eject: Option<(u32, u64)>,
     /// Where it stands.
     pub at: At,

@@ -5,8 +5,8 @@ use super::hash::Hash;
 use super::pool::PoolId;
 use super::route::RouteId;
 
-/// `PoolRoute`. From the inside out: each destination, `max_outstanding` for each, `slow_warmup`, `shadows`, `hash`, `rates`,
-/// `shard_splits`, the spool of failed deletes.
+/// `PoolRoute`. From the inside out: each destination, `max_outstanding` for each, `slow_warmup`,
+/// `shadows`, `hash`, `rates`, `shard_splits`, the spool of failed deletes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolRoute {
     /// The pool.
@@ -65,7 +65,8 @@ pub struct Shadow {
 /// Which keys are shadowed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ShadowKeys {
-    /// `key_fraction_range`: where `routing_hash(key) / 2^32` is within, the end left out unless it is 1.
+    /// `key_fraction_range`: where `routing_hash(key) / 2^32` is within, the end left out unless it
+    /// is 1.
     Fraction(f64, f64),
     /// `keys_to_shadow`: these.
     Keys(Vec<String>),

@@ -1,8 +1,8 @@
 //! JSON with comments and trailing commas, each value with its place.
 //!
-//! Values share their insides, so that a copy is cheap. Whatever is built knows how large it would be written out and how
-//! deep it is; nothing larger than the limits can be built, however it is put together. That alone makes every later walk
-//! over a value bounded.
+//! Values share their insides, so that a copy is cheap. Whatever is built knows how large it would
+//! be written out and how deep it is; nothing larger than the limits can be built, however it is
+//! put together. That alone makes every later walk over a value bounded.
 
 mod parse;
 

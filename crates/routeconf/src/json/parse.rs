@@ -7,7 +7,8 @@ use indexmap::IndexMap;
 use super::{DEPTH_MAX, Node, Value};
 use crate::source::{At, Diagnostic, Fallible, fail};
 
-/// Parses a whole file. A name that stands twice in an object counts the last time, as in mcrouter, and is warned of.
+/// Parses a whole file. A name that stands twice in an object counts the last time, as in mcrouter,
+/// and is warned of.
 pub(crate) fn parse(text: &str, file: u16, warnings: &mut Vec<Diagnostic>) -> Fallible<Node> {
     let mut parser = Parser { rest: text, at: At { file, line: 1, column: 1 }, warnings };
     let text = parser.rest.strip_prefix('\u{feff}');

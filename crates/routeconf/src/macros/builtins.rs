@@ -10,7 +10,8 @@ use crate::json::{Node, Value};
 use crate::macros::{Expander, Scope};
 use crate::source::{At, Fallible, fail};
 
-/// A built-in: its name, its parameters with whether they must be there, and whether it writes them out itself.
+/// A built-in: its name, its parameters with whether they must be there, and whether it writes them
+/// out itself.
 pub(super) struct Builtin {
     pub(super) name: &'static str,
     pub(super) params: &'static [(&'static str, bool)],

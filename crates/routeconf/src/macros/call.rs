@@ -1,4 +1,5 @@
-//! Macros inside strings: `@name(a, @inner(b))`, `a%param%b`, and what a backslash takes the meaning of.
+//! Macros inside strings: `@name(a, @inner(b))`, `a%param%b`, and what a backslash takes the
+//! meaning of.
 
 use crate::json::{Node, Value};
 use crate::macros::builtins::BUILTINS;
@@ -142,7 +143,8 @@ impl Expander<'_> {
         }
     }
 
-    /// Replaces `%param%`. A string that is nothing but one parameter becomes its value, of whatever type.
+    /// Replaces `%param%`. A string that is nothing but one parameter becomes its value, of
+    /// whatever type.
     fn substitute(&mut self, text: &str, at: At, scope: &Scope<'_>) -> Fallible<Node> {
         if !text.contains(['%', '\\']) {
             return Ok(Node::string(text, at));

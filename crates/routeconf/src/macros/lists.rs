@@ -315,7 +315,8 @@ fn sort(list: &Node, at: At) -> Fallible<Node> {
     Node::array(sorted, at)
 }
 
-/// mcrouter draws at random on every load; ours depends on the seed alone, so that a configuration always means the same.
+/// mcrouter draws at random on every load; ours depends on the seed alone, so that a configuration
+/// always means the same.
 fn shuffle(dictionary: &Node, seed: &Node, at: At) -> Fallible<Node> {
     let Some(items) = dictionary.as_array() else { return Ok(dictionary.clone()) };
     let mut state = match seed.value {

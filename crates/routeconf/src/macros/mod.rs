@@ -1,7 +1,7 @@
 //! mcrouter's macros: `"@name(a,b)"`, `{"type": "name", ...}`, `%parameter%`, `vars`, `macros`.
 //!
-//! Source: mcrouter's `lib/config/ConfigPreprocessor.cpp`, whose rules these are. Ours counts its steps, so that no text makes
-//! it work for ever, and knows the place of what it writes out.
+//! Source: mcrouter's `lib/config/ConfigPreprocessor.cpp`, whose rules these are. Ours counts its
+//! steps, so that no text makes it work for ever, and knows the place of what it writes out.
 
 mod builtins;
 mod call;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::json::Node;
 use crate::source::{At, Fallible, fail};
 
-/// Local names, with those around them. A macro's body sees its parameters and the constants, not its caller's names.
+/// Local names, with those around them. A macro's body sees its parameters and the constants, not
+/// its caller's names.
 pub(super) struct Scope<'o> {
     locals: RefCell<BTreeMap<Arc<str>, Var>>,
     outer: Option<&'o Self>,

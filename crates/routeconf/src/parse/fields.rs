@@ -1,4 +1,5 @@
-//! The members of an object: each asked for by name and type; those that nobody asked for are warned of.
+//! The members of an object: each asked for by name and type; those that nobody asked for are
+//! warned of.
 
 use std::cell::RefCell;
 
@@ -159,7 +160,8 @@ impl<'n> Fields<'n> {
         self.unused.borrow_mut().extend(names);
     }
 
-    /// Warns of members that nobody asked for. Names that begin with `_` or `#` are taken for remarks.
+    /// Warns of members that nobody asked for. Names that begin with `_` or `#` are taken for
+    /// remarks.
     pub(super) fn finish(&self, findings: &mut Vec<Diagnostic>) {
         let (asked, unused) = (self.asked.borrow(), self.unused.borrow());
         for (name, node) in self.map.members() {

@@ -80,7 +80,8 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("ShardSelectionRoute", "it is for other Carbon services than memcached"),
 ];
 
-/// What a handle is made of: an object in the long form, anything behind the bar in the short one, null without.
+/// What a handle is made of: an object in the long form, anything behind the bar in the short one,
+/// null without.
 pub(super) struct Given<'n> {
     pub(super) node: &'n Node,
     pub(super) fields: Option<Fields<'n>>,

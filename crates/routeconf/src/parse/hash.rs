@@ -25,8 +25,9 @@ const FUNCTIONS: [&str; 11] = [
 ];
 
 impl Builder<'_> {
-    /// The hash of a `PoolRoute`: weights and tags of the pool, under what its `hash` says. With the name of a runtime variable beside
-    /// it, those are the weights, unless `hash` names another function.
+    /// The hash of a `PoolRoute`: weights and tags of the pool, under what its `hash` says. With
+    /// the name of a runtime variable beside it, those are the weights, unless `hash` names another
+    /// function.
     pub(super) fn pool_hash(
         &mut self,
         own: Option<&Node>,

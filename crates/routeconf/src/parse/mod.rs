@@ -1,7 +1,8 @@
-//! Values to routes: mcrouter's configurations, macros written out, become an [`ast::Config`](crate::ast::Config).
+//! Values to routes: mcrouter's configurations, macros written out, become an
+//! [`ast::Config`](crate::ast::Config).
 //!
-//! Several errors are found in one pass: a route that cannot be built leaves an `ErrorRoute` in its place, and the
-//! configuration as a whole is refused.
+//! Several errors are found in one pass: a route that cannot be built leaves an `ErrorRoute` in its
+//! place, and the configuration as a whole is refused.
 
 mod failover;
 mod fields;

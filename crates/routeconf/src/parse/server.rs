@@ -1,4 +1,5 @@
-//! A server as mcrouter writes it: `host:port`, `[v6]:port:protocol:security:compression`, `unix:/path`.
+//! A server as mcrouter writes it: `host:port`, `[v6]:port:protocol:security:compression`,
+//! `unix:/path`.
 
 use crate::ast::{Protocol, Security, Server, ServerAddress};
 use crate::near::near;

@@ -1,7 +1,8 @@
 //! twemproxy's YAML: pools, each with a listener of its own.
 //!
-//! Source: twemproxy's `nc_conf.c` and its notes on recommended settings. A pool becomes a [`Route::Pool`], or a
-//! [`Route::Random`] with `distribution: random`; keys have no prefixes and no hash stop there.
+//! Source: twemproxy's `nc_conf.c` and its notes on recommended settings. A pool becomes a
+//! [`Route::Pool`], or a [`Route::Random`] with `distribution: random`; keys have no prefixes and
+//! no hash stop there.
 
 mod yaml;
 

@@ -1,4 +1,5 @@
-//! YAML to values: one document of mappings, lists and scalars. Scalars stay text; anchors and tags are refused.
+//! YAML to values: one document of mappings, lists and scalars. Scalars stay text; anchors and tags
+//! are refused.
 
 use std::sync::Arc;
 

@@ -1,8 +1,10 @@
-//! When a busy worker lets what it has asked wait for the next turn, so that more leaves in one write.
+//! When a busy worker lets what it has asked wait for the next turn, so that more leaves in one
+//! write.
 //!
-//! A write costs the kernel some microseconds, and the server that it wakes some more, whether one request is in it or ten. A turn
-//! that brought several requests is likely to be followed by another at once, since clients went on sending while it was
-//! served. So the worker looks, without waiting, and sends the requests of both turns together. One that finds nothing more sends at
+//! A write costs the kernel some microseconds, and the server that it wakes some more, whether one
+//! request is in it or ten. A turn that brought several requests is likely to be followed by
+//! another at once, since clients went on sending while it was served. So the worker looks, without
+//! waiting, and sends the requests of both turns together. One that finds nothing more sends at
 //! once; one that brought few requests does not look: where there is room, nobody waits.
 //!
 //! mcrouter has the same idea (`--max-no-flush-event-loops`).

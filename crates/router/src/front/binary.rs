@@ -1,8 +1,8 @@
 //! Packets of the binary protocol, translated into what servers speak.
 //!
-//! A get becomes `gets`, since a packet tells the cas unique, and so shares lines with others; what stores and counts becomes a
-//! meta command, which alone returns one. A key with spaces or control characters, which no line of text can carry, goes as
-//! base64, in meta commands.
+//! A get becomes `gets`, since a packet tells the cas unique, and so shares lines with others; what
+//! stores and counts becomes a meta command, which alone returns one. A key with spaces or control
+//! characters, which no line of text can carry, goes as base64, in meta commands.
 
 use std::io::Write;
 

@@ -7,8 +7,8 @@ use upstream::{Command, Failure, Outcome, Reply};
 
 use super::queue::{Kind, Slot};
 
-/// Appends the reply that `slot` is owed. `client_key` is where the key stands in `heap`, as the client wrote it, if that
-/// is not what the server saw (else empty). True when it is an error.
+/// Appends the reply that `slot` is owed. `client_key` is where the key stands in `heap`, as the
+/// client wrote it, if that is not what the server saw (else empty). True when it is an error.
 #[inline]
 pub(crate) fn reply(
     heap: &mut Vec<u8>,

@@ -5,7 +5,8 @@
 //!     net <- Front::serve <- queue <------- format <---- answer <- routes::Core <- servers
 //! ```
 //!
-//! One [`Front`] lives in each worker. Requests of one turn, of all connections, go to each server in one write.
+//! One [`Front`] lives in each worker. Requests of one turn, of all connections, go to each server
+//! in one write.
 
 mod batch;
 mod binary;

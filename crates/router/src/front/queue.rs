@@ -6,13 +6,13 @@
 //!     ready slots at the front -> output
 //! ```
 //!
-//! Every key of a multiget is a slot of its own, and the line's END is one more behind them. Answers may come in any order;
-//! they leave in that of the slots.
+//! Every key of a multiget is a slot of its own, and the line's END is one more behind them.
+//! Answers may come in any order; they leave in that of the slots.
 //!
 //! # Laws
 //!
-//! 1. A queue's number is given to another connection only when all of its tickets are answered. So an answer never goes to
-//!    another client than the one that asked.
+//! 1. A queue's number is given to another connection only when all of its tickets are answered. So
+//!    an answer never goes to another client than the one that asked.
 //! 2. Nothing is taken out of a queue but from its front.
 
 use std::collections::VecDeque;
@@ -27,11 +27,12 @@ use super::watch::Reporter;
 /// Slots of one connection at the most; no further requests are read until there are fewer.
 pub(crate) const SLOTS_MAX: usize = 1024;
 
-/// Bytes of answers that one connection may keep waiting; no further requests are read until all have left.
+/// Bytes of answers that one connection may keep waiting; no further requests are read until all
+/// have left.
 pub(crate) const HEAP_BYTES_MAX: usize = 256 * 1024;
 
-/// Beyond so many bytes of waiting answers, those that still come are replaced by errors: what was asked before the limit above
-/// was reached may be many large values.
+/// Beyond so many bytes of waiting answers, those that still come are replaced by errors: what was
+/// asked before the limit above was reached may be many large values.
 const HEAP_BYTES_CUT: usize = 32 << 20;
 
 /// Capacity that an idle connection keeps, in bytes of answers and in slots.
@@ -62,7 +63,8 @@ pub(crate) struct Slot {
     is_ready: bool,
     /// The reply is an error.
     is_error: bool,
-    /// Once ready, the reply in the heap; before that, the key as the client wrote it, if that is not what servers see.
+    /// Once ready, the reply in the heap; before that, the key as the client wrote it, if that is
+    /// not what servers see.
     start: u32,
     len: u32,
     /// The reply is a packet of the binary protocol.
@@ -191,7 +193,8 @@ impl Queues {
         &mut self.queues[number as usize]
     }
 
-    /// Adds a slot whose answer comes later; returns its ticket. `client_key` is given if servers see another.
+    /// Adds a slot whose answer comes later; returns its ticket. `client_key` is given if servers
+    /// see another.
     #[inline]
     pub(crate) fn push(&mut self, number: u32, mut slot: Slot, client_key: &[u8]) -> Ticket {
         self.traffic.count(Count::Asked(slot.op));
@@ -309,7 +312,8 @@ impl Queue {
         (offset(start), offset(bytes.len()))
     }
 
-    /// Moves what is ready at the front into `out`, until `is_full` says no more. True when nothing ready is left.
+    /// Moves what is ready at the front into `out`, until `is_full` says no more. True when nothing
+    /// ready is left.
     #[inline]
     pub(crate) fn drain(&mut self, mut write: impl FnMut(&[u8]) -> bool) -> bool {
         while let Some(slot) = self.slots.front()

@@ -1,5 +1,6 @@
-//! Requests with a data block. Servers are asked only when the whole of it is here and ends as it should: a request that is
-//! cut short would take the connection of everybody who shares it out of step.
+//! Requests with a data block. Servers are asked only when the whole of it is here and ends as it
+//! should: a request that is cut short would take the connection of everybody who shares it out of
+//! step.
 
 use net::{Flow, Input};
 use proto::reply::CRLF;
@@ -86,7 +87,8 @@ impl Refused {
 }
 
 impl Front {
-    /// The data block of `len` bytes, and `end`, behind a head of `consumed`. What comes next is arranged.
+    /// The data block of `len` bytes, and `end`, behind a head of `consumed`. What comes next is
+    /// arranged.
     pub(super) fn block<'i>(
         &mut self,
         session: &mut Session,
@@ -126,7 +128,8 @@ impl Front {
         Block::Wait
     }
 
-    /// Takes what has come of a data block; when it is whole, the request is read from the beginning.
+    /// Takes what has come of a data block; when it is whole, the request is read from the
+    /// beginning.
     pub(super) fn receive(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         let Some(mut receiving) = session.receiving.take() else { return Step::Next };
         let missing = receiving.total - receiving.bytes.len();

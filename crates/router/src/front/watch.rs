@@ -6,8 +6,8 @@
 //!     ts=1795279800.123456 gid=7 type=proxy_req elapsed=172 be=10.0.0.1:11211 pool=A cmd=get key=user%3A17 status=found size=64 one_in=8
 //! ```
 //!
-//! A worker tells some [`PER_SECOND`] a second, chosen by chance, and says for how many each stands. While nobody watches, an answer
-//! costs one look at a flag.
+//! A worker tells some [`PER_SECOND`] a second, chosen by chance, and says for how many each
+//! stands. While nobody watches, an answer costs one look at a flag.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -95,7 +95,8 @@ const fn status(op: Command, outcome: Outcome) -> &'static str {
     }
 }
 
-/// Chooses so many that about [`PER_SECOND`] a second are told: one in `one_in`, as fits the window before.
+/// Chooses so many that about [`PER_SECOND`] a second are told: one in `one_in`, as fits the window
+/// before.
 #[derive(Debug)]
 struct Sampler {
     one_in: u32,

@@ -1,4 +1,5 @@
-//! mcrouter's files of statistics: `libmcrouter.mcrouter.PORT.{stats,startup_options,config_sources_info}`, in JSON.
+//! mcrouter's files of statistics:
+//! `libmcrouter.mcrouter.PORT.{stats,startup_options,config_sources_info}`, in JSON.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,6 +1,7 @@
 //! `stats` and its kinds, by mcrouter's names.
 //!
-//! A name that mcrouter has and this program cannot say truly is left out; docs/router.md has the list.
+//! A name that mcrouter has and this program cannot say truly is left out; docs/router.md has the
+//! list.
 
 mod commands;
 pub(crate) mod files;

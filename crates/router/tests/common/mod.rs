@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use router::options::{Options, Parser};
 
-/// A proxy in a thread of this test, which ends with the test's process, and looks at its files all the time; an error, if it does not
-/// start.
+/// A proxy in a thread of this test, which ends with the test's process, and looks at its files all
+/// the time; an error, if it does not start.
 pub fn proxy(more: &[&str]) -> Result<SocketAddr, String> {
     told_proxy(more, |line| println!("{line}"))
 }

@@ -1,4 +1,5 @@
-//! mcrouter's files of failed deletes, which nothing of mcrouter's own replays: moved into the spool.
+//! mcrouter's files of failed deletes, which nothing of mcrouter's own replays: moved into the
+//! spool.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -10,7 +11,8 @@ use spool::{Spool, asynclog};
 
 use upstream::{Command, Request};
 
-/// A file that was begun so long ago is not written any more: mcrouter begins another after 15 minutes.
+/// A file that was begun so long ago is not written any more: mcrouter begins another after 15
+/// minutes.
 const CLOSED_AFTER_SECS: u64 = 30 * 60;
 
 /// Moves what is in closed files below `folder` into `spool`; what to tell people of it.

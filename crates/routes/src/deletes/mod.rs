@@ -1,4 +1,5 @@
-//! Deletes that failed: kept in a spool on disk, and asked again in order when their server is back.
+//! Deletes that failed: kept in a spool on disk, and asked again in order when their server is
+//! back.
 //!
 //! ```text
 //!     DestinationRoute --failed delete--> inbox -> spooler's thread -> Spool (disk)
@@ -7,23 +8,26 @@
 //!                                     the spooler's own Upstream -> server -> acknowledge
 //! ```
 //!
-//! One thread owns the spool and the connections on which it replays, so that a slow disk or a long backlog holds up nobody but the
-//! deletes that wait for it. What came while it wrote is written together: the group is committed by one write a server,
-//! and by one fsync where that is asked for.
+//! One thread owns the spool and the connections on which it replays, so that a slow disk or a long
+//! backlog holds up nobody but the deletes that wait for it. What came while it wrote is written
+//! together: the group is committed by one write a server, and by one fsync where that is asked
+//! for.
 //!
 //! # Why a newer delete may overtake
 //!
-//! While old deletes are replayed, new ones of the same server are sent directly. Deletes only remove: for any two of them, of
-//! one key or of two, both orders leave the same keys absent. What must hold is that after each acknowledged delete, the
-//! server executes it at least once, not before it was issued; and that the record of it stays until then. Overtaking touches
-//! neither. Nor does a repetition: it removes what was stored meanwhile, a miss. (A fill that overtakes a
-//! delete is another matter: that is what leases are for; a replay comes later than the delete that it repeats, so it removes such fills rather than
-//! letting them pass.)
+//! While old deletes are replayed, new ones of the same server are sent directly. Deletes only
+//! remove: for any two of them, of one key or of two, both orders leave the same keys absent. What
+//! must hold is that after each acknowledged delete, the server executes it at least once, not
+//! before it was issued; and that the record of it stays until then. Overtaking touches neither.
+//! Nor does a repetition: it removes what was stored meanwhile, a miss. (A fill that overtakes a
+//! delete is another matter: that is what leases are for; a replay comes later than the delete that
+//! it repeats, so it removes such fills rather than letting them pass.)
 //!
 //! # Servers of which one copies the other
 //!
-//! A cold cluster's server must not execute a delete for the last time before the warm one, whose values are copied to it. Such deletes
-//! are kept under both names (`warm>cold`); a window of them goes to the first server, and what that has executed to the second.
+//! A cold cluster's server must not execute a delete for the last time before the warm one, whose
+//! values are copied to it. Such deletes are kept under both names (`warm>cold`); a window of them
+//! goes to the first server, and what that has executed to the second.
 
 mod import;
 mod replay;
@@ -129,10 +133,10 @@ pub struct Spooler {
 }
 
 impl Spooler {
-    /// Starts the thread; when it is back, what waits for `targets` is known to whoever asks them. `worker` is a number that no
-    /// other worker of `registry` has; `log` takes lines for people.
-    /// mcrouter's files of failed deletes below `import` are taken over. With `holds_gets` a server is asked for no value until
-    /// its deletes are executed: [`crate::Failure::TryAgain`].
+    /// Starts the thread; when it is back, what waits for `targets` is known to whoever asks them.
+    /// `worker` is a number that no other worker of `registry` has; `log` takes lines for people.
+    /// mcrouter's files of failed deletes below `import` are taken over. With `holds_gets` a server
+    /// is asked for no value until its deletes are executed: `Failure::TryAgain`.
     ///
     /// # Errors
     ///
@@ -194,8 +198,9 @@ impl Shared {
 }
 
 impl Deletes {
-    /// These servers are in use: what is pending for them is replayed, what is pending for others waits. When this is back, those of
-    /// them that have deletes to come are known to, so it goes before whoever asks them.
+    /// These servers are in use: what is pending for them is replayed, what is pending for others
+    /// waits. When this is back, those of them that have deletes to come are known to, so it goes
+    /// before whoever asks them.
     pub fn set_targets(&self, targets: Vec<Target>) {
         let (tell, known) = mpsc::channel();
         {
@@ -228,7 +233,8 @@ impl Deletes {
         }
     }
 
-    /// Hands a delete over; `mailbox` hears of `ticket` what became of it. False when too much waits already.
+    /// Hands a delete over; `mailbox` hears of `ticket` what became of it. False when too much
+    /// waits already.
     pub(crate) fn keep(
         &self,
         destination: &Arc<str>,

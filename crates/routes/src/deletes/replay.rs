@@ -1,5 +1,5 @@
-//! The deletes of one server, or of one and then another, on their way back: a window of the oldest is asked, and what of it all of
-//! them have executed is acknowledged.
+//! The deletes of one server, or of one and then another, on their way back: a window of the oldest
+//! is asked, and what of it all of them have executed is acknowledged.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,15 @@ use spool::{Record, Spool};
 use super::Target;
 use upstream::{Command, DestinationId, Failure, Outcome, OwnedRequest, Request, Upstream};
 
-/// Deletes that a server is asked before it has answered: a server that just came back has others to serve.
+/// Deletes that a server is asked before it has answered: a server that just came back has others
+/// to serve.
 const WINDOW: usize = 64;
 
 /// Bytes of such deletes.
 const WINDOW_BYTES: usize = 64 * 1024;
 
-/// How long to wait after a failure, at first and at the most. A server that is knocked out refuses without a packet.
+/// How long to wait after a failure, at first and at the most. A server that is knocked out refuses
+/// without a packet.
 const WAIT_MIN: Duration = Duration::from_millis(20);
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
@@ -72,7 +74,8 @@ impl Replay {
         self.is_idle().then_some(self.retry_at)
     }
 
-    /// Asks the oldest deletes, or the next server those that the one before it has executed. False when there are none.
+    /// Asks the oldest deletes, or the next server those that the one before it has executed. False
+    /// when there are none.
     pub(super) fn ask(
         &mut self,
         spool: &mut Spool,
@@ -114,7 +117,8 @@ impl Replay {
         }
     }
 
-    /// When every answer has come: what went well from the first on goes to the next server, or is acknowledged. The rest is asked again.
+    /// When every answer has come: what went well from the first on goes to the next server, or is
+    /// acknowledged. The rest is asked again.
     pub(super) fn settle(&mut self, spool: &mut Spool, now: Instant) -> Option<Settled> {
         if self.done.is_empty() || self.done.contains(&Done::Asked) {
             return None;

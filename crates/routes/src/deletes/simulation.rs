@@ -1,4 +1,5 @@
-//! Deletes that fail, in simulated time, while the program is killed: what was acknowledged is executed. See [`crate::simulation`].
+//! Deletes that fail, in simulated time, while the program is killed: what was acknowledged is
+//! executed. See [`crate::simulation`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

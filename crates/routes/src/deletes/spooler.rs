@@ -177,7 +177,8 @@ impl<L: Fn(&str)> Work<L> {
             }
         }
         if !ended.is_empty() {
-            // Those whose servers are used in another way now go on, before the others are believed.
+            // Those whose servers are used in another way now go on, before the others are
+            // believed.
             self.begin_replays(now);
         }
         for replay in ended {

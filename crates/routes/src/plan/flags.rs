@@ -1,4 +1,5 @@
-//! What holds for a whole tree, whatever its configuration says: the flags of mcrouter's command line that change routes.
+//! What holds for a whole tree, whatever its configuration says: the flags of mcrouter's command
+//! line that change routes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +8,12 @@ use routeconf::ast::Pool;
 
 use crate::route::{BigValueRoute, GroupErrorsRoute, LoggingRoute, OnlyGetsRoute, RouteRef};
 
-/// How long servers have for an answer, by how far away their pool says they are; `None`: as long as otherwise.
+/// How long servers have for an answer, by how far away their pool says they are; `None`: as long
+/// as otherwise.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Distances {
-    /// `--within-cluster-timeout-ms`: of pools with the region and the cluster of the default route.
+    /// `--within-cluster-timeout-ms`: of pools with the region and the cluster of the default
+    /// route.
     pub within_cluster: Option<Duration>,
     /// `--cross-cluster-timeout-ms`: with its region alone.
     pub cross_cluster: Option<Duration>,
@@ -47,7 +50,8 @@ pub struct BigValues {
 /// See the head of this file. Names are mcrouter's.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TreeFlags {
-    /// Trees that are built of a plan, at least 1. As in mcrouter, a rate limit is of each of them; here all of them share the sum.
+    /// Trees that are built of a plan, at least 1. As in mcrouter, a rate limit is of each of them;
+    /// here all of them share the sum.
     pub workers: u32,
     /// Keys with an unknown routing prefix go where those without one go.
     pub send_invalid_route_to_default: bool,
@@ -61,15 +65,16 @@ pub struct TreeFlags {
     pub group_remote_errors: bool,
     /// `shard_splits` do nothing.
     pub disable_shard_split_route: bool,
-    /// `--target-max-inflight-requests`: requests of a worker at one place of a pool at once, the others wait; 0: any number.
+    /// `--target-max-inflight-requests`: requests of a worker at one place of a pool at once, the
+    /// others wait; 0: any number.
     pub target_max_inflight: u32,
     /// Times by distance.
     pub distances: Distances,
 }
 
 impl TreeFlags {
-    /// What every request goes through before it comes to `entry`. From the outside in: the log, the folding of errors, big values, gets
-    /// alone.
+    /// What every request goes through before it comes to `entry`. From the outside in: the log,
+    /// the folding of errors, big values, gets alone.
     pub(super) fn around(&self, entry: RouteRef) -> RouteRef {
         let mut route = entry;
         if self.allow_only_gets {

@@ -45,7 +45,8 @@ impl Builder<'_> {
         }
     }
 
-    /// With `tko_tracker`, servers of the pool are asked though they are knocked out, once too many are.
+    /// With `tko_tracker`, servers of the pool are asked though they are knocked out, once too many
+    /// are.
     pub(super) fn track(&mut self) {
         for pool in &self.plan.config.pools {
             let Some(tracker) = pool.tko_tracker else { continue };
@@ -63,7 +64,8 @@ impl Builder<'_> {
         }
     }
 
-    /// From the inside out: each server, its limit, its slow warm-up, its shadows, the hash, the rates, split shards, buckets.
+    /// From the inside out: each server, its limit, its slow warm-up, its shadows, the hash, the
+    /// rates, split shards, buckets.
     pub(super) fn pool(&mut self, route: &ast::PoolRoute) -> RouteRef {
         let config = &self.plan.config;
         let pool = config.pool(route.pool);
@@ -141,7 +143,8 @@ impl Builder<'_> {
             _ => None,
         };
         let placement = match variable {
-            // As in mcrouter, a weight that is missing is a half, and without the variable all are 1.
+            // As in mcrouter, a weight that is missing is a half, and without the variable all are
+            // 1.
             Some(weights) => {
                 let mut weights = weights.to_vec();
                 weights.resize(children.len(), 0.5);

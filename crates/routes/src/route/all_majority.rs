@@ -8,7 +8,8 @@ use crate::context::Context;
 use crate::join;
 use upstream::{Failure, OwnedReply, Request};
 
-/// Where no outcome has the majority, the most frequent counts; of those that are as frequent, the worst.
+/// Where no outcome has the majority, the most frequent counts; of those that are as frequent, the
+/// worst.
 #[derive(Debug)]
 pub struct AllMajorityRoute {
     /// At least one.

@@ -1,12 +1,14 @@
-//! `BigValueRoute`: a value above a limit is stored in pieces, under names of their own, and the key keeps a list of them.
+//! `BigValueRoute`: a value above a limit is stored in pieces, under names of their own, and the
+//! key keeps a list of them.
 //!
 //! ```text
 //!     key          -> 1-<pieces>-<suffix>     client flags | 0x8000
 //!     key:0:suffix -> the first piece ...
 //! ```
 //!
-//! The suffix is a hash of the value, so pieces of one value are never taken for those of another. Format and flag are
-//! mcrouter's. Meta commands that carry values are refused, since what a client reads by them would be the list.
+//! The suffix is a hash of the value, so pieces of one value are never taken for those of another.
+//! Format and flag are mcrouter's. Meta commands that carry values are refused, since what a client
+//! reads by them would be the list.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -113,7 +115,8 @@ impl BigValueRoute {
         }
     }
 
-    /// A list whose pieces are gone would keep everybody from a lease: it is taken away, and the lease asked for again.
+    /// A list whose pieces are gone would keep everybody from a lease: it is taken away, and the
+    /// lease asked for again.
     async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         for _ in 0..2 {
             let mut reply = self.target.route(cx, request).await;

@@ -1,5 +1,5 @@
-//! mcrouter's `McBucketRoute`: before a pool whose keys are counted into buckets. It changes nothing on the way; who asks is told the
-//! number.
+//! mcrouter's `McBucketRoute`: before a pool whose keys are counted into buckets. It changes
+//! nothing on the way; who asks is told the number.
 
 use routeconf::ast::Buckets;
 

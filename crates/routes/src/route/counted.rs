@@ -1,4 +1,5 @@
-//! Before a server of a pool whose statistics are wanted: what comes of clients' requests counts for the pool that was asked last.
+//! Before a server of a pool whose statistics are wanted: what comes of clients' requests counts
+//! for the pool that was asked last.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,5 @@
-//! `DestinationRoute`: the leaf of every tree, one server; and mcrouter's `AsynclogRoute`, which keeps deletes that it does not take.
+//! `DestinationRoute`: the leaf of every tree, one server; and mcrouter's `AsynclogRoute`, which
+//! keeps deletes that it does not take.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! `FailoverRoute`: the next child when one fails; with an expiry time for the others it is the gutter of section 3.3 of the
-//! paper (`FailoverWithExptimeRoute`).
+//! `FailoverRoute`: the next child when one fails; with an expiry time for the others it is the
+//! gutter of section 3.3 of the paper (`FailoverWithExptimeRoute`).
 
 use std::sync::Arc;
 
@@ -82,8 +82,8 @@ pub struct FailoverRoute {
     pub errors: FailoverErrors,
     /// How often.
     pub limit: Option<FailoverLimit>,
-    /// What keys get behind the hash stop from the second try on (`:failover=1`), so that a server that is in both places keeps them
-    /// apart.
+    /// What keys get behind the hash stop from the second try on (`:failover=1`), so that a server
+    /// that is in both places keeps them apart.
     pub tag: Option<Vec<u8>>,
     /// Where leases were given: a lease-set goes back there.
     pub pairs: Option<Arc<LeasePairs>>,

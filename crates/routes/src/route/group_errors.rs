@@ -1,4 +1,5 @@
-//! mcrouter's `--group-remote-errors`: whatever a server did wrong is `Remote error` for the client.
+//! mcrouter's `--group-remote-errors`: whatever a server did wrong is `Remote error` for the
+//! client.
 
 use std::sync::Arc;
 

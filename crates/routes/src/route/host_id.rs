@@ -1,4 +1,5 @@
-//! `HostIdRoute`: one child for all requests of this host, so that hosts spread over replicas (section 3.2.3 of the paper).
+//! `HostIdRoute`: one child for all requests of this host, so that hosts spread over replicas
+//! (section 3.2.3 of the paper).
 
 use hashing::spooky_hash32;
 

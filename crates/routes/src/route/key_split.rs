@@ -1,4 +1,5 @@
-//! `KeySplitRoute`: a hot key under several names, `key`, `key::1`, `key::2`, ..., so that several servers share its load.
+//! `KeySplitRoute`: a hot key under several names, `key`, `key::1`, `key::2`, ..., so that several
+//! servers share its load.
 
 use std::sync::Arc;
 

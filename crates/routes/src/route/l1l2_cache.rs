@@ -1,5 +1,5 @@
-//! `L1L2CacheRoute`: a small cache before a large one. What the large one has is copied into the small one, and so can be, for
-//! a while, that it has nothing.
+//! `L1L2CacheRoute`: a small cache before a large one. What the large one has is copied into the
+//! small one, and so can be, for a while, that it has nothing.
 
 use std::sync::Arc;
 

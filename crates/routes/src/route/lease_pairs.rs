@@ -1,7 +1,9 @@
-//! Which child gave a lease: its token goes back there, whoever answers by then (`enable_lease_pairing`).
+//! Which child gave a lease: its token goes back there, whoever answers by then
+//! (`enable_lease_pairing`).
 //!
-//! A client is given a token of ours, mcrouter's magic number above and a count below; the child and its own token are kept
-//! for ten seconds. Workers share them, since a client may have several connections.
+//! A client is given a token of ours, mcrouter's magic number above and a count below; the child
+//! and its own token are kept for ten seconds. Workers share them, since a client may have several
+//! connections.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

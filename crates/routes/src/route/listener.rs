@@ -1,4 +1,5 @@
-//! twemproxy's pools, each with an address of its own: the request goes to the pool at whose address it came in.
+//! twemproxy's pools, each with an address of its own: the request goes to the pool at whose
+//! address it came in.
 
 use super::{RouteRef, Select};
 use crate::context::Context;

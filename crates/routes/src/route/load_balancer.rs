@@ -1,7 +1,7 @@
 //! `LoadBalancerRoute`: a child that has little to do.
 //!
-//! mcrouter reads how busy a server is in the replies of its own protocols. memcached's protocols do not tell, so here the load
-//! of a child is what this worker has asked it and not been answered.
+//! mcrouter reads how busy a server is in the replies of its own protocols. memcached's protocols
+//! do not tell, so here the load of a child is what this worker has asked it and not been answered.
 
 use std::sync::Arc;
 

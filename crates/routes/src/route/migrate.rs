@@ -1,4 +1,5 @@
-//! `MigrateRoute`: keys move from one place to another, each at its own time, so that the load on the database is spread.
+//! `MigrateRoute`: keys move from one place to another, each at its own time, so that the load on
+//! the database is spread.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use crate::context::Context;
 use crate::join;
 use upstream::{CommandClass, Failure, OwnedReply, Request};
 
-/// A key moves at `start + interval + hash % interval`; deletes go to both places from `start` to `start + 2 * interval`.
+/// A key moves at `start + interval + hash % interval`; deletes go to both places from `start` to
+/// `start + 2 * interval`.
 #[derive(Debug)]
 pub struct MigrateRoute {
     /// Before.

@@ -1,7 +1,9 @@
-//! Routes: what a configuration is made of. Each takes a request and gives a reply, by asking a server or other routes.
+//! Routes: what a configuration is made of. Each takes a request and gives a reply, by asking a
+//! server or other routes.
 //!
-//! Most routes only choose one child ([`Select`]). A path of such routes down to a server is followed at once, without a
-//! future and without allocating ([`Route::pick`]); everything else is a future ([`Route::route`]).
+//! Most routes only choose one child ([`Select`]). A path of such routes down to a server is
+//! followed at once, without a future and without allocating ([`Route::pick`]); everything else is
+//! a future ([`Route::route`]).
 //!
 //! Names and meanings are mcrouter's.
 
@@ -127,8 +129,8 @@ pub trait Route: fmt::Debug + Send + Sync {
     /// mcrouter's name of the route, with what tells it from others of its kind.
     fn name(&self) -> String;
 
-    /// Follows the request as far as nothing but choosing is needed. It may change the request (its key, its expiry time)
-    /// on the way; after [`Pick::Run`] the changes are void.
+    /// Follows the request as far as nothing but choosing is needed. It may change the request (its
+    /// key, its expiry time) on the way; after [`Pick::Run`] the changes are void.
     fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
         let _ = (cx, request);
         Pick::Run
@@ -140,7 +142,8 @@ pub trait Route: fmt::Debug + Send + Sync {
     /// The routes that this request may go to from here, for those who ask.
     fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef>;
 
-    /// The one server that has this key while nothing fails, where the route does nothing to the request but choose.
+    /// The one server that has this key while nothing fails, where the route does nothing to the
+    /// request but choose.
     fn server<'a>(
         &'a self,
         cx: &Context,

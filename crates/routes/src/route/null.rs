@@ -1,4 +1,5 @@
-//! `NullRoute` and `DevNullRoute`: the reply that means "nothing there" for each command, without asking anybody.
+//! `NullRoute` and `DevNullRoute`: the reply that means "nothing there" for each command, without
+//! asking anybody.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! mcrouter's `--allow-only-gets`: what is no get reaches no server, and is answered as if there were nothing.
+//! mcrouter's `--allow-only-gets`: what is no get reaches no server, and is answered as if there
+//! were nothing.
 
 use std::sync::Arc;
 

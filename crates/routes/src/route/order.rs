@@ -1,4 +1,5 @@
-//! In which order the children of a failover are tried: mcrouter's `failover_policy`, and the choice of `LatestRoute`.
+//! In which order the children of a failover are tried: mcrouter's `failover_policy`, and the
+//! choice of `LatestRoute`.
 
 use std::sync::OnceLock;
 
@@ -12,7 +13,8 @@ use upstream::{Event, Failure, Request};
 /// The first child is tried first; then they differ.
 #[derive(Debug)]
 pub enum Order {
-    /// `DeterministicOrderPolicy`: the hash with changing salt chooses each next one, and none twice.
+    /// `DeterministicOrderPolicy`: the hash with changing salt chooses each next one, and none
+    /// twice.
     Deterministic(Deterministic),
     /// As they stand.
     InOrder,
@@ -43,7 +45,8 @@ pub struct Deterministic {
     pub failures_max: usize,
     /// Failures that do not count for that.
     pub excluded: Vec<Failure>,
-    /// The place that the first child chose among its own counts as tried: they are the others' servers.
+    /// The place that the first child chose among its own counts as tried: they are the others'
+    /// servers.
     pub skips_chosen: bool,
     /// Over all children, the first among them.
     pub placement: Placement,
@@ -66,7 +69,8 @@ pub struct Latest {
     pub chosen: OnceLock<Vec<usize>>,
 }
 
-/// Hashes of one step before a place is taken that was tried already, or fails together with one that was (mcrouter).
+/// Hashes of one step before a place is taken that was tried already, or fails together with one
+/// that was (mcrouter).
 const HASHES_MAX: u32 = 100;
 
 /// The tries of one request.
@@ -86,8 +90,8 @@ pub(super) struct Tries<'a> {
 }
 
 impl Order {
-    /// What counts requests that went on to another child, and those of them that failed, by policy; mcrouter's statistics have no
-    /// names for `LatestRoute`.
+    /// What counts requests that went on to another child, and those of them that failed, by
+    /// policy; mcrouter's statistics have no names for `LatestRoute`.
     pub(super) const fn events(&self) -> (Option<Event>, Option<Event>) {
         let (tried, failed) = match self {
             Self::InOrder => (Event::FailoverInOrder, Event::FailoverInOrderFailed),

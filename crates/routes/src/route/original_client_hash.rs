@@ -1,4 +1,5 @@
-//! `OriginalClientHashRoute`: one child for all requests of a client, by its address (section 3.2.3 of the paper).
+//! `OriginalClientHashRoute`: one child for all requests of a client, by its address (section 3.2.3
+//! of the paper).
 
 use super::{RouteRef, Select};
 use crate::context::Context;

@@ -1,4 +1,5 @@
-//! `OutstandingLimitRoute`: at most so many requests of a worker at once; the others wait their turn, first come first served.
+//! `OutstandingLimitRoute`: at most so many requests of a worker at once; the others wait their
+//! turn, first come first served.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -1,4 +1,5 @@
-//! `PrefixSelectorRoute`: by the longest prefix of the key, the pools of section 3.2.2 of the paper.
+//! `PrefixSelectorRoute`: by the longest prefix of the key, the pools of section 3.2.2 of the
+//! paper.
 
 use super::{RouteRef, Select};
 use crate::context::Context;
@@ -26,8 +27,8 @@ impl Select for PrefixSelectorRoute {
         "prefix-selector".to_owned()
     }
 
-    /// A prefix of the key sorts before the key, a longer one after a shorter one: the last one that is not after the key,
-    /// or one before it, is the longest.
+    /// A prefix of the key sorts before the key, a longer one after a shorter one: the last one
+    /// that is not after the key, or one before it, is the longest.
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
         let end = self.policies.partition_point(|(prefix, _)| prefix.as_slice() <= request.key);
         let candidates = self.policies.iter().take(end).rev();

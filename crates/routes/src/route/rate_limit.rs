@@ -1,4 +1,5 @@
-//! `RateLimitRoute`: so many requests a second of each class; the others are answered as if there were nothing.
+//! `RateLimitRoute`: so many requests a second of each class; the others are answered as if there
+//! were nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,7 +1,8 @@
 //! `RootRoute`: by the routing prefix of the key, `/region/cluster/`, which servers do not see.
 //!
-//! A key without one goes to the default prefix. One with `*` goes to all clusters that match: the reply is that of the default
-//! cluster if it is among them, else that of the first; the others are asked behind its back.
+//! A key without one goes to the default prefix. One with `*` goes to all clusters that match: the
+//! reply is that of the default cluster if it is among them, else that of the first; the others are
+//! asked behind its back.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! `ShadowRoute`: a part of the requests is sent to another place, too, and what it answers is dropped.
+//! `ShadowRoute`: a part of the requests is sent to another place, too, and what it answers is
+//! dropped.
 
 use std::sync::Arc;
 

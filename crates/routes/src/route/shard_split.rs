@@ -1,5 +1,5 @@
-//! `ShardSplitRoute`: keys like `prefix:17:rest` whose shard is hot live under several names, `prefix:17aa:rest`, ..., so that
-//! several servers share its load.
+//! `ShardSplitRoute`: keys like `prefix:17:rest` whose shard is hot live under several names,
+//! `prefix:17aa:rest`, ..., so that several servers share its load.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use upstream::Request;
 
-/// Deletes go to all names, the reply is that of the plain one, unless the split says otherwise; everything else goes to the name of
-/// this host.
+/// Deletes go to all names, the reply is that of the plain one, unless the split says otherwise;
+/// everything else goes to the name of this host.
 #[derive(Debug)]
 pub struct ShardSplitRoute {
     /// Where to.

@@ -1,7 +1,8 @@
 //! `L1L2SizeSplitRoute`: large values live in L2, and L1 keeps a mark in their place.
 //!
-//! The mark has client flag 0x20 and an empty value, or the number under which L2 keeps the value of a lease-set:
-//! `key|==|number`, so that a late store never lies behind a newer mark. Formats are mcrouter's.
+//! The mark has client flag 0x20 and an empty value, or the number under which L2 keeps the value
+//! of a lease-set: `key|==|number`, so that a late store never lies behind a newer mark. Formats
+//! are mcrouter's.
 
 use std::sync::Arc;
 

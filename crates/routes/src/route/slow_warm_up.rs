@@ -1,7 +1,8 @@
-//! `SlowWarmUpRoute`: a server that has lost its memory gets back its gets bit by bit, by its hit rate.
+//! `SlowWarmUpRoute`: a server that has lost its memory gets back its gets bit by bit, by its hit
+//! rate.
 //!
-//! While it is cold, a share of `start + step * hit rate` of the gets goes to it, the rest to the failover. Everything that is
-//! no get goes to it always.
+//! While it is cold, a share of `start + step * hit rate` of the gets goes to it, the rest to the
+//! failover. Everything that is no get goes to it always.
 
 use std::sync::Arc;
 

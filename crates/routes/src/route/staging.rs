@@ -1,7 +1,8 @@
 //! `StagingRoute`: a new cluster follows the old one, which answers, until it can take over.
 //!
-//! What the old one has is added to the new one where it is missing, with the lifetime that is left; what it has is used
-//! there, too, so that both forget the same. A new one that is busy is left alone.
+//! What the old one has is added to the new one where it is missing, with the lifetime that is
+//! left; what it has is used there, too, so that both forget the same. A new one that is busy is
+//! left alone.
 
 use std::sync::Arc;
 

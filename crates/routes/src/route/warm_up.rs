@@ -1,26 +1,30 @@
-//! `WarmUpRoute`: a cold cluster is filled from a warm one, not from the database (section 4.3 of the paper).
+//! `WarmUpRoute`: a cold cluster is filled from a warm one, not from the database (section 4.3 of
+//! the paper).
 //!
-//! A miss in the cold cluster is asked of the warm one, and what that has is stored in the cold one before the client gets it. What must
-//! not be stored is what the warm cluster has though it was deleted in the cold one. There are two ways to see to that.
+//! A miss in the cold cluster is asked of the warm one, and what that has is stored in the cold one
+//! before the client gets it. What must not be stored is what the warm cluster has though it was
+//! deleted in the cold one. There are two ways to see to that.
 //!
-//! **Leases** (`leases`): a copy is stored with a token of the cold server, and a delete is executed by the warm server before it is
-//! by the cold one, for the last time.
+//! **Leases** (`leases`): a copy is stored with a token of the cold server, and a delete is
+//! executed by the warm server before it is by the cold one, for the last time.
 //!
 //! ```text
 //!     copy    token (cold) < get (warm) < lease-set (cold)
 //!     delete  cold, at once;  warm < cold
 //! ```
 //!
-//! A copy is old if its get came before the delete in the warm cluster. Then the cold one's comes either between token and lease-set,
-//! and voids the token, or after the lease-set, and removes the copy. No clock has a part in this, so it
-//! does not matter how late any of them is, nor who stands still meanwhile. A delete that the warm server does not take goes to the spool, for
-//! both in this order; where that cannot be, it fails.
+//! A copy is old if its get came before the delete in the warm cluster. Then the cold one's comes
+//! either between token and lease-set, and voids the token, or after the lease-set, and removes the
+//! copy. No clock has a part in this, so it does not matter how late any of them is, nor who stands
+//! still meanwhile. A delete that the warm server does not take goes to the spool, for both in this
+//! order; where that cannot be, it fails.
 //!
-//! **A hold-off** (`hold_off`) is the paper's: deletes go to the cold cluster alone and refuse `add` for so long, which is how copies
-//! come. The warm cluster's own delete has to come within that time, and a copy takes less; two seconds are the paper's.
+//! **A hold-off** (`hold_off`) is the paper's: deletes go to the cold cluster alone and refuse
+//! `add` for so long, which is how copies come. The warm cluster's own delete has to come within
+//! that time, and a copy takes less; two seconds are the paper's.
 //!
-//! If a copy is refused, the cold cluster is asked again, and if it still has nothing the reply is a miss, so that the client reads
-//! the database. Sets go to the cold cluster alone.
+//! If a copy is refused, the cold cluster is asked again, and if it still has nothing the reply is
+//! a miss, so that the client reads the database. Sets go to the cold cluster alone.
 
 use std::sync::Arc;
 
@@ -41,11 +45,14 @@ pub struct WarmUpRoute {
     pub cold: RouteRef,
     /// Lifetime of copies, in seconds; 0 is for ever.
     pub exptime: i64,
-    /// Copies live as long as what they are copies of; `exptime` counts where the warm cluster does not say.
+    /// Copies live as long as what they are copies of; `exptime` counts where the warm cluster does
+    /// not say.
     pub keeps_ttl: bool,
-    /// Seconds for which a delete refuses copies; 0 is none. The cold cluster's servers must know it (ours do).
+    /// Seconds for which a delete refuses copies; 0 is none. The cold cluster's servers must know
+    /// it (ours do).
     pub hold_off: i64,
-    /// Copies take a token, and deletes go to the warm cluster first. The cold cluster's servers must know leases (ours do).
+    /// Copies take a token, and deletes go to the warm cluster first. The cold cluster's servers
+    /// must know leases (ours do).
     pub leases: bool,
 }
 
@@ -82,7 +89,8 @@ impl WarmUpRoute {
         if is_told { early } else { late }
     }
 
-    /// Keeps the delete for the warm server and then the cold one. False where it cannot be said which those are, or nothing is kept.
+    /// Keeps the delete for the warm server and then the cold one. False where it cannot be said
+    /// which those are, or nothing is kept.
     async fn keep(&self, cx: &Arc<Context>, request: &Request<'_>) -> bool {
         if !cx.keeps_deletes() {
             return false;
@@ -114,7 +122,8 @@ impl WarmUpRoute {
                 return missed;
             }
         }
-        // Somebody else fills the key. Who cannot be told to wait is shown what the warm cluster has.
+        // Somebody else fills the key. Who cannot be told to wait is shown what the warm cluster
+        // has.
         let waits = token == Some(HOT_MISS);
         if waits && !is_lease {
             return missed;
@@ -144,7 +153,8 @@ impl WarmUpRoute {
         if request.op == Command::LeaseGet {
             return missed;
         }
-        // The cas unique, the flags of a meta command, or somebody else's value: as the cold cluster has it now.
+        // The cas unique, the flags of a meta command, or somebody else's value: as the cold
+        // cluster has it now.
         self.cold.route(cx, request).await
     }
 

@@ -1,4 +1,5 @@
-//! How soon all is well again after troubles: who was knocked out is asked in time, and not too often.
+//! How soon all is well again after troubles: who was knocked out is asked in time, and not too
+//! often.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use simulation::handshake::{self, Rules};
 use simulation::{Net, Server, Trouble, now_us, system};
 use upstream::{Command, Failure, Settings, Tls, micros};
 
-/// Who was knocked out is back two probe intervals after the last trouble, and when what was asked in it has timed out as well,
-/// everything is as if there had been none.
+/// Who was knocked out is back two probe intervals after the last trouble, and when what was asked
+/// in it has timed out as well, everything is as if there had been none.
 pub(super) fn assert_all_is_well(world: &mut World, before: &Homes) {
     let mut missed = world.knocked_out();
     system::with(Net::heal);
@@ -32,7 +33,8 @@ pub(super) fn assert_all_is_well(world: &mut World, before: &Homes) {
     let Settings { timeout, connect_retries, probe_max, .. } = world.shape.settings;
     let connect_timeout = world.shape.time_to_open() * (1 + connect_retries);
     let lag = Duration::from_micros(world.shape.lag_us as u64) * 4;
-    // A probe may be a tenth late, and must wait for what times out before it; packets take up to a millisecond.
+    // A probe may be a tenth late, and must wait for what times out before it; packets take up to a
+    // millisecond.
     let held = Duration::from_millis(2);
     world.rest(held + timeout.max(connect_timeout) + probe_max * 22 / 10 + lag);
     if let Some((_, retry)) = world.shape.ejects {
@@ -50,7 +52,8 @@ pub(super) fn assert_all_is_well(world: &mut World, before: &Homes) {
 /// Which keys each server is asked for.
 pub(super) type Homes = Vec<BTreeSet<Vec<u8>>>;
 
-/// Every worker asks for the same keys, and has answers, as long as nothing is late, not even the workers themselves.
+/// Every worker asks for the same keys, and has answers, as long as nothing is late, not even the
+/// workers themselves.
 pub(super) fn homes(world: &mut World) -> Homes {
     let asked = |one: &mut Server| std::mem::take(&mut one.asked);
     let lag_us = std::mem::replace(&mut world.clock.lag_us, 0);
@@ -73,7 +76,8 @@ pub(super) fn homes(world: &mut World) -> Homes {
     homes
 }
 
-/// One server and one worker on a quiet machine, which ask for one key. A probe every ten milliseconds, and an answer may take ten times as long.
+/// One server and one worker on a quiet machine, which ask for one key. A probe every ten
+/// milliseconds, and an answer may take ten times as long.
 fn alone(connect_timeout: Duration) -> World {
     let mut rng = Rng::new(1);
     let settings = Settings {
@@ -95,7 +99,8 @@ fn alone(connect_timeout: Duration) -> World {
 }
 
 impl World {
-    /// Microseconds until a get is answered; asked again at once when it fails, as long as `most_us` says.
+    /// Microseconds until a get is answered; asked again at once when it fails, as long as
+    /// `most_us` says.
     fn found_after_us(&mut self, most_us: u64) -> Option<u64> {
         let (begin_us, answered) = (now_us(), self.answered());
         while self.answered() == answered {
@@ -161,7 +166,8 @@ fn who_is_ejected_costs_its_tries_alone() {
     assert_all_is_well(&mut world, &before);
 }
 
-/// What was asked may have been done: who fails over after refused connections alone must not do it again.
+/// What was asked may have been done: who fails over after refused connections alone must not do it
+/// again.
 #[test]
 fn a_spoiled_record_is_no_refused_connection() {
     let quiet = alone(Duration::from_millis(100)).shape;
@@ -185,7 +191,8 @@ fn a_server_far_away_comes_back_as_well() {
     system::with(|net| net.begin(0, Trouble::Dead, 300_000));
     assert_eq!(world.found_after_us(300_000), None);
     system::with(Net::heal);
-    // Two ways there and back, of the connection and of the question, twice: of the probe, and of the get.
+    // Two ways there and back, of the connection and of the question, twice: of the probe, and of
+    // the get.
     let took_us = world.found_after_us(u64::MAX / 2);
     assert!(took_us.is_some_and(|us| us < 20_000 + 4 * 41_000), "{took_us:?}");
     let failed = world.failed();

@@ -78,7 +78,8 @@ impl Shape {
         }
     }
 
-    /// Updates go on to other servers only after failures that say that they have not been sent: what must not be done twice is not.
+    /// Updates go on to other servers only after failures that say that they have not been sent:
+    /// what must not be done twice is not.
     pub(super) fn configuration(&self) -> (&str, String) {
         match self.ejects {
             Some((limit, retry)) => ("n.yml", self.of_twemproxy(limit, retry)),

@@ -1,4 +1,5 @@
-//! Workers as a router has them: each a core with requests in and replies out, sharing what is known of the servers.
+//! Workers as a router has them: each a core with requests in and replies out, sharing what is
+//! known of the servers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -162,7 +163,8 @@ impl World {
         Self { shape, clock, registry, workers, next: 1 }
     }
 
-    /// Time passes, at the most until `until_us`, and everybody has a turn; `ask` comes in its middle.
+    /// Time passes, at the most until `until_us`, and everybody has a turn; `ask` comes in its
+    /// middle.
     pub(super) fn turn(&mut self, until_us: u64, ask: impl FnOnce(&mut Self)) {
         let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
         let due: Vec<Option<Instant>> =

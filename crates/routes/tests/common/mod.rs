@@ -1,4 +1,5 @@
-//! A worker without a front: requests in, replies out; and servers whose every byte the test chooses.
+//! A worker without a front: requests in, replies out; and servers whose every byte the test
+//! chooses.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -28,8 +29,8 @@ impl Sink for Replies {
     }
 }
 
-/// One worker. Its time passes as the machine's does, or, once it is frozen, as the test says: then no answer is late, however
-/// slow the machine, and silence is as long as it should be.
+/// One worker. Its time passes as the machine's does, or, once it is frozen, as the test says: then
+/// no answer is late, however slow the machine, and silence is as long as it should be.
 pub struct Rig {
     pub core: Core,
     pub registry: Registry,
@@ -181,7 +182,8 @@ impl Rig {
     }
 }
 
-/// A server that answers what `answer` says to everything that a read brings; `None` closes the connection.
+/// A server that answers what `answer` says to everything that a read brings; `None` closes the
+/// connection.
 pub struct Scripted {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,

@@ -1,5 +1,6 @@
-//! Requests made of any bytes, sent to Debian's memcached as a proxy's worker sends them: the server has executed what was answered, and
-//! nothing else; the connection lives; a key that no request names keeps its value.
+//! Requests made of any bytes, sent to Debian's memcached as a proxy's worker sends them: the
+//! server has executed what was answered, and nothing else; the connection lives; a key that no
+//! request names keeps its value.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -4,9 +4,10 @@
 //!     Unasked --a request that needs more--> Waiting --nothing outstanding--> Asking --answers--> Known
 //! ```
 //!
-//! The probe goes out when nothing else is outstanding, and everything that is asked meanwhile waits behind it, in its order. So a server
-//! that hangs up upon the probe (as twemproxy does) takes nobody's request with it: what waits is asked on the next connection, and for
-//! a time nothing more is found out.
+//! The probe goes out when nothing else is outstanding, and everything that is asked meanwhile
+//! waits behind it, in its order. So a server that hangs up upon the probe (as twemproxy does)
+//! takes nobody's request with it: what waits is asked on the next connection, and for a time
+//! nothing more is found out.
 
 use std::collections::VecDeque;
 
@@ -67,7 +68,8 @@ impl Asking {
         !self.parked.is_empty()
     }
 
-    /// The connection is over. True when that was the answer to the probe, so that nothing but the probe is lost.
+    /// The connection is over. True when that was the answer to the probe, so that nothing but the
+    /// probe is lost.
     pub(super) fn closed(&mut self, end: End<'_>, now_us: u64) -> bool {
         let stage = std::mem::take(&mut self.stage);
         self.asks_first |= end == End::Broken(Broken::Cut) && !matches!(stage, Stage::Known(_));
@@ -192,8 +194,9 @@ impl Destination {
         }
     }
 
-    /// The connection is over, and what waited fails: before a time with one failure, later with another. Without a failure, the server
-    /// has hung up upon the probe, and what waited is asked on another connection.
+    /// The connection is over, and what waited fails: before a time with one failure, later with
+    /// another. Without a failure, the server has hung up upon the probe, and what waited is asked
+    /// on another connection.
     pub(super) fn let_go(
         &mut self,
         failure: Option<(u64, Failure, Failure, &[u8])>,

@@ -1,4 +1,5 @@
-//! Making a connection: the sockets that try, what opens the one that was taken, and the probes of a server that is knocked out.
+//! Making a connection: the sockets that try, what opens the one that was taken, and the probes of
+//! a server that is knocked out.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -32,7 +33,8 @@ impl Destination {
         self.is_connecting() || self.guard.as_ref().is_some_and(|guard| !guard.is_open())
     }
 
-    /// How long it may take until questions can be asked. Servers tell a wrong login late on purpose, and whoever waits should hear that.
+    /// How long it may take until questions can be asked. Servers tell a wrong login late on
+    /// purpose, and whoever waits should hear that.
     pub(super) fn time_to_open(&self) -> Duration {
         let is_logging_in = matches!(self.link, Link::Up(_)) && self.settings.login.is_some();
         let patience = if is_logging_in { LOGIN_PATIENCE } else { Duration::ZERO };
@@ -73,9 +75,10 @@ impl Destination {
         self.dial_us = now_us.saturating_add(micros(self.settings.probe_initial));
     }
 
-    /// One more socket tries to connect; whichever succeeds first is taken. The system sends the first packet of a connection again after
-    /// a second only: a server that is back would be found too late. The first goes on, since a long way may take longer than the
-    /// time between two tries; the others replace each other.
+    /// One more socket tries to connect; whichever succeeds first is taken. The system sends the
+    /// first packet of a connection again after a second only: a server that is back would be found
+    /// too late. The first goes on, since a long way may take longer than the time between two
+    /// tries; the others replace each other.
     pub(super) fn dial_again(&mut self, now_us: u64) {
         // Without a descriptor those that try go on.
         self.plan_dial(now_us);
@@ -123,7 +126,8 @@ impl Destination {
         }
     }
 
-    /// From here on, questions are asked; that whether the server is back is the first, so that it has all of its time.
+    /// From here on, questions are asked; that whether the server is back is the first, so that it
+    /// has all of its time.
     pub(super) fn opened(&mut self, now_us: u64) {
         if self.probe.is_some() {
             self.ask_probe(now_us);

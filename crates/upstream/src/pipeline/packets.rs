@@ -1,10 +1,12 @@
-//! Questions as packets of the binary protocol. Each has a number, its opaque, that its answer repeats: the count of questions
-//! before it.
+//! Questions as packets of the binary protocol. Each has a number, its opaque, that its answer
+//! repeats: the count of questions before it.
 //!
-//! Gets that meet in the same turn are quiet but for the last (`GETKQ a, GETKQ b, GETK c`): a server answers the hits and the last, so
-//! an answer to a later one says that those before it are misses. Everything else is answered in order.
+//! Gets that meet in the same turn are quiet but for the last (`GETKQ a, GETKQ b, GETK c`): a
+//! server answers the hits and the last, so an answer to a later one says that those before it are
+//! misses. Everything else is answered in order.
 //!
-//! What the protocol cannot say goes as a NOOP, and its answer says why: so it is answered like everything else, once.
+//! What the protocol cannot say goes as a NOOP, and its answer says why: so it is answered like
+//! everything else, once.
 
 use proto::binary::answer::{Parsed, Response, parse};
 use proto::binary::opcode::GETKQ;
@@ -107,8 +109,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The question that has this answer, how many stand before it, and where its key begins. `None` if it is not asked, or if one
-    /// before it must be answered first.
+    /// The question that has this answer, how many stand before it, and where its key begins.
+    /// `None` if it is not asked, or if one before it must be answered first.
     fn asked_by(&self, response: &Response<'_>) -> Option<(usize, usize)> {
         let first = self.packets.as_ref()?.first;
         let place = usize::try_from(response.opaque.wrapping_sub(first)).ok()?;

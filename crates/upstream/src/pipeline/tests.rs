@@ -34,7 +34,8 @@ fn asked(requests: &[(Command, &[u8])]) -> Pipeline {
     pipeline
 }
 
-/// Feeds `bytes` to one pipeline in one piece, and to its like byte by byte: the same must come of it.
+/// Feeds `bytes` to one pipeline in one piece, and to its like byte by byte: the same must come of
+/// it.
 #[track_caller]
 pub(super) fn fed(mut whole: Pipeline, mut bits: Pipeline, bytes: &[u8]) -> (Got, Option<Broken>) {
     let (mut got, mut got_bits) = (Got::default(), Got::default());
@@ -205,7 +206,8 @@ fn a_failure_answers_everybody_once() {
     assert!(pipeline.is_empty() && pipeline.unsent() == 0);
 }
 
-/// Thousands of questions, answered in pieces: the keys' buffer stays as long as what is outstanding.
+/// Thousands of questions, answered in pieces: the keys' buffer stays as long as what is
+/// outstanding.
 #[test]
 fn keys_of_answered_questions_are_dropped() {
     let (mut pipeline, mut got) = (Pipeline::default(), Got::default());

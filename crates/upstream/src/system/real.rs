@@ -20,7 +20,8 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// A socket towards a server. Nothing here waits: what cannot be done now is [`Errno::AGAIN`], and no call is interrupted.
+/// A socket towards a server. Nothing here waits: what cannot be done now is [`Errno::AGAIN`], and
+/// no call is interrupted.
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 
@@ -122,9 +123,11 @@ impl Poller {
         Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
     }
 
-    /// Tells by `data` when the socket has something to read, and, with `output`, when it has room or cannot be connected.
+    /// Tells by `data` when the socket has something to read, and, with `output`, when it has room
+    /// or cannot be connected.
     pub(crate) fn watch(&self, socket: &Socket, data: u64, output: bool) {
-        // Without memory in the kernel nothing is ever told of it, and what was asked there times out.
+        // Without memory in the kernel nothing is ever told of it, and what was asked there times
+        // out.
         let _ = epoll::add(&self.0, &socket.0, EventData::new_u64(data), flags(output));
     }
 

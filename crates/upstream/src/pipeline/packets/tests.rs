@@ -192,7 +192,8 @@ fn gets_tell_the_unique_and_gat_its_key() {
     assert_eq!((&got[0].1.key[..], got[0].1.number), (&b"a"[..], 0));
 }
 
-/// Meta commands that have a packet are sent as one, and answered as a server that speaks meta would.
+/// Meta commands that have a packet are sent as one, and answered as a server that speaks meta
+/// would.
 #[test]
 fn plain_meta_commands_have_packets() {
     let store = |words| Request { value: b"v", words, ..Request::new(Command::MetaSet, b"k") };
