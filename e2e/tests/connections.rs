@@ -1,5 +1,5 @@
-//! Connections: idle ones are cheap (R9), slow ones hurt nobody (R10), running out of them is no
-//! end (R11), and the clock may jump (R13).
+//! Connections: idle ones are cheap, slow ones hurt nobody, running out of them is no
+//! end, and the clock may jump.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::values::{fetch, make, read_values, store, version};

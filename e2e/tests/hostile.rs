@@ -1,5 +1,5 @@
 //! Bad input gives an error or ends that connection: never a crash, a hang, a spinning thread, or a
-//! wrong answer to someone else (R7).
+//! wrong answer to someone else.
 //!
 //! After each named input the server must serve a new connection and one that was there all along.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]

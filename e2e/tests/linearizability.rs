@@ -1,5 +1,5 @@
-//! Concurrent histories over the wire: each key's commands must have one order (R1), in which no
-//! acknowledged store is lost (R3) and no deleted value comes back (R4).
+//! Concurrent histories over the wire: each key's commands must have one order, in which no
+//! acknowledged store is lost and no deleted value comes back.
 //!
 //! `SEED=n` repeats the choice of commands, not their timing; `OPS=n` sets how many are sent.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]

@@ -1,4 +1,4 @@
-//! The memory limit is one limit (R6): resident memory stays within 1.03 x `-m` + 16 MB whatever
+//! The memory limit is one limit: resident memory stays within 1.03 x `-m` + 16 MB whatever
 //! clients do, no store is refused while something can be evicted, and what is overwritten is free.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 

@@ -1,5 +1,5 @@
 //! Items that outlive the process (`-e`): after a clean end all of them, after `kill -9` every one
-//! that was acknowledged, and after damage to the file none that is wrong (R14).
+//! that was acknowledged, and after damage to the file none that is wrong.
 //!
 //! `KILLS=n` and `CASES=n` say how often; `SEED=n` repeats the choices of a run.
 #![allow(

@@ -1,6 +1,6 @@
-//! Stale sets (seed 004, section 3.2.1): a reader fetches a value from the database, a writer
-//! changes it there and deletes the key, and then the reader stores what it fetched. With leases
-//! the reader is refused; without, the cache keeps the old value.
+//! Stale sets (*Scaling Memcache at Facebook*, 3.2.1): a reader fetches a value from the database,
+//! a writer changes it there and deletes the key, and then the reader stores what it fetched. With
+//! leases the reader is refused; without, the cache keeps the old value.
 //!
 //! The database is a version for each key. A writer raises it, deletes the key, and when the delete
 //! is acknowledged notes the version as `deleted`. From then on no reader may be shown a lower one,

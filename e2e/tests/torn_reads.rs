@@ -1,5 +1,5 @@
 //! Every value returned is one value once stored under that key, whole, however large it is,
-//! however slowly it is read, and though memory is reused all the time (R2).
+//! however slowly it is read, and though memory is reused all the time.
 //!
 //! `READS=n` sets how many large values are read.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]

@@ -1,4 +1,5 @@
-//! Leases and stale values (seed 004, section 3.2.1), and the hold-off of deletes (section 4.3).
+//! Leases and stale values (*Scaling Memcache at Facebook*, 3.2.1), and the hold-off of deletes
+//! (4.3).
 //!
 //! ```text
 //!     lease_get -> hit

@@ -1,4 +1,4 @@
-//! Promise R12: no allocation that a client causes ends the server when it fails.
+//! No allocation that a client causes ends the server when it fails.
 //!
 //! A server in this process, whose allocator refuses the k-th allocation of a scripted session, for
 //! every k; and every one from the k-th on. After each the server serves a thousand operations.

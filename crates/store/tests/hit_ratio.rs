@@ -120,8 +120,8 @@ fn bags_keep_up_with_strict_lru() {
     compare("zipf 0.99 and scans", &with_scans(zipf(750_000, 0.99, 2_000_000)));
 }
 
-/// Seed 000 measures its policy on a workload of which 90 % are hits, and asks for "equivalent (or
-/// better) hit rates".
+/// The Bag LRU paper measures its policy on a workload of which 90 % are hits, and asks for
+/// "equivalent (or better) hit rates".
 #[test]
 fn a_workload_of_ninety_percent_hits_stays_there() {
     let bag = compare("zipf 1.15", &zipf(750_000, 1.15, 2_000_000).collect::<Vec<_>>());
