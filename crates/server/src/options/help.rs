@@ -169,17 +169,17 @@ holdall contains no code of memcached, whose names and protocols it follows.\n";
 
 const REFERENCE_HEAD: &str = "# Flags of `holdall serve`
 
-Names and meanings are memcached's; run under the name `memcached`, holdall takes the same flags. This page is made
-from the table that the parser uses, and a test holds it to that: after a change of the table,
-`UPDATE_DOCS=1 cargo test -p holdall-server flags_page` writes it anew.
+Names and meanings are memcached's. Under the name `memcached`, holdall takes the same flags. This
+page is made from the table that the parser uses, and a test compares the two. After a change of the
+table, `UPDATE_DOCS=1 cargo test -p holdall-server flags_page` rewrites the page.
 
-Short flags may be joined (`-vv`, `-dp11211`), long ones may be shortened as far as they stay unique, and an argument may
-follow at once, after a space, or, on a long flag, after `=`. Where a flag that takes one value is repeated, the last
-one counts. Numbers are read whole or refused.
+Short flags may be joined (`-vv`, `-dp11211`). Long ones may be shortened as long as they stay
+unique. An argument may follow at once, after a space, or, on a long flag, after `=`. When a flag
+that takes one value is repeated, the last one counts. A number is read whole or refused.
 
-A flag that only tunes a part of memcached which does not exist here is accepted with one warning on stderr. A flag that
-promises something which is not given, such as encryption, is refused. Exit status: 1 for an unknown flag, 64 for a
-wrong one.
+A flag that only tunes a part of memcached that does not exist here is accepted with a warning on
+stderr. A flag that promises something that holdall does not have is refused. The exit status is 1
+for an unknown flag and 64 for a wrong one.
 ";
 
 const EXTENDED_HEAD: &str = "
