@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -263,9 +263,7 @@ fn what_was_asked_is_answered_after_the_end_of_input_and_after_quit() {
 #[test]
 fn a_dead_server_takes_its_keys_only() {
     let server = Server::memcached(&[]);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let dead = listener.local_addr().unwrap();
-    drop(listener);
+    let dead = SocketAddr::from(([127, 0, 0, 1], 1));
     let route = r#"{ "type": "PrefixSelectorRoute", "policies": { "dead": "PoolRoute|B" }, "wildcard": "PoolRoute|A" }"#;
     let proxy = Proxy::over(&[server.addr(), dead], route, &[]);
     let mut stream = proxy.connect();
