@@ -84,7 +84,7 @@ impl Acceptor {
             // An interrupted wait is a wait that found nothing.
             let _ = epoll::wait(&self.poller, spare, timeout.as_ref());
             if events.iter().any(|event| event.data.u64() == EVENTFD) {
-                self.shared.accept.eventfd.silence();
+                self.shared.accept.eventfd.drain();
             }
             if self.waiting.is_some() {
                 self.resume();
@@ -167,8 +167,8 @@ impl Acceptor {
             Placement::Even => {
                 workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
             }
-            Placement::Consolidated(gathering) => {
-                workers.get(gathering.place(&self.shared.loads(self.shared.ms(Instant::now()))))
+            Placement::Consolidated(consolidation) => {
+                workers.get(consolidation.place(&self.shared.loads(self.shared.ms(Instant::now()))))
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::mailbox::{Bell, Mailbox, Message};
+use crate::mailbox::{EventFd, Mailbox, Message};
 use crate::peer::{ListenAddress, Peer};
 use crate::placement::Load;
 
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
 /// State of the acceptor that others look at.
 #[derive(Debug)]
 pub(crate) struct AcceptShared {
-    pub(crate) eventfd: Bell,
+    pub(crate) eventfd: EventFd,
     pub(crate) is_ending: AtomicBool,
     /// The listeners are off until a connection closes: whoever closes one rings the eventfd.
     pub(crate) is_waiting: AtomicBool,
@@ -207,7 +207,7 @@ impl Shared {
             workers: (0..workers).map(|_| worker()).collect::<io::Result<_>>()?,
             listeners,
             accept: AcceptShared {
-                eventfd: Bell::new()?,
+                eventfd: EventFd::new()?,
                 is_ending: AtomicBool::new(false),
                 is_waiting: AtomicBool::new(false),
                 max_connections: AtomicUsize::new(max_connections),
@@ -240,7 +240,7 @@ impl Shared {
 
     pub(crate) fn stop_accepting(&self) {
         self.accept.is_ending.store(true, Ordering::SeqCst);
-        self.accept.eventfd.ring();
+        self.accept.eventfd.notify();
     }
 }
 
@@ -274,7 +274,7 @@ impl Control {
     /// Changes how many connections may be open at once.
     pub fn set_max_connections(&self, max: usize) {
         self.shared.accept.max_connections.store(max, Ordering::SeqCst);
-        self.shared.accept.eventfd.ring();
+        self.shared.accept.eventfd.notify();
     }
 
     /// The addresses being listened on, as bound.

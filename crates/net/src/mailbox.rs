@@ -48,27 +48,27 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     messages: Mutex<Vec<Message>>,
-    eventfd: Bell,
+    eventfd: EventFd,
 }
 
 impl Mailbox {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { messages: Mutex::new(Vec::new()), eventfd: Bell::new()? })
+        Ok(Self { messages: Mutex::new(Vec::new()), eventfd: EventFd::new()? })
     }
 
     pub(crate) fn post(&self, message: Message) {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
-        self.eventfd.ring();
+        self.eventfd.notify();
     }
 
     /// Ends the worker's wait, with nothing to tell.
     pub(crate) fn wake(&self) {
-        self.eventfd.ring();
+        self.eventfd.notify();
     }
 
     /// Takes everything posted, into `into`, and lets the eventfd ring again.
     pub(crate) fn take(&self, into: &mut Vec<Message>) {
-        self.eventfd.silence();
+        self.eventfd.drain();
         into.append(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -77,37 +77,37 @@ impl Mailbox {
     }
 }
 
-/// An eventfd that is written at most once until it is silenced.
+/// An eventfd that is written at most once until it is drained.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct EventFd {
     fd: OwnedFd,
-    is_ringing: AtomicBool,
+    is_notified: AtomicBool,
 }
 
-impl Bell {
+impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { fd, is_ringing: AtomicBool::new(false) })
+        Ok(Self { fd, is_notified: AtomicBool::new(false) })
     }
 
     /// Ends the wait of whoever polls this.
-    pub(crate) fn ring(&self) {
-        // Release pairs with the Acquire in `silence`: what was posted before is seen after.
-        if !self.is_ringing.swap(true, Ordering::AcqRel) {
+    pub(crate) fn notify(&self) {
+        // Release pairs with the Acquire in `drain`: what was posted before is seen after.
+        if !self.is_notified.swap(true, Ordering::AcqRel) {
             // The counter holds one at most, so the write cannot fail for being full.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
-    /// Called before the queue is looked at: a ring from here on is a new one.
-    pub(crate) fn silence(&self) {
+    /// Called before the queue is read: a notification after this call is a new one.
+    pub(crate) fn drain(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.fd, &mut count);
-        self.is_ringing.swap(false, Ordering::AcqRel);
+        self.is_notified.swap(false, Ordering::AcqRel);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

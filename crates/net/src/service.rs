@@ -136,13 +136,12 @@ pub enum Flow {
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramFate {
-    /// It was no request that is served: nothing was appended.
+    /// It was no request. Nothing was appended.
     Dropped,
-    /// It was served; a reply whose length is not allowed is left out.
-    Served {
-        /// A reply was left out.
-        is_unanswered: bool,
-    },
+    /// It was served, and the reply was appended.
+    Replied,
+    /// It was served, and its reply is longer than is allowed. Nothing was appended.
+    TooLong,
 }
 
 /// Why a connection ended.

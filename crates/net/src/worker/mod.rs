@@ -42,7 +42,7 @@ use crate::server::{BufferBudget, Config};
 use crate::service::{CloseReason, ConnId, DatagramFate, Flow, Service};
 use crate::timer_wheel::TimerWheel;
 use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
-use moving::Gatherer;
+use moving::Consolidator;
 
 /// Events taken from the poller at once.
 const EVENTS: usize = 256;
@@ -106,7 +106,7 @@ pub(crate) struct Worker<S: Service> {
     datagrams: Option<Datagrams>,
     tls: Option<TlsWorker>,
     /// With other workers, and if connections are gathered.
-    gatherer: Option<Gatherer>,
+    consolidator: Option<Consolidator>,
 }
 
 /// What a worker has for TLS.
@@ -143,9 +143,9 @@ impl<S: Service> Worker<S> {
         if let Some(outside) = service.outside() {
             epoll::add(&poller, outside, data(OUTSIDE), epoll::EventFlags::IN)?;
         }
-        let gatherer = match limits.placement {
-            Placement::Consolidated(gathering) if shared.workers.len() > 1 => {
-                Some(Gatherer::new(gathering, now_ms))
+        let consolidator = match limits.placement {
+            Placement::Consolidated(consolidation) if shared.workers.len() > 1 => {
+                Some(Consolidator::new(consolidation, now_ms))
             }
             _ => None,
         };
@@ -171,7 +171,7 @@ impl<S: Service> Worker<S> {
                 scratch: Scratch::new(),
                 plain: vec![0; INPUT_MAX + OPENED_BYTES_MAX],
             }),
-            gatherer,
+            consolidator,
         })
     }
 
@@ -204,7 +204,7 @@ impl<S: Service> Worker<S> {
             }
             self.after_turn(&mut resumed);
             self.on_due(&mut due);
-            self.gather();
+            self.consolidate();
             if self.buffered > self.limits.buffer_bytes_max {
                 self.shed();
             }
@@ -330,7 +330,7 @@ impl<S: Service> Worker<S> {
         drop(socket);
         self.own().connections.fetch_sub(1, Ordering::SeqCst);
         if self.shared.accept.is_waiting.load(Ordering::SeqCst) {
-            self.shared.accept.eventfd.ring();
+            self.shared.accept.eventfd.notify();
         }
     }
 
@@ -427,9 +427,8 @@ impl<S: Service> Worker<S> {
             let Some((datagram, remote, replies)) = batch.request(index) else { break };
             add(&counters.bytes_read, datagram.len() as u64);
             let fate = self.service.datagram(&socket.peer(remote), datagram, replies);
-            let is_answered = fate == DatagramFate::Served { is_unanswered: false };
             add(&counters.udp_requests, u64::from(fate != DatagramFate::Dropped));
-            add(&counters.udp_dropped, u64::from(!is_answered));
+            add(&counters.udp_dropped, u64::from(fate != DatagramFate::Replied));
             add(&counters.bytes_written, (batch.reply_bytes() - start) as u64);
             socket.reply(batch, start, remote);
             if batch.is_full() {

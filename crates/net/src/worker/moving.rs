@@ -15,8 +15,8 @@ use crate::service::Service;
 
 /// One worker's part in gathering connections.
 #[derive(Debug)]
-pub(super) struct Gatherer {
-    gathering: Consolidation,
+pub(super) struct Consolidator {
+    consolidation: Consolidation,
     /// When the window began, and the processor time that the thread had taken by then.
     since_ms: u64,
     since_cpu_us: u64,
@@ -24,10 +24,10 @@ pub(super) struct Gatherer {
     calm: u32,
 }
 
-impl Gatherer {
+impl Consolidator {
     /// For the thread that calls this.
-    pub(super) fn new(gathering: Consolidation, now_ms: u64) -> Self {
-        Self { gathering, since_ms: now_ms, since_cpu_us: thread_cpu_us(), calm: 0 }
+    pub(super) fn new(consolidation: Consolidation, now_ms: u64) -> Self {
+        Self { consolidation, since_ms: now_ms, since_cpu_us: thread_cpu_us(), calm: 0 }
     }
 
     /// Thousandths of a processor since the last time; `None` within a window.
@@ -45,15 +45,15 @@ impl Gatherer {
 
 impl<S: Service> Worker<S> {
     /// Once in a window: tells its load, and gives connections away if that is better.
-    pub(super) fn gather(&mut self) {
-        let Some(gatherer) = &mut self.gatherer else { return };
-        let Some(load) = gatherer.measure(self.now_ms) else { return };
+    pub(super) fn consolidate(&mut self) {
+        let Some(consolidator) = &mut self.consolidator else { return };
+        let Some(load) = consolidator.measure(self.now_ms) else { return };
         self.shared.workers[self.index].load.set(load, self.now_ms);
         if self.draining.is_some() {
             return;
         }
         let loads = self.shared.loads(self.now_ms);
-        match gatherer.gathering.step(&loads, self.index, &mut gatherer.calm) {
+        match consolidator.consolidation.step(&loads, self.index, &mut consolidator.calm) {
             Step::Keep => {}
             Step::Give { to, share } => self.give(to, share),
         }

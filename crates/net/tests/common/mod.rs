@@ -163,10 +163,10 @@ impl Service for Lines {
                 reply.extend((0..count).map(number));
             }
             Some(("drop", _)) => return DatagramFate::Dropped,
-            Some(("mute", _)) => return DatagramFate::Served { is_unanswered: true },
+            Some(("mute", _)) => return DatagramFate::TooLong,
             _ => reply.extend_from_slice(request),
         }
-        DatagramFate::Served { is_unanswered: false }
+        DatagramFate::Replied
     }
 
     fn may_move(&self, session: &Session) -> bool {

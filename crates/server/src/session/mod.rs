@@ -327,14 +327,16 @@ impl Service for Worker {
         let limit = self.shared.udp_reply_bytes_max(requests.len());
         let mut payload = std::mem::take(&mut self.datagram_payload);
         self.serve_datagram(peer, requests, limit, &mut payload);
-        let is_unanswered = payload.len() > limit;
-        if !is_unanswered {
+        let fate = if payload.len() > limit {
+            DatagramFate::TooLong
+        } else {
             proto::udp::append_reply(frame.request_id, &payload, net::DATAGRAM_BYTES, reply);
-        }
+            DatagramFate::Replied
+        };
         payload.clear();
         payload.shrink_to(PAYLOAD_BYTES_KEPT);
         self.datagram_payload = payload;
-        DatagramFate::Served { is_unanswered }
+        fate
     }
 
     fn tls_failed(&mut self, session: &Session, reason: &str) {
