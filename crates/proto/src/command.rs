@@ -103,26 +103,9 @@ impl Command {
     ];
 
     /// The commands that configurations name, in the order of their names.
-    pub const NAMED: [Self; 18] = [
-        Self::Add,
-        Self::Append,
-        Self::Cas,
-        Self::Decr,
-        Self::Delete,
-        Self::FlushAll,
-        Self::Gat,
-        Self::Gats,
-        Self::Get,
-        Self::Gets,
-        Self::Incr,
-        Self::LeaseGet,
-        Self::LeaseSet,
-        Self::MetaInfo,
-        Self::Prepend,
-        Self::Replace,
-        Self::Set,
-        Self::Touch,
-    ];
+    pub fn named() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|command| !command.is_meta() && *command != Self::Version)
+    }
 
     /// The command by which routes choose: for a meta command the classic one that it resembles,
     /// otherwise the command itself.
@@ -210,27 +193,42 @@ impl Command {
         }
     }
 
-    /// The command that a configuration means by `name`, one of [`Self::NAMED`].
+    /// The command that a configuration means by `name`, one of [`Self::named`].
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::NAMED.into_iter().find(|command| command.name() == name)
+        Self::named().find(|command| command.name() == name)
     }
 
     /// Whether a data block follows the line.
     #[inline]
     #[must_use]
     pub const fn has_value(self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Add
-                | Self::Append
-                | Self::Cas
-                | Self::LeaseSet
-                | Self::MetaSet
-                | Self::Prepend
-                | Self::Replace
-                | Self::Set
-        )
+            | Self::Append
+            | Self::Cas
+            | Self::LeaseSet
+            | Self::MetaSet
+            | Self::Prepend
+            | Self::Replace
+            | Self::Set => true,
+            Self::Decr
+            | Self::Delete
+            | Self::FlushAll
+            | Self::Gat
+            | Self::Gats
+            | Self::Get
+            | Self::Gets
+            | Self::Incr
+            | Self::LeaseGet
+            | Self::MetaArithmetic
+            | Self::MetaDebug
+            | Self::MetaDelete
+            | Self::MetaGet
+            | Self::MetaInfo
+            | Self::Touch
+            | Self::Version => false,
+        }
     }
 
     /// Whether the command belongs to the meta protocol.
@@ -254,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_named_command_is_found_by_its_name_and_is_its_own_classic() {
-        for command in Command::NAMED {
+        for command in Command::named() {
             assert_eq!(Command::by_name(command.name()), Some(command));
             assert_eq!(command.classic(), command);
         }
@@ -272,6 +270,6 @@ mod tests {
 
     #[test]
     fn names_are_in_order() {
-        assert!(Command::NAMED.is_sorted_by_key(|command| command.name()));
+        assert!(Command::named().is_sorted_by_key(Command::name));
     }
 }

@@ -245,38 +245,16 @@ pub(crate) fn lacking(op: Command, needed: Dialect) -> &'static str {
 /// Whether the connection is in step behind this error: the server has read all of the command, its
 /// data block too. `seen` is what the server was seen to take.
 pub(crate) fn stays_in_step(op: Command, error: &Answer<'_>, seen: Option<Dialect>) -> bool {
-    match op {
-        Command::Decr
-        | Command::Delete
-        | Command::FlushAll
-        | Command::Gat
-        | Command::Gats
-        | Command::Get
-        | Command::Gets
-        | Command::Incr
-        | Command::LeaseGet
-        | Command::MetaArithmetic
-        | Command::MetaDebug
-        | Command::MetaDelete
-        | Command::MetaGet
-        | Command::MetaInfo
-        | Command::Touch
-        | Command::Version => true,
-        Command::Add
-        | Command::Append
-        | Command::Cas
-        | Command::LeaseSet
-        | Command::MetaSet
-        | Command::Prepend
-        | Command::Replace
-        | Command::Set => match (error, seen) {
-            // Who is not logged in is asked for a login, line by line.
-            (Answer::ClientError(b"unauthenticated"), _) => false,
-            (Answer::ServerError(_), _) => true,
-            (Answer::ClientError(_), Some(Dialect::Holdall)) => true,
-            (Answer::ClientError(_), Some(Dialect::Meta)) => op == Command::MetaSet,
-            _ => false,
-        },
+    if !op.has_value() {
+        return true;
+    }
+    match (error, seen) {
+        // A server that wants a login answers each line of the block.
+        (Answer::ClientError(b"unauthenticated"), _) => false,
+        (Answer::ServerError(_), _) => true,
+        (Answer::ClientError(_), Some(Dialect::Holdall)) => true,
+        (Answer::ClientError(_), Some(Dialect::Meta)) => op == Command::MetaSet,
+        _ => false,
     }
 }
 

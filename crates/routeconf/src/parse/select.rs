@@ -24,7 +24,7 @@ impl Builder<'_> {
         {
             let Some(operation) = Command::by_name(name) else {
                 let error = Diagnostic::error(node.at, format!("there is no command '{name}'"));
-                let known = Command::NAMED.into_iter().map(Command::name);
+                let known = Command::named().map(Command::name);
                 return Err(Box::new(match near(name, known) {
                     Some(near) => error.hint(format!("did you mean '{near}'?")),
                     None => error,
