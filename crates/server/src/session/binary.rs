@@ -99,7 +99,7 @@ impl Worker {
                     Self::start_sending(session, pin, AfterValue::End(pending, b""));
                     return Step::Continue;
                 }
-                pending.write(|| {})
+                pending.written()
             }
             Command::Delete { key } => {
                 let key = self.batch.key(&self.engine, key);

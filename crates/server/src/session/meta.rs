@@ -38,7 +38,7 @@ impl Worker {
                     Self::start_sending(session, pin, Then::End(pending, LINE_END));
                     return Step::Continue;
                 }
-                pending.write(|| {})
+                pending.written()
             }
             Command::Set { mode, len } => {
                 let key = self.batch.key(&self.engine, request.key);

@@ -43,6 +43,12 @@ impl PendingReply {
         Replied(())
     }
 
+    /// Ends the reply whose last bytes have just been appended.
+    #[inline]
+    pub(crate) const fn written(self) -> Replied {
+        Replied(())
+    }
+
     /// Ends the reply without a byte: the client asked for none (`noreply`, quiet commands).
     #[inline]
     pub(crate) const fn suppressed(self) -> Replied {
