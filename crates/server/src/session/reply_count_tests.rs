@@ -7,6 +7,7 @@
 )]
 
 use proto::answer::{self, Answer, MetaCode};
+use testkit::Rng;
 
 use super::tests::{Client, worker};
 use super::{State, Worker};
@@ -74,21 +75,21 @@ fn a_refused_large_value_has_one_binary_reply() {
 #[test]
 fn every_text_request_has_one_reply() {
     for seed in 1..=40 {
-        let mut draw = Draw(seed);
+        let mut rng = Rng::new(seed);
         let mut worker = worker_without_room();
         let mut taken = Some(worker.shared.inflight_bytes_max);
         let mut client = Client::new(&mut worker);
         for step in 0..250 {
-            if draw.below(8) == 0 {
+            if rng.one_in(8) {
                 match taken.take() {
                     Some(bytes) => worker.inflight.end_send(bytes),
                     None => taken = Some(take_all_room(&worker)),
                 }
             }
-            let Text { bytes, is_silent } = text_request(&mut draw);
+            let Text { bytes, is_silent } = text_request(&mut rng);
             let mut replies = Vec::new();
             let sent = [&bytes[..], b"mn\r\n"].concat();
-            let (first, second) = sent.split_at(draw.below(sent.len() as u64 + 1) as usize);
+            let (first, second) = sent.split_at(rng.below(sent.len() + 1));
             replies.extend(client.send(&mut worker, first));
             replies.extend(client.send(&mut worker, second));
             let line = bytes.split(|byte| *byte == b'\n').next().unwrap().escape_ascii();
@@ -105,20 +106,20 @@ fn every_text_request_has_one_reply() {
 #[test]
 fn every_binary_request_has_one_reply() {
     for seed in 1..=40 {
-        let mut draw = Draw(seed);
+        let mut rng = Rng::new(seed);
         let mut worker = worker_without_room();
         let mut taken = Some(worker.shared.inflight_bytes_max);
         let mut client = Client::new(&mut worker);
         for opaque in (0..500).step_by(2) {
-            if draw.below(8) == 0 {
+            if rng.one_in(8) {
                 match taken.take() {
                     Some(bytes) => worker.inflight.end_send(bytes),
                     None => taken = Some(take_all_room(&worker)),
                 }
             }
-            let (bytes, is_quiet) = binary_request(&mut draw, opaque);
+            let (bytes, is_quiet) = binary_request(&mut rng, opaque);
             let sent = [bytes, packet(0x0a, opaque + 1, b"", b"", b"")].concat();
-            let (first, second) = sent.split_at(draw.below(sent.len() as u64 + 1) as usize);
+            let (first, second) = sent.split_at(rng.below(sent.len() + 1));
             let mut replies = client.send(&mut worker, first);
             replies.extend(client.send(&mut worker, second));
             let opaques: Vec<u32> =
@@ -162,104 +163,88 @@ fn show(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(300)].escape_ascii().to_string()
 }
 
-/// A small generator of pseudo-random numbers (xorshift), so that a failure repeats.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % limit
-    }
-
-    fn of<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
-
 /// A request, and whether it may have no reply.
 struct Text {
     bytes: Vec<u8>,
     is_silent: bool,
 }
 
-fn text_request(draw: &mut Draw) -> Text {
+fn text_request(rng: &mut Rng) -> Text {
     let long = "k".repeat(251);
-    let keys = ["small", "large", "number", "none", &long];
-    let key = draw.of(&keys);
-    let silent = draw.of(&["", "", " noreply"]);
-    let line = match draw.below(12) {
-        0 => return storage_request(draw, key),
-        1 => return meta_storage_request(draw, key),
+    let keys = ["small", "large", "number", "none", long.as_str()];
+    let key = rng.pick(&keys);
+    let silent = rng.pick(&["", "", " noreply"]);
+    let line = match rng.below(12) {
+        0 => return storage_request(rng, key),
+        1 => return meta_storage_request(rng, key),
         2 => {
-            let word = draw.of(&["get", "gets", "gat 0", "gats 5", "lease-get", "gat x"]);
-            let more = draw.of(&["", " small", " large none", " number small small"]);
+            let word = rng.pick(&["get", "gets", "gat 0", "gats 5", "lease-get", "gat x"]);
+            let more = rng.pick(&["", " small", " large none", " number small small"]);
             return Text { bytes: format!("{word} {key}{more}\r\n").into(), is_silent: false };
         }
         3 => {
-            let flags = draw.of(&["v", "v k t", "v q", "s", "N30 v", "G v", "Q", "v v", "T5 v"]);
+            let flags = rng.pick(&["v", "v k t", "v q", "s", "N30 v", "G v", "Q", "v v", "T5 v"]);
             let is_silent = flags.contains('q');
             return Text { bytes: format!("mg {key} {flags}\r\n").into(), is_silent };
         }
         4 => {
-            let word = draw.of(&["ma", "md", "me"]);
-            let flags = draw.of(&["", "q", "N30 J5 v", "x", "MZ", "D9", "I T3"]);
+            let word = rng.pick(&["ma", "md", "me"]);
+            let flags = rng.pick(&["", "q", "N30 J5 v", "x", "MZ", "D9", "I T3"]);
             let is_silent = flags.contains('q');
             return Text { bytes: format!("{word} {key} {flags}\r\n").into(), is_silent };
         }
-        5 => format!("{} {key} {}{silent}", draw.of(&["incr", "decr"]), draw.of(&["1", "x"])),
-        6 => format!("touch {key} {}{silent}", draw.of(&["0", "100", "x"])),
-        7 => format!("delete {key}{}{silent}", draw.of(&["", " 0", " x", " 5"])),
-        8 => format!("flush_prefix {}{silent}", draw.of(&["none:", &long])),
-        9 => format!("verbosity {}{silent}", draw.of(&["0", "", "x"])),
-        10 => format!("cache_memlimit {}{silent}", draw.of(&["64", "1", "x"])),
-        _ => draw.of(&["nothing", "get", "set", "mg", "version", "set a b", "incr x"]).to_string(),
+        5 => format!("{} {key} {}{silent}", rng.pick(&["incr", "decr"]), rng.pick(&["1", "x"])),
+        6 => format!("touch {key} {}{silent}", rng.pick(&["0", "100", "x"])),
+        7 => format!("delete {key}{}{silent}", rng.pick(&["", " 0", " x", " 5"])),
+        8 => format!("flush_prefix {}{silent}", rng.pick(&["none:", long.as_str()])),
+        9 => format!("verbosity {}{silent}", rng.pick(&["0", "", "x"])),
+        10 => format!("cache_memlimit {}{silent}", rng.pick(&["64", "1", "x"])),
+        _ => rng.pick(&["nothing", "get", "set", "mg", "version", "set a b", "incr x"]).to_string(),
     };
     Text { is_silent: line.contains("noreply"), bytes: format!("{line}\r\n").into() }
 }
 
-fn storage_request(draw: &mut Draw, key: &str) -> Text {
+fn storage_request(rng: &mut Rng, key: &str) -> Text {
     let words = ["set", "add", "replace", "append", "prepend", "cas", "lease-set"];
-    let word = draw.of(&words);
-    let silent = draw.of(&["", "", " noreply"]);
-    let len = value_bytes(draw);
+    let word = rng.pick(&words);
+    let silent = rng.pick(&["", "", " noreply"]);
+    let len = value_bytes(rng);
     let token = if word == "lease-set" { " 5" } else { "" };
     let unique = if word == "cas" { " 1" } else { "" };
-    let exptime = draw.of(&["0", "0", "x"]);
+    let exptime = rng.pick(&["0", "0", "x"]);
     let head = format!("{word} {key}{token} 0 {exptime} {len}{unique}{silent}\r\n");
     let is_silent = !silent.is_empty();
-    Text { bytes: with_data(draw, head, len), is_silent }
+    Text { bytes: with_data(rng, head, len), is_silent }
 }
 
-fn meta_storage_request(draw: &mut Draw, key: &str) -> Text {
-    let flags = draw.of(&["", "q", "c", "MZ", "C1", "ME", "x", "T5 F2", "I", "G9"]);
-    let len = value_bytes(draw);
+fn meta_storage_request(rng: &mut Rng, key: &str) -> Text {
+    let flags = rng.pick(&["", "q", "c", "MZ", "C1", "ME", "x", "T5 F2", "I", "G9"]);
+    let len = value_bytes(rng);
     let head = format!("ms {key} {len} {flags}\r\n");
-    Text { bytes: with_data(draw, head, len), is_silent: flags.contains('q') }
+    Text { bytes: with_data(rng, head, len), is_silent: flags.contains('q') }
 }
 
 /// Mostly small; at times more than a chunk, or more than an item may have.
-fn value_bytes(draw: &mut Draw) -> usize {
-    match draw.below(12) {
+fn value_bytes(rng: &mut Rng) -> usize {
+    match rng.below(12) {
         0 => LARGE_BYTES,
         1 => 1_300_000,
-        _ => draw.below(20) as usize,
+        _ => rng.below(20),
     }
 }
 
 /// A data block with a right end, or a wrong one of as many bytes.
-fn with_data(draw: &mut Draw, head: String, len: usize) -> Vec<u8> {
-    let end: &[u8] = if draw.below(8) == 0 { b"!!" } else { b"\r\n" };
+fn with_data(rng: &mut Rng, head: String, len: usize) -> Vec<u8> {
+    let end: &[u8] = if rng.one_in(8) { b"!!" } else { b"\r\n" };
     [head.into_bytes(), vec![b'7'; len], end.to_vec()].concat()
 }
 
 /// Opcode, extras, key, value, and whether the command is quiet.
 type Choice<'a> = (u8, &'a [u8], &'a [u8], &'a [u8], bool);
 
-fn binary_request(draw: &mut Draw, opaque: u32) -> (Vec<u8>, bool) {
-    let key = draw.of(&[&b"small"[..], b"large", b"number", b"none"]);
-    let value = vec![b'7'; value_bytes(draw).min(LARGE_BYTES)];
+fn binary_request(rng: &mut Rng, opaque: u32) -> (Vec<u8>, bool) {
+    let key = *rng.pick(&[&b"small"[..], b"large", b"number", b"none"]);
+    let value = vec![b'7'; value_bytes(rng).min(LARGE_BYTES)];
     let store = [0u8; 8];
     let count = [0u8; 20];
     let choices: [Choice<'_>; 16] = [
@@ -280,7 +265,7 @@ fn binary_request(draw: &mut Draw, opaque: u32) -> (Vec<u8>, bool) {
         (0x0b, b"", b"", b"", false),
         (0x20, b"", b"", b"", false),
     ];
-    let (opcode, extras, key, value, is_quiet) = choices[draw.below(16) as usize];
+    let (opcode, extras, key, value, is_quiet) = *rng.pick(&choices);
     (packet(opcode, opaque, extras, key, value), is_quiet)
 }
 
