@@ -40,4 +40,9 @@ func ownData(address string) {
 	readAll("after a value that is too large")
 	c.Increment("user:alice", 1)
 	readAll("after a count of what is no number")
+	for _, name := range users {
+		item, err := c.Get("user:" + name)
+		is(err, nil, "Get at the end")
+		own(item, name, "at the end")
+	}
 }

@@ -46,6 +46,13 @@ public final class OwnData {
         readAll(client, kind + " after a value that is too large");
         attempt(() -> client.incr("user:alice", 1));
         readAll(client, kind + " after a count of what is no number");
+        for (String name : USERS) {
+            Object got = client.get("user:" + name);
+            if (got == null) {
+                fail(kind + ": " + name + " has lost what was stored");
+            }
+            own(got, name, kind + " at the end");
+        }
     }
 
     private static void readAll(MemcachedClient client, String what) {

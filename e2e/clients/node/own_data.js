@@ -34,6 +34,9 @@ const check = async (kind, client) => {
   await readAll('after a value that is too large')
   await client.increment('user:alice')
   await readAll('after a count of what is no number')
+  for (const name of USERS) {
+    same(text(await client.get(`user:${name}`)), `data-${name}`, `${kind} ${name} at the end`)
+  }
 }
 
 run('node', async () => {
