@@ -206,7 +206,7 @@ fn text_request(rng: &mut Rng) -> Text {
 
 fn storage_request(rng: &mut Rng, key: &str) -> Text {
     let words = ["set", "add", "replace", "append", "prepend", "cas", "lease-set"];
-    let word = rng.pick(&words);
+    let word = *rng.pick(&words);
     let silent = rng.pick(&["", "", " noreply"]);
     let len = value_bytes(rng);
     let token = if word == "lease-set" { " 5" } else { "" };
