@@ -3,7 +3,8 @@
 //! deletes that are not lost, gets by UDP.
 //!
 //!     for port in 11311 11312 11313; do cargo run -p holdall -- serve -p $port -U $port & done
-//!     cargo run -p holdall-client --example page -- 127.0.0.1:11311 127.0.0.1:11312 127.0.0.1:11313
+//!     cargo run -p holdall-client --example page -- \
+//!         127.0.0.1:11311 127.0.0.1:11312 127.0.0.1:11313
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! What a get costs through the library, beside a plain blocking socket: the figures of
-//! lab/results.
+//! Measures the cost of a get through the library and through a plain blocking socket. The figures
+//! are in lab/results.
 //!
 //!     cargo run --release -p holdall-client --example throughput -- 127.0.0.1:11211 [SECONDS]
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for people")]

@@ -312,7 +312,7 @@ impl Builder {
         let Some(folder) = &self.deletes else { return Ok(None) };
         let named = |error: std::io::Error| BuildError(format!("{}: {error}", folder.display()));
         let spool = Spool::open(folder, spool::Settings::default()).map_err(named)?;
-        // What is wrong with the disk is told by the calls that fail.
+        // A fault of the disk shows in the calls that fail.
         let (registry, targets) = (registry.clone(), plan.targets());
         let spooler = Spooler::start(spool, None, registry, worker, false, targets, |_| {});
         spooler.map(|one| Some(Arc::new(one))).map_err(|error| start_failed(&error))

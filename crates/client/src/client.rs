@@ -231,7 +231,7 @@ impl Client {
         succeeded(Pending(slot).await.pop().ok_or(Error::Closed)?)
     }
 
-    /// Drops every item of every server, after so many seconds.
+    /// Drops every item of every server, after a delay in seconds.
     ///
     /// # Errors
     ///

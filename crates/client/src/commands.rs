@@ -251,7 +251,8 @@ impl Client {
         self.delete_held_off(key, 0).await
     }
 
-    /// Deletes, and refuses `add` for so many seconds (3600 at the most; holdall's servers only).
+    /// Deletes, and refuses `add` for a number of seconds (at most 3600). Only holdall's servers do
+    /// this.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use routes::{Core, Submitted};
 use upstream::system::now;
 use upstream::{Failure, Outcome, OwnedReply, Reply, Sink, Ticket};
 
-/// See the head of this file.
+/// The core of the routes with the calls that wait for it; one thread at a time drives it.
 pub(crate) struct Driver {
     core: Core,
     tickets: Tickets,

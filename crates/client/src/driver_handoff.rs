@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keeper_watches_rests_after_a_leader_and_watches_again() {
+    fn the_background_driver_rests_after_a_caller_drove_and_resumes() {
         let (mut handoff, now) = (DriverHandoff::default(), Instant::now());
         assert!(!handoff.leave('d', None, true), "an awake background driver is not notified");
         assert!(matches!(handoff.next(now, false, false), Next::Watch(None)));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn who_drives_is_called_once_and_at_its_own_bell() {
+    fn the_driving_thread_is_notified_once_at_its_own_eventfd() {
         let (mut handoff, now) = (DriverHandoff::default(), Instant::now());
         assert!(!handoff.leave('d', None, false));
         assert_eq!(handoff.call(), None, "the background driver is awake");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_leaves_wakes_the_keeper_for_work_and_for_what_is_due_early() {
+    fn a_caller_that_leaves_wakes_the_background_driver_for_work_and_early_timers() {
         let (mut handoff, now) = (DriverHandoff::default(), Instant::now());
         let led = |due, has_work| {
             let mut handoff = DriverHandoff::default();

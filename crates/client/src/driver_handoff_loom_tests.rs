@@ -61,7 +61,7 @@ struct World {
     state: Mutex<State>,
     changed: Condvar,
     now: Instant,
-    /// Servers answer when they have so many requests.
+    /// Servers answer when they have this number of requests.
     patience: usize,
 }
 
@@ -204,7 +204,7 @@ impl World {
     }
 }
 
-/// With so many interruptions of threads that could go on.
+/// `interruptions`: the most times that a thread which could run on is interrupted.
 fn model(callers: usize, patience: usize, interruptions: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);

@@ -1,4 +1,4 @@
-//! Why a call has no answer. A miss is an answer: it is never an error.
+//! The reasons why a call failed. A miss is an answer, never an error.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub enum Error {
     /// The key is empty, longer than 250 bytes, or has a blank or a control character in it.
     /// Nothing was asked.
     BadKey,
-    /// A value of so many bytes is longer than this client sends. Nothing was asked.
+    /// A value of this length in bytes is longer than this client sends. Nothing was asked.
     TooLong(usize),
     /// There is no answer, or the server refused; its words, if it had any.
     Cache(Failure, String),

@@ -231,7 +231,7 @@ impl Inbox {
         }
     }
 
-    /// Whoever had the driver gives it back, having answered so many.
+    /// Takes the driver back from a thread that answered `answered` requests.
     pub(crate) fn leave(&self, driver: Box<Driver>, answered: usize) {
         let due = driver.due();
         self.give_back(driver, due, answered, State::has_work);
@@ -306,7 +306,8 @@ impl Inbox {
         jobs.iter().filter_map(slot_of).for_each(|slot| slot.fail(Failure::Shutdown));
     }
 
-    /// Whoever drives wants to sleep, and has answered so many. False when there are jobs.
+    /// Whether the driving thread, which answered `answered` requests, may sleep: it may when there
+    /// are no jobs.
     pub(crate) fn may_sleep(&self, answered: usize) -> bool {
         let mut state = self.lock();
         state.outstanding -= answered;

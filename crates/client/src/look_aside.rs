@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!     lease-get --hit--------> the value
-//!               --wait-------> stale value, or a short sleep and once more; after the last one load, and fill nothing
+//!               --wait-------> stale value, or a short sleep and another lease-get;
+//!                              after the last one load, and fill nothing
 //!               --token------> load, lease-set (refused if the key was deleted meanwhile)
 //!               --no leases--> get; on a miss load, and add
 //!               --failure----> load, and fill nothing
@@ -213,7 +214,7 @@ impl LookAside {
         self.run(key.as_ref(), None, |_| load()).await
     }
 
-    /// As [`Self::get_or_load`] in a region whose database is a replica: `load` is told whether to
+    /// As [`Self::get_or_load`] in a region whose database is a replica: `load` receives whether to
     /// ask the local one or the master.
     ///
     /// # Errors

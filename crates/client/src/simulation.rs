@@ -107,7 +107,7 @@ impl World {
         let gives_up = self.calls.iter().map(|call| call.gives_up_us).min();
         let gives_up = gives_up
             .map(|at_us| system::now() + Duration::from_micros(at_us.saturating_sub(now_us())));
-        let (wakes, leads) = (self.keeper_wakes(), self.leader_wakes());
+        let (wakes, leads) = (self.background_wakes(), self.caller_wakes());
         self.clock.pass([wakes, leads, gives_up, Some(until)]);
         self.drive_as_caller();
         self.keep();
@@ -115,11 +115,11 @@ impl World {
         matches!(self.background, Background::Ended)
     }
 
-    fn leader_wakes(&mut self) -> Option<Instant> {
+    fn caller_wakes(&mut self) -> Option<Instant> {
         self.caller_driver.as_mut()?.wakes()
     }
 
-    fn keeper_wakes(&mut self) -> Option<Instant> {
+    fn background_wakes(&mut self) -> Option<Instant> {
         let is_notified = self.inbox.is_notified(DriverKind::Background);
         match &mut self.background {
             Background::Drives(guard) => guard.wakes(),
@@ -215,8 +215,8 @@ impl World {
         let number = self.next;
         self.next += 1;
         let key = format!("k:{}", rng.below(20)).into_bytes();
-        // Its request is taken, its connection made, its time seen to be over, it is told: each in
-        // a turn that may be late.
+        // The request is taken, the connection is made, the deadline is noticed, the caller is
+        // answered: each in a turn that may be late.
         let lag = Duration::from_micros(self.clock.lag_us as u64 * 4);
         let deadline = rng.one_in(3).then(|| Duration::from_micros(rng.below(30_000) as u64));
         let client = client.with_deadline(deadline);

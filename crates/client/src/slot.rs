@@ -1,4 +1,4 @@
-//! Where answers meet the caller that waits for them.
+//! The place where answers meet the caller that waits for them.
 //!
 //! # Laws
 //!
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use upstream::{Failure, OwnedReply};
 
-/// See the head of this file.
+/// The answers of one call, and the thread or task that waits for them.
 #[derive(Debug)]
 pub(crate) struct Slot(Mutex<State>);
 
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Slot {
-    /// For a call of so many requests.
+    /// For a call of `requests` requests.
     pub(crate) fn new(requests: usize) -> Arc<Self> {
         let replies = (0..requests).map(|_| None).collect();
         Arc::new(Self(Mutex::new(State { replies, left: requests, waker: None })))

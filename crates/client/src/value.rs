@@ -1,4 +1,5 @@
-//! What applications store, as bytes and client flags; the hook for types of their own.
+//! Conversion of applications' values to bytes and client flags, and back; the trait that adds
+//! types.
 //!
 //! The flags of the types here are those of pymemcache, so that its programs, the Python client and
 //! this library read each other's values.

@@ -15,7 +15,7 @@ use proto::binary::{Command, Parsed, Request, opcode, reply};
 /// The delay of an answer that comes when the client has hung up.
 pub const FOR_EVER: Duration = Duration::MAX;
 
-/// See the head of this file.
+/// A running server.
 pub struct Echo {
     pub address: SocketAddr,
     pub seen: Arc<Seen>,
@@ -37,7 +37,7 @@ pub fn value_of(key: &str) -> String {
 }
 
 impl Echo {
-    /// `delay` is told the number of a line, and says how long its answer takes.
+    /// `delay` maps the number of a line to the time that its answer takes.
     pub fn new(delay: impl Fn(u64) -> Duration + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
