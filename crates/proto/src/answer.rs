@@ -1,4 +1,4 @@
-//! What a server answered, read by a client: text and meta replies.
+//! Parser of text and meta replies, for a client.
 //!
 //! A server may be broken or hostile, so [`parse`] is as total as the parsers of requests: any
 //! bytes give one reply, "incomplete", or "no reply of this protocol". Whether a reply is one to
@@ -29,7 +29,7 @@ pub enum Parsed<'b> {
     },
     /// No reply of this protocol: close.
     Bad,
-    /// There is more to come: at least so many bytes in all (0: not known yet).
+    /// The reply goes on; 0 bytes means that its length is not known yet.
     Incomplete {
         /// Bytes of the whole reply.
         total: usize,

@@ -24,7 +24,7 @@ pub fn decode<'b>(text: &[u8], buf: &'b mut KeyBuf) -> Option<&'b [u8]> {
     buf.bytes.get(..len)
 }
 
-/// Bytes of the base64 of so many bytes.
+/// Bytes of the base64 of `len` bytes.
 #[must_use]
 pub const fn encoded_len(len: usize) -> usize {
     len.div_ceil(3) * 4

@@ -1,4 +1,4 @@
-//! Why a text or meta request is refused, and the line that says so.
+//! Refusals of text and meta requests, with the line that each is answered by.
 
 /// A refused request. [`Error::line`] is the exact answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,4 +1,4 @@
-//! What a client's `exptime` means, in 64 bits: nothing wraps in 2038 or 2106.
+//! Meaning of a client's `exptime`, in 64 bits: nothing wraps in 2038 or 2106.
 
 /// The largest `exptime` that is an offset: thirty days, in seconds. A larger one is a Unix time.
 pub const OFFSET_SECS_MAX: i64 = 60 * 60 * 24 * 30;

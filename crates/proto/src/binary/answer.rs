@@ -11,7 +11,7 @@ use crate::KEY_BYTES_MAX;
 pub enum Parsed<'b> {
     /// No response of this protocol: close.
     Bad,
-    /// There is more to come: at least so many bytes in all.
+    /// The response goes on.
     Incomplete {
         /// Bytes of the whole response, or of its header.
         total: usize,

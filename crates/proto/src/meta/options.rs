@@ -1,4 +1,4 @@
-//! What the flags of a meta request say.
+//! Parser of a meta request's flags.
 
 use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::text::{HOLD_OFF_SECS_MAX, Words};
@@ -45,7 +45,7 @@ pub struct Options<'b> {
     /// `G`: `mg` asks for a lease on a miss (no argument: 0); `ms` stores with this token. Not
     /// memcached's.
     pub lease: Option<u64>,
-    /// `H`: after `md`, the key is not to be added for so many seconds. Not memcached's.
+    /// `H`: seconds after `md` in which `add` of the key is refused. Not memcached's.
     pub hold_off_secs: Option<u32>,
     /// `U`: `md` is of everything under the key as a prefix. Not memcached's.
     pub under: bool,

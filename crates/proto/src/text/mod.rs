@@ -68,7 +68,7 @@ pub enum Request<'b> {
     Delete {
         /// What to delete.
         key: &'b [u8],
-        /// For so many seconds the key is not to be added; 0 is no hold-off.
+        /// Seconds in which `add` of the key is refused; 0 is no hold-off.
         hold_off_secs: u32,
         /// Whether the answer is dropped.
         noreply: bool,

@@ -229,7 +229,7 @@ pub fn single_bytes(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.chunks(1).collect()
 }
 
-/// Reads replies until the bytes end or are refused: what is taken is there, what is told to be
+/// Reads replies until the bytes end or are refused: what is taken is there, what is said to be
 /// missing is, and a reply does not change when more follows it.
 pub fn check_answer(bytes: &[u8]) {
     use proto::answer::{Parsed, parse};
