@@ -44,7 +44,7 @@ pub(crate) struct Configuration {
     pub(crate) snapshot: Snapshot,
 }
 
-/// Reads configurations, and understands them. What is wrong is told with file, line and column.
+/// Reads configurations, and understands them. Errors name file, line and column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     pub(crate) source: &'a Source,

@@ -14,7 +14,7 @@ use crate::dump::Import;
 /// mcrouter's name of the configuration among its sources.
 const MAIN: &str = "mcrouter_config";
 
-/// See the head of this file. Each is JSON, as mcrouter's admin requests tell it.
+/// The loaded configuration as mcrouter's admin requests show it: each field is JSON.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigInfo {
     /// Of the configuration's text.

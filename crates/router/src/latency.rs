@@ -1,4 +1,4 @@
-//! How long servers take, by server and by pool: for `stats latency`.
+//! Response times by server and by pool, for `stats latency`.
 
 use std::collections::BTreeMap;
 

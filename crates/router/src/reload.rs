@@ -93,9 +93,9 @@ pub(crate) struct Watched {
     pub(crate) listens: Vec<String>,
 }
 
-/// Takes the file's configuration whenever the file has changed, and whenever its servers are
-/// others; one that is wrong is told of, and the old one stays. A file of which is not known how it
-/// was before it was read counts as changed.
+/// Loads the configuration whenever the file or the list of its servers has changed. A wrong one is
+/// reported, and the old one stays. A file whose state before the last read is unknown counts as
+/// changed.
 pub(crate) fn reload(
     shared: &Shared,
     mut watched: Watched,
@@ -129,7 +129,7 @@ pub(crate) fn reload(
                 warnings.iter().for_each(|warning| log(warning));
                 log("the configuration has been replaced");
             }
-            // A source that stays away is told of once.
+            // A source that stays away is reported once.
             Err(error) if !is_changed && error == told => {}
             Err(error) => {
                 shared.config.failures.fetch_add(1, Ordering::Relaxed);

@@ -52,8 +52,8 @@ impl Failure {
     }
 }
 
-/// Runs a proxy until a signal ends it; `log` takes a line for people. `started` is told the
-/// proxy's addresses.
+/// Runs a proxy until a signal ends it; `log` takes a line for people. `started` receives
+/// the proxy's addresses.
 ///
 /// # Errors
 ///

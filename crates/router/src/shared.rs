@@ -1,4 +1,4 @@
-//! What the workers share: options, the present configuration, and what is known of the servers.
+//! State that the workers share: options, the present configuration, and the servers' health.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -51,7 +51,7 @@ impl Read {
     }
 }
 
-/// See the head of this file.
+/// Options, configuration and servers' health, shared by all workers.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) version: &'static str,
@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) config: ConfigState,
     pub(crate) listeners: Listeners,
-    /// How much is told on stderr: 0, or 1 for servers that are knocked out and come back, too.
+    /// Verbosity of stderr: at 1, servers that are knocked out or come back are logged, too.
     pub(crate) verbosity: AtomicU32,
     generation: AtomicU64,
     current: Mutex<Current>,

@@ -191,7 +191,7 @@ fn full_listener() -> (TcpListener, Vec<TcpStream>) {
     (listener, fillers)
 }
 
-/// `--connect-timeout-retries`: who asked waits while the connection is tried again, and no longer.
+/// `--connect-timeout-retries`: a client waits while the connection is retried, and no longer.
 #[test]
 fn a_connection_that_is_not_made_in_time_is_tried_again() {
     let (listener, _fillers) = full_listener();
@@ -253,7 +253,7 @@ fn every_request_is_told_if_that_is_wanted() {
         telling(&["--config-str", r#"{"route": "NullRoute"}"#, "--enable-logging-route"]);
     assert_eq!(ask(proxy, "get k\r\n"), "END\r\n");
     assert_eq!(ask(proxy, "set key 0 0 2\r\nxy\r\n"), "NOT_STORED\r\n");
-    // What is told is told before the answer.
+    // A line is logged before the answer leaves.
     let lines = lines.lock().unwrap();
     for line in [
         "request get k value 0 reply NotFound value 0",
@@ -271,20 +271,20 @@ fn knockouts_are_told_if_that_is_wanted() {
     let (proxy, lines) =
         telling(&["--config-str", &config, "-r", "20", "--probe-timeout-max", "50"]);
     assert_eq!(ask(proxy, "get k\r\n"), "SERVER_ERROR Connection error\r\n");
-    let is_told = |what: &str| {
+    let is_logged = |what: &str| {
         let line = format!("the server {addr} {what}");
         lines.lock().unwrap().contains(&line)
     };
-    assert!(!is_told("is knocked out"));
+    assert!(!is_logged("is knocked out"));
     ask(proxy, "get __mcrouter__.verbosity(1)\r\n");
-    eventually("a knockout is told", || is_told("is knocked out"));
+    eventually("a knockout is logged", || is_logged("is knocked out"));
     let listener = TcpListener::bind(addr).unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
             thread::spawn(|| answer_misses(stream.unwrap(), |_| {}));
         }
     });
-    eventually("it is back", || is_told("is back"));
+    eventually("it is back", || is_logged("is back"));
     assert_eq!(ask(proxy, "get k\r\n"), "END\r\n");
 }
 

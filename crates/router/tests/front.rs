@@ -454,7 +454,7 @@ fn quiet_packets_keep_their_silence_and_their_order() {
     }
     assert_eq!(answer(&mut stream).3.len(), 4 + 5 + large.len());
     assert_eq!(answer(&mut stream).0, NOOP);
-    // What is refused is told with the packet's own opaque, and the connection goes on.
+    // A refusal carries the packet's own opaque, and the connection goes on.
     stream.write_all(&packet(0x99, b"", b"", b"", 0)).unwrap();
     assert_eq!(answer(&mut stream).1, 0x81);
     stream.write_all(&packet(0x08, b"", b"", b"", 0)).unwrap();

@@ -1,5 +1,4 @@
-//! When a busy worker lets what it has asked wait for the next turn, so that more leaves in one
-//! write.
+//! Delay of a busy worker's requests to the next turn, so that more leave in one write.
 //!
 //! A write costs the kernel some microseconds, and the server that it wakes some more, whether one
 //! request is in it or ten. A turn that brought several requests is likely to be followed by
@@ -9,10 +8,10 @@
 //!
 //! mcrouter has the same idea (`--max-no-flush-event-loops`).
 
-/// A turn with so many requests is followed by a look for more.
+/// A turn with at least this number of requests is followed by a look for more.
 const BUSY: u32 = 3;
 
-/// So many requests are enough for a write.
+/// This number of requests is enough for a write.
 const ENOUGH: u32 = 24;
 
 /// Turns that may be held back, one after the other.
@@ -64,7 +63,7 @@ impl Batch {
 mod tests {
     use super::*;
 
-    /// A turn with so many requests; whether it is held back.
+    /// Runs a turn with `requests` requests. Returns whether they are held back.
     fn turn(batch: &mut Batch, requests: u32) -> bool {
         batch.turn();
         (0..requests).for_each(|_| batch.asked());

@@ -67,7 +67,7 @@ pub(crate) struct Session {
     swallow: u64,
     /// Close when everything owed has left.
     closes: bool,
-    /// It is told what happens, and not listened to.
+    /// Set once it watches: it receives events, and its input is not read.
     watching: Option<Box<Watching>>,
     /// It has asked to be.
     asks_to_watch: Option<Events>,

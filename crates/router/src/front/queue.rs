@@ -1,4 +1,4 @@
-//! What a client connection is owed, in the order in which it asked.
+//! Replies that a client connection is owed, in the order of its requests.
 //!
 //! ```text
 //!     request -> slot at the back -> ticket to the core
@@ -31,8 +31,8 @@ pub(crate) const SLOTS_MAX: usize = 1024;
 /// have left.
 pub(crate) const HEAP_BYTES_MAX: usize = 256 * 1024;
 
-/// Beyond so many bytes of waiting answers, those that still come are replaced by errors: what was
-/// asked before the limit above was reached may be many large values.
+/// Bytes of waiting replies beyond which later ones become errors. Requests that were sent before
+/// the limit above was reached may ask for many large values.
 const HEAP_BYTES_CUT: usize = 32 << 20;
 
 /// Capacity that an idle connection keeps, in bytes of answers and in slots.

@@ -17,7 +17,7 @@ pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of values that one worker's clients may be sending at once.
 const RECEIVING_BYTES_MAX: usize = 256 << 20;
 
-/// A request of at most so many bytes waits for its end in the connection's input.
+/// Bytes of the longest request that waits for its end in the connection's input.
 const SMALL_BYTES: usize = 16 * 1024;
 
 /// A request whose data block is not whole yet: its bytes, as they come.

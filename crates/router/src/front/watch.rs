@@ -3,7 +3,8 @@
 //! A line for each request that a server was asked, at memcached's `proxyreqs`:
 //!
 //! ```text
-//!     ts=1795279800.123456 gid=7 type=proxy_req elapsed=172 be=10.0.0.1:11211 pool=A cmd=get key=user%3A17 status=found size=64 one_in=8
+//!     ts=1795279800.123456 gid=7 type=proxy_req elapsed=172 be=10.0.0.1:11211 pool=A cmd=get
+//!     key=user%3A17 status=found size=64 one_in=8
 //! ```
 //!
 //! A worker tells some [`PER_SECOND`] a second, chosen by chance, and says for how many each
@@ -23,7 +24,7 @@ use super::{Front, Session};
 /// Lines that a worker tells in a second, about.
 const PER_SECOND: u32 = 2000;
 
-/// After so long, the share that is told is chosen anew.
+/// The time after which the share of reported requests is chosen anew.
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// One worker's side.
@@ -95,8 +96,8 @@ const fn status(op: Command, outcome: Outcome) -> &'static str {
     }
 }
 
-/// Chooses so many that about [`PER_SECOND`] a second are told: one in `one_in`, as fits the window
-/// before.
+/// Chooses the requests to report, one in `one_in`: about [`PER_SECOND`] a second at the rate of
+/// the last window.
 #[derive(Debug)]
 struct Sampler {
     one_in: u32,
@@ -123,7 +124,7 @@ impl Sampler {
         }
     }
 
-    /// For how many requests this one stands, if it is told.
+    /// The number of requests that this one stands for; `None` if it is not reported.
     fn take(&mut self) -> Option<u32> {
         self.seen = self.seen.saturating_add(1);
         self.random ^= self.random << 13;
@@ -183,6 +184,6 @@ mod tests {
         }
         now += WINDOW;
         sampler.turn(now);
-        assert_eq!(sampler.take(), Some(1), "after silence everything is told");
+        assert_eq!(sampler.take(), Some(1), "after silence every request is reported");
     }
 }

@@ -6,7 +6,7 @@ use upstream::{Command, Count, Snapshot};
 
 use super::{Kind, Lines, Numbers};
 
-/// What is told of one command.
+/// The counters of one command.
 #[derive(Clone, Copy, Debug, Default)]
 struct OfCommand {
     asked: u64,

@@ -35,7 +35,7 @@ impl Moment {
     }
 }
 
-/// See the head of this file.
+/// The moments of the last minutes, oldest first.
 #[derive(Debug)]
 pub(crate) struct History(Mutex<VecDeque<Moment>>);
 

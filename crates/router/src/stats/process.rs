@@ -1,4 +1,4 @@
-//! What the system says of this process.
+//! Figures of this process from the operating system.
 
 use std::fs;
 
