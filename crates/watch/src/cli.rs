@@ -83,7 +83,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         let (address, sender) = (Arc::<str>::from(&**address), sender.clone());
         let follow = move || follow(&address, &sender);
         if let Err(error) = thread::Builder::new().name("watch".into()).spawn(follow) {
-            complain(&format!("cannot start a thread: {error}"));
+            eprint_error(&format!("cannot start a thread: {error}"));
             return ExitCode::FAILURE;
         }
     }
@@ -154,7 +154,7 @@ fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
                 Ok(Told::Line(_, Line::Skipped(count))) => interval.skipped += count,
                 Ok(Told::Line(_, Line::Other)) => {}
                 Ok(Told::End(from, why)) => {
-                    complain(&format!("{from}: {why}"));
+                    eprint_error(&format!("{from}: {why}"));
                     left -= 1;
                 }
                 Err(RecvTimeoutError::Timeout) => break,
@@ -183,7 +183,7 @@ fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn complain(line: &str) {
+fn eprint_error(line: &str) {
     // Nobody is left to tell when stderr is closed.
     let _ = writeln!(io::stderr(), "holdall watch: {line}");
 }

@@ -1,8 +1,8 @@
-//! Watchers: connections that are told what happens.
+//! Watchers: connections that receive a line for each event.
 //!
-//! A watcher's buffer is bounded. One that reads too slowly loses lines, and is told how many by
-//! `skipped=<n>`; nobody waits for it. While nobody watches, a request costs one look at a number
-//! that is read once a turn.
+//! A watcher's buffer is bounded. One that reads too slowly loses lines, and receives their
+//! number in `skipped=<n>`; nobody waits for it. While nobody watches, a request costs one
+//! look at a number that is read once a turn.
 //!
 //! Lines and words are memcached's (`doc/protocol.txt`, "Watchers").
 
@@ -118,7 +118,7 @@ impl Drop for Watching {
 }
 
 impl Watchers {
-    /// No watchers yet; each will have a buffer of so many bytes.
+    /// No watchers yet; each will have a buffer of `buffer_bytes`.
     #[must_use]
     pub fn new(buffer_bytes: usize) -> Arc<Self> {
         Arc::new(Self {

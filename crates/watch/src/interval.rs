@@ -1,4 +1,4 @@
-//! What was seen in an interval: sums by operation, pool, server and key.
+//! Sums of an interval's events by operation, pool, server and key.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::line::Seen;
 /// Different keys that are counted in an interval; of others only the sums are.
 const KEYS_MAX: usize = 50_000;
 
-/// See the head of this file.
+/// The sums of one interval.
 #[derive(Debug, Default)]
 pub(crate) struct Interval {
     pub(crate) total: Sum,

@@ -1,4 +1,4 @@
-//! What happens, told live.
+//! Live events of a server or router, and the program that shows them.
 //!
 //! ```text
 //!     worker -> hub::Watchers -> each watcher's buffer -> its session -> socket

@@ -26,7 +26,7 @@ pub(crate) struct Seen {
 pub(crate) enum Line {
     /// A request.
     Request(Box<Seen>),
-    /// So many lines were lost, since this program reads too slowly.
+    /// The number of lines lost because this program reads too slowly.
     Skipped(u64),
     /// Something else.
     Other,
