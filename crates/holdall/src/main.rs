@@ -130,7 +130,7 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Run { options, warnings }) => {
             for warning in warnings {
-                complain(name, &format!("warning: {warning}"));
+                eprint_error(name, &format!("warning: {warning}"));
             }
             match server::run::run(*options) {
                 Ok(()) => ExitCode::SUCCESS,
@@ -150,11 +150,11 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) if !error.use_stderr() => return print(&error.to_string()),
         Err(error) => return fail(name, error.to_string().trim_end(), EXIT_USAGE),
     };
-    let log = |line: &str| complain(name, line);
+    let log = |line: &str| eprint_error(name, line);
     told.iter().for_each(|line| log(line));
     let started = |control: &net::Control| {
         for address in control.tcp_addresses() {
-            complain(name, &format!("listening on {address}"));
+            eprint_error(name, &format!("listening on {address}"));
         }
     };
     match router::run::run(options, log, started) {
@@ -187,11 +187,11 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn fail(name: &str, message: &str, status: u8) -> ExitCode {
-    complain(name, message);
+    eprint_error(name, message);
     ExitCode::from(status)
 }
 
-fn complain(name: &str, line: &str) {
+fn eprint_error(name: &str, line: &str) {
     // Nobody is left to tell when stderr is closed.
     let _ = writeln!(io::stderr(), "{name}: {line}");
 }

@@ -70,7 +70,7 @@ fn lost_datagrams_are_told_and_counted_in_no_latency() {
 }
 
 #[test]
-fn tls_is_spoken_and_certificates_are_checked() {
+fn tls_works_and_certificates_are_checked() {
     let scratch = Scratch::new();
     let (key, certificate) = (scratch.text("key.pem"), scratch.text("cert.pem"));
     let words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost \

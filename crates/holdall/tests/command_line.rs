@@ -1,4 +1,4 @@
-//! What the program says and how it ends when it does not serve.
+//! Output and exit status of the program when it does not serve.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod common;
