@@ -93,7 +93,7 @@ pub(super) const EXTENDED: &[Extended] = &[
         "lease_interval",
         Value::Required("secs"),
         "10",
-        "a key gets no two lease tokens within so many seconds; 0 for a token at every miss",
+        "the seconds between two lease tokens of one key; 0 for a token at every miss",
         |draft, text| {
             draft.options.lease_interval_secs = number::number(text, 0..=3600)?;
             Ok(())

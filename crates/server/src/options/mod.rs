@@ -123,7 +123,7 @@ pub struct Options {
     pub watch_command: bool,
     /// Unsent bytes that a watcher may owe.
     pub watcher_buffer_bytes: usize,
-    /// A key gets no two lease tokens within so many seconds; 0 for no such limit.
+    /// Seconds between two lease tokens of one key; 0 for no limit.
     pub lease_interval_secs: u32,
     /// How long a deleted value stays readable as stale, in seconds; 0 for not at all.
     pub stale_secs: u32,
