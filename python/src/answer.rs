@@ -1,4 +1,4 @@
-//! What calls bring, as Python's objects.
+//! Outcomes of calls as Python objects.
 
 use client::{Error, LoadError, Value};
 use pyo3::prelude::*;

@@ -1,13 +1,12 @@
-//! Calls of an event loop: Rust's futures, polled on the loop's own thread when it is told that
-//! they can go on.
+//! Calls of an asyncio event loop: Rust's futures, polled on the loop's own thread.
 //!
 //! ```text
-//!     coroutine -> Bridge::start -> the client's threads -> a number in `woken`, a ring of the bell
-//!     coroutine <- its asyncio future <- Bridge::turn <- the loop, which watches the bell
+//!     coroutine -> Bridge::start -> the client's threads -> a number in `woken`, the eventfd
+//!     coroutine <- its asyncio future <- Bridge::turn <- the loop, which watches the eventfd
 //! ```
 //!
-//! There is no thread beside the client's own, and those never take the interpreter's lock: however
-//! many answers come while the loop is busy, it is woken once, and gives them out in one turn.
+//! There is no thread beside the client's own, and those never take the interpreter's lock. The
+//! loop is woken once for all answers that come while it is busy, and delivers them in one turn.
 
 use std::future::Future;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,12 +24,12 @@ use crate::answer::{Answer, Failed};
 /// A call that goes on.
 pub(crate) type Call = Pin<Box<dyn Future<Output = Result<Answer, Failed>> + Send>>;
 
-/// See the head of this file. For one loop, and for its thread only but for what wakes it.
+/// The calls of one event loop. Only the loop's thread uses it, except for the wakers of its calls.
 #[pyclass(frozen)]
 pub(crate) struct Bridge {
     create_future: Py<PyAny>,
     places: Mutex<Places>,
-    bell: Arc<Bell>,
+    notify: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -39,15 +38,14 @@ struct Places {
     free: Vec<usize>,
 }
 
-/// Where a call is kept. A wake that comes late polls whatever call is there by then, which does no
-/// harm.
+/// Holds a call. A late wake polls the call that has taken the place since, which is harmless.
 struct Place {
     waker: Waker,
     call: Option<(Call, Py<PyAny>)>,
 }
 
-/// What wakes the loop.
-struct Bell {
+/// Wakes the loop: an eventfd that is written at most once until the loop reads it.
+struct Notify {
     woken: Mutex<Woken>,
     fd: OwnedFd,
 }
@@ -55,11 +53,11 @@ struct Bell {
 #[derive(Default)]
 struct Woken {
     places: Vec<usize>,
-    has_rung: bool,
+    is_notified: bool,
 }
 
 /// Wakes the call at a place.
-struct WakesPlace(usize, Arc<Bell>);
+struct WakesPlace(usize, Arc<Notify>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -71,24 +69,24 @@ impl Wake for WakesPlace {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let Self(place, bell) = self.as_ref();
-        let mut woken = lock(&bell.woken);
+        let Self(place, notify) = self.as_ref();
+        let mut woken = lock(&notify.woken);
         woken.places.push(*place);
-        let rings = !std::mem::replace(&mut woken.has_rung, true);
+        let is_first = !std::mem::replace(&mut woken.is_notified, true);
         drop(woken);
-        if rings {
-            // A bell that is full has been rung.
-            let _ = rustix::io::write(&bell.fd, &1u64.to_ne_bytes());
+        if is_first {
+            // A full eventfd has been written.
+            let _ = rustix::io::write(&notify.fd, &1u64.to_ne_bytes());
         }
     }
 }
 
 impl Places {
-    /// A free place, and what wakes it.
-    fn take(&mut self, bell: &Arc<Bell>) -> (usize, Waker) {
+    /// A free place and its waker.
+    fn take(&mut self, notify: &Arc<Notify>) -> (usize, Waker) {
         let number = self.free.pop().unwrap_or_else(|| {
             let number = self.all.len();
-            let waker = Waker::from(Arc::new(WakesPlace(number, Arc::clone(bell))));
+            let waker = Waker::from(Arc::new(WakesPlace(number, Arc::clone(notify))));
             self.all.push(Place { waker, call: None });
             number
         });
@@ -104,7 +102,7 @@ impl Bridge {
         mut call: Call,
     ) -> PyResult<Bound<'py, PyAny>> {
         let future = self.create_future.bind(py).call0()?;
-        let (number, waker) = lock(&self.places).take(&self.bell);
+        let (number, waker) = lock(&self.places).take(&self.notify);
         match call.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => {
                 lock(&self.places).free.push(number);
@@ -145,21 +143,21 @@ impl Bridge {
     fn new(create_future: Py<PyAny>) -> PyResult<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let bell = Arc::new(Bell { woken: Mutex::default(), fd });
-        Ok(Self { create_future, places: Mutex::default(), bell })
+        let notify = Arc::new(Notify { woken: Mutex::default(), fd });
+        Ok(Self { create_future, places: Mutex::default(), notify })
     }
 
-    /// The bell, which the loop watches: readable when a call can go on.
+    /// The eventfd that the loop watches: readable when a call can go on.
     fn fileno(&self) -> i32 {
-        self.bell.fd.as_raw_fd()
+        self.notify.fd.as_raw_fd()
     }
 
-    /// Lets those calls go on that can.
+    /// Polls the calls that can go on.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
-        // Whether or not it was still ringing.
-        let _ = rustix::io::read(&self.bell.fd, &mut [0; 8]);
-        let mut woken = lock(&self.bell.woken);
-        woken.has_rung = false;
+        // Nothing to read is no error: the loop may call this without a notification.
+        let _ = rustix::io::read(&self.notify.fd, &mut [0; 8]);
+        let mut woken = lock(&self.notify.woken);
+        woken.is_notified = false;
         let numbers = std::mem::take(&mut woken.places);
         drop(woken);
         // One that fails keeps no other waiting.
@@ -168,7 +166,7 @@ impl Bridge {
         outcomes.into_iter().collect()
     }
 
-    /// Gives a call up whose future is nobody's any more.
+    /// Drops a call whose asyncio future was cancelled.
     fn forget(&self, number: usize, future: &Bound<'_, PyAny>) {
         let mut places = lock(&self.places);
         let Some(place) = places.all.get_mut(number) else { return };
