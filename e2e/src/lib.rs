@@ -1,5 +1,5 @@
-//! What the tests against live servers share: generators of command streams, the comparison of two
-//! servers' replies, a small client that keeps a history, and the client libraries' runner.
+//! Shared parts of the tests against live servers: generators of command streams, the comparison of
+//! two servers' replies, a small client that keeps a history, and the client libraries' runner.
 //!
 //! `cargo xtask e2e` runs them all; docs/testing.md says how to run one, or against which server.
 #![forbid(unsafe_code)]

@@ -48,13 +48,13 @@ struct Seen {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct ReplyStats {
     found: u64,
     failed: u64,
     longest: Duration,
 }
 
-impl Tally {
+impl ReplyStats {
     fn add(&mut self, other: Self) {
         self.found += other.found;
         self.failed += other.failed;
@@ -70,9 +70,9 @@ fn ask(
     seed: u64,
     seen: &Seen,
     mut holds: impl FnMut(u64) -> bool,
-) -> Tally {
+) -> ReplyStats {
     let mut rng = Rng::new(seed);
-    let (mut wire, mut tally, mut number) = (Wire::connect(addr), Tally::default(), 0);
+    let (mut wire, mut stats, mut number) = (Wire::connect(addr), ReplyStats::default(), 0);
     while holds(number) {
         let keys: Vec<String> = (0..1 + rng.below(4))
             .map(|_| {
@@ -87,9 +87,9 @@ fn ask(
             let line = wire.line();
             if line == "END" || line.starts_with("SERVER_ERROR ") {
                 let is_error = line != "END";
-                tally.failed += u64::from(is_error);
+                stats.failed += u64::from(is_error);
                 seen.failed.fetch_add(u64::from(is_error), Ordering::SeqCst);
-                // An honest server has every key; what is missing is told by an error.
+                // An honest server has every key; a missing one is reported by an error.
                 assert!(is_error || wanted.next().is_none(), "{keys:?}: a miss");
                 break;
             }
@@ -97,12 +97,12 @@ fn ask(
             let key = key.split(' ').next().unwrap();
             assert!(wanted.any(|one| one == key), "{keys:?} were asked, {line} came");
             assert_eq!(wire.line(), value_of(key));
-            tally.found += 1;
+            stats.found += 1;
             seen.found.fetch_add(1, Ordering::SeqCst);
         }
-        tally.longest = tally.longest.max(begun.elapsed());
+        stats.longest = stats.longest.max(begun.elapsed());
     }
-    tally
+    stats
 }
 
 fn asking(
@@ -111,7 +111,7 @@ fn asking(
     seed: u64,
     seen: &Arc<Seen>,
     holds: impl FnMut(u64) -> bool + Send + 'static,
-) -> JoinHandle<Tally> {
+) -> JoinHandle<ReplyStats> {
     let seen = Arc::clone(seen);
     thread::spawn(move || ask(addr, prefix, seed, &seen, holds))
 }
@@ -125,8 +125,8 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn sum(clients: Vec<JoinHandle<Tally>>) -> Tally {
-    let mut sum = Tally::default();
+fn sum(clients: Vec<JoinHandle<ReplyStats>>) -> ReplyStats {
+    let mut sum = ReplyStats::default();
     clients.into_iter().for_each(|client| sum.add(client.join().unwrap()));
     sum
 }

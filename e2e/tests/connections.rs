@@ -69,7 +69,7 @@ fn slow_consumers_cost_others_nothing_and_get_whole_values() {
     server.assert_alive("slow consumers");
 }
 
-/// Large values being sent may hold a share of the memory. Who asks for one more waits for its
+/// Large values being sent may hold a share of the memory. A request for one more waits for its
 /// turn, in the order of arrival, and is refused after two seconds.
 #[test]
 fn large_sends_over_the_limit_wait_for_their_turn() {
@@ -170,9 +170,9 @@ fn survive_a_crowd(server: &mut Server, size: usize) {
     eprintln!("accepting again after {back:?}, {busy:?} used while full");
 }
 
-/// With memcached's default a client too many is told so.
+/// With memcached's default a client too many receives an error.
 #[test]
-fn one_client_too_many_is_told() {
+fn one_client_too_many_receives_an_error() {
     let server = Server::under_test(&["-c", "60"]);
     let mut crowd: Vec<Wire> = (0..80).map(|_| server.connect()).collect();
     // Those that came last, and perhaps others.

@@ -136,7 +136,7 @@ fn mutate(rng: &mut Rng, stream: &mut Vec<u8>) {
     }
 }
 
-/// CVE-2009-1255: no address of the process is told to anyone.
+/// CVE-2009-1255: no reply contains an address of the process.
 #[test]
 fn statistics_tell_no_addresses() {
     let server = Server::under_test(&[]);

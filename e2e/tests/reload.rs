@@ -31,7 +31,7 @@ fn config(servers: &[SocketAddr], turn: u64) -> String {
     let pools = format!(r#""A": {{"servers": ["{a}"]}}, "B": {{"servers": ["{b}"]}}"#);
     match turn % 3 {
         0 => format!(
-            r#"{{"pools": {{{pools}}}, "route": {{"type": "PrefixSelectorRoute", "policies": {{"a": "PoolRoute|A", "b": "PoolRoute|B"}}}}}} // {turn}"#
+            r#"{{"pools": {{{pools}}}, "route": {{"type": "PrefixSelectorRoute", "policies": {{"a": "PoolRoute|A", "b": "PoolRoute|B"}}}}}} /* {turn} */"#
         ),
         1 => format!(
             r#"{{"pools": {{{pools}, "spare": {{"servers": ["127.0.0.1:{}"]}}}}, "named_handles": [{{"type": "PoolRoute", "pool": "A", "name": "first"}}],
@@ -76,7 +76,7 @@ fn held(proxy: &Router) -> (u64, u64) {
 #[test]
 fn reloads_under_load_fail_no_request_and_change_no_route() {
     let reloads = count("RELOADS", 100);
-    // Memory is compared with what it was after so many.
+    // Memory is compared with what it was after this number of reloads.
     let warm = reloads / 2;
     let servers = servers();
     let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
@@ -223,7 +223,7 @@ fn strange(servers: &[SocketAddr], case: u64, folder: &Path) -> String {
         3 => own(r#""A": {"inherit": "B"}, "B": {"inherit": "A"}"#, r#""PoolRoute|A""#),
         4 => own(&pool, r#"{"type": "FailoverRoute", "children": [[[[[[["x"]]]]]]]}"#),
         5 => format!(
-            r#"{{"named_handles": [{{"name": "a", "type": "FailoverRoute", "children": ["b"]}}, {{"name": "b", "type": "FailoverRoute", "children": ["a"]}}], "route": "a"}} // {case}"#
+            r#"{{"named_handles": [{{"name": "a", "type": "FailoverRoute", "children": ["b"]}}, {{"name": "b", "type": "FailoverRoute", "children": ["a"]}}], "route": "a"}} /* {case} */"#
         ),
         6 => own(r#""A": "file:nowhere.json""#, r#""PoolRoute|A""#),
         7 => own(&format!(r#""A": "file:{}""#, folder.display()), r#""PoolRoute|A""#),
@@ -232,7 +232,7 @@ fn strange(servers: &[SocketAddr], case: u64, folder: &Path) -> String {
         9 => own(&pool, r#"{"type": "PoolRoute", "pool": "B"}"#),
         10 => format!("{good}{}", " ".repeat(1 << 20)),
         _ => format!(
-            r#"{{"macros": {{"m": {{"type": "macroDef", "params": [], "result": "@m()"}}}}, "route": "@m()"}} // {case}"#
+            r#"{{"macros": {{"m": {{"type": "macroDef", "params": [], "result": "@m()"}}}}, "route": "@m()"}} /* {case} */"#
         ),
     }
 }

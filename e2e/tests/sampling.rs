@@ -1,5 +1,5 @@
-//! What a real server estimates from samples of a real load: hot keys, working set, miss-ratio
-//! curve, latencies.
+//! Estimates of a real server from samples of a real load: hot keys, working set, miss-ratio curve,
+//! latencies.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;

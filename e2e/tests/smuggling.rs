@@ -243,7 +243,7 @@ fn bystander(proxy: SocketAddr, key: &str, ends: &AtomicBool) -> usize {
     count
 }
 
-/// Three clients ask what is there while a fourth sends what is refused, so many times.
+/// Three clients read present keys while a fourth sends refused requests, `rounds` times.
 fn check_bystanders(proxy: &Router, rounds: usize) {
     let mut wire = proxy.connect();
     wire.expect(b"set bystander 0 0 1\r\nx\r\n", b"STORED\r\n");

@@ -65,8 +65,8 @@ impl Race {
                 scope.spawn(move || self.read(&mut server.connect(), &mut Rng::new(seed + number)));
             }
             for number in 0..WRITERS {
-                let seed = seed + 100 + number;
-                scope.spawn(move || self.write(&mut server.connect(), &mut Rng::new(seed)));
+                let own_seed = 100 + seed + number;
+                scope.spawn(move || self.write(&mut server.connect(), &mut Rng::new(own_seed)));
             }
         });
         (self.stored.load(Ordering::Relaxed), self.stale.load(Ordering::Relaxed))
@@ -119,7 +119,7 @@ impl Race {
         }
     }
 
-    /// What a reader is told of one key.
+    /// The server's answer for one key.
     fn answer(&self, wire: &mut Wire) -> Answer {
         let line = wire.line();
         if line == "END" {

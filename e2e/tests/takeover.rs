@@ -229,7 +229,7 @@ fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
     assert!(other.contains("in use"), "{other}");
     probe(&mut server, "a successor that cannot bind");
 
-    // These fail when nobody serves any more: at the first bell of a worker.
+    // These fail when nobody serves any more: at the first eventfd of a worker.
     for how in ["error=EMFILE", "signal=KILL"] {
         let inject = format!("inject=eventfd2:{how}:when=1");
         let strace =

@@ -175,7 +175,7 @@ fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
     }
 }
 
-/// Nobody is told that a delete is done when the warm server has it to come, and nothing keeps it.
+/// A delete fails when the warm server is away and nothing keeps the delete for it.
 #[test]
 fn without_a_spool_a_delete_that_the_warm_server_misses_fails() {
     let rig = Rig::new(&["--asynclog-disable"]);

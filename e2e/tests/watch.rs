@@ -1,5 +1,4 @@
-//! What is seen from outside while it happens: `watch`, `holdall watch`, `stats latency` and
-//! `/metrics`.
+//! Live views from outside: `watch`, `holdall watch`, `stats latency` and `/metrics`.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::io::{BufRead, BufReader, Read, Write};

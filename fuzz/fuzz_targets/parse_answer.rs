@@ -1,4 +1,4 @@
-//! What a server answers, read by a client.
+//! Replies of a server, parsed by a client.
 #![no_main]
 
 #[path = "../../crates/proto/tests/common/mod.rs"]

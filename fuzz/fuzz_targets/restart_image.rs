@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use store::{
-    Applied, Change, Cleaner, Config, MemoryFile, NewItem, Opened, Handle, Store, TimeNote,
+    Applied, Change, Cleaner, Config, Handle, MemoryFile, NewItem, Opened, Store, TimeNote,
 };
 
 const PAGE: usize = 4096;

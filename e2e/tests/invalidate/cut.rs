@@ -21,14 +21,14 @@ pub(crate) const GTID: u8 = 162;
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// It ends so many bytes earlier, and says so: shorter than its event, which makes the library
-    /// panic.
+    /// It ends this number of bytes earlier, and says so: shorter than its event, which makes the
+    /// library panic.
     Cut(usize),
     /// The byte at this place has its bits turned over.
     Flip(usize),
     /// The connection ends in its middle.
     Half,
-    /// It says that it has so many bytes more, or fewer, than come: everything after it is out of
+    /// It announces this number of bytes more, or fewer, than come: everything after it is out of
     /// step.
     Says(i32),
 }

@@ -70,7 +70,7 @@ impl Database {
         }
     }
 
-    /// Makes a table that is followed, with a row for each of so many numbers from 0 on.
+    /// Makes a table that is followed, with `rows` rows numbered from 0.
     pub(crate) fn make(&self, name: &str, rows: u64) {
         self.sql(&format!("CREATE TABLE {name} (id BIGINT PRIMARY KEY, v BIGINT)"));
         let numbers = match self {
@@ -88,7 +88,7 @@ impl Database {
         }
     }
 
-    /// Inserts so many rows, each transaction as many as `together`.
+    /// Inserts `rows` rows, `together` in each transaction.
     pub(crate) fn insert(&self, name: &str, rows: u32, together: u32) {
         let statement = match self {
             Self::Mysqld(_) => format!(

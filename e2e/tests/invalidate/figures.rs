@@ -1,6 +1,6 @@
-//! What the invalidator does in numbers: how long after its commit a change is gone from the cache,
-//! how many keys a second it reads and delivers, and how many packets batching saves. Printed;
-//! asserted is only that everything arrives.
+//! Figures of the invalidator: the time from a commit to its delete in the cache, keys read and
+//! delivered a second, and packets saved by batching. They are printed; the tests assert only that
+//! every delete arrives.
 //!
 //! `CHANGES` is how many row changes each measurement makes, `RATE` how many a second, `SERVERS`
 //! how many servers packets go to, `DATABASES` how many databases they come from, `BATCH_WAIT_US`
@@ -44,7 +44,7 @@ fn small() -> Server {
     Launch::new(Kind::Holdall).args(&["-t", "1", "-m", "64"]).start()
 }
 
-/// The value at so many thousandths of sorted ones.
+/// The value at `per_mille` thousandths of sorted ones.
 fn quantile(sorted: &[Duration], per_mille: usize) -> Duration {
     sorted[(sorted.len() - 1) * per_mille / 1000]
 }

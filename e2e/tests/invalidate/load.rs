@@ -19,7 +19,7 @@ pub(crate) const WRITERS: u64 = 2;
 pub(crate) struct Shared {
     begin: Instant,
     pub(crate) stop: AtomicBool,
-    /// While set, writers and readers rest; so many of them do.
+    /// While set, writers and readers rest; `resting` counts those that do.
     pause: AtomicBool,
     resting: AtomicU64,
     pub(crate) writes: Mutex<Vec<Write>>,

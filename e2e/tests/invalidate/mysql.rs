@@ -1,5 +1,5 @@
-//! What the binary logs of MariaDB and MySQL say becomes deletes: every form of change, every trap,
-//! every refusal.
+//! Deletes from the binary logs of MariaDB and MySQL: every form of change, every trap, every
+//! refusal.
 
 use std::fs;
 use std::thread;

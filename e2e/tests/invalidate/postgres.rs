@@ -1,4 +1,4 @@
-//! What PostgreSQL's logical replication says becomes deletes.
+//! Deletes from PostgreSQL's logical replication.
 
 use testkit::database::Postgres;
 

@@ -1,5 +1,5 @@
-//! What can happen to a deployment: processes that end or stand still, and what databases and
-//! networks do to a log.
+//! Troubles of a deployment: processes that end or stand still, and faults of databases and
+//! networks that damage a log.
 
 use testkit::database::Brand;
 

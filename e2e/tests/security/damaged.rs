@@ -36,9 +36,8 @@ fn restore(server: &Server, asks: impl Fn() -> Option<Wire>) {
     }
 }
 
-/// Damages these files in turn, and has them read again by who `asks`; `is_as_it_was` looks at what
-/// is in use afterwards: where they were refused at once, where they were taken when they are good
-/// again.
+/// Damages these files in turn, and has them read again by the client in `asks`; `is_as_it_was`
+/// checks what is in use afterwards, both while they are refused and after they are good again.
 fn damage(
     files: &[String],
     server: &Server,

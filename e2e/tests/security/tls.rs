@@ -47,8 +47,8 @@ impl Both {
         self.server.stat(name)
     }
 
-    /// Waits until so many handshakes have failed: a client can know that its own has before the
-    /// worker has counted it.
+    /// Waits until this number of handshakes has failed: a client can know that its own has before
+    /// the worker has counted it.
     #[track_caller]
     fn wait_for_failed_handshakes(&self, count: u64) {
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -254,7 +254,7 @@ fn certificates_are_read_again_without_a_restart() {
     let other = client(&certificates, "other-ca", None);
     let mut old = connect(both.tls, &trusting).unwrap();
     let mut admin = both.server.connect();
-    // A bad file: what was stays, and the reason is told.
+    // A bad file: the old ones stay, and the reply has the reason.
     std::fs::write(certificates.path("server.crt"), "nonsense").unwrap();
     admin.send(b"refresh_certs\r\n");
     let answer = admin.line();
