@@ -13,6 +13,7 @@
 pub mod certificates;
 pub mod clients;
 pub mod compare;
+pub mod console;
 pub mod dialect;
 pub mod differences;
 pub mod generate;

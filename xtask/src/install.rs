@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 28] = [
+const PACKAGES: [(&str, &str); 29] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -41,6 +41,7 @@ const PACKAGES: [(&str, &str); 28] = [
     ("etcd-client", "puts them there"),
     ("dnsmasq-base", "a resolver with SRV records"),
     ("iproute2", "counts the segments of connections"),
+    ("netcat-openbsd", "asks a server in the pages' examples"),
     ("nftables", "drops packets and resets connections"),
 ];
 
