@@ -9,10 +9,14 @@
 //!    page links to, and every decision that code or a page cites by number.
 //! 5. Tracked files have an ending from a list, and `LICENSE` is there.
 //! 6. No word that `docs/glossary.md` bans stands in code or pages, no comment and no prose is
-//!    wider than 100 columns, and no header begins with a question word. [`not_yet`] lists the
-//!    exemptions.
+//!    wider than 100 columns, and no header begins with a question word.
+//! 7. The modules of a crate import each other in one direction only, and so do those of a folder.
+//!
+//! [`not_yet`] lists the exemptions of the rules 6 and 7.
 
+mod cycles;
 mod documents;
+mod imports;
 mod lexer;
 mod not_yet;
 mod prose;
@@ -122,6 +126,7 @@ pub(crate) fn run(strict: &[String]) -> Result<(), String> {
         .collect();
     breaches.extend(documents(&sources, &pages));
     breaches.extend(prose(&sources, &pages, strict));
+    breaches.extend(sifted(not_yet::CYCLES, cycles::knots(&sources), strict));
     breaches.extend(tree::endings(tracked.split_terminator('\0')));
     breaches.extend(tree::licence(fs::read_to_string("LICENSE").ok().as_deref()));
     if breaches.is_empty() {
@@ -157,11 +162,16 @@ fn prose(
     for (rule, found) in
         [(not_yet::WORDS, refused), (not_yet::COLUMNS, wide), (not_yet::HEADERS, asking)]
     {
-        let (left, note) = not_yet::sift(rule, found, strict);
-        breaches.extend(left);
-        note.iter().for_each(|note| println!("{note}"));
+        breaches.extend(sifted(rule, found, strict));
     }
     breaches
+}
+
+/// The breaches that are not exempt. Prints the number of the others.
+fn sifted(rule: not_yet::Rule, found: Vec<String>, strict: &[String]) -> Vec<String> {
+    let (left, note) = not_yet::sift(rule, found, strict);
+    note.iter().for_each(|note| println!("{note}"));
+    left
 }
 
 /// Breaches in `pages`, and citations of decisions in `sources`; both are pairs of path and text.

@@ -34,6 +34,22 @@ pub(super) fn source_words(text: &str) -> Vec<Token<'_>> {
     words
 }
 
+/// The text with blanks in place of comments, strings and characters. Lines keep their places.
+pub(super) fn code(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (piece, is_code) = piece(rest);
+        if is_code {
+            kept.push_str(piece);
+        } else {
+            kept.extend(piece.chars().map(|sign| if sign == '\n' { '\n' } else { ' ' }));
+        }
+        rest = &rest[piece.len()..];
+    }
+    kept
+}
+
 /// The first comment, string, character, escape or run of code, and whether it is code.
 fn piece(text: &str) -> (&str, bool) {
     let upto = |end: Option<usize>| &text[..end.unwrap_or(text.len())];
@@ -147,6 +163,14 @@ mod tests {
         let code: Vec<&str> =
             source_words(text).iter().filter(|word| word.is_code).map(|word| word.text).collect();
         assert_eq!(code, ["fn", "a", "b", "var", "b", "str", "br", "x", "y"]);
+    }
+
+    #[test]
+    fn code_alone_is_kept_in_its_lines() {
+        let text = "a /* b\n */ c \"d\" 'e' // f\ng";
+        let kept = code(text);
+        assert_eq!(kept.lines().count(), 3);
+        assert_eq!(kept.split_whitespace().collect::<Vec<_>>(), ["a", "c", "g"]);
     }
 
     #[test]

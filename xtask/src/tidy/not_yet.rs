@@ -1,4 +1,4 @@
-//! Exemptions: the parts of the tree that a rule of prose does not bind yet.
+//! Exemptions: the parts of the tree that a rule does not bind yet.
 //!
 //! The breaches of an exempt part are counted and printed. Take a part from its list when its count
 //! is 0.
@@ -49,6 +49,23 @@ pub(super) const HEADERS: Rule = Rule {
         "crates/sampling/",
         "crates/server/",
         "crates/spool/",
+        "crates/upstream/",
+    ],
+};
+
+pub(super) const CYCLES: Rule = Rule {
+    name: "module cycles",
+    not_yet: &[
+        "crates/bench/",
+        "crates/client/",
+        "crates/engine/",
+        "crates/invalidator/",
+        "crates/net/",
+        "crates/proto/",
+        "crates/routeconf/",
+        "crates/router/",
+        "crates/routes/",
+        "crates/server/",
         "crates/upstream/",
     ],
 };
