@@ -19,8 +19,9 @@ use rustix::io::Errno;
 
 use crate::address::Address;
 use crate::counters::{Counters, add};
-use crate::pipeline::{Pipeline, ReplyObserver, Ticket};
+use crate::pipeline::Pipeline;
 use crate::request::Request;
+use crate::sink::{ReplyObserver, Ticket};
 use crate::system::Socket;
 use proto::Failure;
 

@@ -23,11 +23,13 @@ use crate::datagrams::Datagrams;
 use crate::dialect::{self, Dialect};
 use crate::ejection::Ejection;
 use crate::guard::Guard;
-use crate::pipeline::{Broken, Pipeline, Sink, Ticket};
+use crate::micros::micros;
+use crate::pipeline::{Broken, Pipeline};
 use crate::reply_stats::{Failing, Server};
 use crate::request::Request;
 use crate::send_cell::SendCell;
 use crate::settings::{Protocol, Settings};
+use crate::sink::{Sink, Ticket};
 use crate::system::Socket;
 use crate::tko::{FailOpen, Health};
 use crate::traffic::Traffic;
@@ -52,9 +54,6 @@ mod connecting;
 mod traffic;
 
 pub use connecting::LOGIN_PATIENCE;
-
-/// The ticket of a destination's own question whether the server is back.
-pub(crate) const PROBE: Ticket = Ticket::MAX;
 
 enum Link {
     Closed,
@@ -352,11 +351,4 @@ impl Destination {
         self.health.leave_probing(self.worker.number);
         self.probe = None;
     }
-}
-
-/// Whole microseconds of `duration`, saturating.
-#[inline]
-#[must_use]
-pub fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

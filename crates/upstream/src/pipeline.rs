@@ -28,47 +28,12 @@ use proto::reply::CRLF;
 use proto::text::Words;
 use proto::{KeyBuf, base64};
 
-use crate::address::Address;
-use crate::destination::PROBE;
 use crate::dialect::{self, Dialect, Heard};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
+use crate::sink::{PROBE, ReplyObserver, Ticket};
 use crate::wire;
 use proto::{Command, Failure};
-
-/// Who wants an answer; what it means is the asker's.
-pub type Ticket = u64;
-
-/// Takes answers.
-pub trait Sink {
-    /// What came of the request with this ticket.
-    fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>);
-
-    /// A server was asked this, and answered, or failed to: told before [`Self::answer`], to who
-    /// watches (`routes::Core::watch`).
-    fn exchanged(&mut self, _exchange: &Exchange<'_>, _reply: &Reply<'_>) {}
-}
-
-/// What one server was asked.
-#[derive(Clone, Copy, Debug)]
-pub struct Exchange<'a> {
-    /// The command.
-    pub op: Command,
-    /// The key.
-    pub key: &'a [u8],
-    /// In which pool; empty for a server that was named by itself.
-    pub pool: &'a str,
-    /// Who.
-    pub server: &'a Address,
-    /// How long it took, in microseconds.
-    pub took_us: u64,
-}
-
-/// A sink that also observes each reply together with its request.
-pub(crate) trait ReplyObserver: Sink {
-    /// The question, asked for this pool at this time (in microseconds).
-    fn on_reply(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>);
-}
 
 /// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in
 /// its memory.

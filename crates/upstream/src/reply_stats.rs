@@ -4,10 +4,10 @@ use std::sync::MutexGuard;
 
 use crate::address::Address;
 use crate::counters::{Counters, add};
-use crate::destination::PROBE;
 use crate::latencies::Latencies;
-use crate::pipeline::{Exchange, ReplyObserver, Sink, Ticket};
 use crate::reply::Reply;
+use crate::sink::PROBE;
+use crate::sink::{Exchange, ReplyObserver, Sink, Ticket};
 use crate::tko::Health;
 use proto::{Command, CommandClass};
 

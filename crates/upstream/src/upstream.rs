@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use crate::address::Address;
 use crate::destination::{Destination, Worker};
 use crate::ejection::Ejection;
-use crate::pipeline::{Sink, Ticket};
+use crate::micros::micros;
 use crate::registry::Registry;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::send_cell::SendCell;
 use crate::settings::Settings;
+use crate::sink::{Sink, Ticket};
 use crate::system::Poller;
 use crate::traffic::{Count, Traffic};
 use crate::window::{Sliding, Through, Waiting, Window};
@@ -162,7 +163,7 @@ impl Upstream {
         settings: &Settings,
         pool: &str,
     ) -> DestinationId {
-        let key = (address.clone(), crate::destination::micros(settings.timeout));
+        let key = (address.clone(), micros(settings.timeout));
         let ids = self.by_address.entry(key).or_default();
         let found = ids.iter().copied().find(|id| {
             self.destinations.get(*id as usize).is_some_and(|found| found.settings == *settings)

@@ -11,10 +11,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::destination::micros;
-use crate::pipeline::{Exchange, Sink, Ticket};
+use crate::micros::micros;
 use crate::reply::Reply;
 use crate::request::{OwnedRequest, Request};
+use crate::sink::{Exchange, Sink, Ticket};
 use crate::upstream::DestinationId;
 use proto::Failure;
 

@@ -14,10 +14,11 @@ use std::collections::VecDeque;
 use super::{Destination, End};
 use crate::counters::{Counters, add};
 use crate::dialect::{self, Dialect};
-use crate::pipeline::{Broken, Sink, Ticket};
+use crate::pipeline::Broken;
 use crate::reply::Reply;
 use crate::request::{OwnedRequest, Request};
 use crate::settings::Protocol;
+use crate::sink::{Sink, Ticket};
 use proto::Failure;
 
 /// How long a server that hung up upon the probe is not asked again, in microseconds.

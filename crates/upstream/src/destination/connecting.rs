@@ -4,11 +4,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Destination, End, Link, PROBE, micros};
+use super::{Destination, End, Link};
 use crate::counters::add;
 use crate::guard::Guard;
-use crate::pipeline::Sink;
+use crate::micros::micros;
 use crate::request::Request;
+use crate::sink::PROBE;
+use crate::sink::Sink;
 use crate::system::Socket;
 use proto::{Command, Failure};
 

@@ -8,9 +8,9 @@ use super::{Destination, End, Link};
 use crate::counters::add;
 use crate::datagrams::Datagrams;
 use crate::guard::CHUNK_BYTES;
-use crate::pipeline::{Sink, Ticket};
 use crate::reply_stats::{Failing, ReplyStats, Server};
 use crate::request::Request;
+use crate::sink::{Sink, Ticket};
 use proto::{Command, Failure};
 
 /// Bytes reserved for a reply that has only begun, at the most.

@@ -11,10 +11,11 @@
 use proto::binary::answer::{Parsed, Response, parse};
 use proto::binary::opcode::GETKQ;
 
-use super::{Broken, Pipeline, ReplyObserver, Ticket};
+use super::{Broken, Pipeline};
 use crate::packet::{self, Scratch};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
+use crate::sink::{ReplyObserver, Ticket};
 use proto::Command;
 
 /// What a pipeline of packets knows beside.

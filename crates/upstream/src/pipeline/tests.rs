@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::reply::OwnedReply;
+use crate::sink::Sink;
 
 /// Collects answers.
 #[derive(Default)]
