@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::Address;
 use crate::destination::{Destination, Worker};
+use crate::destination_id::DestinationId;
 use crate::ejection::Ejection;
 use crate::micros::micros;
 use crate::registry::Registry;
@@ -31,21 +32,6 @@ const READ_BYTES: usize = 128 * 1024;
 
 /// What the poller says of [`Upstream::watch_wake`]: no server has this number.
 const WAKE: u64 = u64::MAX;
-
-/// Which server, of one worker's, and for which of the pools that it is in.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct DestinationId {
-    place: u32,
-    pool: u16,
-}
-
-impl DestinationId {
-    /// The same for all pools of the server.
-    #[inline]
-    pub fn place(self) -> u32 {
-        self.place
-    }
-}
 
 /// See the head of this file.
 pub struct Upstream {

@@ -11,11 +11,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::destination_id::DestinationId;
 use crate::micros::micros;
 use crate::reply::Reply;
 use crate::request::{OwnedRequest, Request};
 use crate::sink::{Exchange, Sink, Ticket};
-use crate::upstream::DestinationId;
 use proto::Failure;
 
 /// How wide the window is, in requests.

@@ -1,0 +1,16 @@
+//! The name of a server as one worker uses it.
+
+/// Names a server of one [`crate::Upstream`], and the pool that it is asked for.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct DestinationId {
+    pub(crate) place: u32,
+    pub(crate) pool: u16,
+}
+
+impl DestinationId {
+    /// The server's number, whatever the pool.
+    #[inline]
+    pub fn place(self) -> u32 {
+        self.place
+    }
+}
