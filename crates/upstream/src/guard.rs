@@ -8,119 +8,15 @@
 //!
 //! Connections without either have none.
 
-use std::fmt;
 use std::io::{Read, Write};
-use std::sync::{Arc, PoisonError, RwLock};
 
-use certs::ClientOptions;
 use proto::binary::answer::{Parsed, parse};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::ClientConnection;
 
+use crate::login::Login;
 use crate::sasl::{Sasl, Step};
 use crate::settings::Protocol;
-
-/// How connections are encrypted, with what its files say; shared by all connections, cheap to
-/// clone.
-#[derive(Clone)]
-pub struct Tls(Arc<Shared>);
-
-struct Shared {
-    options: ClientOptions,
-    config: RwLock<Arc<ClientConfig>>,
-}
-
-impl Tls {
-    /// Reads the files.
-    ///
-    /// # Errors
-    ///
-    /// Which file cannot be used, and why.
-    pub fn open(options: ClientOptions) -> Result<Self, String> {
-        let config = RwLock::new(certs::client_config(&options)?);
-        Ok(Self(Arc::new(Shared { options, config })))
-    }
-
-    /// Reads the files again, for connections to come; if they cannot be used, nothing changes.
-    ///
-    /// # Errors
-    ///
-    /// Which file cannot be used, and why.
-    pub fn reload(&self) -> Result<(), String> {
-        let config = certs::client_config(&self.0.options)?;
-        *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = config;
-        Ok(())
-    }
-
-    /// Whether a certificate can have this name: a host's name or an address.
-    pub fn is_name(name: &str) -> bool {
-        ServerName::try_from(name).is_ok()
-    }
-
-    fn session(&self, name: &str) -> Result<ClientConnection, String> {
-        let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-        let config = Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner));
-        let mut session = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
-        // What is not sent yet is bounded by the pipeline.
-        session.set_buffer_limit(None);
-        Ok(session)
-    }
-}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tls").field(&self.0.options).finish()
-    }
-}
-
-impl PartialEq for Tls {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.options == other.0.options
-    }
-}
-
-impl Eq for Tls {}
-
-/// A user's name and password.
-#[derive(Clone, Eq, PartialEq)]
-pub struct Login {
-    user: String,
-    password: String,
-}
-
-impl Login {
-    /// Both as the server compares them, byte by byte.
-    #[must_use]
-    pub fn new(user: &str, password: &str) -> Self {
-        Self { user: user.to_owned(), password: password.to_owned() }
-    }
-
-    /// The first `user:password` of a file such as servers have for `-Y`; empty lines and those
-    /// that begin with `#` are skipped.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'))?;
-        let (user, password) = line.split_once(':')?;
-        Some(Self::new(user, password))
-    }
-
-    /// User and password.
-    pub(crate) fn parts(&self) -> (&str, &str) {
-        (&self.user, &self.password)
-    }
-
-    /// The command of memcached's `-Y`: a set whose data are name and password.
-    fn command(&self) -> Vec<u8> {
-        let data = format!("{} {}", self.user, self.password);
-        format!("set login 0 0 {}\r\n{data}\r\n", data.len()).into_bytes()
-    }
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
-    }
-}
+use crate::tls::Tls;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
@@ -358,12 +254,5 @@ mod tests {
         let mut guard = asking();
         assert!(guard.receive(&[b'x'; 2000], &mut plain).is_err());
         assert!(!format!("{:?}", Login::new("app", "secret")).contains("secret"));
-    }
-
-    #[test]
-    fn a_users_file_has_the_login_in_its_first_line() {
-        assert_eq!(Login::parse("# x\n\napp:a:b\nother:c\n"), Some(Login::new("app", "a:b")));
-        assert_eq!(Login::parse("app\n"), None);
-        assert_eq!(Login::parse("\n"), None);
     }
 }

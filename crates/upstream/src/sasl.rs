@@ -19,7 +19,7 @@ use proto::{KeyBuf, base64};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac, pbkdf2};
 
-use crate::guard::Login;
+use crate::login::Login;
 
 const PLAIN: &[u8] = b"PLAIN";
 const SCRAM: &[u8] = b"SCRAM-SHA-256";

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::guard::{Login, Tls};
+use crate::login::Login;
+use crate::tls::Tls;
 
 /// How a server is spoken to.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]

@@ -1,0 +1,73 @@
+//! TLS towards servers: certificates and names.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use certs::ClientOptions;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+
+/// How connections are encrypted. All connections share the certificates; a clone is cheap.
+#[derive(Clone)]
+pub struct Tls(Arc<Shared>);
+
+struct Shared {
+    options: ClientOptions,
+    config: RwLock<Arc<ClientConfig>>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub fn open(options: ClientOptions) -> Result<Self, String> {
+        let config = RwLock::new(certs::client_config(&options)?);
+        Ok(Self(Arc::new(Shared { options, config })))
+    }
+
+    /// Reads the files again, for connections to come; if they cannot be used, nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub fn reload(&self) -> Result<(), String> {
+        let config = certs::client_config(&self.0.options)?;
+        *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    /// Whether a certificate can have this name: a host's name or an address.
+    pub fn is_name(name: &str) -> bool {
+        ServerName::try_from(name).is_ok()
+    }
+
+    /// A session with a server that has this name.
+    ///
+    /// # Errors
+    ///
+    /// The name that no certificate can have, or the configuration's fault.
+    pub(crate) fn session(&self, name: &str) -> Result<ClientConnection, String> {
+        let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
+        let config = Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner));
+        let mut session = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
+        // What is not sent yet is bounded by the pipeline.
+        session.set_buffer_limit(None);
+        Ok(session)
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tls").field(&self.0.options).finish()
+    }
+}
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.options == other.0.options
+    }
+}
+
+impl Eq for Tls {}
