@@ -9,12 +9,16 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::deletes::{Deletes, Mailbox};
 use crate::task::Tasks;
-use crate::timer::{Sleep, Timers};
+use crate::timer::Timers;
 use upstream::{
     Count, DestinationId, Event, Exchange, Failure, Outcome, OwnedReply, Reply, Request, Sink,
     Ticket, Traffic, Upstream,
 };
 use upstream::{SendCell, SendRefCell};
+
+mod sleep;
+
+pub use sleep::Sleep;
 
 /// Tickets with this bit belong to tasks; the others to whoever calls [`crate::Core::submit`].
 pub(crate) const TASK_TICKET: Ticket = 1 << 63;

@@ -25,9 +25,8 @@ mod simulation;
 mod task;
 mod timer;
 
-pub use context::{Asking, Context};
+pub use context::{Asking, Context, Sleep};
 pub use core::{Core, Submitted, Tree};
 pub use deletes::{DeleteCounts, Deletes, Spooler, Target};
 pub use host::host_id;
 pub use plan::{BigValues, Distances, Plan, TreeFlags};
-pub use timer::Sleep;
