@@ -8,7 +8,7 @@ use proto::number::parse_stored;
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item, Liveness};
 
-use crate::mutate::NewValue;
+use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, live};

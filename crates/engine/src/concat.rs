@@ -11,7 +11,8 @@
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item, Liveness, Pin};
 
-use crate::mutate::{Condition, Mode, NewValue, Stored, Verdict};
+use crate::mutate::{Condition, Mode, Stored, Verdict};
+use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, live};

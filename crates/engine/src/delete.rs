@@ -3,7 +3,7 @@
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item};
 
-use crate::mutate::NewValue;
+use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, live};

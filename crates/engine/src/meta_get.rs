@@ -6,7 +6,7 @@
 use sampling::Command;
 use store::{Applied, Change, DraftError, Item, Liveness, Section};
 
-use crate::mutate::NewValue;
+use crate::new_value::NewValue;
 use crate::retrieve::Miss;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, is_same, live};

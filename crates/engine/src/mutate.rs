@@ -10,6 +10,7 @@
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item};
 
+use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Key, Worker, live};
@@ -61,19 +62,6 @@ impl Condition {
             lease: None,
         }
     }
-}
-
-/// A new value's attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewValue {
-    /// Client flags.
-    pub flags: u32,
-    /// The store's deadline: [`Worker::deadline`].
-    pub deadline: u32,
-    /// Bytes of value.
-    pub value_len: usize,
-    /// The key came as base64 and is to be shown so.
-    pub base64_key: bool,
 }
 
 /// How a store ended.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use sampling::{Collector, Command, Config, Full, Kind, Log, Snapshot};
 use store::{Item, Store};
 
-use crate::mutate::NewValue;
+use crate::new_value::NewValue;
 use crate::worker::{Key, Worker};
 
 /// How to sample.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use store::{Draft, DraftError, Handle, Item, Liveness, NewItem, Section, SlotHint};
 
 use crate::exptime::deadline_of;
-use crate::mutate::NewValue;
+use crate::new_value::NewValue;
 use crate::samples::Sampler;
 use crate::shared::{FlushNotAllowed, Shared};
 use crate::stats::{ClassCounter, Counter, Counters};

@@ -1,0 +1,14 @@
+//! The attributes of a value to be stored.
+
+/// A new value's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewValue {
+    /// Client flags.
+    pub flags: u32,
+    /// The store's deadline: [`crate::Worker::deadline`].
+    pub deadline: u32,
+    /// Bytes of value.
+    pub value_len: usize,
+    /// The key came as base64 and is to be shown so.
+    pub base64_key: bool,
+}
