@@ -9,37 +9,18 @@
 //! ```
 //!
 //! Until the first lease read or hold-off there is no table, and a delete keeps no stale value: who
-//! does not use leases pays a branch. Why each of them works is said in `table`.
-
-pub(crate) mod table;
+//! does not use leases pays a branch. Why each of them works is said in `lease_table`.
 
 use store::{Change, Item, Liveness, Section};
 
-use crate::lease::table::{Grant, Table};
+use crate::lease_table::{self, Grant, Table};
 use crate::retrieve::{Miss, remove_dead};
+use crate::shared::{FlushNotAllowed, Shared};
 use crate::stats::Counter;
 use crate::worker::{Key, Worker, live};
 
 /// The token that says on the wire that there is none: wait, and ask again.
-pub const LEASE_WAIT: u64 = table::WAIT;
-
-/// Settings of leases.
-#[derive(Clone, Copy, Debug)]
-pub struct LeaseSettings {
-    /// A key gets no two tokens within so many seconds, and one after at most one more; 0 gives one
-    /// to every miss.
-    pub interval_secs: u32,
-    /// How long a deleted value stays readable as stale; 0 keeps none.
-    pub stale_secs: u32,
-}
-
-/// The paper's ten seconds. It does not say how long a deleted value is kept ("a short time"): that
-/// default is ours, long enough for the next token, and the one after that.
-impl Default for LeaseSettings {
-    fn default() -> Self {
-        Self { interval_secs: 10, stale_secs: 30 }
-    }
-}
+pub const LEASE_WAIT: u64 = lease_table::WAIT;
 
 /// A lease read that missed.
 #[derive(Clone, Copy, Debug)]
@@ -155,10 +136,10 @@ impl Worker {
     /// # Errors
     ///
     /// Under `-F`; it is counted all the same.
-    pub fn flush_prefix(&self, prefix: &[u8]) -> Result<(), crate::FlushNotAllowed> {
+    pub fn flush_prefix(&self, prefix: &[u8]) -> Result<(), FlushNotAllowed> {
         self.count(Counter::CmdFlushPrefix);
         if !self.shared.settings().flush_enabled {
-            return Err(crate::FlushNotAllowed);
+            return Err(FlushNotAllowed);
         }
         self.participant.flush_prefix(prefix);
         Ok(())
@@ -178,7 +159,7 @@ pub struct LeaseStats {
     pub lost: u64,
 }
 
-impl crate::Shared {
+impl Shared {
     /// The table, if there is one yet.
     #[inline]
     pub(crate) fn leases(&self) -> Option<&Table> {

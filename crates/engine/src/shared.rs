@@ -6,8 +6,7 @@ use sampling::Collector;
 use store::Store;
 
 use crate::exptime::deadline_of;
-use crate::lease::LeaseSettings;
-use crate::lease::table::Table;
+use crate::lease_table::Table;
 use crate::samples::{Sampler, Samples, Sampling};
 use crate::stats::{Counters, Totals};
 
@@ -23,6 +22,24 @@ pub struct Settings {
     pub started_at_unix: u64,
     /// Leases and stale values.
     pub leases: LeaseSettings,
+}
+
+/// Settings of leases.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseSettings {
+    /// A key gets no two tokens within so many seconds, and one after at most one more; 0 gives one
+    /// to every miss.
+    pub interval_secs: u32,
+    /// How long a deleted value stays readable as stale; 0 keeps none.
+    pub stale_secs: u32,
+}
+
+/// The paper's ten seconds. It does not say how long a deleted value is kept ("a short time"): that
+/// default is ours, long enough for the next token, and the one after that.
+impl Default for LeaseSettings {
+    fn default() -> Self {
+        Self { interval_secs: 10, stale_secs: 30 }
+    }
 }
 
 /// `flush_all` under `-F`.

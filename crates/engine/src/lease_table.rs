@@ -35,7 +35,7 @@ const SETS: std::ops::RangeInclusive<u64> = 64..=1 << 18;
 const MCROUTER_MAGIC: u64 = 0x7ace_b00c;
 
 /// The token that means "wait" on the wire, so none that is given.
-pub(super) const WAIT: u64 = 1;
+pub(crate) const WAIT: u64 = 1;
 
 /// Tokens and hold-offs by key.
 #[derive(Debug)]
