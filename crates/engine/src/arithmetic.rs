@@ -8,10 +8,11 @@ use proto::number::parse_stored;
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item, Liveness};
 
+use crate::key::Key;
 use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
-use crate::worker::{Key, Worker, live};
+use crate::worker::{Worker, live};
 
 /// Up or down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,12 @@
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item, Liveness, Pin};
 
+use crate::key::Key;
 use crate::mutate::{Condition, Mode, Stored, Verdict};
 use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
-use crate::worker::{Key, Worker, live};
+use crate::worker::{Worker, live};
 
 /// The class under which a value is counted that got no memory.
 const NO_CLASS: u8 = 0;

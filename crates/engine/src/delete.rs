@@ -3,10 +3,11 @@
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item};
 
+use crate::key::Key;
 use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
-use crate::worker::{Key, Worker, live};
+use crate::worker::{Worker, live};
 
 /// What is to become of the key's item.
 #[derive(Clone, Copy, Debug, Default)]

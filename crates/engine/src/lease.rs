@@ -13,11 +13,12 @@
 
 use store::{Change, Item, Liveness, Section};
 
+use crate::key::Key;
 use crate::lease_table::{self, Grant, Table};
 use crate::retrieve::{Miss, remove_dead};
 use crate::shared::{FlushNotAllowed, Shared};
 use crate::stats::Counter;
-use crate::worker::{Key, Worker, live};
+use crate::worker::{Worker, live};
 
 /// The token that says on the wire that there is none: wait, and ask again.
 pub const LEASE_WAIT: u64 = lease_table::WAIT;

@@ -6,10 +6,11 @@
 use sampling::Command;
 use store::{Applied, Change, DraftError, Item, Liveness, Section};
 
+use crate::key::Key;
 use crate::new_value::NewValue;
 use crate::retrieve::Miss;
 use crate::stats::{ClassCounter, Counter};
-use crate::worker::{Key, Worker, is_same, live};
+use crate::worker::{Worker, is_same, live};
 
 /// What `mg` asks for besides the item.
 #[derive(Clone, Copy, Debug, Default)]

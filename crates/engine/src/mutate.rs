@@ -10,10 +10,11 @@
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item};
 
+use crate::key::Key;
 use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
-use crate::worker::{Key, Worker, live};
+use crate::worker::{Worker, live};
 
 /// What is asked of the key's present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

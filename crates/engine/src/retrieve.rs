@@ -3,8 +3,9 @@
 use sampling::Command;
 use store::{Change, Item, Liveness, Section};
 
+use crate::key::Key;
 use crate::stats::{ClassCounter, Counter};
-use crate::worker::{Key, Worker, is_same, live};
+use crate::worker::{Worker, is_same, live};
 
 /// Why a key was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,10 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use sampling::{Collector, Command, Config, Full, Kind, Log, Snapshot};
-use store::{Item, Store};
+use store::Store;
 
-use crate::new_value::NewValue;
-use crate::worker::{Key, Worker};
+use crate::key::Key;
 
 /// How to sample.
 #[derive(Clone, Copy, Debug)]
@@ -245,9 +244,23 @@ impl Sampler {
         }
     }
 
+    /// Whether a key with this hash is sampled now.
+    #[inline]
+    pub(crate) fn takes(&self, hash: u64) -> bool {
+        hash < self.threshold.get()
+    }
+
+    /// Samples what a command did with a key that [`Self::takes`] names: the item's bytes and its
+    /// deadline, or zeros without an item.
     #[cold]
     #[inline(never)]
-    fn note(&self, command: Command, kind: Kind, key: &Key<'_>, (bytes, deadline): (usize, u32)) {
+    pub(crate) fn note(
+        &self,
+        command: Command,
+        kind: Kind,
+        key: &Key<'_>,
+        (bytes, deadline): (usize, u32),
+    ) {
         self.command.set(Some(command));
         self.with_log(|log, samples| {
             if self.is_observing.get() {
@@ -282,78 +295,6 @@ impl Sampler {
         if !self.is_observing.get() {
             self.threshold.set(by_key);
         }
-    }
-}
-
-/// What a command did with its key. Each is one comparison for a key that is not sampled.
-impl Worker {
-    /// The key's item was read.
-    #[inline]
-    pub(crate) fn note_hit(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
-        if key.hash < self.sampler.threshold.get() {
-            let what = (item.total_bytes(), item.deadline());
-            self.sampler.note(command, Kind::Hit, key, what);
-        }
-    }
-
-    /// The key's item was given a deadline, or another state, and not read.
-    #[inline]
-    pub(crate) fn note_touched(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
-        if key.hash < self.sampler.threshold.get() {
-            let what = (item.total_bytes(), item.deadline());
-            self.sampler.note(command, Kind::Touched, key, what);
-        }
-    }
-
-    /// The key was read and has no item.
-    #[inline]
-    pub(crate) fn note_miss(&self, command: Command, key: &Key<'_>) {
-        if key.hash < self.sampler.threshold.get() {
-            self.sampler.note(command, Kind::Miss, key, (0, 0));
-        }
-    }
-
-    /// The key was named and has no item, or its item stayed as it was.
-    #[inline]
-    pub(crate) fn note_named(&self, command: Command, key: &Key<'_>) {
-        if key.hash < self.sampler.threshold.get() {
-            self.sampler.note(command, Kind::Touched, key, (0, 0));
-        }
-    }
-
-    /// A value was stored.
-    #[inline]
-    pub(crate) fn note_stored(&self, command: Command, key: &Key<'_>, new: &NewValue) {
-        if key.hash < self.sampler.threshold.get() {
-            let bytes = store::item_bytes(key.bytes.len(), new.flags, new.value_len);
-            self.sampler.note(command, Kind::Stored, key, (bytes, new.deadline));
-        }
-    }
-
-    /// The key was to be deleted: it has no item any more.
-    #[inline]
-    pub(crate) fn note_removed(&self, command: Command, key: &Key<'_>) {
-        if key.hash < self.sampler.threshold.get() {
-            self.sampler.note(command, Kind::Removed, key, (0, 0));
-        }
-    }
-
-    /// A batch of requests begins; true if it is sampled by time. Then [`Self::answered`] is to be
-    /// told of each request, and [`Self::end_batch`] of the end.
-    #[inline]
-    #[must_use]
-    pub fn begin_batch(&self) -> bool {
-        self.sampler.begin_batch()
-    }
-
-    /// A request of a sampled batch was answered, so long after its bytes had come.
-    pub fn answered(&self, after: Duration) {
-        self.sampler.answered(after);
-    }
-
-    /// The sampled batch has ended.
-    pub fn end_batch(&self) {
-        self.sampler.end_batch();
     }
 }
 

@@ -5,21 +5,13 @@ use std::sync::Arc;
 use store::{Draft, DraftError, Handle, Item, Liveness, NewItem, Section, SlotHint};
 
 use crate::exptime::deadline_of;
+use crate::key::Key;
 use crate::new_value::NewValue;
 use crate::samples::Sampler;
 use crate::shared::{FlushNotAllowed, Shared};
 use crate::stats::{ClassCounter, Counter, Counters};
 
-/// A key with its hash, which is computed once a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Key<'k> {
-    /// The key, 1 to 250 bytes.
-    pub bytes: &'k [u8],
-    /// [`store::Store::hash`] of it.
-    pub hash: u64,
-    /// Where its item was seen ahead of the request, if it was looked at.
-    pub hint: SlotHint,
-}
+mod sampling;
 
 /// A worker's engine: its membership in the store and its counters. Stays in its thread.
 pub struct Worker {
