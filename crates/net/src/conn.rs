@@ -20,9 +20,10 @@ use std::sync::atomic::Ordering;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use crate::conn_id::Token;
 use crate::control::{ConnHandle, ConnState};
 use crate::io::{INPUT_MAX, Input, Outcome, Output, Sealing, send_slices};
-use crate::mailbox::{Mailbox, Token};
+use crate::mailbox::Mailbox;
 use crate::service::{Flow, Service};
 use crate::tls::{Broken, Scratch, Tls};
 

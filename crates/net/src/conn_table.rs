@@ -1,6 +1,6 @@
 //! A table of connections by small number, so that the poller's 64 bits name one without a search.
 
-use crate::mailbox::Token;
+use crate::conn_id::Token;
 
 /// A growing table whose free places are used again, each time under a new generation.
 #[derive(Debug)]

@@ -18,8 +18,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-use crate::mailbox::{Mailbox, Token, Waker};
-use crate::service::ConnId;
+use crate::conn_id::ConnId;
+use crate::conn_id::Token;
+use crate::mailbox::{Mailbox, Waker};
 use crate::tls::Tls;
 
 /// Bytes of scratch from which [`Output::is_full`] asks for a flush.

@@ -8,6 +8,7 @@
 
 mod accept;
 mod conn;
+mod conn_id;
 mod conn_table;
 mod control;
 mod datagrams;
@@ -24,6 +25,7 @@ mod timer_wheel;
 mod tls;
 mod worker;
 
+pub use conn_id::ConnId;
 pub use control::{ConnInfo, ConnState, Control, Stats};
 pub use datagrams::DATAGRAM_BYTES;
 pub use inherited_fd::inherited_listener;
@@ -33,6 +35,6 @@ pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use placement::{Consolidation, Placement};
 pub use server::{BufferBudget, Config, Handle, Unbudgeted, start};
-pub use service::{CloseReason, ConnId, DatagramFate, Flow, Service};
+pub use service::{CloseReason, DatagramFate, Flow, Service};
 pub use socket_handover::Inherited;
 pub use tls::{TlsAcceptor, TlsMode, TlsOptions, Verify, knows_suite};

@@ -8,26 +8,9 @@ use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::conn_id::Token;
 use crate::peer::Peer;
 use crate::tls::Tls;
-
-/// Names one connection of a worker. The generation tells it from an earlier connection in the same
-/// slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
-
-impl Token {
-    pub(crate) fn to_u64(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.slot)
-    }
-
-    pub(crate) fn from_u64(bits: u64) -> Self {
-        Self { slot: (bits & 0xffff_ffff) as u32, generation: (bits >> 32) as u32 }
-    }
-}
 
 /// One message to a worker.
 #[derive(Debug)]

@@ -12,8 +12,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use crate::conn_id::ConnId;
 use crate::io::{Input, Output};
-use crate::mailbox::Token;
 use crate::peer::Peer;
 
 /// What a worker serves. Made inside the worker's thread by the closure given to [`crate::start`].
@@ -108,11 +108,6 @@ pub trait Service {
         false
     }
 }
-
-/// Names a connection of this worker: [`crate::Output::conn_id`] tells it, [`Service::after_turn`]
-/// uses it. It is never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnId(pub(crate) Token);
 
 /// What a connection waits for after [`Service::serve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

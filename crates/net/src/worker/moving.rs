@@ -8,8 +8,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Worker;
 use crate::conn::Conn;
+use crate::conn_id::Token;
 use crate::control::{ConnState, add};
-use crate::mailbox::{Message, Token};
+use crate::mailbox::Message;
 use crate::placement::{Consolidation, Step, WINDOW_MS};
 use crate::service::Service;
 

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Worker;
+use crate::conn_id::Token;
 use crate::control::ConnState;
-use crate::mailbox::Token;
 use crate::service::{CloseReason, Service};
 use crate::tls::Broken;
 

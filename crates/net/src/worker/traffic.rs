@@ -6,9 +6,9 @@ use rustix::io::Errno;
 
 use super::{GROUP, Worker};
 use crate::conn::{Conn, Received, Served, WorkerResources};
+use crate::conn_id::Token;
 use crate::control::{ConnState, add};
 use crate::io::{Outcome, Sent};
-use crate::mailbox::Token;
 use crate::peer::{ListenAddress, Peer};
 use crate::service::{CloseReason, Flow, Service};
 use crate::tls::{Broken, Tls};
