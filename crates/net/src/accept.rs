@@ -17,13 +17,13 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags};
 use rustix::time::Timespec;
 
+use crate::config::Config;
 use crate::control::{Shared, WorkerShared};
 use crate::io::send_slices;
 use crate::listen::StreamListener;
 use crate::mailbox::Message;
 use crate::peer::Peer;
 use crate::placement::Placement;
-use crate::server::Config;
 
 /// How long to wait for a descriptor before trying again.
 const BACK_OFF: Duration = Duration::from_millis(10);

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod config;
 mod conn;
 mod conn_id;
 mod conn_table;
@@ -25,6 +26,7 @@ mod timer_wheel;
 mod tls;
 mod worker;
 
+pub use config::{BufferBudget, Config, Unbudgeted};
 pub use conn_id::ConnId;
 pub use control::{ConnInfo, ConnState, Control, Stats};
 pub use datagrams::DATAGRAM_BYTES;
@@ -34,7 +36,7 @@ pub use listen::{Listen, Sockets};
 pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use placement::{Consolidation, Placement};
-pub use server::{BufferBudget, Config, Handle, Unbudgeted, start};
+pub use server::{Handle, start};
 pub use service::{CloseReason, DatagramFate, Flow, Service};
 pub use socket_handover::Inherited;
 pub use tls::{TlsAcceptor, TlsMode, TlsOptions, Verify, knows_suite};

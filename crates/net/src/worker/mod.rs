@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::time::Timespec;
 
+use crate::config::{BufferBudget, Config};
 use crate::conn::{Conn, Served};
 use crate::conn_id::ConnId;
 use crate::conn_id::Token;
@@ -40,7 +41,6 @@ use crate::io::{FLUSH_BYTES, INPUT_MAX};
 use crate::mailbox::Message;
 use crate::peer::{ListenAddress, Peer};
 use crate::placement::Placement;
-use crate::server::{BufferBudget, Config};
 use crate::service::{CloseReason, DatagramFate, Flow, Service};
 use crate::timer_wheel::TimerWheel;
 use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};

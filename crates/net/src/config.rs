@@ -1,0 +1,63 @@
+//! Settings of the loops, and the memory that connections count towards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::placement::Placement;
+use crate::tls::TlsAcceptor;
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Threads that serve, each with its own event loop; 1 or more.
+    pub workers: usize,
+    /// Worker *n* runs on core `affinity[n % len]` only.
+    pub affinity: Option<Vec<usize>>,
+    /// Which worker serves a connection.
+    pub placement: Placement,
+    /// Connections open at once, over all workers.
+    pub max_connections: usize,
+    /// At the limit, a new client is sent this and closed (memcached's `maxconns_fast`). `None`: it
+    /// waits unaccepted.
+    pub rejection: Option<&'static [u8]>,
+    /// Connections on which no byte moves for this long are closed.
+    pub idle_timeout: Option<Duration>,
+    /// Connections that do not take their replies for this long are closed.
+    pub stall_timeout: Option<Duration>,
+    /// Bytes of unconsumed input and unsent output that one worker's connections may hold together.
+    /// Above it, those that made no progress for longest are closed until an eighth is free.
+    pub buffer_bytes_max: usize,
+    /// What makes TLS sessions; `None`: every listener is plain.
+    pub tls: Option<Arc<TlsAcceptor>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workers: 4,
+            affinity: None,
+            placement: Placement::Even,
+            max_connections: 1024,
+            rejection: Some(b""),
+            idle_timeout: None,
+            stall_timeout: None,
+            buffer_bytes_max: 16 << 20,
+            tls: None,
+        }
+    }
+}
+
+/// Counts the bytes that connections hold towards a memory limit.
+pub trait BufferBudget: Send + Sync {
+    /// Connections hold `delta` bytes more than before (fewer, if negative). Called by any worker
+    /// at any time.
+    fn charge(&self, delta: isize);
+}
+
+/// A budget that does not count.
+#[derive(Clone, Copy, Debug)]
+pub struct Unbudgeted;
+
+impl BufferBudget for Unbudgeted {
+    fn charge(&self, _delta: isize) {}
+}
