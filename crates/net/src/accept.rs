@@ -20,10 +20,10 @@ use rustix::time::Timespec;
 use crate::config::Config;
 use crate::control::{Shared, WorkerShared};
 use crate::io::send_slices;
-use crate::listen::StreamListener;
 use crate::mailbox::Message;
 use crate::peer::Peer;
 use crate::placement::Placement;
+use crate::sockets::StreamListener;
 
 /// How long to wait for a descriptor before trying again.
 const BACK_OFF: Duration = Duration::from_millis(10);

@@ -4,17 +4,16 @@
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::peer::ListenAddress;
 use crate::socket_handover::Inherited;
+use crate::sockets::{SocketFile, Sockets, StreamListener};
 
 /// What to listen on.
 #[derive(Clone, Debug, Default)]
@@ -29,32 +28,6 @@ pub struct Listen {
     pub backlog: i32,
     /// UDP sockets for each address, one a worker; the kernel spreads the senders over them.
     pub udp_sockets: usize,
-}
-
-/// Bound sockets, not yet served.
-#[derive(Debug, Default)]
-pub struct Sockets {
-    pub(crate) streams: Vec<StreamListener>,
-    /// For each address, one socket for each worker.
-    pub(crate) datagrams: Vec<(Arc<ListenAddress>, Vec<UdpSocket>)>,
-}
-
-/// One listening stream socket.
-#[derive(Debug)]
-pub(crate) struct StreamListener {
-    pub(crate) address: Arc<ListenAddress>,
-    socket: OwnedFd,
-    /// The unix socket's file.
-    file: Option<Arc<SocketFile>>,
-}
-
-/// The file of a unix socket, removed with the last copy of its listener if it is still this one.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-    is_left: AtomicBool,
 }
 
 impl Listen {
@@ -109,14 +82,14 @@ impl Listen {
         // It listens already; this changes how many may wait.
         socket.listen(self.backlog)?;
         let address = Arc::new(ListenAddress::Tcp(local_address(&socket, wanted)?, index));
-        Ok(StreamListener { address, socket: socket.into(), file: None })
+        Ok(StreamListener::new(address, socket.into(), None))
     }
 
     fn inherit_unix(&self, socket: Socket, path: &Path) -> io::Result<StreamListener> {
         socket.listen(self.backlog)?;
         let address = Arc::new(ListenAddress::Unix(path.to_path_buf()));
         let file = Some(Arc::new(SocketFile::at(path)?));
-        Ok(StreamListener { address, socket: socket.into(), file })
+        Ok(StreamListener::new(address, socket.into(), file))
     }
 
     fn bind_tcp(&self, address: SocketAddr, index: usize) -> io::Result<StreamListener> {
@@ -133,7 +106,7 @@ impl Listen {
         socket.listen(self.backlog)?;
         let bound = local_address(&socket, address)?;
         let address = Arc::new(ListenAddress::Tcp(bound, index));
-        Ok(StreamListener { address, socket: socket.into(), file: None })
+        Ok(StreamListener::new(address, socket.into(), None))
     }
 
     fn bind_unix(&self, path: &Path, mode: u32) -> io::Result<StreamListener> {
@@ -172,59 +145,6 @@ impl Listen {
             group.push(socket.into());
         }
         Ok((Arc::new(ListenAddress::Udp(bound, index)), group))
-    }
-}
-
-impl Sockets {
-    /// Adds what was bound later: a unix socket, once the rights that low ports need are given up.
-    pub fn append(&mut self, other: Self) {
-        self.streams.extend(other.streams);
-        self.datagrams.extend(other.datagrams);
-    }
-
-    /// Every address, as bound: TCP first, then the unix socket, then UDP.
-    pub fn addresses(&self) -> impl Iterator<Item = &Arc<ListenAddress>> {
-        let streams = self.streams.iter().map(|listener| &listener.address);
-        streams.chain(self.datagrams.iter().map(|(address, _)| address))
-    }
-}
-
-impl AsFd for StreamListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl StreamListener {
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        let (address, socket) = (Arc::clone(&self.address), self.socket.try_clone()?);
-        Ok(Self { address, socket, file: self.file.clone() })
-    }
-
-    /// The file is another process's to remove, or ours again.
-    pub(crate) fn leave_file(&self, is_left: bool) {
-        if let Some(file) = &self.file {
-            file.is_left.store(is_left, Ordering::Relaxed);
-        }
-    }
-}
-
-impl SocketFile {
-    fn at(path: &Path) -> io::Result<Self> {
-        let file = fs::metadata(path)?;
-        let (device, inode) = (file.dev(), file.ino());
-        Ok(Self { path: path.to_path_buf(), device, inode, is_left: AtomicBool::new(false) })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let Self { path, device, inode, is_left } = self;
-        let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (*device, *inode);
-        if !*is_left.get_mut() && fs::symlink_metadata(&*path).is_ok_and(is_same) {
-            // A file that cannot be removed is stale at the next start, and removed then.
-            let _ = fs::remove_file(path);
-        }
     }
 }
 

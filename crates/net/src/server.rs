@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::accept::Acceptor;
 use crate::config::{BufferBudget, Config};
 use crate::control::{Control, Shared};
-use crate::listen::Sockets;
 use crate::peer::ListenAddress;
 use crate::service::Service;
+use crate::sockets::Sockets;
 use crate::worker::{Limits, Worker};
 
 /// The running server's threads.

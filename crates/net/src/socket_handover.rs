@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use socket2::SockRef;
 
-use crate::listen::{Sockets, StreamListener};
 use crate::peer::ListenAddress;
+use crate::sockets::{Sockets, StreamListener};
 
 /// Sockets that another process has bound, not yet claimed by an address of [`crate::Listen`].
 #[derive(Debug, Default)]

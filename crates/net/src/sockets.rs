@@ -1,0 +1,100 @@
+//! Bound sockets, and the files of unix ones.
+
+use std::fs;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::peer::ListenAddress;
+
+/// Bound sockets, not yet served.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    pub(crate) streams: Vec<StreamListener>,
+    /// For each address, one socket for each worker.
+    pub(crate) datagrams: Vec<(Arc<ListenAddress>, Vec<UdpSocket>)>,
+}
+
+/// One listening stream socket.
+#[derive(Debug)]
+pub(crate) struct StreamListener {
+    pub(crate) address: Arc<ListenAddress>,
+    socket: OwnedFd,
+    /// The unix socket's file.
+    file: Option<Arc<SocketFile>>,
+}
+
+/// The file of a unix socket, removed with the last copy of its listener if it is still this one.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    is_left: AtomicBool,
+}
+
+impl Sockets {
+    /// Adds what was bound later: a unix socket, once the rights that low ports need are given up.
+    pub fn append(&mut self, other: Self) {
+        self.streams.extend(other.streams);
+        self.datagrams.extend(other.datagrams);
+    }
+
+    /// Every address, as bound: TCP first, then the unix socket, then UDP.
+    pub fn addresses(&self) -> impl Iterator<Item = &Arc<ListenAddress>> {
+        let streams = self.streams.iter().map(|listener| &listener.address);
+        streams.chain(self.datagrams.iter().map(|(address, _)| address))
+    }
+}
+
+impl AsFd for StreamListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl StreamListener {
+    pub(crate) fn new(
+        address: Arc<ListenAddress>,
+        socket: OwnedFd,
+        file: Option<Arc<SocketFile>>,
+    ) -> Self {
+        Self { address, socket, file }
+    }
+
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        let (address, socket) = (Arc::clone(&self.address), self.socket.try_clone()?);
+        Ok(Self { address, socket, file: self.file.clone() })
+    }
+
+    /// The file is another process's to remove, or ours again.
+    pub(crate) fn leave_file(&self, is_left: bool) {
+        if let Some(file) = &self.file {
+            file.is_left.store(is_left, Ordering::Relaxed);
+        }
+    }
+}
+
+impl SocketFile {
+    /// The file that is there now.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        let file = fs::metadata(path)?;
+        let (device, inode) = (file.dev(), file.ino());
+        Ok(Self { path: path.to_path_buf(), device, inode, is_left: AtomicBool::new(false) })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let Self { path, device, inode, is_left } = self;
+        let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (*device, *inode);
+        if !*is_left.get_mut() && fs::symlink_metadata(&*path).is_ok_and(is_same) {
+            // A file that cannot be removed is stale at the next start, and removed then.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
