@@ -7,6 +7,9 @@
 
 pub mod admin;
 pub mod auth;
+mod clock;
+mod entry;
+mod log;
 pub mod options;
 pub mod run;
 pub mod session;

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::run::Log;
+use crate::log::Log;
 
 use rights::{Permission, Table};
 use scram::Exchange;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use store::{Cleaner, Step, Store};
 
-use super::{Clock, Failure};
+use super::Failure;
 use crate::admin::crawler::{CRAWLED_AT_ONCE, Crawler};
+use crate::clock::Clock;
 
 /// The running thread.
 #[derive(Debug)]

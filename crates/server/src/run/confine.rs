@@ -21,7 +21,8 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::{Failure, Log};
+use super::Failure;
+use crate::log::Log;
 use crate::options::Options;
 
 /// One system call: its name, its number, and whether an argument is looked at.

@@ -5,7 +5,8 @@ use std::io;
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Failure, Log, lacks_right};
+use super::{Failure, lacks_right};
+use crate::log::Log;
 use crate::options::Options;
 
 /// Raises the limits that the options need. To be called with all the rights the process will have.

@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use store::{Config, Found, MemoryFile, Opened, Store, StoreError};
 
-use super::{Clock, Failure, Log};
+use super::Failure;
+use crate::clock::Clock;
+use crate::log::Log;
 use crate::options::Options;
 
 /// Makes the store, with the items of a former process where there are any, and the clock that goes

@@ -13,12 +13,9 @@
 
 mod background;
 mod cleaner;
-mod clock;
 mod confine;
-mod entry;
 mod limits;
 mod listeners;
-mod log;
 mod memory;
 mod pid_file;
 mod privileges;
@@ -35,14 +32,13 @@ use std::time::Duration;
 use net::{Control, Inherited, Sockets};
 use store::Store;
 
-use crate::options::{Affinity, Eviction, Options, Style};
+use crate::clock::Clock;
+use crate::entry::{self, Entry};
+use crate::log::Log;
+use crate::options::{Affinity, EXIT_USAGE, Eviction, Options, Style};
 use cleaner::CleanerThread;
 use pid_file::PidFile;
 use takeover::{HandedOver, Predecessor, SuccessorListener};
-
-pub use clock::Clock;
-pub use entry::Entry;
-pub use log::Log;
 
 /// How long connections have, when the server ends, to take the replies to what was read from them.
 pub const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
@@ -71,7 +67,8 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     let identity = privileges::identity(&options, &log)?;
     let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
     entry::warn_of_open_listeners(&options, &sockets, &tls_modes, &log);
-    let entry = Entry::open(&options, tls_modes, &log)?;
+    let entry = Entry::open(&options, tls_modes, &log)
+        .map_err(|message| Failure { status: EXIT_USAGE, message })?;
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets, &mut inherited)?;
     let cores = cores(&options)?;
@@ -115,7 +112,7 @@ fn predecessor(
             Ok((Some(predecessor), inherited))
         }
         None if options.takeover => Err(Failure {
-            status: crate::options::EXIT_USAGE,
+            status: EXIT_USAGE,
             message: "--takeover needs -e, the memory file of the running server".to_owned(),
         }),
         _ => Ok((None, Inherited::default())),
@@ -263,7 +260,7 @@ fn cores(options: &Options) -> Result<Option<Vec<usize>>, Failure> {
     (0..options.threads)
         .map(|worker| options.affinity.cpu(worker, &allowed))
         .collect::<Result<Option<Vec<_>>, _>>()
-        .map_err(|message| Failure { status: crate::options::EXIT_USAGE, message })
+        .map_err(|message| Failure { status: EXIT_USAGE, message })
 }
 
 fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process;
 
-use super::Log;
+use crate::log::Log;
 use crate::options::Options;
 
 /// The file, removed when dropped if it still names this process.

@@ -6,7 +6,8 @@
 
 use nix::unistd::{Uid, User, setgid, setgroups, setuid};
 
-use super::{Failure, Log};
+use super::Failure;
+use crate::log::Log;
 use crate::options::{EXIT_USAGE, Options, Style};
 
 /// The user to become; `None` to stay.

@@ -12,7 +12,8 @@ use signal_hook::iterator::{Handle, Signals};
 
 use crate::auth::{AuthWorker, Job};
 
-use super::{DRAIN_PATIENCE, Failure, Log};
+use super::{DRAIN_PATIENCE, Failure};
+use crate::log::Log;
 
 /// Signals caught, and kept until somebody listens.
 #[derive(Debug)]

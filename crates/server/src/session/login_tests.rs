@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Worker;
 use super::tests::{Client, check, worker};
-use crate::run::Log;
+use crate::log::Log;
 
 /// A file of this text, removed at the end.
 struct File(PathBuf);

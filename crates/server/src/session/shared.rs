@@ -12,8 +12,10 @@ use crate::admin::crawler::Crawler;
 use crate::admin::prefix::Prefixes;
 use crate::admin::settings;
 use crate::auth::{Auth, AuthWorker};
+use crate::clock::Clock;
+use crate::entry::Entry;
+use crate::log::Log;
 use crate::options::{Options, Protocol};
-use crate::run::{Clock, Entry, Log};
 use watch::hub::Watchers;
 
 /// The part of a server that its workers have in common: the engine, what may be done, and what is

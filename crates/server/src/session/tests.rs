@@ -7,8 +7,10 @@ use net::{CloseReason, DatagramFate, Flow, Input, Output, Peer, Service};
 use store::{Config, Store};
 
 use super::{Session, Shared, Worker};
+use crate::clock::Clock;
+use crate::entry::Entry;
+use crate::log::Log;
 use crate::options::{Environment, Invocation, Style, parse};
-use crate::run::{Clock, Entry, Log};
 
 /// A service that is never asked anything: its loop lends its control to the worker under test.
 struct Silent;

@@ -15,7 +15,9 @@ use store::Store;
 
 use super::channel::{self, Channel};
 use super::{DESCRIPTORS_MAX, DRAIN_PATIENCE, HELLO, STEP_PATIENCE, successor_socket};
-use crate::run::{Clock, Log, memory};
+use crate::clock::Clock;
+use crate::log::Log;
+use crate::run::memory;
 
 /// Where a successor may ask for this server's place.
 #[derive(Debug)]

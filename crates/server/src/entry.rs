@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use net::{ListenAddress, Sockets, TlsAcceptor, TlsMode};
 
-use super::{Failure, Log};
 use crate::auth::Auth;
-use crate::options::{EXIT_USAGE, Options};
+use crate::log::Log;
+use crate::options::Options;
 
 /// Users and rights, and what makes TLS sessions; each `None` when it was not asked for.
 #[derive(Clone, Debug)]
@@ -19,11 +19,14 @@ pub struct Entry {
 impl Entry {
     /// Reads the files, with the rights that the process has now. `modes` are those of the TCP
     /// listeners.
-    pub(crate) fn open(options: &Options, modes: Vec<TlsMode>, log: &Log) -> Result<Self, Failure> {
-        let failed = |message| Failure { status: EXIT_USAGE, message };
-        let auth = Auth::open(&options.auth, log).map_err(failed)?;
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub(crate) fn open(options: &Options, modes: Vec<TlsMode>, log: &Log) -> Result<Self, String> {
+        let auth = Auth::open(&options.auth, log)?;
         let tls = match &options.tls {
-            Some(tls) => Some(Arc::new(TlsAcceptor::open(tls.clone(), modes).map_err(failed)?)),
+            Some(tls) => Some(Arc::new(TlsAcceptor::open(tls.clone(), modes)?)),
             None => None,
         };
         Ok(Self { auth, tls })
@@ -35,7 +38,7 @@ impl Entry {
     /// # Errors
     ///
     /// Which could not be used, and why.
-    pub(super) fn reload(&self, log: &Log) -> Result<(), String> {
+    pub(crate) fn reload(&self, log: &Log) -> Result<(), String> {
         let users = self.auth.as_ref().map(|auth| ("users and rights", auth.reload(log)));
         let tls = self.tls.as_ref().map(|tls| ("certificates", tls.reload()));
         let mut outcome = Ok(());
@@ -54,7 +57,7 @@ impl Entry {
 
 /// Warns of addresses that others than this machine reach, and that let anybody in or can be
 /// listened to.
-pub(super) fn warn_of_open_listeners(
+pub(crate) fn warn_of_open_listeners(
     options: &Options,
     sockets: &Sockets,
     modes: &[TlsMode],
