@@ -14,7 +14,7 @@ use store::CrawlError;
 
 use super::dump::{self, Dump, Kind};
 use super::{Answer, BAD_FORMAT, Context, ERROR};
-use crate::options::Options;
+use crate::options::{CRAWLER_SLEEP_MICROS_MAX, Options};
 
 /// How crawls go; read by the cleaner's thread.
 #[derive(Debug)]
@@ -52,9 +52,6 @@ impl Crawler {
 /// Items that a crawl looks at before it pauses, as in memcached.
 pub(crate) const CRAWLED_AT_ONCE: usize = 1000;
 
-/// Longest pause, in microseconds, as in memcached.
-pub(crate) const SLEEP_MICROS_MAX: u32 = 1_000_000;
-
 /// memcached's own answer where a class does not exist.
 const BAD_CLASS: Answer = b"BADCLASS invalid class id\r\n";
 
@@ -69,7 +66,7 @@ pub(crate) fn command(
         (Some(b"disable"), None, None) => enable_crawls(context, false),
         (Some(b"sleep"), Some(micros), None) => match number::parse_u32(micros) {
             None => BAD_FORMAT,
-            Some(micros @ 0..=SLEEP_MICROS_MAX) => {
+            Some(micros @ 0..=CRAWLER_SLEEP_MICROS_MAX) => {
                 context.shared.crawler.sleep_micros.store(micros, Ordering::Relaxed);
                 reply::OK
             }

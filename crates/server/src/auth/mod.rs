@@ -25,12 +25,13 @@ mod worker;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::log::Log;
+use crate::options::Sources;
 
 use rights::{Permission, Table};
 use scram::Exchange;
@@ -46,15 +47,6 @@ pub(crate) const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
 /// What a peer who has not logged in may have sent and not had served, in bytes.
 pub(crate) const UNAUTHENTICATED_BYTES_MAX: usize = 16 * 1024;
-
-/// Where users and rights come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sources {
-    /// The file of users. Absolute.
-    pub users: Option<PathBuf>,
-    /// The file of rights; without one every user may do everything. Absolute.
-    pub rights: Option<PathBuf>,
-}
 
 /// Users and rights at one moment.
 #[derive(Debug)]

@@ -6,11 +6,9 @@ use std::time::Duration;
 use net::{TlsMode, TlsOptions, Verify};
 use store::Automove;
 
-use crate::auth::Sources;
-
 use super::listen::{Endpoint, Interface};
 use super::{
-    Affinity, EXIT_USAGE, Environment, Eviction, Options, PORT, Protocol, Refusal, Style,
+    Affinity, EXIT_USAGE, Environment, Eviction, Options, PORT, Protocol, Refusal, Sources, Style,
     UnixSocket,
 };
 

@@ -10,7 +10,6 @@ use net::Verify;
 use super::draft::Draft;
 use super::table::Meaning;
 use super::{Eviction, affinity, number};
-use crate::admin::crawler::SLEEP_MICROS_MAX;
 use store::Automove;
 
 /// One option of the `-o` list.
@@ -262,7 +261,7 @@ pub(super) const EXTENDED: &[Extended] = &[
         "pause of a crawl after each 1000 items",
         |draft, text| {
             draft.options.crawler_sleep_micros =
-                number::number(text, 0..=u64::from(SLEEP_MICROS_MAX))?;
+                number::number(text, 0..=u64::from(super::CRAWLER_SLEEP_MICROS_MAX))?;
             Ok(())
         },
     ),

@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use super::Style;
 use super::extended::{EXTENDED, Extended, Value};
-use super::parse::flags_of;
-use super::table::{Flag, Meaning, Page, SECTIONS};
+use super::table::{Flag, Meaning, Page, SECTIONS, flags_of};
 
 /// A page that a flag prints, with its final newline.
 #[must_use]

@@ -15,6 +15,7 @@ mod help;
 mod listen;
 mod number;
 mod parse;
+mod refusal;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -24,11 +25,23 @@ use std::time::Duration;
 
 use net::TlsOptions;
 
-use crate::auth::Sources;
 pub use affinity::Affinity;
 pub use help::reference;
 pub use listen::Endpoint;
-pub use parse::{Invocation, Refusal, parse};
+pub use parse::{Invocation, parse};
+pub use refusal::Refusal;
+
+/// Longest pause of a crawl, in microseconds, as in memcached.
+pub(crate) const CRAWLER_SLEEP_MICROS_MAX: u32 = 1_000_000;
+
+/// Where users and rights come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// The file of users. Absolute.
+    pub users: Option<PathBuf>,
+    /// The file of rights; without one every user may do everything. Absolute.
+    pub rights: Option<PathBuf>,
+}
 
 /// Everything that the command line settles, with every default filled in.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::conf::{self, Content};
 use super::draft::Draft;
 use super::table::{self, Flag, Meaning};
-use super::{EXIT_USAGE, Environment, Options, Style, extended, help};
+use super::{EXIT_USAGE, Environment, Options, Refusal, Style, extended, help};
 
 /// What a command line asks for.
 #[derive(Clone, Debug)]
@@ -22,15 +22,6 @@ pub enum Invocation {
         /// What was accepted without effect, and what an operator should know.
         warnings: Vec<String>,
     },
-}
-
-/// Why a command line was not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The exit status: 1 for what is unknown, [`EXIT_USAGE`] for what is wrong, as memcached.
-    pub status: u8,
-    /// A sentence for stderr, without a newline.
-    pub message: String,
 }
 
 /// Reads the arguments after the program's name (and sub-command).
@@ -64,19 +55,13 @@ pub fn parse(
     Ok(Invocation::Run { options: Box::new(options), warnings })
 }
 
-/// The flags that this style knows: memcached reads no file.
-pub(super) fn flags_of(style: Style) -> impl Iterator<Item = &'static Flag> {
-    table::flags()
-        .filter(move |flag| style == Style::Holdall || !matches!(flag.meaning, Meaning::Config))
-}
-
 fn command(style: Style) -> Command {
     let mut command = Command::new("serve")
         .no_binary_name(true)
         .disable_help_flag(true)
         .disable_version_flag(true)
         .infer_long_args(true);
-    for flag in flags_of(style) {
+    for flag in table::flags_of(style) {
         let action = if flag.argument.is_some() { ArgAction::Append } else { ArgAction::Count };
         let mut arg = Arg::new(flag.long)
             .long(flag.long)
@@ -124,7 +109,7 @@ fn refusal_of(error: &clap::Error) -> Refusal {
 /// Refuses what is not supported before anything is printed: `--enable-ssl --version` is how test
 /// suites ask whether a memcached has TLS.
 fn refuse(style: Style, matches: &ArgMatches) -> Result<(), Refusal> {
-    for flag in flags_of(style) {
+    for flag in table::flags_of(style) {
         if let Meaning::Refused(reason) = flag.meaning
             && is_given(matches, flag)
         {
@@ -135,7 +120,7 @@ fn refuse(style: Style, matches: &ArgMatches) -> Result<(), Refusal> {
 }
 
 fn page_of(style: Style, matches: &ArgMatches) -> Option<String> {
-    flags_of(style).find_map(|flag| match flag.meaning {
+    table::flags_of(style).find_map(|flag| match flag.meaning {
         Meaning::Print(page) if is_given(matches, flag) => Some(help::page(page, style)),
         _ => None,
     })
@@ -185,7 +170,7 @@ fn apply(
     draft: &mut Draft,
     warnings: &mut Vec<String>,
 ) -> Result<(), Refusal> {
-    for flag in flags_of(style).filter(|flag| is_given(matches, flag)) {
+    for flag in table::flags_of(style).filter(|flag| is_given(matches, flag)) {
         match flag.meaning {
             Meaning::Used(set) if flag.argument.is_none() => {
                 for _ in 0..matches.get_count(flag.long) {

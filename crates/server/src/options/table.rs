@@ -7,7 +7,7 @@
 //! ignoring it would be a lie.
 
 use super::draft::{Draft, Port};
-use super::{Protocol, listen, number};
+use super::{Protocol, Style, listen, number};
 
 /// One flag of the command line.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +79,11 @@ pub(super) const SECTIONS: &[Section] = &[
 /// Every flag, in the order of the help.
 pub(super) fn flags() -> impl Iterator<Item = &'static Flag> {
     SECTIONS.iter().flat_map(|section| section.flags)
+}
+
+/// The flags that this style knows: memcached reads no file.
+pub(super) fn flags_of(style: Style) -> impl Iterator<Item = &'static Flag> {
+    flags().filter(move |flag| style == Style::Holdall || !matches!(flag.meaning, Meaning::Config))
 }
 
 const LISTENING: &[Flag] = &[
