@@ -11,6 +11,7 @@ pub mod crawler;
 pub mod dump;
 pub mod prefix;
 pub mod settings;
+mod stat_line;
 pub(crate) mod stats;
 mod stats_classes;
 mod stats_samples;

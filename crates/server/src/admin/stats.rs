@@ -15,15 +15,8 @@ use proto::text::Words;
 use crate::COMPATIBLE_VERSION;
 
 use super::dump::{Dump, Kind};
+use super::stat_line::{Sink, number};
 use super::{Context, stats_classes, stats_samples};
-
-/// Takes a name and a value: a text line, or a binary packet.
-pub(crate) type Sink<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
-
-/// Writes one number.
-pub(super) fn number(sink: Sink<'_>, name: &str, value: u64) {
-    sink(name.as_bytes(), itoa::Buffer::new().format(value).as_bytes());
-}
 
 /// Gives the statistics of a group to `sink`; false if there is no such group. Those are whole
 /// words: memcached takes `stats r` for `stats reset`.

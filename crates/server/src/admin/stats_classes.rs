@@ -4,7 +4,7 @@ use engine::CLASS_COUNTERS;
 use store::ClassStats;
 
 use super::Context;
-use super::stats::{Sink, number};
+use super::stat_line::{Sink, number};
 
 fn classes(context: &Context<'_>) -> Vec<ClassStats> {
     let mut classes = context.shared.engine.store().class_stats(context.now_secs);

@@ -8,7 +8,7 @@ use proto::uri;
 use sampling::{Collector, Command, WINDOWS, rate};
 
 use super::Context;
-use super::stats::{Sink, number};
+use super::stat_line::{Sink, number};
 use crate::session::Shared;
 
 /// Hot keys shown.
