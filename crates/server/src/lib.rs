@@ -8,11 +8,14 @@
 pub mod admin;
 pub mod auth;
 mod clock;
+mod crawler;
 mod entry;
 mod log;
 pub mod options;
+mod prefixes;
 pub mod run;
 pub mod session;
+mod shared;
 
 /// The memcached version that is reported where a memcached's version is expected: to clients that
 /// ask for it, and by `-V` and `-h` under the name `memcached`. Clients take features from it.

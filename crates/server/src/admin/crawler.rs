@@ -1,11 +1,6 @@
 //! `lru_crawler`: crawls for dead items, as memcached has them, and the beginning of key dumps.
-//!
-//! The cleaner's own passes free dead items all the time; a crawl is one pass more, over all items
-//! of some classes at once, by the same thread. What `enable`, `sleep` and `tocrawl` set is for
-//! crawls alone.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use proto::number;
 use proto::reply;
@@ -14,43 +9,7 @@ use store::CrawlError;
 
 use super::dump::{self, Dump, Kind};
 use super::{Answer, BAD_FORMAT, Context, ERROR};
-use crate::options::{CRAWLER_SLEEP_MICROS_MAX, Options};
-
-/// How crawls go; read by the cleaner's thread.
-#[derive(Debug)]
-pub struct Crawler {
-    is_enabled: AtomicBool,
-    sleep_micros: AtomicU32,
-    to_crawl: AtomicU32,
-}
-
-impl Crawler {
-    pub(crate) fn new(options: &Options) -> Self {
-        Self {
-            is_enabled: AtomicBool::new(options.crawler),
-            sleep_micros: AtomicU32::new(options.crawler_sleep_micros),
-            to_crawl: AtomicU32::new(options.crawler_to_crawl),
-        }
-    }
-
-    /// Between two steps of [`CRAWLED_AT_ONCE`] items.
-    pub(crate) fn pause(&self) -> Duration {
-        Duration::from_micros(u64::from(self.sleep_micros.load(Ordering::Relaxed)))
-    }
-
-    /// The settings under memcached's names.
-    pub(super) fn settings(&self) -> [(&'static str, String); 3] {
-        let yes_no = if self.is_enabled.load(Ordering::Relaxed) { "yes" } else { "no" };
-        [
-            ("lru_crawler", yes_no.to_owned()),
-            ("lru_crawler_sleep", self.sleep_micros.load(Ordering::Relaxed).to_string()),
-            ("lru_crawler_tocrawl", self.to_crawl.load(Ordering::Relaxed).to_string()),
-        ]
-    }
-}
-
-/// Items that a crawl looks at before it pauses, as in memcached.
-pub(crate) const CRAWLED_AT_ONCE: usize = 1000;
+use crate::options::CRAWLER_SLEEP_MICROS_MAX;
 
 /// memcached's own answer where a class does not exist.
 const BAD_CLASS: Answer = b"BADCLASS invalid class id\r\n";
@@ -67,7 +26,7 @@ pub(crate) fn command(
         (Some(b"sleep"), Some(micros), None) => match number::parse_u32(micros) {
             None => BAD_FORMAT,
             Some(micros @ 0..=CRAWLER_SLEEP_MICROS_MAX) => {
-                context.shared.crawler.sleep_micros.store(micros, Ordering::Relaxed);
+                context.shared.crawler.set_sleep_micros(micros);
                 reply::OK
             }
             Some(_) => b"CLIENT_ERROR sleep must be one second or less\r\n",
@@ -75,7 +34,7 @@ pub(crate) fn command(
         (Some(b"tocrawl"), Some(items), None) => match number::parse_u32(items) {
             None => BAD_FORMAT,
             Some(items) => {
-                context.shared.crawler.to_crawl.store(items, Ordering::Relaxed);
+                context.shared.crawler.set_to_crawl(items);
                 reply::OK
             }
         },
@@ -91,7 +50,7 @@ pub(crate) fn command(
 }
 
 fn enable_crawls(context: &Context<'_>, is_enabled: bool) -> Answer {
-    context.shared.crawler.is_enabled.store(is_enabled, Ordering::Relaxed);
+    context.shared.crawler.enable(is_enabled);
     if !is_enabled {
         context.shared.engine.store().stop_crawl();
     }
@@ -100,11 +59,11 @@ fn enable_crawls(context: &Context<'_>, is_enabled: bool) -> Answer {
 
 fn crawl(context: &Context<'_>, classes: &[u8]) -> Answer {
     let crawler = &context.shared.crawler;
-    if !crawler.is_enabled.load(Ordering::Relaxed) {
+    if !crawler.is_enabled() {
         return b"CLIENT_ERROR lru crawler disabled\r\n";
     }
     let Some(classes) = dump::classes(classes) else { return BAD_CLASS };
-    let most = u64::from(crawler.to_crawl.load(Ordering::Relaxed));
+    let most = u64::from(crawler.to_crawl());
     match context.shared.engine.store().crawl(&classes, most) {
         Ok(()) => {
             context.shared.walks.fetch_add(1, Ordering::Relaxed);

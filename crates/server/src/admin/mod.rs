@@ -9,23 +9,23 @@
 
 pub mod crawler;
 pub mod dump;
-pub mod prefix;
-pub mod settings;
 mod stat_line;
 pub(crate) mod stats;
 mod stats_classes;
 mod stats_samples;
 pub(crate) mod tuning;
-pub mod watch;
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use net::Control;
 use proto::text::Words;
 use proto::{Error, number, reply};
 
-use crate::run::DRAIN_PATIENCE;
-use crate::session::Shared;
+use crate::shared::Shared;
+
+/// How long connections have, when the server ends, to take the replies to what was read from them.
+pub(crate) const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A plain answer to an administrator's command.
 pub(crate) type Answer = &'static [u8];

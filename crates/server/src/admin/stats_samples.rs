@@ -9,7 +9,7 @@ use sampling::{Collector, Command, WINDOWS, rate};
 
 use super::Context;
 use super::stat_line::{Sink, number};
-use crate::session::Shared;
+use crate::shared::Shared;
 
 /// Hot keys shown.
 const HOT_KEYS: usize = 16;

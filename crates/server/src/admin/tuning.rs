@@ -10,7 +10,6 @@ use proto::{number, reply};
 use store::{Automove, ReassignError};
 
 use super::{Answer, BAD_FORMAT, Context, ERROR};
-use crate::run::per_mille;
 
 /// `slabs reassign FROM TO`, `slabs automove ...`.
 pub(crate) fn slabs(context: &Context<'_>, mut words: Words<'_>) -> Answer {
@@ -95,4 +94,10 @@ fn lru_tune(hot: &[u8], mut words: Words<'_>) -> Option<Answer> {
 fn fraction(word: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
     number.is_finite().then_some(number)
+}
+
+/// A ratio of at most 1 in thousandths.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
+pub(crate) fn per_mille(ratio: f64) -> u32 {
+    (ratio.clamp(0.0, 1.0) * 1000.0).round() as u32
 }

@@ -16,6 +16,7 @@ mod listen;
 mod number;
 mod parse;
 mod refusal;
+pub(crate) mod stats_settings;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use store::{Cleaner, Step, Store};
 
 use super::Failure;
-use crate::admin::crawler::{CRAWLED_AT_ONCE, Crawler};
 use crate::clock::Clock;
+use crate::crawler::{CRAWLED_AT_ONCE, Crawler};
 
 /// The running thread.
 #[derive(Debug)]

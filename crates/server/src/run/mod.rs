@@ -27,21 +27,19 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::process;
 use std::sync::Arc;
-use std::time::Duration;
 
 use net::{Control, Inherited, Sockets};
 use store::Store;
 
+use crate::admin::tuning::per_mille;
 use crate::clock::Clock;
 use crate::entry::{self, Entry};
 use crate::log::Log;
 use crate::options::{Affinity, EXIT_USAGE, Eviction, Options, Style};
+use crate::shared::Shared;
 use cleaner::CleanerThread;
 use pid_file::PidFile;
 use takeover::{HandedOver, Predecessor, SuccessorListener};
-
-/// How long connections have, when the server ends, to take the replies to what was read from them.
-pub const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a server did not start, or did not end well.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +149,7 @@ impl Server {
         let config =
             net::Config { tls: entry.tls.clone(), ..net_config(options, self.cores.clone()) };
         let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(store)));
-        let service = crate::session::Shared::new(options, store, clock, &entry);
+        let service = Shared::new(options, store, clock, &entry);
         let cleaner = CleanerThread::start(store, clock, &service.crawler)?;
         let sampler = sampler::SamplerThread::start(&service, options)?;
         let auth_worker = Arc::clone(&service.auth_worker);
@@ -242,12 +240,6 @@ fn store_config(options: &Options) -> store::Config {
         threads_max: options.threads + SPARE_PARTICIPANTS,
         seed: random_seed(),
     }
-}
-
-/// A ratio of at most 1 in thousandths.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
-pub(crate) fn per_mille(ratio: f64) -> u32 {
-    (ratio.clamp(0.0, 1.0) * 1000.0).round() as u32
 }
 
 /// The CPUs of the workers in order.

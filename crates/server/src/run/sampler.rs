@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use super::Failure;
 use crate::options::Options;
-use crate::session::Shared;
+use crate::shared::Shared;
 
 /// The running thread.
 #[derive(Debug)]

@@ -12,7 +12,8 @@ use signal_hook::iterator::{Handle, Signals};
 
 use crate::auth::{AuthWorker, Job};
 
-use super::{DRAIN_PATIENCE, Failure};
+use super::Failure;
+use crate::admin::DRAIN_PATIENCE;
 use crate::log::Log;
 
 /// Signals caught, and kept until somebody listens.

@@ -20,8 +20,8 @@ use super::text::{binary_store, direction_of, mode_of};
 use super::value_in::{Finished, Job, Taken};
 use super::value_out::{Outgoing, Then as AfterValue, outgoing};
 use crate::COMPATIBLE_VERSION;
-use crate::admin::prefix::Kind;
 use crate::admin::stats;
+use crate::prefixes::Kind;
 
 impl Worker {
     /// Serves the next packet.

@@ -21,7 +21,7 @@ use super::Worker;
 use super::retrieve::KeyReply;
 use super::state::Session;
 use super::value_out::{LINE_END, Outgoing, outgoing};
-use crate::admin::prefix::Kind;
+use crate::prefixes::Kind;
 
 impl Worker {
     /// Answers one key of a lease-get.

@@ -30,9 +30,9 @@ pub(crate) mod pending_reply;
 mod permit;
 #[cfg(test)]
 mod reply_count_tests;
+mod reporter;
 mod retrieve;
 mod scan;
-mod shared;
 pub(crate) mod state;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -48,14 +48,14 @@ use std::time::Instant;
 use net::{CloseReason, ConnId, Control, DatagramFate, Flow, Input, Output, Peer, Service};
 use proto::{KeyBuf, Wire};
 
-use crate::admin::watch::Reporter;
 use crate::options::Protocol;
+use crate::shared::Shared;
 use ::watch::hub::Events;
 use batch::{Batch, FirstKeys};
 use inflight::Inflight;
+use reporter::Reporter;
 use state::{State, Step};
 
-pub use shared::Shared;
 pub use state::Session;
 
 /// What one thread serves its connections with.

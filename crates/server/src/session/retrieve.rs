@@ -12,7 +12,7 @@ use super::pending_reply::PendingReply;
 use super::scan::GET;
 use super::state::{Retrieval, Session, State, Step};
 use super::value_out::{LINE_END, Outgoing, Then, outgoing};
-use crate::admin::prefix::Kind;
+use crate::prefixes::Kind;
 
 /// Keys of one line that count as one request against the connection's share.
 const KEYS_PER_REQUEST: usize = 64;

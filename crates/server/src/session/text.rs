@@ -17,7 +17,7 @@ use super::permit::Permit;
 use super::state::{Retrieval, Session, State, Step};
 use super::value_in::{Finished, Job, Taken};
 use crate::COMPATIBLE_VERSION;
-use crate::admin::prefix::Kind;
+use crate::prefixes::Kind;
 
 impl Worker {
     /// Serves the next line.

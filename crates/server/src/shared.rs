@@ -8,14 +8,13 @@ use engine::{LeaseSettings, Sampling, Settings};
 use net::TlsAcceptor;
 use store::Store;
 
-use crate::admin::crawler::Crawler;
-use crate::admin::prefix::Prefixes;
-use crate::admin::settings;
 use crate::auth::{Auth, AuthWorker};
 use crate::clock::Clock;
+use crate::crawler::Crawler;
 use crate::entry::Entry;
 use crate::log::Log;
-use crate::options::{Options, Protocol};
+use crate::options::{Options, Protocol, stats_settings};
+use crate::prefixes::Prefixes;
 use watch::hub::Watchers;
 
 /// The part of a server that its workers have in common: the engine, what may be done, and what is
@@ -80,7 +79,7 @@ impl Shared {
             clock,
             watchers: Watchers::new(options.watcher_buffer_bytes),
             prefixes: Prefixes::new(options.prefix_delimiter, options.prefix_stats),
-            settings: settings::of(options),
+            settings: stats_settings::of(options),
             verbosity: AtomicU8::new(options.verbosity),
             walks: AtomicU64::new(0),
             crawler: Arc::new(Crawler::new(options)),

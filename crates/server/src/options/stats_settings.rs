@@ -5,7 +5,7 @@
 
 use net::Verify;
 
-use crate::options::{Options, Protocol};
+use super::{Options, Protocol};
 
 /// Every setting but those that change while the server runs: `maxbytes`, `verbosity`,
 /// `detail_enabled`, `lru_crawler`.
@@ -53,7 +53,7 @@ fn path(path: Option<&std::path::PathBuf>) -> String {
 }
 
 fn network(options: &Options) -> Vec<(&'static str, String)> {
-    let port = |endpoints: &[crate::options::Endpoint]| {
+    let port = |endpoints: &[super::Endpoint]| {
         endpoints.first().map_or(0, |endpoint| endpoint.port).to_string()
     };
     let hosts: Vec<_> = options.tcp.iter().filter_map(|endpoint| endpoint.host.clone()).collect();
