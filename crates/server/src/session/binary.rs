@@ -13,12 +13,13 @@ use store::Pin;
 
 use super::Worker;
 use super::by_udp;
+use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
 use super::permit::Permit;
-use super::state::{Session, State, Step};
+use super::state::{Session, State, Step, Then as AfterValue};
 use super::text::{binary_store, direction_of, mode_of};
-use super::value_in::{Finished, Job, Taken};
-use super::value_out::{Outgoing, Then as AfterValue, outgoing};
+use super::value_in::Taken;
+use super::value_out::{Outgoing, outgoing};
 use crate::COMPATIBLE_VERSION;
 use crate::admin::stats;
 use crate::prefixes::Kind;

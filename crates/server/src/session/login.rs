@@ -16,52 +16,18 @@ use engine::Counter;
 use memchr::memchr;
 use net::{Flow, Input, Output};
 use proto::binary::reply as binary_reply;
-use proto::binary::{self, Command, Header, Parsed, Status, Then};
+use proto::binary::{self, Command, Parsed, Status, Then};
 use proto::text::Words;
 use proto::{Wire, number, reply};
 
 use super::Worker;
 use super::binary::quit;
 use super::pending_reply::{PendingReply, Replied};
-use super::state::{Session, State, Step};
+use super::state::{Asked, Asking, Delayed, Purpose, Session, State, Step};
 use crate::auth::{
-    self, Answer, AuthTable, Check, Job, Login, Mechanism, REFUSAL_DELAY, Ticket,
+    self, Answer, AuthTable, Check, Job, Login, Mechanism, REFUSAL_DELAY,
     UNAUTHENTICATED_BYTES_MAX, User, scram,
 };
-
-/// Something was asked of the authentication worker.
-#[derive(Debug)]
-pub(crate) struct Asking {
-    pending: PendingReply,
-    ticket: Arc<Ticket>,
-    /// When the client asked.
-    since: Instant,
-    then: Purpose,
-}
-
-/// What the authentication worker's answer is for.
-#[derive(Debug)]
-enum Purpose {
-    /// A login, by a password looked up in this generation of users.
-    Login(Asked, u64),
-    /// `refresh_certs`.
-    Refresh,
-}
-
-/// How a login was asked for, and so is answered.
-#[derive(Clone, Copy, Debug)]
-enum Asked {
-    Binary(Header),
-    Text,
-}
-
-/// A refusal that is not sent yet.
-#[derive(Debug)]
-pub(crate) struct Delayed {
-    pending: PendingReply,
-    until: Instant,
-    answer: Vec<u8>,
-}
 
 /// The longest line of a login, in bytes.
 const LINE_BYTES_MAX: usize = 2048;

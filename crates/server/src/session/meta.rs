@@ -13,11 +13,12 @@ use proto::{Error, StoreMode, number};
 use store::{Liveness, Pin};
 
 use super::Worker;
+use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
-use super::state::{Session, Step};
+use super::state::{Session, Step, Then};
 use super::text::{direction_of, mode_of};
-use super::value_in::{Finished, Job, Taken};
-use super::value_out::{LINE_END, Outgoing, Then, outgoing};
+use super::value_in::Taken;
+use super::value_out::{LINE_END, Outgoing, outgoing};
 
 impl Worker {
     /// Serves one meta request, which took `head` of the input.

@@ -20,7 +20,9 @@ mod admin;
 mod batch;
 mod binary;
 mod by_udp;
+mod collected;
 mod inflight;
+mod job;
 mod lease;
 mod login;
 #[cfg(test)]

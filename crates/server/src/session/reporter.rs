@@ -15,8 +15,8 @@ use proto::uri;
 use store::{Handle, Item};
 use watch::hub::{Events, Watchers};
 
+use super::job::{Finished, Job};
 use super::state::Session;
-use super::value_in::{Finished, Job};
 
 /// A worker's side of it.
 #[derive(Debug)]

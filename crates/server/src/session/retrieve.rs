@@ -10,8 +10,8 @@ use store::{Item, Pin};
 use super::Worker;
 use super::pending_reply::PendingReply;
 use super::scan::GET;
-use super::state::{Retrieval, Session, State, Step};
-use super::value_out::{LINE_END, Outgoing, Then, outgoing};
+use super::state::{Retrieval, Session, State, Step, Then};
+use super::value_out::{LINE_END, Outgoing, outgoing};
 use crate::prefixes::Kind;
 
 /// Keys of one line that count as one request against the connection's share.

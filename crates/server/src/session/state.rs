@@ -1,17 +1,18 @@
 //! What a connection is in the middle of.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use net::Peer;
 use proto::Wire;
+use proto::binary::Header;
 use proto::text::GetLine;
+use store::{Draft, Pin};
 
-use super::login::{Asking, Delayed};
+use super::collected::Collected;
 use super::pending_reply::{PendingReply, Replied};
-use super::value_in::Receiving;
-use super::value_out::Sending;
 use crate::admin::dump::Dump;
-use crate::auth::Login;
+use crate::auth::{Login, Ticket};
 use watch::hub::Watching;
 
 /// One connection. Between requests it holds no memory beyond itself.
@@ -62,6 +63,85 @@ pub(crate) enum State {
 pub(crate) struct Retrieval {
     pub(crate) line: GetLine,
     pub(crate) pending: PendingReply,
+}
+
+/// A value that is not whole yet.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(super) pending: PendingReply,
+    /// The request's bytes, without the value.
+    pub(super) head: Vec<u8>,
+    pub(super) body: Body,
+    /// Bytes of value still to come.
+    pub(super) missing: usize,
+    pub(super) is_text: bool,
+    /// Bytes accounted for; more are when more have come.
+    pub(super) held: usize,
+    pub(super) received: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Bytes(Collected),
+    Draft(Draft),
+}
+
+/// A large value on its way.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    pub(super) pin: Pin,
+    pub(super) offset: usize,
+    pub(super) then: Then,
+}
+
+/// What follows a large value.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// These bytes end the reply: a line end in the meta protocol, nothing in the binary one.
+    End(PendingReply, &'static [u8]),
+    /// A line end, and the retrieval line goes on.
+    Keys(Retrieval),
+}
+
+impl Sending {
+    /// Bytes accounted for.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pin.value_len()
+    }
+}
+
+/// Something was asked of the authentication worker.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    pub(super) pending: PendingReply,
+    pub(super) ticket: Arc<Ticket>,
+    /// When the client asked.
+    pub(super) since: Instant,
+    pub(super) then: Purpose,
+}
+
+/// What the authentication worker's answer is for.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// A login, by a password looked up in this generation of users.
+    Login(Asked, u64),
+    /// `refresh_certs`.
+    Refresh,
+}
+
+/// How a login was asked for, and so is answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked {
+    Binary(Header),
+    Text,
+}
+
+/// A refusal that is not sent yet.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    pub(super) pending: PendingReply,
+    pub(super) until: Instant,
+    pub(super) answer: Vec<u8>,
 }
 
 /// What serving did.

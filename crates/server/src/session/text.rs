@@ -12,10 +12,11 @@ use proto::{KeyBuf, StoreMode, Wire, binary, reply};
 use super::Worker;
 use super::batch::FastPath;
 use super::by_udp;
+use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
 use super::permit::Permit;
 use super::state::{Retrieval, Session, State, Step};
-use super::value_in::{Finished, Job, Taken};
+use super::value_in::Taken;
 use crate::COMPATIBLE_VERSION;
 use crate::prefixes::Kind;
 

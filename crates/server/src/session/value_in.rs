@@ -10,40 +10,15 @@
 //! that is simpler than an owned form of every kind of request. `append` and `prepend` do collect
 //! their bytes first, since the item they make depends upon the one that is there at the end.
 
-use std::os::fd::RawFd;
-use std::sync::Arc;
-
-use engine::{Condition, Key, Mode, NewValue, Stored, Verdict};
+use engine::{Stored, Verdict};
 use net::{Flow, Input, Output};
-use store::{Draft, DraftError, Store};
+use store::DraftError;
 
 use super::Worker;
+use super::collected::Collected;
+use super::job::{END_BYTES, Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
-use super::state::{Session, State, Step};
-
-/// What a storage request asks for, whatever its protocol.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Job<'k> {
-    pub(crate) key: Key<'k>,
-    pub(crate) new: NewValue,
-    pub(crate) condition: Condition,
-    /// `\r\n` follows the value.
-    pub(crate) is_text: bool,
-    /// A refusal for want of room deletes the present item: what the client meant to overwrite is
-    /// not to be served.
-    pub(crate) drops_stale: bool,
-    /// The connection's descriptor, for watchers.
-    pub(crate) fd: RawFd,
-}
-
-/// How a storage request ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Finished {
-    /// The value did not end where its length says.
-    BadEnd,
-    /// It was judged.
-    Judged(Stored),
-}
+use super::state::{Body, Receiving, Session, State, Step};
 
 /// What became of a storage request's value.
 #[must_use]
@@ -54,92 +29,8 @@ pub(crate) enum Taken {
     Finished(Finished, PendingReply),
 }
 
-/// A value that is not whole yet.
-#[derive(Debug)]
-pub(crate) struct Receiving {
-    pending: PendingReply,
-    /// The request's bytes, without the value.
-    head: Vec<u8>,
-    body: Body,
-    /// Bytes of value still to come.
-    missing: usize,
-    is_text: bool,
-    /// Bytes accounted for; more are when more have come.
-    held: usize,
-    received: usize,
-}
-
-#[derive(Debug)]
-enum Body {
-    Bytes(Collected),
-    Draft(Draft),
-}
-
-/// A value to append, as far as it has come. Its memory counts as a connection's buffer (`-m`).
-#[derive(Debug)]
-struct Collected {
-    bytes: Vec<u8>,
-    store: Arc<Store>,
-}
-
-impl Collected {
-    fn new(store: &Arc<Store>) -> Self {
-        Self { bytes: Vec::new(), store: Arc::clone(store) }
-    }
-
-    /// Takes `part`. What the system does not give is out of memory, not the end of the server.
-    fn push(&mut self, part: &[u8]) -> Result<(), DraftError> {
-        let was = self.bytes.capacity();
-        self.bytes.try_reserve(part.len()).map_err(|_| DraftError::OutOfMemory)?;
-        self.store.charge_buffers(signed(self.bytes.capacity() - was));
-        self.bytes.extend_from_slice(part);
-        Ok(())
-    }
-}
-
-impl Drop for Collected {
-    fn drop(&mut self) {
-        self.store.charge_buffers(-signed(self.bytes.capacity()));
-    }
-}
-
-fn signed(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
 /// Bytes of a value in one chunk at most: what a draft may hold before its value comes.
 const HELD_AT_FIRST: usize = 16 * 1024;
-
-/// Bytes of `\r\n`.
-const END_BYTES: usize = 2;
-
-impl Job<'_> {
-    fn is_concat(&self) -> bool {
-        matches!(self.condition.mode, Mode::Append | Mode::Prepend)
-    }
-
-    const fn end_bytes(&self) -> usize {
-        if self.is_text { END_BYTES } else { 0 }
-    }
-
-    /// The command's name, for watchers.
-    pub(crate) fn command(&self) -> &'static str {
-        match self.condition.mode {
-            Mode::Set if self.condition.compare.is_some() => "cas",
-            Mode::Set if self.condition.lease.is_some() => "lease-set",
-            Mode::Add => "add",
-            Mode::Append => "append",
-            Mode::Prepend => "prepend",
-            Mode::Replace => "replace",
-            Mode::Set => "set",
-        }
-    }
-
-    /// Bytes that follow the request.
-    fn data_bytes(&self) -> usize {
-        self.new.value_len + self.end_bytes()
-    }
-}
 
 impl Worker {
     /// Takes the value of `job`, whose request is `head` and already consumed. What is still coming
@@ -292,7 +183,7 @@ impl Worker {
             }
             Finished::Judged(match body {
                 Body::Bytes(collected) => {
-                    worker.engine.concat(job.key, &job.new, &job.condition, &collected.bytes)
+                    worker.engine.concat(job.key, &job.new, &job.condition, collected.bytes())
                 }
                 Body::Draft(draft) => worker.engine.store(job.key, &job.new, &job.condition, draft),
             })

@@ -9,8 +9,7 @@ use net::{Flow, Output};
 use store::{Item, Pin};
 
 use super::Worker;
-use super::pending_reply::PendingReply;
-use super::state::{Retrieval, Session, State, Step};
+use super::state::{Sending, Session, State, Step, Then};
 
 /// Bytes of large values after which the other connections have their turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -20,30 +19,6 @@ const SLICES: usize = 16;
 
 /// What comes after a large value.
 pub(crate) const LINE_END: &[u8] = b"\r\n";
-
-/// A large value on its way.
-#[derive(Debug)]
-pub(crate) struct Sending {
-    pin: Pin,
-    offset: usize,
-    then: Then,
-}
-
-/// What follows a large value.
-#[derive(Debug)]
-pub(crate) enum Then {
-    /// These bytes end the reply: a line end in the meta protocol, nothing in the binary one.
-    End(PendingReply, &'static [u8]),
-    /// A line end, and the retrieval line goes on.
-    Keys(Retrieval),
-}
-
-impl Sending {
-    /// Bytes accounted for.
-    pub(crate) fn bytes(&self) -> usize {
-        self.pin.value_len()
-    }
-}
 
 /// How a value that is asked for goes out.
 pub(crate) enum Outgoing<'s> {

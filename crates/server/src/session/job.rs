@@ -1,0 +1,62 @@
+//! A storage request, whatever its protocol.
+
+use std::os::fd::RawFd;
+
+use engine::{Condition, Key, Mode, NewValue, Stored};
+
+/// What a storage request asks for, whatever its protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'k> {
+    pub(crate) key: Key<'k>,
+    pub(crate) new: NewValue,
+    pub(crate) condition: Condition,
+    /// `\r\n` follows the value.
+    pub(crate) is_text: bool,
+    /// A refusal for want of room deletes the present item: what the client meant to overwrite is
+    /// not to be served.
+    pub(crate) drops_stale: bool,
+    /// The connection's descriptor, for watchers.
+    pub(crate) fd: RawFd,
+}
+
+/// How a storage request ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Finished {
+    /// The value did not end where its length says.
+    BadEnd,
+    /// It was judged.
+    Judged(Stored),
+}
+
+/// Bytes of `\r\n`.
+pub(super) const END_BYTES: usize = 2;
+
+impl Job<'_> {
+    /// Append or prepend.
+    pub(super) fn is_concat(&self) -> bool {
+        matches!(self.condition.mode, Mode::Append | Mode::Prepend)
+    }
+
+    /// Bytes that follow the value.
+    pub(super) const fn end_bytes(&self) -> usize {
+        if self.is_text { END_BYTES } else { 0 }
+    }
+
+    /// The command's name, for watchers.
+    pub(crate) fn command(&self) -> &'static str {
+        match self.condition.mode {
+            Mode::Set if self.condition.compare.is_some() => "cas",
+            Mode::Set if self.condition.lease.is_some() => "lease-set",
+            Mode::Add => "add",
+            Mode::Append => "append",
+            Mode::Prepend => "prepend",
+            Mode::Replace => "replace",
+            Mode::Set => "set",
+        }
+    }
+
+    /// Bytes that follow the request.
+    pub(super) fn data_bytes(&self) -> usize {
+        self.new.value_len + self.end_bytes()
+    }
+}
