@@ -13,11 +13,11 @@ use store::Pin;
 
 use super::Worker;
 use super::by_udp;
+use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
 use super::permit::Permit;
 use super::state::{Session, State, Step, Then as AfterValue};
-use super::text::{binary_store, direction_of, mode_of};
 use super::value_in::Taken;
 use super::value_out::{Outgoing, outgoing};
 use crate::COMPATIBLE_VERSION;
@@ -71,7 +71,7 @@ impl Worker {
             let (header, status) = (&request.header, Status::UnknownCommand);
             return pending.write(|| reply::write_error(output.buf(), header, status)).into();
         }
-        if let Some((key, value_len)) = binary_store(&request.command) {
+        if let Some((key, value_len)) = storage(&request.command) {
             let key = self.batch.key(&self.engine, key);
             let job = self.binary_job(session.peer.fd, key, &request, value_len);
             return match self.take_value(session, pending, &job, head, input, output) {
@@ -351,4 +351,14 @@ pub(crate) fn quit(pending: PendingReply, request: &Request<'_>, output: &mut Ou
         pending.write(|| reply::write_done(output.buf(), &request.header, 0))
     };
     Step::Stop(Flow::Close)
+}
+
+/// The key and the value's length of a binary storage request.
+pub(crate) fn storage<'b>(command: &Command<'b>) -> Option<(&'b [u8], u32)> {
+    match *command {
+        Command::Store { key, value_len, .. } | Command::Concat { key, value_len, .. } => {
+            Some((key, value_len))
+        }
+        _ => None,
+    }
 }

@@ -13,24 +13,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::Counter;
-use memchr::memchr;
-use net::{Flow, Input, Output};
+use net::{Flow, Output};
 use proto::binary::reply as binary_reply;
-use proto::binary::{self, Command, Parsed, Status, Then};
-use proto::text::Words;
-use proto::{Wire, number, reply};
+use proto::binary::{self, Command, Status};
+use proto::reply;
 
 use super::Worker;
-use super::binary::quit;
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Asked, Asking, Delayed, Purpose, Session, State, Step};
 use crate::auth::{
-    self, Answer, AuthTable, Check, Job, Login, Mechanism, REFUSAL_DELAY,
-    UNAUTHENTICATED_BYTES_MAX, User, scram,
+    self, Answer, AuthTable, Check, Job, Login, Mechanism, REFUSAL_DELAY, User, scram,
 };
-
-/// The longest line of a login, in bytes.
-const LINE_BYTES_MAX: usize = 2048;
 
 impl Asked {
     fn accepted(self, pending: PendingReply, out: &mut Vec<u8>) -> Replied {
@@ -64,102 +57,6 @@ impl Worker {
         let is_watching = matches!(session.state, State::Watching(_) | State::Dumping(..));
         let is_out = was_in && session.login.is_missing();
         !(is_out || is_watching && session.login.forbids_admin())
-    }
-
-    /// Serves a connection on which nobody is logged in.
-    pub(crate) fn before_login(
-        &mut self,
-        session: &mut Session,
-        wire: Wire,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let step = match wire {
-            Wire::Text => self.text_before_login(session, input, output),
-            Wire::Binary => self.binary_before_login(session, input, output),
-        };
-        match step {
-            Step::Stop(Flow::NeedInput | Flow::Wait)
-                if input.bytes().len() > UNAUTHENTICATED_BYTES_MAX =>
-            {
-                Step::Stop(Flow::Close)
-            }
-            step => step,
-        }
-    }
-
-    /// A line before the login: `set <any> <any> <any> <bytes>`, with `user password` for its data,
-    /// is one.
-    fn text_before_login(
-        &mut self,
-        session: &mut Session,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let bytes = input.bytes();
-        let Some(newline) = memchr(b'\n', bytes.get(..=LINE_BYTES_MAX).unwrap_or(bytes)) else {
-            let is_long = bytes.len() > LINE_BYTES_MAX;
-            return Step::Stop(if is_long { Flow::Close } else { Flow::NeedInput });
-        };
-        let (line, rest) = (&bytes[..newline], &bytes[newline + 1..]);
-        let Some(len) = token_len(line.strip_suffix(b"\r").unwrap_or(line)) else {
-            input.consume(newline + 1);
-            return PendingReply::of_request().line(output.buf(), reply::UNAUTHENTICATED).into();
-        };
-        let data_len = len as usize + reply::CRLF.len();
-        if newline + data_len >= UNAUTHENTICATED_BYTES_MAX {
-            output.buf().extend_from_slice(reply::AUTH_TOKEN_TOO_LONG);
-            return Step::Stop(Flow::Close);
-        }
-        let Some(data) = rest.get(..data_len) else { return Step::Stop(Flow::NeedInput) };
-        input.consume(newline + 1 + data_len);
-        let pending = PendingReply::of_request();
-        let Some(token) = data.strip_suffix(reply::CRLF) else {
-            return pending.line(output.buf(), reply::AUTH_BAD_END).into();
-        };
-        let mut words = Words::new(token);
-        let (Some(name), Some(password)) = (words.next(), words.next()) else {
-            return pending.line(output.buf(), reply::AUTH_BAD_TOKEN).into();
-        };
-        self.log_in(session, pending, Asked::Text, name, password, output)
-    }
-
-    /// A packet before the login: some are harmless, SASL is what is waited for, and others end the
-    /// connection.
-    fn binary_before_login(
-        &mut self,
-        session: &mut Session,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let (request, consumed) = match binary::parse(input.bytes()) {
-            Parsed::Request { request, consumed } => (request, consumed),
-            Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
-            Parsed::BadMagic => return Step::Stop(Flow::Close),
-            Parsed::Bad(bad) => {
-                let status = match bad.then {
-                    Then::Close => bad.status,
-                    Then::Swallow(_) => Status::AuthFailure,
-                };
-                binary_reply::write_error(output.buf(), &bad.header, status);
-                return Step::Stop(Flow::Close);
-            }
-        };
-        input.consume(consumed);
-        let pending = PendingReply::of_request();
-        match request.command {
-            Command::SaslList | Command::SaslAuth { .. } | Command::SaslStep { .. } => {
-                self.sasl(session, pending, &request, output)
-            }
-            Command::Version => {
-                pending.write(|| self.binary_version(&request.header, output.buf())).into()
-            }
-            Command::Quit => quit(pending, &request, output),
-            _ => {
-                binary_reply::write_error(output.buf(), &request.header, Status::AuthFailure);
-                Step::Stop(Flow::Close)
-            }
-        }
     }
 
     /// SASL, before a login or after one, which it ends.
@@ -238,7 +135,7 @@ impl Worker {
     }
 
     /// A name and a password were given.
-    fn log_in(
+    pub(super) fn log_in(
         &mut self,
         session: &mut Session,
         pending: PendingReply,
@@ -364,13 +261,4 @@ impl Worker {
         session.state = State::Asking(Box::new(Asking { pending, ticket, since, then }));
         Step::Continue
     }
-}
-
-/// The length that a line announces for a login token, if it is one.
-fn token_len(line: &[u8]) -> Option<u32> {
-    let mut words = Words::new(line);
-    if words.next() != Some(b"set") {
-        return None;
-    }
-    words.nth(3).and_then(number::parse_u32)
 }

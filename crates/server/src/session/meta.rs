@@ -1,5 +1,7 @@
 //! The meta commands.
 
+mod lease;
+
 use std::os::fd::RawFd;
 
 use engine::{
@@ -13,10 +15,10 @@ use proto::{Error, StoreMode, number};
 use store::{Liveness, Pin};
 
 use super::Worker;
+use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, Step, Then};
-use super::text::{direction_of, mode_of};
 use super::value_in::Taken;
 use super::value_out::{LINE_END, Outgoing, outgoing};
 

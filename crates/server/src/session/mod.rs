@@ -18,18 +18,20 @@
 
 mod admin;
 mod batch;
+mod before_login;
 mod binary;
 mod by_udp;
 mod collected;
+mod from_proto;
 mod inflight;
 mod job;
-mod lease;
 mod login;
 #[cfg(test)]
 mod login_tests;
 mod meta;
 pub(crate) mod pending_reply;
 mod permit;
+mod receiving;
 #[cfg(test)]
 mod reply_count_tests;
 mod reporter;

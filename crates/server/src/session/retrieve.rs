@@ -1,5 +1,7 @@
 //! get, gets, gat, gats and the line of lease-get: key by key, each value as it is found.
 
+mod lease;
+
 use engine::Key;
 use net::{Flow, Input, Output};
 use proto::Error;

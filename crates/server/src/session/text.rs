@@ -2,16 +2,15 @@
 
 use std::os::fd::RawFd;
 
-use engine::{
-    Arithmetic, Condition, Counted, Delete, Deleted, Direction, Key, Mode, NewValue, Verdict,
-};
+use engine::{Arithmetic, Condition, Counted, Delete, Deleted, Key, NewValue, Verdict};
 use net::{Flow, Input, Output};
 use proto::text::{self, Parsed, Request};
-use proto::{KeyBuf, StoreMode, Wire, binary, reply};
+use proto::{KeyBuf, StoreMode, reply};
 
 use super::Worker;
 use super::batch::FastPath;
 use super::by_udp;
+use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
 use super::permit::Permit;
@@ -153,7 +152,7 @@ impl Worker {
         }
     }
 
-    fn text_job<'k>(&self, fd: RawFd, key: Key<'k>, store: &text::Store<'_>) -> Job<'k> {
+    pub(super) fn text_job<'k>(&self, fd: RawFd, key: Key<'k>, store: &text::Store<'_>) -> Job<'k> {
         let (compare, lease) = (store.cas, store.lease);
         let condition = Condition { compare, lease, ..Condition::of(mode_of(store.mode)) };
         Job {
@@ -172,7 +171,7 @@ impl Worker {
     }
 
     #[inline]
-    fn answer_text_store(
+    pub(super) fn answer_text_store(
         &self,
         pending: PendingReply,
         store: &text::Store<'_>,
@@ -196,18 +195,6 @@ impl Worker {
             Verdict::TooLarge => reply::TOO_LARGE,
         };
         pending.line(out, answer)
-    }
-
-    /// Tells watchers and prefix counts of a value that was taken.
-    #[inline]
-    pub(crate) fn note_stored(&self, job: &Job<'_>, finished: Finished) {
-        if self.reporter.is_busy() {
-            let ttl_secs = engine::ttl_of(job.new.deadline, self.engine.now_secs());
-            self.reporter.stored(job, finished, ttl_secs);
-        }
-        if self.shared.prefixes.is_on() && matches!(finished, Finished::Judged(_)) {
-            self.shared.prefixes.count(job.key.bytes, Kind::Set);
-        }
     }
 
     fn text_arithmetic(
@@ -254,59 +241,6 @@ impl Worker {
         }
         if is_done { reply::DELETED } else { reply::NOT_FOUND }
     }
-
-    /// Ends a storage request whose value was awaited: reads the request again from `head`, lets
-    /// `conclude` end it, and answers. `None` if `head` is no storage request, which would be a
-    /// fault of this server.
-    pub(crate) fn finish(
-        &mut self,
-        pending: PendingReply,
-        fd: RawFd,
-        head: &[u8],
-        out: &mut Vec<u8>,
-        conclude: impl FnOnce(&mut Self, &Job<'_>) -> Finished,
-    ) -> Option<Replied> {
-        let mut key_buf = KeyBuf::new();
-        match head.first().map(|first| Wire::of(*first)) {
-            Some(Wire::Binary) => {
-                if let binary::Parsed::Request { request, .. } = binary::parse(head)
-                    && let Some((key, value_len)) = binary_store(&request.command)
-                {
-                    let job = self.binary_job(fd, self.engine.key(key), &request, value_len);
-                    let finished = conclude(self, &job);
-                    return Some(self.answer_binary_store(pending, &request, &job, finished, out));
-                }
-            }
-            Some(Wire::Text) | None => match text::parse(head, &mut key_buf) {
-                Parsed::Request { request: Request::Store(store), .. } => {
-                    let job = self.text_job(fd, self.engine.key(store.key), &store);
-                    let finished = conclude(self, &job);
-                    return Some(self.answer_text_store(pending, &store, &job, finished, out));
-                }
-                Parsed::Request { request: Request::Meta(request), .. } => {
-                    if let proto::meta::Command::Set { mode, len } = request.command {
-                        let key = self.engine.key(request.key);
-                        let job = self.meta_job(fd, key, &request, mode, len);
-                        let finished = conclude(self, &job);
-                        return Some(
-                            self.answer_meta_store(pending, &request, &job, finished, out),
-                        );
-                    }
-                }
-                _ => {}
-            },
-        }
-        None
-    }
-}
-
-/// The key and the value's length of a binary storage request.
-pub(crate) fn binary_store<'b>(command: &binary::Command<'b>) -> Option<(&'b [u8], u32)> {
-    match *command {
-        binary::Command::Store { key, value_len, .. }
-        | binary::Command::Concat { key, value_len, .. } => Some((key, value_len)),
-        _ => None,
-    }
 }
 
 /// Answers a refused line, and sees to it that its data is not read as commands.
@@ -322,18 +256,4 @@ fn answer_bad(
     }
     let pending = PendingReply::of_request();
     pending.line_unless(bad.silent, output.buf(), bad.error.line()).into()
-}
-
-pub(crate) const fn mode_of(mode: StoreMode) -> Mode {
-    match mode {
-        StoreMode::Add => Mode::Add,
-        StoreMode::Append => Mode::Append,
-        StoreMode::Prepend => Mode::Prepend,
-        StoreMode::Replace => Mode::Replace,
-        StoreMode::Set => Mode::Set,
-    }
-}
-
-pub(crate) const fn direction_of(decrement: bool) -> Direction {
-    if decrement { Direction::Decr } else { Direction::Incr }
 }

@@ -16,9 +16,10 @@ use store::DraftError;
 
 use super::Worker;
 use super::collected::Collected;
-use super::job::{END_BYTES, Finished, Job};
-use super::pending_reply::{PendingReply, Replied};
+use super::job::{Finished, Job};
+use super::pending_reply::PendingReply;
 use super::state::{Body, Receiving, Session, State, Step};
+use crate::prefixes::Kind;
 
 /// What became of a storage request's value.
 #[must_use]
@@ -34,7 +35,7 @@ const HELD_AT_FIRST: usize = 16 * 1024;
 
 impl Worker {
     /// Takes the value of `job`, whose request is `head` and already consumed. What is still coming
-    /// is taken by [`Self::go_on_receiving`].
+    /// is taken by `receiving`.
     #[inline(always)]
     pub(crate) fn take_value(
         &mut self,
@@ -128,89 +129,16 @@ impl Worker {
         Taken::Coming
     }
 
-    /// Takes what has come of the awaited value; when it is whole, finishes its request.
-    pub(crate) fn go_on_receiving(
-        &mut self,
-        session: &mut Session,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let State::Receiving(receiving) = &mut session.state else { return Step::Continue };
-        let bytes = input.bytes();
-        let part = &bytes[..bytes.len().min(receiving.missing)];
-        let pushed = match &mut receiving.body {
-            // Not the store's memory, so nothing else bounds it.
-            Body::Bytes(_) if !self.inflight.has_room(part.len()) => Err(DraftError::OutOfMemory),
-            Body::Bytes(collected) => collected.push(part),
-            Body::Draft(draft) => draft.push(part),
-        };
-        if let Err(error) = pushed {
-            let refusal = self.engine.refused(error);
-            return self.break_off(session, refusal, output);
+    /// Tells watchers and prefix counts of a value that was taken.
+    #[inline]
+    pub(crate) fn note_stored(&self, job: &Job<'_>, finished: Finished) {
+        if self.reporter.is_busy() {
+            let ttl_secs = engine::ttl_of(job.new.deadline, self.engine.now_secs());
+            self.reporter.stored(job, finished, ttl_secs);
         }
-        input.consume(part.len());
-        receiving.missing -= part.len();
-        receiving.received += part.len();
-        receiving.held = receiving.held.max(receiving.received);
-        let (held, now_secs) = (receiving.held, self.engine.now_secs());
-        let is_alive = if part.is_empty() {
-            !self.inflight.is_cancelled(session.id)
-        } else {
-            self.inflight.moved(session.id, held, now_secs)
-        };
-        if !is_alive {
-            return Step::Stop(Flow::CloseNow);
+        if self.shared.prefixes.is_on() && matches!(finished, Finished::Judged(_)) {
+            self.shared.prefixes.count(job.key.bytes, Kind::Set);
         }
-        if receiving.missing > 0 {
-            return Step::Stop(Flow::NeedInput);
-        }
-        let mut has_end = true;
-        if receiving.is_text {
-            let Some(end) = input.bytes().first_chunk::<END_BYTES>() else {
-                return Step::Stop(Flow::NeedInput);
-            };
-            has_end = end == b"\r\n";
-            input.consume(END_BYTES);
-        }
-        self.inflight.end(session.id);
-        let State::Receiving(receiving) = std::mem::take(&mut session.state) else {
-            return Step::Continue;
-        };
-        let Receiving { pending, head, body, .. } = *receiving;
-        let replied = self.finish(pending, session.peer.fd, &head, output.buf(), |worker, job| {
-            if !has_end {
-                return Finished::BadEnd;
-            }
-            Finished::Judged(match body {
-                Body::Bytes(collected) => {
-                    worker.engine.concat(job.key, &job.new, &job.condition, collected.bytes())
-                }
-                Body::Draft(draft) => worker.engine.store(job.key, &job.new, &job.condition, draft),
-            })
-        });
-        step_of(replied)
-    }
-
-    /// Memory ran out in the middle of a value: answers, and drops the rest of it.
-    fn break_off(
-        &mut self,
-        session: &mut Session,
-        refusal: Verdict,
-        output: &mut Output<'_>,
-    ) -> Step {
-        self.inflight.end(session.id);
-        let State::Receiving(receiving) = std::mem::take(&mut session.state) else {
-            return Step::Continue;
-        };
-        let end_bytes = if receiving.is_text { END_BYTES } else { 0 };
-        let Receiving { pending, head, body, missing, .. } = *receiving;
-        // Its memory is wanted by others.
-        drop(body);
-        session.state = State::Swallowing((missing + end_bytes) as u64);
-        let replied = self.finish(pending, session.peer.fd, &head, output.buf(), |worker, job| {
-            worker.refusal_of(job, refusal)
-        });
-        step_of(replied)
     }
 
     /// The answer to a refused value, whose bytes are to be dropped as they come.
@@ -219,7 +147,8 @@ impl Worker {
         self.refusal_of(job, refusal)
     }
 
-    fn refusal_of(&mut self, job: &Job<'_>, refusal: Verdict) -> Finished {
+    /// A refusal. The value that the client meant to overwrite is deleted.
+    pub(super) fn refusal_of(&mut self, job: &Job<'_>, refusal: Verdict) -> Finished {
         if job.drops_stale {
             self.engine.drop_stale(job.key);
         }
@@ -247,10 +176,4 @@ impl Worker {
         session.state = State::Commands;
         Step::Continue
     }
-}
-
-/// The step after a request whose value was awaited. `None`: its line was not understood a second
-/// time, so nobody knows which reply is due.
-fn step_of(replied: Option<Replied>) -> Step {
-    replied.map_or(Step::Stop(Flow::CloseNow), Step::Replied)
 }
