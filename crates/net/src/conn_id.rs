@@ -18,7 +18,7 @@ impl Token {
     }
 }
 
-/// Names a connection of this worker: [`crate::Output::conn_id`] tells it, [`crate::Service::after_turn`]
-/// uses it. It is never used again.
+/// Names a connection of this worker: [`crate::Output::conn_id`] tells it,
+/// [`crate::Service::after_turn`] uses it. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnId(pub(crate) Token);

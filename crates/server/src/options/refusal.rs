@@ -3,7 +3,8 @@
 /// Why a command line was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The exit status: 1 for what is unknown, [`super::EXIT_USAGE`] for what is wrong, as memcached.
+    /// The exit status: 1 for what is unknown, [`super::EXIT_USAGE`] for what is wrong, as
+    /// memcached.
     pub status: u8,
     /// A sentence for stderr, without a newline.
     pub message: String,
