@@ -297,7 +297,7 @@ mod tests {
     fn every_name_of_memcached_is_answered_once() {
         let worker = crate::session::tests::worker(&[]);
         let mut names = Vec::new();
-        super::general(&worker.admin_context(), &mut |name, _| {
+        super::general(&worker.context.admin(), &mut |name, _| {
             names.push(String::from_utf8(name.to_vec()).unwrap())
         });
         let count = names.len();

@@ -7,155 +7,151 @@ use proto::reply;
 use proto::text::{Admin, AdminCommand, Words};
 use store::Liveness;
 
+use super::context::Context;
+use super::login;
 use super::pending_reply::PendingReply;
+use super::state::Session;
 use super::state::{State, Step};
-use super::{Session, Worker};
 use crate::admin::dump::{Dump, Progress, WallClock};
-use crate::admin::{self, Context, crawler, stats, tuning};
+use crate::admin::{self, crawler, stats, tuning};
+use crate::shared::Shared;
 use watch::hub::Events;
 
-impl Worker {
-    /// What administrators' commands may see and change.
-    pub(crate) fn admin_context(&self) -> Context<'_> {
-        Context { shared: &self.shared, control: &self.control, now_secs: self.engine.now_secs() }
-    }
-
-    /// Serves an administrator's command.
-    pub(super) fn admin(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        command: &Admin<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let words = command.words;
-        let context = self.admin_context();
-        let answer = match command.command {
-            AdminCommand::Stats => return self.stats(session, pending, words, output),
-            AdminCommand::Watch => return self.watch(session, pending, words, output),
-            AdminCommand::LruCrawler => {
-                match crawler::command(&context, session.is_datagram(), words) {
-                    Ok(dump) => return begin_dump(session, pending, dump),
-                    Err(answer) => answer,
-                }
-            }
-            AdminCommand::Shutdown => {
-                match admin::shutdown(&context, session.is_datagram(), words) {
-                    Ok(()) => return Step::Stop(Flow::Close),
-                    Err(answer) => answer,
-                }
-            }
-            AdminCommand::CacheMemlimit => admin::cache_memlimit(&context, words),
-            AdminCommand::Verbosity => admin::verbosity(&context, words),
-            AdminCommand::Extstore => admin::needs_words(words, 2),
-            AdminCommand::Lru => tuning::lru(&context, words),
-            AdminCommand::Slabs => tuning::slabs(&context, words),
-            AdminCommand::RefreshCerts => return self.refresh(session, pending, output),
-        };
-        pending.line_unless(command.noreply, output.buf(), answer).into()
-    }
-
-    /// `stats` and its groups in text.
-    fn stats(
-        &self,
-        session: &mut Session,
-        pending: PendingReply,
-        mut words: Words<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let (out, context) = (output.buf(), self.admin_context());
-        match words.next().unwrap_or_default() {
-            b"reset" => {
-                stats::reset(&context);
-                pending.line(out, reply::RESET).into()
-            }
-            b"detail" => pending.write(|| stats::detail(&context, words, out)).into(),
-            b"cachedump" => match stats::cachedump(&context, session.is_datagram(), words) {
-                Ok(dump) => begin_dump(session, pending, dump),
-                Err(answer) => pending.line(out, answer).into(),
-            },
-            b"sizes_enable" | b"sizes_disable" => {
-                reply::write_stat(out, b"sizes_status", b"enabled");
-                pending.line(out, reply::END).into()
-            }
-            b"conns" => {
-                stats::conns(&context, &mut |name, value| reply::write_stat(out, name, value));
-                pending.line(out, reply::END).into()
-            }
-            group => {
-                let is_known = stats::group(&context, group, &mut |name, value| {
-                    reply::write_stat(out, name, value);
-                });
-                pending.line(out, if is_known { reply::END } else { admin::ERROR }).into()
+/// Serves an administrator's command.
+pub(super) fn serve(
+    cx: &mut Context,
+    session: &mut Session,
+    pending: PendingReply,
+    command: &Admin<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let words = command.words;
+    let context = cx.admin();
+    let answer = match command.command {
+        AdminCommand::Stats => return stats(cx, session, pending, words, output),
+        AdminCommand::Watch => return watch(&cx.shared, session, pending, words, output),
+        AdminCommand::LruCrawler => {
+            match crawler::command(&context, session.is_datagram(), words) {
+                Ok(dump) => return begin_dump(session, pending, dump),
+                Err(answer) => answer,
             }
         }
-    }
+        AdminCommand::Shutdown => match admin::shutdown(&context, session.is_datagram(), words) {
+            Ok(()) => return Step::Stop(Flow::Close),
+            Err(answer) => answer,
+        },
+        AdminCommand::CacheMemlimit => admin::cache_memlimit(&context, words),
+        AdminCommand::Verbosity => admin::verbosity(&context, words),
+        AdminCommand::Extstore => admin::needs_words(words, 2),
+        AdminCommand::Lru => tuning::lru(&context, words),
+        AdminCommand::Slabs => tuning::slabs(&context, words),
+        AdminCommand::RefreshCerts => return login::refresh(&cx.shared, session, pending, output),
+    };
+    pending.line_unless(command.noreply, output.buf(), answer).into()
+}
 
-    /// Writes the next part of a dump.
-    pub(super) fn go_on_dumping(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
-        let State::Dumping(dump, _) = &mut session.state else { return Step::Continue };
-        let clock = WallClock {
-            zero_at_unix: self.shared.clock.zero_at_unix(),
-            now_secs: self.engine.now_secs(),
-        };
-        for _ in 0..DUMP_STEPS {
-            let out = output.buf();
-            let engine = &self.engine;
-            let progress = dump.step(engine.participant(), |dump, item| {
-                if item.liveness() == Liveness::Live {
-                    dump.write(item, &clock, engine.cas_of(item), out);
-                }
+/// `stats` and its groups in text.
+fn stats(
+    cx: &Context,
+    session: &mut Session,
+    pending: PendingReply,
+    mut words: Words<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let (out, context) = (output.buf(), cx.admin());
+    match words.next().unwrap_or_default() {
+        b"reset" => {
+            stats::reset(&context);
+            pending.line(out, reply::RESET).into()
+        }
+        b"detail" => pending.write(|| stats::detail(&context, words, out)).into(),
+        b"cachedump" => match stats::cachedump(&context, session.is_datagram(), words) {
+            Ok(dump) => begin_dump(session, pending, dump),
+            Err(answer) => pending.line(out, answer).into(),
+        },
+        b"sizes_enable" | b"sizes_disable" => {
+            reply::write_stat(out, b"sizes_status", b"enabled");
+            pending.line(out, reply::END).into()
+        }
+        b"conns" => {
+            stats::conns(&context, &mut |name, value| reply::write_stat(out, name, value));
+            pending.line(out, reply::END).into()
+        }
+        group => {
+            let is_known = stats::group(&context, group, &mut |name, value| {
+                reply::write_stat(out, name, value);
             });
-            // The walk's section is over; a long dump must not hold back the store's memory.
-            self.engine.quiesce();
-            match progress {
-                // At least one step is done before, so that a dump goes on whatever becomes of the
-                // output.
-                Progress::MoreOfClass if output.is_full() => return Step::Continue,
-                Progress::MoreOfClass | Progress::NextClass => {}
-                Progress::Ended => return end_dump(session, output),
-            }
+            pending.line(out, if is_known { reply::END } else { admin::ERROR }).into()
         }
-        Step::Stop(Flow::Yield)
     }
+}
 
-    fn watch(
-        &self,
-        session: &mut Session,
-        pending: PendingReply,
-        words: Words<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let answer: &[u8] = if !self.shared.watch_enabled || session.is_datagram() {
-            b"CLIENT_ERROR watch commands not allowed\r\n"
-        } else if let Some(events) = Events::of(words, Events::FETCHERS) {
-            match self.shared.watchers.add(events, output.waker()) {
-                Some(watching) => {
-                    session.state = State::Watching(Box::new(watching));
-                    reply::OK
-                }
-                None => b"WATCHER_TOO_MANY log watcher limit reached\r\n",
+/// Writes the next part of a dump.
+pub(super) fn go_on_dumping(
+    cx: &mut Context,
+    session: &mut Session,
+    output: &mut Output<'_>,
+) -> Step {
+    let State::Dumping(dump, _) = &mut session.state else { return Step::Continue };
+    let clock =
+        WallClock { zero_at_unix: cx.shared.clock.zero_at_unix(), now_secs: cx.engine.now_secs() };
+    for _ in 0..DUMP_STEPS {
+        let out = output.buf();
+        let engine = &cx.engine;
+        let progress = dump.step(engine.participant(), |dump, item| {
+            if item.liveness() == Liveness::Live {
+                dump.write(item, &clock, engine.cas_of(item), out);
             }
-        } else {
-            admin::ERROR
-        };
-        pending.line(output.buf(), answer).into()
-    }
-
-    /// Passes lines on. What a watcher sends is ignored.
-    pub(super) fn go_on_watching(
-        session: &mut Session,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let State::Watching(watching) = &mut session.state else { return Step::Continue };
-        input.consume(input.bytes().len());
-        if watching.take(output.buf()) {
-            // Flushed here, since a watcher's lines are small and its wait is long.
-            return if output.flush() { Step::Continue } else { Step::Stop(Flow::Blocked) };
+        });
+        // The walk's section is over; a long dump must not hold back the store's memory.
+        cx.engine.quiesce();
+        match progress {
+            // At least one step is done before, so that a dump goes on whatever becomes of the
+            // output.
+            Progress::MoreOfClass if output.is_full() => return Step::Continue,
+            Progress::MoreOfClass | Progress::NextClass => {}
+            Progress::Ended => return end_dump(session, output),
         }
-        Step::Stop(Flow::NeedInput)
     }
+    Step::Stop(Flow::Yield)
+}
+
+fn watch(
+    shared: &Shared,
+    session: &mut Session,
+    pending: PendingReply,
+    words: Words<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let answer: &[u8] = if !shared.watch_enabled || session.is_datagram() {
+        b"CLIENT_ERROR watch commands not allowed\r\n"
+    } else if let Some(events) = Events::of(words, Events::FETCHERS) {
+        match shared.watchers.add(events, output.waker()) {
+            Some(watching) => {
+                session.state = State::Watching(Box::new(watching));
+                reply::OK
+            }
+            None => b"WATCHER_TOO_MANY log watcher limit reached\r\n",
+        }
+    } else {
+        admin::ERROR
+    };
+    pending.line(output.buf(), answer).into()
+}
+
+/// Passes lines on. What a watcher sends is ignored.
+pub(super) fn go_on_watching(
+    session: &mut Session,
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let State::Watching(watching) = &mut session.state else { return Step::Continue };
+    input.consume(input.bytes().len());
+    if watching.take(output.buf()) {
+        // Flushed here, since a watcher's lines are small and its wait is long.
+        return if output.flush() { Step::Continue } else { Step::Stop(Flow::Blocked) };
+    }
+    Step::Stop(Flow::NeedInput)
 }
 
 /// Steps of a dump before the other connections have their turn.

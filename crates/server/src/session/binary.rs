@@ -11,335 +11,332 @@ use proto::binary::reply;
 use proto::binary::{self, Command, Header, Parsed, Request, Status, Then};
 use store::Pin;
 
-use super::Worker;
 use super::by_udp;
+use super::context::Context;
 use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
+use super::login;
 use super::pending_reply::{PendingReply, Replied};
-use super::permit::Permit;
+use super::permit::{self, Permit};
 use super::state::{Session, State, Step, Then as AfterValue};
-use super::value_in::Taken;
-use super::value_out::{Outgoing, outgoing};
+use super::value_in::{self, Taken};
+use super::value_out::{self, Outgoing, outgoing};
 use crate::COMPATIBLE_VERSION;
 use crate::admin::stats;
 use crate::prefixes::Kind;
 
-impl Worker {
-    /// Serves the next packet.
-    pub(crate) fn binary(
-        &mut self,
-        session: &mut Session,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let bytes = input.bytes();
-        let (request, consumed) = match binary::parse(bytes) {
-            Parsed::Request { request, consumed } => (request, consumed),
-            Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
-            Parsed::BadMagic => return Step::Stop(Flow::Close),
-            Parsed::Bad(bad) => {
-                input.consume(bad.consumed);
-                let pending = PendingReply::of_request();
-                let write = || reply::write_error(output.buf(), &bad.header, bad.status);
-                let replied = pending.write(write);
-                return match bad.then {
-                    Then::Close => Step::Stop(Flow::Close),
-                    Then::Swallow(count) => {
-                        session.state = State::Swallowing(u64::from(count));
-                        replied.into()
-                    }
-                };
-            }
-        };
-        if let Command::Get { key, .. } = request.command
-            && !session.login.is_limited()
-            && self.waits_to_send(session, key, output)
-        {
-            return Step::Stop(Flow::Wait);
-        }
-        input.consume(consumed);
-        let mut pending = PendingReply::of_request();
-        if session.login.is_limited() {
-            pending = match self.denies_binary(session, pending, &request, output) {
-                Permit::Denied(replied) => return replied.into(),
-                Permit::Granted(pending) => pending,
-            };
-        }
-        let (head, rest) = bytes.split_at(consumed);
-        if session.is_datagram() && !by_udp::serves_binary(&request.command) {
-            input.consume(rest.len());
-            let (header, status) = (&request.header, Status::UnknownCommand);
-            return pending.write(|| reply::write_error(output.buf(), header, status)).into();
-        }
-        if let Some((key, value_len)) = storage(&request.command) {
-            let key = self.batch.key(&self.engine, key);
-            let job = self.binary_job(session.peer.fd, key, &request, value_len);
-            return match self.take_value(session, pending, &job, head, input, output) {
-                Taken::Coming => Step::Continue,
-                Taken::Finished(finished, pending) => {
-                    self.answer_binary_store(pending, &request, &job, finished, output.buf()).into()
+/// Serves the next packet.
+pub(crate) fn serve(
+    cx: &mut Context,
+    session: &mut Session,
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let bytes = input.bytes();
+    let (request, consumed) = match binary::parse(bytes) {
+        Parsed::Request { request, consumed } => (request, consumed),
+        Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
+        Parsed::BadMagic => return Step::Stop(Flow::Close),
+        Parsed::Bad(bad) => {
+            input.consume(bad.consumed);
+            let pending = PendingReply::of_request();
+            let write = || reply::write_error(output.buf(), &bad.header, bad.status);
+            let replied = pending.write(write);
+            return match bad.then {
+                Then::Close => Step::Stop(Flow::Close),
+                Then::Swallow(count) => {
+                    session.state = State::Swallowing(u64::from(count));
+                    replied.into()
                 }
             };
         }
-        self.binary_command(session, pending, &request, output)
+    };
+    if let Command::Get { key, .. } = request.command
+        && !session.login.is_limited()
+        && value_out::waits_to_send(cx, session, key, output)
+    {
+        return Step::Stop(Flow::Wait);
     }
-
-    fn binary_command(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        request: &Request<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let header = &request.header;
-        let replied = match request.command {
-            Command::Get { key, with_key, exptime } => {
-                let key = self.batch.key(&self.engine, key);
-                let pin = self.binary_get(session, request, key, with_key, exptime, output);
-                if let Some(pin) = pin {
-                    Self::start_sending(session, pin, AfterValue::End(pending, b""));
-                    return Step::Continue;
-                }
-                pending.written()
-            }
-            Command::Delete { key } => {
-                let key = self.batch.key(&self.engine, key);
-                pending.write(|| self.binary_delete(session, request, key, output.buf()))
-            }
-            Command::Arithmetic { key, decrement, delta, initial, exptime } => {
-                let key = self.batch.key(&self.engine, key);
-                let vivify = exptime.map(|exptime| Vivify {
-                    initial,
-                    deadline: self.engine.deadline(i64::from(exptime)),
-                    base64_key: false,
-                });
-                let how = Arithmetic {
-                    direction: direction_of(decrement),
-                    delta,
-                    compare: Some(header.cas),
-                    cas: None,
-                    deadline: None,
-                    vivify,
-                };
-                pending.write(|| self.binary_arithmetic(request, key, &how, output.buf()))
-            }
-            Command::Touch { key, exptime } => {
-                let key = self.batch.key(&self.engine, key);
-                let touched = self.engine.touch(key, self.engine.deadline(i64::from(exptime)));
-                let out = output.buf();
-                pending.write(|| match touched {
-                    Ok(found) => reply::write_touched(out, header, found.flags, found.cas),
-                    Err(_) => reply::write_error(out, header, Status::NotFound),
-                })
-            }
-            Command::Flush { exptime } => {
-                let out = output.buf();
-                match self.engine.flush_all(exptime.map_or(0, i64::from)) {
-                    Ok(()) if request.quiet => pending.suppressed(),
-                    Ok(()) => pending.write(|| reply::write_done(out, header, 0)),
-                    Err(engine::FlushNotAllowed) => {
-                        pending.write(|| reply::write_error(out, header, Status::AuthFailure))
-                    }
-                }
-            }
-            Command::NoOp => pending.write(|| reply::write_done(output.buf(), header, 0)),
-            Command::Version => pending.write(|| self.binary_version(header, output.buf())),
-            Command::Stat { key } => pending.write(|| self.binary_stat(header, key, output.buf())),
-            Command::Quit => return quit(pending, request, output),
-            Command::SaslList | Command::SaslAuth { .. } | Command::SaslStep { .. } => {
-                return self.sasl(session, pending, request, output);
-            }
-            // These were served before.
-            Command::Store { .. } | Command::Concat { .. } => {
-                return Step::Stop(Flow::CloseNow);
+    input.consume(consumed);
+    let mut pending = PendingReply::of_request();
+    if session.login.is_limited() {
+        pending = match permit::denies_binary(&cx.engine, session, pending, &request, output) {
+            Permit::Denied(replied) => return replied.into(),
+            Permit::Granted(pending) => pending,
+        };
+    }
+    let (head, rest) = bytes.split_at(consumed);
+    if session.is_datagram() && !by_udp::serves_binary(&request.command) {
+        input.consume(rest.len());
+        let (header, status) = (&request.header, Status::UnknownCommand);
+        return pending.write(|| reply::write_error(output.buf(), header, status)).into();
+    }
+    if let Some((key, value_len)) = storage(&request.command) {
+        let key = cx.batch.key(&cx.engine, key);
+        let job = job(&cx.engine, session.peer.fd, key, &request, value_len);
+        return match value_in::take(cx, session, pending, &job, head, input, output) {
+            Taken::Coming => Step::Continue,
+            Taken::Finished(finished, pending) => {
+                answer_store(cx, pending, &request, &job, finished, output.buf()).into()
             }
         };
-        replied.into()
     }
+    serve_command(cx, session, pending, &request, output)
+}
 
-    pub(crate) fn binary_version(&self, header: &Header, out: &mut Vec<u8>) {
-        let version = COMPATIBLE_VERSION.as_bytes();
-        reply::write_value(out, header, Status::Ok, 0, b"", version);
-    }
-
-    /// Writes the whole reply, or its header alone, and returns the value that is to follow.
-    fn binary_get(
-        &mut self,
-        session: &Session,
-        request: &Request<'_>,
-        key: Key<'_>,
-        with_key: bool,
-        exptime: Option<u32>,
-        output: &mut Output<'_>,
-    ) -> Option<Pin> {
-        let header = &request.header;
-        let section = self.engine.section();
-        let found = match exptime {
-            None => self.engine.get(&section, &key),
-            Some(exptime) => {
-                let deadline = self.engine.deadline(i64::from(exptime));
-                self.engine.get_and_touch(&section, key, deadline)
+fn serve_command(
+    cx: &mut Context,
+    session: &mut Session,
+    pending: PendingReply,
+    request: &Request<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let header = &request.header;
+    let replied = match request.command {
+        Command::Get { key, with_key, exptime } => {
+            let key = cx.batch.key(&cx.engine, key);
+            let pin = get(cx, session, request, key, with_key, exptime, output);
+            if let Some(pin) = pin {
+                value_out::start(session, pin, AfterValue::End(pending, b""));
+                return Step::Continue;
             }
-        };
-        if self.reporter.is_busy() {
-            self.reporter.fetched(session, key.bytes, found.as_ref());
+            pending.written()
         }
-        if self.shared.prefixes.is_on() {
-            self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
+        Command::Delete { key } => {
+            let key = cx.batch.key(&cx.engine, key);
+            pending.write(|| delete(cx, session, request, key, output.buf()))
         }
-        let echo = with_key.then_some(key.bytes);
-        let Ok(item) = found else {
-            if !request.quiet {
-                reply::write_miss(output.buf(), header, echo);
-            }
-            return None;
-        };
-        let cas = self.engine.cas_of(&item);
-        let value_len = u32::try_from(item.value_len()).unwrap_or(u32::MAX);
-        match outgoing(&item) {
-            Outgoing::Inline(value) => {
-                reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);
-                output.buf().extend_from_slice(value);
-                None
-            }
-            Outgoing::Pinned(pin) => {
-                if !self.inflight.begin_send(pin.value_len()) {
-                    // An error between the packets of quiet gets makes some clients (bmemcached)
-                    // leave the others unread, and read them as replies to later requests.
-                    if !request.quiet {
-                        reply::write_error(output.buf(), header, Status::OutOfMemory);
-                    }
-                    return None;
-                }
-                reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);
-                Some(pin)
-            }
-        }
-    }
-
-    pub(crate) fn binary_job<'k>(
-        &self,
-        fd: RawFd,
-        key: Key<'k>,
-        request: &Request<'_>,
-        value_len: u32,
-    ) -> Job<'k> {
-        let (mode, flags, exptime) = match request.command {
-            Command::Store { mode, flags, exptime, .. } => (mode, flags, exptime),
-            Command::Concat { mode, .. } => (mode, 0, 0),
-            _ => (StoreMode::Set, 0, 0),
-        };
-        let compare = Some(request.header.cas).filter(|cas| *cas != 0);
-        // With a cas unique, set, add and replace are all the same command.
-        let mode = match mode_of(mode) {
-            Mode::Add | Mode::Replace if compare.is_some() => Mode::Set,
-            mode => mode,
-        };
-        Job {
-            key,
-            new: NewValue {
-                flags,
-                deadline: self.engine.deadline(i64::from(exptime)),
-                value_len: value_len as usize,
+        Command::Arithmetic { key, decrement, delta, initial, exptime } => {
+            let key = cx.batch.key(&cx.engine, key);
+            let vivify = exptime.map(|exptime| Vivify {
+                initial,
+                deadline: cx.engine.deadline(i64::from(exptime)),
                 base64_key: false,
-            },
-            condition: Condition { compare, ..Condition::of(mode) },
-            is_text: false,
-            drops_stale: mode == Mode::Set,
-            fd,
+            });
+            let how = Arithmetic {
+                direction: direction_of(decrement),
+                delta,
+                compare: Some(header.cas),
+                cas: None,
+                deadline: None,
+                vivify,
+            };
+            pending.write(|| arithmetic(&cx.engine, request, key, &how, output.buf()))
+        }
+        Command::Touch { key, exptime } => {
+            let key = cx.batch.key(&cx.engine, key);
+            let touched = cx.engine.touch(key, cx.engine.deadline(i64::from(exptime)));
+            let out = output.buf();
+            pending.write(|| match touched {
+                Ok(found) => reply::write_touched(out, header, found.flags, found.cas),
+                Err(_) => reply::write_error(out, header, Status::NotFound),
+            })
+        }
+        Command::Flush { exptime } => {
+            let out = output.buf();
+            match cx.engine.flush_all(exptime.map_or(0, i64::from)) {
+                Ok(()) if request.quiet => pending.suppressed(),
+                Ok(()) => pending.write(|| reply::write_done(out, header, 0)),
+                Err(engine::FlushNotAllowed) => {
+                    pending.write(|| reply::write_error(out, header, Status::AuthFailure))
+                }
+            }
+        }
+        Command::NoOp => pending.write(|| reply::write_done(output.buf(), header, 0)),
+        Command::Version => pending.write(|| version(header, output.buf())),
+        Command::Stat { key } => pending.write(|| stat(cx, header, key, output.buf())),
+        Command::Quit => return quit(pending, request, output),
+        Command::SaslList | Command::SaslAuth { .. } | Command::SaslStep { .. } => {
+            return login::sasl(cx, session, pending, request, output);
+        }
+        // These were served before.
+        Command::Store { .. } | Command::Concat { .. } => {
+            return Step::Stop(Flow::CloseNow);
+        }
+    };
+    replied.into()
+}
+
+pub(crate) fn version(header: &Header, out: &mut Vec<u8>) {
+    let version = COMPATIBLE_VERSION.as_bytes();
+    reply::write_value(out, header, Status::Ok, 0, b"", version);
+}
+
+/// Writes the whole reply, or its header alone, and returns the value that is to follow.
+fn get(
+    cx: &mut Context,
+    session: &Session,
+    request: &Request<'_>,
+    key: Key<'_>,
+    with_key: bool,
+    exptime: Option<u32>,
+    output: &mut Output<'_>,
+) -> Option<Pin> {
+    let header = &request.header;
+    let section = cx.engine.section();
+    let found = match exptime {
+        None => cx.engine.get(&section, &key),
+        Some(exptime) => {
+            let deadline = cx.engine.deadline(i64::from(exptime));
+            cx.engine.get_and_touch(&section, key, deadline)
+        }
+    };
+    if cx.reporter.is_busy() {
+        cx.reporter.fetched(session, key.bytes, found.as_ref());
+    }
+    if cx.shared.prefixes.is_on() {
+        cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
+    }
+    let echo = with_key.then_some(key.bytes);
+    let Ok(item) = found else {
+        if !request.quiet {
+            reply::write_miss(output.buf(), header, echo);
+        }
+        return None;
+    };
+    let cas = cx.engine.cas_of(&item);
+    let value_len = u32::try_from(item.value_len()).unwrap_or(u32::MAX);
+    match outgoing(&item) {
+        Outgoing::Inline(value) => {
+            reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);
+            output.buf().extend_from_slice(value);
+            None
+        }
+        Outgoing::Pinned(pin) => {
+            if !cx.inflight.begin_send(pin.value_len()) {
+                // An error between the packets of quiet gets makes some clients (bmemcached)
+                // leave the others unread, and read them as replies to later requests.
+                if !request.quiet {
+                    reply::write_error(output.buf(), header, Status::OutOfMemory);
+                }
+                return None;
+            }
+            reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);
+            Some(pin)
         }
     }
+}
 
-    pub(crate) fn answer_binary_store(
-        &self,
-        pending: PendingReply,
-        request: &Request<'_>,
-        job: &Job<'_>,
-        finished: Finished,
-        out: &mut Vec<u8>,
-    ) -> Replied {
-        self.note_stored(job, finished);
-        let header = &request.header;
-        // A binary value has no end to be wrong.
-        let Finished::Judged(stored) = finished else {
-            return pending.write(|| reply::write_error(out, header, Status::InvalidArguments));
-        };
-        let status = match (stored.verdict, job.condition.mode) {
-            (Verdict::Stored, _) if request.quiet => return pending.suppressed(),
-            (Verdict::Stored, _) => {
-                return pending.write(|| reply::write_done(out, header, stored.cas));
-            }
-            (Verdict::NotFound | Verdict::NotStored, Mode::Append | Mode::Prepend) => {
-                Status::NotStored
-            }
-            (Verdict::NotStored, Mode::Add) | (Verdict::Exists, _) => Status::Exists,
-            (Verdict::NotFound | Verdict::NotStored, _) => Status::NotFound,
-            (Verdict::OutOfMemory, _) => Status::OutOfMemory,
-            (Verdict::TooLarge, _) => Status::TooLarge,
-        };
-        pending.write(|| reply::write_error(out, header, status))
+pub(crate) fn job<'k>(
+    engine: &engine::Worker,
+    fd: RawFd,
+    key: Key<'k>,
+    request: &Request<'_>,
+    value_len: u32,
+) -> Job<'k> {
+    let (mode, flags, exptime) = match request.command {
+        Command::Store { mode, flags, exptime, .. } => (mode, flags, exptime),
+        Command::Concat { mode, .. } => (mode, 0, 0),
+        _ => (StoreMode::Set, 0, 0),
+    };
+    let compare = Some(request.header.cas).filter(|cas| *cas != 0);
+    // With a cas unique, set, add and replace are all the same command.
+    let mode = match mode_of(mode) {
+        Mode::Add | Mode::Replace if compare.is_some() => Mode::Set,
+        mode => mode,
+    };
+    Job {
+        key,
+        new: NewValue {
+            flags,
+            deadline: engine.deadline(i64::from(exptime)),
+            value_len: value_len as usize,
+            base64_key: false,
+        },
+        condition: Condition { compare, ..Condition::of(mode) },
+        is_text: false,
+        drops_stale: mode == Mode::Set,
+        fd,
     }
+}
 
-    fn binary_delete(
-        &mut self,
-        session: &Session,
-        request: &Request<'_>,
-        key: Key<'_>,
-        out: &mut Vec<u8>,
-    ) {
-        let header = &request.header;
-        let compare = Some(header.cas).filter(|cas| *cas != 0);
-        let status = match self.engine.delete(key, &Delete { compare, ..Delete::default() }) {
-            Deleted::Done { class, .. } => {
-                if self.reporter.is_busy() {
-                    self.reporter.deleted(session, key.bytes, "delete", class);
-                }
-                if !request.quiet {
-                    reply::write_done(out, header, 0);
-                }
-                return;
-            }
-            Deleted::Exists => Status::Exists,
-            Deleted::NotFound => Status::NotFound,
-            Deleted::OutOfMemory => Status::OutOfMemory,
-        };
-        reply::write_error(out, header, status);
-    }
-
-    fn binary_arithmetic(
-        &mut self,
-        request: &Request<'_>,
-        key: Key<'_>,
-        how: &Arithmetic,
-        out: &mut Vec<u8>,
-    ) {
-        let header = &request.header;
-        let status = match self.engine.arithmetic(key, how) {
-            Counted::Done { number, cas, .. } => {
-                if !request.quiet {
-                    reply::write_number(out, header, cas, number);
-                }
-                return;
-            }
-            Counted::Exists => Status::Exists,
-            Counted::NonNumeric => Status::NonNumeric,
-            Counted::NotFound => Status::NotFound,
-            Counted::OutOfMemory => Status::OutOfMemory,
-        };
-        reply::write_error(out, header, status);
-    }
-
-    /// `stat`: what `stats` tells in text, packet by packet.
-    fn binary_stat(&mut self, header: &Header, key: &[u8], out: &mut Vec<u8>) {
-        let before = out.len();
-        let mut sink = |name: &[u8], value: &[u8]| reply::write_stat(out, header, name, value);
-        let is_known = stats::group(&self.admin_context(), key, &mut sink);
-        if is_known {
-            reply::write_stat(out, header, b"", b"");
-        } else {
-            out.truncate(before);
-            reply::write_error(out, header, Status::NotFound);
+pub(crate) fn answer_store(
+    cx: &Context,
+    pending: PendingReply,
+    request: &Request<'_>,
+    job: &Job<'_>,
+    finished: Finished,
+    out: &mut Vec<u8>,
+) -> Replied {
+    value_in::note_stored(cx, job, finished);
+    let header = &request.header;
+    // A binary value has no end to be wrong.
+    let Finished::Judged(stored) = finished else {
+        return pending.write(|| reply::write_error(out, header, Status::InvalidArguments));
+    };
+    let status = match (stored.verdict, job.condition.mode) {
+        (Verdict::Stored, _) if request.quiet => return pending.suppressed(),
+        (Verdict::Stored, _) => {
+            return pending.write(|| reply::write_done(out, header, stored.cas));
         }
+        (Verdict::NotFound | Verdict::NotStored, Mode::Append | Mode::Prepend) => Status::NotStored,
+        (Verdict::NotStored, Mode::Add) | (Verdict::Exists, _) => Status::Exists,
+        (Verdict::NotFound | Verdict::NotStored, _) => Status::NotFound,
+        (Verdict::OutOfMemory, _) => Status::OutOfMemory,
+        (Verdict::TooLarge, _) => Status::TooLarge,
+    };
+    pending.write(|| reply::write_error(out, header, status))
+}
+
+fn delete(
+    cx: &mut Context,
+    session: &Session,
+    request: &Request<'_>,
+    key: Key<'_>,
+    out: &mut Vec<u8>,
+) {
+    let header = &request.header;
+    let compare = Some(header.cas).filter(|cas| *cas != 0);
+    let status = match cx.engine.delete(key, &Delete { compare, ..Delete::default() }) {
+        Deleted::Done { class, .. } => {
+            if cx.reporter.is_busy() {
+                cx.reporter.deleted(session, key.bytes, "delete", class);
+            }
+            if !request.quiet {
+                reply::write_done(out, header, 0);
+            }
+            return;
+        }
+        Deleted::Exists => Status::Exists,
+        Deleted::NotFound => Status::NotFound,
+        Deleted::OutOfMemory => Status::OutOfMemory,
+    };
+    reply::write_error(out, header, status);
+}
+
+fn arithmetic(
+    engine: &engine::Worker,
+    request: &Request<'_>,
+    key: Key<'_>,
+    how: &Arithmetic,
+    out: &mut Vec<u8>,
+) {
+    let header = &request.header;
+    let status = match engine.arithmetic(key, how) {
+        Counted::Done { number, cas, .. } => {
+            if !request.quiet {
+                reply::write_number(out, header, cas, number);
+            }
+            return;
+        }
+        Counted::Exists => Status::Exists,
+        Counted::NonNumeric => Status::NonNumeric,
+        Counted::NotFound => Status::NotFound,
+        Counted::OutOfMemory => Status::OutOfMemory,
+    };
+    reply::write_error(out, header, status);
+}
+
+/// `stat`: what `stats` tells in text, packet by packet.
+fn stat(cx: &mut Context, header: &Header, key: &[u8], out: &mut Vec<u8>) {
+    let before = out.len();
+    let mut sink = |name: &[u8], value: &[u8]| reply::write_stat(out, header, name, value);
+    let is_known = stats::group(&cx.admin(), key, &mut sink);
+    if is_known {
+        reply::write_stat(out, header, b"", b"");
+    } else {
+        out.truncate(before);
+        reply::write_error(out, header, Status::NotFound);
     }
 }
 

@@ -147,7 +147,7 @@ fn rights_hold_for_every_command_of_the_text_protocol() {
     expect(&mut worker, &mut ops, b"set x 0 0 5\r\nops 3\r\n", b"STORED\r\n");
     let want = format!("OK\r\n{DENIED}");
     expect(&mut worker, &mut ops, b"verbosity 1\r\nget app:a\r\n", want.as_bytes());
-    let denied = worker.shared.engine.totals().get(engine::Counter::AccessDenied);
+    let denied = worker.context.shared.engine.totals().get(engine::Counter::AccessDenied);
     assert_eq!(denied, 36, "the silent one included");
 }
 
@@ -180,8 +180,8 @@ fn a_reload_changes_rights_and_ends_logins() {
     let (mut a, mut b) = (Client::new(&mut worker), Client::new(&mut worker));
     expect(&mut worker, &mut a, b"set x 0 0 3\r\na 1\r\nget k\r\n", b"STORED\r\nEND\r\n");
     expect(&mut worker, &mut b, b"set x 0 0 3\r\nb 2\r\n", b"STORED\r\n");
-    let auth = worker.shared.auth.clone().unwrap();
-    let log: Log = worker.shared.log;
+    let auth = worker.context.shared.auth.clone().unwrap();
+    let log: Log = worker.context.shared.log;
     fs::write(&users.0, "nonsense").unwrap();
     let why = auth.reload(&log).unwrap_err();
     assert!(why.ends_with("line 1: is not user:password"), "{why}");

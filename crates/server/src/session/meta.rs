@@ -14,404 +14,402 @@ use proto::meta::{Command, Request};
 use proto::{Error, StoreMode, number};
 use store::{Liveness, Pin};
 
-use super::Worker;
+use super::context::Context;
 use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, Step, Then};
-use super::value_in::Taken;
-use super::value_out::{LINE_END, Outgoing, outgoing};
+use super::value_in::{self, Taken};
+use super::value_out::{self, LINE_END, Outgoing, outgoing};
 
-impl Worker {
-    /// Serves one meta request, which took `head` of the input.
-    pub(crate) fn meta(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        request: &Request<'_>,
-        head: &[u8],
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        self.engine.count(Counter::CmdMeta);
-        let replied = match request.command {
-            Command::Get => {
-                let key = self.batch.key(&self.engine, request.key);
-                if let Some(pin) = self.meta_get(session, request, key, output) {
-                    Self::start_sending(session, pin, Then::End(pending, LINE_END));
-                    return Step::Continue;
-                }
-                pending.written()
+/// Serves one meta request, which took `head` of the input.
+pub(crate) fn serve(
+    cx: &mut Context,
+    session: &mut Session,
+    pending: PendingReply,
+    request: &Request<'_>,
+    head: &[u8],
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    cx.engine.count(Counter::CmdMeta);
+    let replied = match request.command {
+        Command::Get => {
+            let key = cx.batch.key(&cx.engine, request.key);
+            if let Some(pin) = get(cx, session, request, key, output) {
+                value_out::start(session, pin, Then::End(pending, LINE_END));
+                return Step::Continue;
             }
-            Command::Set { mode, len } => {
-                let key = self.batch.key(&self.engine, request.key);
-                let job = self.meta_job(session.peer.fd, key, request, mode, len);
-                match self.take_value(session, pending, &job, head, input, output) {
-                    Taken::Coming => return Step::Continue,
-                    Taken::Finished(finished, pending) => {
-                        self.answer_meta_store(pending, request, &job, finished, output.buf())
-                    }
-                }
-            }
-            Command::Delete => {
-                let key = self.batch.key(&self.engine, request.key);
-                pending.write(|| self.meta_delete(session, request, key, output.buf()))
-            }
-            Command::Arithmetic { decrement } => {
-                let key = self.batch.key(&self.engine, request.key);
-                pending.write(|| self.meta_arithmetic(request, key, decrement, output.buf()))
-            }
-            Command::Debug => pending.write(|| self.meta_debug(request, output.buf())),
-            Command::NoOp => pending.line(output.buf(), reply::noop(request.flags)),
-        };
-        replied.into()
-    }
-
-    /// `mg`: writes the whole reply, or its header alone, and returns the value that is to follow.
-    fn meta_get(
-        &mut self,
-        session: &Session,
-        request: &Request<'_>,
-        key: Key<'_>,
-        output: &mut Output<'_>,
-    ) -> Option<Pin> {
-        let options = &request.options;
-        let how = MetaGet {
-            vivify_deadline: self.vivify_deadline(request),
-            recache_secs: options
-                .recache_secs
-                .map(|secs| u32::try_from(secs.max(0)).unwrap_or(u32::MAX)),
-            deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
-            recache_after_touch: precedes(request, b'T', b'R'),
-            no_bump: options.no_update,
-            cas: options.new_cas,
-            base64_key: options.base64,
-        };
-        if how.vivify_deadline.is_some() {
-            let out = output.buf();
-            let found = self
-                .engine
-                .meta_get_or_create(key, &how, |hit| self.answer_hit(session, request, hit, out));
-            found.unwrap_or_else(|_| {
-                output.buf().extend_from_slice(Error::OutOfMemorySending.line());
-                None
-            })
-        } else {
-            let section = self.engine.section();
-            loop {
-                let miss = match self.engine.meta_get(&section, key, &how) {
-                    Ok(hit) => break self.answer_hit(session, request, &hit, output.buf()),
-                    Err(miss) => miss,
-                };
-                if options.lease.is_none() && !options.accept_stale {
-                    self.answer_miss(session, request, miss, output.buf());
-                    break None;
-                }
-                let out = output.buf();
-                if let Some(pin) = self.meta_lease_miss(&section, session, request, key, out) {
-                    break pin;
+            pending.written()
+        }
+        Command::Set { mode, len } => {
+            let key = cx.batch.key(&cx.engine, request.key);
+            let job = job(&cx.engine, session.peer.fd, key, request, mode, len);
+            match value_in::take(cx, session, pending, &job, head, input, output) {
+                Taken::Coming => return Step::Continue,
+                Taken::Finished(finished, pending) => {
+                    answer_store(cx, pending, request, &job, finished, output.buf())
                 }
             }
         }
-    }
-
-    /// With `N`, the deadline of an item that is created: by `N`, or by a `T` that comes after it.
-    fn vivify_deadline(&self, request: &Request<'_>) -> Option<u32> {
-        let options = &request.options;
-        let mut exptime = options.autoviv_exptime?;
-        let letters = request.flags.filter_map(|word| word.first());
-        if letters.filter(|letter| matches!(letter, b'N' | b'T')).last() == Some(&b'T') {
-            exptime = options.exptime.unwrap_or(exptime);
+        Command::Delete => {
+            let key = cx.batch.key(&cx.engine, request.key);
+            pending.write(|| delete(cx, session, request, key, output.buf()))
         }
-        Some(self.engine.deadline(exptime))
-    }
+        Command::Arithmetic { decrement } => {
+            let key = cx.batch.key(&cx.engine, request.key);
+            pending.write(|| arithmetic(&cx.engine, request, key, decrement, output.buf()))
+        }
+        Command::Debug => pending.write(|| debug(&cx.engine, request, output.buf())),
+        Command::NoOp => pending.line(output.buf(), reply::noop(request.flags)),
+    };
+    replied.into()
+}
 
-    /// What `t` shows of an item that this request creates: flags act in their order, so an `N` or
-    /// `T` after it does not count.
-    fn shown_deadline_of_created(&self, request: &Request<'_>) -> u32 {
-        let options = &request.options;
-        let mut deadline = 0;
-        for letter in request.flags.filter_map(|word| word.first()) {
-            let exptime = match letter {
-                b'N' => options.autoviv_exptime,
-                b'T' => options.exptime,
-                b't' => break,
-                _ => None,
+/// `mg`: writes the whole reply, or its header alone, and returns the value that is to follow.
+fn get(
+    cx: &mut Context,
+    session: &Session,
+    request: &Request<'_>,
+    key: Key<'_>,
+    output: &mut Output<'_>,
+) -> Option<Pin> {
+    let options = &request.options;
+    let how = MetaGet {
+        vivify_deadline: vivify_deadline(&cx.engine, request),
+        recache_secs: options
+            .recache_secs
+            .map(|secs| u32::try_from(secs.max(0)).unwrap_or(u32::MAX)),
+        deadline: options.exptime.map(|exptime| cx.engine.deadline(exptime)),
+        recache_after_touch: precedes(request, b'T', b'R'),
+        no_bump: options.no_update,
+        cas: options.new_cas,
+        base64_key: options.base64,
+    };
+    if how.vivify_deadline.is_some() {
+        let out = output.buf();
+        let found = cx
+            .engine
+            .meta_get_or_create(key, &how, |hit| answer_hit(cx, session, request, hit, out));
+        found.unwrap_or_else(|_| {
+            output.buf().extend_from_slice(Error::OutOfMemorySending.line());
+            None
+        })
+    } else {
+        let section = cx.engine.section();
+        loop {
+            let miss = match cx.engine.meta_get(&section, key, &how) {
+                Ok(hit) => break answer_hit(cx, session, request, &hit, output.buf()),
+                Err(miss) => miss,
             };
-            deadline = exptime.map_or(deadline, |exptime| self.engine.deadline(exptime));
-        }
-        deadline
-    }
-
-    pub(super) fn answer_miss(
-        &self,
-        session: &Session,
-        request: &Request<'_>,
-        miss: Miss,
-        out: &mut Vec<u8>,
-    ) {
-        if self.reporter.is_busy() {
-            self.reporter.fetched(session, request.key, Err(&miss));
-        }
-        if !reply::is_silent(request, Status::Miss) {
-            reply::write_status(out, request, Status::Miss);
-        }
-    }
-
-    /// Answers a found item; a value that has to be sent from where it lies is returned, its header
-    /// written.
-    #[inline]
-    pub(super) fn answer_hit(
-        &self,
-        session: &Session,
-        request: &Request<'_>,
-        hit: &MetaHit<'_>,
-        out: &mut Vec<u8>,
-    ) -> Option<Pin> {
-        let item = &hit.item;
-        if self.reporter.is_busy() {
-            self.reporter.fetched(session, request.key, Ok(item));
-        }
-        let now_secs = self.engine.now_secs();
-        let (before, after) = if hit.is_created {
-            let shown = self.shown_deadline_of_created(request);
-            (shown, shown)
-        } else {
-            (hit.deadline_before, hit.deadline)
-        };
-        let cas = self.engine.cas_of(item);
-        let value_bytes = item.value_len();
-        let facts = ItemFacts {
-            cas,
-            flags: item.flags(),
-            hit_before: hit.is_fetched,
-            last_access_secs: u64::from(hit.idle_secs),
-            value_bytes,
-            ttl_secs_before: ttl_of(before, now_secs).map(u64::from),
-            ttl_secs: ttl_of(after, now_secs).map(u64::from),
-            key_is_base64: item.is_base64_key(),
-            win_sent: hit.is_won,
-            stale: hit.is_stale,
-            won: hit.is_winner,
-            lease: hit.lease,
-        };
-        // A client that has this very version is spared the value.
-        if !request.options.value || request.options.compare_cas == Some(cas) {
-            if !reply::is_silent(request, Status::Done) {
-                reply::write_item(out, request, Status::Done, &facts);
+            if options.lease.is_none() && !options.accept_stale {
+                answer_miss(cx, session, request, miss, output.buf());
+                break None;
             }
-            return None;
-        }
-        match outgoing(item) {
-            Outgoing::Inline(value) => {
-                reply::write_value_header(out, request, value_bytes, &facts);
-                out.extend_from_slice(value);
-                out.extend_from_slice(LINE_END);
-                None
-            }
-            Outgoing::Pinned(pin) => {
-                if !self.inflight.begin_send(value_bytes) {
-                    out.extend_from_slice(Error::OutOfMemorySending.line());
-                    return None;
-                }
-                reply::write_value_header(out, request, value_bytes, &facts);
-                Some(pin)
+            let out = output.buf();
+            if let Some(pin) = lease::miss(cx, &section, session, request, key, out) {
+                break pin;
             }
         }
     }
+}
 
-    pub(crate) fn meta_job<'k>(
-        &self,
-        fd: RawFd,
-        key: Key<'k>,
-        request: &Request<'_>,
-        mode: StoreMode,
-        len: u32,
-    ) -> Job<'k> {
-        let options = &request.options;
-        let vivify = options.autoviv_exptime.map(|exptime| self.engine.deadline(exptime));
-        Job {
-            key,
-            new: NewValue {
-                flags: options.client_flags.unwrap_or(0),
-                deadline: self.engine.deadline(options.exptime.unwrap_or(0)),
-                value_len: len as usize,
-                base64_key: options.base64,
-            },
-            condition: Condition {
-                mode: mode_of(mode),
-                compare: options.compare_cas,
-                invalidate: options.invalidate,
-                cas: options.new_cas,
-                vivify_deadline: vivify,
-                lease: options.lease,
-            },
-            is_text: true,
-            drops_stale: options.lease.is_none(),
-            fd,
-        }
+/// With `N`, the deadline of an item that is created: by `N`, or by a `T` that comes after it.
+fn vivify_deadline(engine: &engine::Worker, request: &Request<'_>) -> Option<u32> {
+    let options = &request.options;
+    let mut exptime = options.autoviv_exptime?;
+    let letters = request.flags.filter_map(|word| word.first());
+    if letters.filter(|letter| matches!(letter, b'N' | b'T')).last() == Some(&b'T') {
+        exptime = options.exptime.unwrap_or(exptime);
     }
+    Some(engine.deadline(exptime))
+}
 
-    pub(crate) fn answer_meta_store(
-        &self,
-        pending: PendingReply,
-        request: &Request<'_>,
-        job: &Job<'_>,
-        finished: Finished,
-        out: &mut Vec<u8>,
-    ) -> Replied {
-        self.note_stored(job, finished);
-        let Finished::Judged(stored) = finished else {
-            return pending.line(out, proto::reply::BAD_DATA_CHUNK);
+/// What `t` shows of an item that this request creates: flags act in their order, so an `N` or
+/// `T` after it does not count.
+fn shown_deadline_of_created(engine: &engine::Worker, request: &Request<'_>) -> u32 {
+    let options = &request.options;
+    let mut deadline = 0;
+    for letter in request.flags.filter_map(|word| word.first()) {
+        let exptime = match letter {
+            b'N' => options.autoviv_exptime,
+            b'T' => options.exptime,
+            b't' => break,
+            _ => None,
         };
-        let status = match stored.verdict {
-            Verdict::TooLarge => return pending.line(out, proto::reply::TOO_LARGE),
-            Verdict::OutOfMemory => {
-                return pending.line(out, proto::reply::OUT_OF_MEMORY_STORING);
-            }
-            Verdict::Stored if reply::is_silent(request, Status::Done) => {
-                return pending.suppressed();
-            }
-            Verdict::Stored => {
-                let facts = ItemFacts {
-                    cas: stored.cas,
-                    value_bytes: stored.value_len,
-                    key_is_base64: request.options.base64,
-                    ..ItemFacts::default()
-                };
-                return pending.write(|| reply::write_item(out, request, Status::Done, &facts));
-            }
-            Verdict::Exists => Status::Exists,
-            Verdict::NotFound => Status::NotFound,
-            Verdict::NotStored => Status::NotStored,
-        };
-        pending.write(|| reply::write_status(out, request, status))
+        deadline = exptime.map_or(deadline, |exptime| engine.deadline(exptime));
     }
+    deadline
+}
 
-    fn meta_delete(
-        &mut self,
-        session: &Session,
-        request: &Request<'_>,
-        key: Key<'_>,
-        out: &mut Vec<u8>,
-    ) {
-        let options = &request.options;
-        if options.under {
-            return self.meta_flush_prefix(request, out);
-        }
-        let how = Delete {
-            compare: options.compare_cas,
-            invalidate: options.invalidate,
-            empty_flags: options.drop_value.then(|| options.client_flags.unwrap_or(0)),
-            base64_key: options.base64,
-            deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
-            cas: options.new_cas,
-            hold_off_secs: options.hold_off_secs.unwrap_or(0),
-        };
-        let status = match self.engine.delete(key, &how) {
-            Deleted::Done { class, .. } => {
-                if self.reporter.is_busy() {
-                    self.reporter.deleted(session, key.bytes, "md", class);
-                }
-                Status::Done
-            }
-            Deleted::Exists => Status::Exists,
-            Deleted::NotFound => Status::NotFound,
-            Deleted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
-        };
-        if !reply::is_silent(request, status) {
-            reply::write_status(out, request, status);
-        }
+pub(super) fn answer_miss(
+    cx: &Context,
+    session: &Session,
+    request: &Request<'_>,
+    miss: Miss,
+    out: &mut Vec<u8>,
+) {
+    if cx.reporter.is_busy() {
+        cx.reporter.fetched(session, request.key, Err(&miss));
     }
+    if !reply::is_silent(request, Status::Miss) {
+        reply::write_status(out, request, Status::Miss);
+    }
+}
 
-    /// `md` with `U`: everything under the key as a prefix.
-    fn meta_flush_prefix(&self, request: &Request<'_>, out: &mut Vec<u8>) {
-        if self.engine.flush_prefix(request.key).is_err() {
-            return out.extend_from_slice(proto::reply::FLUSH_NOT_ALLOWED);
-        }
+/// Answers a found item; a value that has to be sent from where it lies is returned, its header
+/// written.
+#[inline]
+pub(super) fn answer_hit(
+    cx: &Context,
+    session: &Session,
+    request: &Request<'_>,
+    hit: &MetaHit<'_>,
+    out: &mut Vec<u8>,
+) -> Option<Pin> {
+    let item = &hit.item;
+    if cx.reporter.is_busy() {
+        cx.reporter.fetched(session, request.key, Ok(item));
+    }
+    let now_secs = cx.engine.now_secs();
+    let (before, after) = if hit.is_created {
+        let shown = shown_deadline_of_created(&cx.engine, request);
+        (shown, shown)
+    } else {
+        (hit.deadline_before, hit.deadline)
+    };
+    let cas = cx.engine.cas_of(item);
+    let value_bytes = item.value_len();
+    let facts = ItemFacts {
+        cas,
+        flags: item.flags(),
+        hit_before: hit.is_fetched,
+        last_access_secs: u64::from(hit.idle_secs),
+        value_bytes,
+        ttl_secs_before: ttl_of(before, now_secs).map(u64::from),
+        ttl_secs: ttl_of(after, now_secs).map(u64::from),
+        key_is_base64: item.is_base64_key(),
+        win_sent: hit.is_won,
+        stale: hit.is_stale,
+        won: hit.is_winner,
+        lease: hit.lease,
+    };
+    // A client that has this very version is spared the value.
+    if !request.options.value || request.options.compare_cas == Some(cas) {
         if !reply::is_silent(request, Status::Done) {
-            reply::write_status(out, request, Status::Done);
-        }
-    }
-
-    fn meta_arithmetic(
-        &mut self,
-        request: &Request<'_>,
-        key: Key<'_>,
-        decrement: bool,
-        out: &mut Vec<u8>,
-    ) {
-        let options = &request.options;
-        let vivify = self.vivify_deadline(request).map(|deadline| Vivify {
-            initial: options.initial.unwrap_or(0),
-            deadline,
-            base64_key: options.base64,
-        });
-        let how = Arithmetic {
-            direction: direction_of(decrement),
-            delta: options.delta.unwrap_or(1),
-            compare: options.compare_cas,
-            cas: options.new_cas,
-            deadline: options.exptime.map(|exptime| self.engine.deadline(exptime)),
-            vivify,
-        };
-        let (number, cas, before, is_created) = match self.engine.arithmetic(key, &how) {
-            Counted::Done { number, cas, deadline_before, is_created } => {
-                (number, cas, deadline_before, is_created)
-            }
-            Counted::Exists => return reply::write_status(out, request, Status::Exists),
-            Counted::NotFound => return reply::write_status(out, request, Status::NotFound),
-            Counted::NonNumeric => return out.extend_from_slice(proto::reply::NON_NUMERIC),
-            Counted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
-        };
-        let now_secs = self.engine.now_secs();
-        let (before, after) = if is_created {
-            let shown = self.shown_deadline_of_created(request);
-            (shown, shown)
-        } else {
-            (before, how.deadline.unwrap_or(before))
-        };
-        let facts = ItemFacts {
-            cas,
-            ttl_secs_before: ttl_of(before, now_secs).map(u64::from),
-            ttl_secs: ttl_of(after, now_secs).map(u64::from),
-            key_is_base64: options.base64,
-            ..ItemFacts::default()
-        };
-        // As in memcached, q does not keep back that a counter was created.
-        if !is_created && reply::is_silent(request, Status::Done) {
-            return;
-        }
-        if options.value {
-            let mut digits = Vec::with_capacity(20);
-            number::write_u64(&mut digits, number);
-            reply::write_value_header(out, request, digits.len(), &facts);
-            out.extend_from_slice(&digits);
-            out.extend_from_slice(LINE_END);
-        } else {
             reply::write_item(out, request, Status::Done, &facts);
         }
+        return None;
     }
+    match outgoing(item) {
+        Outgoing::Inline(value) => {
+            reply::write_value_header(out, request, value_bytes, &facts);
+            out.extend_from_slice(value);
+            out.extend_from_slice(LINE_END);
+            None
+        }
+        Outgoing::Pinned(pin) => {
+            if !cx.inflight.begin_send(value_bytes) {
+                out.extend_from_slice(Error::OutOfMemorySending.line());
+                return None;
+            }
+            reply::write_value_header(out, request, value_bytes, &facts);
+            Some(pin)
+        }
+    }
+}
 
-    /// `me`: looks without leaving a trace.
-    fn meta_debug(&self, request: &Request<'_>, out: &mut Vec<u8>) {
-        let key = self.engine.key(request.key);
-        let section = self.engine.section();
-        let found = section.find(key.hash, key.bytes);
-        let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
-            return reply::write_status(out, request, Status::Miss);
-        };
-        let facts = DebugFacts {
-            ttl_secs: ttl_of(item.deadline(), self.engine.now_secs()).map(u64::from),
-            last_access_secs: u64::from(item.idle_secs()),
-            cas: self.engine.cas_of(&item),
-            fetched: item.is_fetched(),
-            class: u64::from(item.class()),
-            item_bytes: item.total_bytes(),
-            key_is_base64: item.is_base64_key(),
-        };
-        reply::write_debug(out, request, &facts);
+pub(crate) fn job<'k>(
+    engine: &engine::Worker,
+    fd: RawFd,
+    key: Key<'k>,
+    request: &Request<'_>,
+    mode: StoreMode,
+    len: u32,
+) -> Job<'k> {
+    let options = &request.options;
+    let vivify = options.autoviv_exptime.map(|exptime| engine.deadline(exptime));
+    Job {
+        key,
+        new: NewValue {
+            flags: options.client_flags.unwrap_or(0),
+            deadline: engine.deadline(options.exptime.unwrap_or(0)),
+            value_len: len as usize,
+            base64_key: options.base64,
+        },
+        condition: Condition {
+            mode: mode_of(mode),
+            compare: options.compare_cas,
+            invalidate: options.invalidate,
+            cas: options.new_cas,
+            vivify_deadline: vivify,
+            lease: options.lease,
+        },
+        is_text: true,
+        drops_stale: options.lease.is_none(),
+        fd,
     }
+}
+
+pub(crate) fn answer_store(
+    cx: &Context,
+    pending: PendingReply,
+    request: &Request<'_>,
+    job: &Job<'_>,
+    finished: Finished,
+    out: &mut Vec<u8>,
+) -> Replied {
+    value_in::note_stored(cx, job, finished);
+    let Finished::Judged(stored) = finished else {
+        return pending.line(out, proto::reply::BAD_DATA_CHUNK);
+    };
+    let status = match stored.verdict {
+        Verdict::TooLarge => return pending.line(out, proto::reply::TOO_LARGE),
+        Verdict::OutOfMemory => {
+            return pending.line(out, proto::reply::OUT_OF_MEMORY_STORING);
+        }
+        Verdict::Stored if reply::is_silent(request, Status::Done) => {
+            return pending.suppressed();
+        }
+        Verdict::Stored => {
+            let facts = ItemFacts {
+                cas: stored.cas,
+                value_bytes: stored.value_len,
+                key_is_base64: request.options.base64,
+                ..ItemFacts::default()
+            };
+            return pending.write(|| reply::write_item(out, request, Status::Done, &facts));
+        }
+        Verdict::Exists => Status::Exists,
+        Verdict::NotFound => Status::NotFound,
+        Verdict::NotStored => Status::NotStored,
+    };
+    pending.write(|| reply::write_status(out, request, status))
+}
+
+fn delete(
+    cx: &mut Context,
+    session: &Session,
+    request: &Request<'_>,
+    key: Key<'_>,
+    out: &mut Vec<u8>,
+) {
+    let options = &request.options;
+    if options.under {
+        return flush_prefix(&cx.engine, request, out);
+    }
+    let how = Delete {
+        compare: options.compare_cas,
+        invalidate: options.invalidate,
+        empty_flags: options.drop_value.then(|| options.client_flags.unwrap_or(0)),
+        base64_key: options.base64,
+        deadline: options.exptime.map(|exptime| cx.engine.deadline(exptime)),
+        cas: options.new_cas,
+        hold_off_secs: options.hold_off_secs.unwrap_or(0),
+    };
+    let status = match cx.engine.delete(key, &how) {
+        Deleted::Done { class, .. } => {
+            if cx.reporter.is_busy() {
+                cx.reporter.deleted(session, key.bytes, "md", class);
+            }
+            Status::Done
+        }
+        Deleted::Exists => Status::Exists,
+        Deleted::NotFound => Status::NotFound,
+        Deleted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
+    };
+    if !reply::is_silent(request, status) {
+        reply::write_status(out, request, status);
+    }
+}
+
+/// `md` with `U`: everything under the key as a prefix.
+fn flush_prefix(engine: &engine::Worker, request: &Request<'_>, out: &mut Vec<u8>) {
+    if engine.flush_prefix(request.key).is_err() {
+        return out.extend_from_slice(proto::reply::FLUSH_NOT_ALLOWED);
+    }
+    if !reply::is_silent(request, Status::Done) {
+        reply::write_status(out, request, Status::Done);
+    }
+}
+
+fn arithmetic(
+    engine: &engine::Worker,
+    request: &Request<'_>,
+    key: Key<'_>,
+    decrement: bool,
+    out: &mut Vec<u8>,
+) {
+    let options = &request.options;
+    let vivify = vivify_deadline(engine, request).map(|deadline| Vivify {
+        initial: options.initial.unwrap_or(0),
+        deadline,
+        base64_key: options.base64,
+    });
+    let how = Arithmetic {
+        direction: direction_of(decrement),
+        delta: options.delta.unwrap_or(1),
+        compare: options.compare_cas,
+        cas: options.new_cas,
+        deadline: options.exptime.map(|exptime| engine.deadline(exptime)),
+        vivify,
+    };
+    let (number, cas, before, is_created) = match engine.arithmetic(key, &how) {
+        Counted::Done { number, cas, deadline_before, is_created } => {
+            (number, cas, deadline_before, is_created)
+        }
+        Counted::Exists => return reply::write_status(out, request, Status::Exists),
+        Counted::NotFound => return reply::write_status(out, request, Status::NotFound),
+        Counted::NonNumeric => return out.extend_from_slice(proto::reply::NON_NUMERIC),
+        Counted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
+    };
+    let now_secs = engine.now_secs();
+    let (before, after) = if is_created {
+        let shown = shown_deadline_of_created(engine, request);
+        (shown, shown)
+    } else {
+        (before, how.deadline.unwrap_or(before))
+    };
+    let facts = ItemFacts {
+        cas,
+        ttl_secs_before: ttl_of(before, now_secs).map(u64::from),
+        ttl_secs: ttl_of(after, now_secs).map(u64::from),
+        key_is_base64: options.base64,
+        ..ItemFacts::default()
+    };
+    // As in memcached, q does not keep back that a counter was created.
+    if !is_created && reply::is_silent(request, Status::Done) {
+        return;
+    }
+    if options.value {
+        let mut digits = Vec::with_capacity(20);
+        number::write_u64(&mut digits, number);
+        reply::write_value_header(out, request, digits.len(), &facts);
+        out.extend_from_slice(&digits);
+        out.extend_from_slice(LINE_END);
+    } else {
+        reply::write_item(out, request, Status::Done, &facts);
+    }
+}
+
+/// `me`: looks without leaving a trace.
+fn debug(engine: &engine::Worker, request: &Request<'_>, out: &mut Vec<u8>) {
+    let key = engine.key(request.key);
+    let section = engine.section();
+    let found = section.find(key.hash, key.bytes);
+    let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
+        return reply::write_status(out, request, Status::Miss);
+    };
+    let facts = DebugFacts {
+        ttl_secs: ttl_of(item.deadline(), engine.now_secs()).map(u64::from),
+        last_access_secs: u64::from(item.idle_secs()),
+        cas: engine.cas_of(&item),
+        fetched: item.is_fetched(),
+        class: u64::from(item.class()),
+        item_bytes: item.total_bytes(),
+        key_is_base64: item.is_base64_key(),
+    };
+    reply::write_debug(out, request, &facts);
 }
 
 /// Whether the first flag of one letter stands before the first of the other.

@@ -10,6 +10,9 @@
 //! [`Session`], which holds a state and, between requests, no memory. Nothing here blocks: what
 //! cannot go on returns a [`Flow`] and is called again.
 //!
+//! The worker runs the loop. Protocols are functions, which see a [`Context`]: the engine, the
+//! budget for large values, what was read ahead, and those to whom events are reported.
+//!
 //! # The hot path
 //!
 //! A text `get` or `mg` is parsed where it lies, its key is hashed once (ahead, with those that
@@ -22,6 +25,7 @@ mod before_login;
 mod binary;
 mod by_udp;
 mod collected;
+pub(crate) mod context;
 mod from_proto;
 mod inflight;
 mod job;
@@ -32,6 +36,7 @@ mod meta;
 pub(crate) mod pending_reply;
 mod permit;
 mod receiving;
+mod refusals;
 #[cfg(test)]
 mod reply_count_tests;
 mod reporter;
@@ -45,46 +50,37 @@ pub(crate) mod value_in;
 mod value_out;
 mod verbose;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use net::{CloseReason, ConnId, Control, DatagramFate, Flow, Input, Output, Peer, Service};
 use proto::{KeyBuf, Wire};
 
+use crate::log::Log;
 use crate::options::Protocol;
 use crate::shared::Shared;
-use ::watch::hub::Events;
-use batch::{Batch, FirstKeys};
-use inflight::Inflight;
-use reporter::Reporter;
+use batch::FirstKeys;
+use context::Context;
 use state::{State, Step};
+use watch::hub::Events;
 
 pub use state::Session;
 
-/// What one thread serves its connections with.
+/// What one thread serves its connections with: the loop's state, and the context of requests.
 #[derive(Debug)]
 pub struct Worker {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) control: Control,
-    pub(crate) engine: engine::Worker,
-    pub(crate) reporter: Reporter,
-    batch: Batch,
+    pub(crate) context: Context,
     first_keys: FirstKeys,
-    inflight: Inflight,
     /// Scratch for the reply to a datagram, without frames.
     datagram_payload: Vec<u8>,
-    /// When the turn began.
-    now: Instant,
     /// Commands are printed (`-vv`).
     is_verbose: bool,
-    /// Connections are let go of, for want of memory.
+    /// Memory is short, so connections are closed.
     is_short: bool,
+    /// The number of the connection that was opened last.
     sessions: u64,
     /// When the batch that is being served began, if it is one of those whose times are taken.
     sampled_since: Option<Instant>,
-    /// Connections whose refusals are sent later, and when: in the order of time, nearly.
-    held: VecDeque<(Instant, ConnId)>,
 }
 
 impl Worker {
@@ -101,21 +97,14 @@ impl Worker {
     pub fn new(shared: &Arc<Shared>, index: usize, control: &Control) -> Self {
         let engine = engine::Worker::join(&shared.engine).expect("the store has room for a worker");
         Self {
-            shared: Arc::clone(shared),
-            control: control.clone(),
-            reporter: Reporter::new(&shared.watchers),
-            engine,
-            batch: Batch::default(),
+            context: Context::new(shared, engine, control),
             first_keys: FirstKeys::default(),
-            inflight: Inflight::new(shared.inflight_bytes_max),
             datagram_payload: Vec::new(),
-            now: Instant::now(),
             is_verbose: false,
             is_short: false,
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
             sampled_since: None,
-            held: VecDeque::new(),
         }
     }
 
@@ -126,7 +115,8 @@ impl Worker {
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Flow {
-        let mut requests_left = self.shared.requests_per_turn;
+        let cx = &mut self.context;
+        let mut requests_left = cx.shared.requests_per_turn;
         let mut key_buf = KeyBuf::new();
         loop {
             if output.is_full() && !output.flush() {
@@ -143,22 +133,23 @@ impl Worker {
                     }
                     requests_left -= 1;
                     if session.wire.is_none() && *first == TLS_HANDSHAKE {
-                        return self.turn_tls_away(session, output);
+                        return turn_tls_away(&cx.shared.log, session, output);
                     }
-                    let Some(wire) = session.wire.or_else(|| self.negotiate(*first)) else {
+                    let Some(wire) = session.wire.or_else(|| negotiate(cx.shared.protocol, *first))
+                    else {
                         return Flow::CloseNow;
                     };
                     session.wire = Some(wire);
                     if self.is_verbose {
-                        self.log_command(session, wire, input.bytes());
+                        verbose::log_command(&cx.shared.log, session, wire, input.bytes());
                     }
-                    self.batch.arrive(&self.engine, input.bytes());
+                    cx.batch.arrive(&cx.engine, input.bytes());
                     match wire {
-                        _ if self.shared.auth.is_some() && session.login.is_missing() => {
-                            self.before_login(session, wire, input, output)
+                        _ if cx.shared.auth.is_some() && session.login.is_missing() => {
+                            before_login::serve(cx, session, wire, input, output)
                         }
-                        Wire::Text => self.text(session, input, output, &mut key_buf),
-                        Wire::Binary => self.binary(session, input, output),
+                        Wire::Text => text::serve(cx, session, input, output, &mut key_buf),
+                        Wire::Binary => binary::serve(cx, session, input, output),
                     }
                 }
                 State::Getting(_) => {
@@ -166,15 +157,15 @@ impl Worker {
                         return Flow::Yield;
                     }
                     requests_left -= 1;
-                    self.go_on_getting(session, input, output)
+                    retrieve::go_on(cx, session, input, output)
                 }
-                State::Receiving(_) => self.go_on_receiving(session, input, output),
-                State::Sending(_) => self.go_on_sending(session, output),
-                State::Swallowing(_) => Self::go_on_swallowing(session, input),
-                State::Asking(_) => self.go_on_asking(session, output),
-                State::Delayed(_) => self.go_on_delayed(session, output),
-                State::Dumping(..) => self.go_on_dumping(session, output),
-                State::Watching(_) => Self::go_on_watching(session, input, output),
+                State::Receiving(_) => receiving::go_on(cx, session, input, output),
+                State::Sending(_) => value_out::go_on(&mut cx.inflight, session, output),
+                State::Swallowing(_) => value_in::go_on_swallowing(session, input),
+                State::Asking(_) => login::go_on_asking(cx, session, output),
+                State::Delayed(_) => login::go_on_delayed(session, output),
+                State::Dumping(..) => admin::go_on_dumping(cx, session, output),
+                State::Watching(_) => admin::go_on_watching(session, input, output),
             };
             if let Step::Stop(flow) = step {
                 return flow;
@@ -182,39 +173,8 @@ impl Worker {
             if let Some(since) = self.sampled_since
                 && matches!(session.state, State::Commands)
             {
-                self.engine.answered(since.elapsed());
+                cx.engine.answered(since.elapsed());
             }
-        }
-    }
-
-    /// The system gives no memory, and what is held back for that runs low: the connection that has
-    /// something to say ends, so that its memory serves the others.
-    #[cold]
-    fn let_go(session: &Session, output: &mut Output<'_>) -> Flow {
-        let is_between = matches!(session.state, State::Commands);
-        if is_between && session.wire != Some(Wire::Binary) {
-            output.buf().extend_from_slice(proto::reply::OUT_OF_MEMORY);
-        }
-        Flow::Close
-    }
-
-    /// A TLS client at a listener that speaks none: no command begins so. It is told in its own
-    /// words.
-    #[cold]
-    fn turn_tls_away(&self, session: &Session, output: &mut Output<'_>) -> Flow {
-        self.shared.log.detail(format_args!("{} speaks TLS to a plain listener", session.peer));
-        output.buf().extend_from_slice(TLS_ALERT);
-        Flow::Close
-    }
-
-    /// The protocol that a connection's first byte chooses, if `-B` allows it.
-    fn negotiate(&self, first: u8) -> Option<Wire> {
-        let wire = Wire::of(first);
-        match (self.shared.protocol, wire) {
-            (Protocol::Auto, _)
-            | (Protocol::Ascii, Wire::Text)
-            | (Protocol::Binary, Wire::Binary) => Some(wire),
-            (Protocol::Ascii, Wire::Binary) | (Protocol::Binary, Wire::Text) => None,
         }
     }
 
@@ -247,11 +207,11 @@ impl Worker {
     /// Gives back what a session holds.
     fn release(&mut self, session: Session) {
         if session.sends_until.is_some() {
-            self.inflight.forget_sender(session.id);
+            self.context.inflight.forget_sender(session.id);
         }
         match session.state {
-            State::Receiving(_) => self.inflight.end(session.id),
-            State::Sending(sending) => self.inflight.end_send(sending.bytes()),
+            State::Receiving(_) => self.context.inflight.end(session.id),
+            State::Sending(sending) => self.context.inflight.end_send(sending.bytes()),
             State::Asking(_)
             | State::Commands
             | State::Delayed(_)
@@ -267,32 +227,32 @@ impl Service for Worker {
     type Session = Session;
 
     fn begin_turn(&mut self, now: Instant) {
-        self.now = now;
-        self.is_verbose = self.is_verbose();
+        self.context.now = now;
+        self.is_verbose = verbose::is_on(&self.context.shared);
         self.is_short = reserve::is_low();
-        self.engine.begin_turn(self.shared.clock.secs_at(now));
-        self.engine.begin_samples(self.shared.clock.ms_at(now));
-        self.reporter.turn(self.engine.participant());
+        self.context.engine.begin_turn(self.context.shared.clock.secs_at(now));
+        self.context.engine.begin_samples(self.context.shared.clock.ms_at(now));
+        self.context.reporter.turn(self.context.engine.participant());
     }
 
     fn before_park(&mut self) {
-        self.engine.rest();
+        self.context.engine.rest();
     }
 
     fn prefetch_lookup(&mut self, session: &Session, input: &[u8]) {
         if matches!(session.state, State::Commands) {
-            self.first_keys.add(&self.engine, input);
+            self.first_keys.add(&self.context.engine, input);
         }
     }
 
     fn prefetch_items(&mut self) {
-        self.first_keys.prepare(&self.engine);
+        self.first_keys.prepare(&self.context.engine);
     }
 
     fn open(&mut self, peer: &Peer) -> Session {
         let session = self.new_session(peer);
-        if self.reporter.wants(Events::CONNECTIONS) {
-            self.reporter.opened(&session);
+        if self.context.reporter.wants(Events::CONNECTIONS) {
+            self.context.reporter.opened(&session);
         }
         session
     }
@@ -303,24 +263,24 @@ impl Service for Worker {
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Flow {
-        if let Some(auth) = &self.shared.auth
+        if let Some(auth) = &self.context.shared.auth
             && session.generation != auth.generation()
-            && !self.renew_login(session, &Arc::clone(auth))
+            && !login::renew(session, auth)
         {
             return Flow::CloseNow;
         }
         if self.is_short {
-            return Self::let_go(session, output);
+            return let_go(session, output);
         }
-        self.batch.clear();
-        if self.engine.begin_batch() {
+        self.context.batch.clear();
+        if self.context.engine.begin_batch() {
             self.sampled_since = Some(Instant::now());
         }
         let flow = self.run(session, input, output);
         if self.sampled_since.take().is_some() {
-            self.engine.end_batch();
+            self.context.engine.end_batch();
         }
-        self.engine.quiesce();
+        self.context.engine.quiesce();
         flow
     }
 
@@ -328,7 +288,7 @@ impl Service for Worker {
         let Some((frame, requests)) = proto::udp::parse(datagram) else {
             return DatagramFate::Dropped;
         };
-        let limit = self.shared.udp_reply_bytes_max(requests.len());
+        let limit = self.context.shared.udp_reply_bytes_max(requests.len());
         let mut payload = std::mem::take(&mut self.datagram_payload);
         self.serve_datagram(peer, requests, limit, &mut payload);
         let fate = if payload.len() > limit {
@@ -344,26 +304,20 @@ impl Service for Worker {
     }
 
     fn tls_failed(&mut self, session: &Session, reason: &str) {
-        self.shared.log.detail(format_args!("TLS with {}: {reason}", session.peer));
-        if self.reporter.wants(Events::CONNECTIONS) {
-            self.reporter.tls_failed(session, reason);
+        self.context.shared.log.detail(format_args!("TLS with {}: {reason}", session.peer));
+        if self.context.reporter.wants(Events::CONNECTIONS) {
+            self.context.reporter.tls_failed(session, reason);
         }
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let held = self.held.front().map(|(until, _)| *until);
-        held.into_iter().chain(self.inflight.deadline()).min()
+        let Context { refusals, inflight, .. } = &self.context;
+        refusals.deadline().into_iter().chain(inflight.deadline()).min()
     }
 
     fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
-        resumed.extend(self.inflight.call_sender(self.now));
-        if self.held.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        while let Some((_, id)) = self.held.pop_front_if(|(until, _)| *until <= now) {
-            resumed.push(id);
-        }
+        resumed.extend(self.context.inflight.call_sender(self.context.now));
+        self.context.refusals.take_due(resumed);
     }
 
     fn owes(&self, session: &Session) -> bool {
@@ -371,11 +325,42 @@ impl Service for Worker {
     }
 
     fn close(&mut self, session: Session, reason: CloseReason) {
-        if self.reporter.wants(Events::CONNECTIONS) {
-            self.reporter.closed(&session, reason);
+        if self.context.reporter.wants(Events::CONNECTIONS) {
+            self.context.reporter.closed(&session, reason);
         }
         self.release(session);
-        self.engine.quiesce();
+        self.context.engine.quiesce();
+    }
+}
+
+/// The system gives no memory, and what is held back for that runs low: the connection that has
+/// something to say ends, so that its memory serves the others.
+#[cold]
+fn let_go(session: &Session, output: &mut Output<'_>) -> Flow {
+    let is_between = matches!(session.state, State::Commands);
+    if is_between && session.wire != Some(Wire::Binary) {
+        output.buf().extend_from_slice(proto::reply::OUT_OF_MEMORY);
+    }
+    Flow::Close
+}
+
+/// A TLS client at a listener that speaks none: no command begins so. It is told in its own
+/// words.
+#[cold]
+fn turn_tls_away(log: &Log, session: &Session, output: &mut Output<'_>) -> Flow {
+    log.detail(format_args!("{} speaks TLS to a plain listener", session.peer));
+    output.buf().extend_from_slice(TLS_ALERT);
+    Flow::Close
+}
+
+/// The protocol that a connection's first byte chooses, if `-B` allows it.
+fn negotiate(protocol: Protocol, first: u8) -> Option<Wire> {
+    let wire = Wire::of(first);
+    match (protocol, wire) {
+        (Protocol::Auto, _) | (Protocol::Ascii, Wire::Text) | (Protocol::Binary, Wire::Binary) => {
+            Some(wire)
+        }
+        (Protocol::Ascii, Wire::Binary) | (Protocol::Binary, Wire::Text) => None,
     }
 }
 

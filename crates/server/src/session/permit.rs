@@ -14,7 +14,6 @@ use proto::meta::{self, Command as Meta};
 use proto::reply;
 use proto::text::Request;
 
-use super::Worker;
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, State};
 use crate::auth::rights::Permission;
@@ -49,57 +48,60 @@ impl Session {
     }
 }
 
-impl Worker {
-    /// Refuses a text request that the user has no right to.
-    pub(crate) fn denies_text(
-        &self,
-        session: &mut Session,
-        pending: PendingReply,
-        request: &Request<'_>,
-        output: &mut Output<'_>,
-    ) -> Permit {
-        let (needs, data_bytes, noreply) = text_needs(request);
-        if !session.lacks(needs) {
-            return Permit::Granted(pending);
-        }
-        if data_bytes > 0 {
-            session.state = State::Swallowing(data_bytes);
-        }
-        self.engine.count(Counter::AccessDenied);
-        let line = Error::Permission.line();
-        Permit::Denied(pending.line_unless(noreply, output.buf(), line))
+/// Refuses a text request that the user has no right to.
+pub(crate) fn denies_text(
+    engine: &engine::Worker,
+    session: &mut Session,
+    pending: PendingReply,
+    request: &Request<'_>,
+    output: &mut Output<'_>,
+) -> Permit {
+    let (needs, data_bytes, noreply) = text_needs(request);
+    if !session.lacks(needs) {
+        return Permit::Granted(pending);
     }
+    if data_bytes > 0 {
+        session.state = State::Swallowing(data_bytes);
+    }
+    engine.count(Counter::AccessDenied);
+    let line = Error::Permission.line();
+    Permit::Denied(pending.line_unless(noreply, output.buf(), line))
+}
 
-    /// Whether a key of a retrieval line is not the user's to see. Counted.
-    pub(crate) fn denies_key(&self, session: &Session, touches: bool, key: &[u8]) -> bool {
-        let permission = if touches { Permission::ReadWrite } else { Permission::Read };
-        let is_denied = session.login.forbids(permission, key);
-        if is_denied {
-            self.engine.count(Counter::AccessDenied);
-        }
-        is_denied
+/// Whether a key of a retrieval line is not the user's to see. Counted.
+pub(crate) fn denies_key(
+    engine: &engine::Worker,
+    session: &Session,
+    touches: bool,
+    key: &[u8],
+) -> bool {
+    let permission = if touches { Permission::ReadWrite } else { Permission::Read };
+    let is_denied = session.login.forbids(permission, key);
+    if is_denied {
+        engine.count(Counter::AccessDenied);
     }
+    is_denied
+}
 
-    /// Refuses a binary request that the user has no right to.
-    pub(crate) fn denies_binary(
-        &self,
-        session: &mut Session,
-        pending: PendingReply,
-        request: &binary::Request<'_>,
-        output: &mut Output<'_>,
-    ) -> Permit {
-        let (needs, value_bytes) = binary_needs(&request.command);
-        if !session.lacks(needs) {
-            return Permit::Granted(pending);
-        }
-        if value_bytes > 0 {
-            session.state = State::Swallowing(u64::from(value_bytes));
-        }
-        self.engine.count(Counter::AccessDenied);
-        let status = binary::Status::AccessDenied;
-        let write = || binary::reply::write_error(output.buf(), &request.header, status);
-        Permit::Denied(pending.write(write))
+/// Refuses a binary request that the user has no right to.
+pub(crate) fn denies_binary(
+    engine: &engine::Worker,
+    session: &mut Session,
+    pending: PendingReply,
+    request: &binary::Request<'_>,
+    output: &mut Output<'_>,
+) -> Permit {
+    let (needs, value_bytes) = binary_needs(&request.command);
+    if !session.lacks(needs) {
+        return Permit::Granted(pending);
     }
+    if value_bytes > 0 {
+        session.state = State::Swallowing(u64::from(value_bytes));
+    }
+    engine.count(Counter::AccessDenied);
+    let status = binary::Status::AccessDenied;
+    let write = || binary::reply::write_error(output.buf(), &request.header, status);
+    Permit::Denied(pending.write(write))
 }
 
 /// What a text request needs, the bytes of data behind it, and whether it wants no answer.

@@ -31,8 +31,8 @@ fn worker_without_room() -> Worker {
 
 /// As if other clients were being sent large values.
 fn take_all_room(worker: &Worker) -> usize {
-    let bytes = worker.shared.inflight_bytes_max;
-    assert!(worker.inflight.begin_send(bytes), "nothing was being sent");
+    let bytes = worker.context.shared.inflight_bytes_max;
+    assert!(worker.context.inflight.begin_send(bytes), "nothing was being sent");
     bytes
 }
 
@@ -77,12 +77,12 @@ fn every_text_request_has_one_reply() {
     for seed in 1..=40 {
         let mut rng = Rng::new(seed);
         let mut worker = worker_without_room();
-        let mut taken = Some(worker.shared.inflight_bytes_max);
+        let mut taken = Some(worker.context.shared.inflight_bytes_max);
         let mut client = Client::new(&mut worker);
         for step in 0..250 {
             if rng.one_in(8) {
                 match taken.take() {
-                    Some(bytes) => worker.inflight.end_send(bytes),
+                    Some(bytes) => worker.context.inflight.end_send(bytes),
                     None => taken = Some(take_all_room(&worker)),
                 }
             }
@@ -99,7 +99,7 @@ fn every_text_request_has_one_reply() {
             assert!((least..=1).contains(&count), "{context}: {count} replies: {}", show(&replies));
             assert!(!client.is_closed, "{context}: closed");
         }
-        worker.inflight.end_send(taken.unwrap_or(0));
+        worker.context.inflight.end_send(taken.unwrap_or(0));
     }
 }
 
@@ -108,12 +108,12 @@ fn every_binary_request_has_one_reply() {
     for seed in 1..=40 {
         let mut rng = Rng::new(seed);
         let mut worker = worker_without_room();
-        let mut taken = Some(worker.shared.inflight_bytes_max);
+        let mut taken = Some(worker.context.shared.inflight_bytes_max);
         let mut client = Client::new(&mut worker);
         for opaque in (0..500).step_by(2) {
             if rng.one_in(8) {
                 match taken.take() {
-                    Some(bytes) => worker.inflight.end_send(bytes),
+                    Some(bytes) => worker.context.inflight.end_send(bytes),
                     None => taken = Some(take_all_room(&worker)),
                 }
             }
@@ -128,7 +128,7 @@ fn every_binary_request_has_one_reply() {
             let is_right = opaques == both || is_quiet && opaques == both[1..];
             assert!(is_right, "seed {seed}: opcode {:#x}: {opaques:?}", sent[1]);
         }
-        worker.inflight.end_send(taken.unwrap_or(0));
+        worker.context.inflight.end_send(taken.unwrap_or(0));
     }
 }
 

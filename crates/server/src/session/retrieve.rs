@@ -9,11 +9,13 @@ use proto::reply;
 use proto::text::{GetLine, KeyToken};
 use store::{Item, Pin};
 
-use super::Worker;
+use super::context::Context;
+use super::inflight::Inflight;
 use super::pending_reply::PendingReply;
+use super::permit;
 use super::scan::GET;
 use super::state::{Retrieval, Session, State, Step, Then};
-use super::value_out::{LINE_END, Outgoing, outgoing};
+use super::value_out::{self, LINE_END, Outgoing, outgoing};
 use crate::prefixes::Kind;
 
 /// Keys of one line that count as one request against the connection's share.
@@ -30,171 +32,175 @@ pub(super) enum KeyReply {
     Refused,
 }
 
-impl Worker {
-    /// Goes on with the keys of a retrieval line.
-    pub(crate) fn go_on_getting(
-        &mut self,
-        session: &mut Session,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let State::Getting(retrieval) = std::mem::take(&mut session.state) else {
-            return Step::Continue;
-        };
-        self.get_keys(session, retrieval, input, output)
-    }
+/// Goes on with the keys of a retrieval line.
+pub(crate) fn go_on(
+    cx: &mut Context,
+    session: &mut Session,
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let State::Getting(retrieval) = std::mem::take(&mut session.state) else {
+        return Step::Continue;
+    };
+    get_keys(cx, session, retrieval, input, output)
+}
 
-    /// Answers the keys of a line, which go on in the input, until the line or the input ends, the
-    /// output is full, or there have been many.
-    pub(crate) fn get_keys(
-        &mut self,
-        session: &mut Session,
-        retrieval: Retrieval,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let Retrieval { mut line, pending } = retrieval;
-        let deadline = line.exptime.map(|exptime| self.engine.deadline(exptime));
-        for _ in 0..KEYS_PER_REQUEST {
-            let (bytes, before) = (input.bytes(), line);
-            let seen = self.batch.next_key(&self.engine, bytes).filter(|_| line.take_key());
-            let (key, consumed) = match seen {
-                Some(seen) => seen,
-                None => match line.next_key(bytes) {
-                    KeyToken::Key { key, consumed } => (self.engine.key(key), consumed),
-                    KeyToken::Incomplete { consumed } => {
-                        input.consume(consumed);
-                        session.state = State::Getting(Retrieval { line, pending });
-                        return Step::Stop(Flow::NeedInput);
-                    }
-                    KeyToken::End { consumed } => {
-                        input.consume(consumed);
-                        return pending.line(output.buf(), reply::END).into();
-                    }
-                    KeyToken::Bad { error, consumed } => {
-                        input.consume(consumed);
-                        return pending.line(output.buf(), error.line()).into();
-                    }
-                },
-            };
-            if self.waits_to_send(session, key.bytes, output) {
-                session.state = State::Getting(Retrieval { line: before, pending });
-                return Step::Stop(Flow::Wait);
-            }
-            input.consume(consumed);
-            if self.denies_key(session, line.exptime.is_some() || line.with_lease, key.bytes) {
-                // As after a key that is too long: what was found stays, the rest of the line goes.
-                line.refuse_rest(Error::Permission);
-                continue;
-            }
-            let answered = if line.with_lease {
-                self.lease_key(session, key, &line, output)
-            } else {
-                self.get_key(session, &key, &line, deadline, output)
-            };
-            match answered {
-                KeyReply::Written => {}
-                KeyReply::Value(pin) => {
-                    Self::start_sending(session, pin, Then::Keys(Retrieval { line, pending }));
-                    return Step::Continue;
+/// Answers the keys of a line, which go on in the input, until the line or the input ends, the
+/// output is full, or there have been many.
+pub(crate) fn get_keys(
+    cx: &mut Context,
+    session: &mut Session,
+    retrieval: Retrieval,
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let Retrieval { mut line, pending } = retrieval;
+    let deadline = line.exptime.map(|exptime| cx.engine.deadline(exptime));
+    for _ in 0..KEYS_PER_REQUEST {
+        let (bytes, before) = (input.bytes(), line);
+        let seen = cx.batch.next_key(&cx.engine, bytes).filter(|_| line.take_key());
+        let (key, consumed) = match seen {
+            Some(seen) => seen,
+            None => match line.next_key(bytes) {
+                KeyToken::Key { key, consumed } => (cx.engine.key(key), consumed),
+                KeyToken::Incomplete { consumed } => {
+                    input.consume(consumed);
+                    session.state = State::Getting(Retrieval { line, pending });
+                    return Step::Stop(Flow::NeedInput);
                 }
-                KeyReply::Refused => line.refuse_rest(Error::OutOfMemorySending),
-            }
-            if output.is_full() || output.buf().len() > session.reply_bytes_max {
-                break;
-            }
-        }
-        session.state = State::Getting(Retrieval { line, pending });
-        Step::Continue
-    }
-
-    /// Answers a plain `get` of one key that was seen ahead.
-    #[inline]
-    pub(crate) fn lone_get(
-        &mut self,
-        session: &mut Session,
-        key: Key<'_>,
-        key_end: usize,
-        len: usize,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let (mut line, pending) = (GetLine::after_key(), PendingReply::of_request());
-        if self.waits_to_send(session, key.bytes, output) {
-            input.consume(GET.len());
-            session.state = State::Getting(Retrieval { line, pending });
+                KeyToken::End { consumed } => {
+                    input.consume(consumed);
+                    return pending.line(output.buf(), reply::END).into();
+                }
+                KeyToken::Bad { error, consumed } => {
+                    input.consume(consumed);
+                    return pending.line(output.buf(), error.line()).into();
+                }
+            },
+        };
+        if value_out::waits_to_send(cx, session, key.bytes, output) {
+            session.state = State::Getting(Retrieval { line: before, pending });
             return Step::Stop(Flow::Wait);
         }
-        match self.get_key(session, &key, &line, None, output) {
-            KeyReply::Written => {
-                input.consume(len);
-                return pending.line(output.buf(), reply::END).into();
-            }
-            KeyReply::Value(pin) => {
-                input.consume(key_end);
-                Self::start_sending(session, pin, Then::Keys(Retrieval { line, pending }));
-            }
-            KeyReply::Refused => {
-                input.consume(key_end);
-                line.refuse_rest(Error::OutOfMemorySending);
-                session.state = State::Getting(Retrieval { line, pending });
-            }
+        input.consume(consumed);
+        if permit::denies_key(
+            &cx.engine,
+            session,
+            line.exptime.is_some() || line.with_lease,
+            key.bytes,
+        ) {
+            // As after a key that is too long: what was found stays, the rest of the line goes.
+            line.refuse_rest(Error::Permission);
+            continue;
         }
-        Step::Continue
-    }
-
-    /// Answers one key.
-    #[inline(always)]
-    fn get_key(
-        &mut self,
-        session: &mut Session,
-        key: &Key<'_>,
-        line: &GetLine,
-        deadline: Option<u32>,
-        output: &mut Output<'_>,
-    ) -> KeyReply {
-        let section = self.engine.section();
-        let found = match deadline {
-            None => self.engine.get(&section, key),
-            Some(deadline) => self.engine.get_and_touch(&section, *key, deadline),
+        let answered = if line.with_lease {
+            lease::answer_key(cx, session, key, &line, output)
+        } else {
+            get_key(cx, session, &key, &line, deadline, output)
         };
-        if self.reporter.is_busy() {
-            self.reporter.fetched(session, key.bytes, found.as_ref());
+        match answered {
+            KeyReply::Written => {}
+            KeyReply::Value(pin) => {
+                value_out::start(session, pin, Then::Keys(Retrieval { line, pending }));
+                return Step::Continue;
+            }
+            KeyReply::Refused => line.refuse_rest(Error::OutOfMemorySending),
         }
-        if self.shared.prefixes.is_on() {
-            self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
+        if output.is_full() || output.buf().len() > session.reply_bytes_max {
+            break;
         }
-        let Ok(item) = found else { return KeyReply::Written };
-        self.write_item(key, &item, line, output)
     }
+    session.state = State::Getting(Retrieval { line, pending });
+    Step::Continue
+}
 
-    /// Writes a found item.
-    #[inline(always)]
-    pub(super) fn write_item(
-        &self,
-        key: &Key<'_>,
-        item: &Item<'_>,
-        line: &GetLine,
-        output: &mut Output<'_>,
-    ) -> KeyReply {
-        let cas = line.with_cas.then(|| self.engine.cas_of(item));
-        match outgoing(item) {
-            Outgoing::Inline(value) => {
-                let buf = output.buf();
-                buf.reserve(key.bytes.len() + value.len() + HEADER_ROOM);
-                reply::write_value_header(buf, key.bytes, item.flags(), value.len(), cas);
-                buf.extend_from_slice(value);
-                buf.extend_from_slice(LINE_END);
-                KeyReply::Written
+/// Answers a plain `get` of one key that was seen ahead.
+#[inline]
+pub(crate) fn lone_get(
+    cx: &mut Context,
+    session: &mut Session,
+    key: Key<'_>,
+    key_end: usize,
+    len: usize,
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let (mut line, pending) = (GetLine::after_key(), PendingReply::of_request());
+    if value_out::waits_to_send(cx, session, key.bytes, output) {
+        input.consume(GET.len());
+        session.state = State::Getting(Retrieval { line, pending });
+        return Step::Stop(Flow::Wait);
+    }
+    match get_key(cx, session, &key, &line, None, output) {
+        KeyReply::Written => {
+            input.consume(len);
+            return pending.line(output.buf(), reply::END).into();
+        }
+        KeyReply::Value(pin) => {
+            input.consume(key_end);
+            value_out::start(session, pin, Then::Keys(Retrieval { line, pending }));
+        }
+        KeyReply::Refused => {
+            input.consume(key_end);
+            line.refuse_rest(Error::OutOfMemorySending);
+            session.state = State::Getting(Retrieval { line, pending });
+        }
+    }
+    Step::Continue
+}
+
+/// Answers one key.
+#[inline(always)]
+fn get_key(
+    cx: &mut Context,
+    session: &mut Session,
+    key: &Key<'_>,
+    line: &GetLine,
+    deadline: Option<u32>,
+    output: &mut Output<'_>,
+) -> KeyReply {
+    let section = cx.engine.section();
+    let found = match deadline {
+        None => cx.engine.get(&section, key),
+        Some(deadline) => cx.engine.get_and_touch(&section, *key, deadline),
+    };
+    if cx.reporter.is_busy() {
+        cx.reporter.fetched(session, key.bytes, found.as_ref());
+    }
+    if cx.shared.prefixes.is_on() {
+        cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
+    }
+    let Ok(item) = found else { return KeyReply::Written };
+    write_item(&cx.engine, &cx.inflight, key, &item, line, output)
+}
+
+/// Writes a found item.
+#[inline(always)]
+pub(super) fn write_item(
+    engine: &engine::Worker,
+    inflight: &Inflight,
+    key: &Key<'_>,
+    item: &Item<'_>,
+    line: &GetLine,
+    output: &mut Output<'_>,
+) -> KeyReply {
+    let cas = line.with_cas.then(|| engine.cas_of(item));
+    match outgoing(item) {
+        Outgoing::Inline(value) => {
+            let buf = output.buf();
+            buf.reserve(key.bytes.len() + value.len() + HEADER_ROOM);
+            reply::write_value_header(buf, key.bytes, item.flags(), value.len(), cas);
+            buf.extend_from_slice(value);
+            buf.extend_from_slice(LINE_END);
+            KeyReply::Written
+        }
+        Outgoing::Pinned(pin) => {
+            if !inflight.begin_send(pin.value_len()) {
+                return KeyReply::Refused;
             }
-            Outgoing::Pinned(pin) => {
-                if !self.inflight.begin_send(pin.value_len()) {
-                    return KeyReply::Refused;
-                }
-                let buf = output.buf();
-                reply::write_value_header(buf, key.bytes, item.flags(), pin.value_len(), cas);
-                KeyReply::Value(pin)
-            }
+            let buf = output.buf();
+            reply::write_value_header(buf, key.bytes, item.flags(), pin.value_len(), cas);
+            KeyReply::Value(pin)
         }
     }
 }

@@ -108,7 +108,7 @@ pub(super) fn check(flags: &[&str], sent: &[u8], want: &[u8]) {
         got.append(&mut client.send(&mut worker, second));
         assert_eq!(got.escape_ascii().to_string(), want.escape_ascii().to_string(), "cut at {cut}");
         worker.close(client.session, CloseReason::Eof);
-        worker.engine.flush_all(0).ok();
+        worker.context.engine.flush_all(0).ok();
     }
 }
 
@@ -284,7 +284,7 @@ fn binary_commands_answer_in_order_and_quiet_ones_are_quiet() {
         ]
         .map(|(status, opaque, body)| (status, opaque, body.to_owned()));
         assert_eq!(got, want, "cut at {cut}");
-        worker.engine.flush_all(0).unwrap();
+        worker.context.engine.flush_all(0).unwrap();
     }
 }
 
@@ -432,7 +432,7 @@ fn datagrams_are_answered_up_to_their_limit() {
 fn values_to_append_are_collected_up_to_a_limit() {
     let mut worker = worker(&["-m", "64", "-t", "8"]);
     let part = vec![b'x'; 60_000];
-    let before = worker.shared.engine.store().memory().buffers;
+    let before = worker.context.shared.engine.store().memory().buffers;
     let (mut refused, mut clients) = (0, Vec::new());
     for _ in 0..10 {
         let mut client = Client::new(&mut worker);
@@ -440,8 +440,8 @@ fn values_to_append_are_collected_up_to_a_limit() {
         for _ in 0..16 {
             got.append(&mut client.send(&mut worker, &part));
         }
-        assert!(worker.inflight.has_room(0), "over the limit");
-        let charged = worker.shared.engine.store().memory().buffers - before;
+        assert!(worker.context.inflight.has_room(0), "over the limit");
+        let charged = worker.context.shared.engine.store().memory().buffers - before;
         assert!(charged >= 960_000, "{charged} bytes are counted in -m");
         if !got.is_empty() {
             assert_eq!(got, b"SERVER_ERROR out of memory storing object\r\n");
@@ -455,8 +455,11 @@ fn values_to_append_are_collected_up_to_a_limit() {
         let want: &[u8] = if *is_collected { b"NOT_STORED\r\nMN\r\n" } else { b"MN\r\n" };
         assert_eq!(client.send(&mut worker, &end), want);
     }
-    assert!(worker.inflight.has_room(worker.shared.inflight_bytes_max), "something is still held");
-    assert_eq!(worker.shared.engine.store().memory().buffers, before);
+    assert!(
+        worker.context.inflight.has_room(worker.context.shared.inflight_bytes_max),
+        "something is still held"
+    );
+    assert_eq!(worker.context.shared.engine.store().memory().buffers, before);
 }
 
 /// Without an amplification limit a reply by UDP is still no longer than its datagrams can be
@@ -468,7 +471,7 @@ fn an_unlimited_datagram_reply_ends() {
     let set = [b"set k 0 0 1000000\r\n", &vec![b'x'; 1_000_000][..], b"\r\n"].concat();
     assert_eq!(client.send(&mut worker, &set), b"STORED\r\n");
     let mut reply = Vec::new();
-    let limit = worker.shared.udp_reply_bytes_max(7);
+    let limit = worker.context.shared.udp_reply_bytes_max(7);
     worker.serve_datagram(&Peer::local(), b"get k\r\n", limit, &mut reply);
     assert_eq!(reply.len(), 1_000_000 + b"VALUE k 0 1000000\r\n\r\nEND\r\n".len());
     let request = [&b"get"[..], &b" k".repeat(1000), b"\r\n"].concat();
@@ -521,7 +524,7 @@ fn only_retrieval_is_served_by_udp() {
 fn a_stuck_sender_makes_room_for_others() {
     let mut worker = worker(&["-m", "64", "-t", "8"]);
     let start = std::time::Instant::now();
-    let limit = worker.shared.inflight_bytes_max;
+    let limit = worker.context.shared.inflight_bytes_max;
     let mut stuck: Vec<Client> = Vec::new();
     let part = vec![b'x'; 900_000];
     while stuck.len() * part.len() < limit - 1_000_000 {

@@ -7,240 +7,239 @@ use net::{Flow, Input, Output};
 use proto::text::{self, Parsed, Request};
 use proto::{KeyBuf, StoreMode, reply};
 
-use super::Worker;
+use super::admin;
 use super::batch::FastPath;
 use super::by_udp;
+use super::context::Context;
 use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
+use super::meta;
 use super::pending_reply::{PendingReply, Replied};
-use super::permit::Permit;
+use super::permit::{self, Permit};
+use super::retrieve;
 use super::state::{Retrieval, Session, State, Step};
-use super::value_in::Taken;
+use super::value_in::{self, Taken};
+use super::value_out;
 use crate::COMPATIBLE_VERSION;
 use crate::prefixes::Kind;
 
-impl Worker {
-    /// Serves the next line.
-    pub(crate) fn text(
-        &mut self,
-        session: &mut Session,
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-        key_buf: &mut KeyBuf,
-    ) -> Step {
-        let bytes = input.bytes();
-        let is_limited = session.login.is_limited();
-        // What was seen ahead was not asked whether it is allowed.
-        match self.batch.fast_path(bytes).filter(|_| !is_limited) {
-            Some(FastPath::Get { key, key_end, len }) => {
-                return self.lone_get(session, key, key_end, len, input, output);
-            }
-            Some(FastPath::Set { key, store, head }) if !session.is_datagram() => {
-                input.consume(head);
-                let pending = PendingReply::of_request();
-                return self.text_store(
-                    session,
-                    pending,
-                    key,
-                    &store,
-                    &bytes[..head],
-                    input,
-                    output,
-                );
-            }
-            _ => {}
+/// Serves the next line.
+pub(crate) fn serve(
+    cx: &mut Context,
+    session: &mut Session,
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+    key_buf: &mut KeyBuf,
+) -> Step {
+    let bytes = input.bytes();
+    let is_limited = session.login.is_limited();
+    // What was seen ahead was not asked whether it is allowed.
+    match cx.batch.fast_path(bytes).filter(|_| !is_limited) {
+        Some(FastPath::Get { key, key_end, len }) => {
+            return retrieve::lone_get(cx, session, key, key_end, len, input, output);
         }
-        let (request, consumed) = match text::parse(bytes, key_buf) {
-            Parsed::Request { request, consumed } => (request, consumed),
-            Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
-            Parsed::LineTooLong | Parsed::Http => return Step::Stop(Flow::Close),
-            Parsed::Bad(bad) => return answer_bad(session, &bad, input, output),
+        Some(FastPath::Set { key, store, head }) if !session.is_datagram() => {
+            input.consume(head);
+            let pending = PendingReply::of_request();
+            return serve_store(cx, session, pending, key, &store, &bytes[..head], input, output);
+        }
+        _ => {}
+    }
+    let (request, consumed) = match text::parse(bytes, key_buf) {
+        Parsed::Request { request, consumed } => (request, consumed),
+        Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
+        Parsed::LineTooLong | Parsed::Http => return Step::Stop(Flow::Close),
+        Parsed::Bad(bad) => return answer_bad(session, &bad, input, output),
+    };
+    // Whoever may not see every key learns nothing by waiting.
+    if let Request::Meta(meta) = &request
+        && meta.options.value
+        && !is_limited
+        && value_out::waits_to_send(cx, session, meta.key, output)
+    {
+        return Step::Stop(Flow::Wait);
+    }
+    input.consume(consumed);
+    let mut pending = PendingReply::of_request();
+    if is_limited {
+        pending = match permit::denies_text(&cx.engine, session, pending, &request, output) {
+            Permit::Denied(replied) => return replied.into(),
+            Permit::Granted(pending) => pending,
         };
-        // Whoever may not see every key learns nothing by waiting.
-        if let Request::Meta(meta) = &request
-            && meta.options.value
-            && !is_limited
-            && self.waits_to_send(session, meta.key, output)
-        {
-            return Step::Stop(Flow::Wait);
+    }
+    let (head, rest) = bytes.split_at(consumed);
+    if session.is_datagram() && !by_udp::serves_text(&request) {
+        input.consume(rest.len());
+        return pending.line(output.buf(), by_udp::REFUSED).into();
+    }
+    serve_request(cx, session, pending, request, head, input, output)
+}
+
+/// Does what was asked; `head` is the line.
+fn serve_request(
+    cx: &mut Context,
+    session: &mut Session,
+    pending: PendingReply,
+    request: Request<'_>,
+    head: &[u8],
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let replied = match request {
+        Request::Get(line) => {
+            return retrieve::get_keys(cx, session, Retrieval { line, pending }, input, output);
         }
-        input.consume(consumed);
-        let mut pending = PendingReply::of_request();
-        if is_limited {
-            pending = match self.denies_text(session, pending, &request, output) {
-                Permit::Denied(replied) => return replied.into(),
-                Permit::Granted(pending) => pending,
+        Request::Meta(request) => {
+            return meta::serve(cx, session, pending, &request, head, input, output);
+        }
+        Request::Store(store) => {
+            let key = cx.batch.key(&cx.engine, store.key);
+            return serve_store(cx, session, pending, key, &store, head, input, output);
+        }
+        Request::Quit => return Step::Stop(Flow::Close),
+        Request::Admin(admin) => return admin::serve(cx, session, pending, &admin, output),
+        Request::Arithmetic(request) => arithmetic(cx, pending, &request, output),
+        Request::Delete { key, hold_off_secs, noreply } => {
+            let answer = delete(cx, session, key, hold_off_secs);
+            pending.line_unless(noreply, output.buf(), answer)
+        }
+        Request::FlushPrefix { prefix, noreply } => {
+            let is_done = cx.engine.flush_prefix(prefix).is_ok();
+            let answer = if is_done { reply::OK } else { reply::FLUSH_NOT_ALLOWED };
+            pending.line_unless(noreply, output.buf(), answer)
+        }
+        Request::Touch { key, exptime, noreply } => {
+            let key = cx.batch.key(&cx.engine, key);
+            let touched = cx.engine.touch(key, cx.engine.deadline(exptime));
+            let answer = if touched.is_ok() { reply::TOUCHED } else { reply::NOT_FOUND };
+            pending.line_unless(noreply, output.buf(), answer)
+        }
+        Request::FlushAll { exptime, noreply } => {
+            let answer = match cx.engine.flush_all(exptime.unwrap_or(0)) {
+                Ok(()) => reply::OK,
+                Err(engine::FlushNotAllowed) => reply::FLUSH_NOT_ALLOWED,
             };
+            pending.line_unless(noreply, output.buf(), answer)
         }
-        let (head, rest) = bytes.split_at(consumed);
-        if session.is_datagram() && !by_udp::serves_text(&request) {
-            input.consume(rest.len());
-            return pending.line(output.buf(), by_udp::REFUSED).into();
+        Request::Version => {
+            pending.write(|| reply::write_version(output.buf(), COMPATIBLE_VERSION))
         }
-        self.text_request(session, pending, request, head, input, output)
-    }
+    };
+    replied.into()
+}
 
-    /// Does what was asked; `head` is the line.
-    fn text_request(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        request: Request<'_>,
-        head: &[u8],
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let replied = match request {
-            Request::Get(line) => {
-                return self.get_keys(session, Retrieval { line, pending }, input, output);
-            }
-            Request::Meta(request) => {
-                return self.meta(session, pending, &request, head, input, output);
-            }
-            Request::Store(store) => {
-                let key = self.batch.key(&self.engine, store.key);
-                return self.text_store(session, pending, key, &store, head, input, output);
-            }
-            Request::Quit => return Step::Stop(Flow::Close),
-            Request::Admin(admin) => return self.admin(session, pending, &admin, output),
-            Request::Arithmetic(request) => self.text_arithmetic(pending, &request, output),
-            Request::Delete { key, hold_off_secs, noreply } => {
-                let answer = self.text_delete(session, key, hold_off_secs);
-                pending.line_unless(noreply, output.buf(), answer)
-            }
-            Request::FlushPrefix { prefix, noreply } => {
-                let is_done = self.engine.flush_prefix(prefix).is_ok();
-                let answer = if is_done { reply::OK } else { reply::FLUSH_NOT_ALLOWED };
-                pending.line_unless(noreply, output.buf(), answer)
-            }
-            Request::Touch { key, exptime, noreply } => {
-                let key = self.batch.key(&self.engine, key);
-                let touched = self.engine.touch(key, self.engine.deadline(exptime));
-                let answer = if touched.is_ok() { reply::TOUCHED } else { reply::NOT_FOUND };
-                pending.line_unless(noreply, output.buf(), answer)
-            }
-            Request::FlushAll { exptime, noreply } => {
-                let answer = match self.engine.flush_all(exptime.unwrap_or(0)) {
-                    Ok(()) => reply::OK,
-                    Err(engine::FlushNotAllowed) => reply::FLUSH_NOT_ALLOWED,
-                };
-                pending.line_unless(noreply, output.buf(), answer)
-            }
-            Request::Version => {
-                pending.write(|| reply::write_version(output.buf(), COMPATIBLE_VERSION))
-            }
-        };
-        replied.into()
+fn serve_store(
+    cx: &mut Context,
+    session: &mut Session,
+    pending: PendingReply,
+    key: Key<'_>,
+    store: &text::Store<'_>,
+    head: &[u8],
+    input: &mut Input<'_>,
+    output: &mut Output<'_>,
+) -> Step {
+    let job = job(&cx.engine, session.peer.fd, key, store);
+    match value_in::take(cx, session, pending, &job, head, input, output) {
+        Taken::Coming => Step::Continue,
+        Taken::Finished(finished, pending) => {
+            answer_store(cx, pending, store, &job, finished, output.buf()).into()
+        }
     }
+}
 
-    fn text_store(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        key: Key<'_>,
-        store: &text::Store<'_>,
-        head: &[u8],
-        input: &mut Input<'_>,
-        output: &mut Output<'_>,
-    ) -> Step {
-        let job = self.text_job(session.peer.fd, key, store);
-        match self.take_value(session, pending, &job, head, input, output) {
-            Taken::Coming => Step::Continue,
-            Taken::Finished(finished, pending) => {
-                self.answer_text_store(pending, store, &job, finished, output.buf()).into()
-            }
-        }
+pub(super) fn job<'k>(
+    engine: &engine::Worker,
+    fd: RawFd,
+    key: Key<'k>,
+    store: &text::Store<'_>,
+) -> Job<'k> {
+    let (compare, lease) = (store.cas, store.lease);
+    let condition = Condition { compare, lease, ..Condition::of(mode_of(store.mode)) };
+    Job {
+        key,
+        new: NewValue {
+            flags: store.flags,
+            deadline: engine.deadline(store.exptime),
+            value_len: store.len as usize,
+            base64_key: false,
+        },
+        condition,
+        is_text: true,
+        drops_stale: store.mode == StoreMode::Set && compare.is_none() && lease.is_none(),
+        fd,
     }
+}
 
-    pub(super) fn text_job<'k>(&self, fd: RawFd, key: Key<'k>, store: &text::Store<'_>) -> Job<'k> {
-        let (compare, lease) = (store.cas, store.lease);
-        let condition = Condition { compare, lease, ..Condition::of(mode_of(store.mode)) };
-        Job {
-            key,
-            new: NewValue {
-                flags: store.flags,
-                deadline: self.engine.deadline(store.exptime),
-                value_len: store.len as usize,
-                base64_key: false,
-            },
-            condition,
-            is_text: true,
-            drops_stale: store.mode == StoreMode::Set && compare.is_none() && lease.is_none(),
-            fd,
-        }
+#[inline]
+pub(super) fn answer_store(
+    cx: &Context,
+    pending: PendingReply,
+    store: &text::Store<'_>,
+    job: &Job<'_>,
+    finished: Finished,
+    out: &mut Vec<u8>,
+) -> Replied {
+    value_in::note_stored(cx, job, finished);
+    if store.noreply {
+        return pending.suppressed();
     }
+    let Finished::Judged(stored) = finished else {
+        return pending.line(out, reply::BAD_DATA_CHUNK);
+    };
+    let answer = match stored.verdict {
+        Verdict::Exists => reply::EXISTS,
+        Verdict::NotFound if store.cas.is_some() => reply::NOT_FOUND,
+        Verdict::NotFound | Verdict::NotStored => reply::NOT_STORED,
+        Verdict::OutOfMemory => reply::OUT_OF_MEMORY_STORING,
+        Verdict::Stored => reply::STORED,
+        Verdict::TooLarge => reply::TOO_LARGE,
+    };
+    pending.line(out, answer)
+}
 
-    #[inline]
-    pub(super) fn answer_text_store(
-        &self,
-        pending: PendingReply,
-        store: &text::Store<'_>,
-        job: &Job<'_>,
-        finished: Finished,
-        out: &mut Vec<u8>,
-    ) -> Replied {
-        self.note_stored(job, finished);
-        if store.noreply {
-            return pending.suppressed();
-        }
-        let Finished::Judged(stored) = finished else {
-            return pending.line(out, reply::BAD_DATA_CHUNK);
-        };
-        let answer = match stored.verdict {
-            Verdict::Exists => reply::EXISTS,
-            Verdict::NotFound if store.cas.is_some() => reply::NOT_FOUND,
-            Verdict::NotFound | Verdict::NotStored => reply::NOT_STORED,
-            Verdict::OutOfMemory => reply::OUT_OF_MEMORY_STORING,
-            Verdict::Stored => reply::STORED,
-            Verdict::TooLarge => reply::TOO_LARGE,
-        };
-        pending.line(out, answer)
+fn arithmetic(
+    cx: &mut Context,
+    pending: PendingReply,
+    request: &text::Arithmetic<'_>,
+    output: &mut Output<'_>,
+) -> Replied {
+    let key = cx.batch.key(&cx.engine, request.key);
+    let how = Arithmetic {
+        direction: direction_of(request.decrement),
+        delta: request.delta,
+        compare: None,
+        cas: None,
+        deadline: None,
+        vivify: None,
+    };
+    let counted = cx.engine.arithmetic(key, &how);
+    if request.noreply {
+        return pending.suppressed();
     }
+    let out = output.buf();
+    match counted {
+        Counted::Done { number, .. } => pending.write(|| reply::write_number(out, number)),
+        Counted::NotFound => pending.line(out, reply::NOT_FOUND),
+        Counted::NonNumeric => pending.line(out, reply::NON_NUMERIC),
+        Counted::Exists => pending.line(out, reply::EXISTS),
+        Counted::OutOfMemory => pending.line(out, reply::OUT_OF_MEMORY),
+    }
+}
 
-    fn text_arithmetic(
-        &mut self,
-        pending: PendingReply,
-        request: &text::Arithmetic<'_>,
-        output: &mut Output<'_>,
-    ) -> Replied {
-        let key = self.batch.key(&self.engine, request.key);
-        let how = Arithmetic {
-            direction: direction_of(request.decrement),
-            delta: request.delta,
-            compare: None,
-            cas: None,
-            deadline: None,
-            vivify: None,
-        };
-        let counted = self.engine.arithmetic(key, &how);
-        if request.noreply {
-            return pending.suppressed();
-        }
-        let out = output.buf();
-        match counted {
-            Counted::Done { number, .. } => pending.write(|| reply::write_number(out, number)),
-            Counted::NotFound => pending.line(out, reply::NOT_FOUND),
-            Counted::NonNumeric => pending.line(out, reply::NON_NUMERIC),
-            Counted::Exists => pending.line(out, reply::EXISTS),
-            Counted::OutOfMemory => pending.line(out, reply::OUT_OF_MEMORY),
-        }
+/// Deletes, and returns the reply's line.
+fn delete(cx: &mut Context, session: &Session, key: &[u8], hold_off_secs: u32) -> &'static [u8] {
+    let key = cx.batch.key(&cx.engine, key);
+    let deleted = cx.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });
+    let is_done = matches!(deleted, Deleted::Done { .. });
+    if let Deleted::Done { class, .. } = deleted
+        && cx.reporter.is_busy()
+    {
+        cx.reporter.deleted(session, key.bytes, "delete", class);
     }
-
-    /// Deletes, and returns the reply's line.
-    fn text_delete(&mut self, session: &Session, key: &[u8], hold_off_secs: u32) -> &'static [u8] {
-        let key = self.batch.key(&self.engine, key);
-        let deleted = self.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });
-        let is_done = matches!(deleted, Deleted::Done { .. });
-        if let Deleted::Done { class, .. } = deleted
-            && self.reporter.is_busy()
-        {
-            self.reporter.deleted(session, key.bytes, "delete", class);
-        }
-        if self.shared.prefixes.is_on() {
-            self.shared.prefixes.count(key.bytes, Kind::Delete);
-        }
-        if is_done { reply::DELETED } else { reply::NOT_FOUND }
+    if cx.shared.prefixes.is_on() {
+        cx.shared.prefixes.count(key.bytes, Kind::Delete);
     }
+    if is_done { reply::DELETED } else { reply::NOT_FOUND }
 }
 
 /// Answers a refused line, and sees to it that its data is not read as commands.

@@ -14,8 +14,8 @@ use engine::{Stored, Verdict};
 use net::{Flow, Input, Output};
 use store::DraftError;
 
-use super::Worker;
 use super::collected::Collected;
+use super::context::Context;
 use super::job::{Finished, Job};
 use super::pending_reply::PendingReply;
 use super::state::{Body, Receiving, Session, State, Step};
@@ -33,147 +33,150 @@ pub(crate) enum Taken {
 /// Bytes of a value in one chunk at most: what a draft may hold before its value comes.
 const HELD_AT_FIRST: usize = 16 * 1024;
 
-impl Worker {
-    /// Takes the value of `job`, whose request is `head` and already consumed. What is still coming
-    /// is taken by `receiving`.
-    #[inline(always)]
-    pub(crate) fn take_value(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        job: &Job<'_>,
-        head: &[u8],
-        input: &mut Input<'_>,
-        output: &Output<'_>,
-    ) -> Taken {
-        match input.bytes().get(..job.data_bytes()) {
-            Some(data) => Taken::Finished(self.take_whole(session, job, data, input), pending),
-            None => self.take_later(session, pending, job, head, output),
-        }
+/// Takes the value of `job`, whose request is `head` and already consumed. What is still coming
+/// is taken by `receiving`.
+#[inline(always)]
+pub(crate) fn take(
+    cx: &mut Context,
+    session: &mut Session,
+    pending: PendingReply,
+    job: &Job<'_>,
+    head: &[u8],
+    input: &mut Input<'_>,
+    output: &Output<'_>,
+) -> Taken {
+    match input.bytes().get(..job.data_bytes()) {
+        Some(data) => Taken::Finished(take_whole(&cx.engine, session, job, data, input), pending),
+        None => take_later(cx, session, pending, job, head, output),
     }
+}
 
-    #[inline(always)]
-    fn take_whole(
-        &mut self,
-        session: &mut Session,
-        job: &Job<'_>,
-        data: &[u8],
-        input: &mut Input<'_>,
-    ) -> Finished {
-        let (value, end) = data.split_at(job.new.value_len);
-        if job.is_concat() {
-            if let Some(refusal) = self.refuses_concat(job) {
-                return self.refuse(session, job, refusal);
-            }
-            input.consume(data.len());
-            if job.is_text && end != b"\r\n" {
-                return Finished::BadEnd;
-            }
-            return Finished::Judged(self.engine.concat(job.key, &job.new, &job.condition, value));
-        }
-        let mut draft = match self.engine.draft(job.key, &job.new) {
-            Ok(draft) => draft,
-            Err(refusal) => return self.refuse(session, job, refusal),
-        };
-        if job.is_text && end != b"\r\n" {
-            input.consume(data.len());
-            return Finished::BadEnd;
-        }
-        if let Err(error) = draft.push(value) {
-            let refusal = self.engine.refused(error);
-            return self.refuse(session, job, refusal);
+#[inline(always)]
+fn take_whole(
+    engine: &engine::Worker,
+    session: &mut Session,
+    job: &Job<'_>,
+    data: &[u8],
+    input: &mut Input<'_>,
+) -> Finished {
+    let (value, end) = data.split_at(job.new.value_len);
+    if job.is_concat() {
+        if let Some(refusal) = refuses_concat(engine, job) {
+            return refuse(engine, session, job, refusal);
         }
         input.consume(data.len());
-        Finished::Judged(self.engine.store(job.key, &job.new, &job.condition, draft))
+        if job.is_text && end != b"\r\n" {
+            return Finished::BadEnd;
+        }
+        return Finished::Judged(engine.concat(job.key, &job.new, &job.condition, value));
     }
+    let mut draft = match engine.draft(job.key, &job.new) {
+        Ok(draft) => draft,
+        Err(refusal) => return refuse(engine, session, job, refusal),
+    };
+    if job.is_text && end != b"\r\n" {
+        input.consume(data.len());
+        return Finished::BadEnd;
+    }
+    if let Err(error) = draft.push(value) {
+        let refusal = engine.refused(error);
+        return refuse(engine, session, job, refusal);
+    }
+    input.consume(data.len());
+    Finished::Judged(engine.store(job.key, &job.new, &job.condition, draft))
+}
 
-    #[inline(never)]
-    fn take_later(
-        &mut self,
-        session: &mut Session,
-        pending: PendingReply,
-        job: &Job<'_>,
-        head: &[u8],
-        output: &Output<'_>,
-    ) -> Taken {
-        let body = if job.is_concat() {
-            match self.refuses_concat(job) {
-                Some(refusal) => {
-                    return Taken::Finished(self.refuse(session, job, refusal), pending);
-                }
-                None => Body::Bytes(Collected::new(self.engine.shared().store())),
+#[inline(never)]
+fn take_later(
+    cx: &mut Context,
+    session: &mut Session,
+    pending: PendingReply,
+    job: &Job<'_>,
+    head: &[u8],
+    output: &Output<'_>,
+) -> Taken {
+    let body = if job.is_concat() {
+        match refuses_concat(&cx.engine, job) {
+            Some(refusal) => {
+                return Taken::Finished(refuse(&cx.engine, session, job, refusal), pending);
             }
-        } else {
-            match self.engine.draft(job.key, &job.new) {
-                Ok(draft) => Body::Draft(draft),
-                Err(refusal) => {
-                    return Taken::Finished(self.refuse(session, job, refusal), pending);
-                }
+            None => Body::Bytes(Collected::new(cx.engine.shared().store())),
+        }
+    } else {
+        match cx.engine.draft(job.key, &job.new) {
+            Ok(draft) => Body::Draft(draft),
+            Err(refusal) => {
+                return Taken::Finished(refuse(&cx.engine, session, job, refusal), pending);
             }
-        };
-        let held = job.new.value_len.min(HELD_AT_FIRST);
-        let now_secs = self.engine.now_secs();
-        if !self.inflight.begin(session.id, held, now_secs, output.waker()) {
-            let refusal = self.engine.refused(DraftError::OutOfMemory);
-            return Taken::Finished(self.refuse(session, job, refusal), pending);
         }
-        session.state = State::Receiving(Box::new(Receiving {
-            pending,
-            head: head.to_vec(),
-            body,
-            missing: job.new.value_len,
-            is_text: job.is_text,
-            held,
-            received: 0,
-        }));
-        Taken::Coming
+    };
+    let held = job.new.value_len.min(HELD_AT_FIRST);
+    let now_secs = cx.engine.now_secs();
+    if !cx.inflight.begin(session.id, held, now_secs, output.waker()) {
+        let refusal = cx.engine.refused(DraftError::OutOfMemory);
+        return Taken::Finished(refuse(&cx.engine, session, job, refusal), pending);
     }
+    session.state = State::Receiving(Box::new(Receiving {
+        pending,
+        head: head.to_vec(),
+        body,
+        missing: job.new.value_len,
+        is_text: job.is_text,
+        held,
+        received: 0,
+    }));
+    Taken::Coming
+}
 
-    /// Tells watchers and prefix counts of a value that was taken.
-    #[inline]
-    pub(crate) fn note_stored(&self, job: &Job<'_>, finished: Finished) {
-        if self.reporter.is_busy() {
-            let ttl_secs = engine::ttl_of(job.new.deadline, self.engine.now_secs());
-            self.reporter.stored(job, finished, ttl_secs);
-        }
-        if self.shared.prefixes.is_on() && matches!(finished, Finished::Judged(_)) {
-            self.shared.prefixes.count(job.key.bytes, Kind::Set);
-        }
+/// Tells watchers and prefix counts of a value that was taken.
+#[inline]
+pub(crate) fn note_stored(cx: &Context, job: &Job<'_>, finished: Finished) {
+    if cx.reporter.is_busy() {
+        let ttl_secs = engine::ttl_of(job.new.deadline, cx.engine.now_secs());
+        cx.reporter.stored(job, finished, ttl_secs);
     }
+    if cx.shared.prefixes.is_on() && matches!(finished, Finished::Judged(_)) {
+        cx.shared.prefixes.count(job.key.bytes, Kind::Set);
+    }
+}
 
-    /// The answer to a refused value, whose bytes are to be dropped as they come.
-    fn refuse(&mut self, session: &mut Session, job: &Job<'_>, refusal: Verdict) -> Finished {
-        session.state = State::Swallowing(job.data_bytes() as u64);
-        self.refusal_of(job, refusal)
-    }
+/// The answer to a refused value, whose bytes are to be dropped as they come.
+fn refuse(
+    engine: &engine::Worker,
+    session: &mut Session,
+    job: &Job<'_>,
+    refusal: Verdict,
+) -> Finished {
+    session.state = State::Swallowing(job.data_bytes() as u64);
+    refusal_of(engine, job, refusal)
+}
 
-    /// A refusal. The value that the client meant to overwrite is deleted.
-    pub(super) fn refusal_of(&mut self, job: &Job<'_>, refusal: Verdict) -> Finished {
-        if job.drops_stale {
-            self.engine.drop_stale(job.key);
-        }
-        Finished::Judged(Stored::refused(refusal))
+/// A refusal. The value that the client meant to overwrite is deleted.
+pub(super) fn refusal_of(engine: &engine::Worker, job: &Job<'_>, refusal: Verdict) -> Finished {
+    if job.drops_stale {
+        engine.drop_stale(job.key);
     }
+    Finished::Judged(Stored::refused(refusal))
+}
 
-    /// Bytes to append are collected before they are judged; more than an item may have are not
-    /// collected.
-    fn refuses_concat(&self, job: &Job<'_>) -> Option<Verdict> {
-        let value_bytes = job.new.value_len as u64;
-        (value_bytes > self.engine.shared().store().item_bytes_max())
-            .then(|| self.engine.refused(DraftError::TooLarge))
-    }
+/// Bytes to append are collected before they are judged; more than an item may have are not
+/// collected.
+fn refuses_concat(engine: &engine::Worker, job: &Job<'_>) -> Option<Verdict> {
+    let value_bytes = job.new.value_len as u64;
+    (value_bytes > engine.shared().store().item_bytes_max())
+        .then(|| engine.refused(DraftError::TooLarge))
+}
 
-    /// Drops what has come of a refused value.
-    pub(crate) fn go_on_swallowing(session: &mut Session, input: &mut Input<'_>) -> Step {
-        let State::Swallowing(left) = &mut session.state else { return Step::Continue };
-        let come = input.bytes().len();
-        let now = usize::try_from(*left).map_or(come, |left| left.min(come));
-        input.consume(now);
-        *left -= now as u64;
-        if *left > 0 {
-            return Step::Stop(Flow::NeedInput);
-        }
-        session.state = State::Commands;
-        Step::Continue
+/// Drops what has come of a refused value.
+pub(crate) fn go_on_swallowing(session: &mut Session, input: &mut Input<'_>) -> Step {
+    let State::Swallowing(left) = &mut session.state else { return Step::Continue };
+    let come = input.bytes().len();
+    let now = usize::try_from(*left).map_or(come, |left| left.min(come));
+    input.consume(now);
+    *left -= now as u64;
+    if *left > 0 {
+        return Step::Stop(Flow::NeedInput);
     }
+    session.state = State::Commands;
+    Step::Continue
 }

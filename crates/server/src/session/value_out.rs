@@ -8,7 +8,8 @@ use std::io::IoSlice;
 use net::{Flow, Output};
 use store::{Item, Pin};
 
-use super::Worker;
+use super::context::Context;
+use super::inflight::Inflight;
 use super::state::{Sending, Session, State, Step, Then};
 
 /// Bytes of large values after which the other connections have their turn.
@@ -37,73 +38,80 @@ pub(crate) fn outgoing<'s>(item: &Item<'s>) -> Outgoing<'s> {
     }
 }
 
-impl Worker {
-    /// Whether the key's value is one that has to wait for its turn to be sent; the session then
-    /// returns [`Flow::Wait`] and asks again. False, too, when it has waited for long enough: what
-    /// is then refused gets its error.
-    #[inline]
-    pub(crate) fn waits_to_send(
-        &mut self,
-        session: &mut Session,
-        key: &[u8],
-        output: &Output<'_>,
-    ) -> bool {
-        self.inflight.is_tight() && self.waits_for_others(session, key, output)
-    }
+/// Whether the key's value is one that has to wait for its turn to be sent; the session then
+/// returns [`Flow::Wait`] and asks again. False, too, when it has waited for long enough: what
+/// is then refused gets its error.
+#[inline]
+pub(crate) fn waits_to_send(
+    cx: &mut Context,
+    session: &mut Session,
+    key: &[u8],
+    output: &Output<'_>,
+) -> bool {
+    cx.inflight.is_tight() && waits_for_others(cx, session, key, output)
+}
 
-    fn waits_for_others(&mut self, session: &mut Session, key: &[u8], output: &Output<'_>) -> bool {
-        let Some(conn) = output.conn_id() else { return false };
-        let key = self.engine.key(key);
-        let section = self.engine.section();
-        let found = section.find(key.hash, key.bytes);
-        let large = found.filter(|item| item.inline_value().is_none());
-        let Some(bytes) = large.map(|item| item.value_len()) else { return false };
-        drop(section);
-        self.inflight.must_wait(session.id, conn, bytes, self.now, &mut session.sends_until)
-    }
+fn waits_for_others(
+    cx: &mut Context,
+    session: &mut Session,
+    key: &[u8],
+    output: &Output<'_>,
+) -> bool {
+    let Some(conn) = output.conn_id() else { return false };
+    let key = cx.engine.key(key);
+    let section = cx.engine.section();
+    let found = section.find(key.hash, key.bytes);
+    let large = found.filter(|item| item.inline_value().is_none());
+    let Some(bytes) = large.map(|item| item.value_len()) else { return false };
+    drop(section);
+    cx.inflight.must_wait(session.id, conn, bytes, cx.now, &mut session.sends_until)
+}
 
-    /// Sends `pin`'s value from the next step on; its header has been written.
-    pub(crate) fn start_sending(session: &mut Session, pin: Pin, then: Then) {
-        session.state = State::Sending(Box::new(Sending { pin, offset: 0, then }));
-    }
+/// Sends `pin`'s value from the next step on; its header has been written.
+pub(crate) fn start(session: &mut Session, pin: Pin, then: Then) {
+    session.state = State::Sending(Box::new(Sending { pin, offset: 0, then }));
+}
 
-    /// Sends what the socket takes.
-    pub(crate) fn go_on_sending(&mut self, session: &mut Session, output: &mut Output<'_>) -> Step {
-        let State::Sending(sending) = &mut session.state else { return Step::Continue };
-        let turn_end = sending.offset.saturating_add(TURN_BYTES);
-        while sending.offset < sending.pin.value_len() {
-            if sending.offset >= turn_end {
-                return Step::Stop(Flow::Yield);
-            }
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let (mut count, mut wanted) = (0, 0);
-            while count < SLICES {
-                let piece = sending.pin.bytes_at(sending.offset + wanted);
-                if piece.is_empty() {
-                    break;
-                }
-                slices[count] = IoSlice::new(piece);
-                (count, wanted) = (count + 1, wanted + piece.len());
-            }
-            let Ok(taken) = output.write_through(&slices[..count]) else {
-                return Step::Stop(Flow::CloseNow);
-            };
-            sending.offset += taken;
-            if taken < wanted {
-                return Step::Stop(Flow::Blocked);
-            }
+/// Sends what the socket takes.
+pub(crate) fn go_on(
+    inflight: &mut Inflight,
+    session: &mut Session,
+    output: &mut Output<'_>,
+) -> Step {
+    let State::Sending(sending) = &mut session.state else { return Step::Continue };
+    let turn_end = sending.offset.saturating_add(TURN_BYTES);
+    while sending.offset < sending.pin.value_len() {
+        if sending.offset >= turn_end {
+            return Step::Stop(Flow::Yield);
         }
-        self.inflight.end_send(sending.bytes());
-        let State::Sending(sending) = std::mem::take(&mut session.state) else {
-            return Step::Continue;
-        };
-        match sending.then {
-            Then::End(pending, tail) => pending.line(output.buf(), tail).into(),
-            Then::Keys(retrieval) => {
-                output.buf().extend_from_slice(LINE_END);
-                session.state = State::Getting(retrieval);
-                Step::Continue
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let (mut count, mut wanted) = (0, 0);
+        while count < SLICES {
+            let piece = sending.pin.bytes_at(sending.offset + wanted);
+            if piece.is_empty() {
+                break;
             }
+            slices[count] = IoSlice::new(piece);
+            (count, wanted) = (count + 1, wanted + piece.len());
+        }
+        let Ok(taken) = output.write_through(&slices[..count]) else {
+            return Step::Stop(Flow::CloseNow);
+        };
+        sending.offset += taken;
+        if taken < wanted {
+            return Step::Stop(Flow::Blocked);
+        }
+    }
+    inflight.end_send(sending.bytes());
+    let State::Sending(sending) = std::mem::take(&mut session.state) else {
+        return Step::Continue;
+    };
+    match sending.then {
+        Then::End(pending, tail) => pending.line(output.buf(), tail).into(),
+        Then::Keys(retrieval) => {
+            output.buf().extend_from_slice(LINE_END);
+            session.state = State::Getting(retrieval);
+            Step::Continue
         }
     }
 }

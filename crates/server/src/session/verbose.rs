@@ -1,11 +1,14 @@
 //! `-vv`: what clients ask, on stderr, as memcached prints it: `<`, the connection, and the
 //! command's line. Data blocks are not shown, and with them no password.
 
+use std::sync::atomic::Ordering;
+
 use memchr::memchr;
 use proto::Wire;
 
-use super::Worker;
 use super::state::Session;
+use crate::log::Log;
+use crate::shared::Shared;
 
 /// The verbosity from which commands are printed.
 const FROM: u8 = 2;
@@ -16,35 +19,33 @@ const SHOWN_BYTES_MAX: usize = 1024;
 /// Bytes of a binary header.
 const HEADER_BYTES: usize = 24;
 
-impl Worker {
-    /// Whether commands are printed. Asked once a turn.
-    pub(super) fn is_verbose(&self) -> bool {
-        self.shared.verbosity.load(std::sync::atomic::Ordering::Relaxed) >= FROM
-    }
+/// Whether commands are printed. Asked once a turn.
+pub(super) fn is_on(shared: &Shared) -> bool {
+    shared.verbosity.load(Ordering::Relaxed) >= FROM
+}
 
-    /// Prints the command that `bytes` begin with, once it is whole.
-    #[cold]
-    pub(super) fn log_command(&self, session: &Session, wire: Wire, bytes: &[u8]) {
-        let id = session.id;
-        match wire {
-            Wire::Text => {
-                let Some(end) = memchr(b'\n', bytes) else { return };
-                let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
-                let line = &line[..line.len().min(SHOWN_BYTES_MAX)];
-                self.shared.log.always(format_args!("<{id} {}", line.escape_ascii()));
-            }
-            Wire::Binary => {
-                let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return };
-                let extras = usize::from(header[4]);
-                let key_bytes = usize::from(u16::from_be_bytes([header[2], header[3]]));
-                let Some(key) =
-                    bytes.get(HEADER_BYTES + extras..).and_then(|rest| rest.get(..key_bytes))
-                else {
-                    return;
-                };
-                let key = key[..key.len().min(SHOWN_BYTES_MAX)].escape_ascii();
-                self.shared.log.always(format_args!("<{id} binary {:#04x} {key}", header[1]));
-            }
+/// Prints the command that `bytes` begin with, once it is whole.
+#[cold]
+pub(super) fn log_command(log: &Log, session: &Session, wire: Wire, bytes: &[u8]) {
+    let id = session.id;
+    match wire {
+        Wire::Text => {
+            let Some(end) = memchr(b'\n', bytes) else { return };
+            let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
+            let line = &line[..line.len().min(SHOWN_BYTES_MAX)];
+            log.always(format_args!("<{id} {}", line.escape_ascii()));
+        }
+        Wire::Binary => {
+            let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return };
+            let extras = usize::from(header[4]);
+            let key_bytes = usize::from(u16::from_be_bytes([header[2], header[3]]));
+            let Some(key) =
+                bytes.get(HEADER_BYTES + extras..).and_then(|rest| rest.get(..key_bytes))
+            else {
+                return;
+            };
+            let key = key[..key.len().min(SHOWN_BYTES_MAX)].escape_ascii();
+            log.always(format_args!("<{id} binary {:#04x} {key}", header[1]));
         }
     }
 }

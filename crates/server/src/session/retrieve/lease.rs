@@ -13,50 +13,48 @@ use proto::text::GetLine;
 
 use super::KeyReply;
 use crate::prefixes::Kind;
-use crate::session::Worker;
+use crate::session::context::Context;
 use crate::session::state::Session;
 use crate::session::value_out::{LINE_END, Outgoing, outgoing};
 
-impl Worker {
-    /// Answers one key of a lease-get.
-    pub(super) fn lease_key(
-        &self,
-        session: &Session,
-        key: Key<'_>,
-        line: &GetLine,
-        output: &mut Output<'_>,
-    ) -> KeyReply {
-        let section = self.engine.section();
-        let found = self.engine.lease_get(&section, key);
-        if self.reporter.is_busy() {
-            self.reporter.fetched(session, key.bytes, found.as_ref().map_err(|_| &Miss::Absent));
+/// Answers one key of a lease-get.
+pub(super) fn answer_key(
+    cx: &Context,
+    session: &Session,
+    key: Key<'_>,
+    line: &GetLine,
+    output: &mut Output<'_>,
+) -> KeyReply {
+    let section = cx.engine.section();
+    let found = cx.engine.lease_get(&section, key);
+    if cx.reporter.is_busy() {
+        cx.reporter.fetched(session, key.bytes, found.as_ref().map_err(|_| &Miss::Absent));
+    }
+    if cx.shared.prefixes.is_on() {
+        cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
+    }
+    let miss = match found {
+        Ok(item) => return super::write_item(&cx.engine, &cx.inflight, &key, &item, line, output),
+        Err(miss) => miss,
+    };
+    let token = miss.token.unwrap_or(LEASE_WAIT);
+    let (flags, len) = miss.stale.map_or((0, 0), |item| (item.flags(), item.value_len()));
+    match miss.stale.as_ref().map_or(Outgoing::Inline(b""), outgoing) {
+        Outgoing::Inline(value) => {
+            reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
+            output.buf().extend_from_slice(value);
+            output.buf().extend_from_slice(LINE_END);
+            KeyReply::Written
         }
-        if self.shared.prefixes.is_on() {
-            self.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
+        Outgoing::Pinned(pin) if cx.inflight.begin_send(len) => {
+            reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
+            KeyReply::Value(pin)
         }
-        let miss = match found {
-            Ok(item) => return self.write_item(&key, &item, line, output),
-            Err(miss) => miss,
-        };
-        let token = miss.token.unwrap_or(LEASE_WAIT);
-        let (flags, len) = miss.stale.map_or((0, 0), |item| (item.flags(), item.value_len()));
-        match miss.stale.as_ref().map_or(Outgoing::Inline(b""), outgoing) {
-            Outgoing::Inline(value) => {
-                reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
-                output.buf().extend_from_slice(value);
-                output.buf().extend_from_slice(LINE_END);
-                KeyReply::Written
-            }
-            Outgoing::Pinned(pin) if self.inflight.begin_send(len) => {
-                reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
-                KeyReply::Value(pin)
-            }
-            // There is no room to send it; the token is worth more than the stale value.
-            Outgoing::Pinned(_) => {
-                reply::write_lease_header(output.buf(), key.bytes, token, 0, 0);
-                output.buf().extend_from_slice(LINE_END);
-                KeyReply::Written
-            }
+        // There is no room to send it; the token is worth more than the stale value.
+        Outgoing::Pinned(_) => {
+            reply::write_lease_header(output.buf(), key.bytes, token, 0, 0);
+            output.buf().extend_from_slice(LINE_END);
+            KeyReply::Written
         }
     }
 }

@@ -1,0 +1,49 @@
+//! The means by which one worker serves requests.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use net::Control;
+
+use super::batch::Batch;
+use super::inflight::Inflight;
+use super::refusals::Refusals;
+use super::reporter::Reporter;
+use crate::admin;
+use crate::shared::Shared;
+
+/// What requests of all protocols need. The loop's own state is in [`super::Worker`], and none of
+/// it is here.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(super) control: Control,
+    pub(crate) engine: engine::Worker,
+    pub(super) reporter: Reporter,
+    pub(super) batch: Batch,
+    pub(super) inflight: Inflight,
+    pub(super) refusals: Refusals,
+    /// When the turn began.
+    pub(super) now: Instant,
+}
+
+impl Context {
+    pub(super) fn new(shared: &Arc<Shared>, engine: engine::Worker, control: &Control) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            control: control.clone(),
+            engine,
+            reporter: Reporter::new(&shared.watchers),
+            batch: Batch::default(),
+            inflight: Inflight::new(shared.inflight_bytes_max),
+            refusals: Refusals::default(),
+            now: Instant::now(),
+        }
+    }
+
+    /// What administrators' commands may see and change.
+    pub(crate) fn admin(&self) -> admin::Context<'_> {
+        let now_secs = self.engine.now_secs();
+        admin::Context { shared: &self.shared, control: &self.control, now_secs }
+    }
+}
