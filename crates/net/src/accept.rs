@@ -5,6 +5,9 @@
 //! out, or the connections have and clients are to queue; the listeners are off, so that a
 //! level-triggered poller does not spin, and the thread sleeps until a worker closes a connection.
 //! Out of descriptors it also tries again by itself, since they may be freed by others.
+//!
+//! Relaxed is enough for the counts of `stats`, and for the count of connections by which a worker
+//! is chosen: one that is a moment old makes the choice a little worse.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -76,6 +79,7 @@ impl Acceptor {
     /// Accepts until the server ends; closes the listeners.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(64);
+        // SeqCst pairs with the store in `stop_accepting`, which rings the eventfd after it.
         while !self.shared.accept.is_ending.load(Ordering::SeqCst) {
             events.clear();
             let timeout = self.waiting.as_ref().and_then(|waiting| waiting.patience);
@@ -141,6 +145,7 @@ impl Acceptor {
     }
 
     fn is_full(&self) -> bool {
+        // SeqCst pairs with the store in `set_max_connections`.
         self.shared.connections() >= self.shared.accept.max_connections.load(Ordering::SeqCst)
     }
 
@@ -155,6 +160,8 @@ impl Acceptor {
         let Some(worker) = self.worker() else { return };
         let remote = remote.and_then(|remote| remote.try_into().ok());
         let peer = Peer { remote, listener: Arc::clone(&listener.address), fd: socket.as_raw_fd() };
+        // SeqCst as all writes of the count, for which see `Shared::connections`. The worker takes
+        // off what it was given: the mailbox's lock orders that after this.
         worker.connections.fetch_add(1, Ordering::SeqCst);
         self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
         worker.mailbox.post(Message::Accepted(socket, peer));
@@ -176,6 +183,7 @@ impl Acceptor {
     /// Turns the listeners off until there may be room.
     fn wait(&mut self, patience: Option<Duration>) {
         let accept = &self.shared.accept;
+        // SeqCst pairs with the worker that takes a connection off and then looks at `is_waiting`.
         accept.is_waiting.store(true, Ordering::SeqCst);
         // Looked at once more after announcing: a connection closed in between rang no eventfd.
         if patience.is_none() && !self.is_full() {
@@ -196,6 +204,7 @@ impl Acceptor {
         let accept = &self.shared.accept;
         let off_us = u64::try_from(waiting.since.elapsed().as_micros()).unwrap_or(u64::MAX);
         accept.disabled_us.fetch_add(off_us, Ordering::Relaxed);
+        // SeqCst as in `wait`. A worker that still sees true rings the eventfd in vain.
         accept.is_waiting.store(false, Ordering::SeqCst);
         self.waiting = None;
         self.arm(epoll::EventFlags::IN);

@@ -15,7 +15,6 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -116,7 +115,7 @@ impl<S> Conn<S> {
     pub(crate) fn set_state(&mut self, state: ConnState) {
         if self.state != state {
             self.state = state;
-            self.handle.state.store(state as u8, Ordering::Relaxed);
+            self.handle.set_state(state);
         }
     }
 

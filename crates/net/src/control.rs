@@ -89,8 +89,35 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
 #[derive(Debug)]
 pub(crate) struct ConnHandle {
     pub(crate) peer: Peer,
-    pub(crate) last_ms: AtomicU64,
-    pub(crate) state: AtomicU8,
+    last_ms: AtomicU64,
+    state: AtomicU8,
+}
+
+/// Relaxed, all of it: the worker decides by what it has written itself, and the reader of `stats
+/// conns` may see it a moment late.
+impl ConnHandle {
+    /// A connection that came at `now_ms`.
+    pub(crate) fn new(peer: Peer, now_ms: u64) -> Self {
+        let (last_ms, state) = (AtomicU64::new(now_ms), AtomicU8::new(0));
+        Self { peer, last_ms, state }
+    }
+
+    /// When a byte last moved, in milliseconds since the start.
+    pub(crate) fn last_ms(&self) -> u64 {
+        self.last_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_last_ms(&self, now_ms: u64) {
+        self.last_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    fn state(&self) -> ConnState {
+        ConnState::from_u8(self.state.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_state(&self, state: ConnState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
 }
 
 /// What a connection is doing.
@@ -239,6 +266,8 @@ impl Shared {
     }
 
     pub(crate) fn stop_accepting(&self) {
+        // SeqCst pairs with the acceptor's load at the begin of its turn. The eventfd makes it turn
+        // once more after the store.
         self.accept.is_ending.store(true, Ordering::SeqCst);
         self.accept.eventfd.notify();
     }
@@ -273,6 +302,8 @@ impl Control {
 
     /// Changes how many connections may be open at once.
     pub fn set_max_connections(&self, max: usize) {
+        // SeqCst pairs with the load in the acceptor's `is_full`. The eventfd makes the acceptor
+        // look again after the store.
         self.shared.accept.max_connections.store(max, Ordering::SeqCst);
         self.shared.accept.eventfd.notify();
     }
@@ -302,10 +333,8 @@ impl Control {
                 fd: handle.peer.fd,
                 worker: index,
                 peer: handle.peer.clone(),
-                state: ConnState::from_u8(handle.state.load(Ordering::Relaxed)),
-                idle: Duration::from_millis(
-                    now_ms.saturating_sub(handle.last_ms.load(Ordering::Relaxed)),
-                ),
+                state: handle.state(),
+                idle: Duration::from_millis(now_ms.saturating_sub(handle.last_ms())),
             }));
         }
         all
@@ -348,10 +377,14 @@ impl Control {
 
     fn totals(&self) -> Stats {
         let accept = &self.shared.accept;
+        // Relaxed: numbers for people, each as it was a moment ago. The SeqCst of the two flags has
+        // no partner here: for `stats` any ordering would do.
         let sum = |counter: fn(&Counters) -> &AtomicU64| {
             let each = self.shared.workers.iter().map(|worker| counter(&worker.counters));
             each.map(|counter| counter.load(Ordering::Relaxed)).sum()
         };
+        let is_off =
+            accept.is_waiting.load(Ordering::SeqCst) || accept.is_ending.load(Ordering::SeqCst);
         Stats {
             curr_connections: self.shared.connections() as u64,
             total_connections: accept.accepted.load(Ordering::Relaxed),
@@ -373,8 +406,7 @@ impl Control {
             tls_sessions: sum(|counters| &counters.tls_sessions),
             tls_handshake_errors: sum(|counters| &counters.tls_handshake_errors),
             tls_errors: sum(|counters| &counters.tls_errors),
-            accepting_conns: !accept.is_waiting.load(Ordering::SeqCst)
-                && !accept.is_ending.load(Ordering::SeqCst),
+            accepting_conns: !is_off,
         }
     }
 }

@@ -86,6 +86,9 @@ impl EventFd {
     pub(crate) fn drain(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.fd, &mut count);
+        // Acquire pairs with the Release of the calls of `notify` that this one answers. Release
+        // pairs with the Acquire of the next `notify`, which finds false: its write comes after the
+        // read above, and is not lost by it.
         self.is_notified.swap(false, Ordering::AcqRel);
     }
 }

@@ -74,6 +74,7 @@ impl StreamListener {
     /// The file is another process's to remove, or ours again.
     pub(crate) fn leave_file(&self, is_left: bool) {
         if let Some(file) = &self.file {
+            // Relaxed: it is read when the last copy is dropped, and `Arc` orders that after this.
             file.is_left.store(is_left, Ordering::Relaxed);
         }
     }

@@ -77,6 +77,18 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
 }
 
+/// Sets a level that only the calling thread writes.
+#[inline]
+pub(crate) fn set(level: &AtomicU64, value: u64) {
+    level.store(value, Ordering::Relaxed);
+}
+
+/// Reads a counter or a level.
+#[inline]
+pub(crate) fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
 /// The sum of several workers' counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
@@ -137,36 +149,35 @@ pub struct Totals {
 impl Totals {
     /// Adds one worker's.
     pub(crate) fn add(&mut self, counters: &Counters) {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        self.connects += read(&counters.connects);
-        self.connect_retries += read(&counters.connect_retries);
-        self.connects_retried += read(&counters.connects_retried);
-        self.connected += read(&counters.connected);
-        self.asked += read(&counters.asked);
-        self.pending += read(&counters.pending);
-        self.found += read(&counters.found);
-        self.not_found += read(&counters.not_found);
-        self.timeouts += read(&counters.timeouts);
-        self.failed += read(&counters.failed);
-        self.tko += read(&counters.tko);
-        self.broken += read(&counters.broken);
-        self.writes += read(&counters.writes);
-        self.udp_asked += read(&counters.udp_asked);
-        self.udp_lost += read(&counters.udp_lost);
-        self.udp_reordered += read(&counters.udp_reordered);
-        self.udp_late += read(&counters.udp_late);
-        self.closes += read(&counters.closes);
-        self.unsent += read(&counters.unsent);
-        self.partial_writes += read(&counters.partial_writes);
-        self.get_us += read(&counters.get_us);
-        self.got += read(&counters.got);
-        self.update_us += read(&counters.update_us);
-        self.updated += read(&counters.updated);
-        let answered = read(&counters.answered);
+        self.connects += get(&counters.connects);
+        self.connect_retries += get(&counters.connect_retries);
+        self.connects_retried += get(&counters.connects_retried);
+        self.connected += get(&counters.connected);
+        self.asked += get(&counters.asked);
+        self.pending += get(&counters.pending);
+        self.found += get(&counters.found);
+        self.not_found += get(&counters.not_found);
+        self.timeouts += get(&counters.timeouts);
+        self.failed += get(&counters.failed);
+        self.tko += get(&counters.tko);
+        self.broken += get(&counters.broken);
+        self.writes += get(&counters.writes);
+        self.udp_asked += get(&counters.udp_asked);
+        self.udp_lost += get(&counters.udp_lost);
+        self.udp_reordered += get(&counters.udp_reordered);
+        self.udp_late += get(&counters.udp_late);
+        self.closes += get(&counters.closes);
+        self.unsent += get(&counters.unsent);
+        self.partial_writes += get(&counters.partial_writes);
+        self.get_us += get(&counters.get_us);
+        self.got += get(&counters.got);
+        self.update_us += get(&counters.update_us);
+        self.updated += get(&counters.updated);
+        let answered = get(&counters.answered);
         self.answered += answered;
         if answered > 0 {
             let share = answered as f64 / self.answered as f64;
-            let latency_us = read(&counters.latency_ns) as f64 / 1000.0;
+            let latency_us = get(&counters.latency_ns) as f64 / 1000.0;
             self.latency_us += (latency_us - self.latency_us) * share;
         }
     }

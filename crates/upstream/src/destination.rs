@@ -13,12 +13,11 @@
 //! A connection that ends takes everything with it that was asked on it: it fails, and is not asked
 //! again. Whoever wants to try once more is a route, and sees the failure.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::address::Address;
-use crate::counters::{Counters, add};
+use crate::counters::{Counters, add, get, set};
 use crate::datagrams::Datagrams;
 use crate::dialect::{self, Dialect};
 use crate::ejection::Ejection;
@@ -209,7 +208,7 @@ impl Destination {
         } else {
             self.ask_aside(needed, request, ticket, pool, now_us);
         }
-        self.counters.pending.store(self.pipeline.len() as u64, Ordering::Relaxed);
+        set(&self.counters.pending, self.pipeline.len() as u64);
         Ok(())
     }
 
@@ -298,10 +297,10 @@ impl Destination {
         if !hangs_up {
             self.tell_failure(now_us);
         }
-        let was_connected = self.counters.connected.swap(0, Ordering::Relaxed);
-        add(&self.counters.closes, was_connected);
-        self.counters.unsent.store(0, Ordering::Relaxed);
-        self.counters.pending.store(0, Ordering::Relaxed);
+        add(&self.counters.closes, get(&self.counters.connected));
+        set(&self.counters.connected, 0);
+        set(&self.counters.unsent, 0);
+        set(&self.counters.pending, 0);
         self.input = Vec::new();
         self.polls_output = false;
         let late_us = now_us.saturating_sub(micros(self.settings.timeout));

@@ -24,7 +24,7 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -297,8 +297,7 @@ impl<S: Service> Worker<S> {
             Ok(tls) => (tls, false),
             Err(_) => (None, true),
         };
-        let (last_ms, state) = (AtomicU64::new(self.now_ms), AtomicU8::new(0));
-        let handle = Arc::new(ConnHandle { peer, last_ms, state });
+        let handle = Arc::new(ConnHandle::new(peer, self.now_ms));
         let conn = Conn::new(socket, session, tls, Arc::clone(&handle));
         let bytes = conn_bytes(&conn);
         let token = self.conns.insert(conn);
@@ -330,6 +329,8 @@ impl<S: Service> Worker<S> {
         let (socket, session, ..) = conn.into_parts();
         self.service.close(session, reason);
         drop(socket);
+        // SeqCst pairs with the acceptor, which stores `is_waiting` and then counts connections:
+        // one of the two sees the other's change.
         self.own().connections.fetch_sub(1, Ordering::SeqCst);
         if self.shared.accept.is_waiting.load(Ordering::SeqCst) {
             self.shared.accept.eventfd.notify();
@@ -363,7 +364,7 @@ impl<S: Service> Worker<S> {
         add(&counters.bytes_written, outcome.sent.bytes);
         let is_draining = self.draining.is_some();
         let Some(conn) = self.conns.get_mut(token) else { return };
-        conn.handle.last_ms.store(self.now_ms, Ordering::Relaxed);
+        conn.handle.set_last_ms(self.now_ms);
         let state = match flow {
             _ if outcome.failed => return self.close(token, CloseReason::SocketError),
             Flow::CloseNow => return self.close(token, CloseReason::Service),
@@ -414,6 +415,7 @@ impl<S: Service> Worker<S> {
             return;
         }
         self.buffered = self.buffered + is - was;
+        // Relaxed: for `stats`, and this thread alone writes it.
         self.own().counters.buffered_bytes.store(self.buffered as u64, Ordering::Relaxed);
         self.budget.charge(is.cast_signed() - was.cast_signed());
     }

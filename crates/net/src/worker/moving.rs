@@ -64,9 +64,8 @@ impl<S: Service> Worker<S> {
     /// now.
     fn give(&mut self, to: usize, share: u32) {
         let now_ms = self.now_ms;
-        let in_use = |conn: &Conn<S::Session>| {
-            now_ms.saturating_sub(conn.handle.last_ms.load(Ordering::Relaxed)) <= WINDOW_MS
-        };
+        let in_use =
+            |conn: &Conn<S::Session>| now_ms.saturating_sub(conn.handle.last_ms()) <= WINDOW_MS;
         let count = self.conns.iter().filter(|(_, conn)| in_use(conn)).count();
         let count = count * share as usize / 1000;
         let going = self.conns.iter().filter(|(_, conn)| in_use(conn) && self.may_go(conn));
@@ -92,7 +91,9 @@ impl<S: Service> Worker<S> {
         debug_assert!(removed.is_ok());
         let (socket, session, tls, handle) = conn.into_parts();
         self.service.moved(session);
-        // First off, then on: a limit that is exceeded by one for a moment turns nobody away.
+        // First off, then on: a limit that is exceeded by one for a moment turns nobody away. The
+        // sum is the same after both, so an acceptor that waits need not be woken. SeqCst as all
+        // writes of the count, which the acceptor pairs with `is_waiting`.
         add(&self.own().counters.moved, 1);
         self.own().connections.fetch_sub(1, Ordering::SeqCst);
         let to = &self.shared.workers[to];

@@ -1,6 +1,5 @@
 //! What is closed for its own silence, and what for the room it takes.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Worker;
@@ -48,7 +47,7 @@ impl<S: Service> Worker<S> {
                 ConnState::Reading | ConnState::Ready => (self.limits.idle, CloseReason::Idle),
                 ConnState::Waiting => (None, CloseReason::Idle),
             };
-            let last_ms = conn.handle.last_ms.load(Ordering::Relaxed);
+            let last_ms = conn.handle.last_ms();
             let deadline_ms = limit.map(|limit| last_ms.saturating_add(ms(limit)));
             if deadline_ms.is_some_and(|deadline_ms| deadline_ms <= self.now_ms) {
                 self.conns.set_timer(slot, false);
@@ -64,9 +63,8 @@ impl<S: Service> Worker<S> {
     #[cold]
     pub(super) fn shed(&mut self) {
         let holders = self.conns.iter().filter(|(_, conn)| conn.charged > 0);
-        let mut holders: Vec<(u64, Token)> = holders
-            .map(|(token, conn)| (conn.handle.last_ms.load(Ordering::Relaxed), token))
-            .collect();
+        let mut holders: Vec<(u64, Token)> =
+            holders.map(|(token, conn)| (conn.handle.last_ms(), token)).collect();
         holders.sort_unstable_by_key(|&(last_ms, _)| last_ms);
         let target = self.limits.buffer_bytes_max / 8 * 7;
         for (_, token) in holders {

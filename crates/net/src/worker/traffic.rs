@@ -1,7 +1,5 @@
 //! Reading, serving and writing a connection, with TLS and without.
 
-use std::sync::atomic::Ordering;
-
 use rustix::io::Errno;
 
 use super::{GROUP, Worker};
@@ -187,7 +185,7 @@ impl<S: Service> Worker<S> {
         };
         let (is_drained, state) = (conn.is_drained(), conn.state);
         if taken > 0 {
-            conn.handle.last_ms.store(self.now_ms, Ordering::Relaxed);
+            conn.handle.set_last_ms(self.now_ms);
             let counters = &self.shared.workers[self.index].counters;
             add(&counters.writes, 1);
             add(&counters.bytes_written, taken as u64);

@@ -1,11 +1,10 @@
 //! Making a connection: the sockets that try, what opens the one that was taken, and the probes of
 //! a server that is knocked out.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Destination, End, Link};
-use crate::counters::add;
+use crate::counters::{add, set};
 use crate::guard::Guard;
 use crate::micros::micros;
 use crate::request::Request;
@@ -137,7 +136,7 @@ impl Destination {
         if std::mem::take(&mut self.connect_retries) > 0 {
             add(&self.counters.connects_retried, 1);
         }
-        self.counters.connected.store(1, Ordering::Relaxed);
+        set(&self.counters.connected, 1);
         add(&self.counters.connects, 1);
     }
 

@@ -1,11 +1,9 @@
 //! Bytes to a server and from it: by its connection, with a guard and without, and by UDP.
 
-use std::sync::atomic::Ordering;
-
 use rustix::io::Errno;
 
 use super::{Destination, End, Link};
-use crate::counters::add;
+use crate::counters::{add, get, set};
 use crate::datagrams::Datagrams;
 use crate::guard::CHUNK_BYTES;
 use crate::reply_stats::{Failing, ReplyStats, Server};
@@ -142,11 +140,11 @@ impl Destination {
         drop(stats);
         if let Some(asked_us) = oldest_us {
             let sample_ns = now_us.saturating_sub(asked_us).saturating_mul(1000);
-            let mean_ns = self.counters.latency_ns.load(Ordering::Relaxed);
+            let mean_ns = get(&self.counters.latency_ns);
             let mean_ns = mean_ns - mean_ns / LATENCY_SPAN + sample_ns / LATENCY_SPAN;
-            self.counters.latency_ns.store(mean_ns, Ordering::Relaxed);
+            set(&self.counters.latency_ns, mean_ns);
         }
-        self.counters.pending.store(self.pipeline.len() as u64, Ordering::Relaxed);
+        set(&self.counters.pending, self.pipeline.len() as u64);
         if !self.ejections.is_empty() && self.pipeline.len() < asked {
             self.tell_answer();
         }
@@ -160,11 +158,11 @@ impl Destination {
     /// Sends what there is. True when the socket took less.
     pub(crate) fn flush(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
         let is_blocked = self.send(now_us, sink);
-        let asked = self.counters.asked.load(Ordering::Relaxed);
+        let asked = get(&self.counters.asked);
         if self.pipeline.unsent() == 0 {
             self.left = asked;
         }
-        self.counters.unsent.store(asked.wrapping_sub(self.left), Ordering::Relaxed);
+        set(&self.counters.unsent, asked.wrapping_sub(self.left));
         is_blocked
     }
 
