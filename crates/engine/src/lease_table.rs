@@ -112,6 +112,7 @@ impl Table {
 
     /// Keys pushed out before their time.
     pub(crate) fn lost(&self) -> u64 {
+        // Relaxed: a number for people.
         self.lost.load(Ordering::Relaxed)
     }
 
@@ -197,6 +198,7 @@ impl Table {
     /// A token of 63 bits, as some clients read it signed.
     fn draw(&self) -> u64 {
         loop {
+            // Relaxed: each call gets a number of its own, and their order means nothing.
             let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
             let token = self.secret.hash_one(drawn) >> 1;
             if token > WAIT && token >> 32 != MCROUTER_MAGIC {

@@ -3,6 +3,8 @@
 //! The cleaner's own passes free dead items all the time; a crawl is one pass more, over all items
 //! of some classes at once, by the same thread. What `enable`, `sleep` and `tocrawl` set is for
 //! crawls alone.
+//!
+//! Relaxed: each setting stands for itself, and the next step of a crawl sees a new one.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;

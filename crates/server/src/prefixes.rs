@@ -46,6 +46,7 @@ impl Prefixes {
         Self { delimiter, is_on: AtomicBool::new(is_on), counts: Mutex::new(BTreeMap::new()) }
     }
 
+    /// Relaxed: a worker that sees the switch late counts a few keys more or fewer.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)

@@ -1,7 +1,7 @@
 //! What all workers of a server share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
 use engine::{LeaseSettings, Sampling, Settings};
@@ -27,9 +27,9 @@ pub struct Shared {
     pub(crate) prefixes: Prefixes,
     /// `stats settings`, but for what changes while the server runs.
     pub(crate) settings: Vec<(&'static str, String)>,
-    pub(crate) verbosity: AtomicU8,
+    verbosity: AtomicU8,
     /// Key dumps and crawls begun (`lru_crawler_starts`).
-    pub(crate) walks: AtomicU64,
+    walks: AtomicU64,
     pub(crate) crawler: Arc<Crawler>,
     pub(crate) protocol: Protocol,
     /// Who may log in; `None` when nobody needs to.
@@ -100,6 +100,29 @@ impl Shared {
             threads: options.threads,
             connections_max: options.connections_max,
         })
+    }
+}
+
+/// Relaxed: a worker may print commands for a moment longer than it should, and `stats` may count
+/// a walk late.
+impl Shared {
+    /// 0 to 2, as the `verbosity` command sets it.
+    pub(crate) fn verbosity(&self) -> u8 {
+        self.verbosity.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_verbosity(&self, level: u8) {
+        self.verbosity.store(level, Ordering::Relaxed);
+    }
+
+    /// Key dumps and crawls begun.
+    pub(crate) fn walks(&self) -> u64 {
+        self.walks.load(Ordering::Relaxed)
+    }
+
+    /// A key dump or a crawl begins.
+    pub(crate) fn count_walk(&self) {
+        self.walks.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -144,6 +144,8 @@ impl<L: Fn(&str)> Work<L> {
                 is_staged && failed.iter().all(|failure| *failure.destination != *kept.destination);
             let counters = &self.shared.counters;
             let counter = if is_kept { &counters.kept } else { &counters.failed };
+            // Relaxed: whoever learns of the answer from the mailbox sees the count, since the
+            // mailbox's lock orders the two. The other counts are for people.
             counter.fetch_add(1, Ordering::Relaxed);
             kept.mailbox.put(kept.ticket, is_kept);
         }

@@ -25,6 +25,7 @@ impl Route for CountedRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
+        // Relaxed: a number for people.
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
         if let Some(trail) = request.trail {
             trail.note(&self.counts);

@@ -1,7 +1,5 @@
 //! `lru_crawler`: crawls for dead items, as memcached has them, and the beginning of key dumps.
 
-use std::sync::atomic::Ordering;
-
 use proto::number;
 use proto::reply;
 use proto::text::Words;
@@ -66,7 +64,7 @@ fn crawl(context: &Context<'_>, classes: &[u8]) -> Answer {
     let most = u64::from(crawler.to_crawl());
     match context.shared.engine.store().crawl(&classes, most) {
         Ok(()) => {
-            context.shared.walks.fetch_add(1, Ordering::Relaxed);
+            context.shared.count_walk();
             reply::OK
         }
         Err(CrawlError::BadClass) => BAD_CLASS,
@@ -87,6 +85,6 @@ fn dump(
         });
     }
     let Some(classes) = dump::classes(classes) else { return Err(BAD_CLASS) };
-    context.shared.walks.fetch_add(1, Ordering::Relaxed);
+    context.shared.count_walk();
     Ok(Dump::new(kind, classes))
 }

@@ -15,7 +15,6 @@ mod stats_classes;
 mod stats_samples;
 pub(crate) mod tuning;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use net::Control;
@@ -45,7 +44,7 @@ pub(crate) struct Context<'a> {
 pub(crate) fn verbosity(context: &Context<'_>, mut words: Words<'_>) -> Answer {
     let Some(level) = words.next().and_then(number::parse_u32) else { return BAD_FORMAT };
     let level = u8::try_from(level.min(VERBOSITY_MAX)).unwrap_or_default();
-    context.shared.verbosity.store(level, Ordering::Relaxed);
+    context.shared.set_verbosity(level);
     reply::OK
 }
 

@@ -4,8 +4,6 @@
 //! ours is there with 0, since exporters ask for it by name. At the end of the general group stand
 //! ours.
 
-use std::sync::atomic::Ordering;
-
 use engine::{CLASS_COUNTERS, COUNTERS, Counter};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
@@ -96,7 +94,7 @@ fn settings(context: &Context<'_>, sink: Sink<'_>) {
     for (name, value) in &context.shared.settings {
         sink(name.as_bytes(), value.as_bytes());
     }
-    number(sink, "verbosity", u64::from(context.shared.verbosity.load(Ordering::Relaxed)));
+    number(sink, "verbosity", u64::from(context.shared.verbosity()));
     let is_on = context.shared.prefixes.is_on();
     sink(b"detail_enabled", if is_on { b"yes" } else { b"no" });
 }
@@ -219,7 +217,7 @@ fn memory(context: &Context<'_>, sink: Sink<'_>) {
         ("crawler_reclaimed", items.cleaner_reclaimed),
         ("crawler_items_checked", items.cleaner_checked),
         ("lru_crawler_running", u64::from(items.is_crawling)),
-        ("lru_crawler_starts", context.shared.walks.load(Ordering::Relaxed)),
+        ("lru_crawler_starts", context.shared.walks()),
         ("lru_maintainer_juggles", items.cleaner_rounds),
         ("moves_within_lru", items.items_reordered),
         ("transient_listed", items.transient_listed),

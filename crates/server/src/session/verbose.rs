@@ -1,8 +1,6 @@
 //! `-vv`: what clients ask, on stderr, as memcached prints it: `<`, the connection, and the
 //! command's line. Data blocks are not shown, and with them no password.
 
-use std::sync::atomic::Ordering;
-
 use memchr::memchr;
 use proto::Wire;
 
@@ -21,7 +19,7 @@ const HEADER_BYTES: usize = 24;
 
 /// Whether commands are printed. Asked once a turn.
 pub(super) fn is_on(shared: &Shared) -> bool {
-    shared.verbosity.load(Ordering::Relaxed) >= FROM
+    shared.verbosity() >= FROM
 }
 
 /// Prints the command that `bytes` begin with, once it is whole.
