@@ -65,6 +65,19 @@ pub(super) const CYCLES: Rule = Rule {
     ],
 };
 
+pub(super) const ORDERINGS: Rule = Rule {
+    name: "orderings",
+    not_yet: &[
+        "crates/bench/",
+        "crates/reserve/",
+        "crates/router/",
+        "crates/store/",
+        "crates/testkit/",
+        "e2e/",
+        "lab/",
+    ],
+};
+
 /// The breaches of files that are not exempt, and what to print of the others. A breach begins with
 /// the path of its file. No path that begins with one of `strict` is exempt.
 pub(super) fn sift(

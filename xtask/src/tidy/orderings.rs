@@ -1,0 +1,128 @@
+//! Orderings of atomics say why they hold: a file that uses `Relaxed` says once why that is
+//! enough, and each stronger ordering has a comment beside it that names its partner.
+//!
+//! What a program can see of that: the word `Relaxed` in a comment of the file, and within a few
+//! lines above a stronger ordering a comment with the ordering's name or with a form of the verb
+//! "to pair". Tests are not bound.
+
+use super::lexer::{Token, source_words};
+
+/// Lines above a strong ordering in which its comment may end.
+const LINES_ABOVE_MAX: usize = 8;
+
+const STRONG: [&str; 4] = ["AcqRel", "Acquire", "Release", "SeqCst"];
+
+/// Words of comments that name a partner.
+const PAIRS: [&str; 5] = ["pair", "paired", "pairs", "partner", "partners"];
+
+/// Orderings of a source file without their reasons.
+pub(super) fn source(name: &str, text: &str) -> Vec<String> {
+    if !name.contains("/src/") || is_test(name) {
+        return Vec::new();
+    }
+    let words = source_words(text);
+    let uses = uses(text, &words);
+    let comments: Vec<&Token<'_>> = words.iter().filter(|word| !word.is_code).collect();
+    let mut breaches = Vec::new();
+    if let Some(first) = uses.iter().find(|word| word.text == "Relaxed")
+        && comments.iter().all(|word| word.text != "Relaxed")
+    {
+        breaches.push(format!("{name}:{}: no comment says why Relaxed is enough", first.line));
+    }
+    let mut seen = 0;
+    for word in uses.iter().filter(|word| STRONG.contains(&word.text)) {
+        let is_argued = comments.iter().any(|comment| {
+            let above = word.line.checked_sub(comment.line);
+            above.is_some_and(|above| above <= LINES_ABOVE_MAX)
+                && (comment.text == word.text || PAIRS.contains(&comment.text))
+        });
+        if !is_argued && word.line != seen {
+            breaches.push(format!("{name}:{}: {} without its partner", word.line, word.text));
+        }
+        seen = word.line;
+    }
+    breaches
+}
+
+/// Words before the tests that are orderings in use: behind `Ordering`, or imported by themselves.
+fn uses<'a>(text: &str, words: &[Token<'a>]) -> Vec<Token<'a>> {
+    let end = text.lines().position(|line| line == "#[cfg(test)]").unwrap_or(usize::MAX);
+    let imports: Vec<&str> =
+        text.lines().filter(|line| line.trim_start().starts_with("use ")).collect();
+    let is_import = |line: usize| {
+        text.lines().nth(line - 1).is_some_and(|line| line.trim_start().starts_with("use "))
+    };
+    let is_ordering = |place: usize, word: &Token<'_>| {
+        let before = place.checked_sub(1).and_then(|before| words.get(before));
+        before.is_some_and(|before| before.text == "Ordering")
+            || imports.iter().any(|line| line.contains("Ordering::") && line.contains(word.text))
+    };
+    let names = |word: &Token<'_>| word.text == "Relaxed" || STRONG.contains(&word.text);
+    words
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| word.is_code && word.line <= end && names(word))
+        .filter(|(place, word)| is_ordering(*place, word) && !is_import(word.line))
+        .map(|(_, word)| *word)
+        .collect()
+}
+
+/// Whether a file holds tests alone, by its name.
+fn is_test(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or_default();
+    name.contains("/tests/")
+        || name.contains("/simulation/")
+        || file == "tests.rs"
+        || file.ends_with("_tests.rs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "crates/a/src/b.rs";
+
+    #[test]
+    fn a_file_says_once_why_relaxed_is_enough() {
+        let text =
+            "use std::sync::atomic::Ordering::Relaxed;\na.load(Relaxed);\nb.load(Relaxed);\n";
+        assert_eq!(
+            source(NAME, text),
+            ["crates/a/src/b.rs:2: no comment says why Relaxed is enough"]
+        );
+        let argued = format!("{text}// Relaxed: a late number does no harm.\n");
+        assert!(source(NAME, &argued).is_empty());
+        assert!(source(NAME, "use std::sync::atomic::Ordering::Relaxed;\n").is_empty());
+    }
+
+    #[test]
+    fn a_strong_ordering_names_its_partner() {
+        let text = "a.store(1, Ordering::Release);\n";
+        assert_eq!(source(NAME, text), ["crates/a/src/b.rs:1: Release without its partner"]);
+        assert!(source(NAME, &format!("// Pairs.\n// It pairs with `load`.\n{text}")).is_empty());
+        assert!(
+            source(NAME, &format!("// Release: `load` sees what came before.\n{text}")).is_empty()
+        );
+        assert!(source(NAME, "a.store(1, Ordering::Release); // Release for `load`.\n").is_empty());
+        let far = format!("// Release.\n{}{text}", "b();\n".repeat(LINES_ABOVE_MAX));
+        assert_eq!(source(NAME, &far).len(), 1);
+        assert_eq!(source(NAME, &format!("// Acquire.\n{text}")).len(), 1);
+        let one_line = "a.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);\n";
+        assert_eq!(source(NAME, one_line).len(), 1);
+    }
+
+    #[test]
+    fn tests_are_not_bound() {
+        let text = "fn a() {}\n#[cfg(test)]\nmod tests { fn b() { c.load(Ordering::SeqCst); } }\n";
+        assert!(source(NAME, text).is_empty());
+        let used = "c.load(Ordering::Relaxed);\n";
+        assert!(source("crates/a/src/b_tests.rs", used).is_empty());
+        assert!(source("crates/a/tests/b.rs", used).is_empty());
+        assert_eq!(source("crates/a/src/tests_of.rs", used).len(), 1);
+    }
+
+    #[test]
+    fn other_things_of_these_names_are_no_orderings() {
+        assert!(source(NAME, "match a { Action::Release => {} }\n").is_empty());
+    }
+}
