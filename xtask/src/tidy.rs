@@ -59,7 +59,7 @@ const MAY_USE: [(&str, &[&str]); 30] = [
         ],
     ),
     ("python", &["client"]),
-    ("invalidator", &["spool"]),
+    ("invalidator", &["certs", "spool"]),
     ("lab", &["bench", "net", "processes"]),
     ("net", &["certs"]),
     ("plan", &[]),

@@ -230,8 +230,7 @@ async fn check(config: &Config) -> Result<String, String> {
         }
         Kind::Postgresql => {
             let settings = config.postgres().map_err(|error| error.to_string())?;
-            let source = PostgresSource::new(settings, plan.rules);
-            tokio::task::block_in_place(|| source.check())
+            PostgresSource::new(settings, plan.rules).check().await
         }
     };
     let findings = findings.map_err(|error| error.to_string())?;

@@ -68,7 +68,9 @@ pub struct Source {
     #[serde(default)]
     publication: Option<String>,
     #[serde(default)]
-    sslmode: Option<String>,
+    sslmode: postgres::SslMode,
+    #[serde(default)]
+    sslrootcert: Option<PathBuf>,
     #[serde(default)]
     server_id: Option<u32>,
     #[serde(default)]
@@ -432,7 +434,8 @@ impl Config {
             database: source.database.clone().unwrap_or_default(),
             slot: source.slot.clone().unwrap_or_default(),
             publication: source.publication.clone().unwrap_or_default(),
-            sslmode: source.sslmode.clone().unwrap_or_else(|| "prefer".to_owned()),
+            sslmode: source.sslmode,
+            sslrootcert: source.sslrootcert.clone(),
         })
     }
 }

@@ -1,5 +1,8 @@
 //! Deletes from PostgreSQL's logical replication.
 
+use std::path::Path;
+
+use e2e::certificates::Certificates;
 use testkit::database::Postgres;
 
 use crate::harness::{Invalidator, cache, fill, until_absent};
@@ -155,4 +158,70 @@ fn a_table_emptied_at_once_stops() {
     database.sql("TRUNCATE users");
     let said = invalidator.ended();
     assert!(said.contains("emptied at once"), "{said}");
+}
+
+#[test]
+fn connections_are_encrypted_as_sslmode_says() {
+    let files = Certificates::new();
+    let path = |name: &str| files.path(name);
+    let (certificate, key) = (path("server.crt"), path("server.key"));
+    // The certificate is for 127.0.0.1, and not for 127.0.0.2.
+    let everywhere = ["listen_addresses=127.0.0.1,127.0.0.2"];
+    let database = Postgres::start_with_tls(Path::new(&certificate), Path::new(&key), &everywhere);
+    database.sql(USERS);
+    database.sql(FULL);
+    let server = cache();
+    let with = |host: &str, mode: &str, issuers: &str| {
+        let source = source(&database).replace("127.0.0.1", host);
+        let roots = match issuers {
+            "" => String::new(),
+            name => format!("\nsslrootcert = \"{}\"", path(name)),
+        };
+        let source = format!("{source}\nsslmode = \"{mode}\"{roots}");
+        Invalidator::new(&source, USER_KEYS, &[server.addr()], "")
+    };
+    for (host, mode, issuers, is_encrypted) in [
+        ("127.0.0.1", "disable", "", "f"),
+        ("127.0.0.1", "prefer", "", "t"),
+        ("127.0.0.2", "require", "", "t"),
+        ("127.0.0.2", "verify-ca", "ca.crt", "t"),
+        ("127.0.0.1", "verify-full", "ca.crt", "t"),
+    ] {
+        let mut invalidator = with(host, mode, issuers);
+        invalidator.start(&[]);
+        let found = database
+            .sql("SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_replication USING (pid)");
+        assert_eq!(found.trim(), is_encrypted, "{mode}");
+        fill(&server, &["user:9"]);
+        database.sql("INSERT INTO users VALUES (9, NULL, ''); DELETE FROM users");
+        until_absent(&server, &["user:9"], &["user:9"], &invalidator);
+        invalidator.kill();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while database.sql("SELECT active FROM pg_replication_slots").trim() == "t" {
+            assert!(std::time::Instant::now() < end, "the slot stays in use");
+        }
+    }
+    for (host, mode, issuers, fault) in [
+        ("127.0.0.1", "verify-ca", "other-ca.crt", "UnknownIssuer"),
+        ("127.0.0.1", "verify-full", "", "UnknownIssuer"),
+        ("127.0.0.2", "verify-full", "ca.crt", "not valid for name"),
+        ("127.0.0.1", "verify-full", "absent.crt", "absent.crt"),
+    ] {
+        let said = with(host, mode, issuers).refusal("check", &[]);
+        assert!(said.contains(fault), "{mode} {issuers}: {said}");
+    }
+}
+
+#[test]
+fn a_server_without_tls_is_refused_where_tls_is_required() {
+    let database = Postgres::start(&[]);
+    database.sql(USERS);
+    database.sql(FULL);
+    let server = cache();
+    let check = |mode: &str| {
+        let source = format!("{}\nsslmode = \"{mode}\"", source(&database));
+        Invalidator::new(&source, USER_KEYS, &[server.addr()], "").refusal("check", &[])
+    };
+    assert!(check("require").contains("does not offer TLS"));
+    assert!(check("none").contains("unknown variant `none`"));
 }

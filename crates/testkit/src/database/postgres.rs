@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,7 +28,28 @@ impl Postgres {
     /// Starts a server; `flags` are settings (`name=value`) that come last, so they win.
     #[must_use]
     pub fn start(flags: &[&str]) -> Self {
+        Self::start_in(Folder::new("postgres"), flags)
+    }
+
+    /// Starts a server that has TLS, with this certificate and key in PEM.
+    #[must_use]
+    pub fn start_with_tls(certificate: &Path, key: &Path, flags: &[&str]) -> Self {
         let folder = Folder::new("postgres");
+        // The server refuses a key that others can read.
+        let keep = |from: &Path, name: &str| {
+            let to = folder.0.join(name);
+            fs::write(&to, fs::read(from).expect("a certificate")).expect("a copy");
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).expect("one's own file");
+            own(&to);
+            to.display().to_string()
+        };
+        let certificate = format!("ssl_cert_file={}", keep(certificate, "server.crt"));
+        let key = format!("ssl_key_file={}", keep(key, "server.key"));
+        let flags = [&["ssl=on", certificate.as_str(), key.as_str()], flags].concat();
+        Self::start_in(folder, &flags)
+    }
+
+    fn start_in(folder: Folder, flags: &[&str]) -> Self {
         own(&folder.0);
         let data = folder.0.join("data");
         let password = folder.0.join("password");

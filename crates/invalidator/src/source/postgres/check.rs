@@ -1,31 +1,28 @@
 //! Checks that a server's log carries what the rules need.
 
-use pg_walstream::PgReplicationConnection;
-
-use super::{Settings, refused};
-use crate::change::SourceError;
+use super::Settings;
+use super::connection::{Connection, literal};
+use super::failure::Failure;
 use crate::finding::Finding;
 use crate::keys::Rules;
 
 /// Everything that is wrong, fatal or not.
-pub(super) fn check(
-    connection: &mut PgReplicationConnection,
+pub(super) async fn check(
+    connection: &mut Connection,
     settings: &Settings,
     rules: &Rules,
-) -> Result<Vec<Finding>, SourceError> {
-    let mut asking = Asking { connection, settings };
+) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
-    let level = asking.one("SHOW wal_level")?;
+    let level = connection.text("SHOW wal_level").await?;
     if level != "logical" {
         findings.push(Finding::fatal(format!("wal_level is {level}: set it to logical")));
     }
-    let publication = quote(&settings.publication);
-    let publishes = asking.rows(
-        &format!(
-            "SELECT pubinsert::text, pubupdate::text, pubdelete::text, pubtruncate::text FROM pg_publication WHERE pubname = {publication}"
-        ),
-        4,
-    )?;
+    let publication = literal(&settings.publication);
+    let query = format!(
+        "SELECT pubinsert::text, pubupdate::text, pubdelete::text, pubtruncate::text \
+         FROM pg_publication WHERE pubname = {publication}"
+    );
+    let publishes = connection.rows(&query).await?;
     let Some(publishes) = publishes.first() else {
         findings.push(Finding::fatal(format!(
             "there is no publication {0}: CREATE PUBLICATION {0} FOR TABLE ..",
@@ -39,72 +36,55 @@ pub(super) fn check(
             settings.publication
         )));
     }
+    let mut asking = Asking { connection, publication };
     for (table, columns) in rules.columns() {
         let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == table)
             && !rules.tables.contains_key(table);
-        findings.extend(asking.table(table, &columns, is_outbox)?);
+        findings.extend(asking.table(table, &columns, is_outbox).await?);
     }
     Ok(findings)
 }
 
 struct Asking<'c> {
-    connection: &'c mut PgReplicationConnection,
-    settings: &'c Settings,
+    connection: &'c mut Connection,
+    /// The publication's name as SQL writes it.
+    publication: String,
 }
 
 impl Asking<'_> {
-    fn rows(&mut self, query: &str, columns: i32) -> Result<Vec<Vec<String>>, SourceError> {
-        let found = self.connection.exec(query).map_err(|error| refused("query", &error))?;
-        let row = |at| {
-            (0..columns).map(|column| found.get_value(at, column).unwrap_or_default()).collect()
-        };
-        Ok((0..found.ntuples()).map(row).collect())
-    }
-
-    fn one(&mut self, query: &str) -> Result<String, SourceError> {
-        let rows = self.rows(query, 1)?;
-        Ok(rows.into_iter().flatten().next().unwrap_or_default())
-    }
-
-    fn table(
+    async fn table(
         &mut self,
         table: &str,
         columns: &[&str],
         is_outbox: bool,
-    ) -> Result<Vec<Finding>, SourceError> {
+    ) -> Result<Vec<Finding>, Failure> {
         let Some((schema, name)) = table.split_once('.') else {
             return Ok(vec![Finding::fatal(format!("table {table}: write it as schema.table"))]);
         };
-        let (schema, name) = (quote(schema), quote(name));
+        let (schema, name) = (literal(schema), literal(name));
         let mut findings = Vec::new();
-        let class = self.rows(
-            &format!(
-                "SELECT c.oid::text, c.relreplident::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-                 WHERE n.nspname = {schema} AND c.relname = {name}"
-            ),
-            2,
-        )?;
+        let query = format!(
+            "SELECT c.oid::text, c.relreplident::text \
+             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = {schema} AND c.relname = {name}"
+        );
+        let class = self.connection.rows(&query).await?;
         let Some(class) = class.first() else {
             return Ok(vec![Finding::fatal(format!("table {table} does not exist"))]);
         };
         let (oid, identity) = (&class[0], class[1].as_str());
-        let published = self.rows(
-            &format!(
-                "SELECT COALESCE(rowfilter, ''), attnames::text FROM pg_publication_tables WHERE pubname = {} AND schemaname = {schema} \
-                 AND tablename = {name}",
-                quote(&self.settings.publication)
-            ),
-            2,
-        )?;
+        let publication = &self.publication;
+        let query = format!(
+            "SELECT COALESCE(rowfilter, ''), attnames::text FROM pg_publication_tables \
+             WHERE pubname = {publication} AND schemaname = {schema} AND tablename = {name}"
+        );
+        let published = self.connection.rows(&query).await?;
         match published.first() {
-            None => findings.push(Finding::fatal(format!(
-                "table {table} is not in publication {}",
-                self.settings.publication
-            ))),
+            None => findings
+                .push(Finding::fatal(format!("table {table} is not in publication {publication}"))),
             Some(row) if !row[0].is_empty() => {
                 findings.push(Finding::fatal(format!(
-                    "publication {} filters rows of {table}",
-                    self.settings.publication
+                    "publication {publication} filters rows of {table}"
                 )));
             }
             Some(row) => {
@@ -122,32 +102,31 @@ impl Asking<'_> {
             }
         }
         if !is_outbox {
-            findings.extend(self.old_values(table, columns, oid, identity)?);
+            findings.extend(self.old_values(table, columns, oid, identity).await?);
         }
         Ok(findings)
     }
 
     /// The columns whose old values are not logged.
-    fn old_values(
+    async fn old_values(
         &mut self,
         table: &str,
         columns: &[&str],
         oid: &str,
         identity: &str,
-    ) -> Result<Vec<Finding>, SourceError> {
+    ) -> Result<Vec<Finding>, Failure> {
         let logged = match identity {
             "f" => return Ok(Vec::new()),
             "d" => "i.indisprimary",
             "i" => "i.indisreplident",
             _ => "false",
         };
-        let identifying = self.rows(
-            &format!(
-                "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) \
-                 WHERE i.indrelid = {oid} AND {logged}"
-            ),
-            1,
-        )?;
+        let query = format!(
+            "SELECT a.attname FROM pg_index i \
+             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) \
+             WHERE i.indrelid = {oid} AND {logged}"
+        );
+        let identifying = self.connection.rows(&query).await?;
         let lacks =
             columns.iter().filter(|column| !identifying.iter().any(|row| row[0] == **column));
         let finding = |column: &&str| {
@@ -157,9 +136,4 @@ impl Asking<'_> {
         };
         Ok(lacks.map(finding).collect())
     }
-}
-
-/// A string as SQL writes it.
-fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }

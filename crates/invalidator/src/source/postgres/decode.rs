@@ -1,19 +1,19 @@
-//! Messages of `pgoutput`, version 1: transactions come whole and in the order of their commits;
-//! what was rolled back never comes.
+//! Turns the messages of `pgoutput` into events. Transactions come whole and in the order of their
+//! commits; what was rolled back never comes.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pg_walstream::{LogicalReplicationMessage as Message, LogicalReplicationParser, TupleData};
 
+use super::connection::EPOCH_US;
+use super::pgoutput::{Message, OldRow, Tuple, Value};
 use crate::change::{Cell, Change, Event, Mark, Row, Table};
 use crate::keys::Rules;
 use crate::position::Position;
 
 /// The state of decoding, and the decoded events that were not popped yet.
 pub(super) struct Decoder {
-    parser: LogicalReplicationParser,
     wanted: BTreeSet<String>,
     relations: HashMap<u32, Relation>,
     pending: VecDeque<Event>,
@@ -28,17 +28,14 @@ struct Relation {
     name: String,
     /// Ours, if rules look at it.
     table: Option<Arc<Table>>,
-    /// Places of the columns that identify a row; an old row that is a key has no others.
+    /// For each column, whether it is part of the replica identity. An old row that is sent as a
+    /// key has no other columns.
     identifying: Vec<bool>,
 }
-
-/// PostgreSQL counts microseconds from the year 2000.
-const EPOCH_US: i64 = 946_684_800_000_000;
 
 impl Decoder {
     pub(super) fn new(rules: &Rules, start: u64) -> Self {
         Self {
-            parser: LogicalReplicationParser::with_protocol_version(1),
             wanted: rules.columns().keys().map(ToString::to_string).collect(),
             relations: HashMap::new(),
             pending: VecDeque::new(),
@@ -62,53 +59,57 @@ impl Decoder {
         self.position
     }
 
-    pub(super) fn push(&mut self, data: Bytes) {
-        match self.parser.parse_wal_message_bytes(data) {
-            Ok(message) => self.message(message.message),
+    /// Decodes one message.
+    pub(super) fn push(&mut self, data: &[u8]) {
+        match Message::parse(data) {
+            Ok(message) => self.message(message),
             Err(error) => {
                 self.pending.push_back(Event::Gap { why: format!("a message of the log: {error}") })
             }
         }
     }
 
-    fn message(&mut self, message: Message) {
+    fn message(&mut self, message: Message<'_>) {
         match message {
-            Message::Begin { xid, .. } => {
+            Message::Begin { xid } => {
                 self.is_open = true;
                 self.xid = xid;
             }
-            Message::Commit { end_lsn, timestamp, .. } => {
+            Message::Commit { end, committed } => {
                 self.is_open = false;
-                self.position = end_lsn;
-                let committed_us = u64::try_from(timestamp.saturating_add(EPOCH_US)).unwrap_or(0);
-                let (position, mark) = (Position::Lsn(end_lsn), Mark::Xid(self.xid));
+                self.position = end;
+                let committed_us = u64::try_from(committed.saturating_add(EPOCH_US)).unwrap_or(0);
+                let (position, mark) = (Position::Lsn(end), Mark::Xid(self.xid));
                 self.pending.push_back(Event::Commit { position, committed_us, mark });
             }
-            Message::Relation { relation_id, namespace, relation_name, columns, .. } => {
-                let name = format!("{namespace}.{relation_name}");
-                let identifying = columns.iter().map(|column| column.flags & 1 == 1).collect();
+            Message::Relation { id, schema, name, columns } => {
+                let name = format!("{schema}.{name}");
+                let identifying = columns.iter().map(|column| column.is_identifying).collect();
                 let table = self.wanted.contains(&name).then(|| {
-                    let columns = columns.iter().map(|column| column.name.to_string()).collect();
+                    let columns = columns.iter().map(|column| column.name.to_owned()).collect();
                     Arc::new(Table { name: name.clone(), columns })
                 });
-                self.relations.insert(relation_id, Relation { name, table, identifying });
+                self.relations.insert(id, Relation { name, table, identifying });
             }
-            Message::Insert { relation_id, tuple } => {
-                self.row(relation_id, None, Some(&tuple), false)
+            Message::Insert { relation, new } => self.row(relation, None, Some(&new)),
+            // Without an old row its identifying columns did not change; the check made sure that
+            // no others are used then.
+            Message::Update { relation, old: None, new } => {
+                self.row(relation, Some((OldRow::Key, &new)), Some(&new));
             }
-            Message::Update { relation_id, old_tuple, new_tuple, key_type } => {
-                self.update(relation_id, old_tuple.as_ref(), &new_tuple, key_type == Some('K'));
+            Message::Update { relation, old: Some((kind, old)), new } => {
+                self.row(relation, Some((kind, &old)), Some(&new));
             }
-            Message::Delete { relation_id, old_tuple, key_type } => {
-                self.row(relation_id, Some(&old_tuple), None, key_type == 'K');
+            Message::Delete { relation, old: (kind, old) } => {
+                self.row(relation, Some((kind, &old)), None);
             }
-            Message::Truncate { relation_ids, .. } => {
+            Message::Truncate { relations } => {
                 let name = |id: &u32| self.relations.get(id).map(|relation| relation.name.clone());
-                let tables = relation_ids.iter().filter_map(name).collect();
+                let tables = relations.iter().filter_map(name).collect();
                 self.pending.push_back(Event::Change(Change::Emptied { tables }));
             }
-            Message::Message { flags, prefix, content, .. } => {
-                let is_transactional = flags & 1 == 1;
+            Message::Logical { is_transactional, prefix, content } => {
+                let (prefix, content) = (prefix.to_owned(), Bytes::copy_from_slice(content));
                 self.pending.push_back(Event::Change(Change::Message { prefix, content }));
                 if !is_transactional {
                     // It counts at once and has no commit of its own; one comes between
@@ -118,31 +119,11 @@ impl Decoder {
                     self.pending.push_back(Event::Commit { position, committed_us: 0, mark });
                 }
             }
-            Message::Type { .. } | Message::Origin { .. } => {}
-            other => {
-                self.pending.push_back(Event::Gap {
-                    why: format!("a message that was not asked for: {other:?}"),
-                });
-            }
+            Message::Type | Message::Origin => {}
         }
     }
 
-    /// Without an old row its identifying columns did not change; the check saw to it that no
-    /// others are used then.
-    fn update(&mut self, relation: u32, old: Option<&TupleData>, new: &TupleData, is_key: bool) {
-        match old {
-            Some(old) => self.row(relation, Some(old), Some(new), is_key),
-            None => self.row(relation, Some(new), Some(new), true),
-        }
-    }
-
-    fn row(
-        &mut self,
-        relation: u32,
-        old: Option<&TupleData>,
-        new: Option<&TupleData>,
-        is_key: bool,
-    ) {
+    fn row(&mut self, relation: u32, old: Option<(OldRow, &Tuple<'_>)>, new: Option<&Tuple<'_>>) {
         let Some(relation) = self.relations.get(&relation) else {
             self.pending.push_back(Event::Gap {
                 why: format!("rows of relation {relation}, which was not described"),
@@ -150,8 +131,11 @@ impl Decoder {
             return;
         };
         let Some(table) = &relation.table else { return };
-        let before = old
-            .map(|tuple| cells(tuple, |at| !is_key || relation.identifying.get(at) == Some(&true)));
+        let before = old.map(|(kind, tuple)| {
+            let is_there =
+                |at| kind == OldRow::Whole || relation.identifying.get(at) == Some(&true);
+            cells(tuple, is_there)
+        });
         let after = new.map(|tuple| cells(tuple, |_| true));
         self.pending.push_back(Event::Change(Change::Row {
             table: Arc::clone(table),
@@ -161,15 +145,12 @@ impl Decoder {
     }
 }
 
-fn cells(tuple: &TupleData, is_there: impl Fn(usize) -> bool) -> Row {
-    let cell = |(at, column): (usize, &pg_walstream::ColumnData)| {
-        if !is_there(at) || column.is_unchanged() {
-            Cell::Absent
-        } else if column.is_null() {
-            Cell::Null
-        } else {
-            Cell::Text(Bytes::copy_from_slice(column.as_bytes()))
-        }
+fn cells(tuple: &Tuple<'_>, is_there: impl Fn(usize) -> bool) -> Row {
+    let cell = |(at, value): (usize, &Value<'_>)| match value {
+        _ if !is_there(at) => Cell::Absent,
+        Value::Unchanged => Cell::Absent,
+        Value::Null => Cell::Null,
+        Value::Text(text) => Cell::Text(Bytes::copy_from_slice(text)),
     };
-    tuple.columns.iter().enumerate().map(cell).collect()
+    tuple.iter().enumerate().map(cell).collect()
 }

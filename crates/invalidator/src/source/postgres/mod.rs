@@ -1,26 +1,32 @@
 //! PostgreSQL's logical replication, by the plugin `pgoutput`.
 //!
-//! The wire is `pg_walstream`'s. A replication slot holds the log back until we confirm a position,
-//! and we confirm what was delivered; so the log is never gone, unless the slot is. A slot is made
-//! where there is no checkpoint, and never where there is one: a slot that vanished is a gap.
+//! A replication slot holds the log back until we confirm a position, and we confirm what was
+//! delivered; so the log is never gone, unless the slot is. A slot is made where there is no
+//! checkpoint, and never where there is one: a slot that vanished is a gap.
 
 mod check;
+mod connection;
 mod decode;
+mod failure;
+mod pgoutput;
 mod probe;
+mod tls;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use pg_walstream::{
-    CancellationToken, PgReplicationConnection, ReplicationError, parse_keepalive_message,
-};
+use bytes::Buf;
 use tokio::time::{Instant, timeout};
 
 use crate::change::{ChangeSource, Event, SourceError};
 use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::{Position, lsn};
+use connection::{Connection, literal};
 use decode::Decoder;
+use failure::Failure;
 pub use probe::PostgresProbe;
+pub use tls::SslMode;
 
 /// The database, and the login there.
 #[derive(Debug, Clone)]
@@ -37,30 +43,14 @@ pub struct Settings {
     pub slot: String,
     /// The publication, which the operator makes: it says which tables are followed.
     pub publication: String,
-    /// `disable`, `prefer`, `require`, `verify-ca` or `verify-full`.
-    pub sslmode: String,
+    /// Whether the connection is encrypted.
+    pub sslmode: SslMode,
+    /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
+    pub sslrootcert: Option<PathBuf>,
 }
 
-impl Settings {
-    /// Connects; `more` is added to the parameters.
-    fn connect(&self, server: &str, more: &str) -> Result<PgReplicationConnection, SourceError> {
-        let (host, port) = server.rsplit_once(':').unwrap_or((server, "5432"));
-        let quote = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
-        let line = format!(
-            "host={} port={} user={} password={} dbname={} sslmode={} connect_timeout=10{more}",
-            quote(host.trim_matches(['[', ']'])),
-            quote(port),
-            quote(&self.user),
-            quote(&self.password),
-            quote(&self.database),
-            quote(&self.sslmode),
-        );
-        PgReplicationConnection::connect(&line).map_err(|error| refused(server, &error))
-    }
-}
-
-/// The server's clock may stand still for so long before the connection counts as dead; it says
-/// something every two seconds.
+/// The silence after which the connection counts as dead. A server that lives sends something every
+/// two seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// The interval between reports of our position to the server.
@@ -77,7 +67,7 @@ pub struct PostgresSource {
 }
 
 struct Reading {
-    connection: PgReplicationConnection,
+    connection: Connection,
     decoder: Decoder,
     /// The end of the log as the server last said.
     end: u64,
@@ -105,35 +95,36 @@ impl PostgresSource {
     /// # Errors
     ///
     /// When a server cannot be reached or queried.
-    pub fn check(&self) -> Result<Vec<Finding>, SourceError> {
+    pub async fn check(&self) -> Result<Vec<Finding>, SourceError> {
         let mut findings = Vec::new();
         for server in &self.settings.servers {
-            let mut connection = self.connect(server)?;
-            let found = check::check(&mut connection, &self.settings, &self.rules)?;
+            let checked = async {
+                let mut connection = Connection::open(&self.settings, server, true).await?;
+                check::check(&mut connection, &self.settings, &self.rules).await
+            };
+            let found = checked.await.map_err(|failure: Failure| failure.at(server))?;
             findings.extend(found.into_iter().map(|finding| finding.of(server)));
         }
         Ok(findings)
     }
 
-    fn connect(&self, server: &str) -> Result<PgReplicationConnection, SourceError> {
-        self.settings.connect(server, " replication=database")
-    }
-
-    fn open_at(&self, server: &str, from: Option<u64>) -> Result<(u64, Reading), SourceError> {
+    async fn open_at(
+        &self,
+        server: &str,
+        from: Option<u64>,
+    ) -> Result<(u64, Reading), SourceError> {
         let settings = &self.settings;
-        let failed = |error: ReplicationError| refused(server, &error);
-        let mut connection = self.connect(server)?;
-        let findings = check::check(&mut connection, settings, &self.rules)?;
-        if let Some(finding) = findings.into_iter().find(|finding| finding.is_fatal) {
+        let failed = |failure: Failure| failure.at(server);
+        let mut connection = Connection::open(settings, server, true).await.map_err(failed)?;
+        let findings = check::check(&mut connection, settings, &self.rules).await;
+        if let Some(finding) = findings.map_err(failed)?.into_iter().find(|one| one.is_fatal) {
             return Err(SourceError::Wrong(finding.of(server).text));
         }
-        let start = slot(&mut connection, settings, server, from)?;
+        let start = slot(&mut connection, settings, server, from).await?;
         // The server says something at half of this at the latest.
-        connection.exec("SET wal_sender_timeout = '4s'").map_err(failed)?;
-        let names = format!("\"{}\"", settings.publication.replace('"', "\"\""));
-        let options =
-            [("proto_version", "1"), ("publication_names", names.as_str()), ("messages", "on")];
-        connection.start_replication(&settings.slot, start, &options).map_err(failed)?;
+        connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
+        let started = connection.start_replication(&settings.slot, start, &settings.publication);
+        started.await.map_err(failed)?;
         let decoder = Decoder::new(&self.rules, start);
         Ok((
             start,
@@ -142,69 +133,66 @@ impl PostgresSource {
     }
 }
 
-/// Makes the slot where nothing was delivered yet; answers where reading begins.
-fn slot(
-    connection: &mut PgReplicationConnection,
+/// Makes the slot where nothing was delivered yet. Returns the position at which reading begins.
+async fn slot(
+    connection: &mut Connection,
     settings: &Settings,
     server: &str,
     from: Option<u64>,
 ) -> Result<u64, SourceError> {
-    let failed = |error: ReplicationError| refused(server, &error);
-    let name = settings.slot.replace('\'', "''");
+    let failed = |failure: Failure| failure.at(server);
+    let (name, quoted) = (&settings.slot, literal(&settings.slot));
     let query = format!(
-        "SELECT COALESCE(confirmed_flush_lsn::text, ''), COALESCE(wal_status, ''), plugin FROM pg_replication_slots WHERE slot_name = '{name}'"
+        "SELECT COALESCE(confirmed_flush_lsn::text, ''), COALESCE(wal_status, ''), plugin \
+         FROM pg_replication_slots WHERE slot_name = {quoted}"
     );
-    let found = connection.exec(&query).map_err(failed)?;
-    let text = |column| found.get_value(0, column).unwrap_or_default();
-    if found.ntuples() > 0 {
-        if text(2) != "pgoutput" {
-            return Err(SourceError::Wrong(format!(
-                "{server}: slot {name} is one of plugin {}, not of pgoutput",
-                text(2)
-            )));
-        }
-        if text(1) == "lost" {
-            connection
-                .exec(&format!("SELECT pg_drop_replication_slot('{name}')"))
-                .map_err(failed)?;
-            return Err(SourceError::Purged(format!(
-                "{server}: slot {name} fell behind max_slot_wal_keep_size, and the log is removed"
-            )));
-        }
-        let confirmed = lsn(&text(0))
-            .ok_or_else(|| SourceError::Wrong(format!("{server}: slot {name} has no position")))?;
+    let found = connection.rows(&query).await.map_err(failed)?;
+    let Some([confirmed, status, plugin]) = found.first().map(Vec::as_slice) else {
+        let made = make(connection, &quoted).await.map_err(failed)?;
+        // Where there was one, it is made anew, so that a flush can be followed by reading on.
         return match from {
-            Some(from) if from < confirmed => Err(SourceError::Purged(format!(
-                "{server}: slot {name} has confirmed {}, after {}",
-                Position::Lsn(confirmed),
-                Position::Lsn(from)
+            Some(_) => Err(SourceError::Purged(format!(
+                "{server}: slot {name} is gone, and with it the log since the checkpoint"
             ))),
-            Some(from) => Ok(from),
-            // To begin at the present end, what waits in the slot is passed over.
-            None => {
-                let end = connection.exec("SELECT pg_current_wal_lsn()::text").map_err(failed)?;
-                let end = end.get_value(0, 0).and_then(|text| lsn(&text));
-                end.map(|end| end.max(confirmed))
-                    .ok_or_else(|| SourceError::Lost(format!("{server}: no position of its log")))
-            }
+            None => Ok(made),
         };
-    }
-    if from.is_some() {
-        // Made anew, so that a flush can be followed by reading on.
-        make(connection, &name).map_err(failed)?;
-        return Err(SourceError::Purged(format!(
-            "{server}: slot {name} is gone, and with it the log since the checkpoint"
+    };
+    if plugin != "pgoutput" {
+        return Err(SourceError::Wrong(format!(
+            "{server}: slot {name} is one of plugin {plugin}, not of pgoutput"
         )));
     }
-    let made = make(connection, &name).map_err(failed)?;
-    Ok(made)
+    if status == "lost" {
+        let drop = format!("SELECT pg_drop_replication_slot({quoted})");
+        connection.rows(&drop).await.map_err(failed)?;
+        return Err(SourceError::Purged(format!(
+            "{server}: slot {name} fell behind max_slot_wal_keep_size, and the log is removed"
+        )));
+    }
+    let confirmed = lsn(confirmed)
+        .ok_or_else(|| SourceError::Wrong(format!("{server}: slot {name} has no position")))?;
+    match from {
+        Some(from) if from < confirmed => Err(SourceError::Purged(format!(
+            "{server}: slot {name} has confirmed {}, after {}",
+            Position::Lsn(confirmed),
+            Position::Lsn(from)
+        ))),
+        Some(from) => Ok(from),
+        // To begin at the present end, what waits in the slot is passed over.
+        None => {
+            let end = connection.text("SELECT pg_current_wal_lsn()::text").await.map_err(failed)?;
+            lsn(&end)
+                .map(|end| end.max(confirmed))
+                .ok_or_else(|| SourceError::Lost(format!("{server}: no position of its log")))
+        }
+    }
 }
 
-fn make(connection: &mut PgReplicationConnection, name: &str) -> Result<u64, ReplicationError> {
-    let made = connection.exec(&format!(
-        "SELECT lsn::text FROM pg_create_logical_replication_slot('{name}', 'pgoutput')"
-    ))?;
-    Ok(made.get_value(0, 0).and_then(|text| lsn(&text)).unwrap_or_default())
+/// Makes the slot of this name, which is quoted. Returns its position.
+async fn make(connection: &mut Connection, name: &str) -> Result<u64, Failure> {
+    let query =
+        format!("SELECT lsn::text FROM pg_create_logical_replication_slot({name}, 'pgoutput')");
+    lsn(&connection.text(&query).await?).ok_or(Failure::Unexpected("a slot without a position"))
 }
 
 impl ChangeSource for PostgresSource {
@@ -225,8 +213,7 @@ impl ChangeSource for PostgresSource {
         for _ in 0..self.settings.servers.len() {
             let at = self.turn % self.settings.servers.len();
             let server = self.settings.servers[at].clone();
-            // The library connects without giving way to other tasks.
-            match tokio::task::block_in_place(|| self.open_at(&server, from)) {
+            match self.open_at(&server, from).await {
                 Ok((start, reading)) => {
                     self.confirmed = self.confirmed.max(start);
                     self.reading = Some(reading);
@@ -251,10 +238,7 @@ impl ChangeSource for PostgresSource {
                 let server = self.settings.servers[self.turn % self.settings.servers.len()].clone();
                 self.reading = None;
                 self.turn += 1;
-                Err(error.map_or_else(
-                    || SourceError::Lost(format!("{server}: it is silent")),
-                    |error| refused(&server, &error),
-                ))
+                Err(error.at(&server))
             }
         }
     }
@@ -276,82 +260,46 @@ impl ChangeSource for PostgresSource {
 }
 
 impl Reading {
-    /// The next event; the error is none when the server is silent.
-    async fn next(&mut self, confirmed: u64) -> Result<Event, Option<ReplicationError>> {
+    /// The next event.
+    async fn next(&mut self, confirmed: u64) -> Result<Event, Failure> {
         loop {
             if let Some(event) = self.decoder.pop() {
                 return Ok(event);
             }
             if self.reported_at.elapsed() >= FEEDBACK_EVERY {
-                self.tell(confirmed).await?;
+                self.report(confirmed).await?;
             }
-            let token = CancellationToken::new();
-            let read = timeout(SILENCE_MAX, self.connection.get_copy_data_async(&token)).await;
-            let data = read.map_err(|_| None)?.map_err(Some)?;
-            match data.first() {
-                Some(b'w') if data.len() >= 25 => {
-                    let end =
-                        data[9..17].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            let read = timeout(SILENCE_MAX, self.connection.replicated()).await;
+            let mut message = read.map_err(|_| Failure::Silent)??;
+            match message.try_get_u8() {
+                // XLogData: where it begins, the log's end, the server's clock, and a message.
+                Ok(b'w') if message.len() >= 24 => {
+                    let (_, end, _) = (message.get_u64(), message.get_u64(), message.get_i64());
                     self.end = self.end.max(end);
-                    self.decoder.push(data.slice(25..));
+                    self.decoder.push(&message);
                     self.read = self.read.max(self.decoder.position());
                 }
-                Some(b'k') => {
-                    let alive = parse_keepalive_message(&data).map_err(Some)?;
-                    self.end = self.end.max(alive.wal_end);
-                    if !self.decoder.is_open() && alive.wal_end > self.read {
+                // Keepalive: the log's end, the server's clock, whether it wants an answer.
+                Ok(b'k') if message.len() >= 17 => {
+                    let end = message.get_u64();
+                    self.end = self.end.max(end);
+                    if !self.decoder.is_open() && end > self.read {
                         // Nothing of ours until here: the server need not keep it.
-                        self.read = alive.wal_end;
-                        self.tell(confirmed).await?;
-                        return Ok(Event::Idle { position: Position::Lsn(alive.wal_end) });
+                        self.read = end;
+                        self.report(confirmed).await?;
+                        return Ok(Event::Idle { position: Position::Lsn(end) });
                     }
-                    self.tell(confirmed).await?;
+                    self.report(confirmed).await?;
                     return Ok(Event::Alive);
                 }
-                None => {}
-                Some(other) => {
-                    return Err(Some(ReplicationError::protocol(format!(
-                        "an unknown message of type {other}"
-                    ))));
-                }
+                _ => return Err(Failure::Unexpected("in the log")),
             }
         }
     }
 
-    async fn tell(&mut self, confirmed: u64) -> Result<(), Option<ReplicationError>> {
+    async fn report(&mut self, confirmed: u64) -> Result<(), Failure> {
         self.reported_at = Instant::now();
-        let sent = self.connection.send_standby_status_update(
-            self.read.max(confirmed),
-            confirmed,
-            confirmed,
-            false,
-        );
-        sent.await.map_err(Some)
+        let sent = self.connection.report(self.read.max(confirmed), confirmed);
+        timeout(SILENCE_MAX, sent).await.map_err(|_| Failure::Silent)?
     }
-}
-
-/// Classifies a failure.
-fn refused(server: &str, error: &ReplicationError) -> SourceError {
-    let said = format!("{server}: {error}");
-    let text = said.to_ascii_lowercase();
-    let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
-    if has(&[
-        "has already been removed",
-        "can no longer get changes",
-        "exceeded the maximum reserved size",
-    ]) {
-        return SourceError::Purged(said);
-    }
-    if matches!(error, ReplicationError::Authentication(_) | ReplicationError::Config(_))
-        || has(&[
-            "password authentication failed",
-            "permission denied",
-            "must be superuser",
-            "does not exist",
-            "no pg_hba.conf",
-        ])
-    {
-        return SourceError::Wrong(said);
-    }
-    SourceError::Lost(said)
 }

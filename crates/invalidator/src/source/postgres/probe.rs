@@ -1,26 +1,18 @@
 //! The visibility probe for PostgreSQL: `pg_current_snapshot()` lists the running transactions.
 //!
-//! A commit that waits for a synchronous standby is in the log and still in that list. The session
-//! is an ordinary one on a thread of its own, because the library's call blocks.
-
-use std::sync::mpsc;
-use std::thread;
-
-use pg_walstream::PgReplicationConnection;
-use tokio::sync::oneshot;
+//! A commit that waits for a synchronous standby is in the log and still in that list.
 
 use super::Settings;
+use super::connection::Connection;
+use super::failure::Failure;
 use crate::change::{Mark, VisibilityProbe};
-
-/// A query, represented by the channel for its answer.
-type Question = oneshot::Sender<Result<String, String>>;
 
 /// A session at one server.
 #[derive(Debug)]
 pub struct PostgresProbe {
     settings: Settings,
     server: String,
-    session: Option<mpsc::Sender<Question>>,
+    session: Option<Connection>,
     seen: Option<Snapshot>,
 }
 
@@ -29,56 +21,24 @@ impl PostgresProbe {
         Self { settings, server, session: None, seen: None }
     }
 
-    /// Starts the session's thread, which ends when a query fails or the channel closes.
-    fn start(&self) -> Result<mpsc::Sender<Question>, String> {
-        let (ask, asked) = mpsc::channel::<Question>();
-        let (settings, server) = (self.settings.clone(), self.server.clone());
-        let serve = move || {
-            let mut connection = None;
-            while let Ok(question) = asked.recv() {
-                let answer = snapshot(&settings, &server, &mut connection);
-                let has_failed = answer.is_err();
-                // A probe that timed out has dropped its receiver.
-                let _ = question.send(answer);
-                if has_failed {
-                    return;
-                }
-            }
+    /// Queries the snapshot, and connects first if there is no session. A session that fails is
+    /// dropped, and so is one whose answer nobody waits for any more.
+    async fn snapshot(&mut self) -> Result<String, Failure> {
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => Connection::open(&self.settings, &self.server, false).await?,
         };
-        let started = thread::Builder::new().name("visibility".to_owned()).spawn(serve);
-        started.map(|_| ask).map_err(|error| error.to_string())
+        let snapshot = session.text("SELECT pg_current_snapshot()::text").await?;
+        self.session = Some(session);
+        Ok(snapshot)
     }
-}
-
-/// Queries the snapshot, and connects first if there is no connection.
-fn snapshot(
-    settings: &Settings,
-    server: &str,
-    connection: &mut Option<PgReplicationConnection>,
-) -> Result<String, String> {
-    let connection = match connection {
-        Some(connection) => connection,
-        none => none.insert(settings.connect(server, "").map_err(|error| error.to_string())?),
-    };
-    let found = connection.exec("SELECT pg_current_snapshot()::text");
-    let found = found.map_err(|error| format!("{server}: {error}"))?;
-    found.get_value(0, 0).ok_or_else(|| format!("{server}: no snapshot"))
 }
 
 impl VisibilityProbe for PostgresProbe {
     async fn refresh(&mut self) -> Result<(), String> {
-        // A session that does not answer is dropped.
-        let session = match self.session.take() {
-            Some(session) => session,
-            None => self.start()?,
-        };
-        let gone = || "its session is gone".to_owned();
-        let (question, answer) = oneshot::channel();
-        session.send(question).map_err(|_| gone())?;
-        let said = answer.await.map_err(|_| gone())??;
+        let said = self.snapshot().await.map_err(|error| format!("{}: {error}", self.server))?;
         let snapshot = Snapshot::parse(&said);
         self.seen = Some(snapshot.ok_or_else(|| format!("snapshot '{said}' is not understood"))?);
-        self.session = Some(session);
         Ok(())
     }
 

@@ -1,0 +1,463 @@
+//! A connection to PostgreSQL: queries as text, and replication. The messages are
+//! `postgres-protocol`'s.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{
+    ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256,
+};
+use postgres_protocol::message::backend::{
+    AuthenticationSaslBody, DataRowBody, ErrorResponseBody, Header, Message,
+};
+use postgres_protocol::message::frontend;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::Settings;
+use super::failure::Failure;
+use super::tls::{self, Channel, Secured, Stream};
+
+/// Time for connecting, TLS and the login together.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Silence after which the kernel asks whether the server is still there, so that a query at a
+/// server that vanished fails. A query itself may take any time: a slot is made once the
+/// transactions before it have ended.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
+
+/// The room that is made for each read, in bytes.
+const READ_BYTES: usize = 16 << 10;
+
+/// The longest message before the login, in bytes, when anybody may be speaking.
+const LOGIN_BYTES_MAX: usize = 64 << 10;
+
+/// The longest message after it, in bytes: PostgreSQL's own limit for one value.
+const MESSAGE_BYTES_MAX: usize = 1 << 30;
+
+/// `CopyBothResponse`, the answer to `START_REPLICATION`, which `postgres-protocol` does not know.
+const COPY_BOTH_RESPONSE: u8 = b'W';
+
+/// Microseconds from 1970 to 2000, from which PostgreSQL counts.
+pub(super) const EPOCH_US: i64 = 946_684_800_000_000;
+
+/// A connection after the login.
+pub(super) struct Connection {
+    stream: Box<dyn Stream>,
+    /// Bytes that were read and make no whole message yet.
+    input: BytesMut,
+    /// Bytes that were not sent yet. They stay here when a future that sends is dropped.
+    output: BytesMut,
+    message_bytes_max: usize,
+}
+
+/// A message from the server.
+enum Incoming {
+    Message(Message),
+    CopyBoth,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Connects to `server` (`host:port`) and logs in, for replication or for queries alone.
+    pub(super) async fn open(
+        settings: &Settings,
+        server: &str,
+        is_replication: bool,
+    ) -> Result<Self, Failure> {
+        let opening = async {
+            let (host, port) = server.rsplit_once(':').unwrap_or((server, "5432"));
+            let host = host.trim_matches(['[', ']']);
+            let port = port.parse().map_err(io::Error::other)?;
+            let tcp = TcpStream::connect((host, port)).await?;
+            tcp.set_nodelay(true)?;
+            let keepalive = TcpKeepalive::new()
+                .with_time(KEEPALIVE_AFTER)
+                .with_interval(KEEPALIVE_AFTER / 2)
+                .with_retries(3);
+            SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
+            let issuers = settings.sslrootcert.as_ref();
+            let secured = tls::secure(tcp, settings.sslmode, issuers, host).await?;
+            Self::log_in(secured, settings, is_replication).await
+        };
+        timeout(CONNECT_MAX, opening).await.map_err(|_| Failure::Silent)?
+    }
+
+    async fn log_in(
+        secured: Secured,
+        settings: &Settings,
+        is_replication: bool,
+    ) -> Result<Self, Failure> {
+        let mut connection = Self {
+            stream: secured.stream,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            message_bytes_max: LOGIN_BYTES_MAX,
+        };
+        let mut parameters = vec![
+            ("user", settings.user.as_str()),
+            ("database", settings.database.as_str()),
+            ("client_encoding", "UTF8"),
+        ];
+        if is_replication {
+            parameters.push(("replication", "database"));
+        }
+        frontend::startup_message(parameters, &mut connection.output)?;
+        loop {
+            connection.flush().await?;
+            let (user, password) = (settings.user.as_bytes(), settings.password.as_bytes());
+            match connection.message().await? {
+                Message::AuthenticationOk | Message::BackendKeyData(_) => {}
+                Message::ReadyForQuery(_) => break,
+                Message::AuthenticationCleartextPassword => {
+                    frontend::password_message(password, &mut connection.output)?;
+                }
+                Message::AuthenticationMd5Password(body) => {
+                    let hash = md5_hash(user, password, body.salt());
+                    frontend::password_message(hash.as_bytes(), &mut connection.output)?;
+                }
+                Message::AuthenticationSasl(body) => {
+                    connection.scram(password, &body, &secured.channel).await?;
+                }
+                Message::ErrorResponse(body) => return Err(refusal(&body)),
+                _ => return Err(Failure::Login),
+            }
+        }
+        connection.message_bytes_max = MESSAGE_BYTES_MAX;
+        Ok(connection)
+    }
+
+    /// Logs in by SCRAM, bound to the channel where both sides can.
+    async fn scram(
+        &mut self,
+        password: &[u8],
+        offered: &AuthenticationSaslBody,
+        channel: &Channel,
+    ) -> Result<(), Failure> {
+        let (mut has_plain, mut has_bound) = (false, false);
+        let mut mechanisms = offered.mechanisms();
+        while let Some(mechanism) = mechanisms.next()? {
+            has_plain |= mechanism == SCRAM_SHA_256;
+            has_bound |= mechanism == SCRAM_SHA_256_PLUS;
+        }
+        let (mechanism, binding) = match channel {
+            Channel::Certificate(digest) if has_bound => {
+                (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(digest.clone()))
+            }
+            _ if !has_plain => return Err(Failure::Login),
+            // A server that did offer a binding learns that somebody took the offer away.
+            Channel::Certificate(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
+            Channel::Unbound => (SCRAM_SHA_256, ChannelBinding::unsupported()),
+        };
+        let mut scram = ScramSha256::new(password, binding);
+        frontend::sasl_initial_response(mechanism, scram.message(), &mut self.output)?;
+        self.flush().await?;
+        match self.message().await? {
+            Message::AuthenticationSaslContinue(body) => scram.update(body.data()),
+            Message::ErrorResponse(body) => return Err(refusal(&body)),
+            _ => return Err(Failure::Unexpected("in a login")),
+        }
+        .map_err(Failure::Scram)?;
+        frontend::sasl_response(scram.message(), &mut self.output)?;
+        self.flush().await?;
+        match self.message().await? {
+            Message::AuthenticationSaslFinal(body) => scram.finish(body.data()),
+            Message::ErrorResponse(body) => return Err(refusal(&body)),
+            _ => return Err(Failure::Unexpected("in a login")),
+        }
+        .map_err(Failure::Scram)
+    }
+
+    /// Runs a query. Returns its rows; NULL is an empty text.
+    pub(super) async fn rows(&mut self, query: &str) -> Result<Vec<Vec<String>>, Failure> {
+        frontend::query(query, &mut self.output)?;
+        self.flush().await?;
+        let (mut rows, mut refused) = (Vec::new(), None);
+        loop {
+            match self.message().await? {
+                Message::DataRow(body) => rows.push(texts(&body)?),
+                // The server says afterwards that it is ready again.
+                Message::ErrorResponse(body) => refused = Some(refusal(&body)),
+                Message::ReadyForQuery(_) => return refused.map_or(Ok(rows), Err),
+                Message::RowDescription(_)
+                | Message::CommandComplete(_)
+                | Message::EmptyQueryResponse => {}
+                _ => return Err(Failure::Unexpected("in the answer to a query")),
+            }
+        }
+    }
+
+    /// Runs a query. Returns the first column of its first row; an empty text if there is none.
+    pub(super) async fn text(&mut self, query: &str) -> Result<String, Failure> {
+        let rows = self.rows(query).await?;
+        Ok(rows.into_iter().flatten().next().unwrap_or_default())
+    }
+
+    /// Starts the stream of a slot's changes from `start` on, in version 1 of `pgoutput`.
+    pub(super) async fn start_replication(
+        &mut self,
+        slot: &str,
+        start: u64,
+        publication: &str,
+    ) -> Result<(), Failure> {
+        let (slot, publication) = (identifier(slot), literal(&identifier(publication)));
+        let (high, low) = (start >> 32, start & 0xffff_ffff);
+        let command = format!(
+            "START_REPLICATION SLOT {slot} LOGICAL {high:X}/{low:X} \
+             (proto_version '1', publication_names {publication}, messages 'on')"
+        );
+        frontend::query(&command, &mut self.output)?;
+        self.flush().await?;
+        match self.incoming().await? {
+            Incoming::CopyBoth => Ok(()),
+            Incoming::Message(Message::ErrorResponse(body)) => Err(refusal(&body)),
+            Incoming::Message(_) => Err(Failure::Unexpected("in place of replication")),
+        }
+    }
+
+    /// The next message of the stream that [`Self::start_replication`] started. Loses nothing when
+    /// the future is dropped.
+    pub(super) async fn replicated(&mut self) -> Result<Bytes, Failure> {
+        match self.message().await? {
+            Message::CopyData(body) => Ok(body.into_bytes()),
+            Message::ErrorResponse(body) => Err(refusal(&body)),
+            Message::CopyDone => Err(Failure::Closed),
+            _ => Err(Failure::Unexpected("in replication")),
+        }
+    }
+
+    /// Tells the server what was read, and what it need not keep (`confirmed`).
+    pub(super) async fn report(&mut self, read: u64, confirmed: u64) -> Result<(), Failure> {
+        let mut status = BytesMut::with_capacity(34);
+        status.put_u8(b'r');
+        status.put_u64(read);
+        // Written to disk, and applied.
+        status.put_u64(confirmed);
+        status.put_u64(confirmed);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(now.as_micros()).map_or(i64::MAX, |now| now - EPOCH_US);
+        status.put_i64(now);
+        // No answer is wanted.
+        status.put_u8(0);
+        frontend::CopyData::new(status.freeze())?.write(&mut self.output);
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> Result<(), Failure> {
+        while self.output.has_remaining() {
+            if self.stream.write_buf(&mut self.output).await? == 0 {
+                return Err(Failure::Closed);
+            }
+        }
+        Ok(self.stream.flush().await?)
+    }
+
+    /// The next message, notices and the like left out.
+    async fn message(&mut self) -> Result<Message, Failure> {
+        match self.incoming().await? {
+            Incoming::Message(message) => Ok(message),
+            Incoming::CopyBoth => Err(Failure::Unexpected("replication")),
+        }
+    }
+
+    async fn incoming(&mut self) -> Result<Incoming, Failure> {
+        loop {
+            while let Some(incoming) = self.parse()? {
+                match incoming {
+                    Incoming::Message(
+                        Message::NoticeResponse(_)
+                        | Message::ParameterStatus(_)
+                        | Message::NotificationResponse(_),
+                    ) => {}
+                    other => return Ok(other),
+                }
+            }
+            self.input.reserve(READ_BYTES);
+            if self.stream.read_buf(&mut self.input).await? == 0 {
+                return Err(Failure::Closed);
+            }
+        }
+    }
+
+    /// The message that was read, if it is whole.
+    fn parse(&mut self) -> Result<Option<Incoming>, Failure> {
+        let Some(header) = Header::parse(&self.input)? else { return Ok(None) };
+        // The length does not count the tag. It is at least four.
+        let len = header.len().unsigned_abs() as usize + 1;
+        if len > self.message_bytes_max {
+            return Err(Failure::TooLong(len));
+        }
+        if self.input.len() < len {
+            return Ok(None);
+        }
+        if header.tag() == COPY_BOTH_RESPONSE {
+            self.input.advance(len);
+            return Ok(Some(Incoming::CopyBoth));
+        }
+        Ok(Message::parse(&mut self.input)?.map(Incoming::Message))
+    }
+}
+
+/// The values of a row.
+fn texts(row: &DataRowBody) -> Result<Vec<String>, Failure> {
+    let bytes = row.buffer();
+    let text = |range: Option<std::ops::Range<usize>>| {
+        let bytes = range.and_then(|range| bytes.get(range)).unwrap_or_default();
+        Ok(String::from_utf8_lossy(bytes).into_owned())
+    };
+    Ok(row.ranges().map(text).collect()?)
+}
+
+/// What the server said of an error.
+fn refusal(body: &ErrorResponseBody) -> Failure {
+    let (mut code, mut message, mut detail) = (String::new(), String::new(), String::new());
+    let mut fields = body.fields();
+    // A damaged field ends the list; what was read before it is still of use.
+    while let Ok(Some(field)) = fields.next() {
+        let part = match field.type_() {
+            b'C' => &mut code,
+            b'M' => &mut message,
+            b'D' => &mut detail,
+            _ => continue,
+        };
+        *part = String::from_utf8_lossy(field.value_bytes()).into_owned();
+    }
+    if !detail.is_empty() {
+        message = format!("{message} ({detail})");
+    }
+    Failure::Refused { code, message }
+}
+
+/// A name as SQL writes it.
+fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A string as SQL writes it.
+pub(super) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{DuplexStream, duplex};
+
+    use super::*;
+    use crate::source::postgres::SslMode;
+
+    /// A message as servers send it.
+    fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+        let len = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+        [&[tag][..], &len, body].concat()
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            servers: Vec::new(),
+            user: "app".to_owned(),
+            password: "secret".to_owned(),
+            database: "shop".to_owned(),
+            slot: "slot".to_owned(),
+            publication: "cached".to_owned(),
+            sslmode: SslMode::Disable,
+            sslrootcert: None,
+        }
+    }
+
+    /// A client that logs in where the server sends `said`, and the server's end.
+    async fn log_in(said: &[u8]) -> (Result<Connection, Failure>, DuplexStream) {
+        let (near, mut far) = duplex(1 << 16);
+        far.write_all(said).await.unwrap();
+        let secured = Secured { stream: Box::new(near), channel: Channel::Unbound };
+        (Connection::log_in(secured, &settings(), true).await, far)
+    }
+
+    async fn sent(far: &mut DuplexStream) -> Vec<u8> {
+        let mut bytes = BytesMut::with_capacity(4096);
+        far.read_buf(&mut bytes).await.unwrap();
+        bytes.to_vec()
+    }
+
+    const READY: &[u8] = b"Z\0\0\0\x05I";
+
+    #[tokio::test]
+    async fn a_login_by_md5_sends_the_salted_digest() {
+        let mut said = message(b'R', b"\0\0\0\x05salt");
+        said.extend(message(b'R', &[0; 4]));
+        said.extend(message(b'S', b"server_version\x0015\0"));
+        said.extend_from_slice(READY);
+        let (opened, mut far) = log_in(&said).await;
+        opened.unwrap();
+        let startup = b"\0\x03\0\0user\0app\0database\0shop\0client_encoding\0UTF8\0replication\0database\0\0";
+        let digest = md5_hash(b"app", b"secret", *b"salt");
+        let password = message(b'p', format!("{digest}\0").as_bytes());
+        let len = u32::try_from(startup.len() + 4).unwrap().to_be_bytes();
+        assert_eq!(sent(&mut far).await, [&len[..], startup, &password].concat());
+    }
+
+    #[tokio::test]
+    async fn a_login_of_another_kind_is_refused() {
+        // GSSAPI; SCRAM by another hash; and a message as long as nobody sends before the login.
+        for said in [message(b'R', b"\0\0\0\x07"), message(b'R', b"\0\0\0\x0aSCRAM-SHA-1\0\0")] {
+            assert!(matches!(log_in(&said).await.0, Err(Failure::Login)));
+        }
+        assert!(matches!(log_in(b"E\x7f\0\0\0").await.0, Err(Failure::TooLong(_))));
+        let refused = message(b'E', b"SFATAL\0C28P01\0Mwrong\0Dno such user\0\0");
+        let Err(Failure::Refused { code, message }) = log_in(&refused).await.0 else { panic!() };
+        assert_eq!((code.as_str(), message.as_str()), ("28P01", "wrong (no such user)"));
+    }
+
+    #[tokio::test]
+    async fn rows_come_in_any_pieces_and_errors_leave_the_connection_in_order() {
+        let (opened, mut far) = log_in(&[&message(b'R', &[0; 4]), READY].concat()).await;
+        let mut connection = opened.unwrap();
+        let mut said = message(b'N', b"SNOTICE\0\0");
+        said.extend(message(b'D', b"\0\x03\0\0\0\x01a\xff\xff\xff\xff\0\0\0\0"));
+        said.extend(message(b'C', b"SELECT 1\0"));
+        said.extend_from_slice(READY);
+        said.extend(message(b'E', b"C42601\0Msyntax\0\0"));
+        said.extend_from_slice(READY);
+        let server = tokio::spawn(async move {
+            for byte in said {
+                far.write_u8(byte).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            far
+        });
+        assert_eq!(connection.rows("SELECT").await.unwrap(), [["a", "", ""]]);
+        assert!(matches!(connection.text("SELEC").await, Err(Failure::Refused { .. })));
+        drop(server.await.unwrap());
+        assert!(matches!(connection.text("SELECT").await, Err(Failure::Io(_) | Failure::Closed)));
+    }
+
+    #[tokio::test]
+    async fn replication_is_started_and_reported_on() {
+        let (opened, mut far) = log_in(&[&message(b'R', &[0; 4]), READY].concat()).await;
+        let mut connection = opened.unwrap();
+        drop(sent(&mut far).await);
+        far.write_all(&message(b'W', b"\0\0\0")).await.unwrap();
+        connection.start_replication("slot", 0x16_B374_D848, "a\"b").await.unwrap();
+        let command = "START_REPLICATION SLOT \"slot\" LOGICAL 16/B374D848 \
+                       (proto_version '1', publication_names '\"a\"\"b\"', messages 'on')\0";
+        assert_eq!(sent(&mut far).await, message(b'Q', command.as_bytes()));
+        far.write_all(&message(b'd', b"kxyz")).await.unwrap();
+        assert_eq!(connection.replicated().await.unwrap(), &b"kxyz"[..]);
+        connection.report(0x1_0000_0001, 7).await.unwrap();
+        let report = sent(&mut far).await;
+        let positions = b"r\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x07";
+        assert_eq!(report.get(..30), Some(&[b"d\0\0\0\x26", &positions[..]].concat()[..]));
+        assert_eq!(report.len(), 39);
+        far.write_all(&message(b'c', b"")).await.unwrap();
+        assert!(matches!(connection.replicated().await, Err(Failure::Closed)));
+    }
+}

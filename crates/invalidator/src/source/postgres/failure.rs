@@ -1,0 +1,98 @@
+//! Failures of connections to PostgreSQL, and what the invalidator does about each.
+
+use std::io;
+
+use crate::change::SourceError;
+
+/// The reason why a request to a server failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// The socket failed, or a message is malformed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The server closed the connection.
+    #[error("the server closed the connection")]
+    Closed,
+    /// The server did not answer in time.
+    #[error("the server is silent")]
+    Silent,
+    /// The server sent a message that does not belong here.
+    #[error("the server sent an unexpected message: {0}")]
+    Unexpected(&'static str),
+    /// The server sent a message that is too long, in bytes.
+    #[error("the server sent a message of {0} bytes")]
+    TooLong(usize),
+    /// The server refused a request.
+    #[error("{message}")]
+    Refused {
+        /// Its SQLSTATE, five characters.
+        code: String,
+        /// Its message, with the detail.
+        message: String,
+    },
+    /// The server wants a login of a kind that we do not have.
+    #[error("the server asks for a login other than by password")]
+    Login,
+    /// The server failed to prove that it knows the password, or broke the login's rules.
+    #[error("password authentication failed: {0}")]
+    Scram(#[source] io::Error),
+    /// The configuration requires TLS and the server has none.
+    #[error("the server does not offer TLS, which sslmode requires")]
+    NoTls,
+    /// The TLS settings cannot be used.
+    #[error("{0}")]
+    TlsSettings(String),
+}
+
+/// Reasons that the server itself calls a lack of log: the message, as English servers word it.
+const PURGED: [&str; 3] =
+    ["has already been removed", "can no longer get changes", "exceeded the maximum reserved size"];
+
+impl Failure {
+    /// What follows for a source that reads at `server`.
+    pub(super) fn at(&self, server: &str) -> SourceError {
+        let text = format!("{server}: {self}");
+        match self {
+            Self::Refused { code, message } => {
+                if PURGED.iter().any(|part| message.contains(part)) {
+                    SourceError::Purged(text)
+                } else if is_permanent(code) {
+                    SourceError::Wrong(text)
+                } else {
+                    SourceError::Lost(text)
+                }
+            }
+            Self::Login | Self::Scram(_) | Self::NoTls | Self::TlsSettings(_) => {
+                SourceError::Wrong(text)
+            }
+            Self::Io(_) | Self::Closed | Self::Silent | Self::Unexpected(_) | Self::TooLong(_) => {
+                SourceError::Lost(text)
+            }
+        }
+    }
+}
+
+/// True for SQLSTATEs that a retry does not change: logins, rights, names that do not exist.
+fn is_permanent(code: &str) -> bool {
+    // Class 28 is "invalid authorization".
+    code.starts_with("28") || ["42501", "42704", "42P01", "3D000", "3F000"].contains(&code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_judged_by_its_code() {
+        let refused = |code: &str, message: &str| {
+            Failure::Refused { code: code.to_owned(), message: message.to_owned() }.at("db:5432")
+        };
+        let wrong = |text: &str| SourceError::Wrong(format!("db:5432: {text}"));
+        assert_eq!(refused("28P01", "Passwort falsch"), wrong("Passwort falsch"));
+        assert_eq!(refused("42704", "no publication"), wrong("no publication"));
+        // The slot is in use: its holder may go away.
+        assert!(matches!(refused("55006", "slot is active"), SourceError::Lost(_)));
+        let removed = "requested WAL segment 00 has already been removed";
+        assert!(matches!(refused("58P01", removed), SourceError::Purged(_)));
+    }
+}
