@@ -17,8 +17,6 @@
 //!    another password, is logged out.
 
 pub(crate) mod rights;
-pub(crate) mod scram;
-mod secret;
 pub(crate) mod users;
 mod worker;
 
@@ -33,13 +31,12 @@ use std::time::Duration;
 use crate::log::Log;
 use crate::options::Sources;
 
+pub(crate) use ::scram;
 use rights::{Permission, Table};
-use scram::Exchange;
-use secret::Hash;
-pub use secret::users_line;
-pub(crate) use users::Check;
-pub(crate) use users::User;
+use scram::{Hash, Outcome};
 use users::Users;
+pub use users::users_line;
+pub(crate) use users::{Check, User};
 pub(crate) use worker::{Answer, AuthWorker, Job, Ticket};
 
 /// How long after the attempt a refused login is answered.
@@ -63,6 +60,9 @@ pub struct Auth {
     /// That of the auth_table.
     generation: AtomicU64,
 }
+
+/// The server's side of a login by SCRAM.
+pub(crate) type Exchange = scram::Server<Arc<User>>;
 
 /// How far a connection has got.
 #[derive(Debug, Default)]
@@ -90,20 +90,31 @@ impl Mechanism {
     pub(crate) fn of(name: &[u8]) -> Option<Self> {
         match name {
             b"PLAIN" => Some(Self::Plain),
-            b"SCRAM-SHA-1" => Some(Self::Scram(Box::new(Exchange::new(Hash::Sha1)))),
-            b"SCRAM-SHA-256" => Some(Self::Scram(Box::new(Exchange::new(Hash::Sha256)))),
+            b"SCRAM-SHA-1" => Self::scram(Hash::Sha1),
+            b"SCRAM-SHA-256" => Self::scram(Hash::Sha256),
             _ => None,
         }
+    }
+
+    /// `None` when the system gives no random numbers.
+    fn scram(hash: Hash) -> Option<Self> {
+        Some(Self::Scram(Box::new(Exchange::new(hash).ok()?)))
     }
 }
 
 /// User and password of PLAIN's message, `[authzid] NUL user NUL password`, if it is for oneself.
 pub(crate) fn plain(message: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (authzid, rest) = secret::split(message, 0)?;
-    let (name, password) = secret::split(rest, 0)?;
+    let (authzid, rest) = split(message, 0)?;
+    let (name, password) = split(rest, 0)?;
     let is_whole = !name.is_empty() && !password.contains(&0);
     let is_as_oneself = authzid.is_empty() || authzid == name;
     (is_whole && is_as_oneself).then_some((name, password))
+}
+
+/// The parts before and after the first `byte`.
+fn split(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
+    let (before, rest) = text.split_at_checked(memchr::memchr(byte, text)?)?;
+    Some((before, rest.get(1..)?))
 }
 
 impl Auth {
@@ -164,8 +175,8 @@ impl AuthTable {
         self.users.check(name, password)
     }
 
-    pub(crate) fn step(&self, exchange: &mut Exchange, message: &[u8]) -> scram::Outcome {
-        exchange.step(&self.users, message)
+    pub(crate) fn step(&self, exchange: &mut Exchange, message: &[u8]) -> Outcome<Arc<User>> {
+        exchange.step(message, |name, hash| self.users.verifier(name, hash))
     }
 
     /// That of the reading it came by.

@@ -10,8 +10,20 @@ use std::hash::RandomState;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 
+use scram::{Hash, KEY_BYTES, Key, Verifier, VerifierError, random};
+
 use super::rights::{Rights, Table};
-use super::secret::{Hash, ITERATIONS_LEAST, KEY_BYTES, Key, SALT_BYTES, Verifier, random, split};
+use super::split;
+
+/// Bytes of a new salt.
+const SALT_BYTES: usize = 16;
+
+/// Iterations of a new verifier: some milliseconds of work for each guess.
+const ITERATIONS: NonZeroU32 = NonZeroU32::new(16_384).unwrap();
+
+/// Iterations for a password that stands in the file as it is: RFC 7677's least. More would protect
+/// nothing.
+const ITERATIONS_LEAST: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 
 /// Somebody who may log in.
 #[derive(Debug)]
@@ -61,7 +73,7 @@ impl Users {
     ///
     /// The number of the line that is wrong, and what is wrong with it.
     pub(super) fn parse(text: &[u8], rights: Option<&Table>) -> Result<Self, String> {
-        let key = random()?;
+        let key = random().map_err(|error| error.to_string())?;
         let mut by_name = HashMap::default();
         let mut decoy = None;
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -94,7 +106,7 @@ impl Users {
         let found = self.by_name.get(&old.name)?;
         let is_same = match (&found.password, &old.password) {
             (Password::Hashed(one), Password::Hashed(other)) => {
-                one.salt == other.salt && one.stored_key.is_same(&other.stored_key)
+                one.salt == other.salt && one.stored_key == other.stored_key
             }
             (Password::Known { text: one, .. }, Password::Known { text: other, .. }) => {
                 one == other
@@ -110,7 +122,7 @@ impl Users {
         let found = self.by_name.get(name);
         match found.map(|user| &user.password) {
             Some(Password::Known { mac: known, .. }) => {
-                Check::Done(found.filter(|_| known.is_same(&mac)).cloned())
+                Check::Done(found.filter(|_| *known == mac).cloned())
             }
             Some(Password::Hashed(_)) => Check::Slow,
             None if self.decoy.is_some() => Check::Slow,
@@ -161,7 +173,7 @@ impl Users {
     /// The same for the same name, as a real salt is.
     fn salt(&self, name: &[u8]) -> Vec<u8> {
         let mac = Hash::Sha256.mac(&self.key, &[b"salt of ", name].concat());
-        let bytes = mac.bytes(Hash::Sha256);
+        let bytes = mac.bytes();
         bytes.get(..SALT_BYTES).unwrap_or(bytes).to_vec()
     }
 
@@ -174,18 +186,33 @@ impl Users {
     }
 }
 
-fn user(line: &[u8], key: &[u8], rights: Option<&Table>) -> Result<User, &'static str> {
-    let (name, password) = split(line, b':').ok_or("is not user:password")?;
+/// The fault of a line.
+#[derive(Debug, thiserror::Error)]
+enum LineError {
+    #[error("is not user:password")]
+    NoPassword,
+    #[error("has a user name of no or of more than 255 bytes")]
+    NameLength,
+    #[error("has a user name with a space in it")]
+    NameWithSpace,
+    #[error("has an empty password")]
+    EmptyPassword,
+    #[error(transparent)]
+    Verifier(#[from] VerifierError),
+}
+
+fn user(line: &[u8], key: &[u8], rights: Option<&Table>) -> Result<User, LineError> {
+    let (name, password) = split(line, b':').ok_or(LineError::NoPassword)?;
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
-        return Err("has a user name of no or of more than 255 bytes");
+        return Err(LineError::NameLength);
     }
     if name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0) {
-        return Err("has a user name with a space in it");
+        return Err(LineError::NameWithSpace);
     }
     let password = if Verifier::is_meant(password) {
         Password::Hashed(Verifier::parse(password)?)
     } else if password.is_empty() {
-        return Err("has an empty password");
+        return Err(LineError::EmptyPassword);
     } else {
         Password::Known {
             text: password.into(),
@@ -200,9 +227,24 @@ fn user(line: &[u8], key: &[u8], rights: Option<&Table>) -> Result<User, &'stati
 /// The longest name of a user, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
+/// A line for the users file: `user` with the verifier of `password`, under a new salt.
+///
+/// # Errors
+///
+/// A name or password that cannot be; a system that gives no random numbers.
+pub fn users_line(user: &str, password: &[u8]) -> Result<String, String> {
+    if user.is_empty() || user.contains([':', '#']) || user.contains(char::is_whitespace) {
+        return Err("a user's name is not empty and has no space, ':' or '#' in it".to_owned());
+    }
+    if password.is_empty() {
+        return Err("the password is empty".to_owned());
+    }
+    let salt: [u8; SALT_BYTES] = random().map_err(|error| error.to_string())?;
+    Ok(format!("{user}:{}", Verifier::derive(Hash::Sha256, ITERATIONS, &salt, password)))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::secret::users_line;
     use super::*;
 
     fn is_let_in(users: &Users, name: &[u8], password: &[u8]) -> bool {
@@ -225,6 +267,13 @@ mod tests {
             assert!(!is_let_in(&users, name.as_bytes(), password.as_bytes()), "{name} {password}");
         }
         assert!(matches!(users.check(b"nobody", b"x"), Check::Slow), "as long as for a real user");
+    }
+
+    #[test]
+    fn two_lines_for_one_password_differ() {
+        let line = || users_line("me", b"secret").unwrap();
+        assert_ne!(line(), line());
+        assert!(line().starts_with("me:SCRAM-SHA-256$16384:"));
     }
 
     #[test]
