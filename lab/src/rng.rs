@@ -1,4 +1,5 @@
-//! A random number in a nanosecond, so that choosing keys does not slow the generator.
+//! A random number in a nanosecond, so that choosing keys does not slow the generator. Not a
+//! library's: the recorded instruction counts belong to this sequence, whatever the version.
 
 /// xorshift64*: good enough to choose keys, and repeatable.
 ///

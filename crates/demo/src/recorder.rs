@@ -3,10 +3,10 @@
 //! A read is judged a moment after its end, so that every commit that came before it has been told.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use parking_lot::{Mutex, MutexGuard};
 use staleness::{Checker, Read, Shown, Write, WriteOutcome};
 
 /// The delay before a read is judged.
@@ -164,7 +164,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Nanoseconds since the start.

@@ -24,9 +24,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use routeconf::Sources;
 
 /// How a source is asked for what follows its name.
@@ -75,12 +75,12 @@ impl Discovery {
             Ok(_) => io::Error::other("it names no server"),
             Err(error) => error,
         };
-        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(source).cloned();
+        let known = self.found.lock().get(source).cloned();
         known.or_else(|| self.kept(source)).ok_or(error)
     }
 
     fn keep(&self, source: &str, servers: &[Member]) {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         let before = found.insert(source.to_owned(), servers.to_vec());
         if before.as_deref() == Some(servers) {
             return;

@@ -13,25 +13,13 @@ pub(crate) fn near<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Opti
     (distance(name, best) <= far).then_some(best)
 }
 
-/// How many characters must be put in, taken out, changed or swapped with their neighbour; upper
-/// and lower case are alike.
+/// The number of characters to put in, take out, change, or swap with their neighbour; upper and
+/// lower case are alike.
 fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<_> = a.chars().map(|c| c.to_ascii_lowercase()).take(NAME_CHARS_MAX).collect();
-    let b: Vec<_> = b.chars().map(|c| c.to_ascii_lowercase()).take(NAME_CHARS_MAX).collect();
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for (i, left) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, right) in b.iter().enumerate() {
-            let mut best = (rows[i][j] + usize::from(left != right)).min(rows[i][j + 1] + 1);
-            best = best.min(row[j] + 1);
-            if i > 0 && j > 0 && *left == b[j - 1] && a[i - 1] == *right {
-                best = best.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows.last().and_then(|row| row.last()).copied().unwrap_or_default()
+    let plain = |name: &str| -> String {
+        name.chars().take(NAME_CHARS_MAX).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    strsim::osa_distance(&plain(a), &plain(b))
 }
 
 #[cfg(test)]

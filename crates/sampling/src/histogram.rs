@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Below 32 each value has a bucket; above, each power of two is cut into 32. Counts are floating,
-//! so that they can fade and be weighted.
+//! so that they can fade and be weighted; `hdrhistogram` counts in whole numbers.
 
 /// Bits of a value that tell buckets of one power of two apart.
 const SUB_BITS: u32 = 5;

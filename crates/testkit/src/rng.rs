@@ -2,7 +2,8 @@
 //! seed it printed.
 //!
 //! Source: `splitmix64` (Sebastiano Vigna, public domain); good enough to choose test inputs, and
-//! nothing else.
+//! nothing else. Not a library's, because recorded seeds must name the same sequence in every
+//! version.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,5 @@
-//! JSON with comments and trailing commas, each value with its place.
+//! JSON with comments and trailing commas, each value with its place. A parser of our own, because
+//! the limits below hold for macros' results, too, which no library of JSON builds.
 //!
 //! Values share their insides, so that a copy is cheap. Whatever is built knows how large it would
 //! be written out and how deep it is; nothing larger than the limits can be built, however it is
