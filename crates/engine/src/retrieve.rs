@@ -38,8 +38,8 @@ impl Worker {
         let found = section.find_from(key.hint, key.hash, key.bytes);
         match found {
             Some(item) if item.liveness() == Liveness::Live => {
-                item.touch();
-                self.count_class(item.class(), ClassCounter::GetHits);
+                let class = item.touch();
+                self.count_class(class, ClassCounter::GetHits);
                 self.note_hit(Command::Get, key, &item);
                 Ok(item)
             }

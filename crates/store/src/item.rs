@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::expiry::invalidation::Judged;
-use crate::lru::recency;
+use crate::lru::recency::{self, Tick};
 use crate::memory::ChunkRef;
 use crate::memory::arena::{HEADER, Header, Shape, chain};
 use crate::pin::Pin;
@@ -221,7 +221,7 @@ impl<'s> Item<'s> {
     #[must_use]
     pub fn idle_secs(&self) -> u32 {
         let recency = self.header.recency.load(Ordering::Relaxed);
-        let (mark, second) = (recency::low(recency >> 16), recency & 0xffff);
+        let (mark, second) = (recency::mark_of(recency), recency & 0xffff);
         let now = self.thread.now_secs();
         let bound = self.untouched_since(mark).unwrap_or(now).min(now);
         match bound.wrapping_sub(second) & 0xffff {
@@ -239,7 +239,13 @@ impl<'s> Item<'s> {
         }
         let (list, index) = self.thread.store.bag_at(position)?;
         let bag = list.bag(index);
-        (bag.closed_secs() > 0 && !bag.is_touched(mark)).then(|| bag.closed_secs())
+        let is_touched = bag.touched_tick(mark, self.thread.store.tick(list.id())).is_some();
+        (bag.closed_secs() > 0 && !is_touched).then(|| bag.closed_secs())
+    }
+
+    /// Bags that the item's class has opened.
+    pub(crate) fn tick(&self) -> Tick {
+        self.thread.store.tick(self.class())
     }
 
     /// The value if it is inline; `None` for a chained one.
@@ -287,19 +293,27 @@ impl<'s> Item<'s> {
     }
 
     /// Marks the item as used now, and as read. A store only if the mark changes: at most once a
-    /// second, and once for each bag opened since.
-    #[inline]
-    pub fn touch(&self) {
-        self.bump();
+    /// second, and once for each bag of its class opened since. Returns the class, which it had to
+    /// look up.
+    #[inline(always)]
+    pub fn touch(&self) -> u8 {
+        let class = self.class();
+        self.bump_in(class);
         if !self.shape().has(Shape::FETCHED) {
             self.header.shape.fetch_or(Shape::FETCHED, Ordering::Relaxed);
         }
+        class
     }
 
     /// Marks the item as used now, but not as read (an `add` that finds it there).
     #[inline]
     pub fn bump(&self) {
-        recency::bump(&self.header.recency, self.thread.recency());
+        self.bump_in(self.class());
+    }
+
+    #[inline(always)]
+    fn bump_in(&self, class: u8) {
+        recency::bump(&self.header.recency, self.thread.recency(class));
         self.thread.note_touch(self.chunk);
     }
 

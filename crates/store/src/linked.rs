@@ -56,8 +56,12 @@ pub(crate) enum Verdict {
     Stay,
     /// It is unlinked.
     Remove,
-    /// It moves to this bag, with this mark.
-    Move(u8, u16),
+    /// It moves to this bag of its class.
+    Move {
+        bag: u8,
+        /// The mark stays; otherwise the item counts as not used since that bag closed.
+        keeps_mark: bool,
+    },
 }
 
 /// The key of an item of this shape that another process left. The caller has checked that the key
@@ -107,12 +111,12 @@ pub(crate) fn link(thread: &ThreadState, chunk: ChunkRef, cas: u64) -> Option<()
     let store = &*thread.store;
     let header = store.arena.header(chunk);
     let shape = header.shape().with_generation(store.invalidations.generation());
+    let class = store.slabs.class_of(&store.arena, chunk);
     // Relaxed: no other thread reads these words before a position or a slot publishes them.
     header.shape.store(shape.0, Ordering::Relaxed);
     header.cas.store(cas, Ordering::Relaxed);
     // Release: partner of the Acquire in `Arena::head_of_piece`.
-    header.recency.store(thread.recency(), Ordering::Release);
-    let class = store.slabs.class_of(&store.arena, chunk);
+    header.recency.store(thread.recency(class), Ordering::Release);
     let list = store.list(class);
     let Some(position) = list.append_newest(&store.blocks, &store.budget, chunk) else {
         thread.free(chunk);
@@ -164,6 +168,8 @@ pub(crate) fn with_linked(
     let slot = locked.find_ref(chunk)?;
     // SAFETY: linked, and the caller is inside a section.
     let item = unsafe { Item::found(thread, chunk) };
+    // Relaxed: a mark guards nothing.
+    let seen = item.header.recency.load(Ordering::Relaxed);
     let verdict = judge(&item);
     match verdict {
         Verdict::Stay => {}
@@ -171,25 +177,35 @@ pub(crate) fn with_linked(
             locked.remove(slot);
             unlink(thread, chunk);
         }
-        Verdict::Move(bag, mark) => move_to(&item, bag, mark),
+        Verdict::Move { bag, keeps_mark } => {
+            let is_moved = move_to(&item, bag);
+            if !is_moved {
+                // It stays where it is, and must not keep a mark for longer than a pass takes.
+                recency::set_mark(&item.header.recency, seen, recency::low(item.tick()));
+            } else if !keeps_mark {
+                recency::set_mark(&item.header.recency, seen, recency::UNUSED);
+            }
+        }
     }
     Some(verdict)
 }
 
-/// Moves a linked item to another bag of its class. The caller holds its stripe.
-fn move_to(item: &Item<'_>, bag: u8, mark: u16) {
+/// Moves a linked item to another bag of its class. `false` if there is no block for it. The caller
+/// holds its stripe.
+fn move_to(item: &Item<'_>, bag: u8) -> bool {
     let store = &*item.thread.store;
     let class = item.class();
     let list = store.list(class);
-    // Without a block for it the item stays in its old bag.
-    let Some(to) = list.append(&store.blocks, &store.budget, bag, item.chunk) else { return };
+    let Some(to) = list.append(&store.blocks, &store.budget, bag, item.chunk) else {
+        return false;
+    };
     // Relaxed: only the holder of the stripe writes the position, and an emptied slot is skipped.
     let from = item.header.pos.load(Ordering::Relaxed);
     store.blocks.slot(from).store(0, Ordering::Relaxed);
     // Release: partner of the Acquire in `ReadGuard::linked`.
     item.header.pos.store(to, Ordering::Release);
-    recency::set_mark(&item.header.recency, mark);
     item.thread.count(class, Count::Moved, 1);
+    true
 }
 
 /// Strict LRU: moves the items touched in this section to the newest end, in the order of touch.
@@ -203,7 +219,7 @@ fn move_touched(thread: &Rc<ThreadState>) {
             // SAFETY: linked, and the section is still open.
             let item = unsafe { Item::found(thread, chunk) };
             let newest = store.list(item.class()).newest();
-            move_to(&item, newest, recency::mark_of(&item.header.recency));
+            move_to(&item, newest);
         }
     }
     // Gives the vector back, so that a section allocates nothing.

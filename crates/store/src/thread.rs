@@ -6,8 +6,8 @@
 //! Modules above work on a store through this state: each takes `&ThreadState`, and
 //! `&Rc<ThreadState>` where it opens a read section.
 //!
-//! Relaxed loads of the tick and of the cas counter are enough: neither guards other memory. A late
-//! tick costs a bag of recency, and the counter hands out each block once whatever the order.
+//! A relaxed load of the cas counter is enough: it guards no other memory, and hands out each block
+//! once whatever the order.
 //!
 //! [`Handle`]: crate::handle::Handle
 
@@ -36,8 +36,8 @@ pub(crate) struct ThreadState {
     pub depth: Cell<u32>,
     online: Cell<bool>,
     now_secs: Cell<u32>,
-    /// The recency mark of the present: tick and second.
-    recency: Cell<u32>,
+    /// The part of the second that a recency word has.
+    recency_second: Cell<u32>,
     retired: RetireList,
     /// Chunks on their way back to the slabs; empty between calls.
     free: RefCell<Vec<ChunkRef>>,
@@ -82,7 +82,7 @@ impl ThreadState {
             depth: Cell::new(0),
             online: Cell::new(false),
             now_secs: Cell::new(0),
-            recency: Cell::new(0),
+            recency_second: Cell::new(0),
             retired: RetireList::new(),
             free: RefCell::new(Vec::with_capacity(256)),
             cas: CasBlock::default(),
@@ -99,17 +99,10 @@ impl ThreadState {
         self.now_secs.get()
     }
 
-    /// The recency mark that a touch leaves now.
+    /// The recency word that a use of an item of this class leaves now. The thread is in a section.
     #[inline]
-    pub(crate) fn recency(&self) -> u32 {
-        self.recency.get()
-    }
-
-    /// Takes the store's tick into the recency mark.
-    #[inline]
-    pub(crate) fn refresh(&self) {
-        let tick = self.store.control().tick.load(Ordering::Relaxed);
-        self.recency.set(recency::present(tick, self.now_secs.get()));
+    pub(crate) fn recency(&self, class: ClassId) -> u32 {
+        recency::word_of(self.store.tick(class), self.recency_second.get())
     }
 
     /// Announces that the thread may hold references from now on.
@@ -123,8 +116,8 @@ impl ThreadState {
     /// See [`Handle::begin_turn`](crate::handle::Handle::begin_turn).
     pub(crate) fn begin_turn(&self, now_secs: u32) {
         self.now_secs.set(now_secs);
+        self.recency_second.set(recency::second_of(now_secs));
         self.wake();
-        self.refresh();
     }
 
     /// See [`Handle::quiesce`](crate::handle::Handle::quiesce). No section is open.
@@ -133,7 +126,6 @@ impl ThreadState {
         if self.online.get() {
             self.store.qsbr.quiesce(self.slot);
         }
-        self.refresh();
         self.file_notes();
         if self.retired.is_waiting() {
             self.free_retired();

@@ -7,7 +7,7 @@ mod common;
 
 use common::{Model, TempFile, config, end, fill, open, probe};
 use std::os::unix::fs::FileExt;
-use store::{FileError, Found, MemoryFile, Opened, Store, StoreError, TimeNote};
+use store::{Cleaner, FileError, Found, MemoryFile, Opened, Store, StoreError, TimeNote};
 
 #[test]
 fn everything_is_there_after_a_clean_end() {
@@ -281,9 +281,15 @@ fn what_was_deleted_flushed_or_expired_does_not_come_back_after_a_crash() {
     }
 }
 
-/// Eviction goes on with what was used least recently before the crash.
+/// Eviction goes on with what was used least recently before the crash, whether or not the cleaner
+/// has looked at the items since.
 #[test]
 fn the_order_of_use_outlives_a_crash_by_bags() {
+    order_outlives_a_crash(0);
+    order_outlives_a_crash(200);
+}
+
+fn order_outlives_a_crash(cleaner_steps: usize) {
     let path = TempFile::new();
     let (store, _) = open(&path, 2);
     let key = |number: u32| format!("key-{number:06}").into_bytes();
@@ -295,6 +301,9 @@ fn the_order_of_use_outlives_a_crash_by_bags() {
         stored += 1;
     }
     drop(me);
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    (0..cleaner_steps).for_each(|_| _ = cleaner.step(2, 1000));
+    drop(cleaner);
     drop(store);
     let (store, opened) = open(&path, 2);
     assert!(matches!(opened, Opened::Recovered(_)), "{opened:?}");

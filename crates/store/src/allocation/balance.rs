@@ -10,11 +10,8 @@
 //! Stores need not wait for any of this: they go on evicting from their own class. Only a class
 //! that has nothing to evict takes a page by itself (see `allocate`).
 //!
-//! Ages are in ticks of the bags' clock, which rises with every bag that is opened in any class. It
-//! runs with the turnover of memory, so it is as fine under heavy load as a slow clock is under
-//! light load.
-//!
-//! Relaxed loads of the tick are enough: an age is an estimate.
+//! Ages are numbers of bags opened in all classes, counted by 64 bits. That clock runs with the
+//! turnover of memory, so it is as fine under heavy load as a slow clock is under light load.
 //!
 //! Source: Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013), section 6.2.
 
@@ -24,7 +21,6 @@ use crate::config::Automove;
 use crate::slabs::ClassId;
 use crate::slabs::automove::MoveRequest;
 use crate::stats::Count;
-use crate::sync::Ordering;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
@@ -52,10 +48,10 @@ pub(crate) struct Mover {
 struct ClassHistory {
     /// Stores that had to evict by themselves.
     reclaims: u64,
-    /// Items ever linked, and the tick at which the last of them was seen.
-    linked: (u64, u32),
-    /// Ticks at which the class lately gave a page.
-    given: Vec<u32>,
+    /// Items ever linked, and the time when the last of them was seen.
+    linked: (u64, u64),
+    /// Times when the class lately gave a page.
+    given: Vec<u64>,
 }
 
 impl Mover {
@@ -113,7 +109,7 @@ impl Mover {
     /// Notes which classes have evicted, and which have stored, since the last call.
     fn note_evicting(&mut self, thread: &ThreadState) {
         let store = &*thread.store;
-        let tick = store.control().tick.load(Ordering::Relaxed);
+        let now = store.openings();
         self.classes.resize_with(usize::from(store.slabs.count()) + 1, ClassHistory::default);
         self.evicting.clear();
         for class in 1..=store.slabs.count() {
@@ -124,7 +120,7 @@ impl Mover {
             }
             let linked = store.counters.of_class(class, Count::Linked);
             if linked != history.linked.0 {
-                history.linked = (linked, tick);
+                history.linked = (linked, now);
             }
         }
     }
@@ -133,9 +129,9 @@ impl Mover {
     ///
     /// A page that went from a class in use took items of all ages with it, so the oldest that is
     /// left grows younger only as the class turns over once. A class out of use does not turn over.
-    fn with_future_age(&mut self, candidate: Candidate, tick: u32) -> Candidate {
+    fn with_future_age(&mut self, candidate: Candidate, now: u64) -> Candidate {
         let history = &mut self.classes[usize::from(candidate.class)];
-        let since = |then: u32| u64::from(tick.wrapping_sub(then));
+        let since = |then: u64| now.saturating_sub(then);
         // Idle, or nothing was stored for a quarter of its age: its victim's age is what it is.
         if candidate.age == u64::MAX || since(history.linked.1) > candidate.age / 4 {
             return candidate;
@@ -153,10 +149,10 @@ impl Mover {
         if automove == Automove::Off || !store.evict || self.evicting.is_empty() {
             return None;
         }
-        let tick = store.control().tick.load(Ordering::Relaxed);
+        let now = store.openings();
         let candidates: Vec<_> = (1..=store.slabs.count())
             .filter_map(|class| Candidate::of_class(thread, class))
-            .map(|candidate| self.with_future_age(candidate, tick))
+            .map(|candidate| self.with_future_age(candidate, now))
             .collect();
         let on_their_way = store.slabs.pages_on_their_way();
         // Pages on their way serve no class, so a small store moves one at a time.
@@ -178,7 +174,7 @@ impl Mover {
         let givers = candidates.iter().filter(|giver| giver.class != needy.class);
         let giver =
             givers.filter(|giver| giver.can_give_to(needy)).max_by_key(|giver| giver.claim())?;
-        self.classes[usize::from(giver.class)].given.push(tick);
+        self.classes[usize::from(giver.class)].given.push(now);
         Some((giver.class, *needy))
     }
 

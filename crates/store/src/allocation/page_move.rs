@@ -7,9 +7,9 @@ use crate::eviction::scan::count_evicted;
 use crate::eviction::victim::next_victims;
 use crate::item::Liveness;
 use crate::linked::{ReadGuard, Verdict, hash_of, with_linked};
-use crate::lru::recency::{self, low};
+use crate::lru::recency;
 use crate::memory::ChunkRef;
-use crate::memory::arena::Shape;
+use crate::memory::arena::{Header, Shape};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
@@ -39,7 +39,8 @@ impl PageMove {
     }
 
     /// Takes the cheapest page out of the class's use, for the class `to` (0: for all). Items used
-    /// within the last `young` ticks count most. `None` if the class has no page to give.
+    /// within the last `young` openings of bags count most. `None` if the class has no page to
+    /// give.
     pub(crate) fn begin(
         thread: &Rc<ThreadState>,
         class: ClassId,
@@ -134,17 +135,15 @@ fn cheapest_page(thread: &Rc<ThreadState>, class: ClassId, young: u64) -> Option
 }
 
 /// Cost of giving a page: one for each held chunk, more for items used within the last `young`
-/// ticks, and a whole page for a chunk that cannot be evicted.
+/// openings of bags, and a whole page for a chunk that cannot be evicted.
 fn page_cost(store: &Store, class: ClassId, page: usize, young: u64) -> usize {
     let arena = &store.arena;
     // Relaxed: the cost is an estimate, and a chunk may change while it is made.
-    let tick = low(store.control().tick.load(Ordering::Relaxed));
     let sizes = store.slabs.class(class);
     (0..store.slabs.cut_chunks(page))
         .map(|index| {
             let chunk = arena.chunk(page, index * sizes.chunk_bytes);
             let header = arena.header(chunk);
-            let age = || u64::from(tick.wrapping_sub(recency::mark_of(&header.recency)));
             match header.shape() {
                 Shape(Shape::FREE) => 0,
                 // Its writer holds it for as long as its client takes.
@@ -155,11 +154,20 @@ fn page_cost(store: &Store, class: ClassId, page: usize, young: u64) -> usize {
                 },
                 // Not linked: a draft with its key, or unlinked and soon free.
                 _ if header.pos.load(Ordering::Relaxed) == 0 => sizes.per_page / 8 + 1,
-                _ if age() < young => YOUNG,
+                _ if young > 0 && is_young(store, header, young) => YOUNG,
                 _ => 1,
             }
         })
         .sum()
+}
+
+/// `true` if the item was used after its bag closed, or that bag is one of the last `young`.
+fn is_young(store: &Store, header: &Header, young: u64) -> bool {
+    let Some((list, bag)) = store.bag_at(header.pos.load(Ordering::Relaxed)) else { return false };
+    let (bag, tick) = (list.bag(bag), store.tick(list.id()));
+    let mark = recency::mark_of(header.recency.load(Ordering::Relaxed));
+    let age = store.openings().saturating_sub(bag.opened_at());
+    age < young || bag.touched_tick(mark, tick).is_some()
 }
 
 fn is_evictable_head(store: &Store, head: ChunkRef) -> bool {

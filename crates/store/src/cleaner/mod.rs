@@ -7,6 +7,8 @@
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5.3.
 
 pub(crate) mod crawl;
+#[cfg(test)]
+mod marks_tests;
 
 use self::crawl::Crawl;
 use crate::allocation::allocate::shrink;

@@ -7,6 +7,7 @@ use crate::lru::recency;
 use crate::lru::{BAGS, BagList, Cursor, Order};
 use crate::slabs::ClassId;
 use crate::stats::Count;
+use crate::sync::Ordering;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
@@ -59,8 +60,8 @@ pub(crate) fn clean(thread: &Rc<ThreadState>, class: ClassId, budget: usize) -> 
 /// not settled: the round is over.
 fn bag_to_clean(thread: &ThreadState, list: &BagList, order: &mut Order) -> Option<u8> {
     if order.clean_bag.is_none() {
-        order.clean_bag = order.queue.front().copied();
-        order.clean = Cursor::default();
+        let oldest = order.queue.front().copied();
+        come_to_bag(thread, list, order, oldest);
     }
     let bag = order.clean_bag?;
     if bag == list.newest() || !list.bag(bag).is_settled(&thread.store.qsbr) {
@@ -70,10 +71,18 @@ fn bag_to_clean(thread: &ThreadState, list: &BagList, order: &mut Order) -> Opti
     Some(bag)
 }
 
+/// Places the cleaner before the first item of a bag.
+fn come_to_bag(thread: &ThreadState, list: &BagList, order: &mut Order, bag: Option<u8>) {
+    order.clean_bag = bag;
+    order.clean = Cursor::default();
+    order.clean_since = thread.store.tick(list.id());
+}
+
 /// Goes on to the next newer bag. Frees the one that is left if it is empty, and merges it into the
 /// next if it is sparse. Returns the number of items moved.
 fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8) -> usize {
     let blocks = &thread.store.blocks;
+    list.bag(bag).set_passed(order.clean_since);
     let place = order.queue.iter().position(|&other| other == bag);
     let next = place.and_then(|place| order.queue.get(place + 1).copied());
     let items = list.bag(bag).items(blocks);
@@ -86,8 +95,7 @@ fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u
         // The newest bag is left to the workers' appends, so nothing is merged into it.
         moved = merge(thread, list, order, bag, next);
     }
-    order.clean_bag = next;
-    order.clean = Cursor::default();
+    come_to_bag(thread, list, order, next);
     moved
 }
 
@@ -100,8 +108,8 @@ fn is_sparse(thread: &ThreadState, list: &BagList, order: &Order, bag: u8, items
     items * 4 < slots || u64::from(items) < least || crowded
 }
 
-/// Moves all items of a bag into the next newer one. They keep their order. Marks do not change, so
-/// an item counts as touched after the move if it did before.
+/// Moves all items of a bag into the next newer one. They keep their order. One that was touched
+/// keeps its mark, and counts as touched there if it was used after that bag's closing.
 fn merge(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8, into: u8) -> usize {
     let store = &*thread.store;
     let mut at = Cursor::default();
@@ -110,7 +118,10 @@ fn merge(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8, i
         at = after;
         moved += 1;
         with_linked(thread, chunk, hash_of(store, chunk), |item| {
-            Verdict::Move(into, recency::mark_of(&item.header.recency))
+            // Relaxed: a mark guards nothing.
+            let mark = recency::mark_of(item.header.recency.load(Ordering::Relaxed));
+            let touched = list.bag(bag).touched_tick(mark, item.tick());
+            Verdict::Move { bag: into, keeps_mark: touched.is_some() }
         });
     }
     // Not empty where an item could not be moved because no block was free.

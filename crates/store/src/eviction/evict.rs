@@ -90,12 +90,12 @@ fn oldest_settled(thread: &ThreadState, list: &BagList, order: &mut Order) -> Op
     }
 }
 
-/// Closes the newest bag of a list and opens another. `false` if the list has no bag left.
+/// Closes the newest bag of a list and opens another. `false` if the list has no bag left, or the
+/// cleaner must pass over it before.
 fn open_bag(thread: &ThreadState, list: &BagList, order: &mut Order) -> bool {
     let store = &thread.store;
-    let opened = list.open(order, &store.control().tick, &store.qsbr, thread.now_secs());
+    let opened = list.open(order, store.clocks(list.id()), &store.qsbr, thread.now_secs());
     if opened {
-        thread.refresh();
         thread.count(list.id(), Count::BagsOpened, 1);
     }
     opened

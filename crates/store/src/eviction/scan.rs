@@ -8,6 +8,7 @@ use crate::lru::{Bag, BagList, Cursor, Order};
 use crate::memory::ChunkRef;
 use crate::slabs::ClassId;
 use crate::stats::Count;
+use crate::sync::Ordering;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
@@ -106,22 +107,29 @@ pub(crate) fn judge(
         match item.liveness() {
             Liveness::Live => {}
             // Readable as stale for a while yet, and its memory is not needed.
-            Liveness::Deleted if mode == ScanMode::Clean => return Verdict::Stay,
+            Liveness::Deleted if mode == ScanMode::Clean => {}
             _ => {
                 count_reclaimed(thread, class, item, mode);
                 return Verdict::Remove;
             }
         }
-        let mark = recency::mark_of(&item.header.recency);
+        // Relaxed: a mark guards nothing.
+        let seen = item.header.recency.load(Ordering::Relaxed);
+        let now = thread.store.tick(class);
         let wanted = mode != ScanMode::Clean;
-        let touched = list.bag(bag).is_touched(mark);
-        // A pinned item would not give its memory back; a touched one has earned another round.
-        if thread.store.arena.is_pinned(chunk) && wanted || touched && mode != ScanMode::EvictAny {
-            let (to, mark) = list.destination(order, bag, mark);
-            return Verdict::Move(to, mark);
+        let touched = list.bag(bag).touched_tick(recency::mark_of(seen), now);
+        // A touched one has earned another round; a pinned one would not give its memory back.
+        let used = match touched {
+            Some(used) if mode != ScanMode::EvictAny => Some(used),
+            _ => (wanted && thread.store.arena.is_pinned(chunk)).then_some(now),
+        };
+        if let Some(used) = used {
+            let (bag, keeps_mark) = list.destination(order, bag, used);
+            return Verdict::Move { bag, keeps_mark: keeps_mark && touched.is_some() };
         }
         // Live and untouched: of use, unless memory is wanted and the store evicts at all.
         if !wanted || !thread.store.evict {
+            recency::set_mark(&item.header.recency, seen, recency::UNUSED);
             return Verdict::Stay;
         }
         count_evicted(thread, class, item);

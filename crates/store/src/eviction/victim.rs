@@ -3,7 +3,7 @@
 use super::scan::next_item;
 use crate::linked::ReadGuard;
 use crate::lru::Cursor;
-use crate::lru::recency::{self, low};
+use crate::lru::recency;
 use crate::memory::ChunkRef;
 use crate::slabs::ClassId;
 use crate::sync::Ordering;
@@ -18,7 +18,7 @@ const LOOKS: usize = 48;
 pub(crate) struct Victim {
     /// The class whose list it is in.
     pub class: ClassId,
-    /// Ticks since it was used.
+    /// Bags opened in all classes since the opening of the bag that was newest when it was used.
     pub age: u64,
     pub chunk: ChunkRef,
 }
@@ -42,8 +42,7 @@ fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
     let list = store.list(list_id);
     let order = list.order.lock();
     let _guard = ReadGuard::open(thread);
-    // Relaxed: an age is an estimate.
-    let now = store.control().tick.load(Ordering::Relaxed);
+    let (now, tick) = (store.openings(), store.tick(list_id));
     let (mut looks, mut oldest) = (0, None::<Victim>);
     let mut from = order.evict;
     for &index in &order.queue {
@@ -51,14 +50,16 @@ fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
         while let Some((chunk, after)) = next_item(thread, bag, from) {
             from = after;
             looks += 1;
-            let mark = recency::mark_of(&store.arena.header(chunk).recency);
-            let is_open = index == list.newest();
-            let touched = is_open || bag.is_touched(mark);
-            // A mark has 16 bits: the tick that it names is the last before the item was seen.
-            let seen_at = if touched { now } else { bag.closed_tick() };
-            let used = seen_at.wrapping_sub(u32::from(low(seen_at).wrapping_sub(mark)));
-            let victim = Victim { class: list_id, age: now.wrapping_sub(used).into(), chunk };
-            if !touched {
+            // Relaxed: a mark guards nothing.
+            let word = store.arena.header(chunk).recency.load(Ordering::Relaxed);
+            let touched = bag.touched_tick(recency::mark_of(word), tick);
+            let used_at = match touched {
+                Some(used) => list.opened_at(&order, used),
+                None => bag.opened_at(),
+            };
+            let age = now.saturating_sub(used_at);
+            let victim = Victim { class: list_id, age, chunk };
+            if touched.is_none() && index != list.newest() {
                 return Some(victim);
             }
             oldest = oldest.filter(|oldest| oldest.age >= victim.age).or(Some(victim));

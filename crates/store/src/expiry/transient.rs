@@ -53,8 +53,6 @@ const RING_SECS: u32 = 4096;
 const SIFTED: usize = 4096;
 /// Number of notes up to which sifting is not worth its time.
 const FEW_NOTES: u64 = 16_384;
-/// Names no bag: the block belongs to the ring.
-const NO_BAG: u32 = u32::MAX;
 
 /// The ring and its threshold.
 #[derive(Debug)]
@@ -236,7 +234,7 @@ impl List {
             last => blocks.claim(last),
         };
         let position = position.or_else(|| {
-            let block = blocks.take(budget, NO_BAG)?;
+            let block = blocks.take(budget, None)?;
             if self.last == 0 {
                 self.first = block;
             } else {

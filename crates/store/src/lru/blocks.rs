@@ -6,8 +6,11 @@
 //! reused at once.
 //!
 //! ```text
-//!     word 0: the bag (list and number)   1: next block   2: slots handed out   3: unused
+//!     word 0: the bag (list and number), high part of 3   1: next block   2: slots handed out
+//!     word 3: the tick at which the bag was opened
 //! ```
+//!
+//! The tick serves the recovery after a crash alone: it is all that is left of the bags' order.
 //!
 //! # Orderings
 //!
@@ -48,6 +51,15 @@ pub(crate) const SLOTS: u32 = WORDS - HEADER_WORDS;
 const BLOCKS_PER_CHARGE: u32 = 256;
 const BLOCK_BYTES: u64 = 256;
 
+/// The bag that a block belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub list: u8,
+    pub bag: u8,
+    /// The tick at which the bag was opened, below 2^48.
+    pub opened: u64,
+}
+
 /// All blocks of one store.
 #[derive(Debug)]
 pub(crate) struct Blocks {
@@ -65,6 +77,15 @@ struct FreeBlocks {
     limit: BlockId,
 }
 
+impl Owner {
+    /// Words 0 and 3 of the bag's blocks.
+    fn words(self) -> [u32; 2] {
+        let [a, b, c, d, high @ .., _, _] = self.opened.to_le_bytes();
+        let bag = u32::from_le_bytes([self.bag, self.list, high[0], high[1]]);
+        [bag, u32::from_le_bytes([a, b, c, d])]
+    }
+}
+
 impl Blocks {
     /// Blocks in `words`, none in use.
     pub(crate) fn new(words: Region<AtomicU32>) -> Self {
@@ -78,9 +99,9 @@ impl Blocks {
         }
     }
 
-    /// A fresh block for `bag`, all slots empty. `None` when the reservation or the file system is
-    /// used up.
-    pub(crate) fn take(&self, budget: &Budget, bag: u32) -> Option<BlockId> {
+    /// A fresh block for this bag, or for none, all slots empty. `None` when the reservation or the
+    /// file system is used up.
+    pub(crate) fn take(&self, budget: &Budget, owner: Option<Owner>) -> Option<BlockId> {
         let mut free = self.free.lock();
         let block = match free.head {
             0 if free.untouched >= free.limit => return None,
@@ -105,9 +126,11 @@ impl Blocks {
         };
         drop(free);
         self.in_use.fetch_add(1, Ordering::Relaxed);
+        let [bag, opened] = owner.map_or([0; 2], Owner::words);
         self.word(block, 0).store(bag, Ordering::Relaxed);
         self.word(block, 1).store(0, Ordering::Relaxed);
         self.word(block, 2).store(0, Ordering::Relaxed);
+        self.word(block, 3).store(opened, Ordering::Relaxed);
         Some(block)
     }
 
@@ -142,9 +165,10 @@ impl Blocks {
         block * WORDS + HEADER_WORDS + index
     }
 
-    /// The bag that owns the slot at a position.
-    pub(crate) fn bag_at(&self, position: Position) -> u32 {
-        self.word(position / WORDS, 0).load(Ordering::Relaxed)
+    /// The list and the number of the bag that owns the slot at a position; list 0 if none does.
+    pub(crate) fn bag_at(&self, position: Position) -> (u8, u8) {
+        let [bag, list, ..] = self.word(position / WORDS, 0).load(Ordering::Relaxed).to_le_bytes();
+        (list, bag)
     }
 
     /// Claims the block's next slot; `None` when all have been handed out.

@@ -9,20 +9,27 @@ struct World {
     blocks: Blocks,
     budget: Budget,
     qsbr: Qsbr,
-    tick: AtomicU32,
+    tick: AtomicU64,
+    openings: AtomicU64,
 }
 
 fn world() -> Arc<World> {
+    let (tick, openings) = (AtomicU64::new(recency::FIRST_TICK), AtomicU64::new(0));
     Arc::new(World {
-        list: BagList::new(1),
+        list: BagList::new(1, Clocks { tick: &tick, openings: &openings }),
         blocks: Blocks::new(crate::memory::region::Region::reserve(6 * 6).unwrap()),
         budget: Budget::new(1 << 20),
         qsbr: Qsbr::new(3),
-        tick: AtomicU32::new(0),
+        tick,
+        openings,
     })
 }
 
 impl World {
+    fn clocks(&self) -> Clocks<'_> {
+        Clocks { tick: &self.tick, openings: &self.openings }
+    }
+
     fn append(&self, item: ChunkRef) -> Position {
         self.list.append_newest(&self.blocks, &self.budget, item).unwrap()
     }
@@ -31,7 +38,7 @@ impl World {
     fn close_and_empty(&self, settle: bool) -> Vec<ChunkRef> {
         let mut order = self.list.order.lock();
         let closing = self.list.newest();
-        assert!(self.list.open(&mut order, &self.tick, &self.qsbr, 1));
+        assert!(self.list.open(&mut order, self.clocks(), &self.qsbr, 1));
         self.qsbr.try_advance();
         self.qsbr.try_advance();
         let bag = self.list.bag(closing);

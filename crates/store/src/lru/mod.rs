@@ -7,10 +7,13 @@
 //! ```
 //!
 //! A new item is appended to the newest bag without a lock. A GET only writes the present *tick*
-//! into the item's recency mark (see [`recency`]). The tick is one counter for the whole store,
-//! which rises whenever a bag is opened; a bag remembers the ticks at which it was opened and
-//! closed. So a mark names the bag that was newest at the time, in any class. An item is *touched*
-//! if its mark is not older than the closing of its bag.
+//! into the item's recency mark (see [`recency`]). The tick counts the bags that its class has
+//! opened; a bag remembers the ticks at which it was opened and closed. So a mark names the bag
+//! that was newest at the time. An item is *touched* if its mark is not older than the closing of
+//! its bag.
+//!
+//! Classes are compared by another count: the bags opened in all classes. A bag remembers that,
+//! too. Both counts have 64 bits.
 //!
 //! The cleaner and the evictions pass over the oldest items. A touched one moves to the bag that
 //! its mark names. Where that bag is the newest, the item moves to the newest alternate instead, so
@@ -26,7 +29,9 @@
 //!    still stand in it.
 //! 4. An item is in exactly one slot while it is linked. Its slot and its `pos` change under its
 //!    key's stripe.
-//! 5. A lost mark costs one bag of recency, never safety: two racing GETs write the same tick.
+//! 5. A mark that is lost to a race of two GETs costs recency by the bags opened in one section,
+//!    never safety. A pass never undoes a mark that it has not seen.
+//! 6. A mark is never so old that its 16 bits mean another tick: see [`recency`].
 //!
 //! # Orderings
 //!
@@ -43,12 +48,12 @@
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5. The
 //! slots are ours, see [`blocks`].
 
-use self::recency::{Tick, is_not_before, low};
+use self::recency::{AGE_MAX, SLACK, Tick, tick_of};
 use crate::memory::ChunkRef;
 use crate::memory::budget::Budget;
 use crate::reclamation::qsbr::Qsbr;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use blocks::{BlockId, Blocks, Position, SLOTS};
+use blocks::{BlockId, Blocks, Owner, Position, SLOTS};
 use std::collections::VecDeque;
 
 pub(crate) mod blocks;
@@ -59,6 +64,8 @@ pub(crate) mod recency;
 mod record;
 #[cfg(not(any(loom, miri)))]
 mod recover;
+#[cfg(all(test, not(loom)))]
+mod tests;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use recover::{AGES, age_of};
 
@@ -77,6 +84,8 @@ pub(crate) struct BagList {
     newest: AtomicU32,
     /// Bags in the list; a copy of the queue's length that is read without the lock.
     count: AtomicU32,
+    /// No mark of the list's items is older than this tick, less [`SLACK`].
+    oldest_mark: AtomicU64,
     /// Serialises the first append into a fresh block.
     grow: Mutex<()>,
     /// The eviction lock and the order of the bags.
@@ -89,11 +98,25 @@ pub(crate) struct Bag {
     first: AtomicU32,
     tail: AtomicU32,
     blocks: AtomicU32,
-    opened_tick: AtomicU32,
-    closed_tick: AtomicU32,
+    opened_tick: AtomicU64,
+    closed_tick: AtomicU64,
+    /// The tick when the last whole pass of the cleaner over this bag began; before the first pass,
+    /// the tick of its opening. Marks in this bag are not older, but for [`SLACK`].
+    passed_tick: AtomicU64,
+    /// Bags opened in all classes when this one was.
+    opened_at: AtomicU64,
     opened_secs: AtomicU32,
     closed_secs: AtomicU32,
     closed_epoch: AtomicU64,
+}
+
+/// The counts that an opening moves on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks<'c> {
+    /// Bags opened in the class.
+    pub tick: &'c AtomicU64,
+    /// Bags opened in all classes.
+    pub openings: &'c AtomicU64,
 }
 
 /// Order of the bags, and the cursors into them. Guarded by the eviction lock.
@@ -108,6 +131,8 @@ pub(crate) struct Order {
     pub clean: Cursor,
     /// The bag in which the cleaner stands.
     pub clean_bag: Option<u8>,
+    /// The tick when the cleaner came to that bag.
+    pub clean_since: Tick,
 }
 
 /// A place in a bag.
@@ -120,7 +145,12 @@ pub(crate) struct Cursor {
 
 impl BagList {
     /// A list with one open bag.
-    pub(crate) fn new(id: u8) -> Self {
+    pub(crate) fn new(id: u8, clocks: Clocks<'_>) -> Self {
+        let tick = clocks.tick.load(Ordering::Relaxed);
+        let bags: Box<[Bag]> = (0..BAGS).map(|_| Bag::default()).collect();
+        bags[0].opened_tick.store(tick, Ordering::Relaxed);
+        bags[0].passed_tick.store(tick, Ordering::Relaxed);
+        bags[0].opened_at.store(clocks.openings.load(Ordering::Relaxed), Ordering::Relaxed);
         let order = Order {
             queue: VecDeque::from([0]),
             free: (1..BAGS).rev().filter_map(|bag| u8::try_from(bag).ok()).collect(),
@@ -128,9 +158,10 @@ impl BagList {
         };
         Self {
             id,
-            bags: (0..BAGS).map(|_| Bag::default()).collect(),
+            bags,
             newest: AtomicU32::new(0),
             count: AtomicU32::new(1),
+            oldest_mark: AtomicU64::new(tick),
             grow: Mutex::new(()),
             order: Mutex::new(order),
         }
@@ -202,7 +233,8 @@ impl BagList {
         if bag.tail.load(Ordering::Relaxed) != full {
             return Some(()); // Another appender was faster.
         }
-        let block = blocks.take(budget, u32::from(self.id) << 8 | u32::from(index))?;
+        let owner = Owner { list: self.id, bag: index, opened: bag.opened_tick() };
+        let block = blocks.take(budget, Some(owner))?;
         if full == 0 {
             // Release: partner of the Acquire in `step`.
             bag.first.store(block, Ordering::Release);
@@ -215,13 +247,31 @@ impl BagList {
         Some(())
     }
 
-    /// Closes the newest bag and opens another at this second. `false` if there are too many bags.
-    pub(crate) fn open(&self, order: &mut Order, tick: &AtomicU32, qsbr: &Qsbr, now: u32) -> bool {
+    /// Closes the newest bag and opens another at this second. `false` if there are too many bags,
+    /// or the next tick would make a mark too old (see [`recency`]).
+    pub(crate) fn open(
+        &self,
+        order: &mut Order,
+        clocks: Clocks<'_>,
+        qsbr: &Qsbr,
+        now: u32,
+    ) -> bool {
+        // Relaxed: the tick changes only under the order lock.
+        let tick = recency::next(clocks.tick.load(Ordering::Relaxed));
+        let is_too_far = || tick - self.oldest_mark.load(Ordering::Relaxed) > AGE_MAX - SLACK;
+        if is_too_far() {
+            self.note_oldest_mark(order);
+            if is_too_far() {
+                return false;
+            }
+        }
         let Some(index) = order.free.pop() else { return false };
+        let opened_at = clocks.openings.fetch_add(1, Ordering::Relaxed) + 1;
         let closing = self.bag(self.newest());
-        let tick = tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let bag = self.bag(index);
         bag.opened_tick.store(tick, Ordering::Relaxed);
+        bag.passed_tick.store(tick, Ordering::Relaxed);
+        bag.opened_at.store(opened_at, Ordering::Relaxed);
         bag.opened_secs.store(now, Ordering::Relaxed);
         bag.closed_secs.store(0, Ordering::Relaxed);
         closing.closed_tick.store(tick, Ordering::Relaxed);
@@ -230,9 +280,23 @@ impl BagList {
         self.count.fetch_add(1, Ordering::Relaxed);
         // Release: partner of the Acquire in `newest`.
         self.newest.store(u32::from(index), Ordering::Release);
-        // Dated after the store: a section of the next epoch sees the new bag.
+        clocks.tick.store(tick, Ordering::Relaxed);
+        // Dated after the stores: a section of the next epoch sees the new bag and its tick.
         closing.closed_epoch.store(qsbr.epoch(), Ordering::Relaxed);
         true
+    }
+
+    /// Finds out how old the marks of the list may be.
+    fn note_oldest_mark(&self, order: &Order) {
+        let passed = order.queue.iter().map(|&bag| self.bag(bag).passed_tick());
+        self.oldest_mark.store(passed.min().unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Bags opened in all classes at the opening of the bag that was newest at this tick.
+    pub(crate) fn opened_at(&self, order: &Order, tick: Tick) -> u64 {
+        let bags = order.queue.iter().map(|&bag| self.bag(bag));
+        let named = bags.clone().rev().find(|bag| bag.opened_tick() <= tick);
+        named.or_else(|| bags.clone().next()).map_or(0, Bag::opened_at)
     }
 
     /// Frees a settled bag without items.
@@ -251,7 +315,6 @@ impl BagList {
             order.evict = Cursor::default();
         }
         if order.clean_bag == Some(index) {
-            order.clean = Cursor::default();
             order.clean_bag = None;
         }
         order.queue.retain(|&other| other != index);
@@ -269,23 +332,24 @@ impl BagList {
         bag.blocks.load(Ordering::Relaxed) > 0 && u64::from(bag.slots(blocks)) >= target
     }
 
-    /// The bag to which a touched item of bag `from` moves, and the mark that it has there.
-    pub(crate) fn destination(&self, order: &Order, from: u8, mark: u16) -> (u8, u16) {
+    /// The bag to which an item of bag `from` moves that was last used at this tick, and whether it
+    /// keeps its mark there.
+    pub(crate) fn destination(&self, order: &Order, from: u8, used: Tick) -> (u8, bool) {
         let newest = self.newest();
         let mut bags = order.queue.iter().rev().copied();
         bags.next();
         let Some(alternate) = bags.next().filter(|&bag| bag != from) else {
             // The item is in the alternate itself, so only the newest is newer.
-            return (newest, mark);
+            return (newest, true);
         };
-        if self.bag(newest).opened_before(mark) {
+        if self.bag(newest).opened_tick() <= used {
             // Its mark names the newest, which is for appends. In the alternate it must not count
             // as touched once more.
-            return (alternate, self.bag(alternate).last_mark());
+            return (alternate, false);
         }
         let older = order.queue.iter().rev().copied().take_while(|&bag| bag != from);
-        let named = older.skip(1).find(|&bag| self.bag(bag).opened_before(mark));
-        (named.unwrap_or(alternate), mark)
+        let named = older.skip(1).find(|&bag| self.bag(bag).opened_tick() <= used);
+        (named.unwrap_or(alternate), false)
     }
 }
 
@@ -349,23 +413,29 @@ impl Bag {
         qsbr.is_safe(self.closed_epoch.load(Ordering::Relaxed))
     }
 
-    /// `true` if an item of this closed bag with this mark was used after the closing.
+    /// The tick at which an item of this closed bag was used, if that was after the closing. `now`
+    /// is the class's tick.
     #[inline]
-    pub(crate) fn is_touched(&self, mark: u16) -> bool {
-        is_not_before(mark, self.closed_tick())
+    pub(crate) fn touched_tick(&self, mark: u16, now: Tick) -> Option<Tick> {
+        tick_of(mark, now).filter(|&used| used >= self.closed_tick.load(Ordering::Relaxed))
     }
 
-    fn opened_before(&self, mark: u16) -> bool {
-        is_not_before(mark, self.opened_tick.load(Ordering::Relaxed))
+    pub(crate) fn opened_tick(&self) -> Tick {
+        self.opened_tick.load(Ordering::Relaxed)
     }
 
-    /// The newest mark that does not count as touched.
-    fn last_mark(&self) -> u16 {
-        low(self.closed_tick()).wrapping_sub(1)
+    fn passed_tick(&self) -> Tick {
+        self.passed_tick.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn closed_tick(&self) -> Tick {
-        self.closed_tick.load(Ordering::Relaxed)
+    /// The cleaner has looked at every item, beginning at this tick.
+    pub(crate) fn set_passed(&self, tick: Tick) {
+        self.passed_tick.store(tick, Ordering::Relaxed);
+    }
+
+    /// Bags opened in all classes when this one was.
+    pub(crate) fn opened_at(&self) -> u64 {
+        self.opened_at.load(Ordering::Relaxed)
     }
 
     pub(crate) fn opened_secs(&self) -> u32 {

@@ -7,7 +7,7 @@ use super::{BAGS, Bag, BagList, Cursor, Order};
 use crate::lru::blocks::Blocks;
 use crate::memory::codec::{Reader, Writer};
 use crate::narrow::to_u32;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 impl BagList {
     pub(crate) fn save(&self, out: &mut Writer) {
@@ -47,36 +47,38 @@ impl BagList {
             self.newest.store(u32::from(newest), Ordering::Release);
         }
         order.queue = queue.into();
+        self.note_oldest_mark(order);
     }
 }
 
 impl Bag {
     fn save(&self, out: &mut Writer) {
-        let Self {
-            first, tail, blocks, opened_tick, closed_tick, opened_secs, closed_secs, ..
-        } = self;
-        for word in [first, tail, blocks, opened_tick, closed_tick, opened_secs, closed_secs] {
+        for word in self.words() {
             out.number(u64::from(word.load(Ordering::Relaxed)));
+        }
+        for number in self.numbers() {
+            out.number(number.load(Ordering::Relaxed));
         }
     }
 
     fn load(&self, input: &mut Reader<'_>, blocks: &Blocks) -> Option<()> {
-        let Self {
-            first,
-            tail,
-            blocks: own,
-            opened_tick,
-            closed_tick,
-            opened_secs,
-            closed_secs,
-            ..
-        } = self;
-        for word in [first, tail, own, opened_tick, closed_tick, opened_secs, closed_secs] {
+        for word in self.words() {
             word.store(input.small()?, Ordering::Relaxed);
         }
-        let ends = [first.load(Ordering::Relaxed), tail.load(Ordering::Relaxed)];
+        for number in self.numbers() {
+            number.store(input.number()?, Ordering::Relaxed);
+        }
+        let ends = [self.first.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed)];
         // Its closing lies before any grace period of this process.
         self.closed_epoch.store(0, Ordering::Relaxed);
         ends.iter().all(|&block| blocks.is_known(block)).then_some(())
+    }
+
+    fn words(&self) -> [&AtomicU32; 5] {
+        [&self.first, &self.tail, &self.blocks, &self.opened_secs, &self.closed_secs]
+    }
+
+    fn numbers(&self) -> [&AtomicU64; 4] {
+        [&self.opened_tick, &self.closed_tick, &self.passed_tick, &self.opened_at]
     }
 }

@@ -1,11 +1,10 @@
-//! Bags for the items that a dead process left. Their own order is lost, but each item's mark tells
-//! when it was last used.
+//! Bags for the items that a dead process left. Their order is lost, but an item's mark tells when
+//! it was last used, or its block when its bag was opened.
 //!
 //! Relaxed is enough: no other thread uses the store before the recovery has ended.
 
-use super::recency::{Tick, low};
-use super::{Bag, BagList};
-use crate::narrow::to_u32;
+use super::recency::{Tick, tick_of};
+use super::{Bag, BagList, Clocks};
 use crate::sync::Ordering;
 
 /// Number of ages that the bags distinguish, in ticks: more than a class has bags on average. The
@@ -16,9 +15,9 @@ pub(crate) const AGES: usize = 1 << 12;
 const BAGS_MADE: u64 = 32;
 
 impl BagList {
-    /// Opens bags for items whose numbers by age are given, in ticks before `tick`. Returns the bag
-    /// for each age.
-    pub(crate) fn recover(&self, ages: &[u32], tick: Tick, now_secs: u32) -> Vec<u8> {
+    /// Opens bags for items whose numbers by age are given, in ticks before the present. Returns
+    /// the bag for each age.
+    pub(crate) fn recover(&self, ages: &[u32], clocks: Clocks<'_>, now_secs: u32) -> Vec<u8> {
         let items: u64 = ages.iter().copied().map(u64::from).sum();
         let share = items.div_ceil(BAGS_MADE).max(1);
         let mut bag_of = vec![0; ages.len()];
@@ -29,11 +28,11 @@ impl BagList {
             bag_of[age] = bag;
             held += u64::from(ages[age]);
             if held >= share && age > 0 {
-                self.bag(bag).date((oldest, age), tick, now_secs);
+                self.bag(bag).date((oldest, age), clocks, now_secs);
                 (bag, held, oldest) = (bag + 1, 0, age - 1);
             }
         }
-        self.bag(bag).date((oldest, 0), tick, now_secs);
+        self.bag(bag).date((oldest, 0), clocks, now_secs);
         self.bag(bag).closed_secs.store(0, Ordering::Relaxed);
         self.set_queue(&mut self.order.lock(), (0..=bag).collect());
         bag_of
@@ -43,17 +42,23 @@ impl BagList {
 impl Bag {
     /// Dates the bag so that no mark from the oldest to the youngest of these ages counts as
     /// touched.
-    fn date(&self, (oldest, youngest): (usize, usize), tick: Tick, now_secs: u32) {
-        let ago = |age: usize| tick.wrapping_sub(to_u32(age));
+    fn date(&self, (oldest, youngest): (usize, usize), clocks: Clocks<'_>, now_secs: u32) {
+        let tick = clocks.tick.load(Ordering::Relaxed);
+        let openings = clocks.openings.load(Ordering::Relaxed);
+        // No tick of a process lies within `AGES` of zero.
+        let ago = |age: usize| tick - age as u64;
         self.opened_tick.store(ago(oldest), Ordering::Relaxed);
-        self.closed_tick.store(ago(youngest).wrapping_add(1), Ordering::Relaxed);
+        self.closed_tick.store(ago(youngest) + 1, Ordering::Relaxed);
+        self.passed_tick.store(ago(oldest), Ordering::Relaxed);
+        self.opened_at.store(openings.saturating_sub(oldest as u64), Ordering::Relaxed);
         self.opened_secs.store(now_secs, Ordering::Relaxed);
         self.closed_secs.store(now_secs, Ordering::Relaxed);
         self.closed_epoch.store(0, Ordering::Relaxed);
     }
 }
 
-/// Age of a mark, in ticks.
-pub(crate) fn age_of(mark: u16, tick: Tick) -> usize {
-    usize::from(low(tick).wrapping_sub(mark)).min(AGES - 1)
+/// Age of an item, in ticks, by its mark, or by the opening of its bag where it has none.
+pub(crate) fn age_of(mark: u16, bag_opened: Tick, now: Tick) -> usize {
+    let used = tick_of(mark, now).unwrap_or(bag_opened);
+    usize::try_from(now.saturating_sub(used)).map_or(AGES - 1, |age| age.min(AGES - 1))
 }

@@ -140,6 +140,8 @@ pub(crate) struct Arena {
     words: Region<AtomicU64>,
     unit_shift: u32,
     page_shift: u32,
+    /// Granules of a page, as a power of two.
+    page_units_shift: u32,
 }
 
 impl Arena {
@@ -147,7 +149,8 @@ impl Arena {
     /// bytes.
     pub(crate) fn new(words: Region<AtomicU64>, page_bytes: usize, unit: usize) -> Self {
         debug_assert!(page_bytes.is_power_of_two() && unit.is_power_of_two() && unit >= 8);
-        Self { words, unit_shift: unit.trailing_zeros(), page_shift: page_bytes.trailing_zeros() }
+        let (unit_shift, page_shift) = (unit.trailing_zeros(), page_bytes.trailing_zeros());
+        Self { words, unit_shift, page_shift, page_units_shift: page_shift - unit_shift }
     }
 
     pub(crate) fn prefer_huge_pages(&self) {
@@ -186,7 +189,7 @@ impl Arena {
     /// The page that holds `chunk`.
     #[inline]
     pub(crate) fn page_of(&self, chunk: ChunkRef) -> usize {
-        self.offset(chunk) >> self.page_shift
+        (chunk as usize).wrapping_sub(1) >> self.page_units_shift
     }
 
     /// Bytes from the start of the page to `chunk`.

@@ -3,8 +3,8 @@
 //!
 //! In a memory file they are always up to date, so a start after a crash finds them as they were.
 //!
-//! Relaxed is enough for the cas counter, the tick and the flush: none guards other memory, and a
-//! flush is ordered by its generation.
+//! Relaxed is enough for the cas counter, the counts of bags and the flush: none guards other
+//! memory, and a flush is ordered by its generation.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -15,8 +15,10 @@ use crossbeam_utils::CachePadded;
 pub(crate) struct Control {
     /// The next block of cas uniques.
     pub cas: CachePadded<AtomicU64>,
-    /// Bags opened, in all classes.
-    pub tick: CachePadded<AtomicU32>,
+    /// Bags opened, by class.
+    pub ticks: CachePadded<[AtomicU64; 256]>,
+    /// Bags opened in all classes: the clock by which classes are compared.
+    pub openings: CachePadded<AtomicU64>,
     /// Second at which everything dies; 0 is never, and 1 is a flush under way.
     flush_at: CachePadded<AtomicU32>,
     /// A copy of the invalidations; readers use `Invalidations` itself.
@@ -30,11 +32,17 @@ pub(crate) const INVALIDATION_WORDS: usize = 8 * 2 + 3;
 const FLUSHING: u32 = 1;
 
 impl Control {
-    /// The first cas unique is 1: 0 names no item.
-    pub(crate) fn begin(&self) {
+    /// The first cas unique is 1: 0 names no item. A tick begins at `first_tick`, and does so anew
+    /// where an earlier process has left one that is out of range.
+    pub(crate) fn begin(&self, first_tick: u64, last_tick: u64) {
         let order = Ordering::Relaxed;
         // It fails where the words are those of an earlier process.
         let _ = self.cas.compare_exchange(0, 1, order, order);
+        let is_strange = |tick: &&AtomicU64| !(first_tick..last_tick).contains(&tick.load(order));
+        self.ticks.iter().filter(is_strange).for_each(|tick| tick.store(first_tick, order));
+        if self.openings.load(order) > u64::MAX / 2 {
+            self.openings.store(0, order);
+        }
     }
 
     /// Copies the invalidations, the count last. The caller holds their lock, and has not yet

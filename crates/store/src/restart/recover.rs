@@ -4,7 +4,7 @@
 //!     table: each reference -> a whole item? its key's bucket and tag? first occurrence?
 //!                              keep it, else clear the slot
 //!     pages: each chunk     -> held by a kept item, or free
-//!     bags:  each kept item -> a bag by the age of its mark
+//!     bags:  each kept item -> a bag by the age of its mark, or of the bag that it was in
 //! ```
 //!
 //! The table is the truth: an item is linked by one store into its slot, replaced by one, and
@@ -127,14 +127,13 @@ fn find_items(
 /// Puts chunks into free lists and items into bags, on all processors. `false`: the file system is
 /// full.
 fn put_in_order(store: &Store, chunks: &Chunks, classes: &[OfClass], now_secs: u32) -> bool {
-    let tick = store.control().tick.load(Ordering::Relaxed);
     let bag_of: Vec<Vec<u8>> = store
         .lists
         .iter()
         .zip(classes)
         .map(|(list, class)| match class.items {
             0 => Vec::new(),
-            _ => list.recover(&class.ages, tick, now_secs),
+            _ => list.recover(&class.ages, store.clocks(list.id()), now_secs),
         })
         .collect();
     let (next, homeless) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -144,8 +143,8 @@ fn put_in_order(store: &Store, chunks: &Chunks, classes: &[OfClass], now_secs: u
             for page in pages {
                 store.slabs.recover_page(&store.arena, chunks, page, |id, chunk| {
                     let header = store.arena.header(chunk);
-                    let mark = recency::mark_of(&header.recency);
-                    let age = lru::age_of(mark, tick);
+                    let mark = recency::mark_of(header.recency.load(Ordering::Relaxed));
+                    let age = lru::age_of(mark, 0, store.tick(id));
                     let bag = bag_of[usize::from(id) - 1][age];
                     if !put_into_bag(store, id, bag, chunk) {
                         homeless.fetch_add(1, Ordering::Relaxed);
@@ -216,6 +215,18 @@ impl<'s> Finder<'s> {
         Some(len)
     }
 
+    /// The item's age, in ticks. Its mark tells the age from now on, since the bags' blocks will be
+    /// forgotten.
+    fn date(&self, id: ClassId, chunk: ChunkRef) -> usize {
+        let (store, header) = (self.store, self.store.arena.header(chunk));
+        let bag_opened = store.blocks.opened_tick_left(header.pos.load(Ordering::Relaxed));
+        let (seen, now) = (header.recency.load(Ordering::Relaxed), store.tick(id));
+        let age = lru::age_of(recency::mark_of(seen), bag_opened, now);
+        recency::set_mark(&header.recency, seen, recency::mark_at(now - age as u64));
+        // The tick of that age may have no mark.
+        lru::age_of(recency::mark_of(header.recency.load(Ordering::Relaxed)), 0, now)
+    }
+
     /// `true` if the item is neither flushed, deleted nor expired; counts it otherwise.
     fn is_live(&mut self, chunk: ChunkRef, shape: Shape) -> bool {
         let (store, header) = (self.store, self.store.arena.header(chunk));
@@ -271,14 +282,13 @@ impl Judge for Finder<'_> {
             };
             chained = i64::from(len);
         }
-        let tick = self.store.control().tick.load(Ordering::Relaxed);
-        let mark = self.store.arena.header(chunk).recency.load(Ordering::Relaxed) >> 16;
+        let age = self.date(id, chunk);
         let bytes = shape.key_at() + shape.key_len() + shape.inline_len();
         let class = &mut self.classes[usize::from(id) - 1];
         class.items += 1;
         class.bytes += i64::from(to_u32(bytes)) + chained;
         class.ages.resize(lru::AGES, 0);
-        class.ages[lru::age_of(recency::low(mark), tick)] += 1;
+        class.ages[age] += 1;
         true
     }
 

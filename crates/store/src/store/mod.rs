@@ -4,7 +4,7 @@
 //! `requests` to the cleaner, `statistics`, joining in `handle`, opening and closing in
 //! `restart::warm`. The last two need modules above this one.
 //!
-//! Relaxed is enough for the numbers of charged bytes: they guard nothing.
+//! Relaxed is enough for the numbers of charged bytes and of opened bags: they guard nothing.
 
 use crate::config::regions::Memory;
 use crate::config::{Automove, Config, Layout, Policy};
@@ -12,8 +12,9 @@ use crate::error::StoreError;
 use crate::expiry::deleted::Deleted;
 use crate::expiry::invalidation::Invalidations;
 use crate::expiry::transient::Transients;
-use crate::lru::BagList;
 use crate::lru::blocks::{Blocks, Position};
+use crate::lru::recency::{FIRST_TICK, LAST_TICK, Tick};
+use crate::lru::{BagList, Clocks};
 use crate::memory::arena::Arena;
 use crate::memory::budget::Budget;
 use crate::memory::control::Control;
@@ -98,10 +99,12 @@ impl Store {
         }
         let budget = Budget::new(config.memory_bytes);
         budget.charge(table.bytes() as u64);
-        memory.control[0].begin();
+        memory.control[0].begin(FIRST_TICK, LAST_TICK);
         Ok(Self {
             arena,
-            lists: (1..=slabs.count()).map(BagList::new).collect(),
+            lists: (1..=slabs.count())
+                .map(|class| BagList::new(class, clocks(&memory.control[0], class)))
+                .collect(),
             counters: Counters::new(config.threads_max, slabs.count()),
             transients: Transients::new(config.transient_secs),
             balance: Balance::new(config.automove, config.automove_ratio_per_mille),
@@ -243,12 +246,32 @@ impl Store {
     /// item has left it.
     #[inline]
     pub(crate) fn bag_at(&self, position: Position) -> Option<(&BagList, u8)> {
-        let id = self.blocks.bag_at(position).to_le_bytes();
-        Some((self.lists.get(usize::from(id[1]).checked_sub(1)?)?, id[0]))
+        let (list, bag) = self.blocks.bag_at(position);
+        Some((self.lists.get(usize::from(list).checked_sub(1)?)?, bag))
+    }
+
+    /// Bags that the class has opened.
+    #[inline]
+    pub(crate) fn tick(&self, class: ClassId) -> Tick {
+        self.control().ticks[usize::from(class)].load(Ordering::Relaxed)
+    }
+
+    /// Bags opened in all classes: the time by which classes are compared.
+    pub(crate) fn openings(&self) -> u64 {
+        self.control().openings.load(Ordering::Relaxed)
+    }
+
+    /// The counts that an opening of one of the class's bags moves on.
+    pub(crate) fn clocks(&self, class: ClassId) -> Clocks<'_> {
+        clocks(self.control(), class)
     }
 
     /// Sets the counters (not the gauges) back to zero for readers (`stats reset`).
     pub fn reset_stats(&self) {
         self.counters.reset();
     }
+}
+
+fn clocks(control: &Control, class: ClassId) -> Clocks<'_> {
+    Clocks { tick: &control.ticks[usize::from(class)], openings: &control.openings }
 }

@@ -2,7 +2,7 @@
 //!
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
-use super::{BLOCK_BYTES, Blocks, FreeBlocks};
+use super::{BLOCK_BYTES, Blocks, FreeBlocks, Position, WORDS};
 use crate::memory::budget::Budget;
 use crate::memory::codec::{Reader, Writer};
 use crate::sync::Ordering;
@@ -29,6 +29,14 @@ impl Blocks {
         self.charged.store(charged, Ordering::Relaxed);
         budget.charge(charged);
         Some(())
+    }
+
+    /// The tick at which the bag was opened that a dead process had in this position; 0 if the
+    /// position makes no sense.
+    pub(crate) fn opened_tick_left(&self, position: Position) -> u64 {
+        let block = (position / WORDS * WORDS) as usize;
+        let word = |at: usize| self.words.get(block + at).map_or(0, |w| w.load(Ordering::Relaxed));
+        u64::from(word(3)) | u64::from(word(0) >> 16) << 32
     }
 
     /// Forgets all blocks of an earlier process; none is in use yet.

@@ -1,0 +1,36 @@
+//! The opening of bags, without items.
+
+use super::recency::{AGE_MAX, FIRST_TICK, SLACK};
+use super::*;
+
+/// One old bag stays, and newer ones come and go. No bag is opened whose tick would make a mark in
+/// the old one too old, and one is again after a pass over the old one.
+#[test]
+fn a_bag_that_is_not_passed_holds_openings_back() {
+    let (tick, openings) = (AtomicU64::new(FIRST_TICK), AtomicU64::new(0));
+    let clocks = Clocks { tick: &tick, openings: &openings };
+    let list = BagList::new(1, clocks);
+    let blocks = Blocks::new(crate::memory::region::Region::reserve(1 << 10).unwrap());
+    let qsbr = Qsbr::new(1);
+    let mut order = list.order.lock();
+    let open = |order: &mut Order| {
+        let is_open = list.open(order, clocks, &qsbr, 1);
+        // The bag in the middle is passed and empty.
+        if order.queue.len() > 2 {
+            list.free(order, &blocks, order.queue[1]);
+        }
+        is_open
+    };
+    let old = order.queue[0];
+    for round in 1..=3 {
+        let passed = list.bag(old).passed_tick();
+        while open(&mut order) {}
+        let reached = tick.load(Ordering::Relaxed);
+        assert!(reached - passed <= AGE_MAX - SLACK, "round {round}: {reached}, {passed}");
+        assert!(reached - passed > AGE_MAX - SLACK - 3, "round {round}: {reached}, {passed}");
+        list.bag(old).set_passed(reached);
+        assert!(open(&mut order), "round {round}");
+    }
+    let opened = openings.load(Ordering::Relaxed);
+    assert!(opened > 3 * (AGE_MAX - SLACK - 3), "{opened}");
+}
