@@ -1,7 +1,8 @@
 //! Every console block of the pages is executed, and must show what really happens.
 //!
 //! A page runs in network, mount and process namespaces of its own, so its addresses, ports and
-//! files below `/etc` are free. What a section starts in the background ends with it. `DOCS_VERBOSE=1` prints each command with its output.
+//! files below `/etc` are free. What a section starts in the background ends with it.
+//! `DOCS_VERBOSE=1` prints each command with its output.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::env;
