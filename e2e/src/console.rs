@@ -4,8 +4,8 @@
 //!
 //! * `console`: commands behind `$ `, continued behind `> `, each with its output. In the output, a
 //!   line `...` stands for any lines and `[..]` for any text within a line. A line `? 2` is the
-//!   exit status, which is 0 otherwise. A last line `^C` ends the command when the lines above it were
-//!   printed.
+//!   exit status, which is 0 otherwise. A last line `^C` ends the command when the lines above it
+//!   were printed.
 //! * `LANGUAGE file=PATH`: the content of that file, written before the page goes on.
 //! * `sh not-run: REASON`: commands that no test can run, with the reason.
 //! * any other language: text that is not executed.
