@@ -26,8 +26,7 @@ pub struct Delete {
     pub deadline: Option<u32>,
     /// Meta `E`: the cas unique of what stays, else the store's next.
     pub cas: Option<u64>,
-    /// For so many seconds the key is not to be added, whether it was there or not; 0 is no
-    /// hold-off.
+    /// Seconds in which the key may not be added, whether it was there or not; 0 is no hold-off.
     pub hold_off_secs: u32,
 }
 

@@ -8,8 +8,8 @@
 //!     store with the token -> stored, if there was no store, delete or flush of the key since
 //! ```
 //!
-//! Until the first lease read or hold-off there is no table, and a delete keeps no stale value: who
-//! does not use leases pays a branch. Why each of them works is said in `lease_table`.
+//! Until the first lease read or hold-off there is no table, and a delete keeps no stale value, so
+//! a server without leases pays one branch. The laws that make leases safe are in `lease_table`.
 
 use store::{Change, Item, Liveness, Section};
 
@@ -115,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// For so many seconds, and less than one more, the key is not to be added. Under its lock.
+    /// Forbids to add the key for `secs` seconds, and for less than one more. Under its lock.
     pub(crate) fn hold_off(&self, key: Key<'_>, secs: u32) {
         let now_secs = self.now_secs();
         let until = now_secs.saturating_add(secs).saturating_add(1);

@@ -1,5 +1,4 @@
-//! What is remembered of keys that are not there: lease tokens, and until when they may not be
-//! added.
+//! Lease tokens and hold-offs: what is remembered of keys that are not there.
 //!
 //! A fixed table of sets, each of a few keys under one lock. A key is known by its 64-bit hash, and
 //! a set keeps whoever is needed longest:
@@ -41,7 +40,7 @@ pub(crate) const WAIT: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Table {
     sets: Box<[Mutex<Set>]>,
-    /// A token has to lie so many seconds back before the key's next.
+    /// Seconds that must pass after a token before the key's next.
     interval_secs: u32,
     /// Draws tokens: a keyed hash of a counter, which nobody can guess from the tokens before.
     secret: RandomState,

@@ -1,4 +1,5 @@
-//! What memcached's commands mean, over the store: no bytes on the wire, no socket, no wall clock.
+//! The meaning of memcached's commands, over the store: no bytes on the wire, no socket, no wall
+//! clock.
 //!
 //! ```text
 //!     Shared (one): the store, settings, a pending flush, every worker's counters

@@ -80,7 +80,7 @@ impl<'s> MetaHit<'s> {
         }
     }
 
-    /// A deleted item, shown to a reader who asked for a lease or for stale values.
+    /// A deleted item, shown to a reader that wants a lease or takes stale values.
     #[must_use]
     pub fn stale(item: Item<'s>, lease: Option<u64>, is_won: bool) -> Self {
         let is_winner = lease.is_some();

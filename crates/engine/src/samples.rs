@@ -1,5 +1,5 @@
-//! What is sampled of the commands: each worker's side, which costs an unsampled key one
-//! comparison, and the shared side, which takes the workers' logs together.
+//! Samples of the commands: each worker's side, which costs an unsampled key one comparison, and
+//! the shared side, which takes the workers' logs together.
 //!
 //! ```text
 //!     Worker: Sampler -- hash < threshold? --> Log <-- ten times a second -- Samples -> Collector
@@ -61,7 +61,7 @@ pub(crate) struct Sampler {
     is_observing: Cell<bool>,
     /// Batches until the next one that is, itself included.
     batches_left: Cell<u32>,
-    /// One batch in so many is sampled by time.
+    /// One batch in this number is sampled by time.
     period: Cell<u32>,
     /// Keys noted by time since the period was last adapted, and when that was.
     noted: Cell<u32>,
@@ -227,7 +227,8 @@ impl Sampler {
         self.command.set(None);
     }
 
-    /// A request of a batch that is sampled by time was answered, so long after its bytes had come.
+    /// A request of a batch that is sampled by time was answered, this long after its bytes had
+    /// come.
     pub(crate) fn answered(&self, after: Duration) {
         let command = self.command.take().unwrap_or(Command::Other);
         let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);

@@ -1,4 +1,5 @@
-//! What all workers share: the store, the settings, a pending flush, the register of counters.
+//! The part that all workers share: the store, the settings, a pending flush, the register of
+//! counters.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -27,8 +28,8 @@ pub struct Settings {
 /// Settings of leases.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseSettings {
-    /// A key gets no two tokens within so many seconds, and one after at most one more; 0 gives one
-    /// to every miss.
+    /// Seconds between two tokens of a key; the second comes at most one second later. 0 gives a
+    /// token to every miss.
     pub interval_secs: u32,
     /// How long a deleted value stays readable as stale; 0 keeps none.
     pub stale_secs: u32,

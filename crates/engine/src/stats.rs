@@ -24,7 +24,7 @@ macro_rules! counters {
 counters! {
     /// What a worker counts as a whole.
     Counter, COUNTERS:
-    /// Requests refused for want of a right.
+    /// Requests refused because the user lacks a right.
     AccessDenied = "access_denied",
     /// Logins tried.
     AuthCmds = "auth_cmds",

@@ -1,5 +1,5 @@
-//! What other threads see of the running loops: counters, connections, and the switch that ends
-//! them.
+//! The view that other threads have of the running loops: counters, connections, and the switch
+//! that ends them.
 
 use std::fmt;
 use std::io;

@@ -50,8 +50,8 @@ const SEND_AT_BYTES: usize = 128 * 1024;
 /// Scratch for replies that has grown past this is given back, in bytes.
 const REPLIES_KEPT: usize = 4 * SEND_AT_BYTES;
 
-/// Datagrams of a reply that the kernel cuts out of one message: so many fit into an IP packet's
-/// length.
+/// Datagrams of a reply that the kernel cuts out of one message. No more fit into the length of an
+/// IP packet.
 const SEGMENTS_MAX: usize = 45;
 
 /// One socket, and what the kernel is to fill in.

@@ -1,4 +1,4 @@
-//! What a session reads from and writes to.
+//! Input and output of a session.
 //!
 //! Neither owns a buffer. Input lies in the worker's read buffer or, when a connection has had to
 //! wait, in its leftovers. Output is the worker's scratch, which is empty before and after each

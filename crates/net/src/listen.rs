@@ -42,12 +42,13 @@ impl Listen {
         self.bind_or_inherit(&mut Inherited::default())
     }
 
-    /// As [`Self::bind`], but an address for which there is an inherited socket gets that one. The
-    /// file of a unix socket stays the other process's until [`Sockets::claim_files`].
+    /// Binds every address that has no inherited socket, and takes the inherited socket for the
+    /// others. The file of an inherited unix socket stays the other process's until
+    /// [`Sockets::claim_files`].
     ///
     /// # Errors
     ///
-    /// As [`Self::bind`].
+    /// Those of [`Self::bind`].
     pub fn bind_or_inherit(&self, inherited: &mut Inherited) -> io::Result<Sockets> {
         let mut sockets = Sockets::default();
         for (index, &address) in self.tcp.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What other threads tell a worker: messages in a queue, and an eventfd that ends its wait.
+//! Messages from other threads to a worker: a queue, and an eventfd that ends the worker's wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Who is at the other end, and which listener brought them.
+//! The other end of a connection, and the listener that accepted it.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Which worker serves a connection: each has as many, or as few workers as can carry them.
+//! The choice of the worker that serves a connection: an even spread, or as few workers as can
+//! carry the load.
 //!
 //! A service that collects the requests of many connections before it sends them on (a proxy)
 //! spends the less on each, the more of them one worker has: one write to a server carries more,
@@ -27,10 +28,10 @@ pub struct Consolidation {
     busy: u32,
 }
 
-/// Loads are measured over so many milliseconds.
+/// Milliseconds over which a load is measured.
 pub(crate) const WINDOW_MS: u64 = 100;
 
-/// A worker joins another when it could have done so for so many windows in a row.
+/// Windows in a row for which a worker must have been able to join another before it does.
 const CALM_WINDOWS: u32 = 10;
 
 /// A load that is older is that of a worker which had nothing to do since, in milliseconds.
@@ -41,7 +42,7 @@ const STALE_MS: u64 = 3 * WINDOW_MS;
 pub(crate) enum Step {
     /// Keep them.
     Keep,
-    /// Give so many thousandths of those in use to another worker.
+    /// Give `share` thousandths of those in use to another worker.
     Give { to: usize, share: u32 },
 }
 

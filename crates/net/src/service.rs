@@ -34,7 +34,7 @@ pub trait Service {
     #[inline]
     fn prefetch_lookup(&mut self, _session: &Self::Session, _input: &[u8]) {}
 
-    /// Everything of the group has been foreseen, and the first of them is served next.
+    /// Everything of the group has been looked up, and its first connection is served next.
     #[inline]
     fn prefetch_items(&mut self) {}
 

@@ -85,7 +85,7 @@ fn serves(bound: SocketAddr, wanted: SocketAddr, all: &[SocketAddr]) -> bool {
 }
 
 impl Sockets {
-    /// The same sockets once more, for when these are no longer served.
+    /// Copies of all sockets, which stay open when these are no longer served.
     ///
     /// # Errors
     ///

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use net::{CloseReason, Config, ConnId, Flow, Input, Listen, Output, Peer, Service, Unbudgeted};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::EventfdFlags;
 
 /// Answers `later\n` when its own descriptor has become readable, `timed\n` at a deadline, and
 /// reads nothing meanwhile.
 struct Later {
-    bell: OwnedFd,
+    eventfd: OwnedFd,
     waiting: Option<ConnId>,
     answered: bool,
     deadline: Option<Instant>,
@@ -64,7 +64,7 @@ impl Service for Later {
         if line == b"timed\n" {
             self.deadline = Some(Instant::now() + Duration::from_millis(20));
         } else {
-            rustix::io::write(&self.bell, &1u64.to_ne_bytes()).unwrap();
+            rustix::io::write(&self.eventfd, &1u64.to_ne_bytes()).unwrap();
         }
         Flow::Wait
     }
@@ -76,11 +76,11 @@ impl Service for Later {
     fn close(&mut self, _session: Session, _reason: CloseReason) {}
 
     fn outside(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.as_fd())
+        Some(self.eventfd.as_fd())
     }
 
     fn on_outside(&mut self) {
-        rustix::io::read(&self.bell, &mut [0; 8]).unwrap();
+        rustix::io::read(&self.eventfd, &mut [0; 8]).unwrap();
         self.answered = true;
     }
 
@@ -104,7 +104,7 @@ fn with_server(test: impl FnOnce(SocketAddr)) {
         Listen { tcp: vec!["127.0.0.1:0".parse().unwrap()], backlog: 16, ..Listen::default() };
     let config = Config { workers: 1, ..Config::default() };
     let handle = net::start(listen.bind().unwrap(), &config, Arc::new(Unbudgeted), |_, _| Later {
-        bell: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+        eventfd: rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
         waiting: None,
         answered: false,
         deadline: None,

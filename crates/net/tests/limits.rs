@@ -1,5 +1,5 @@
-//! What bad clients and full servers cost: bounded memory, nobody else's time; and how a server
-//! ends.
+//! Bad clients and full servers cost bounded memory and nobody else's time; and the end of a
+//! server.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

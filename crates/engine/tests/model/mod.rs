@@ -24,8 +24,8 @@ pub mod lease;
 
 const STARTED_AT_UNIX: u64 = 1_700_000_000;
 
-/// Values of so many bytes are chained, and so are no numbers. Values here have that many, or far
-/// fewer.
+/// Bytes of a value that is certainly chained, and so is no number. Values here have that many, or
+/// far fewer.
 const CHAINED_BYTES: usize = 20_000;
 
 /// What the model knows of an item.

@@ -60,7 +60,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Gives so many thousandths of the connections in use to another worker, of those that may go
+    /// Gives `share` thousandths of the connections in use to another worker, of those that may go
     /// now.
     fn give(&mut self, to: usize, share: u32) {
         let now_ms = self.now_ms;

@@ -1,4 +1,4 @@
-//! What is closed for its own silence, and what for the room it takes.
+//! Idle timeouts, and the closing of connections that hold too much of the buffers.
 
 use std::time::Duration;
 

@@ -115,7 +115,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// The same for a connection that speaks TLS: what came may be no more than a part of a record.
+    /// Reads from a connection that speaks TLS. What came may be no more than a part of a record.
     fn read_tls(&mut self, token: Token) {
         let Some(conn) = self.conns.get_mut(token) else { return };
         let Some(tls) = &mut self.tls else { return };
