@@ -1,4 +1,4 @@
-//! What all workers of a server share.
+//! The part of a server that all its workers share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -133,7 +133,8 @@ impl Shared {
         self.engine.collect_samples(self.clock.ms_at(now), self.clock.secs_at(now));
     }
 
-    /// Most bytes that may answer a datagram of so many: its sender's address can be forged.
+    /// Most bytes that may answer a datagram of `request_bytes`: its sender's address can be
+    /// forged.
     pub(crate) fn udp_reply_bytes_max(&self, request_bytes: usize) -> usize {
         match self.udp_amplification {
             0 => DATAGRAMS_MAX * (net::DATAGRAM_BYTES - proto::udp::FRAME_BYTES),

@@ -1,4 +1,4 @@
-//! Which CPU each worker is bound to (`-o affinity=`).
+//! The CPU that each worker is bound to (`-o affinity=`).
 //!
 //! The deployment guide binds every thread to a CPU "and only to that CPU", by "an incremental
 //! value" (`FIRST+STEP` here). Commas separate `-o` elements, so a list is written with colons.

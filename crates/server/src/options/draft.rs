@@ -1,4 +1,4 @@
-//! What was said, flag by flag, before the pieces are judged together.
+//! The options so far, flag by flag, before they are judged together.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -308,7 +308,7 @@ const THREADS_DEFAULT_MAX: usize = 4;
 /// memcached warns above this.
 const THREADS_SENSIBLE_MAX: usize = 64;
 
-/// So many that two writers seldom want one stripe.
+/// Enough that two writers seldom want one stripe.
 const STRIPES_PER_THREAD: usize = 64;
 
 /// The number of locks in "Enhancing the Scalability of Memcached", its least.

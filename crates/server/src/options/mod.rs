@@ -226,19 +226,19 @@ pub const PORT: u16 = 11211;
 /// The default of `-f`: memcached's 1.25 would leave a tenth of every chunk unused.
 const GROWTH_FACTOR: f64 = 1.07;
 
-/// The same in the help; a test holds the two together.
+/// [`GROWTH_FACTOR`] as the help shows it. A test holds the two together.
 const GROWTH_FACTOR_TEXT: &str = "1.07";
 
 /// The default of `-o transient_ttl`, in seconds. Ours: the paper names no number.
 const TRANSIENT_SECS: u32 = 300;
 
-/// The same in the help; a test holds the two together.
+/// [`TRANSIENT_SECS`] as the help shows it. A test holds the two together.
 const TRANSIENT_SECS_TEXT: &str = "300";
 
 /// The default of `-n`: small items are many.
 const CHUNK_BYTES_MIN: u32 = 16;
 
-/// The same in the help; a test holds the two together.
+/// [`CHUNK_BYTES_MIN`] as the help shows it. A test holds the two together.
 const CHUNK_BYTES_MIN_TEXT: &str = "16";
 
 /// A path that stays the same when the process changes its directory.

@@ -22,7 +22,7 @@ pub(super) fn number<T: TryFrom<u64>>(text: &str, range: RangeInclusive<u64>) ->
 ///
 /// # Errors
 ///
-/// As [`number`]; `range` is in bytes.
+/// Those of [`number`]; `range` is in bytes.
 pub(super) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<u64, String> {
     let (body, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),

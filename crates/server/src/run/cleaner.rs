@@ -93,7 +93,8 @@ fn pause_after(step: Step) -> Duration {
 /// Items looked at in one step: well under a millisecond of work.
 const BUDGET: usize = 2000;
 
-/// The same while steps follow each other at once: so long does a worker on the same core wait.
+/// Items looked at in one step while steps follow each other at once. A worker on the same core
+/// waits as long as a step takes.
 const BUSY_BUDGET: usize = 1000;
 
 const PAUSE_ACTIVE: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! What the process may use: files, core files, locked memory, CPUs.
+//! Limits of the process: files, core files, locked memory, CPUs.
 
 use std::io;
 

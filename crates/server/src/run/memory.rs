@@ -31,7 +31,8 @@ pub(super) fn open(
     from_file(file, &config, log)
 }
 
-/// As [`open`], with the file that another server has left to this one under a `ticket`.
+/// Opens the store in the file that another server has left to this one under a `ticket`; see
+/// [`open`].
 pub(super) fn inherit(
     options: &Options,
     config: &Config,

@@ -1,4 +1,4 @@
-//! Whom the server runs as.
+//! The user that the server runs as.
 //!
 //! A server started as root becomes the user of `-u` once its ports are bound. Without `-u`,
 //! memcached refuses, and so does a server run under that name; `holdall serve` becomes `nobody`

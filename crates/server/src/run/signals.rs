@@ -1,4 +1,4 @@
-//! Signals: how a running server is told to end.
+//! Signals, by which a running server is ended or reloads its files.
 //!
 //! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has
 //! the authentication worker read the files of users, rights and certificates again.

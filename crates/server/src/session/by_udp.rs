@@ -1,4 +1,4 @@
-//! What is served by UDP: retrieval and `version`, nothing that changes anything.
+//! Requests that are served by UDP: retrieval and `version`, nothing that changes anything.
 //!
 //! A datagram's source can be forged, so whoever can send one could store or delete in another's
 //! name. `mg` is among the retrieval commands only without the flags by which it stores, touches or

@@ -99,7 +99,7 @@ impl Inflight {
         !self.is_cancelled(id)
     }
 
-    /// Whether so many bytes more stay within the limit.
+    /// Whether this number of bytes more stays within the limit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used.get().saturating_add(bytes) <= self.limit
     }
@@ -175,7 +175,7 @@ impl Inflight {
         }
     }
 
-    /// Whether a value of so many bytes may be sent: the first always.
+    /// Whether a value of this size may be sent: the first always.
     fn fits(&self, bytes: usize) -> bool {
         let limit = self.limit / 4 * 3;
         self.used.get() == 0 || self.used.get().saturating_add(bytes) <= limit

@@ -12,8 +12,8 @@ pub(crate) struct Job<'k> {
     pub(crate) condition: Condition,
     /// `\r\n` follows the value.
     pub(crate) is_text: bool,
-    /// A refusal for want of room deletes the present item: what the client meant to overwrite is
-    /// not to be served.
+    /// A refusal because there is no room deletes the present item: what the client meant to
+    /// overwrite is not to be served.
     pub(crate) drops_stale: bool,
     /// The connection's descriptor, for watchers.
     pub(crate) fd: RawFd,

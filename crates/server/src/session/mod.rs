@@ -344,8 +344,8 @@ fn let_go(session: &Session, output: &mut Output<'_>) -> Flow {
     Flow::Close
 }
 
-/// A TLS client at a listener that speaks none: no command begins so. It is told in its own
-/// words.
+/// A TLS client at a listener that speaks none: no command begins so. The answer is a TLS alert,
+/// which it understands.
 #[cold]
 fn turn_tls_away(log: &Log, session: &Session, output: &mut Output<'_>) -> Flow {
     log.detail(format_args!("{} speaks TLS to a plain listener", session.peer));

@@ -1,10 +1,11 @@
-//! What a request needs its user to have a right to.
+//! The permission that each request requires.
 //!
-//! What answers with the value, or tells of the item, is read; what changes the item is written;
-//! what does both needs both: incr, decr and `ma`, gat and gats, and `mg` when it creates or gives
-//! a new lifetime, and a lease, which is a promise to fill. A whole prefix is written by who may
-//! write every key under it. The rest of the server's commands need `admin`, but for those that
-//! tell and change nothing.
+//! A request that answers with the value, or with facts about the item, requires the right to read.
+//! One that changes the item requires the right to write. One that does both requires both: incr,
+//! decr and `ma`, gat and gats, `mg` when it creates the item or gives it a new lifetime, and a
+//! lease, which is a promise to fill. A whole prefix may be invalidated by a user who may write
+//! every key under it. The other commands require `admin`, except those that show nothing of items
+//! and change nothing.
 
 use engine::Counter;
 use net::Output;

@@ -24,7 +24,7 @@ pub(super) enum Seen {
     /// It asks for the key, or changes it.
     #[default]
     Key,
-    /// It is a plain `get` of this key alone; so many bytes end its line.
+    /// It is a plain `get` of this key alone, whose line ends `end` bytes behind it.
     LoneGet { end: usize },
     /// It is a plain `set`; `head` is the length of its line.
     Set { flags: u32, exptime: u32, len: u32, head: usize },
@@ -155,7 +155,7 @@ impl<'b> Scan<'b> {
 enum Kind {
     Keys,
     Line,
-    /// A data block follows, whose length stands after so many more words.
+    /// A data block follows, whose length stands behind this number of further words.
     Value(usize),
 }
 

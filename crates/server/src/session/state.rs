@@ -1,4 +1,4 @@
-//! What a connection is in the middle of.
+//! A connection, and the request that it is in the middle of.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -42,7 +42,7 @@ pub(crate) enum State {
     /// Between requests.
     #[default]
     Commands,
-    /// A login was refused, and is to be told so.
+    /// A login was refused, and the refusal is not sent yet.
     Delayed(Box<Delayed>),
     /// A key dump is under way.
     Dumping(Box<Dump>, PendingReply),
@@ -52,7 +52,7 @@ pub(crate) enum State {
     Receiving(Box<Receiving>),
     /// A large value is going.
     Sending(Box<Sending>),
-    /// A refused value is being dropped: so many bytes are still to come.
+    /// A refused value is being dropped: the bytes that are still to come.
     Swallowing(u64),
     /// A watcher, for life.
     Watching(Box<Watching>),
