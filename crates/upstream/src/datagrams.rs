@@ -64,7 +64,7 @@ impl Line {
     }
 }
 
-/// See the head of this file.
+/// One server's gets by UDP: those outstanding, and the datagrams of their replies.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     socket: Socket,

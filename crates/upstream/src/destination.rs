@@ -230,7 +230,7 @@ impl Destination {
         }
     }
 
-    /// The same of an answer.
+    /// Reports an answer to the pools that eject failing servers.
     #[cold]
     fn tell_answer(&self) {
         for (pool, place) in &self.ejections {

@@ -1,16 +1,17 @@
-//! What servers take: which command, with which meta flags, goes to which kind of server. This is
-//! the one list.
+//! Dialects: the commands and meta flags that each kind of server takes. This is the one list.
 //!
 //! A server that does not know a command with a data block reads the block as commands, so such a
 //! command goes only to a server that was seen to know it on the same connection. Servers are of
 //! four kinds, each of which takes what those before it take:
 //!
-//! | dialect | who | takes |
-//! | --- | --- | --- |
-//! | [`Dialect::Basic`] | anybody, until the probe says more | get, gets, set, add, replace, append, prepend, cas, incr, decr, delete, touch, version |
-//! | [`Dialect::Classic`] | who answers an unknown line with one line, and goes on | gat, gats, `flush_all`, metaget |
-//! | [`Dialect::Meta`] | memcached from 1.6.10 on | mg, ms, md, ma, me; expiry times beyond 32 bits in commands with a block |
-//! | [`Dialect::Holdall`] | ours, server or proxy | lease-get, lease-set, `flush_prefix`, a delete's hold-off; the meta flags A, G, H, U |
+//! * [`Dialect::Basic`], any server until the probe says more: get, gets, set, add, replace,
+//!   append, prepend, cas, incr, decr, delete, touch, version.
+//! * [`Dialect::Classic`], one that answers an unknown line with one line, and goes on: gat, gats,
+//!   `flush_all`, metaget.
+//! * [`Dialect::Meta`], memcached from 1.6.10 on: mg, ms, md, ma, me; expiry times beyond 32 bits
+//!   in commands with a block.
+//! * [`Dialect::Holdall`], ours, server or proxy: lease-get, lease-set, `flush_prefix`, a delete's
+//!   hold-off; the meta flags A, G, H, U.
 //!
 //! # What memcached does with a block that it refuses
 //!
@@ -28,7 +29,7 @@ use proto::{KEY_BYTES_MAX, base64};
 use crate::request::Request;
 use proto::Command;
 
-/// See the head of this file.
+/// A kind of server. Each takes what those before it take, and more.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Dialect {
     /// What every server and proxy takes.
@@ -153,7 +154,7 @@ fn is_plain(bytes: &[u8]) -> bool {
 /// Words of a meta line that memcached takes, command and key included.
 const MEMCACHED_WORDS_MAX: usize = 19;
 
-/// The same for meta commands, whose words count.
+/// The least dialect that a meta command needs. The number of its words counts, too.
 fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
     let key_len =
         if request.base64 { base64::encoded_len(request.key.len()) } else { request.key.len() };

@@ -1,5 +1,4 @@
-//! What stands between a socket and the questions asked on it: TLS, and a login before the first
-//! question.
+//! The layer between a socket and its pipeline: TLS, and a login before the first request.
 //!
 //! ```text
 //!     socket -> Guard::receive -> plain bytes -> Pipeline
@@ -25,7 +24,7 @@ enum Stage {
     Open,
 }
 
-/// See the head of this file.
+/// TLS and login of one connection.
 pub(crate) struct Guard {
     session: Option<ClientConnection>,
     login: Option<(Login, Protocol)>,
@@ -138,7 +137,7 @@ impl Guard {
         }
     }
 
-    /// The same of the text login, whose answer is a line.
+    /// Takes the answer to the text login, which is a line. False: it is not whole yet.
     fn is_stored(&mut self) -> Result<bool, String> {
         let Some(end) = memchr::memchr(b'\n', &self.answer) else { return Ok(false) };
         let rest = self.answer.split_off(end + 1);
@@ -213,7 +212,7 @@ impl Guard {
         self.out.get(self.sent..).unwrap_or_default()
     }
 
-    /// So many bytes have left.
+    /// `count` bytes have left.
     pub(crate) fn has_sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.out.len() {

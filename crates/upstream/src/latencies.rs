@@ -1,4 +1,4 @@
-//! How long answers took: a histogram for each server and pool.
+//! Latencies of answers: a histogram for each server and pool.
 //!
 //! A server that is in two pools has two, so that the sum over a pool's servers is the pool's, and
 //! the sum over a server's pools the server's. Times are from the turn in which a request was asked
@@ -15,7 +15,7 @@ use crate::address::Address;
 /// Significant digits of a time: buckets are one percent wide at the most.
 const DIGITS: u8 = 2;
 
-/// The longest time that is told apart, in microseconds: a minute.
+/// The longest time that a histogram distinguishes, in microseconds: a minute.
 const US_MAX: u64 = 60_000_000;
 
 /// One worker's histograms of one server, by the server's pools.
@@ -47,7 +47,7 @@ impl Latencies {
         self.pools.get(usize::from(pool)).map_or("", |pool| &pool.name)
     }
 
-    /// So many answers took so long.
+    /// `count` answers took `us` microseconds each.
     pub(crate) fn record(&mut self, pool: u16, us: u64, count: u64) {
         let Some(pool) = self.pools.get_mut(usize::from(pool)) else { return };
         if pool.times_us.is_none() {

@@ -1,4 +1,4 @@
-//! What one connection has been asked and has not answered, in order; no socket, no clock.
+//! The requests of one connection that are not answered, in order; no socket, no clock.
 //!
 //! ```text
 //!     ask -> out (bytes to send) + asked (who wants which answer, oldest first)
@@ -83,7 +83,7 @@ impl Asked {
     }
 }
 
-/// See the head of this file.
+/// Requests in, bytes out; bytes in, replies out.
 #[derive(Debug, Default)]
 pub(crate) struct Pipeline {
     /// Bytes to send; those before `sent` have left.
@@ -249,7 +249,7 @@ impl Pipeline {
         self.out.get(self.sent..end.unwrap_or(self.out.len())).unwrap_or_default()
     }
 
-    /// So many bytes have left.
+    /// `count` bytes have left.
     pub(crate) fn has_sent(&mut self, count: usize) {
         self.sent += count;
         if let Some(ends) = &mut self.ends {
@@ -499,7 +499,7 @@ impl Pipeline {
         None
     }
 
-    /// The same answer for all that is left of the oldest line.
+    /// Gives this answer to all that is left of the oldest line.
     fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) {
         while let Some(ends_line) = self.finish(reply, sink) {
             if ends_line {
@@ -565,7 +565,8 @@ fn is_key(told: &[u8], key: &[u8]) -> bool {
 /// Capacity of the output buffer that is kept when all has left, in bytes.
 const OUT_KEPT: usize = 64 * 1024;
 
-/// `SERVER_ERROR` is told apart by mcrouter's numbers.
+/// The failure that an error line stands for. mcrouter's numbers distinguish those of
+/// `SERVER_ERROR`.
 fn failure_of(words: &[u8]) -> Failure {
     match words {
         [b'3', b'0', b'7', b' ', ..] => Failure::Busy,

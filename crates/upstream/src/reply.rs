@@ -1,4 +1,4 @@
-//! What came of a request: a server's answer, or why there is none.
+//! The outcome of a request: a server's answer, or the reason why there is none.
 
 use proto::Failure;
 use proto::answer::MetaCode;

@@ -26,8 +26,7 @@ pub struct Request<'a> {
     pub words: &'a [u8],
     /// The key is to be written in base64: meta commands with `b`.
     pub base64: bool,
-    /// Only so many bytes of the key are hashed; `None`: as hash functions have it, up to the hash
-    /// stop.
+    /// Bytes of the key that are hashed; `None`: as hash functions have it, up to the hash stop.
     pub hashed: Option<u8>,
     /// A hash of the client's address; 0 where there is none.
     pub client: u32,

@@ -1,11 +1,11 @@
-//! How one server is used: times, limits, what is spoken.
+//! Settings for the use of one server: times, limits, protocol.
 
 use std::time::Duration;
 
 use crate::login::Login;
 use crate::tls::Tls;
 
-/// How a server is spoken to.
+/// The protocol towards a server.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Protocol {
     /// Packets, and SASL for a login.
@@ -22,7 +22,7 @@ pub struct Settings {
     pub timeout: Duration,
     /// A connection that takes longer is a failure.
     pub connect_timeout: Duration,
-    /// How often a connection that was not made in time is tried again, while those who asked wait.
+    /// How often a connection that was not made in time is tried again, while its requests wait.
     pub connect_retries: u32,
     /// Failures knock it out; otherwise it is asked whatever happens.
     pub knocks_out: bool,

@@ -94,7 +94,7 @@ impl Health {
         }
     }
 
-    /// So many requests timed out; with `limit` in a row it is knocked out (0: never).
+    /// `count` requests timed out; with `limit` in a row it is knocked out (0: never).
     pub fn timed_out(&self, count: u32, limit: u32) {
         let before = self.timeouts.fetch_add(count, Ordering::Relaxed);
         if limit > 0 && before.saturating_add(count) >= limit && !self.is_tko() {

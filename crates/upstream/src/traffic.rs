@@ -1,5 +1,5 @@
-//! What a worker was asked by clients, asked servers, and did on the way: numbers for statistics,
-//! which outlive servers and configurations.
+//! A worker's traffic with clients and servers: numbers for statistics, which outlive servers and
+//! configurations.
 //!
 //! One [`Traffic`] a worker, written by it alone; [`Snapshot`] is their sum.
 
@@ -45,7 +45,7 @@ pub enum Event {
     FailoverFailed,
     /// The limit of failovers was reached.
     FailoverLimited,
-    /// The same as [`Self::Failover`], by policy.
+    /// A failover in a fixed order; as in the names below, the policy that chose the child.
     FailoverInOrder,
     /// See [`Self::FailoverFailed`]; so are the others.
     FailoverInOrderFailed,
@@ -146,7 +146,7 @@ impl Traffic {
         self.count(if is_aside { Count::ResultAside(failure) } else { Count::Result(failure) });
     }
 
-    /// It happened so many times, or took so long. Only the worker whose this is calls it.
+    /// Adds a number of events, or a time. Only the worker whose traffic this is calls it.
     #[inline]
     pub fn add(&self, what: Count, count: u64) {
         add(self.of(what), count);

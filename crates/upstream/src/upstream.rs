@@ -33,7 +33,7 @@ const READ_BYTES: usize = 128 * 1024;
 /// What the poller says of [`Upstream::watch_wake`]: no server has this number.
 const WAKE: u64 = u64::MAX;
 
-/// See the head of this file.
+/// All servers of one worker.
 pub struct Upstream {
     poller: Poller,
     worker: u32,
@@ -97,7 +97,7 @@ impl Upstream {
         self.set_window_with(window, Waiting::default());
     }
 
-    /// The same, with limits for what waits.
+    /// Bounds what may be outstanding, and what may wait for that.
     pub fn set_window_with(&mut self, window: Window, waiting: Waiting) {
         self.window = Some(Sliding::new(window, waiting));
     }
@@ -135,14 +135,14 @@ impl Upstream {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The server at `address`, used by these rules; the same for the same. [`Self::release`] ends
-    /// its use.
+    /// The server at `address`, used by these settings. Equal arguments give one server, until
+    /// [`Self::release`] has ended each use.
     pub fn destination(&mut self, address: &Address, settings: &Settings) -> DestinationId {
         self.destination_in(address, settings, "")
     }
 
-    /// The same, as a member of a pool: it shares the connection with its other pools, and has
-    /// latencies for each.
+    /// The server at `address` as a member of a pool: it shares the connection with its other
+    /// pools, and has latencies for each.
     pub fn destination_in(
         &mut self,
         address: &Address,

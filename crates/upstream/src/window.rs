@@ -1,12 +1,11 @@
-//! How many requests may be outstanding at once, whatever servers they are for: a sliding window
-//! against incast (section 3.1 of the paper). It "grows slowly upon a successful request and
+//! The window: a bound on the requests that are outstanding at once, over all servers. It is there
+//! against incast (section 3.1 of the paper), and "grows slowly upon a successful request and
 //! shrinks when a request goes unanswered".
 //!
 //! At first each answer lets the window grow by one request, until one goes unanswered. From then
 //! on it grows by one in [`WINDOWS_TO_GROW`] windows of answers, and an unanswered request takes a
-//! quarter of it away, once a window. TCP's steps, one a window and a half, would lose something in
-//! every large multiget, and who waits for the whole of it waits for that. What does not fit waits
-//! in the order in which it came.
+//! quarter of it away, once a window. TCP's steps, one a window and a half, would lose a part of
+//! every large multiget. What does not fit waits in the order in which it came.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,12 +17,12 @@ use crate::request::{OwnedRequest, Request};
 use crate::sink::{Exchange, Sink, Ticket};
 use proto::Failure;
 
-/// How wide the window is, in requests.
+/// The width of the window, in requests.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Window {
     /// Between 2 and 65,536, by what happens.
     Adaptive,
-    /// So many, always.
+    /// This number, always.
     Fixed(u32),
 }
 
@@ -43,7 +42,7 @@ const SHRINKS_TO: f64 = 0.75;
 pub struct Waiting {
     /// Requests at the most; more are [`Failure::Busy`].
     pub max: usize,
-    /// How long; who has waited longer is [`Failure::Busy`]. `None`: for ever.
+    /// The longest wait; a request that has waited longer is [`Failure::Busy`]. `None`: for ever.
     pub timeout: Option<Duration>,
 }
 
@@ -53,7 +52,7 @@ impl Default for Waiting {
     }
 }
 
-/// See the head of this file.
+/// The present width, what is outstanding, and what waits.
 #[derive(Debug)]
 pub(crate) struct Sliding {
     adapts: bool,
@@ -171,7 +170,7 @@ impl Sliding {
     }
 }
 
-/// Tells the window of every answer on its way.
+/// A sink that reports every answer to the window before it passes it on.
 pub(crate) struct Through<'a> {
     pub(crate) window: &'a mut Sliding,
     pub(crate) sink: &'a mut dyn Sink,

@@ -1,7 +1,8 @@
-//! What waits until it is known what the server takes, and what the server is not sent.
+//! The probe of what a server takes, and the requests that wait for its outcome.
 //!
 //! ```text
-//!     Unasked --a request that needs more--> Waiting --nothing outstanding--> Asking --answers--> Known
+//!     Unasked --a request that needs more--> Waiting --nothing outstanding--> Asking
+//!     Asking --answers--> Known
 //! ```
 //!
 //! The probe goes out when nothing else is outstanding, and everything that is asked meanwhile
@@ -45,7 +46,7 @@ struct Parked {
     at_us: u64,
 }
 
-/// See the head of this file.
+/// The stage of the probe, and what waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     stage: Stage,
@@ -60,7 +61,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// So many requests, or bytes of them, wait.
+    /// Whether `pending_max` requests, or `bytes_max` bytes of them, wait.
     pub(super) fn is_full(&self, pending_max: usize, bytes_max: usize) -> bool {
         self.parked.len() >= pending_max || self.parked_bytes >= bytes_max
     }

@@ -204,7 +204,7 @@ impl Destination {
         }
     }
 
-    /// The same through the guard, which goes when it has nothing to do any more.
+    /// Sends what there is through the guard, which goes when it has nothing to do any more.
     #[cold]
     fn flush_guarded(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
         let Link::Up(socket) = &self.link else { return false };

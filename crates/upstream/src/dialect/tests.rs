@@ -1,4 +1,4 @@
-//! What goes to whom, and what servers are taken for.
+//! Requests by the dialect that they need, and servers by the dialect that they show.
 
 use super::*;
 use proto::answer::{Parsed, parse};

@@ -57,7 +57,7 @@ impl Pipeline {
         self.note(request, ticket, pool, now_us, opcode);
     }
 
-    /// As [`Self::receive`].
+    /// [`Self::receive`] for packets.
     pub(super) fn receive_packets(
         &mut self,
         input: &[u8],

@@ -17,7 +17,7 @@ use simulated as chosen;
 
 pub(crate) use chosen::{Poller, Socket};
 
-/// The present time, of which a [`crate::Upstream`] is told once a turn.
+/// The present time, which a [`crate::Upstream`] receives once a turn.
 #[inline]
 #[must_use]
 pub fn now() -> Instant {

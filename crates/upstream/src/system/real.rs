@@ -131,7 +131,7 @@ impl Poller {
         let _ = epoll::add(&self.0, &socket.0, EventData::new_u64(data), flags(output));
     }
 
-    /// The same of a socket that is watched already.
+    /// Changes what is watched of a socket that is watched already.
     pub(crate) fn change(&self, socket: &Socket, data: u64, output: bool) {
         // Changing the flags of a registered descriptor has no way to fail.
         let _ = epoll::modify(&self.0, &socket.0, EventData::new_u64(data), flags(output));
