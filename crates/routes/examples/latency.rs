@@ -1,4 +1,4 @@
-//! How long a get takes: by UDP straight from the library, by TCP through a router, and the ways
+//! The latency of a get: by UDP straight from the library, by TCP through a router, and the ways
 //! between (figure 3 of the paper).
 //!
 //! `latency [NAME=ADDRESS[/udp]].. [--gets N]`: asks the ways in turn, one get at a time, and

@@ -1,4 +1,4 @@
-//! What routes use while they run: servers to ask, tasks beside their own, the clock.
+//! The means of routes while they run: servers to ask, tasks beside their own, the clock.
 
 use std::fmt;
 use std::future::Future;
@@ -27,13 +27,13 @@ pub(crate) const TASK_TICKET: Ticket = 1 << 63;
 /// clear, too.
 const ASIDE_TICKET: Ticket = 1 << 62;
 
-/// See the head of this file. One for each worker.
+/// What routes use while they run. One for each worker.
 pub struct Context {
     pub(crate) upstream: SendRefCell<Upstream>,
     traffic: Arc<Traffic>,
     pub(crate) tasks: Tasks,
     waits: SendRefCell<Waits>,
-    /// Where failed deletes go, and where it is told what became of them.
+    /// Where failed deletes go, and where their outcomes come back.
     deletes: OnceLock<(Deletes, Arc<Mailbox>)>,
     /// Root tasks that have ended.
     pub(crate) finished: SendRefCell<Vec<(Ticket, OwnedReply)>>,
@@ -282,7 +282,7 @@ impl Future for Asking<'_> {
     }
 }
 
-/// What a task has asked for, and is told by its ticket.
+/// A task's wait for the answer that its ticket names.
 #[derive(Debug)]
 struct Waiting<'a> {
     cx: &'a Context,

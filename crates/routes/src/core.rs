@@ -30,7 +30,7 @@ pub enum Submitted {
     Pending,
 }
 
-/// See the head of this file.
+/// The tree of one worker, with its servers and tasks.
 #[derive(Debug)]
 pub struct Core {
     cx: Arc<Context>,
@@ -170,8 +170,8 @@ impl Core {
         }
     }
 
-    /// As [`Self::settle`], but sends nothing: the next turn, which must follow at once, has more
-    /// to send in the same writes.
+    /// Runs what [`Self::settle`] runs, but sends nothing: the next turn, which must follow at
+    /// once, has more to send in the same writes.
     pub fn hold(&mut self, sink: &mut dyn Sink) {
         self.run_tasks(sink);
     }

@@ -1,4 +1,4 @@
-//! Which host this is.
+//! The identity of this host.
 
 /// A number that tells this host from others: mcrouter takes the first address; this takes the
 /// machine's name.

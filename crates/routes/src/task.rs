@@ -1,5 +1,5 @@
-//! Requests that need more than one step are futures; this runs them, on the thread that owns them
-//! at the time.
+//! The executor of requests that need more than one step: futures, which run on the thread that
+//! owns them at the time.
 //!
 //! A task is polled when it was spawned and when something it waits for has come. Wakers only note
 //! the task's number, so a task that is woken twice is polled once.
@@ -14,7 +14,7 @@ use upstream::SendRefCell;
 
 type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// See the head of this file.
+/// The tasks of one worker.
 #[derive(Default)]
 pub(crate) struct Tasks {
     slots: SendRefCell<Slots>,

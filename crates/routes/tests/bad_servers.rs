@@ -259,9 +259,9 @@ fn whatever_a_server_tells_no_answer_is_anothers() {
     );
 }
 
-/// The same in packets, each of which may be lied to. A lie ends its connection, so at the most the
-/// twenty of its turn are lost: there are at least (500 - L) * 20 packets, where L lies were told,
-/// of which at least seven in ten fail somebody.
+/// Servers that lie in packets, any of which may be a lie. A lie ends its connection, so at the
+/// most the twenty of its turn are lost: there are at least (500 - L) * 20 packets, where L lies
+/// were told, of which at least seven in ten fail somebody.
 #[test]
 fn whatever_a_server_tells_in_packets_no_answer_is_anothers() {
     let faulty = FaultyServer::start(&Fault::ALL, 199, Duration::from_millis(50));

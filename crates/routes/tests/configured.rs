@@ -22,7 +22,7 @@ struct Cluster {
 
 /// Pools `A`, `B`, ... of one server each, `all` of all, and `dead` of an address where nobody is.
 fn config(servers: &[Server], route: &str) -> String {
-    // No system gives port 1 to anybody who asks for any.
+    // No system gives port 1 to a program that takes any free port.
     let nobody = "127.0.0.1:1";
     let pool = |name: &str, servers: &[String]| {
         format!(r#""{name}": {{ "servers": [{}] }}"#, servers.join(","))

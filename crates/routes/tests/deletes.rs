@@ -13,7 +13,7 @@ use routes::route::{OperationSelectorRoute, RouteRef, Selecting, WarmUpRoute};
 use spool::{Fsync, Spool};
 use upstream::{Command, Failure, Outcome};
 
-/// A server that has an old value, and takes deletes when it is told to.
+/// A server that has an old value, and takes deletes while the flag is set.
 fn old(takes: &Arc<AtomicBool>) -> Scripted {
     let now = Arc::clone(takes);
     Scripted::new(move |asked| {

@@ -1,5 +1,5 @@
-//! What is sent to servers that take more or less: probed once a connection, in order, and at
-//! nobody's cost.
+//! Requests to servers that take more or less: probed once a connection, in order, and at no
+//! client's cost.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! What each route does with the replies of its children, which are real servers or fail.
+//! Each route with the replies of its children, which are real servers or fail.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

@@ -7,10 +7,10 @@ use routeconf::ast::{self, LoadBalancerAlgorithm};
 
 use super::Builder;
 use crate::route::{
-    Algorithm, BigValueRoute, BlackholeRoute, DevNullRoute, Field, Gate, HashStopAllowListRoute,
-    HitRate, KeyParseRoute, KeySplitRoute, L1L2CacheRoute, L1L2SizeSplitRoute,
-    LatencyInjectionRoute, LoadBalancerRoute, LoggingRoute, NullRoute, OutstandingLimitRoute,
-    RouteRef, Selecting, ShardSplitRoute, SlowWarmUpRoute, StagingRoute, Test, WarmUpRoute,
+    Algorithm, BigValueRoute, BlackholeRoute, DevNullRoute, Field, HashStopAllowListRoute, HitRate,
+    KeyParseRoute, KeySplitRoute, L1L2CacheRoute, L1L2SizeSplitRoute, LatencyInjectionRoute,
+    LoadBalancerRoute, LoggingRoute, NullRoute, OutstandingLimitRoute, RouteRef, Selecting,
+    Semaphore, ShardSplitRoute, SlowWarmUpRoute, StagingRoute, Test, WarmUpRoute,
 };
 use upstream::SendCell;
 
@@ -149,7 +149,7 @@ impl Builder<'_> {
 }
 
 pub(super) fn outstanding_limit(target: RouteRef, limit: u32) -> RouteRef {
-    Arc::new(OutstandingLimitRoute { target, gate: Gate::new(limit) })
+    Arc::new(OutstandingLimitRoute { target, semaphore: Semaphore::new(limit) })
 }
 
 pub(super) fn slow_warm_up(

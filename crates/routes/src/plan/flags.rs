@@ -1,5 +1,5 @@
-//! What holds for a whole tree, whatever its configuration says: the flags of mcrouter's command
-//! line that change routes.
+//! Flags for a whole tree, whatever its configuration says: those of mcrouter's command line that
+//! change routes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct BigValues {
     pub hides_flag: bool,
 }
 
-/// See the head of this file. Names are mcrouter's.
+/// Flags that change the routes of a tree. Names are mcrouter's.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TreeFlags {
     /// Trees that are built of a plan, at least 1. As in mcrouter, a rate limit is of each of them;
@@ -59,7 +59,7 @@ pub struct TreeFlags {
     pub allow_only_gets: bool,
     /// Large values are cut.
     pub big_values: Option<BigValues>,
-    /// Every request is told of in the log.
+    /// Every request is logged.
     pub enable_logging_route: bool,
     /// What servers did wrong is one error for clients, whatever it was.
     pub group_remote_errors: bool,

@@ -1,4 +1,4 @@
-//! What the routes to all children have in common.
+//! Asking all children, for the routes that do.
 
 use std::sync::Arc;
 

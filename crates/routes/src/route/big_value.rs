@@ -27,7 +27,7 @@ const BIG_VALUE: u32 = 0x8000;
 /// Pieces of one value at the most; a list that says more is none.
 const PIECES_MAX: u32 = 65_536;
 
-/// See the head of this file.
+/// Stores large values in pieces, and puts them together again.
 #[derive(Debug)]
 pub struct BigValueRoute {
     /// Where to.

@@ -57,7 +57,7 @@ pub struct Test {
     pub value: String,
 }
 
-/// See the head of this file.
+/// Sends requests that match to another child, or nowhere.
 #[derive(Debug)]
 pub struct BlackholeRoute {
     /// All must hold.

@@ -1,5 +1,5 @@
 //! mcrouter's `McBucketRoute`: before a pool whose keys are counted into buckets. It changes
-//! nothing on the way; who asks is told the number.
+//! nothing on the way; [`Route::bucket`] gives the number.
 
 use routeconf::ast::Buckets;
 
@@ -7,7 +7,7 @@ use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
 
-/// See the head of this file.
+/// Names the bucket of each key, and changes nothing.
 #[derive(Debug)]
 pub struct BucketizeRoute {
     /// Where to.

@@ -1,5 +1,5 @@
-//! Before a server of a pool whose statistics are wanted: what comes of clients' requests counts
-//! for the pool that was asked last.
+//! Wraps a server of a pool to count its results. The result of a client's request counts for the
+//! pool that was asked last.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use super::{Answer, DestinationRoute, Route, RouteRef};
 use crate::context::Context;
 use upstream::{PoolCounts, Request};
 
-/// See the head of this file.
+/// Counts requests, and their results, for a pool.
 #[derive(Debug)]
 pub struct CountedRoute {
     /// Where to.

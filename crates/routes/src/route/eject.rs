@@ -10,7 +10,7 @@ use crate::context::Context;
 use upstream::SendRefCell;
 use upstream::{Ejection, Failure, Request};
 
-/// See the head of this file.
+/// Hashes over the servers that are not ejected.
 #[derive(Debug)]
 pub struct EjectRoute {
     children: Vec<RouteRef>,

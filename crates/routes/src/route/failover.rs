@@ -71,7 +71,7 @@ impl FailoverLimit {
     }
 }
 
-/// See the head of this file.
+/// Asks the next child when one fails.
 #[derive(Debug)]
 pub struct FailoverRoute {
     /// The first is asked first.

@@ -7,7 +7,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Failure, Request};
 
-/// See the head of this file.
+/// Replaces every failure of a server by one error.
 #[derive(Debug)]
 pub struct GroupErrorsRoute {
     /// Where to.

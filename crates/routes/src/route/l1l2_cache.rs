@@ -26,7 +26,7 @@ pub struct L1L2CacheRoute {
     pub upgrading_exptime: i64,
     /// Lifetime of noted misses, in seconds; 0: none are noted.
     pub miss_exptime: i64,
-    /// Every so many noted misses, the large one is asked again; 0: never.
+    /// After this number of noted misses the large one is asked again; 0: never.
     pub miss_period: u32,
     /// Noted misses until then.
     pub misses: SendCell<u32>,

@@ -6,7 +6,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Event, Request};
 
-/// See the head of this file; microseconds.
+/// Delays requests and replies; times are in microseconds.
 #[derive(Debug)]
 pub struct LatencyInjectionRoute {
     /// Where to.

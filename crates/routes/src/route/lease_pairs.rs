@@ -1,5 +1,5 @@
-//! Which child gave a lease: its token goes back there, whoever answers by then
-//! (`enable_lease_pairing`).
+//! Lease pairing (`enable_lease_pairing`): a token goes back to the child that gave it, whichever
+//! child answers by then.
 //!
 //! A client is given a token of ours, mcrouter's magic number above and a count below; the child
 //! and its own token are kept for ten seconds. Workers share them, since a client may have several
@@ -18,7 +18,7 @@ const KEPT_SECS: u64 = 10;
 /// Tokens kept at the most; an older one is forgotten, and its value not stored.
 const KEPT_MAX: usize = 65_536;
 
-/// See the head of this file.
+/// The children that gave leases, by the tokens that clients hold.
 #[derive(Debug, Default)]
 pub struct LeasePairs {
     pairs: Mutex<Pairs>,

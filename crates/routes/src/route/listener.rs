@@ -5,7 +5,7 @@ use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
 
-/// See the head of this file.
+/// Chooses by the listener at which the request came in.
 #[derive(Debug)]
 pub struct ListenerRoute {
     /// A route for each of the configuration's listeners; at least one.

@@ -21,7 +21,7 @@ pub enum Algorithm {
     Weighted,
 }
 
-/// See the head of this file.
+/// Asks the child with the least load, or chooses by it.
 #[derive(Debug)]
 pub struct LoadBalancerRoute {
     /// At least one.

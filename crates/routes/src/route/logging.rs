@@ -7,7 +7,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{OwnedReply, Request};
 
-/// See the head of this file.
+/// Logs every request and its reply.
 #[derive(Debug)]
 pub struct LoggingRoute {
     /// Where to; without it the reply is a miss.

@@ -87,7 +87,7 @@ pub use only_gets::OnlyGetsRoute;
 pub use operation_selector::{OperationSelectorRoute, RoutingGroupRoute};
 pub use order::{Deterministic, Latest, Order};
 pub use original_client_hash::OriginalClientHashRoute;
-pub use outstanding_limit::{Gate, OutstandingLimitRoute};
+pub use outstanding_limit::{OutstandingLimitRoute, Semaphore};
 pub use prefix_selector::PrefixSelectorRoute;
 pub use random::RandomRoute;
 pub use rate_limit::{Bucket, Buckets, RateLimitRoute};
@@ -124,7 +124,7 @@ pub enum Pick {
     Run,
 }
 
-/// See the head of this file.
+/// A node of the tree: answers a request, or chooses who does.
 pub trait Route: fmt::Debug + Send + Sync {
     /// mcrouter's name of the route, with what tells it from others of its kind.
     fn name(&self) -> String;
@@ -139,7 +139,7 @@ pub trait Route: fmt::Debug + Send + Sync {
     /// Answers the request.
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a>;
 
-    /// The routes that this request may go to from here, for those who ask.
+    /// The routes that this request may go to from here, for the administrators' commands.
     fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef>;
 
     /// The one server that has this key while nothing fails, where the route does nothing to the

@@ -34,7 +34,7 @@ impl Change {
     }
 }
 
-/// See the head of this file.
+/// Gives stores another expiry time.
 #[derive(Debug)]
 pub struct ModifyExptimeRoute {
     /// Where to.

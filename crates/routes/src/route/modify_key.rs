@@ -6,7 +6,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Failure, Outcome, OwnedReply, Request};
 
-/// See the head of this file.
+/// Changes keys on their way to servers.
 #[derive(Debug)]
 pub struct ModifyKeyRoute {
     /// Where to.

@@ -42,7 +42,7 @@ pub const fn default_outcome(op: Command) -> Outcome {
 #[derive(Debug)]
 pub struct NullRoute;
 
-/// The same, and counts them.
+/// Swallows requests, and counts them.
 #[derive(Debug)]
 pub struct DevNullRoute;
 

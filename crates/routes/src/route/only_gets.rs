@@ -7,7 +7,7 @@ use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
 use upstream::{CommandClass, OwnedReply, Request};
 
-/// See the head of this file.
+/// Passes gets, and nothing else.
 #[derive(Debug)]
 pub struct OnlyGetsRoute {
     /// Where gets go.

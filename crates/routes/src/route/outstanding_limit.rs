@@ -1,5 +1,5 @@
-//! `OutstandingLimitRoute`: at most so many requests of a worker at once; the others wait their
-//! turn, first come first served.
+//! `OutstandingLimitRoute`: a bound on the requests of a worker that are outstanding at once; the
+//! others wait their turn, first come first served.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,18 +14,18 @@ use upstream::{SendCell, SendRefCell};
 /// Requests that wait at the most; more are [`Failure::Busy`].
 const WAITING_MAX: usize = 100_000;
 
-/// See the head of this file.
+/// Bounds the requests of a worker that are outstanding at once.
 #[derive(Debug)]
 pub struct OutstandingLimitRoute {
     /// Where to.
     pub target: RouteRef,
     /// How many at once, and who waits.
-    pub gate: Gate,
+    pub semaphore: Semaphore,
 }
 
 /// Lets a number of requests pass at once.
 #[derive(Debug)]
-pub struct Gate {
+pub struct Semaphore {
     free: SendCell<u32>,
     /// Who waits, oldest first. A ticket that is called has a place already.
     waiting: SendRefCell<VecDeque<Arc<Waiter>>>,
@@ -37,7 +37,7 @@ struct Waiter {
     waker: SendRefCell<Option<Waker>>,
 }
 
-impl Gate {
+impl Semaphore {
     /// `limit` at once.
     #[must_use]
     pub fn new(limit: u32) -> Self {
@@ -48,7 +48,7 @@ impl Gate {
     async fn pass(&self, cx: &Context, class: CommandClass) -> Option<Place<'_>> {
         if self.free.get() > 0 {
             self.free.set(self.free.get() - 1);
-            return Some(Place { gate: self });
+            return Some(Place { semaphore: self });
         }
         let waiter = Arc::new(Waiter::default());
         if self.waiting.borrow().len() >= WAITING_MAX {
@@ -56,7 +56,7 @@ impl Gate {
         }
         let (ahead, began_us) = (self.waiting.borrow().len() as u64, cx.now_us());
         self.waiting.borrow_mut().push_back(Arc::clone(&waiter));
-        let turn = Turn { gate: self, waiter };
+        let turn = Turn { semaphore: self, waiter };
         poll_fn(|task| {
             if turn.waiter.is_called.get() {
                 return Poll::Ready(());
@@ -67,7 +67,7 @@ impl Gate {
         .await;
         turn.waiter.is_called.set(false);
         count(cx.traffic(), class, ahead, cx.now_us().saturating_sub(began_us));
-        Some(Place { gate: self })
+        Some(Place { semaphore: self })
     }
 
     /// A place is free: the next one has it.
@@ -84,7 +84,7 @@ impl Gate {
     }
 }
 
-/// One has waited so long, behind so many.
+/// A request has waited `us` microseconds, behind `ahead` others.
 fn count(traffic: &Traffic, class: CommandClass, ahead: u64, us: u64) {
     let events = match class {
         CommandClass::Get => [Event::QueuedGets, Event::QueuedGetsAhead, Event::QueuedGetsUs],
@@ -97,26 +97,26 @@ fn count(traffic: &Traffic, class: CommandClass, ahead: u64, us: u64) {
 
 /// One that waits, and may give up.
 struct Turn<'a> {
-    gate: &'a Gate,
+    semaphore: &'a Semaphore,
     waiter: Arc<Waiter>,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.gate.waiting.borrow_mut().retain(|other| !Arc::ptr_eq(other, &self.waiter));
+        self.semaphore.waiting.borrow_mut().retain(|other| !Arc::ptr_eq(other, &self.waiter));
         if self.waiter.is_called.get() {
-            self.gate.leave();
+            self.semaphore.leave();
         }
     }
 }
 
 struct Place<'a> {
-    gate: &'a Gate,
+    semaphore: &'a Semaphore,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.gate.leave();
+        self.semaphore.leave();
     }
 }
 
@@ -127,7 +127,7 @@ impl Route for OutstandingLimitRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
-            let passed = self.gate.pass(cx, request.op.class()).await;
+            let passed = self.semaphore.pass(cx, request.op.class()).await;
             let Some(_place) = passed else { return Failure::Busy.into() };
             let reply: OwnedReply = self.target.route(cx, request).await;
             reply

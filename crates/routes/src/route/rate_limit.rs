@@ -1,5 +1,5 @@
-//! `RateLimitRoute`: so many requests a second of each class; the others are answered as if there
-//! were nothing.
+//! `RateLimitRoute`: passes a number of requests a second of each class; the others are answered as
+//! if there were nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,7 +54,7 @@ impl Bucket {
     }
 }
 
-/// See the head of this file.
+/// Passes a number of requests a second of each class.
 #[derive(Debug)]
 pub struct RateLimitRoute {
     /// Where to.

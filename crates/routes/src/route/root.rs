@@ -11,7 +11,7 @@ use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Failure, OwnedReply, Request};
 
-/// See the head of this file.
+/// Chooses by the routing prefix of the key.
 #[derive(Debug)]
 pub struct RootRoute {
     /// Prefixes, both slashes there, and their routes.

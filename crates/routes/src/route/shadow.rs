@@ -49,7 +49,7 @@ const TWO_TO_32: f64 = 4_294_967_296.0;
 /// Steps into which chance is divided.
 const CHANCES: usize = 1_000_000;
 
-/// See the head of this file.
+/// Sends a part of the requests to a second place, too.
 #[derive(Debug)]
 pub struct ShadowRoute {
     /// What answers.

@@ -15,7 +15,7 @@ use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 /// Marks a mark, in client flags (mcrouter: `MC_MSG_FLAG_SIZE_SPLIT`).
 const SIZE_SPLIT: u32 = 0x20;
 
-/// See the head of this file.
+/// Keeps large values in L2, and marks for them in L1.
 #[derive(Debug)]
 pub struct L1L2SizeSplitRoute {
     /// Small values, and marks for large ones.

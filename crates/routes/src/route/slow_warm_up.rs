@@ -13,10 +13,10 @@ use crate::context::Context;
 use upstream::SendCell;
 use upstream::{CommandClass, Request};
 
-/// Gets over which the hit rate goes: when there are so many, all count half.
+/// Gets over which the hit rate is taken: after this number, all before count half.
 const SPAN: u32 = 10_000;
 
-/// See the head of this file.
+/// Gives a cold server a part of its gets, which grows with its hit rate.
 #[derive(Debug)]
 pub struct SlowWarmUpRoute {
     /// What warms up.

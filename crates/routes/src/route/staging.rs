@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::join;
 use upstream::{Command, CommandClass, Failure, Outcome, OwnedReply, Request};
 
-/// See the head of this file.
+/// Copies what the old cluster has into a new one.
 #[derive(Debug)]
 pub struct StagingRoute {
     /// Answers.

@@ -1,5 +1,5 @@
-//! How long an item still lives, asked by `mg key t`: stock servers know it since memcached 1.6,
-//! and it counts as a use of the item, as mcrouter's `metaget` does.
+//! The remaining lifetime of an item, by `mg key t`: stock servers know it since memcached 1.6, and
+//! it counts as a use of the item, as mcrouter's `metaget` does.
 
 use std::sync::Arc;
 

@@ -36,7 +36,7 @@ use crate::deletes;
 use crate::join;
 use upstream::{Command, Outcome, OwnedReply, Request};
 
-/// See the head of this file.
+/// Fills a cold cluster from a warm one.
 #[derive(Debug)]
 pub struct WarmUpRoute {
     /// The cluster that has the data.

@@ -1,5 +1,4 @@
-//! How soon all is well again after troubles: who was knocked out is asked in time, and not too
-//! often.
+//! Recovery after troubles: a server that was knocked out is asked in time, and not too often.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a seed makes of a run of the workers: protocol, routes, limits, commands.
+//! The shape that a seed gives to a run of the workers: protocol, routes, limits, commands.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) struct Shape {
     pub(super) has_udp: bool,
     /// What servers want before they listen.
     pub(super) rules: Rules,
-    /// Who fails is left out for so long, after so many failures.
+    /// A server that fails is left out: after this number of failures, and for how long.
     pub(super) ejects: Option<(u32, Duration)>,
     /// Some servers are asked when others fail: what, and after which failures.
     pub(super) fails_over: bool,
