@@ -17,39 +17,38 @@ pub(super) const WORDS: Rule = Rule {
         "crates/bench/",
         "crates/certs/",
         "crates/demo/",
-        "crates/engine/",
         "crates/hashing/",
         "crates/invalidator/",
-        "crates/net/",
         "crates/reserve/",
         "crates/routeconf/",
-        "crates/routes/",
         "crates/sampling/",
-        "crates/server/",
+        "crates/server/src/auth/",
         "crates/spool/",
-        "crates/upstream/",
+        "crates/upstream/src/sasl.rs",
         "lab/",
     ],
 };
 
 pub(super) const COLUMNS: Rule = Rule {
     name: "wide comments and prose",
-    not_yet: &["crates/bench/", "crates/hashing/", "crates/spool/", "crates/upstream/", "lab/"],
+    not_yet: &[
+        "crates/bench/",
+        "crates/hashing/",
+        "crates/spool/",
+        "crates/upstream/src/sasl.rs",
+        "lab/",
+    ],
 };
 
 pub(super) const HEADERS: Rule = Rule {
     name: "headers that ask",
     not_yet: &[
-        "crates/engine/",
         "crates/hashing/",
-        "crates/net/",
         "crates/plan/",
         "crates/routeconf/",
-        "crates/routes/",
         "crates/sampling/",
-        "crates/server/",
+        "crates/server/src/auth/",
         "crates/spool/",
-        "crates/upstream/",
     ],
 };
 
