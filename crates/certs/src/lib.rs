@@ -7,17 +7,76 @@
 mod any_name;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::client::WantsClientCert;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 use any_name::AnyName;
+
+/// The file that cannot be used, and its fault.
+#[derive(Debug, thiserror::Error)]
+pub enum CertsError {
+    /// It cannot be read.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// It is malformed PEM.
+    #[error("{}: {error}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// The parser's error.
+        error: pem::Error,
+    },
+    /// It holds no certificate.
+    #[error("{}: holds no certificate", .0.display())]
+    NoCertificate(PathBuf),
+    /// It holds no private key.
+    #[error("{}: holds no private key in PEM or DER", .0.display())]
+    NoKey(PathBuf),
+    /// A certificate in it cannot be a trusted issuer.
+    #[error("{}: {error}", path.display())]
+    Root {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: rustls::Error,
+    },
+    /// A client's certificate and key do not belong together.
+    #[error("{} and {}: {error}", chain.display(), key.display())]
+    Pair {
+        /// The file of the certificate.
+        chain: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// The reason.
+        error: rustls::Error,
+    },
+    /// A client has a certificate without a key, or a key alone.
+    #[error("a certificate and its key go together")]
+    HalfAPair,
+    /// The provider of cryptography lacks the protocol's versions.
+    #[error("TLS: {0}")]
+    Tls(rustls::Error),
+}
+
+impl From<CertsError> for String {
+    /// The message, for functions whose error is one.
+    fn from(error: CertsError) -> Self {
+        error.to_string()
+    }
+}
 
 /// The server certificates that a client accepts.
 #[derive(Clone, Debug)]
@@ -50,11 +109,11 @@ pub struct ClientOptions {
 /// When the provider lacks the cipher suites of both versions.
 pub fn client_builder(
     trust: Trust,
-) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, CertsError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS: {error}"))?;
+        .map_err(CertsError::Tls)?;
     let verifier = match trust {
         Trust::IssuersAndName(roots) => return Ok(builder.with_root_certificates(roots)),
         Trust::Issuers(roots) => AnyName::issued_by(provider, roots),
@@ -68,7 +127,7 @@ pub fn client_builder(
 /// # Errors
 ///
 /// The file that cannot be used, and the reason.
-pub fn client_config(options: &ClientOptions) -> Result<Arc<ClientConfig>, String> {
+pub fn client_config(options: &ClientOptions) -> Result<Arc<ClientConfig>, CertsError> {
     let builder = client_builder(match &options.ca_cert {
         Some(path) => Trust::IssuersAndName(roots(path)?),
         None => Trust::Any,
@@ -77,8 +136,8 @@ pub fn client_config(options: &ClientOptions) -> Result<Arc<ClientConfig>, Strin
         (None, None) => builder.with_no_client_auth(),
         (Some(chain), Some(key)) => builder
             .with_client_auth_cert(certificates(chain)?, private_key(key)?)
-            .map_err(|error| format!("{} and {}: {error}", chain.display(), key.display()))?,
-        _ => return Err("a certificate and its key go together".to_owned()),
+            .map_err(|error| CertsError::Pair { chain: chain.clone(), key: key.clone(), error })?,
+        _ => return Err(CertsError::HalfAPair),
     };
     config.max_fragment_size = Some(RECORD_BYTES);
     if options.chain_cert.is_some() {
@@ -98,13 +157,13 @@ const RECORD_BYTES: usize = 4096;
 /// # Errors
 ///
 /// The file, and its fault.
-pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertsError> {
     let bytes = contents(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(format!("{}: holds no certificate", path.display())),
+        Ok(found) if found.is_empty() => Err(CertsError::NoCertificate(path.to_owned())),
         Ok(found) => Ok(found),
-        Err(error) => Err(format!("{}: {error}", path.display())),
+        Err(error) => Err(CertsError::Pem { path: path.to_owned(), error }),
     }
 }
 
@@ -113,13 +172,12 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
 /// # Errors
 ///
 /// The file, and its fault.
-pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertsError> {
     let bytes = contents(path)?;
     if let Ok(key) = PrivateKeyDer::from_pem_slice(&bytes) {
         return Ok(key);
     }
-    PrivateKeyDer::try_from(bytes)
-        .map_err(|_| format!("{}: holds no private key in PEM or DER", path.display()))
+    PrivateKeyDer::try_from(bytes).map_err(|_| CertsError::NoKey(path.to_owned()))
 }
 
 /// The authorities in a file.
@@ -127,16 +185,17 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
 /// # Errors
 ///
 /// The file, and its fault.
-pub fn roots(path: &Path) -> Result<RootCertStore, String> {
+pub fn roots(path: &Path) -> Result<RootCertStore, CertsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+        let added = roots.add(certificate);
+        added.map_err(|error| CertsError::Root { path: path.to_owned(), error })?;
     }
     Ok(roots)
 }
 
-fn contents(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+fn contents(path: &Path) -> Result<Vec<u8>, CertsError> {
+    fs::read(path).map_err(|error| CertsError::Io { path: path.to_owned(), error })
 }
 
 #[cfg(test)]
@@ -151,10 +210,10 @@ mod tests {
             ClientOptions { chain_cert: absent(), key: absent(), ..ClientOptions::default() },
         ];
         for options in wrong {
-            let why = client_config(&options).unwrap_err();
+            let why = client_config(&options).unwrap_err().to_string();
             assert!(why.starts_with("/nonexistent/file: "), "{why}");
         }
         let half = ClientOptions { chain_cert: absent(), ..ClientOptions::default() };
-        assert!(client_config(&half).unwrap_err().contains("go together"));
+        assert!(matches!(client_config(&half), Err(CertsError::HalfAPair)));
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,7 +50,7 @@ struct Arguments {
     #[arg(long)]
     no_markers: bool,
 
-    /// End after so many seconds; without it, at the key q, or when the script is over
+    /// End after N seconds; without it, at the key q, or when the script is over
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=604_800))]
     seconds: Option<u32>,
 
@@ -80,14 +81,17 @@ Examples:
 
 docs/demo.md is a tour.";
 
-fn percent(text: &str) -> Result<f64, String> {
-    let number: Option<f64> = text.parse().ok();
-    number.filter(|number| (0.0..=100.0).contains(number)).ok_or_else(|| "0 to 100".to_owned())
+fn percent(text: &str) -> Result<f64> {
+    number(text, 0.0..=100.0)
 }
 
-fn skew(text: &str) -> Result<f64, String> {
-    let number: Option<f64> = text.parse().ok();
-    number.filter(|number| (0.0..=3.0).contains(number)).ok_or_else(|| "0 to 3".to_owned())
+fn skew(text: &str) -> Result<f64> {
+    number(text, 0.0..=3.0)
+}
+
+fn number(text: &str, range: RangeInclusive<f64>) -> Result<f64> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.with_context(|| format!("{} to {}", range.start(), range.end()))
 }
 
 /// The command line is wrong.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anyhow::{Result, bail};
+
 /// A fault, or the end of one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Action {
@@ -44,20 +46,20 @@ impl Action {
 pub(crate) struct Script(pub(crate) Vec<(Duration, Action)>);
 
 /// Reads `10s kill-server; 20s add-cluster`.
-pub(crate) fn parse(text: &str) -> Result<Script, String> {
+pub(crate) fn parse(text: &str) -> Result<Script> {
     let mut all = Vec::new();
     for step in text.split(';').map(str::trim).filter(|step| !step.is_empty()) {
         let Some((time, word)) = step.split_once(char::is_whitespace) else {
-            return Err(format!("'{step}': write a time and an action, as in '10s kill-server'"));
+            bail!("'{step}': write a time and an action, as in '10s kill-server'");
         };
         let seconds: Option<f64> = time.strip_suffix('s').unwrap_or(time).parse().ok();
         let Some(seconds) = seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds)) else {
-            return Err(format!("'{time}' is no time: seconds since the start, as in '10s'"));
+            bail!("'{time}' is no time: seconds since the start, as in '10s'");
         };
         let Some((_, action)) = Action::WORDS.iter().find(|(known, _)| *known == word.trim())
         else {
             let known = Action::WORDS.map(|(word, _)| word).join(", ");
-            return Err(format!("'{}' is no action: {known}", word.trim()));
+            bail!("'{}' is no action: {known}", word.trim());
         };
         all.push((Duration::from_secs_f64(seconds), *action));
     }
@@ -84,7 +86,7 @@ mod tests {
             ("-1s cut", "'-1s' is no time"),
             ("1s explode", "'explode' is no action: kill-server"),
         ] {
-            assert!(parse(text).unwrap_err().contains(said), "{text}");
+            assert!(parse(text).unwrap_err().to_string().contains(said), "{text}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
-use crate::{Files, Topology, kubernetes, systemd};
+use crate::{Files, PlanError, Topology, TopologyError, kubernetes, systemd};
 
 /// Makes the files that every host needs from one topology file.
 #[derive(Debug, Parser)]
@@ -72,13 +72,22 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn made(arguments: &Arguments) -> Result<Files, String> {
-    let topology = Topology::read(&arguments.file).map_err(|error| error.to_string())?;
+/// The files could not be made.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    #[error("{}: {error}", file.display())]
+    Plan { file: PathBuf, error: PlanError },
+}
+
+fn made(arguments: &Arguments) -> Result<Files, Failure> {
+    let topology = Topology::read(&arguments.file)?;
     let files = match arguments.emit {
         Emit::Systemd => systemd(&topology),
         Emit::Kubernetes => kubernetes(&topology),
     };
-    files.map_err(|why| format!("{}: {why}", arguments.file.display()))
+    files.map_err(|error| Failure::Plan { file: arguments.file.clone(), error })
 }
 
 fn put(files: &Files, folder: Option<&Path>) -> io::Result<()> {

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::Files;
+use crate::PlanError;
 use crate::invalidator::{Places, STATUS_PORT, invalidator};
 use crate::routes::{prefix, routes};
 use crate::topology::{Cluster, Database, Hosts, Region, Topology};
@@ -25,21 +26,19 @@ const fn pod_mb(memory_mb: u32) -> u32 {
 ///
 /// # Errors
 ///
-/// Where the topology gives addresses in place of a number of pods.
-pub fn kubernetes(topology: &Topology) -> Result<Files, String> {
+/// When the topology gives addresses in place of a number of pods.
+pub fn kubernetes(topology: &Topology) -> Result<Files, PlanError> {
     let mut files = Files::new();
     for region in &topology.regions {
         let made = manifests(topology, region)?;
-        let texts: Vec<String> = made
-            .iter()
-            .map(|manifest| serde_saphyr::to_string(manifest).map_err(|error| error.to_string()))
-            .collect::<Result<_, _>>()?;
+        let texts: Vec<String> =
+            made.iter().map(serde_saphyr::to_string).collect::<Result<_, _>>()?;
         files.insert(format!("{}.yaml", region.name), format!("---\n{}", texts.join("---\n")));
     }
     Ok(files)
 }
 
-fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, String> {
+fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, PlanError> {
     let mut made = Vec::new();
     for (group, hosts) in region.servers() {
         let name = named(topology, region, &group);
@@ -78,12 +77,10 @@ fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, String>
     Ok(made)
 }
 
-fn count(hosts: &Hosts, group: &str) -> Result<u32, String> {
+fn count(hosts: &Hosts, group: &str) -> Result<u32, PlanError> {
     match hosts {
         Hosts::Count(count) => Ok(*count),
-        Hosts::Named(_) => Err(format!(
-            "{group}: addresses are for systemd; Kubernetes needs a number of pods: servers = 3"
-        )),
+        Hosts::Named(_) => Err(PlanError::Addresses { group: group.to_owned() }),
     }
 }
 

@@ -26,5 +26,35 @@ pub use topology::{
     Topology, TopologyError,
 };
 
+/// The topology has hosts of the other kind.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A number of pods stands where systemd needs addresses.
+    #[error(
+        "{group}: {count} pods are for Kubernetes; systemd needs addresses: servers = [\"10.0.0.1\", ..]"
+    )]
+    Pods {
+        /// The group of servers, or the cluster of routers.
+        group: String,
+        /// The number of pods.
+        count: u32,
+    },
+    /// Addresses stand where Kubernetes needs a number of pods.
+    #[error("{group}: addresses are for systemd; Kubernetes needs a number of pods: servers = 3")]
+    Addresses {
+        /// The group of servers, or the cluster of routers.
+        group: String,
+    },
+    /// A manifest cannot be written as YAML.
+    #[error("YAML: {0}")]
+    Yaml(String),
+}
+
+impl From<serde_saphyr::ser::Error> for PlanError {
+    fn from(error: serde_saphyr::ser::Error) -> Self {
+        Self::Yaml(error.to_string())
+    }
+}
+
 /// Files to be written: paths below the folder of the output, and contents, in order.
 pub type Files = std::collections::BTreeMap<String, String>;

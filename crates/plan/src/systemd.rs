@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::Files;
+use crate::PlanError;
 use crate::invalidator::{Places, STATUS_PORT, invalidator};
 use crate::routes::{prefix, routes};
 use crate::topology::{Cluster, Hosts, Region, Topology};
@@ -11,8 +12,8 @@ use crate::topology::{Cluster, Hosts, Region, Topology};
 ///
 /// # Errors
 ///
-/// Where the topology gives a number of pods in place of addresses.
-pub fn systemd(topology: &Topology) -> Result<Files, String> {
+/// When the topology gives a number of pods in place of addresses.
+pub fn systemd(topology: &Topology) -> Result<Files, PlanError> {
     let mut files = Files::new();
     for region in &topology.regions {
         for (group, hosts) in region.servers() {
@@ -38,7 +39,11 @@ pub fn systemd(topology: &Topology) -> Result<Files, String> {
     Ok(files)
 }
 
-fn put_invalidator(topology: &Topology, region: &Region, files: &mut Files) -> Result<(), String> {
+fn put_invalidator(
+    topology: &Topology,
+    region: &Region,
+    files: &mut Files,
+) -> Result<(), PlanError> {
     let Some(database) = &region.database else { return Ok(()) };
     let host = match (&region.invalidator, region.clusters.first()) {
         (Some(host), _) => host.clone(),
@@ -70,16 +75,14 @@ fn put_unit(files: &mut Files, address: &str, name: &str, unit: &str) {
 /// The user of all units, for systemd-sysusers.
 const USER: &str = "u holdall - \"holdall cache tier\" /var/lib/holdall\n";
 
-fn named<'h>(hosts: &'h Hosts, group: &str) -> Result<&'h [String], String> {
+fn named<'h>(hosts: &'h Hosts, group: &str) -> Result<&'h [String], PlanError> {
     match hosts {
         Hosts::Named(addresses) => Ok(addresses),
-        Hosts::Count(count) => Err(format!(
-            "{group}: {count} pods are for Kubernetes; systemd needs addresses: servers = [\"10.0.0.1\", ..]"
-        )),
+        Hosts::Count(count) => Err(PlanError::Pods { group: group.to_owned(), count: *count }),
     }
 }
 
-fn routers(cluster: &Cluster) -> Result<&[String], String> {
+fn routers(cluster: &Cluster) -> Result<&[String], PlanError> {
     named(cluster.routers.as_ref().unwrap_or(&cluster.servers), &cluster.name)
 }
 

@@ -1,4 +1,4 @@
-//! What is emitted is read by the programs for which it is.
+//! Emitted files are read by the programs that they are for.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -170,6 +170,6 @@ fn what_contradicts_itself_is_refused_with_what_to_do() {
         assert!(message.contains(why), "{message}");
     }
     let pods = topology(PODS);
-    assert!(systemd(&pods).unwrap_err().contains("systemd needs addresses"));
-    assert!(kubernetes(&topology(EXAMPLE)).unwrap_err().contains("a number of pods"));
+    assert!(systemd(&pods).unwrap_err().to_string().contains("systemd needs addresses"));
+    assert!(kubernetes(&topology(EXAMPLE)).unwrap_err().to_string().contains("a number of pods"));
 }

@@ -4,7 +4,8 @@
 //! ```text
 //!     FOLDER/YYYYMMDDTHH-SECS/YYYYMMDDTHHMMSS-SECS-SERVICE-ROUTER-tTHREAD-POINTER
 //!     ["AS1.0",SECS,"C",["HOST",PORT,"delete KEY\r\n"]]
-//!     ["AS2.0",SECS,"C",{"s":SERVICE,"f":FLAVOR,"r":REGION,"h":"[HOST]:PORT","p":POOL,"k":KEY,"a":{..}}]
+//!     ["AS2.0",SECS,"C",{"s":SERVICE,"f":FLAVOR,"r":REGION,"h":"[HOST]:PORT","p":POOL,
+//!                        "k":KEY,"a":{..}}]                                          (one line)
 //! ```
 //!
 //! Source: mcrouter's `AsyncLog.cpp` and `awriter` formats, as of 2026-08. Keys that are no text
@@ -64,58 +65,97 @@ pub fn line(entry: &Entry, version: Version) -> String {
     value.to_string()
 }
 
+/// The fault of a line.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAnEntry {
+    /// It is not JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It is another value.
+    #[error("a line is a list of four")]
+    NotFour,
+    /// The time cannot be read.
+    #[error("the time is no number of seconds")]
+    Time,
+    /// It is not of a command.
+    #[error("the third part is not \"C\"")]
+    Kind,
+    /// It is of an unknown version.
+    #[error("neither AS1.0 nor AS2.0")]
+    Version,
+    /// It lacks a part of version 1.
+    #[error("AS1.0 has host, port and command")]
+    VersionOne,
+    /// Its command is another.
+    #[error("no delete")]
+    NoDelete,
+    /// It names no server.
+    #[error("no server")]
+    NoServer,
+    /// It names no key.
+    #[error("no key")]
+    NoKey,
+    /// Its server has no port.
+    #[error("the server has no port")]
+    NoPort,
+    /// No server takes its key.
+    #[error("the key is empty, longer than 250 bytes, or has a space in it")]
+    Key,
+}
+
 /// Reads a line.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
-pub fn parse(line: &str) -> Result<Entry, String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+/// The fault of the line.
+pub fn parse(line: &str) -> Result<Entry, NotAnEntry> {
+    let value: Value = serde_json::from_str(line)?;
     let [format, secs, kind, about] = value.as_array().map(Vec::as_slice).unwrap_or_default()
     else {
-        return Err("a line is a list of four".to_owned());
+        return Err(NotAnEntry::NotFour);
     };
     // Seconds with or without a fraction.
     let secs = secs.to_string().split('.').next().and_then(|secs| secs.parse().ok());
-    let secs = secs.ok_or("the time is no number of seconds")?;
+    let secs = secs.ok_or(NotAnEntry::Time)?;
     if kind != "C" {
-        return Err("the third part is not \"C\"".to_owned());
+        return Err(NotAnEntry::Kind);
     }
     match format.as_str() {
         Some("AS1.0") => version_one(secs, about),
         Some("AS2.0") => version_two(secs, about),
-        _ => Err("neither AS1.0 nor AS2.0".to_owned()),
+        _ => Err(NotAnEntry::Version),
     }
 }
 
-fn version_one(secs: u64, about: &Value) -> Result<Entry, String> {
+fn version_one(secs: u64, about: &Value) -> Result<Entry, NotAnEntry> {
     let [host, port, command] = about.as_array().map(Vec::as_slice).unwrap_or_default() else {
-        return Err("AS1.0 has host, port and command".to_owned());
+        return Err(NotAnEntry::VersionOne);
     };
     let (Some(host), Some(port), Some(command)) = (host.as_str(), port.as_u64(), command.as_str())
     else {
-        return Err("AS1.0 has host, port and command".to_owned());
+        return Err(NotAnEntry::VersionOne);
     };
-    let key = command.strip_prefix("delete ").map(str::trim_end).ok_or("no delete")?;
+    let key = command.strip_prefix("delete ").map(str::trim_end).ok_or(NotAnEntry::NoDelete)?;
     let key = key.split(' ').next().unwrap_or_default();
     entry(secs, &destination(host, port), "", key)
 }
 
-fn version_two(secs: u64, about: &Value) -> Result<Entry, String> {
+fn version_two(secs: u64, about: &Value) -> Result<Entry, NotAnEntry> {
     let text = |name: &str| about.get(name).and_then(Value::as_str);
-    let (server, key) = (text("h").ok_or("no server")?, text("k").ok_or("no key")?);
-    let (host, port) = server.rsplit_once(':').ok_or("the server has no port")?;
-    let port = port.parse().map_err(|_| "the server has no port")?;
+    let (server, key) =
+        (text("h").ok_or(NotAnEntry::NoServer)?, text("k").ok_or(NotAnEntry::NoKey)?);
+    let (host, port) = server.rsplit_once(':').ok_or(NotAnEntry::NoPort)?;
+    let port = port.parse().map_err(|_| NotAnEntry::NoPort)?;
     let host = host.trim_matches(['[', ']']);
     entry(secs, &destination(host, port), text("p").unwrap_or_default(), key)
 }
 
 /// A key that a server could not read as one word is nobody's.
-fn entry(secs: u64, destination: &str, pool: &str, key: &str) -> Result<Entry, String> {
+fn entry(secs: u64, destination: &str, pool: &str, key: &str) -> Result<Entry, NotAnEntry> {
     let is_key =
         (1..=250).contains(&key.len()) && key.bytes().all(|byte| byte > b' ' && byte != 127);
     if !is_key {
-        return Err("the key is none".to_owned());
+        return Err(NotAnEntry::Key);
     }
     let (destination, pool, key) = (destination.to_owned(), pool.to_owned(), key.to_owned());
     Ok(Entry { secs, destination, pool, key })
@@ -177,9 +217,9 @@ mod tests {
                 pool: "A".into(),
                 key: key.into(),
             };
-            assert_eq!(parse(&line(&entry, Version::Two)), Ok(entry.clone()));
+            assert_eq!(parse(&line(&entry, Version::Two)).unwrap(), entry);
             let without = Entry { pool: String::new(), ..entry.clone() };
-            assert_eq!(parse(&line(&entry, Version::One)), Ok(without));
+            assert_eq!(parse(&line(&entry, Version::One)).unwrap(), without);
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use certs::CertsError;
+
 use crate::change::SourceError;
 
 /// The reason why a request to a server failed.
@@ -40,8 +42,11 @@ pub(super) enum Failure {
     #[error("the server does not offer TLS, which sslmode requires")]
     NoTls,
     /// The TLS settings cannot be used.
-    #[error("{0}")]
-    TlsSettings(String),
+    #[error(transparent)]
+    TlsSettings(#[from] CertsError),
+    /// No certificate can be for the server's name.
+    #[error("no certificate can be for '{0}'")]
+    ServerName(String),
 }
 
 /// Reasons that the server itself calls a lack of log: the message, as English servers word it.
@@ -62,9 +67,11 @@ impl Failure {
                     SourceError::Lost(text)
                 }
             }
-            Self::Login | Self::Scram(_) | Self::NoTls | Self::TlsSettings(_) => {
-                SourceError::Wrong(text)
-            }
+            Self::Login
+            | Self::Scram(_)
+            | Self::NoTls
+            | Self::TlsSettings(_)
+            | Self::ServerName(_) => SourceError::Wrong(text),
             Self::Io(_) | Self::Closed | Self::Silent | Self::Unexpected(_) | Self::TooLong(_) => {
                 SourceError::Lost(text)
             }

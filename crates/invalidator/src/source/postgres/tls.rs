@@ -80,15 +80,14 @@ pub(super) async fn secure(
         b'N' => return Err(Failure::NoTls),
         _ => return Err(Failure::Unexpected("the answer to a request for TLS")),
     }
-    let settings = |error: String| Failure::TlsSettings(error);
     let trust = match mode {
         SslMode::VerifyFull => Trust::IssuersAndName(roots(issuers)?),
         SslMode::VerifyCa => Trust::Issuers(roots(issuers)?),
         SslMode::Disable | SslMode::Prefer | SslMode::Require => Trust::Any,
     };
-    let config = certs::client_builder(trust).map_err(settings)?.with_no_client_auth();
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| settings(format!("no certificate can be for '{host}'")))?;
+    let config = certs::client_builder(trust)?.with_no_client_auth();
+    let name =
+        ServerName::try_from(host.to_owned()).map_err(|_| Failure::ServerName(host.to_owned()))?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let digest = certificate.and_then(|certificate| end_point(certificate));
@@ -98,7 +97,7 @@ pub(super) async fn secure(
 
 fn roots(issuers: Option<&PathBuf>) -> Result<RootCertStore, Failure> {
     match issuers {
-        Some(file) => certs::roots(file).map_err(Failure::TlsSettings),
+        Some(file) => Ok(certs::roots(file)?),
         None => Ok(webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect()),
     }
 }
