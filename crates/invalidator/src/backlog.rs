@@ -16,16 +16,17 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::delivery::{Delivery, OnGap, Work};
 use crate::disk_queue::{Chunk, DiskQueue, Refused};
-use crate::stats::{ClusterStats, Stats, lock};
+use crate::stats::{ClusterStats, Stats};
 
 /// The pause after a failed write.
 const DISK_PAUSE: Duration = Duration::from_millis(500);
@@ -135,7 +136,7 @@ impl<S: DiskQueue> Backlog<S> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     fn own(&self) -> &ClusterStats {

@@ -1,6 +1,5 @@
 //! The common form of all database logs: changes, and the ends of transactions.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -142,22 +141,17 @@ pub enum Event {
 }
 
 /// The reason why a source stops.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// The connection broke or was refused; try again, here or at the next server.
+    #[error("{0}")]
     Lost(String),
     /// The log does not reach back to the wanted position.
+    #[error("{0}")]
     Purged(String),
     /// A fault that a retry does not mend: credentials, rights, settings.
+    #[error("{0}")]
     Wrong(String),
-}
-
-impl fmt::Display for SourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(why) | Self::Purged(why) | Self::Wrong(why) => f.write_str(why),
-        }
-    }
 }
 
 /// An ordinary session of the database that reports which commits other sessions see.
@@ -171,7 +165,7 @@ pub trait VisibilityProbe: Send {
     /// # Errors
     ///
     /// The reason when the database gives no usable answer.
-    fn refresh(&mut self) -> impl Future<Output = Result<(), String>> + Send;
+    fn refresh(&mut self) -> impl Future<Output = Result<(), SourceError>> + Send;
 
     /// True if the commit was visible at the last refresh; none if this database cannot report it.
     fn is_visible(&self, mark: &Mark) -> Option<bool>;

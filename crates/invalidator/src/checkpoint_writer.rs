@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::checkpoint::{self, Keep};
 use crate::position::Position;
-use crate::stats::{Stats, lock};
+use crate::stats::Stats;
 
 /// The task that saves positions.
 pub(crate) struct CheckpointWriter<K> {
@@ -66,7 +66,7 @@ impl<K: Keep> CheckpointWriter<K> {
             return false;
         }
         self.stats.checkpoints.fetch_add(1, Relaxed);
-        *lock(&self.stats.position) = position.to_string();
+        *self.stats.position.lock() = position.to_string();
         // At the end nothing listens any more.
         let _ = self.confirm.send(Some(position.clone()));
         true

@@ -39,7 +39,7 @@ struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   holdall invalidate check -c invalidate.toml     says what is missing in the database's settings
-  holdall invalidate run -c invalidate.toml       follows the log until it is told to end
+  holdall invalidate run -c invalidate.toml       follows the log until a signal ends it
   holdall invalidate run -c invalidate.toml --since mariadb-gtid:0-1-4711
                                                   deletes again what changed since then
   holdall invalidate run -c invalidate.toml --on-gap prefixes
@@ -116,7 +116,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             runtime.shutdown_background();
             done
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     };
     match done {
         Ok(text) => {
@@ -124,7 +124,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(why) => {
-            log(&why);
+            log(&why.to_string());
             ExitCode::FAILURE
         }
     }
@@ -135,10 +135,13 @@ fn log(line: &str) {
     let _ = writeln!(io::stderr(), "holdall invalidate: {line}");
 }
 
-async fn command(command: Command) -> Result<String, String> {
+/// A failure, which is printed.
+type Failure = Box<dyn std::error::Error>;
+
+async fn command(command: Command) -> Result<String, Failure> {
     match command {
         Command::Run { config: path, since, on_gap, after_panics } => {
-            let mut config = Config::read(&path).map_err(|error| error.to_string())?;
+            let mut config = Config::read(&path)?;
             on_gap.map_or(Ok(()), |gap| config.override_gap(gap))?;
             let on_gap = on_gap.and_then(|gap| gap.to_possible_value());
             let start = Start {
@@ -150,38 +153,34 @@ async fn command(command: Command) -> Result<String, String> {
             let since = match since.as_deref() {
                 None => Since::Checkpoint,
                 Some("now") => Since::Now,
-                Some(text) => {
-                    Since::Position(text.parse::<Position>().map_err(|error| error.to_string())?)
-                }
+                Some(text) => Since::Position(text.parse::<Position>()?),
             };
             run(&config, since, start).await.map(|()| String::new())
         }
         Command::Flush { config, prefixes, clusters } => {
-            let config = Config::read(&config).map_err(|error| error.to_string())?;
-            flush::now(&Tcp, &config.plan()?, &prefixes, &clusters).await
+            let config = Config::read(&config)?;
+            Ok(flush::now(&Tcp, &config.plan()?, &prefixes, &clusters).await?)
         }
-        Command::Check { config } => {
-            check(&Config::read(&config).map_err(|error| error.to_string())?).await
-        }
+        Command::Check { config } => check(&Config::read(&config)?).await,
         Command::Status { config } => {
-            let config = Config::read(&config).map_err(|error| error.to_string())?;
+            let config = Config::read(&config)?;
             let address = config
                 .status
                 .ok_or("the configuration names no status port: status = \"127.0.0.1:11290\"")?;
-            status::ask(&address).await.map_err(|error| format!("{address}: {error}"))
+            Ok(status::ask(&address).await.map_err(|error| format!("{address}: {error}"))?)
         }
     }
 }
 
-async fn run(config: &Config, since: Since, start: Start) -> Result<(), String> {
+async fn run(config: &Config, since: Since, start: Start) -> Result<(), Failure> {
     let plan = config.plan()?;
     match config.source.kind {
         Kind::MariaDb | Kind::MySql => {
-            let settings = config.mysql().map_err(|error| error.to_string())?;
+            let settings = config.mysql()?;
             follow(config, MysqlSource::new(settings, plan.rules), since, start).await
         }
         Kind::Postgresql => {
-            let settings = config.postgres().map_err(|error| error.to_string())?;
+            let settings = config.postgres()?;
             follow(config, PostgresSource::new(settings, plan.rules), since, start).await
         }
     }
@@ -192,7 +191,7 @@ async fn follow(
     source: impl ChangeSource + 'static,
     since: Since,
     start: Start,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let plan = config.plan()?;
     let stats = Arc::new(Stats::new(plan.clusters.iter().map(|cluster| cluster.name.clone())));
     stats.panics.store(start.before.panics, Ordering::Relaxed);
@@ -209,8 +208,8 @@ async fn follow(
     let is_ending = Arc::new(AtomicBool::new(false));
     restart_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
     let (ask, asked) = watch::channel(false);
-    let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
         tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
         is_ending.store(true, Ordering::Relaxed);
@@ -218,28 +217,28 @@ async fn follow(
         let _ = ask.send(true);
         std::future::pending::<()>().await;
     });
-    pipeline::run(source, plan, since, world, stats, asked).await.map_err(|error| error.to_string())
+    Ok(pipeline::run(source, plan, since, world, stats, asked).await?)
 }
 
-async fn check(config: &Config) -> Result<String, String> {
+async fn check(config: &Config) -> Result<String, Failure> {
     let plan = config.plan()?;
     let findings = match config.source.kind {
         Kind::MariaDb | Kind::MySql => {
-            let settings = config.mysql().map_err(|error| error.to_string())?;
+            let settings = config.mysql()?;
             MysqlSource::new(settings, plan.rules).check().await
         }
         Kind::Postgresql => {
-            let settings = config.postgres().map_err(|error| error.to_string())?;
+            let settings = config.postgres()?;
             PostgresSource::new(settings, plan.rules).check().await
         }
     };
-    let findings = findings.map_err(|error| error.to_string())?;
+    let findings = findings?;
     let text = findings.iter().fold(String::new(), |mut text, finding| {
         let _ = writeln!(text, "{}{}", if finding.is_fatal { "" } else { "note: " }, finding.text);
         text
     });
     if findings.iter().any(|finding| finding.is_fatal) {
-        Err(text.trim_end().to_owned())
+        Err(text.trim_end().into())
     } else {
         Ok(text + "ok\n")
     }

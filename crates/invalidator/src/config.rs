@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::disk_queue::SpoolFolder;
 use crate::keys::{Outbox, Rules};
 use crate::pipeline::{Cluster, Plan};
 use crate::source::{mysql, postgres};
-use crate::template::Template;
+use crate::template::{BadTemplate, Template};
 
 /// A file as written.
 #[derive(Debug, Clone, Deserialize)]
@@ -187,21 +188,104 @@ struct Monitor {
     one_in: u32,
 }
 
-/// Why a file is no configuration.
+/// The reason why a file is no configuration.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {why}", path.display())]
+#[error("{}: {fault}", path.display())]
 pub struct ConfigError {
     /// The file, or one that it names.
     path: PathBuf,
-    /// The system's error, the place of the syntax error, or the value that is invalid.
-    why: String,
+    fault: Fault,
 }
 
 impl ConfigError {
-    fn new(path: &Path, why: impl ToString) -> Self {
-        Self { path: path.to_owned(), why: why.to_string() }
+    fn new(path: &Path, fault: impl Into<Fault>) -> Self {
+        Self { path: path.to_owned(), fault: fault.into() }
     }
 }
+
+/// The fault of a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is not TOML, or has a setting that does not exist; with line and column.
+    #[error(transparent)]
+    Syntax(#[from] toml::de::Error),
+    /// Nothing says which keys to delete.
+    #[error("keys: name at least one of comments, outbox, tables or messages")]
+    NoKeys,
+    /// There is no cluster.
+    #[error("name at least one [[cluster]]")]
+    NoCluster,
+    /// A cluster has no routers.
+    #[error("cluster '{0}': it has no routers")]
+    NoRouters(String),
+    /// A cluster's name is empty or has other letters.
+    #[error("cluster '{0}': a name has letters, digits, '-', '_' and '.'")]
+    ClusterName(String),
+    /// Two clusters have one name.
+    #[error("cluster '{0}' is named twice")]
+    ClusterTwice(String),
+    /// There is no database server.
+    #[error("source.servers: name at least one")]
+    NoServers,
+    /// A number is out of range.
+    #[error("delivery.{0}: from 1 to {max}", max = NUMBER_MAX)]
+    Number(&'static str),
+    /// A table's name has no schema.
+    #[error("keys.tables: write '{0}' as \"database.table\"")]
+    TableName(String),
+    /// A template cannot be read.
+    #[error(transparent)]
+    Template(#[from] BadTemplate),
+    /// No key can begin with a prefix.
+    #[error("delivery.prefixes: '{0}' is no begin of a key")]
+    Prefix(String),
+    /// Keys may begin with anything.
+    #[error(
+        "on_gap = \"prefixes\": how keys of comments, messages and the outbox begin is not known: \
+         name it in delivery.prefixes"
+    )]
+    NoPrefixes,
+    /// A template's keys have no usable prefix.
+    #[error(
+        "on_gap = \"prefixes\": template '{0}' begins with a column, or with what no prefix can carry"
+    )]
+    TemplatePrefix(String),
+    /// A setting is missing.
+    #[error("source.{0}: PostgreSQL needs it")]
+    PostgresNeeds(&'static str),
+    /// Keys in statements, from PostgreSQL.
+    #[error("keys.comments: PostgreSQL's log has no statements; use messages")]
+    CommentsOfPostgres,
+    /// Keys in messages, from MariaDB or MySQL.
+    #[error("keys.messages: only PostgreSQL has messages in its log")]
+    MessagesOfMysql,
+    /// MariaDB and MySQL tell replicas apart by a number.
+    #[error(
+        "source.server_id: give it a number above 0 that no replica and no other invalidator has"
+    )]
+    ServerId,
+    /// Offsets in files, with several servers.
+    #[error(
+        "source.position = \"file\": offsets mean something on one server only, so name one, or use \"gtid\""
+    )]
+    OffsetsOfSeveral,
+    /// The folder of a cluster's spool cannot be used.
+    #[error("spool {}/{cluster}: {error}", folder.display())]
+    Spool {
+        /// The folder of all spools.
+        folder: PathBuf,
+        /// The cluster.
+        cluster: String,
+        /// The system's error.
+        error: io::Error,
+    },
+}
+
+/// The greatest number of keys or bytes that a setting may name.
+const NUMBER_MAX: u32 = u32::MAX / 2;
 
 impl Config {
     /// Reads a file.
@@ -220,33 +304,28 @@ impl Config {
         Ok(config)
     }
 
-    fn values(&self) -> Result<(), String> {
+    fn values(&self) -> Result<(), Fault> {
         let rules = self.rules()?;
         if !rules.comments && rules.messages.is_none() && !rules.need_rows() {
-            return Err(
-                "keys: name at least one of comments, outbox, tables or messages".to_owned()
-            );
+            return Err(Fault::NoKeys);
         }
         if self.clusters.is_empty() {
-            return Err("name at least one [[cluster]]".to_owned());
+            return Err(Fault::NoCluster);
         }
         for (at, cluster) in self.clusters.iter().enumerate() {
             if cluster.routers.is_empty() {
-                return Err(format!("cluster '{}': it has no routers", cluster.name));
+                return Err(Fault::NoRouters(cluster.name.clone()));
             }
             let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
             if cluster.name.is_empty() || !cluster.name.chars().all(is_plain) {
-                return Err(format!(
-                    "cluster '{}': a name has letters, digits, '-', '_' and '.'",
-                    cluster.name
-                ));
+                return Err(Fault::ClusterName(cluster.name.clone()));
             }
             if self.clusters[..at].iter().any(|other| other.name == cluster.name) {
-                return Err(format!("cluster '{}' is named twice", cluster.name));
+                return Err(Fault::ClusterTwice(cluster.name.clone()));
             }
         }
         if self.source.servers.is_empty() {
-            return Err("source.servers: name at least one".to_owned());
+            return Err(Fault::NoServers);
         }
         self.source.values(&rules)?;
         let delivery = &self.delivery;
@@ -257,26 +336,24 @@ impl Config {
             ("window_keys", delivery.window_keys),
             ("transaction_bytes_max", delivery.transaction_bytes_max),
         ] {
-            if !(1..=u32::MAX as usize / 2).contains(&value) {
-                return Err(format!("delivery.{name}: from 1 to {}", u32::MAX / 2));
+            if !(1..=NUMBER_MAX as usize).contains(&value) {
+                return Err(Fault::Number(name));
             }
         }
         Ok(())
     }
 
-    fn rules(&self) -> Result<Rules, String> {
+    fn rules(&self) -> Result<Rules, Fault> {
         let mut tables = BTreeMap::new();
         for (table, templates) in &self.keys.tables {
             if !table.contains('.') {
-                return Err(format!("keys.tables: write '{table}' as \"database.table\""));
+                return Err(Fault::TableName(table.clone()));
             }
             let templates = match templates {
                 Templates::One(one) => std::slice::from_ref(one),
                 Templates::Several(several) => several,
             };
-            let parsed = templates
-                .iter()
-                .map(|text| Template::parse(text).map_err(|error| error.to_string()));
+            let parsed = templates.iter().map(|text| Template::parse(text));
             tables.insert(table.clone(), parsed.collect::<Result<Vec<_>, _>>()?);
         }
         let outbox = self.keys.outbox.as_ref();
@@ -295,13 +372,13 @@ impl Config {
     /// # Errors
     ///
     /// When the prefixes of the keys are not known.
-    pub fn override_gap(&mut self, gap: Gap) -> Result<(), String> {
+    pub fn override_gap(&mut self, gap: Gap) -> Result<(), Fault> {
         self.delivery.on_gap = gap;
         self.on_gap(gap).map(drop)
     }
 
     /// The reason.
-    fn on_gap(&self, gap: Gap) -> Result<OnGap, String> {
+    fn on_gap(&self, gap: Gap) -> Result<OnGap, Fault> {
         Ok(match gap {
             Gap::Stop => OnGap::Stop,
             Gap::Flush => OnGap::Flush(Flush::All),
@@ -310,19 +387,17 @@ impl Config {
     }
 
     /// The prefixes of all keys: those declared, or else those of the templates.
-    fn prefixes(&self) -> Result<Vec<Bytes>, String> {
+    fn prefixes(&self) -> Result<Vec<Bytes>, Fault> {
         let declared = &self.delivery.prefixes;
         for prefix in declared {
             if !(1..=250).contains(&prefix.len()) || !batch::is_plain(prefix.as_bytes()) {
-                return Err(format!("delivery.prefixes: '{prefix}' is no begin of a key"));
+                return Err(Fault::Prefix(prefix.clone()));
             }
         }
         let rules = self.rules()?;
         let is_named = rules.comments || rules.messages.is_some() || rules.outbox.is_some();
         if is_named && declared.is_empty() {
-            return Err("on_gap = \"prefixes\": how keys of comments, messages and the outbox begin is not known: name it in \
-                        delivery.prefixes"
-                .to_owned());
+            return Err(Fault::NoPrefixes);
         }
         let mut prefixes: Vec<Bytes> =
             declared.iter().map(|prefix| Bytes::copy_from_slice(prefix.as_bytes())).collect();
@@ -332,9 +407,7 @@ impl Config {
                 continue;
             }
             if prefix.is_empty() || !batch::is_plain(prefix.as_bytes()) {
-                return Err(format!(
-                    "on_gap = \"prefixes\": template '{template}' begins with a column, or with what no prefix can carry"
-                ));
+                return Err(Fault::TemplatePrefix(template.to_string()));
             }
             prefixes.retain(|other| !other.starts_with(prefix.as_bytes()));
             prefixes.push(Bytes::copy_from_slice(prefix.as_bytes()));
@@ -348,7 +421,7 @@ impl Config {
     /// # Errors
     ///
     /// When a folder cannot be used.
-    pub fn disk_queues(&self) -> Result<(Vec<Option<SpoolFolder>>, Vec<String>), String> {
+    pub fn disk_queues(&self) -> Result<(Vec<Option<SpoolFolder>>, Vec<String>), Fault> {
         let folder = self.spool.clone().unwrap_or_else(|| {
             let mut beside = self.checkpoint.clone().into_os_string();
             beside.push(".spool");
@@ -361,8 +434,11 @@ impl Config {
                 continue;
             }
             let opened = SpoolFolder::open(&folder, &cluster.name, self.delivery.spool_bytes_max);
-            let (disk_queue, found) = opened
-                .map_err(|error| format!("spool {}/{}: {error}", folder.display(), cluster.name))?;
+            let (disk_queue, found) = opened.map_err(|error| Fault::Spool {
+                folder: folder.clone(),
+                cluster: cluster.name.clone(),
+                error,
+            })?;
             disk_queues.push(Some(disk_queue));
             damage.extend(found);
         }
@@ -373,8 +449,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`Config::read`].
-    pub fn plan(&self) -> Result<Plan, String> {
+    /// When a template cannot be read, or the prefixes of the keys are not known.
+    pub fn plan(&self) -> Result<Plan, Fault> {
         let ms = Duration::from_millis;
         let delivery = &self.delivery;
         let cluster = |table: &ClusterTable| Cluster {
@@ -442,7 +518,7 @@ impl Config {
 
 impl Source {
     /// Checks the settings that each kind of database needs.
-    fn values(&self, rules: &Rules) -> Result<(), String> {
+    fn values(&self, rules: &Rules) -> Result<(), Fault> {
         if self.kind == Kind::Postgresql {
             for (name, value) in [
                 ("database", &self.database),
@@ -450,26 +526,22 @@ impl Source {
                 ("publication", &self.publication),
             ] {
                 if value.as_deref().unwrap_or_default().is_empty() {
-                    return Err(format!("source.{name}: PostgreSQL needs it"));
+                    return Err(Fault::PostgresNeeds(name));
                 }
             }
             if rules.comments {
-                return Err(
-                    "keys.comments: PostgreSQL's log has no statements; use messages".to_owned()
-                );
+                return Err(Fault::CommentsOfPostgres);
             }
             return Ok(());
         }
         if rules.messages.is_some() {
-            return Err("keys.messages: only PostgreSQL has messages in its log".to_owned());
+            return Err(Fault::MessagesOfMysql);
         }
         if self.server_id.is_none_or(|id| id == 0) {
-            return Err("source.server_id: give it a number above 0 that no replica and no other invalidator has".to_owned());
+            return Err(Fault::ServerId);
         }
         if self.position == mysql::By::File && self.servers.len() > 1 {
-            return Err(
-                "source.position = \"file\": offsets mean something on one server only, so name one, or use \"gtid\"".to_owned()
-            );
+            return Err(Fault::OffsetsOfSeveral);
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ use crate::delivery::{Delivery, Flush, OnGap, Work};
 use crate::disk_queue::{Chunk, DiskQueue};
 use crate::monitor::{Sample, Sampler};
 use crate::network::Network;
-use crate::stats::{ClusterStats, Stats, lock};
+use crate::stats::{ClusterStats, Stats, micros};
 
 /// Limits of batches and waits.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +77,14 @@ pub struct Target<N> {
     pub stats: Arc<Stats>,
     /// The index of this cluster in `stats`.
     pub index: usize,
+}
+
+/// Deliveries were lost on the disk, and nothing is to be flushed for them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cluster {cluster}: a part of its spool is damaged and cannot be read")]
+pub struct DamagedSpool {
+    /// The cluster's name.
+    pub cluster: String,
 }
 
 /// One cluster's task.
@@ -140,7 +148,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     /// # Errors
     ///
     /// When the disk lost deliveries and nothing is to be flushed for it.
-    pub async fn run(mut self) -> Result<(), String> {
+    pub async fn run(mut self) -> Result<(), DamagedSpool> {
         loop {
             match self.backlog.source() {
                 Source::Memory { epoch } => {
@@ -206,7 +214,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
 
     /// The oldest chunk of the disk, until all of it is delivered; what servers refuse goes behind
     /// the others.
-    async fn disk_turn(&mut self) -> Result<(), String> {
+    async fn disk_turn(&mut self) -> Result<(), DamagedSpool> {
         let chunk = match self.backlog.read().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) => return Ok(()),
@@ -253,12 +261,11 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         Ok(())
     }
 
-    /// Deliveries that were on the disk are not there any more: what is to be flushed for them.
-    fn lost(&self) -> Result<Flush, String> {
+    /// The flush in place of deliveries that are gone from the disk.
+    fn lost(&self) -> Result<Flush, DamagedSpool> {
         let own = self.own();
-        let why =
-            format!("cluster {}: a part of its spool is damaged and cannot be read", own.name);
-        own.fail(&why);
+        let why = DamagedSpool { cluster: own.name.clone() };
+        own.fail(&why.to_string());
         self.target.stats.gaps.fetch_add(1, Relaxed);
         match &self.target.on_gap {
             OnGap::Flush(flush) => Ok(flush.clone()),
@@ -390,7 +397,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         let own = self.own();
         own.batches.fetch_add(1, Relaxed);
         // A histogram that is full refuses; nothing depends on it.
-        let _ = lock(&own.batch_keys).record(plain.len() as u64);
+        let _ = own.batch_keys.lock().record(plain.len() as u64);
         Ok(())
     }
 
@@ -462,10 +469,9 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         let now = Instant::now();
         let own = self.own();
         {
-            let mut delivery_us = lock(&own.delivery_us);
+            let mut delivery_us = own.delivery_us.lock();
             for delivery in deliveries {
-                let us = now.duration_since(delivery.read_at).as_micros();
-                delivery_us.saturating_record(u64::try_from(us).unwrap_or(u64::MAX));
+                delivery_us.saturating_record(micros(now.duration_since(delivery.read_at)));
             }
         }
         let keys: usize = deliveries.iter().map(|delivery| delivery.keys().len()).sum();

@@ -14,17 +14,17 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use spool::{BODY_BYTES_MAX, Damage, Fsync, Settings, Spool};
 
 use crate::batch::is_plain;
 use crate::delivery::{Delivery, Flush, Work};
-use crate::stats::lock;
 
 /// The reason why deliveries were not stored.
 #[derive(Debug)]
@@ -135,14 +135,14 @@ impl SpoolFolder {
         work: impl FnOnce(&mut Inner, &str) -> T + Send + 'static,
     ) -> io::Result<T> {
         let (inner, name) = (Arc::clone(&self.inner), Arc::clone(&self.name));
-        let done = tokio::task::spawn_blocking(move || work(&mut lock(&inner), &name)).await;
+        let done = tokio::task::spawn_blocking(move || work(&mut inner.lock(), &name)).await;
         done.map_err(io::Error::other)
     }
 }
 
 impl DiskQueue for SpoolFolder {
     fn held(&self) -> Held {
-        let counts = lock(&self.inner).spool.counts();
+        let counts = self.inner.lock().spool.counts();
         Held { records: counts.pending, bytes: counts.bytes }
     }
 
@@ -397,7 +397,7 @@ mod tests {
         let first = disk_queue.read().await.unwrap();
         assert_eq!(works(&first), [deletes(&[b"a"])]);
         disk_queue.acknowledge(first.records[0].0).await;
-        // The loss is told, and told again after a restart, until it is acknowledged.
+        // The loss is reported, and again after a restart, until it is acknowledged.
         for _ in 0..2 {
             let second = disk_queue.read().await.unwrap();
             assert_eq!((works(&second), second.lost), (vec![deletes(&[b"c"]), deletes(&[])], 1));

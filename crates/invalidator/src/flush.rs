@@ -1,6 +1,6 @@
 //! `holdall invalidate flush`: empties clusters at once, without a log.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use bytes::Bytes;
 use tokio::io::BufStream;
@@ -10,6 +10,37 @@ use crate::batch::{self, is_plain};
 use crate::delivery::Flush;
 use crate::network::Network;
 use crate::pipeline::{Cluster, Plan};
+
+/// The reason why not every cluster was emptied.
+#[derive(Debug, thiserror::Error)]
+pub enum FlushError {
+    /// The configuration has no cluster of this name.
+    #[error("there is no cluster '{0}'")]
+    UnknownCluster(String),
+    /// No key can begin with this.
+    #[error("'{0}' is no begin of a key")]
+    NotAPrefix(String),
+    /// Some clusters failed: a line for each cluster.
+    #[error("{0}")]
+    Incomplete(String),
+}
+
+/// The failures of all routers of a cluster; none for one that did not answer in time.
+#[derive(Debug)]
+struct NoRouter(Vec<(String, Option<batch::BatchError>)>);
+
+impl fmt::Display for NoRouter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (router, error)) in self.0.iter().enumerate() {
+            let before = if at == 0 { "" } else { "; " };
+            match error {
+                Some(error) => write!(f, "{before}{router}: {error}")?,
+                None => write!(f, "{before}{router}: no answer")?,
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Empties the named clusters (all without a name) of keys that begin with any of these (of
 /// everything without one); answers a line a cluster.
@@ -22,15 +53,15 @@ pub async fn now(
     plan: &Plan,
     prefixes: &[String],
     clusters: &[String],
-) -> Result<String, String> {
+) -> Result<String, FlushError> {
     let is_known = |name: &&String| !plan.clusters.iter().any(|cluster| cluster.name == **name);
     if let Some(name) = clusters.iter().find(is_known) {
-        return Err(format!("there is no cluster '{name}'"));
+        return Err(FlushError::UnknownCluster(name.clone()));
     }
     let is_prefix =
         |prefix: &String| (1..=250).contains(&prefix.len()) && is_plain(prefix.as_bytes());
     if let Some(prefix) = prefixes.iter().find(|prefix| !is_prefix(prefix)) {
-        return Err(format!("'{prefix}' is no begin of a key"));
+        return Err(FlushError::NotAPrefix(prefix.clone()));
     }
     let flush = if prefixes.is_empty() {
         Flush::All
@@ -48,7 +79,12 @@ pub async fn now(
         let said = done.map_or_else(|why| format!("not flushed: {why}"), |()| "flushed".to_owned());
         let _ = writeln!(text, "{}: {said}", cluster.name);
     }
-    if has_failed { Err(text.trim_end().to_owned()) } else { Ok(text) }
+    if has_failed {
+        text.truncate(text.trim_end().len());
+        Err(FlushError::Incomplete(text))
+    } else {
+        Ok(text)
+    }
 }
 
 /// Through the first router that does it.
@@ -57,8 +93,8 @@ async fn one(
     plan: &Plan,
     cluster: &Cluster,
     flush: &Flush,
-) -> Result<(), String> {
-    let mut reasons = Vec::new();
+) -> Result<(), NoRouter> {
+    let mut failures = Vec::new();
     for router in &cluster.routers {
         let asked = async {
             let mut wire =
@@ -67,9 +103,9 @@ async fn one(
         };
         match timeout(plan.limits.answer_within, asked).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => reasons.push(format!("{router}: {error}")),
-            Err(_) => reasons.push(format!("{router}: no answer")),
+            Ok(Err(error)) => failures.push((router.clone(), Some(error))),
+            Err(_) => failures.push((router.clone(), None)),
         }
     }
-    Err(reasons.join("; "))
+    Err(NoRouter(failures))
 }

@@ -149,7 +149,7 @@ impl Keyer {
         };
         let mut rules = TableRules::default();
         for template in self.rules.tables.get(&table.name).into_iter().flatten() {
-            let bound = template.bind(&table.columns).map_err(|column| lacks(&column))?;
+            let bound = template.bind(&table.columns).map_err(|missing| lacks(&missing.0))?;
             rules.templates.push((template.to_string(), bound));
         }
         if let Some(outbox) = &self.rules.outbox

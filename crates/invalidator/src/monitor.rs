@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::batch::{self, Wire};
 use crate::network::Network;
-use crate::stats::{MonitorStats, Stats, lock};
+use crate::stats::{MonitorStats, Stats, micros};
 
 /// Looks after the first one, by the time since the delete.
 const LOOKS: [Duration; 5] = [
@@ -168,8 +168,8 @@ impl Monitor {
         if look > 0 && !is_old {
             stats.still_stale.fetch_sub(1, Relaxed);
         }
-        let us = u64::try_from(now.duration_since(sample.read_at).as_micros()).unwrap_or(u64::MAX);
-        lock(&stats.stale_us).saturating_record(us);
+        let us = micros(now.duration_since(sample.read_at));
+        stats.stale_us.lock().saturating_record(us);
     }
 }
 
@@ -196,11 +196,11 @@ mod tests {
         let sample = Sample { key: "k".into(), cas: Some(7), read_at: Instant::now() };
         monitor.judge(0, sample.clone(), Some(7));
         assert_eq!(stats.clusters[0].monitor.still_stale.load(Relaxed), 1);
-        assert_eq!(lock(&stats.clusters[0].monitor.stale_us).len(), 0);
+        assert_eq!(stats.clusters[0].monitor.stale_us.lock().len(), 0);
         monitor.judge(1, sample.clone(), Some(8));
         assert_eq!(stats.clusters[0].monitor.still_stale.load(Relaxed), 0);
         monitor.judge(0, sample, None);
-        assert_eq!(lock(&stats.clusters[0].monitor.stale_us).len(), 2);
+        assert_eq!(stats.clusters[0].monitor.stale_us.lock().len(), 2);
     }
 
     /// A cluster in which every old value is there for a time that its key tells, counted from the
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// All of these deletes at once, one in so many watched, until the longest is over.
+    /// All of these deletes at once, one in `one_in` watched, until the longest is over.
     async fn watched(one_in: u32, keys: u32) -> Arc<Stats> {
         let stats = Arc::new(Stats::new(["c".to_owned()]));
         let (monitor, sampler) = Monitor::new(one_in, "c".to_owned(), Arc::clone(&stats), 0);
@@ -271,7 +271,7 @@ mod tests {
         let figures = |stats: &Stats| {
             let monitor = &stats.clusters[0].monitor;
             assert_eq!(monitor.skipped.load(Relaxed), 0);
-            let stale = lock(&monitor.stale_us).clone();
+            let stale = monitor.stale_us.lock().clone();
             (monitor.sampled.load(Relaxed), stale)
         };
         let ((count, all), (some, sampled)) = (figures(&all), figures(&sampled));

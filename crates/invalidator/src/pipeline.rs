@@ -20,7 +20,7 @@ use crate::backlog::Backlog;
 use crate::change::{ChangeSource, SourceError};
 use crate::checkpoint::{self, Keep};
 use crate::checkpoint_writer::CheckpointWriter;
-use crate::deliver::{Destination, Limits, Target};
+use crate::deliver::{DamagedSpool, Destination, Limits, Target};
 use crate::delivery::{Flush, OnGap, Work};
 use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
@@ -29,7 +29,7 @@ use crate::monitor::Monitor;
 use crate::network::Network;
 use crate::position::Position;
 use crate::reading::{Reading, flushed};
-use crate::stats::Stats;
+use crate::stats::{Stats, micros};
 use crate::visibility::{READ_AHEAD, VisibilityBarrier};
 
 /// A cluster and the addresses of its routers (or its one server).
@@ -115,7 +115,7 @@ pub struct World<N, K, S> {
 #[must_use]
 pub fn system_now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    micros(since)
 }
 
 /// Follows the source until something ends it; `stop` ends it in order, with everything read
@@ -175,7 +175,7 @@ where
         ended = follower.follow(&mut source, from) => ended,
         _ = stop.wait_for(|stop| *stop) => Ok(()),
         ended = tasks.join_next() => Err(match ended {
-            Some(Ok(Err(why))) => Ended::Gap(why),
+            Some(Ok(Err(damaged))) => Ended::Gap(damaged.to_string()),
             _ => Ended::Broken,
         }),
     };
@@ -191,7 +191,7 @@ where
 /// The tasks of the clusters, and the channels to them.
 struct Clusters<S> {
     /// Ends with a reason when a cluster cannot be served any more.
-    tasks: JoinSet<Result<(), String>>,
+    tasks: JoinSet<Result<(), DamagedSpool>>,
     backlogs: Vec<Arc<Backlog<S>>>,
     /// The last delivery that each cluster acknowledged.
     acks: Vec<watch::Receiver<u64>>,

@@ -42,14 +42,19 @@ pub(crate) struct History {
     pause_ms: u64,
 }
 
-impl FromStr for History {
-    type Err = String;
+/// Text that names no history.
+#[derive(Debug, thiserror::Error)]
+#[error("'{0}' is not COUNT:MILLISECONDS")]
+pub(crate) struct NotAHistory(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for History {
+    type Err = NotAHistory;
+
+    fn from_str(text: &str) -> Result<Self, NotAHistory> {
         let numbers = text.split_once(':').and_then(|(panics, pause_ms)| {
             Some(Self { panics: panics.parse().ok()?, pause_ms: pause_ms.parse().ok()? })
         });
-        numbers.ok_or_else(|| format!("'{text}' is not COUNT:MILLISECONDS"))
+        numbers.ok_or_else(|| NotAHistory(text.to_owned()))
     }
 }
 

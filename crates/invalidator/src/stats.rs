@@ -3,9 +3,10 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use parking_lot::Mutex;
 
 /// All counters. Each has one writing task and any number of readers, and none orders another, so
 /// Relaxed is enough: a reader may see one counter a moment before another.
@@ -115,9 +116,9 @@ fn histogram(max: u64) -> Mutex<Histogram<u64>> {
     Mutex::new(Histogram::new_with_max(max, 2).expect("valid bounds"))
 }
 
-/// A lock whose holder cannot have left half a change behind.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A time in microseconds; the greatest number stands for 584,000 years and more.
+pub(crate) fn micros(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(time.subsec_micros()))
 }
 
 impl Stats {
@@ -184,7 +185,7 @@ impl Stats {
     #[must_use]
     pub fn text(&self, now_us: u64) -> String {
         let mut text = String::new();
-        let _ = write!(text, "STAT position {}\r\n", lock(&self.position));
+        let _ = write!(text, "STAT position {}\r\n", self.position.lock());
         for (name, cluster, value) in self.numbers(now_us) {
             let _ = if cluster.is_empty() {
                 write!(text, "STAT {name} {value}\r\n")
@@ -193,7 +194,7 @@ impl Stats {
             };
         }
         for cluster in &self.clusters {
-            let error = lock(&cluster.last_error);
+            let error = cluster.last_error.lock();
             if !error.is_empty() {
                 let _ = write!(text, "STAT cluster:{}:last_error {error}\r\n", cluster.name);
             }
@@ -271,12 +272,12 @@ impl ClusterStats {
             ("lag_ms", lag_ms),
         ];
         {
-            let batch = lock(&self.batch_keys);
+            let batch = self.batch_keys.lock();
             all.push(("batch_keys_p50", batch.value_at_quantile(0.5)));
             all.push(("batch_keys_max", batch.max()));
         }
         {
-            let delivery = lock(&self.delivery_us);
+            let delivery = self.delivery_us.lock();
             all.push(("delivery_us_p50", delivery.value_at_quantile(0.5)));
             all.push(("delivery_us_p99", delivery.value_at_quantile(0.99)));
         }
@@ -285,7 +286,7 @@ impl ClusterStats {
         all.push(("monitor_cached", monitor.cached.load(Relaxed)));
         all.push(("monitor_skipped", monitor.skipped.load(Relaxed)));
         all.push(("monitor_still_stale", monitor.still_stale.load(Relaxed)));
-        let stale = lock(&monitor.stale_us);
+        let stale = monitor.stale_us.lock();
         for (name, quantile) in [
             ("monitor_stale_us_p50", 0.5),
             ("monitor_stale_us_p90", 0.9),
@@ -301,13 +302,25 @@ impl ClusterStats {
 
     /// Notes what went wrong; control characters would break the lines of `STAT`.
     pub fn fail(&self, error: &str) {
-        *lock(&self.last_error) = error.replace(|letter: char| letter.is_control(), " ");
+        *self.last_error.lock() = error.replace(|letter: char| letter.is_control(), " ");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_page_names_each_cluster() {
+        let stats = Stats::new(["a".to_owned(), "b".to_owned()]);
+        stats.clusters[1].delivered.store(7, Relaxed);
+        let page = stats.prometheus(0);
+        let lines: Vec<_> = page.lines().filter(|line| line.contains("_delivered")).collect();
+        let name = "holdall_invalidate_delivered";
+        let expected = [format!("{name}{{cluster=\"a\"}} 0"), format!("{name}{{cluster=\"b\"}} 7")];
+        assert_eq!(lines, expected);
+        assert!(page.contains("\nholdall_invalidate_gaps 0\n"), "{page}");
+    }
 
     #[test]
     fn lag_grows_while_the_database_says_nothing() {

@@ -27,6 +27,11 @@ pub struct BadTemplate {
     why: &'static str,
 }
 
+/// A table lacks this column.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no column '{0}'")]
+pub struct MissingColumn(pub String);
+
 impl Template {
     /// Reads a template.
     ///
@@ -97,13 +102,13 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// The name of a column that the table does not have.
-    pub fn bind(&self, columns: &[String]) -> Result<Bound, String> {
+    /// A column that the table does not have.
+    pub fn bind(&self, columns: &[String]) -> Result<Bound, MissingColumn> {
         let bound = |part: &Part| match part {
             Part::Text(text) => Ok(BoundPart::Text(text.clone())),
             Part::Column(name) => {
                 let at = columns.iter().position(|column| column == name);
-                at.map(BoundPart::Column).ok_or_else(|| name.clone())
+                at.map(BoundPart::Column).ok_or_else(|| MissingColumn(name.clone()))
             }
         };
         Ok(Bound { parts: self.parts.iter().map(bound).collect::<Result<_, _>>()? })
@@ -182,7 +187,7 @@ mod tests {
     #[test]
     fn a_missing_column_is_named() {
         let template = Template::parse("u:{idd}").unwrap();
-        assert_eq!(template.bind(&["id".to_owned()]), Err("idd".to_owned()));
+        assert_eq!(template.bind(&["id".to_owned()]), Err(MissingColumn("idd".to_owned())));
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
                 self.pause = (self.pause * 2).min(PAUSES[1]);
                 return;
             }
-            Ok(Err(why)) => why,
+            Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {:?}", self.limits.answer_within),
         };
         let since = *self.failing.get_or_insert(self.probed_at);
@@ -236,18 +236,18 @@ fn weight(read: &Read) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
 
     use bytes::Bytes;
+    use parking_lot::Mutex;
     use tokio::time::sleep;
 
     use super::*;
     use crate::backlog::Backlog;
+    use crate::change::SourceError;
     use crate::disk_queue::SpoolFolder;
-    use crate::stats::lock;
 
     /// The visible transactions, or why the probe fails.
-    type Sight = Arc<Mutex<Result<Vec<u32>, String>>>;
+    type Sight = Arc<Mutex<Result<Vec<u32>, SourceError>>>;
 
     struct Fake {
         now: Sight,
@@ -255,8 +255,8 @@ mod tests {
     }
 
     impl VisibilityProbe for Fake {
-        async fn refresh(&mut self) -> Result<(), String> {
-            self.seen = lock(&self.now).clone()?;
+        async fn refresh(&mut self) -> Result<(), SourceError> {
+            self.seen = self.now.lock().clone()?;
             Ok(())
         }
 
@@ -351,16 +351,16 @@ mod tests {
         }
         assert_eq!(world.out().await, []);
         assert_eq!(world.stats.unseen.load(Relaxed), 3);
-        *lock(&world.sight) = Ok(vec![2]);
+        *world.sight.lock() = Ok(vec![2]);
         assert_eq!(world.out().await, [(2, true)]);
         assert_eq!(world.position(), None);
-        *lock(&world.sight) = Ok(vec![1, 2]);
+        *world.sight.lock() = Ok(vec![1, 2]);
         assert_eq!(world.out().await, [(1, true)]);
         assert_eq!(world.position(), Some((2, Position::Lsn(2))));
         world.read(Mark::Unknown, 4).await;
         assert_eq!(world.out().await, [(4, false)]);
         assert_eq!(world.position(), None);
-        *lock(&world.sight) = Ok(vec![3]);
+        *world.sight.lock() = Ok(vec![3]);
         assert_eq!(world.out().await, [(3, true)]);
         assert_eq!(world.position(), Some((4, Position::Lsn(4))));
         assert_eq!(world.stats.unseen.load(Relaxed), 0);
@@ -369,14 +369,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever_for_a_probe_that_fails() {
         let mut world = World::start();
-        *lock(&world.sight) = Err("too many connections".to_owned());
+        *world.sight.lock() = Err(SourceError::Lost("too many connections".to_owned()));
         world.read(Mark::Xid(1), 1).await;
         assert_eq!(world.out().await, []);
         sleep(Duration::from_millis(600)).await;
         assert_eq!(world.out().await, [(1, false)]);
         assert_eq!(world.position(), Some((1, Position::Lsn(1))));
         // It is asked again, and waited for when it answers.
-        *lock(&world.sight) = Ok(vec![2]);
+        *world.sight.lock() = Ok(vec![2]);
         sleep(Duration::from_secs(1)).await;
         world.read(Mark::Xid(2), 2).await;
         world.read(Mark::Xid(3), 3).await;

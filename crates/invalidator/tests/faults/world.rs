@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use invalidator::change::{Change, ChangeSource, Event, Mark, SourceError, VisibilityProbe};
 use invalidator::checkpoint::Keep;
 use invalidator::delivery::{Delivery, Flush, Work};
@@ -23,7 +24,7 @@ const TRANSACTIONS: usize = 120;
 
 /// Everything that outlives an invalidator.
 pub(crate) struct Truth {
-    dice: Mutex<u64>,
+    dice: Mutex<Rng>,
     is_calm: AtomicBool,
     /// True if the database reports visibility.
     tells: bool,
@@ -65,21 +66,13 @@ impl Truth {
             disk_queues: vec![VecDeque::new(); CLUSTERS],
             ..State::default()
         };
-        let dice = Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let dice = Mutex::new(Rng::with_seed(seed));
         let (is_calm, tells) = (AtomicBool::new(false), !seed.is_multiple_of(3));
         Arc::new(Self { dice, is_calm, tells, state: Mutex::new(state) })
     }
 
-    fn next(&self) -> u64 {
-        let mut dice = self.dice.lock().unwrap();
-        *dice ^= *dice << 13;
-        *dice ^= *dice >> 7;
-        *dice ^= *dice << 17;
-        dice.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
-    }
-
     pub(crate) fn below(&self, bound: u64) -> u64 {
-        self.next() % bound
+        self.dice.lock().unwrap().u64(..bound)
     }
 
     /// True once in `n` times, and never when it is calm.
@@ -261,10 +254,10 @@ pub(crate) struct Session {
 }
 
 impl VisibilityProbe for Session {
-    async fn refresh(&mut self) -> Result<(), String> {
+    async fn refresh(&mut self) -> Result<(), SourceError> {
         sleep(Duration::from_micros(self.truth.below(1000))).await;
         if self.truth.fails(10) {
-            return Err("lost".to_owned());
+            return Err(SourceError::Lost("lost".to_owned()));
         }
         let seen = self.truth.state.lock().unwrap().seen;
         sleep(Duration::from_micros(self.truth.below(1000))).await;
@@ -305,7 +298,7 @@ impl Keep for Disk {
 /// it.
 pub(crate) struct SmallQueue(pub(crate) Arc<Truth>, pub(crate) usize);
 
-const SHELF_RECORDS: usize = 60;
+const QUEUE_RECORDS: usize = 60;
 const CHUNK_RECORDS: usize = 7;
 
 impl SmallQueue {
@@ -329,7 +322,7 @@ impl DiskQueue for SmallQueue {
             if self.0.fails(40) {
                 return Err(Refused::Io("no room on the device".to_owned()));
             }
-            if self.held().records >= SHELF_RECORDS as u64 {
+            if self.held().records >= QUEUE_RECORDS as u64 {
                 return Err(Refused::Full);
             }
             self.keep(&delivery.work, delivery.committed_us);

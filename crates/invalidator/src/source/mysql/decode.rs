@@ -92,7 +92,7 @@ impl Decoder {
         &mut self,
         event: &Logged,
         tables: impl Fn(u64) -> Option<&'t TableMapEvent<'static>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), WrongChecksum> {
         verify(event)?;
         let header = event.header();
         if header.log_pos() > 0 && header.event_type_raw() != event_type::HEARTBEAT {
@@ -351,8 +351,15 @@ impl Decoder {
 /// Bytes of the header of an event.
 const HEADER_BYTES: usize = 19;
 
+/// An event was damaged on its way.
+#[derive(Debug, thiserror::Error)]
+#[error("an event of type {event_type} has a wrong checksum")]
+pub(super) struct WrongChecksum {
+    event_type: u8,
+}
+
 /// Verifies the checksum, which the library reads and does not verify.
-fn verify(event: &Logged) -> Result<(), String> {
+fn verify(event: &Logged) -> Result<(), WrongChecksum> {
     let Ok(Some(BinlogChecksumAlg::BINLOG_CHECKSUM_ALG_CRC32)) = event.footer().get_checksum_alg()
     else {
         return Ok(());
@@ -367,7 +374,7 @@ fn verify(event: &Logged) -> Result<(), String> {
     {
         return Ok(());
     }
-    Err(format!("an event of type {} has a wrong checksum", event.header().event_type_raw()))
+    Err(WrongChecksum { event_type: event.header().event_type_raw() })
 }
 
 /// The file name in a rotate event. MariaDB sends the first one before the format description, so

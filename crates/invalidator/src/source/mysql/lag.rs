@@ -1,15 +1,15 @@
 //! Measures how many bytes of the log are not read yet: asks the server for its files at intervals,
 //! on a connection of its own.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::Settings;
 use super::server::{Server, cell};
-use crate::stats::lock;
 
 /// The interval between queries.
 const EVERY: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ impl Lag {
                         let sizes = rows
                             .iter()
                             .map(|row| (cell(row, 0), cell(row, 1).parse().unwrap_or(0)));
-                        *lock(&seen) = sizes.collect();
+                        *seen.lock() = sizes.collect();
                         sleep(EVERY).await;
                     }
                 }
@@ -52,7 +52,7 @@ impl Lag {
 
     /// None while the file that is read is not known.
     pub(super) fn bytes(&self) -> Option<u64> {
-        let files = lock(&self.files);
+        let files = self.files.lock();
         let at = files.iter().position(|(name, _)| *name == self.place.0)?;
         let whole: u64 = files[at..].iter().map(|(_, size)| size).sum();
         Some(whole.saturating_sub(self.place.1))

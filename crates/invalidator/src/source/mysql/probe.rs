@@ -57,8 +57,8 @@ impl MysqlProbe {
 }
 
 impl VisibilityProbe for MysqlProbe {
-    async fn refresh(&mut self) -> Result<(), String> {
-        self.ask().await.map_err(|error| error.to_string())
+    async fn refresh(&mut self) -> Result<(), SourceError> {
+        self.ask().await
     }
 
     fn is_visible(&self, mark: &Mark) -> Option<bool> {

@@ -1,8 +1,8 @@
 //! Checks that a server's log carries what the rules need.
 
-use super::Settings;
 use super::connection::{Connection, literal};
 use super::failure::Failure;
+use super::settings::Settings;
 use crate::finding::Finding;
 use crate::keys::Rules;
 

@@ -19,8 +19,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::Settings;
 use super::failure::Failure;
+use super::settings::Settings;
 use super::tls::{self, Channel, Secured, Stream};
 
 /// Time for connecting, TLS and the login together.

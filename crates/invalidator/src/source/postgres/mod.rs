@@ -10,9 +10,9 @@ mod decode;
 mod failure;
 mod pgoutput;
 mod probe;
+mod settings;
 mod tls;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Buf;
@@ -26,28 +26,8 @@ use connection::{Connection, literal};
 use decode::Decoder;
 use failure::Failure;
 pub use probe::PostgresProbe;
+pub use settings::Settings;
 pub use tls::SslMode;
-
-/// The database, and the login there.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// `host:port`, in the order in which they are tried.
-    pub servers: Vec<String>,
-    /// The user, who needs REPLICATION.
-    pub user: String,
-    /// The password.
-    pub password: String,
-    /// The database.
-    pub database: String,
-    /// The replication slot.
-    pub slot: String,
-    /// The publication, which the operator makes: it says which tables are followed.
-    pub publication: String,
-    /// Whether the connection is encrypted.
-    pub sslmode: SslMode,
-    /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
-    pub sslrootcert: Option<PathBuf>,
-}
 
 /// The silence after which the connection counts as dead. A server that lives sends something every
 /// two seconds.

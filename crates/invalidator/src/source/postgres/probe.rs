@@ -2,10 +2,10 @@
 //!
 //! A commit that waits for a synchronous standby is in the log and still in that list.
 
-use super::Settings;
 use super::connection::Connection;
 use super::failure::Failure;
-use crate::change::{Mark, VisibilityProbe};
+use super::settings::Settings;
+use crate::change::{Mark, SourceError, VisibilityProbe};
 
 /// A session at one server.
 #[derive(Debug)]
@@ -23,22 +23,21 @@ impl PostgresProbe {
 
     /// Queries the snapshot, and connects first if there is no session. A session that fails is
     /// dropped, and so is one whose answer nobody waits for any more.
-    async fn snapshot(&mut self) -> Result<String, Failure> {
+    async fn snapshot(&mut self) -> Result<Snapshot, Failure> {
         let mut session = match self.session.take() {
             Some(session) => session,
             None => Connection::open(&self.settings, &self.server, false).await?,
         };
-        let snapshot = session.text("SELECT pg_current_snapshot()::text").await?;
+        let text = session.text("SELECT pg_current_snapshot()::text").await?;
         self.session = Some(session);
-        Ok(snapshot)
+        Snapshot::parse(&text).ok_or(Failure::Unexpected("a snapshot of another form"))
     }
 }
 
 impl VisibilityProbe for PostgresProbe {
-    async fn refresh(&mut self) -> Result<(), String> {
-        let said = self.snapshot().await.map_err(|error| format!("{}: {error}", self.server))?;
-        let snapshot = Snapshot::parse(&said);
-        self.seen = Some(snapshot.ok_or_else(|| format!("snapshot '{said}' is not understood"))?);
+    async fn refresh(&mut self) -> Result<(), SourceError> {
+        let snapshot = self.snapshot().await.map_err(|failure| failure.at(&self.server))?;
+        self.seen = Some(snapshot);
         Ok(())
     }
 

@@ -1,0 +1,26 @@
+//! The settings of a PostgreSQL source.
+
+use std::path::PathBuf;
+
+use super::tls::SslMode;
+
+/// The database, and the login there.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `host:port`, in the order in which they are tried.
+    pub servers: Vec<String>,
+    /// The user, who needs REPLICATION.
+    pub user: String,
+    /// The password.
+    pub password: String,
+    /// The database.
+    pub database: String,
+    /// The replication slot.
+    pub slot: String,
+    /// The publication, which the operator makes: it says which tables are followed.
+    pub publication: String,
+    /// Whether the connection is encrypted.
+    pub sslmode: SslMode,
+    /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
+    pub sslrootcert: Option<PathBuf>,
+}
