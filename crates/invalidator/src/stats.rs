@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use metrics::Page;
 use parking_lot::Mutex;
 
 /// All counters. Each has one writing task and any number of readers, and none orders another, so
@@ -208,15 +209,15 @@ impl Stats {
         let mut numbers = self.numbers(now_us);
         // All lines of one name stand together.
         numbers.sort_by_key(|(name, ..)| *name);
-        let mut text = String::new();
+        let mut page = Page::new("holdall_invalidate_");
         for (name, cluster, value) in numbers {
-            let _ = if cluster.is_empty() {
-                writeln!(text, "holdall_invalidate_{name} {value}")
+            if cluster.is_empty() {
+                page.sample(name, &[], value);
             } else {
-                writeln!(text, "holdall_invalidate_{name}{{cluster=\"{cluster}\"}} {value}")
-            };
+                page.sample(name, &[("cluster", &cluster)], value);
+            }
         }
-        text
+        page.into_text()
     }
 }
 

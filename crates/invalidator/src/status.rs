@@ -42,15 +42,8 @@ async fn answer(stream: TcpStream, stats: &Stats, now_us: fn() -> u64) -> io::Re
             "stats" => stats.text(now_us()),
             "quit" => return Ok(()),
             request if request.starts_with("GET ") => {
-                let (status, body) = match request.split(' ').nth(1) {
-                    Some("/metrics") => ("200 OK", stats.prometheus(now_us())),
-                    _ => ("404 Not Found", "only /metrics is here\n".to_owned()),
-                };
-                let head = format!(
-                    "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                    body.len()
-                );
-                stream.get_mut().write_all(format!("{head}{body}").as_bytes()).await?;
+                let response = metrics::respond(request, || stats.prometheus(now_us()));
+                stream.get_mut().write_all(response.as_bytes()).await?;
                 return stream.get_mut().shutdown().await;
             }
             _ => "ERROR\r\n".to_owned(),
