@@ -7,6 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::parse_error::ParseError;
+
 /// The source of power readings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
@@ -39,9 +41,9 @@ struct Counter {
 }
 
 impl FromStr for Source {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         if text == "rapl" {
             return Ok(Self::Rapl(PathBuf::from("/sys/class/powercap")));
         }
@@ -50,7 +52,7 @@ impl FromStr for Source {
             Some(("csv", file)) => Ok(Self::Csv(PathBuf::from(file))),
             _ => match text.parse::<f64>() {
                 Ok(watts) if watts > 0.0 && watts.is_finite() => Ok(Self::Watts(watts)),
-                _ => Err(format!("{text:?} is none of WATTS, csv:FILE, rapl, rapl:FOLDER")),
+                _ => Err(ParseError::form(text, "one of WATTS, csv:FILE, rapl, rapl:FOLDER")),
             },
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::generator::record::OpRecord;
+use crate::parse_error::ParseError;
 use hdrhistogram::Histogram;
 
 /// Bounds that must all hold.
@@ -63,21 +64,20 @@ impl Measure {
 }
 
 impl FromStr for Sla {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let terms = text.split("&&").map(|term| term.trim().parse()).collect::<Result<_, _>>()?;
         Ok(Self { terms })
     }
 }
 
 impl FromStr for Term {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || {
-            format!("{text:?} is no bound such as p99<1ms or mean<=100us; several are joined by &&")
-        };
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let form = "a bound such as p99<1ms or mean<=100us; several are joined by &&";
+        let refused = || ParseError::form(text, form);
         let (measure, bound) = text.split_once('<').ok_or_else(refused)?;
         let (is_strict, bound) = match bound.strip_prefix('=') {
             Some(bound) => (false, bound.trim()),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::generator::spec::Spec;
 use crate::host::Host;
+use crate::parse_error::ParseError;
 use crate::result::RunResult;
 
 /// The schema that the file names.
@@ -171,10 +172,11 @@ impl SweepResult {
 pub struct Points(pub Vec<f64>);
 
 impl FromStr for Points {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || format!("{text:?}: numbers with commas are wanted, each above the last");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let refused =
+            || ParseError::form(text, "a list of numbers with commas, each above the last");
         let parse = |number: &str| match number.trim().parse::<f64>() {
             Ok(number) if (0.0..=1e9).contains(&number) => Ok(number),
             _ => Err(refused()),

@@ -22,8 +22,8 @@ pub(crate) fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
-/// Prints a complaint to the standard error.
-pub(crate) fn complain(line: &str) {
+/// Prints a line to the standard error.
+pub(crate) fn eprint_error(line: &str) {
     let _ = writeln!(io::stderr(), "holdall bench: {line}");
 }
 

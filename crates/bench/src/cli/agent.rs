@@ -28,7 +28,7 @@ Examples:
 
 pub(super) fn run(args: &AgentArgs) -> Result<ExitCode> {
     let listener = TcpListener::bind(&args.listen).with_context(|| args.listen.clone())?;
-    terminal::complain(&format!("listening on {}", listener.local_addr()?));
-    agents::serve(&listener, terminal::complain)?;
+    terminal::eprint_error(&format!("listening on {}", listener.local_addr()?));
+    agents::serve(&listener, terminal::eprint_error)?;
     Ok(ExitCode::SUCCESS)
 }

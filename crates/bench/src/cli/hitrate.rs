@@ -27,6 +27,7 @@ use crate::hitrate::trace::Format;
 use crate::hitrate::{BOUND, Curve, Footprint, HitrateResult, Point, SCHEMA, SCHEMA_VERSION};
 use crate::hitrate::{Source, Workload};
 use crate::host::Host;
+use crate::parse_error::ParseError;
 use crate::process::Server;
 use crate::terminal;
 
@@ -101,11 +102,11 @@ Exit status: 0 measured; 1 nothing could be measured; 2 a trace or a replay ende
 struct Sizes(Vec<u32>);
 
 impl FromStr for Sizes {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused =
-            || format!("{text:?}: numbers of MB with commas are wanted, each above the last");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let form = "a list of MB with commas, each above the last";
+        let refused = || ParseError::form(text, form);
         let sizes: Vec<u32> = text
             .split(',')
             .map(|size| size.trim().parse().ok().filter(|mb| (1..=1 << 20).contains(mb)))
@@ -121,7 +122,7 @@ impl FromStr for Sizes {
 pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
     let workload = args.workload();
     let contenders = args.contenders()?;
-    // A trace that cannot be read is told before servers are started.
+    // A trace that cannot be read is reported before servers are started.
     drop(workload.requests()?);
     let mut file = run::created(args.json.as_deref())?;
     let progress = Progress::default();

@@ -3,16 +3,16 @@
 use std::fs;
 use std::process::ExitCode;
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
 
 use super::{EXIT_PARTIAL, run};
-use crate::memtier::{Invocation, Parsed, json};
+use crate::memtier::{FlagError, Invocation, Parsed, json};
 use crate::result::RunResult;
 use crate::terminal;
 
 /// Does what a parsed command line asks for.
-pub(super) fn run(parsed: Result<Parsed, String>) -> Result<ExitCode> {
-    match parsed.map_err(Error::msg)? {
+pub(super) fn run(parsed: Result<Parsed, FlagError>) -> Result<ExitCode> {
+    match parsed? {
         Parsed::Print(text) => {
             terminal::print(&text);
             Ok(ExitCode::SUCCESS)
@@ -23,7 +23,7 @@ pub(super) fn run(parsed: Result<Parsed, String>) -> Result<ExitCode> {
 
 fn measured(invocation: &Invocation) -> Result<ExitCode> {
     for warning in &invocation.warnings {
-        terminal::complain(&format!("warning: {warning}"));
+        terminal::eprint_error(&format!("warning: {warning}"));
     }
     let mut json_file = run::created(invocation.json.as_deref())?;
     if invocation.spec.preload {

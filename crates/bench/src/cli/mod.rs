@@ -86,7 +86,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Score(args) => score::run(&args),
     };
     outcome.unwrap_or_else(|error| {
-        terminal::complain(&format!("{error:#}"));
+        terminal::eprint_error(&format!("{error:#}"));
         ExitCode::FAILURE
     })
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub(super) struct RunArgs {
     /// Seconds to run before measuring.
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
     warm_up: f64,
-    /// End after so many requests of each connection, in place of a time; nothing is left out as
+    /// End after COUNT requests of each connection, in place of a time; nothing is left out as
     /// warm-up.
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with_all = ["time", "warm_up"], value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
@@ -122,8 +122,8 @@ pub(super) struct LoadArgs {
     /// Compare every value with what was stored. Only where nothing else writes these keys.
     #[arg(long)]
     verify: bool,
-    /// End a connection after so many requests and make it anew; the time that takes is the next
-    /// request's.
+    /// Close and reopen a connection after each REQUESTS requests; the time for that counts as the
+    /// next request's.
     #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
     reconnect: Option<u64>,
     /// Speak TLS, with servers that have a certificate of an authority in this file (PEM).
@@ -162,7 +162,7 @@ Examples:
   holdall bench run --preload --ratio 0:1 --multiget 100   gets of 100 keys
   holdall bench run --preload --tls-ca ca.pem -s cache1    over TLS
   holdall bench run --preload --login secret.txt -s cache1 with a server that asks for a login
-  holdall bench run --preload -n 10000 -t 2 --pin 2,3      so many requests of each connection, by processors 2 and 3
+  holdall bench run --preload -n 10000 -t 2 --pin 2,3      10,000 requests of each connection, by processors 2 and 3
   holdall bench run -s udp:cache1 --ratio 0:1              gets by UDP
   holdall bench run --preload --reconnect 1                a connection for each request
   holdall bench run -s cache1 --agents gen1:11999,gen2:11999   by two generator hosts, added up
@@ -292,7 +292,7 @@ pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
     measure_by(spec, &[])
 }
 
-/// The same, by agents if any are named.
+/// Runs by agents if any are named, else as [`measure`] does.
 fn measure_by(spec: &Spec, agents: &[String]) -> Result<RunResult> {
     let progress = Progress::default();
     let _stop = on_interrupt(&progress);
@@ -390,30 +390,30 @@ pub(super) fn on_interrupt(progress: &Progress) -> impl Drop + use<> {
     )
 }
 
-pub(super) fn count(text: &str) -> Result<usize, String> {
+pub(super) fn count(text: &str) -> Result<usize> {
     match text.parse() {
         Ok(count @ 1..=100_000) => Ok(count),
-        _ => Err("a number from 1 to 100000 is wanted".to_owned()),
+        _ => bail!("a number from 1 to 100000 is wanted"),
     }
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+fn rate(text: &str) -> Result<f64> {
     match text.parse::<f64>() {
         Ok(rate) if (0.1..=1e9).contains(&rate) => Ok(rate),
-        _ => Err("a number of requests a second, from 0.1 to 1e9, is wanted".to_owned()),
+        _ => bail!("a number of requests a second, from 0.1 to 1e9, is wanted"),
     }
 }
 
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
-        _ => Err("a number of seconds is wanted".to_owned()),
+        _ => bail!("a number of seconds is wanted"),
     }
 }
 
-fn key_prefix(text: &str) -> Result<String, String> {
+fn key_prefix(text: &str) -> Result<String> {
     if text.len() > 200 || text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
-        return Err("at most 200 bytes, no spaces or control characters".to_owned());
+        bail!("at most 200 bytes, no spaces or control characters");
     }
     Ok(text.to_owned())
 }

@@ -23,7 +23,7 @@ use crate::terminal;
 /// writes its report.
 ///
 /// The steps are commands of `holdall bench`, which are printed and kept: any of them can be
-/// repeated alone. A step that fails is told in the report, and the others are done.
+/// repeated alone. The report names a step that fails, and the others are done.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct StudyArgs {
@@ -80,8 +80,8 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let steps = args.study.steps(&templates, &size);
     let (mut results, mut failures) = (Vec::new(), Vec::new());
-    // Servers end with this function, so a signal must not end the program before. The partner of the
-    // SeqCst loads is the store in the signal handler, by signal_hook.
+    // Servers end with this function, so a signal must not end the program before. The partner of
+    // the SeqCst loads is the store in the signal handler, by signal_hook.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -97,7 +97,7 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
         match done.and_then(|()| read(&file)) {
             Ok(result) => results.push((step.name.clone(), result)),
             Err(error) => {
-                terminal::complain(&format!("{}: {error:#}", step.name));
+                terminal::eprint_error(&format!("{}: {error:#}", step.name));
                 failures.push(format!("{}: {error:#}", step.name));
             }
         }
@@ -151,7 +151,8 @@ impl StudyArgs {
     }
 }
 
-/// Waits for a step. A signal to this program is passed on once, so that the step prints its results.
+/// Waits for a step. A signal to this program is passed on once, so that the step prints its
+/// results.
 fn wait(mut step: Child, stop: &AtomicBool) -> Result<ExitStatus> {
     let mut is_signalled = false;
     loop {

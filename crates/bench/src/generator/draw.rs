@@ -4,7 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1};
 
-use super::keys::Keys;
+use super::keys::{BadParameter, Keys};
 use super::spec::{Arrival, Ratio, Spec};
 use super::wire::Op;
 
@@ -26,7 +26,7 @@ impl Draw {
     /// # Errors
     ///
     /// When the key pattern's parameter is none that its distribution has.
-    pub(super) fn new(spec: &Spec, index: usize) -> Result<Self, String> {
+    pub(super) fn new(spec: &Spec, index: usize) -> Result<Self, BadParameter> {
         let first = spec.keys / spec.threads.max(1) as u64 * index as u64;
         Ok(Self {
             rng: SmallRng::seed_from_u64(spec.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9)),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::sizes::{KeySize, uniform_of};
+use crate::parse_error::ParseError;
 use crate::serde_text::serde_text;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt};
@@ -50,13 +51,24 @@ enum Source {
     Hot { share: f64 },
 }
 
+/// A pattern has a parameter that its distribution does not allow.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum BadParameter {
+    /// Of the normal distribution.
+    #[error("gaussian: {0}")]
+    Normal(#[from] rand_distr::NormalError),
+    /// Of Zipf's distribution.
+    #[error("zipf: {0}")]
+    Zipf(#[from] rand_distr::ZipfError),
+}
+
 impl Keys {
     /// Draws of `count` keys (not 0); a sequence begins at `first`.
     ///
     /// # Errors
     ///
     /// When the pattern's parameter is none that its distribution has.
-    pub fn new(pattern: Pattern, count: u64, first: u64) -> Result<Self, String> {
+    pub fn new(pattern: Pattern, count: u64, first: u64) -> Result<Self, BadParameter> {
         #[allow(clippy::cast_precision_loss, reason = "key counts are far below 2^52")]
         let n = count as f64;
         let source = match pattern {
@@ -64,11 +76,9 @@ impl Keys {
             Pattern::Sequential => Source::Sequential { next: first % count },
             Pattern::Gaussian { deviation } => {
                 let deviation = if deviation == 0.0 { n / 6.0 } else { deviation };
-                Source::Gaussian(Normal::new(n / 2.0, deviation).map_err(|e| e.to_string())?)
+                Source::Gaussian(Normal::new(n / 2.0, deviation)?)
             }
-            Pattern::Zipf { exponent } => {
-                Source::Zipf(Zipf::new(n, exponent).map_err(|e| e.to_string())?)
-            }
+            Pattern::Zipf { exponent } => Source::Zipf(Zipf::new(n, exponent)?),
             Pattern::Hot { share } => Source::Hot { share },
         };
         Ok(Self { count, source })
@@ -150,7 +160,7 @@ impl KeyNames {
         Self { zero, digits, size, first: 0 }
     }
 
-    /// The same, with this number in the first key's name.
+    /// These names, with the first key numbered `first` in place of 0.
     #[must_use]
     pub fn beginning_at(self, first: u64) -> Self {
         Self { first, ..self }
@@ -210,15 +220,20 @@ const PAIRS: [[u8; 2]; 100] = {
 };
 
 impl FromStr for Pattern {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let (name, parameter) = text.split_once(':').unwrap_or((text, ""));
         let number = |default: f64, least: f64, most: f64| match parameter {
             "" => Ok(default),
             text => match text.parse::<f64>() {
                 Ok(number) if (least..=most).contains(&number) => Ok(number),
-                _ => Err(format!("{name}:{parameter}: a number from {least} to {most} is wanted")),
+                _ => Err(ParseError::Number {
+                    name: name.to_owned(),
+                    text: text.to_owned(),
+                    least,
+                    most,
+                }),
             },
         };
         match name {
@@ -227,8 +242,9 @@ impl FromStr for Pattern {
             "gaussian" => Ok(Self::Gaussian { deviation: number(0.0, 0.0, 1e15)? }),
             "zipf" => Ok(Self::Zipf { exponent: number(0.99, 0.0, 10.0)? }),
             "hot" => Ok(Self::Hot { share: number(1.0, 0.0, 1.0)? }),
-            _ => Err(format!(
-                "{text:?} is none of uniform, sequential, gaussian[:DEVIATION], zipf[:EXPONENT], hot[:SHARE]"
+            _ => Err(ParseError::form(
+                text,
+                "one of uniform, sequential, gaussian[:DEVIATION], zipf[:EXPONENT], hot[:SHARE]",
             )),
         }
     }

@@ -5,20 +5,37 @@ use std::io::Cursor;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use hdrhistogram::serialization::{
+    DeserializeError, Deserializer, Serializer, V2DeflateSerializeError, V2DeflateSerializer,
+};
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, de, ser};
+
+/// Text that holds no histogram.
+#[derive(Debug, thiserror::Error)]
+pub enum Damaged {
+    /// It is not base64.
+    #[error(transparent)]
+    Base64(#[from] base64::DecodeError),
+    /// Its bytes are damaged, or of another version.
+    #[error("the histogram is damaged: {0:?}")]
+    Histogram(DeserializeError),
+}
+
+impl From<DeserializeError> for Damaged {
+    fn from(error: DeserializeError) -> Self {
+        Self::Histogram(error)
+    }
+}
 
 /// Writes a histogram.
 ///
 /// # Errors
 ///
 /// When its counts do not fit into the format's signed numbers.
-pub fn encode<C: Counter>(histogram: &Histogram<C>) -> Result<String, String> {
+pub fn encode<C: Counter>(histogram: &Histogram<C>) -> Result<String, V2DeflateSerializeError> {
     let mut bytes = Vec::new();
-    V2DeflateSerializer::new()
-        .serialize(histogram, &mut bytes)
-        .map_err(|error| error.to_string())?;
+    V2DeflateSerializer::new().serialize(histogram, &mut bytes)?;
     Ok(BASE64_STANDARD.encode(bytes))
 }
 
@@ -27,9 +44,9 @@ pub fn encode<C: Counter>(histogram: &Histogram<C>) -> Result<String, String> {
 /// # Errors
 ///
 /// When the text was damaged.
-pub fn decode<C: Counter>(text: &str) -> Result<Histogram<C>, String> {
-    let bytes = BASE64_STANDARD.decode(text).map_err(|error| error.to_string())?;
-    Deserializer::new().deserialize(&mut Cursor::new(bytes)).map_err(|error| error.to_string())
+pub fn decode<C: Counter>(text: &str) -> Result<Histogram<C>, Damaged> {
+    let bytes = BASE64_STANDARD.decode(text)?;
+    Ok(Deserializer::new().deserialize(&mut Cursor::new(bytes))?)
 }
 
 /// For serde's `with`.

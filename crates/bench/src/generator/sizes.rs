@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::keys::scatter;
+use crate::parse_error::ParseError;
 use crate::serde_text::serde_text;
 
 /// Lengths of keys, in bytes.
@@ -138,25 +139,25 @@ fn whole(number: f64) -> usize {
 }
 
 impl FromStr for KeySize {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match (text, text.parse()) {
             ("shortest", _) => Ok(Self::Shortest),
             ("plain", _) => Ok(Self::Plain),
             ("etc", _) => Ok(Self::Etc),
             (_, Ok(bytes @ 1..=250)) => Ok(Self::Fixed(bytes)),
-            _ => Err(format!("{text:?} is none of shortest, plain, etc, 1 to 250")),
+            _ => Err(ParseError::form(text, "one of shortest, plain, etc, 1 to 250")),
         }
     }
 }
 
 impl FromStr for ValueSize {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused =
-            || format!("{text:?} is none of BYTES, LEAST-MOST, BYTES:WEIGHT,BYTES:WEIGHT.., etc");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let form = "one of BYTES, LEAST-MOST, BYTES:WEIGHT,BYTES:WEIGHT.., etc";
+        let refused = || ParseError::form(text, form);
         let bytes = |text: &str| match text.parse() {
             Ok(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
             _ => Err(refused()),
@@ -172,7 +173,7 @@ impl FromStr for ValueSize {
                     _ => Err(refused()),
                 }
             });
-            return Ok(Self::List(pairs.collect::<Result<_, String>>()?));
+            return Ok(Self::List(pairs.collect::<Result<_, ParseError>>()?));
         }
         match text.split_once('-') {
             Some((least, most)) => match (bytes(least)?, bytes(most)?) {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::Pattern;
 use super::sizes::{KeySize, ValueSize};
+use crate::parse_error::ParseError;
 use crate::serde_text::serde_text;
 
 /// Everything that decides what is sent.
@@ -22,8 +23,8 @@ pub struct Spec {
     pub threads: usize,
     /// Connections of each thread to each server.
     pub connections: usize,
-    /// Requests in flight on a connection, at most; the closed loop sends so many and waits for
-    /// all.
+    /// Requests in flight on a connection, at most; the closed loop sends this number and waits
+    /// for all.
     pub pipeline: usize,
     /// Keys of one get.
     pub multiget: usize,
@@ -204,9 +205,9 @@ impl Default for Spec {
 }
 
 impl FromStr for Target {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(PathBuf::from(path)));
         }
@@ -216,15 +217,16 @@ impl FromStr for Target {
         if let Some(rest) = text.strip_prefix("udp:") {
             return match rest.parse()? {
                 Self::Tcp(name, address) => Ok(Self::Udp(name, address)),
-                Self::Udp(..) | Self::Unix(_) => Err(format!("{text:?} is not udp:HOST[:PORT]")),
+                Self::Udp(..) | Self::Unix(_) => Err(ParseError::form(text, "udp:HOST[:PORT]")),
             };
         }
         let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let with_port = if has_port { text.to_owned() } else { format!("{text}:11211") };
-        let mut found = with_port.to_socket_addrs().map_err(|error| {
-            format!("{text:?} is not HOST[:PORT], udp:HOST[:PORT] or unix:PATH: {error}")
+        let mut found = with_port.to_socket_addrs().map_err(|error| ParseError::Lookup {
+            text: text.to_owned(),
+            error: error.to_string(),
         })?;
-        let address = found.next().ok_or_else(|| format!("{text:?} has no address"))?;
+        let address = found.next().ok_or_else(|| ParseError::NoAddress(text.to_owned()))?;
         Ok(Self::Tcp(with_port, address))
     }
 }
@@ -266,10 +268,10 @@ impl fmt::Display for Target {
 }
 
 impl FromStr for Ratio {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || format!("{text:?} is not SETS:GETS, for example 1:10");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let refused = || ParseError::form(text, "SETS:GETS, for example 1:10");
         let (sets, gets) = text.split_once(':').ok_or_else(refused)?;
         let ratio = Self {
             sets: sets.parse().map_err(|_| refused())?,

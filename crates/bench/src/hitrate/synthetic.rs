@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::trace::{Action, Request};
 use crate::generator::keys::{Keys, Pattern};
 use crate::generator::sizes::{KeySize, ValueSize, uniform_of};
+use crate::parse_error::ParseError;
 use crate::serde_text::serde_text;
 
 /// The workload to draw.
@@ -52,7 +53,7 @@ impl Synthetic {
     ///
     /// When the pattern's parameter is none that its distribution has.
     pub fn requests(&self) -> Result<impl Iterator<Item = Request> + use<>> {
-        let mut keys = Keys::new(self.pattern, self.keys, 0).map_err(|error| anyhow!(error))?;
+        let mut keys = Keys::new(self.pattern, self.keys, 0)?;
         let mut rng = SmallRng::seed_from_u64(self.seed);
         let (this, mut scanned) = (self.clone(), 0);
         Ok((0..self.requests).map(move |at| {
@@ -89,15 +90,15 @@ impl Synthetic {
 }
 
 impl FromStr for Scan {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let numbers = text.split_once(':').map(|(every, length)| (every.parse(), length.parse()));
         match numbers {
             Some((Ok(every @ 1..=1_000_000_000_000), Ok(length @ 1..=1_000_000_000_000))) => {
                 Ok(Self { every, length })
             }
-            _ => Err(format!("{text:?} is not EVERY:LENGTH, for example 100000:20000")),
+            _ => Err(ParseError::form(text, "EVERY:LENGTH, for example 100000:20000")),
         }
     }
 }

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::FlagError;
+
 /// The effect of a flag here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
@@ -134,7 +136,7 @@ pub(super) struct Gathered {
 /// # Errors
 ///
 /// What is unknown, lacks a value, or cannot be done here, in one sentence.
-pub(super) fn gather(mut words: impl Iterator<Item = String>) -> Result<Gathered, String> {
+pub(super) fn gather(mut words: impl Iterator<Item = String>) -> Result<Gathered, FlagError> {
     let mut all = Gathered::default();
     while let Some(word) = words.next() {
         if let Some(long) = word.strip_prefix("--").filter(|rest| !rest.is_empty()) {
@@ -146,23 +148,23 @@ pub(super) fn gather(mut words: impl Iterator<Item = String>) -> Result<Gathered
         } else if let Some(short) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) {
             all.take_short(short, &mut words)?;
         } else {
-            return Err(format!("{word:?} is no flag"));
+            return Err(FlagError::NotAFlag(word));
         }
     }
     Ok(all)
 }
 
 /// A flag by its long name, or by as much of it as no other begins with.
-fn by_name(name: &str) -> Result<Flag, String> {
+fn by_name(name: &str) -> Result<Flag, FlagError> {
     if let Some(flag) = FLAGS.iter().find(|flag| flag.0 == name) {
         return Ok(*flag);
     }
     let mut found = FLAGS.iter().filter(|flag| !name.is_empty() && flag.0.starts_with(name));
     match (found.next(), found.next()) {
         (Some(flag), None) => Ok(*flag),
-        (None, _) => Err(format!("unknown flag \"--{name}\"")),
+        (None, _) => Err(FlagError::Unknown(format!("--{name}"))),
         (Some(one), Some(other)) => {
-            Err(format!("\"--{name}\" may be --{}, --{} or more", one.0, other.0))
+            Err(FlagError::Ambiguous { flag: name.to_owned(), one: one.0, other: other.0 })
         }
     }
 }
@@ -174,11 +176,11 @@ impl Gathered {
         &mut self,
         mut letters: &str,
         words: &mut impl Iterator<Item = String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), FlagError> {
         while let Some(letter) = letters.chars().next() {
             letters = &letters[letter.len_utf8()..];
             let flag = FLAGS.iter().find(|flag| flag.1 == Some(letter));
-            let flag = flag.ok_or_else(|| format!("unknown flag \"-{letter}\""))?;
+            let flag = flag.ok_or_else(|| FlagError::Unknown(format!("-{letter}")))?;
             if flag.2 {
                 let value = (!letters.is_empty()).then(|| letters.to_owned());
                 return self.take(*flag, value, words);
@@ -193,17 +195,17 @@ impl Gathered {
         (name, _, takes_value, what): Flag,
         value: Option<String>,
         words: &mut impl Iterator<Item = String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), FlagError> {
         let value = match (takes_value, value) {
             (true, Some(value)) => value,
-            (true, None) => words.next().ok_or_else(|| format!("--{name} needs a value"))?,
+            (true, None) => words.next().ok_or_else(|| FlagError::NoValue(format!("--{name}")))?,
             (false, None) => String::new(),
-            (false, Some(value)) => return Err(format!("--{name} takes no value: {value:?}")),
+            (false, Some(value)) => return Err(FlagError::TakesNoValue { flag: name, value }),
         };
         match what {
             Done => drop(self.given.insert(name, value)),
             Warned => self.warnings.push(format!("--{name} changes nothing here")),
-            Refused => return Err(format!("--{name} cannot be done here")),
+            Refused => return Err(FlagError::Impossible(format!("--{name}"))),
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Invocation, Parsed, json};
+use super::{FlagError, Invocation, Parsed, json};
 use crate::generator::sizes::ValueSize;
 use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec};
 
@@ -54,9 +54,9 @@ const SECONDS_MAX: f64 = 1e6;
 /// # Errors
 ///
 /// What is unknown, wrong, or cannot be done here, in one sentence.
-pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, String> {
+pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, FlagError> {
     let Some((given, warnings, host)) = gather(words)? else { return Ok(Parsed::Print(help())) };
-    let spec = spec(&given, &host.ok_or("a host is missing")?)?;
+    let spec = spec(&given, &host.ok_or(FlagError::Misused("a host is missing"))?)?;
     Ok(Parsed::Run(Box::new(Invocation {
         spec,
         requests: None,
@@ -73,12 +73,12 @@ pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, String> {
 type Gathered = (BTreeMap<char, String>, Vec<String>, Option<String>);
 
 /// Reads the words; `None` when help is wanted.
-fn gather(mut words: impl Iterator<Item = String>) -> Result<Option<Gathered>, String> {
+fn gather(mut words: impl Iterator<Item = String>) -> Result<Option<Gathered>, FlagError> {
     let (mut given, mut warnings, mut host) = (BTreeMap::new(), Vec::new(), None);
     while let Some(word) = words.next() {
         let Some(mut letters) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
             if host.replace(word.clone()).is_some() {
-                return Err(format!("{word:?}: one host is wanted"));
+                return Err(FlagError::SecondHost(word));
             }
             continue;
         };
@@ -89,26 +89,28 @@ fn gather(mut words: impl Iterator<Item = String>) -> Result<Option<Gathered>, S
             letters = &letters[letter.len_utf8()..];
             let flag = FLAGS.iter().find(|flag| flag.0 == letter);
             let (_, value, what, words_of) =
-                flag.ok_or_else(|| format!("unknown flag \"-{letter}\""))?;
+                flag.ok_or_else(|| FlagError::Unknown(format!("-{letter}")))?;
             let value = match (value, std::mem::take(&mut letters)) {
                 (None, rest) => {
                     letters = rest;
                     String::new()
                 }
-                (Some(_), "") => words.next().ok_or_else(|| format!("-{letter} needs a value"))?,
+                (Some(_), "") => {
+                    words.next().ok_or_else(|| FlagError::NoValue(format!("-{letter}")))?
+                }
                 (Some(_), attached) => attached.to_owned(),
             };
             match what {
                 Done => drop(given.insert(letter, value)),
                 Warned => warnings.push(format!("-{letter} changes nothing here")),
-                Refused => return Err(format!("-{letter} cannot be done here: {words_of}")),
+                Refused => return Err(FlagError::ImpossibleBecause { letter, meaning: words_of }),
             }
         }
     }
     Ok(Some((given, warnings, host)))
 }
 
-fn spec(given: &BTreeMap<char, String>, host: &str) -> Result<Spec, String> {
+fn spec(given: &BTreeMap<char, String>, host: &str) -> Result<Spec, FlagError> {
     let port: u16 = number(given, 'p', 0)?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = number(given, 't', processors)?;
@@ -119,18 +121,18 @@ fn spec(given: &BTreeMap<char, String>, host: &str) -> Result<Spec, String> {
     let gets: u32 = number(given, 'r', 0)?;
     let sets: u32 = number(given, if given.contains_key(&'W') { 'W' } else { 'w' }, 0)?;
     if port == 0 {
-        return Err("-p PORT is missing".to_owned());
+        return Err(FlagError::Misused("-p PORT is missing"));
     }
     let rate = f64::from(gets) + f64::from(sets);
     if rate <= 0.0 {
-        return Err("a rate is missing: -r of gets, -w of sets, or both".to_owned());
+        return Err(FlagError::Misused("a rate is missing: -r of gets, -w of sets, or both"));
     }
     let is_in_range = (1..=10_000).contains(&threads)
         && (1..=100_000).contains(&connections)
         && keys > 0
         && (0.0..=SECONDS_MAX).contains(&seconds);
     if !is_in_range {
-        return Err("a number is out of range".to_owned());
+        return Err(FlagError::Misused("a number is out of range"));
     }
     Ok(Spec {
         targets: vec![format!("{host}:{port}").parse()?],
@@ -155,9 +157,9 @@ fn number<N: std::str::FromStr>(
     given: &BTreeMap<char, String>,
     letter: char,
     default: N,
-) -> Result<N, String> {
+) -> Result<N, FlagError> {
     let Some(text) = given.get(&letter) else { return Ok(default) };
-    text.parse().map_err(|_| format!("-{letter}: {text:?} is no number"))
+    text.parse().map_err(|_| FlagError::value(&format!("-{letter}"), text, "a number"))
 }
 
 fn help() -> String {

@@ -6,6 +6,7 @@
 //! is warned about; what would change what is measured and cannot be done is refused, as is what is
 //! unknown.
 
+mod flag_error;
 mod flags;
 pub mod json;
 mod mcblaster;
@@ -13,6 +14,7 @@ mod options;
 #[cfg(test)]
 mod tests;
 
+pub use flag_error::FlagError;
 pub use mcblaster::parse as parse_mcblaster;
 pub use options::parse;
 

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use super::flags::{Gathered, gather, help};
-use super::{Invocation, Parsed};
+use super::{FlagError, Invocation, Parsed};
 use crate::generator::keys::Pattern;
 use crate::generator::sizes::{KeySize, ValueSize};
 use crate::generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Spec, Target, Tls};
@@ -14,7 +14,7 @@ use crate::generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Spec, 
 /// # Errors
 ///
 /// What is unknown, wrong, or cannot be done here, in one sentence.
-pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, String> {
+pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, FlagError> {
     let gathered = gather(words)?;
     if gathered.given.contains_key("help") {
         return Ok(Parsed::Print(help()));
@@ -34,21 +34,25 @@ impl Gathered {
         self.given.get(name).map(String::as_str)
     }
 
-    fn number<N: std::str::FromStr>(&self, name: &str, default: N) -> Result<N, String> {
+    fn number<N: std::str::FromStr>(&self, name: &str, default: N) -> Result<N, FlagError> {
         match self.text(name) {
             None => Ok(default),
-            Some(text) => text.parse().map_err(|_| format!("--{name}: {text:?} is no number")),
+            Some(text) => {
+                text.parse().map_err(|_| FlagError::value(&format!("--{name}"), text, "a number"))
+            }
         }
     }
 
-    fn invocation(mut self) -> Result<Invocation, String> {
+    fn invocation(mut self) -> Result<Invocation, FlagError> {
         self.take_uri()?;
         let threads: usize = self.number("threads", 4)?;
         let clients: usize = self.number("clients", 50)?;
         let (first, last) =
             (self.number("key-minimum", 0u64)?, self.number("key-maximum", 10_000_000u64)?);
         if !(1..=10_000).contains(&threads) || !(1..=100_000).contains(&clients) || first > last {
-            return Err("--threads, --clients or the range of keys is out of range".to_owned());
+            return Err(FlagError::Misused(
+                "--threads, --clients or the range of keys is out of range",
+            ));
         }
         let (seconds, requests) = self.how_long(last - first + 1, threads * clients)?;
         let protocol = self.protocol()?;
@@ -93,10 +97,10 @@ impl Gathered {
     }
 
     /// Seconds, or requests of each connection.
-    fn how_long(&self, keys: u64, conns: usize) -> Result<(Option<f64>, Option<u64>), String> {
+    fn how_long(&self, keys: u64, conns: usize) -> Result<(Option<f64>, Option<u64>), FlagError> {
         if self.has("test-time") {
             if self.has("requests") {
-                return Err("--requests and --test-time exclude each other".to_owned());
+                return Err(FlagError::Misused("--requests and --test-time exclude each other"));
             }
             return Ok((Some(self.number("test-time", 0.0)?), None));
         }
@@ -109,19 +113,20 @@ impl Gathered {
     }
 
     /// `redis[s]://[[USER:]PASSWORD@]HOST[:PORT]` stands for four other flags, and wins over them.
-    fn take_uri(&mut self) -> Result<(), String> {
+    fn take_uri(&mut self) -> Result<(), FlagError> {
         let Some(uri) = self.text("uri").map(str::to_owned) else { return Ok(()) };
         // What is wrong is not repeated: a password may be in it.
-        let (scheme, rest) = uri.split_once("://").ok_or("--uri: there is no scheme")?;
+        let (scheme, rest) =
+            uri.split_once("://").ok_or(FlagError::Misused("--uri: there is no scheme"))?;
         match scheme {
             "redis" => {}
             "rediss" => drop(self.given.insert("tls", String::new())),
-            _ => return Err("--uri: its scheme is neither redis nor rediss".to_owned()),
+            _ => return Err(FlagError::Misused("--uri: its scheme is neither redis nor rediss")),
         }
         let (login, place) = rest.rsplit_once('@').map_or((None, rest), |(l, p)| (Some(l), p));
         let (place, database) = place.split_once('/').unwrap_or((place, ""));
         if !matches!(database, "" | "0") {
-            return Err("--uri: another database than 0 cannot be done here".to_owned());
+            return Err(FlagError::Misused("--uri: another database than 0 cannot be done here"));
         }
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -140,7 +145,7 @@ impl Gathered {
         Ok(())
     }
 
-    fn target(&self) -> Result<Target, String> {
+    fn target(&self) -> Result<Target, FlagError> {
         if let Some(path) = self.text("unix-socket") {
             return Ok(Target::Unix(PathBuf::from(path)));
         }
@@ -152,42 +157,47 @@ impl Gathered {
             (false, true) => address.is_ipv6(),
             _ => true,
         };
-        let mut found =
-            (host, port).to_socket_addrs().map_err(|error| format!("{host:?}: {error}"))?;
+        let mut found = (host, port)
+            .to_socket_addrs()
+            .map_err(|error| FlagError::Lookup { host: host.to_owned(), error })?;
         let address = found.find(is_wanted);
-        let address = address.ok_or_else(|| format!("{host:?} has no such address"))?;
+        let address = address.ok_or_else(|| FlagError::NoAddress(host.to_owned()))?;
         let name = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         Ok(Target::Tcp(format!("{name}:{port}"), address))
     }
 
     /// A password, or `USER:PASSWORD`; memcached's servers want both.
-    fn credentials(&self, protocol: Protocol) -> Result<Option<Credentials>, String> {
+    fn credentials(&self, protocol: Protocol) -> Result<Option<Credentials>, FlagError> {
         let Some(text) = self.text("authenticate") else { return Ok(None) };
         let needs_user = protocol != Protocol::Resp;
         if needs_user && text.split_once(':').is_none_or(|(user, _)| user.is_empty()) {
-            return Err("--authenticate: memcached's servers want USER:PASSWORD".to_owned());
+            return Err(FlagError::Misused(
+                "--authenticate: memcached's servers want USER:PASSWORD",
+            ));
         }
         Ok(Some(Credentials(text.to_owned())))
     }
 
-    fn identity(&self) -> Result<Option<(PathBuf, PathBuf)>, String> {
+    fn identity(&self) -> Result<Option<(PathBuf, PathBuf)>, FlagError> {
         match (self.text("cert"), self.text("key")) {
             (None, None) => Ok(None),
             (Some(cert), Some(key)) if self.has("tls") => Ok(Some((cert.into(), key.into()))),
-            (Some(_), Some(_)) => Err("--cert and --key are shown in TLS: --tls".to_owned()),
-            _ => Err("--cert and --key go together".to_owned()),
+            (Some(_), Some(_)) => {
+                Err(FlagError::Misused("--cert and --key are shown in TLS: --tls"))
+            }
+            _ => Err(FlagError::Misused("--cert and --key go together")),
         }
     }
 
-    fn percentiles(&self) -> Result<Vec<f64>, String> {
+    fn percentiles(&self) -> Result<Vec<f64>, FlagError> {
         let parse = |text: &str| match text.trim().parse::<f64>() {
             Ok(percentile) if (0.0..=100.0).contains(&percentile) => Ok(percentile),
-            _ => Err(format!("--print-percentiles: {text:?} is no percentile")),
+            _ => Err(FlagError::value("--print-percentiles", text, "a percentile")),
         };
         self.text("print-percentiles").unwrap_or("50,99,99.9").split(',').map(parse).collect()
     }
 
-    fn protocol(&mut self) -> Result<Protocol, String> {
+    fn protocol(&mut self) -> Result<Protocol, FlagError> {
         match self.text("protocol").unwrap_or("redis") {
             "redis" | "resp2" => Ok(Protocol::Resp),
             "resp3" => {
@@ -196,11 +206,11 @@ impl Gathered {
             }
             "memcache_text" => Ok(Protocol::Text),
             "memcache_binary" => Ok(Protocol::Binary),
-            other => Err(format!("--protocol: {other:?} is unknown")),
+            other => Err(FlagError::value("--protocol", other, "a protocol")),
         }
     }
 
-    fn pattern(&mut self) -> Result<Pattern, String> {
+    fn pattern(&mut self) -> Result<Pattern, FlagError> {
         let text = self.text("key-pattern").unwrap_or("R:R").to_owned();
         let (sets, gets) = text.split_once(':').unwrap_or((&text, &text));
         if sets != gets {
@@ -211,22 +221,22 @@ impl Gathered {
             "S" | "P" => Ok(Pattern::Sequential),
             "G" => Ok(Pattern::Gaussian { deviation: self.number("key-stddev", 0.0)? }),
             "Z" => Ok(Pattern::Zipf { exponent: self.number("key-zipf-exp", 1.0)? }),
-            other => Err(format!("--key-pattern: {other:?} is none of R, S, P, G, Z")),
+            other => Err(FlagError::value("--key-pattern", other, "one of R, S, P, G, Z")),
         }
     }
 
-    fn sizes(&self) -> Result<ValueSize, String> {
+    fn sizes(&self) -> Result<ValueSize, FlagError> {
         let text = self
             .text("data-size-range")
             .or_else(|| self.text("data-size-list"))
             .or_else(|| self.text("data-size"))
             .unwrap_or("32");
-        text.parse()
+        Ok(text.parse()?)
     }
 
-    fn ttl(&mut self) -> Result<u32, String> {
+    fn ttl(&mut self) -> Result<u32, FlagError> {
         let Some(text) = self.text("expiry-range").map(str::to_owned) else { return Ok(0) };
-        let refused = || format!("--expiry-range: {text:?} is no range of seconds");
+        let refused = || FlagError::value("--expiry-range", &text, "a range of seconds");
         let (least, most) = text.split_once('-').ok_or_else(refused)?;
         let (least, most): (u32, u32) =
             (least.parse().map_err(|_| refused())?, most.parse().map_err(|_| refused())?);
@@ -236,11 +246,11 @@ impl Gathered {
         Ok(most)
     }
 
-    fn tls(&self) -> Result<Option<Tls>, String> {
+    fn tls(&self) -> Result<Option<Tls>, FlagError> {
         if !self.has("tls") {
             let is_meant = ["cacert", "sni", "tls-skip-verify"].iter().any(|name| self.has(name));
             return if is_meant {
-                Err("--cacert, --sni and --tls-skip-verify are for --tls".to_owned())
+                Err(FlagError::Misused("--cacert, --sni and --tls-skip-verify are for --tls"))
             } else {
                 Ok(None)
             };
@@ -248,11 +258,11 @@ impl Gathered {
         match self.text("cacert") {
             _ if self.has("tls-skip-verify") => Ok(Some(Tls::Unverified)),
             Some(file) => Ok(Some(Tls::Verified(PathBuf::from(file)))),
-            None => Err("--tls needs --cacert or --tls-skip-verify".to_owned()),
+            None => Err(FlagError::Misused("--tls needs --cacert or --tls-skip-verify")),
         }
     }
 
-    fn pace(&self, connections: usize) -> Result<Pace, String> {
+    fn pace(&self, connections: usize) -> Result<Pace, FlagError> {
         let each: f64 = self.number("rate-limiting", 0.0)?;
         #[allow(clippy::cast_precision_loss, reason = "connections of a run")]
         let rate = each * connections as f64;

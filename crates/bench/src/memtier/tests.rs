@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Invocation, Parsed, flags, mcblaster, parse, parse_mcblaster};
+use super::{FlagError, Invocation, Parsed, flags, mcblaster, parse, parse_mcblaster};
 use crate::generator::keys::Pattern;
 use crate::generator::sizes::ValueSize;
 use crate::generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Tls};
 
-fn outcome(parsed: Result<Parsed, String>) -> Result<Invocation, String> {
-    match parsed? {
+fn outcome(parsed: Result<Parsed, FlagError>) -> Result<Invocation, String> {
+    match parsed.map_err(|error| error.to_string())? {
         Parsed::Run(run) => Ok(*run),
         Parsed::Print(text) => Err(text),
     }
@@ -184,16 +184,16 @@ fn what_is_unknown_or_makes_no_sense_is_refused() {
         ("--key", "--key"),
         ("--key-", "may be --key-prefix, --key-minimum or more"),
         ("--threads", "needs a value"),
-        ("--threads=x", "is no number"),
+        ("--threads=x", "is not a number"),
         ("--hide-histogram=1", "takes no value"),
-        ("--protocol=gopher", "unknown"),
+        ("--protocol=gopher", "is not a protocol"),
         ("-n 5 --test-time 5", "exclude"),
         ("--key-minimum 5 --key-maximum 4", "out of range"),
         ("--tls", "--cacert or --tls-skip-verify"),
         ("--cacert f", "for --tls"),
         ("--cert c --key k", "--tls"),
         ("--tls --cacert f --cert c", "go together"),
-        ("--print-percentiles 50,101", "no percentile"),
+        ("--print-percentiles 50,101", "not a percentile"),
         ("-s ::1 -4", "no such address"),
     ] {
         let error = memtier(line).unwrap_err();
@@ -247,7 +247,7 @@ fn what_mcblaster_would_not_take_is_refused() {
         ("-Q 1 h", "unknown flag"),
         ("-qQ h", "unknown flag"),
         ("-t", "needs a value"),
-        ("-p 1 -t x 127.0.0.1", "no number"),
+        ("-p 1 -t x 127.0.0.1", "not a number"),
         ("-p 1 -k 0 -r 1 127.0.0.1", "out of range"),
         ("-p 1 127.0.0.1", "a rate is missing"),
         ("-r 1 127.0.0.1", "-p PORT"),

@@ -1,0 +1,85 @@
+//! The error of the other programs' command lines.
+
+use std::io;
+
+use crate::parse_error::ParseError;
+
+/// The first fault of a command line.
+#[derive(Debug, thiserror::Error)]
+pub enum FlagError {
+    /// No flag is called so.
+    #[error("unknown flag \"{0}\"")]
+    Unknown(String),
+    /// Several flags begin so.
+    #[error("\"--{flag}\" may be --{one}, --{other} or more")]
+    Ambiguous {
+        /// The beginning.
+        flag: String,
+        /// A flag that begins so.
+        one: &'static str,
+        /// Another one.
+        other: &'static str,
+    },
+    /// A word stands where a flag is wanted.
+    #[error("{0:?} is no flag")]
+    NotAFlag(String),
+    /// A second host is named.
+    #[error("{0:?}: one host is wanted")]
+    SecondHost(String),
+    /// A flag lacks its value.
+    #[error("{0} needs a value")]
+    NoValue(String),
+    /// A flag has a value and takes none.
+    #[error("--{flag} takes no value: {value:?}")]
+    TakesNoValue {
+        /// The flag.
+        flag: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// A flag would change what is measured, in a way that this generator cannot.
+    #[error("{0} cannot be done here")]
+    Impossible(String),
+    /// A flag of mcblaster would change what is measured, in a way that this generator cannot.
+    #[error("-{letter} cannot be done here: {meaning}")]
+    ImpossibleBecause {
+        /// The flag.
+        letter: char,
+        /// Its meaning.
+        meaning: &'static str,
+    },
+    /// A flag's value is of another kind.
+    #[error("{flag}: {text:?} is not {form}")]
+    Value {
+        /// The flag, with its dashes.
+        flag: String,
+        /// The value.
+        text: String,
+        /// The form that is wanted.
+        form: &'static str,
+    },
+    /// A value that `holdall bench run` has, too, cannot be read.
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+    /// Flags are missing, out of range, or exclude each other: a sentence about them.
+    #[error("{0}")]
+    Misused(&'static str),
+    /// The name of the server could not be looked up.
+    #[error("{host:?}: {error}")]
+    Lookup {
+        /// The name.
+        host: String,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The server has no address of the wanted family.
+    #[error("{0:?} has no such address")]
+    NoAddress(String),
+}
+
+impl FlagError {
+    /// The value `text` of `flag` is not of this form.
+    pub(super) fn value(flag: &str, text: &str, form: &'static str) -> Self {
+        Self::Value { flag: flag.to_owned(), text: text.to_owned(), form }
+    }
+}
