@@ -7,6 +7,8 @@
 
 use std::process::ExitCode;
 
+use anyhow::Result;
+
 use crate::rig::{self, Row, Running, free_port, median};
 
 const ROUNDS: usize = 5;
@@ -18,16 +20,10 @@ const BOUND: &str = "mean<=1ms";
 
 /// Measures, and prints a table.
 pub(crate) fn run() -> ExitCode {
-    match measure() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("half-load: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    rig::ended("half-load", measure())
 }
 
-fn measure() -> Result<(), String> {
+fn measure() -> Result<()> {
     rig::build(&["-p", "holdall", "-p", "lab"])?;
     let ports = [free_port()?, free_port()?, free_port()?];
     let [bare, server, router] = ports;

@@ -3,20 +3,16 @@
 
 use std::process::{Command, ExitCode};
 
-use crate::rig::{Running, build, free_port, program};
+use anyhow::Result;
+
+use crate::rig::{self, Running, build, free_port, program};
 
 /// Measures, and prints a table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    match measure(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("latency: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    rig::ended("latency", measure(args))
 }
 
-fn measure(args: &[String]) -> Result<(), String> {
+fn measure(args: &[String]) -> Result<()> {
     // Separate builds: the examples are built with the features of the tests.
     build(&["-p", "holdall-routes", "--examples"])?;
     build(&["-p", "holdall"])?;
@@ -31,16 +27,12 @@ fn measure(args: &[String]) -> Result<(), String> {
     let route = ["route", "--config", &config, "-p"];
     running.start(&[&route[..], &[&tcp]].concat(), by_tcp)?;
     running.start(&[&route[..], &[&udp, "--udp-gets"]].concat(), by_udp)?;
-    let status = Command::new(program("examples/latency"))
-        .arg(format!("udp=127.0.0.1:{port}/udp"))
-        .arg(format!("tcp=127.0.0.1:{port}"))
-        .arg(format!("router=127.0.0.1:{tcp}"))
-        .arg(format!("router-udp=127.0.0.1:{udp}"))
-        .args(args)
-        .status();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("latency: {status}")),
-        Err(error) => Err(format!("latency: {error}")),
-    }
+    rig::done(
+        Command::new(program("examples/latency"))
+            .arg(format!("udp=127.0.0.1:{port}/udp"))
+            .arg(format!("tcp=127.0.0.1:{port}"))
+            .arg(format!("router=127.0.0.1:{tcp}"))
+            .arg(format!("router-udp=127.0.0.1:{udp}"))
+            .args(args),
+    )
 }

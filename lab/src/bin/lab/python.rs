@@ -3,20 +3,16 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use crate::rig::{Running, build, free_port, target};
+use anyhow::Result;
+
+use crate::rig::{self, Running, build, done, free_port, target};
 
 /// Measures, and prints a table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    match measure(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("python: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    rig::ended("python", measure(args))
 }
 
-fn measure(args: &[String]) -> Result<(), String> {
+fn measure(args: &[String]) -> Result<()> {
     build(&["-p", "holdall"])?;
     let python = environment()?;
     let port = free_port()?;
@@ -28,7 +24,7 @@ fn measure(args: &[String]) -> Result<(), String> {
 
 /// An environment of its own with the wheel of the release build and the other clients; its
 /// interpreter.
-fn environment() -> Result<PathBuf, String> {
+fn environment() -> Result<PathBuf> {
     let home = target().join("bench/python");
     let (venv, wheels) = (home.join("venv"), home.join("wheels"));
     let python = venv.join("bin/python");
@@ -48,12 +44,4 @@ fn environment() -> Result<PathBuf, String> {
     let newest = ["--force-reinstall", "--no-deps", "--no-index", "holdall", "--find-links"];
     done(pip(&newest).arg(&wheels))?;
     Ok(python)
-}
-
-fn done(command: &mut Command) -> Result<(), String> {
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{}: {status}", command.get_program().display())),
-        Err(error) => Err(format!("{}: {error}", command.get_program().display())),
-    }
 }

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
+
 use crate::rig::{self, Running, free_port, median};
 
 const ROUNDS: usize = 5;
@@ -20,13 +22,7 @@ const QUOTA_US: u32 = 2_000;
 
 /// Measures, and prints a table.
 pub(crate) fn run() -> ExitCode {
-    match measure() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("replication: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    rig::ended("replication", measure())
 }
 
 /// Control groups; removed when dropped, which needs their processes gone.
@@ -44,16 +40,16 @@ impl Drop for Groups {
 
 impl Groups {
     /// Puts a process into a group of its own.
-    fn confine(&mut self, pid: u32) -> Result<(), String> {
+    fn confine(&mut self, pid: u32) -> Result<()> {
         let old = PathBuf::from("/sys/fs/cgroup/cpu");
         let is_old = old.join("cpu.cfs_quota_us").exists();
         let root = if is_old { old } else { PathBuf::from("/sys/fs/cgroup") };
         let folder = root.join(format!("holdall-bench-{pid}"));
         let write = |file: &str, text: String| {
             let path = folder.join(file);
-            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+            fs::write(&path, text).with_context(|| path.display().to_string())
         };
-        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
         self.0.push(folder.clone());
         if is_old {
             write("cpu.cfs_period_us", PERIOD_US.to_string())?;
@@ -72,7 +68,7 @@ struct Setup {
     port: u16,
 }
 
-fn measure() -> Result<(), String> {
+fn measure() -> Result<()> {
     rig::build(&["-p", "holdall"])?;
     // Ended before the groups are removed.
     let mut groups = Groups(Vec::new());
@@ -135,7 +131,7 @@ fn measure() -> Result<(), String> {
 
 impl Setup {
     /// Items a second, of two generators.
-    fn load(&self) -> Result<f64, String> {
+    fn load(&self) -> Result<f64> {
         let keys = KEYS.to_string();
         let begin = |host: &str| {
             let address = format!("{host}:{}", self.port);

@@ -4,9 +4,10 @@ use std::env;
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use anyhow::{Context, Result, anyhow, bail};
 use processes::{ChildGuard, wait_until_accepts};
 
 /// The time within which a program must accept connections.
@@ -23,7 +24,7 @@ impl Running {
 
     /// Starts holdall with these words, and waits until it accepts on the port. Returns its process
     /// id.
-    pub(crate) fn start(&mut self, words: &[&str], port: u16) -> Result<u32, String> {
+    pub(crate) fn start(&mut self, words: &[&str], port: u16) -> Result<u32> {
         self.start_program(&program("holdall"), words, port)
     }
 
@@ -33,15 +34,15 @@ impl Running {
         program: &PathBuf,
         words: &[&str],
         port: u16,
-    ) -> Result<u32, String> {
+    ) -> Result<u32> {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
+        let child = command.spawn().with_context(|| program.display().to_string())?;
         let mut child = ChildGuard::from(child);
         let pid = child.id();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         wait_until_accepts(&[address], Some(&mut child), START_MAX)
-            .map_err(|error| format!("{} {words:?}: {error}", program.display()))?;
+            .with_context(|| format!("{} {words:?}", program.display()))?;
         self.0.push(child);
         Ok(pid)
     }
@@ -53,20 +54,20 @@ pub(crate) fn program(name: &str) -> PathBuf {
 }
 
 /// Builds what is measured, unless `BENCH_BIN` names a folder that has it.
-pub(crate) fn build(words: &[&str]) -> Result<(), String> {
+pub(crate) fn build(words: &[&str]) -> Result<()> {
     if env::var_os("BENCH_BIN").is_some() {
         return Ok(());
     }
     let mut build = cargo(["build", "--release", "--locked"]);
     match build.args(words).status() {
         Ok(status) if status.success() => Ok(()),
-        _ => Err("the build failed".to_owned()),
+        _ => bail!("the build failed"),
     }
 }
 
 /// A port for a server; see [`processes::free_port`].
-pub(crate) fn free_port() -> Result<u16, String> {
-    processes::free_port().map_err(|error| error.to_string())
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(processes::free_port()?)
 }
 
 /// The folder of the workspace.
@@ -96,40 +97,58 @@ pub(crate) struct Row {
 }
 
 /// Begins a run of `holdall bench run` with these words.
-pub(crate) fn begin(words: &[&str]) -> Result<Child, String> {
+pub(crate) fn begin(words: &[&str]) -> Result<Child> {
     let mut command = Command::new(program("holdall"));
     command.args(["bench", "run"]).args(words).stdout(Stdio::piped()).stderr(Stdio::null());
-    command.spawn().map_err(|error| format!("holdall bench: {error}"))
+    command.spawn().context("holdall bench")
 }
 
 /// Waits for its end, and reads what it printed.
-pub(crate) fn end(run: Child) -> Result<Row, String> {
-    let output = run.wait_with_output().map_err(|error| error.to_string())?;
+pub(crate) fn end(run: Child) -> Result<Row> {
+    let output = run.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find(|line| line.starts_with("all ") || line.starts_with("gets "));
-    let line = line.ok_or_else(|| format!("holdall bench has no figures:\n{text}"))?;
+    let line = line.ok_or_else(|| anyhow!("holdall bench has no figures:\n{text}"))?;
     // Name, requests, a second, hits with their sign, mean, p50, p99.
     let numbers: Vec<f64> =
         line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
     match numbers[..] {
         [_, per_second, _hits, _mean, p50_us, p99_us, ..] => Ok(Row { per_second, p50_us, p99_us }),
-        _ => Err(format!("not the figures of holdall bench: {line}")),
+        _ => bail!("not the figures of holdall bench: {line}"),
     }
 }
 
 /// A run from its begin to its end.
-pub(crate) fn run(words: &[&str]) -> Result<Row, String> {
+pub(crate) fn run(words: &[&str]) -> Result<Row> {
     end(begin(words)?)
 }
 
 /// The result of `holdall bench search` with these words.
-pub(crate) fn search(words: &[&str]) -> Result<f64, String> {
+pub(crate) fn search(words: &[&str]) -> Result<f64> {
     let mut command = Command::new(program("holdall"));
     command.args(["bench", "search"]).args(words).stderr(Stdio::null());
-    let output = command.output().map_err(|error| format!("holdall bench: {error}"))?;
+    let output = command.output().context("holdall bench")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let holds = text.lines().find_map(|line| line.split_once(" holds at ")?.1.split(' ').next());
-    holds.and_then(|word| word.parse().ok()).ok_or_else(|| format!("nothing holds:\n{text}"))
+    holds.and_then(|word| word.parse().ok()).ok_or_else(|| anyhow!("nothing holds:\n{text}"))
+}
+
+/// The exit code of a measurement, whose error is printed.
+pub(crate) fn ended(name: &str, result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn done(command: &mut Command) -> Result<()> {
+    let program = command.get_program().display().to_string();
+    let status = command.status().with_context(|| program.clone())?;
+    if status.success() { Ok(()) } else { bail!("{program}: {status}") }
 }
 
 /// The middle one.

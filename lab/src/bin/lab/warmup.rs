@@ -16,6 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, anyhow, bail};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand_distr::{Distribution, Zipf};
+
 use crate::rig::{self, Running, free_port};
 
 const KEYS: usize = 20_000;
@@ -36,8 +41,6 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// Seconds for which a deleted key is not added, and a little more.
 const HOLD_OFF: Duration = Duration::from_millis(3500);
 
-type Result<T> = std::result::Result<T, String>;
-
 /// Measures, and prints a table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     let rate = args.first().map_or(Some(LOADS_PER_SECOND), |text| text.parse().ok());
@@ -45,13 +48,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         eprintln!("warmup: usage: cargo xtask bench warmup [DATABASE READS A SECOND]");
         return ExitCode::FAILURE;
     };
-    match measure(rate) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("warmup: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    rig::ended("warmup", measure(rate))
 }
 
 /// The truth: a version for each key, read no more often than it can take.
@@ -78,28 +75,21 @@ impl Database {
 }
 
 /// Keys by Zipf's law with exponent 1.
-struct Zipf {
-    sums: Vec<f64>,
-    state: u64,
+struct Keys {
+    ranks: Zipf<f64>,
+    rng: SmallRng,
 }
 
-impl Zipf {
-    fn new(seed: u64) -> Self {
-        let mut sum = 0.0;
-        let sums = (1..=KEYS).map(|rank| {
-            sum += 1.0 / rank as f64;
-            sum
-        });
-        Self { sums: sums.collect(), state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
+impl Keys {
+    fn new(seed: u64) -> Result<Self> {
+        Ok(Self { ranks: Zipf::new(KEYS as f64, 1.0)?, rng: SmallRng::seed_from_u64(seed) })
     }
 
     fn draw(&mut self) -> usize {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        let share = (self.state >> 11) as f64 / (1_u64 << 53) as f64;
-        let place = share * self.sums[KEYS - 1];
-        self.sums.partition_point(|sum| *sum < place).min(KEYS - 1)
+        // Ranks begin with 1.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to KEYS")]
+        let rank = self.ranks.sample(&mut self.rng) as usize;
+        rank - 1
     }
 }
 
@@ -108,22 +98,20 @@ struct Wire(BufReader<TcpStream>);
 
 impl Wire {
     fn connect(port: u16) -> Result<Self> {
-        let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let stream = stream.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+        stream.set_nodelay(true)?;
         Ok(Self(BufReader::new(stream)))
     }
 
     fn send(&mut self, text: &str) -> Result<()> {
-        self.0.get_mut().write_all(text.as_bytes()).map_err(|error| error.to_string())
+        Ok(self.0.get_mut().write_all(text.as_bytes())?)
     }
 
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        match self.0.read_line(&mut line) {
-            Ok(0) => Err("a connection was closed".to_owned()),
-            Ok(_) => Ok(line.trim_end().to_owned()),
-            Err(error) => Err(error.to_string()),
+        match self.0.read_line(&mut line)? {
+            0 => bail!("a connection was closed"),
+            _ => Ok(line.trim_end().to_owned()),
         }
     }
 
@@ -142,13 +130,13 @@ impl Wire {
                 let Some(len) =
                     line.strip_prefix("VALUE ").and_then(|rest| rest.rsplit(' ').next())
                 else {
-                    return Err(format!("the answer to get: {line}"));
+                    bail!("the answer to get: {line}");
                 };
-                let len: usize = len.parse().map_err(|_| line.clone())?;
+                let len: usize = len.parse().with_context(|| line.clone())?;
                 let mut bytes = vec![0; len + 2];
-                self.0.read_exact(&mut bytes).map_err(|error| error.to_string())?;
+                self.0.read_exact(&mut bytes)?;
                 let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
-                value = Some(text.trim().parse().map_err(|_| text.clone())?);
+                value = Some(text.trim().parse().with_context(|| text.clone())?);
             }
             values.push(value);
         }
@@ -179,7 +167,7 @@ impl Wire {
             }
         }
         let number =
-            |name: &str| stats.get(name).copied().ok_or_else(|| format!("no {name} in stats"));
+            |name: &str| stats.get(name).copied().ok_or_else(|| anyhow!("no {name} in stats"));
         Ok((number("get_hits")?, number("get_misses")?))
     }
 }
@@ -329,11 +317,12 @@ impl Load<'_> {
             is_done.store(true, Ordering::SeqCst);
             let (mut loads, mut requests) = (0, 0);
             for client in clients {
-                let (of_loads, of_requests) = client.join().map_err(|_| "a client failed")??;
+                let (of_loads, of_requests) =
+                    client.join().map_err(|_| anyhow!("a client panicked"))??;
                 loads += of_loads;
                 requests += of_requests;
             }
-            let writes = writer.join().map_err(|_| "the writer failed")??;
+            let writes = writer.join().map_err(|_| anyhow!("the writer panicked"))??;
             let (ratio, mean_ratio, elapsed) = watched?;
             Ok(Run { ratio, mean_ratio, elapsed, loads, requests, writes })
         })
@@ -359,7 +348,7 @@ impl Load<'_> {
 
     /// Reads of the database, and gets.
     fn client(&self, seed: u64, is_done: &AtomicBool) -> Result<(u64, u64)> {
-        let (mut wire, mut zipf) = (Wire::connect(self.asked)?, Zipf::new(seed));
+        let (mut wire, mut zipf) = (Wire::connect(self.asked)?, Keys::new(seed)?);
         let (mut loads, mut requests) = (0, 0);
         let mut due = Instant::now();
         while !is_done.load(Ordering::SeqCst) {
@@ -389,7 +378,7 @@ impl Load<'_> {
             wire.send(&format!("delete key:{key} 2\r\n"))?;
             let line = wire.line()?;
             if !["DELETED", "NOT_FOUND"].contains(&&*line) {
-                return Err(format!("the answer to delete: {line}"));
+                bail!("the answer to delete: {line}");
             }
             writes += 1;
             thread::sleep(WRITES_EVERY);

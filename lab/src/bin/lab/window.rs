@@ -6,6 +6,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
+
 use crate::rig;
 
 const SERVERS: u16 = 100;
@@ -41,17 +43,12 @@ impl Drop for Rig {
     }
 }
 
-fn ip(words: &str) -> Result<(), String> {
-    let status = Command::new("ip").args(words.split(' ')).status();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("ip {words}: {status}")),
-        Err(error) => Err(format!("ip: {error}")),
-    }
+fn ip(words: &str) -> Result<()> {
+    rig::done(Command::new("ip").args(words.split(' '))).with_context(|| words.to_owned())
 }
 
 impl Rig {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self> {
         let id = std::process::id();
         let (near, far) = (format!("window-near-{id}"), format!("window-far-{id}"));
         ip(&format!("netns add {near}"))?;
@@ -66,7 +63,7 @@ impl Rig {
         Ok(rig)
     }
 
-    fn serve(&mut self) -> Result<(), String> {
+    fn serve(&mut self) -> Result<()> {
         for number in 0..SERVERS {
             let port = (FIRST_PORT + number).to_string();
             let server = Command::new("ip")
@@ -78,7 +75,7 @@ impl Rig {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
-                .map_err(|error| format!("holdall: {error}"))?;
+                .context("holdall")?;
             self.servers.push(server);
         }
         // The client's first sets wait for a connection no longer than a second.
@@ -89,16 +86,10 @@ impl Rig {
 
 /// Measures, and prints a table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    match measure(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("window: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    rig::ended("window", measure(args))
 }
 
-fn measure(args: &[String]) -> Result<(), String> {
+fn measure(args: &[String]) -> Result<()> {
     // Separate builds: the examples are built with the features of the tests.
     rig::build(&["-p", "holdall-routes", "--examples"])?;
     rig::build(&["-p", "holdall"])?;
@@ -120,9 +111,5 @@ fn measure(args: &[String]) -> Result<(), String> {
         [] => client.args(WINDOWS.split(' ')),
         windows => client.args(windows),
     };
-    match client.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("incast: {status}")),
-        Err(error) => Err(format!("incast: {error}")),
-    }
+    rig::done(&mut client)
 }
