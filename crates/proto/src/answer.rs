@@ -11,7 +11,7 @@
 use memchr::memchr;
 
 use crate::number::{parse_u32, parse_u64};
-use crate::text::{Words, first_word};
+use crate::words::{Words, first_word};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The longest line that a server may answer, in bytes before its `\n`.

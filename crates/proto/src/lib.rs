@@ -39,6 +39,7 @@ pub mod reply;
 pub mod text;
 pub mod udp;
 pub mod uri;
+mod words;
 
 pub use command::{Command, CommandClass};
 pub use error::Error;
@@ -50,6 +51,12 @@ pub use key::{KEY_BYTES_MAX, KeyBuf};
 /// longer one is refused as a malformed line; whether one below it is too large for the cache is
 /// the engine's question.
 pub const VALUE_BYTES_MAX: u32 = 0x7fff_fffd;
+
+/// The longest hold-off of a delete, in seconds: an hour, where the paper's use is two seconds.
+pub const HOLD_OFF_SECS_MAX: u32 = 3600;
+
+/// Bytes of the `\r\n` after a data block.
+const DATA_END_BYTES: u64 = 2;
 
 /// Which protocol a connection speaks; its first byte decides for life.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

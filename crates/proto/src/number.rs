@@ -5,6 +5,14 @@
 //! zeros are digits. Only a signed number may begin with `-`. Every protocol here uses these
 //! functions, so a number means the same everywhere.
 
+use crate::VALUE_BYTES_MAX;
+
+/// Parses the length of a data block, in bytes. `None` beyond [`crate::VALUE_BYTES_MAX`], too.
+#[inline]
+pub(crate) fn value_len(digits: &[u8]) -> Option<u32> {
+    parse_u32(digits).filter(|len| *len <= VALUE_BYTES_MAX)
+}
+
 /// Parses an unsigned 64-bit decimal number. `None` if it is empty, has any byte that is no digit,
 /// or overflows.
 #[inline]

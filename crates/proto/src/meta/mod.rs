@@ -11,9 +11,9 @@ pub mod reply;
 
 pub use options::Options;
 
-use crate::text::classic::{DATA_END_BYTES, bad, request, value_len};
-use crate::text::{BadRequest, Parsed, Words};
-use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, base64, text};
+use crate::number::value_len;
+use crate::words::Words;
+use crate::{DATA_END_BYTES, Error, KEY_BYTES_MAX, KeyBuf, StoreMode, base64};
 
 /// The longest opaque token, in bytes.
 pub const OPAQUE_BYTES_MAX: usize = 32;
@@ -64,39 +64,39 @@ pub enum Command {
     },
 }
 
+/// A refused meta request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Refusal {
+    pub(crate) error: Error,
+    /// Bytes after the line to read and drop: the data block with its `\r\n`.
+    pub(crate) swallow: u64,
+}
+
 /// Reads the words after a meta command.
+#[inline]
 pub(crate) fn parse<'b>(
     command: &[u8],
     mut words: Words<'b>,
-    consumed: usize,
     key_buf: &'b mut KeyBuf,
-) -> Parsed<'b> {
+) -> Result<Request<'b>, Refusal> {
     if command == b"mn" {
         let options = Options::default();
-        let noop = Request { command: Command::NoOp, key: b"", options, flags: words };
-        return request(text::Request::Meta(noop), consumed);
+        return Ok(Request { command: Command::NoOp, key: b"", options, flags: words });
     }
+    let misshapen = Refusal { error: Error::Format, swallow: 0 };
     let word_count = 1 + words.count();
-    let Some(key) = words.next() else {
-        return bad(Error::Format, consumed);
-    };
+    let key = words.next().ok_or(misshapen)?;
     let (command, swallow) = match command {
         b"mg" => (Command::Get, 0),
         b"md" => (Command::Delete, 0),
         b"ma" => (Command::Arithmetic { decrement: false }, 0),
         b"me" => (Command::Debug, 0),
         _ => {
-            let Some(len) = words.next().and_then(value_len) else {
-                return bad(Error::Format, consumed);
-            };
+            let len = words.next().and_then(value_len).ok_or(misshapen)?;
             (Command::Set { mode: StoreMode::Set, len }, u64::from(len) + DATA_END_BYTES)
         }
     };
-    match judge(command, key, words, word_count, key_buf) {
-        Ok(meta) => request(text::Request::Meta(meta), consumed),
-        // Errors of meta commands are told even to the quiet.
-        Err(error) => Parsed::Bad(BadRequest { error, consumed, swallow, silent: false }),
-    }
+    judge(command, key, words, word_count, key_buf).map_err(|error| Refusal { error, swallow })
 }
 
 fn judge<'b>(

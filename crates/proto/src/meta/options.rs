@@ -1,7 +1,8 @@
 //! Parser of a meta request's flags.
 
+use crate::HOLD_OFF_SECS_MAX;
 use crate::number::{parse_i64, parse_u32, parse_u64};
-use crate::text::{HOLD_OFF_SECS_MAX, Words};
+use crate::words::Words;
 use crate::{Error, meta::OPAQUE_BYTES_MAX};
 
 /// The flags of a meta request that change what it does. Any command accepts any of them, and each

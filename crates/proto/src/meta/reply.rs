@@ -3,7 +3,7 @@
 
 use super::{Command, Request};
 use crate::number::{write_i64, write_u64};
-use crate::text::Words;
+use crate::words::Words;
 use crate::{base64, reply::CRLF};
 
 /// The answer to `mn`.

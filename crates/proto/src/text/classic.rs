@@ -1,11 +1,11 @@
 //! The classic commands: which line is which request.
 
 use super::{
-    Admin, AdminCommand, Arithmetic, BadRequest, GetLine, HOLD_OFF_SECS_MAX, Parsed, Request,
-    Store, Words, first_word,
+    Admin, AdminCommand, Arithmetic, BadRequest, GetLine, Parsed, Request, Store, Words, first_word,
 };
-use crate::number::{parse_i64, parse_u32, parse_u64};
-use crate::{Error, KEY_BYTES_MAX, KeyBuf, StoreMode, VALUE_BYTES_MAX, meta};
+use crate::meta::{self, Refusal};
+use crate::number::{parse_i64, parse_u32, parse_u64, value_len};
+use crate::{DATA_END_BYTES, Error, HOLD_OFF_SECS_MAX, KEY_BYTES_MAX, KeyBuf, StoreMode};
 
 /// Reads the command words of get, gets, gat, gats or lease-get from a line that may not be whole.
 /// `None` if the input is none of them, or is too short to tell.
@@ -63,7 +63,13 @@ pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf)
     match command {
         b"set" => store(StoreMode::Set, false, words, consumed),
         b"mg" | b"ms" | b"md" | b"ma" | b"me" | b"mn" => {
-            meta::parse(command, words, consumed, key_buf)
+            match meta::parse(command, words, key_buf) {
+                Ok(meta) => request(Request::Meta(meta), consumed),
+                // A quiet meta command receives its errors all the same.
+                Err(Refusal { error, swallow }) => {
+                    Parsed::Bad(BadRequest { error, consumed, swallow, silent: false })
+                }
+            }
         }
         b"add" => store(StoreMode::Add, false, words, consumed),
         b"replace" => store(StoreMode::Replace, false, words, consumed),
@@ -101,15 +107,12 @@ pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf)
 /// The shortest line that can be a command: `mn`.
 const LINE_BYTES_MIN: usize = 2;
 
-/// Bytes of the `\r\n` after a data block.
-pub(crate) const DATA_END_BYTES: u64 = 2;
-
-pub(crate) const fn request(request: Request<'_>, consumed: usize) -> Parsed<'_> {
+pub(super) const fn request(request: Request<'_>, consumed: usize) -> Parsed<'_> {
     Parsed::Request { request, consumed }
 }
 
 /// A refusal that noreply does not silence: the line is not even of a command's shape.
-pub(crate) const fn bad<'b>(error: Error, consumed: usize) -> Parsed<'b> {
+const fn bad<'b>(error: Error, consumed: usize) -> Parsed<'b> {
     Parsed::Bad(BadRequest { error, consumed, swallow: 0, silent: false })
 }
 
@@ -218,11 +221,6 @@ fn lease_set(mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
     let (mode, lease) = (StoreMode::Set, Some(token));
     let store = Store { mode, key, flags, exptime, len, cas: None, lease, noreply };
     request(Request::Store(store), consumed)
-}
-
-/// Reads the length of a data block.
-pub(crate) fn value_len(word: &[u8]) -> Option<u32> {
-    parse_u32(word).filter(|len| *len <= VALUE_BYTES_MAX)
 }
 
 const fn refused_with_data<'b>(consumed: usize, len: u32, noreply: bool) -> Parsed<'b> {

@@ -11,12 +11,11 @@
 
 pub(crate) mod classic;
 mod get;
-mod words;
 
 pub use classic::plain_set;
 pub use get::{GetLine, KeyToken};
-pub use words::{Words, first_word};
 
+pub use crate::words::{Words, first_word};
 use crate::{Error, KeyBuf, StoreMode, meta};
 
 /// The longest line, in bytes before its `\n`, of any command but a retrieval.
@@ -128,9 +127,6 @@ pub struct Store<'b> {
     /// Whether the answer is dropped.
     pub noreply: bool,
 }
-
-/// The longest hold-off of a delete, in seconds: an hour, where the paper's use is two seconds.
-pub const HOLD_OFF_SECS_MAX: u32 = 3600;
 
 /// incr or decr.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
