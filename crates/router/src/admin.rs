@@ -40,6 +40,7 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
             value.map(|(_, value)| value).ok_or_else(|| format!("there is no option {name}"))
         }
         ("pools", []) => Ok(shared.current().info.pools.clone()),
+        // Relaxed: the level stands alone; nothing else is read because of it.
         ("verbosity", []) => Ok(shared.verbosity.load(Ordering::Relaxed).to_string()),
         ("verbosity", [level]) => {
             let level = level.parse().map_err(|_| format!("{level} is no number"))?;

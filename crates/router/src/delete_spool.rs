@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use routes::{Spooler, Target};
-use spool::{Fsync, Settings, Spool};
+use spool::{Settings, Spool};
 use upstream::Registry;
 
 use crate::options::Options;
@@ -60,15 +60,5 @@ fn settings(options: &Options) -> Settings {
         age_max: Duration::from_secs(options.asynclog_max_age),
         fsync: options.asynclog_fsync,
         ..Settings::default()
-    }
-}
-
-/// `never`, `always`, or milliseconds.
-pub(crate) fn fsync(text: &str) -> Result<Fsync, String> {
-    match (text, text.parse()) {
-        ("never", _) => Ok(Fsync::Never),
-        ("always", _) => Ok(Fsync::Always),
-        (_, Ok(ms @ 1..=3_600_000)) => Ok(Fsync::Every(Duration::from_millis(ms))),
-        _ => Err("expected never, always, or 1 to 3600000 milliseconds".to_owned()),
     }
 }

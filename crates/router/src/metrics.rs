@@ -75,6 +75,7 @@ fn text(shared: &Shared) -> String {
     let mut text = String::new();
     let stats = shared.control.get().map(net::Control::stats).unwrap_or_default();
     let current = shared.current();
+    // Relaxed: a count, which orders nothing else.
     let failures = shared.config.failures.load(std::sync::atomic::Ordering::Relaxed);
     gauge(&mut text, "uptime_seconds", shared.started.elapsed().as_secs());
     gauge(&mut text, "client_connections", stats.curr_connections);

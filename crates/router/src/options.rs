@@ -8,7 +8,7 @@ use std::time::Duration;
 pub use clap::Parser;
 use spool::Fsync;
 
-use crate::delete_spool::fsync;
+use crate::flag_values::{fsync, millis};
 pub use crate::routing::RoutingFlags;
 
 /// A proxy that takes memcached requests and sends each to the servers that a configuration names.
@@ -362,14 +362,6 @@ fn window(text: &str) -> Result<Window, String> {
         Ok(width) => Ok(Some(upstream::Window::Fixed(width))),
         Err(_) if text == "adaptive" => Ok(Some(upstream::Window::Adaptive)),
         Err(_) => Err("expected a number, or adaptive".to_owned()),
-    }
-}
-
-/// A time of at most an hour, in milliseconds.
-pub(crate) fn millis(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(ms @ 1..=3_600_000) => Ok(ms),
-        _ => Err("expected 1 to 3600000 milliseconds".to_owned()),
     }
 }
 

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use upstream::{Address, State};
 
 use crate::dump::{Dump, TOUCH_PERIOD};
+use crate::history::{Moment, PERIOD};
 use crate::shared::Shared;
 use crate::stats::files::Files;
-use crate::stats::history::{Moment, PERIOD};
 use crate::stats::is_due;
 
 /// How often it looks.
@@ -54,6 +54,7 @@ pub(crate) fn start(
                 touched = Some(Instant::now());
                 dump.touch();
             }
+            // Relaxed: the level stands alone.
             if shared.verbosity.load(Ordering::Relaxed) > 0 {
                 tell_servers(&shared, &mut servers, &log);
             }

@@ -132,6 +132,7 @@ pub(crate) fn reload(
             // A source that stays away is reported once.
             Err(error) if !is_changed && error == told => {}
             Err(error) => {
+                // Relaxed, here and below: counts and times, which order nothing else.
                 shared.config.failures.fetch_add(1, Ordering::Relaxed);
                 log(&format!("the configuration stays as it was: {error}"));
                 told = error;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use routes::{BigValues, Distances, TreeFlags};
 use upstream::Waiting;
 
-use crate::options::millis;
+use crate::flag_values::millis;
 
 /// Options for routes, time limits and other limits.
 #[derive(Clone, Debug, Default, clap::Args)]

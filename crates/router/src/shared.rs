@@ -11,9 +11,9 @@ use upstream::{Registry, Upstream};
 use watch::hub::Watchers;
 
 use crate::config_info::ConfigInfo;
+use crate::history::History;
 use crate::listeners::Listeners;
 use crate::options::Options;
-use crate::stats::history::History;
 
 /// Bytes of lines that a watcher may owe; as in a server.
 const WATCHER_BYTES: usize = 256 * 1024;

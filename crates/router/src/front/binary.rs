@@ -11,7 +11,7 @@ use proto::binary::{self, Header, Parsed, Status, Then, reply};
 use proto::{KEY_BYTES_MAX, StoreMode};
 use upstream::{Command, Request};
 
-use super::queue::{Kind, Packet, Slot, Want};
+use super::slot::{Kind, Packet, Slot, Want};
 use super::store::{Block, Refused};
 use super::text::ADMIN_PREFIX;
 use super::{Front, Session, Step};

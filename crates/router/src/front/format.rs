@@ -5,7 +5,7 @@ use proto::number::write_u64;
 use proto::reply::{self, CRLF};
 use upstream::{Command, Failure, Outcome, Reply};
 
-use super::queue::{Kind, Slot};
+use super::slot::{Kind, Slot};
 
 /// Appends the reply that `slot` is owed. `client_key` is where the key stands in `heap`, as the
 /// client wrote it, if that is not what the server saw (else empty). True when it is an error.

@@ -13,6 +13,7 @@ mod binary;
 mod format;
 mod packet;
 mod queue;
+mod slot;
 mod store;
 mod text;
 mod watch;
@@ -29,7 +30,8 @@ use upstream::{Event, Request};
 use crate::shared::Shared;
 use ::watch::hub::{Events, Watching};
 use batch::Batch;
-use queue::{Queues, Slot};
+use queue::Queues;
+use slot::Slot;
 use store::Receiving;
 
 /// Requests of one connection before the others have their turn.

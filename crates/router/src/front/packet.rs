@@ -5,7 +5,7 @@ use proto::binary::{Header, Status, reply};
 use proto::number::parse_u64;
 use upstream::{Failure, Outcome, Reply};
 
-use super::queue::{Packet, Slot, Want};
+use super::slot::{Packet, Slot, Want};
 
 /// Appends the packet that `slot` is owed; `key` is the client's, where it wants it back.
 pub(super) fn write(heap: &mut Vec<u8>, slot: &Slot, packet: Packet, key: &[u8], got: &Reply<'_>) {

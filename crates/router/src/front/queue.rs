@@ -22,6 +22,7 @@ use net::ConnId;
 use upstream::{Command, Count, Event, Exchange, Failure, Reply, Sink, Ticket, Traffic};
 
 use super::format;
+use super::slot::{Kind, Slot};
 use super::watch::Reporter;
 
 /// Slots of one connection at the most; no further requests are read until there are fewer.
@@ -38,102 +39,6 @@ const HEAP_BYTES_CUT: usize = 32 << 20;
 /// Capacity that an idle connection keeps, in bytes of answers and in slots.
 const HEAP_KEPT: usize = 4096;
 const SLOTS_KEPT: usize = 64;
-
-/// What one slot is owed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
-    /// The end of a retrieval line: END, or the error of one of its keys.
-    End,
-    /// A key of a retrieval line.
-    Key,
-    /// The one key of a retrieval line, and its end.
-    OnlyKey,
-    /// A whole reply.
-    Whole,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
-    pub(crate) op: Command,
-    pub(crate) kind: Kind,
-    /// The client asked for no reply (noreply).
-    pub(crate) is_mute: bool,
-    /// The client asked for no commonplace reply (meta `q`).
-    pub(crate) is_quiet: bool,
-    is_ready: bool,
-    /// The reply is an error.
-    is_error: bool,
-    /// Once ready, the reply in the heap; before that, the key as the client wrote it, if that is
-    /// not what servers see.
-    start: u32,
-    len: u32,
-    /// The reply is a packet of the binary protocol.
-    pub(crate) packet: Option<Packet>,
-}
-
-/// What a packet's reply repeats, and which reply it is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Packet {
-    pub(crate) opcode: u8,
-    pub(crate) opaque: u32,
-    pub(crate) want: Want,
-}
-
-/// Kinds of replies of the binary protocol.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Want {
-    /// add: what is there already is an error of its own.
-    Add,
-    /// append, prepend
-    Concat,
-    /// A value.
-    Get,
-    /// A value, with its key.
-    GetWithKey,
-    /// increment, decrement
-    Number,
-    /// Done, or not.
-    Other,
-    /// set, replace
-    Store,
-    /// touch
-    Touch,
-}
-
-impl Want {
-    pub(crate) const fn is_get(self) -> bool {
-        matches!(self, Self::Get | Self::GetWithKey)
-    }
-}
-
-impl Slot {
-    /// The reply is a packet.
-    pub(crate) const fn packet(self, packet: Packet) -> Self {
-        Self { packet: Some(packet), ..self }
-    }
-
-    /// The reply repeats the key, even if nothing was found.
-    pub(crate) const fn wants_key(&self) -> bool {
-        matches!(self.packet, Some(Packet { want: Want::GetWithKey, .. }))
-    }
-
-    /// The client wrote noreply, if `is_mute`.
-    pub(crate) const fn mute(self, is_mute: bool) -> Self {
-        Self { is_mute, ..self }
-    }
-
-    /// The client wrote `q`, if `is_quiet`.
-    pub(crate) const fn quiet(self, is_quiet: bool) -> Self {
-        Self { is_quiet, ..self }
-    }
-
-    /// Owed the reply to `op`.
-    pub(crate) const fn new(op: Command, kind: Kind) -> Self {
-        let (is_mute, is_quiet, is_ready, is_error) = (false, false, false, false);
-        let (start, len, packet) = (0, 0, None);
-        Self { op, kind, is_mute, is_quiet, is_ready, is_error, start, len, packet }
-    }
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {

@@ -8,7 +8,7 @@ use proto::text::Store;
 use proto::{StoreMode, reply};
 use upstream::{Command, Request};
 
-use super::queue::{Kind, Slot};
+use super::slot::{Kind, Slot};
 use super::{Front, Session, Step};
 
 /// The longest value that is passed on, in bytes; what a server takes is often less.

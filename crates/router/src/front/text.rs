@@ -6,7 +6,7 @@ use proto::{Error, KeyBuf, meta, reply};
 use upstream::{Command, Outcome, Reply, Request};
 use watch::hub::Events;
 
-use super::queue::{Kind, Slot};
+use super::slot::{Kind, Slot};
 use super::store::Block;
 use super::{Front, Session, Step, format};
 

@@ -102,6 +102,7 @@ impl Files {
                 .sum();
             let duration_us = if answers == 0 { 0.0 } else { us / answers as f64 };
             let name = |what: &str| format!("{}.{pool}.{what}", self.prefix);
+            // Relaxed: counts, which order nothing else.
             let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
             let total_us = mean(read(&counts.total_us), read(&counts.replied));
             found.push((name("requests.sum"), read(&counts.asked).into()));

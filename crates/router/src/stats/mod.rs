@@ -5,7 +5,6 @@
 
 mod commands;
 pub(crate) mod files;
-pub(crate) mod history;
 mod process;
 
 use std::fmt::{Display, Write};
@@ -15,8 +14,8 @@ use std::time::Instant;
 use proto::reply::{END, write_stat};
 use upstream::{Count, Event, Failure, Protocol, Report, Snapshot, State};
 
+use crate::history::Moment;
 use crate::shared::{Shared, unix_secs};
-use history::Moment;
 
 /// Which of the kinds of `stats` has a line. `stats`, `all` and `detailed` have every line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -182,6 +181,7 @@ impl Shared {
 
     fn configuration(&self, lines: &mut Lines) {
         let current = self.current();
+        // Relaxed: counts, which order nothing else.
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         lines.put(Kind::Ods, "config_age", current.since.elapsed().as_secs());
         lines.put(Kind::Ods, "config_last_attempt", load(&self.config.last_attempt));
