@@ -17,6 +17,7 @@ impl Folder {
     #[allow(clippy::new_without_default, reason = "it makes a folder")]
     pub fn new() -> Self {
         static TURN: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: the numbers differ, and order nothing.
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("security-{}-{turn}", std::process::id()));
         fs::create_dir(&path).unwrap();

@@ -116,6 +116,7 @@ impl Client {
         let mut bytes = Vec::new();
         loop {
             let batch = self.batch();
+            // Relaxed: the count alone is shared, and each batch is taken once.
             let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 Some(left.saturating_sub(batch.len()))
             });
