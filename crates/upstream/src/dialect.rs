@@ -126,7 +126,7 @@ pub(crate) fn needs(request: &Request<'_>) -> Result<Dialect, &'static str> {
     if is_key(request.key) { Ok(needed) } else { Err(BAD_KEY) }
 }
 
-/// Whether the key of `request` fits into a packet.
+/// Whether key and value of `request` fit into a packet.
 ///
 /// # Errors
 ///
@@ -134,8 +134,21 @@ pub(crate) fn needs(request: &Request<'_>) -> Result<Dialect, &'static str> {
 pub(crate) fn fits_packet(request: &Request<'_>) -> Result<(), &'static str> {
     let has_key = !matches!(request.op, Command::FlushAll | Command::Version);
     let fits = request.key.len() <= KEY_BYTES_MAX && !(has_key && request.key.is_empty());
-    if fits { Ok(()) } else { Err(BAD_KEY) }
+    let is_short = request.value.len() <= VALUE_BYTES_MAX;
+    if !fits {
+        Err(BAD_KEY)
+    } else if is_short {
+        Ok(())
+    } else {
+        Err(BAD_VALUE)
+    }
 }
+
+/// Bytes of a value that fit into a packet, whose length has 32 bits and counts key and extras,
+/// too.
+const VALUE_BYTES_MAX: usize = u32::MAX as usize - 1024;
+
+const BAD_VALUE: &str = "a value is too long for the binary protocol";
 
 const BAD_KEY: &str = "a key has 1 to 250 bytes, and neither spaces nor control characters";
 

@@ -22,6 +22,7 @@ mod guard;
 mod latencies;
 mod login;
 mod micros;
+mod narrow;
 mod packet;
 mod pipeline;
 mod registry;

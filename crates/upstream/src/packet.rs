@@ -10,10 +10,11 @@ use proto::binary::answer::Response;
 use proto::binary::opcode as code;
 use proto::binary::{Status, request};
 use proto::meta::Options;
-use proto::number::{write_i64, write_u64};
+use proto::number::write_u64;
 use proto::text::Words;
 use proto::{StoreMode, base64};
 
+use crate::narrow::to_u32;
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
 use proto::{Command, Failure};
@@ -81,7 +82,8 @@ pub(crate) fn write(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> u8
     let is_noop = opcode == code::NOOP;
     let (key, value) = if is_noop { (&b""[..], &b""[..]) } else { (request.key, request.value) };
     let value = if request.op.has_value() { value } else { b"" };
-    let value_len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+    // `dialect::fits_packet` has refused longer ones.
+    let value_len = to_u32(value.len());
     request::write(out, opcode, opaque, cas, extras.get(), key, value_len);
     out.extend_from_slice(value);
     opcode
@@ -138,7 +140,8 @@ fn write_meta(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> Option<u
         },
     };
     let value = if request.op.has_value() { request.value } else { b"" };
-    let value_len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+    // `dialect::fits_packet` has refused longer ones.
+    let value_len = to_u32(value.len());
     let cas = options.compare_cas.map_or(0, condition);
     request::write(out, opcode, opaque, cas, extras.get(), request.key, value_len);
     out.extend_from_slice(value);
@@ -386,7 +389,7 @@ fn tell(words: &mut Vec<u8>, question: &Question<'_>, response: &Response<'_>, f
             }
             b's' => {
                 words.push(b's');
-                write_i64(words, i64::try_from(response.value.len()).unwrap_or(i64::MAX));
+                write_u64(words, response.value.len() as u64);
             }
             b'k' => {
                 words.push(b'k');

@@ -29,6 +29,7 @@ use proto::text::Words;
 use proto::{KeyBuf, base64};
 
 use crate::dialect::{self, Dialect, Heard};
+use crate::narrow::{to_u8, to_u16};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
 use crate::sink::{PROBE, ReplyObserver, Ticket};
@@ -207,12 +208,12 @@ impl Pipeline {
     #[inline]
     fn note(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, at_us: u64, opcode: u8) {
         self.keys.extend_from_slice(request.key);
-        // Keys are 250 bytes at the most, words a line.
-        let key_len = u8::try_from(request.key.len()).unwrap_or(u8::MAX);
+        // Keys are 250 bytes at the most (`dialect`), words a line.
+        let key_len = to_u8(request.key.len());
         let mut words_len = 0;
         if request.op.is_meta() {
             self.keys.extend_from_slice(request.words);
-            words_len = u16::try_from(request.words.len()).unwrap_or(u16::MAX);
+            words_len = to_u16(request.words.len());
         }
         let (op, ends_line) = (request.op, true);
         let asked = Asked { ticket, at_us, op, key_len, pool, ends_line, opcode, words_len };

@@ -16,6 +16,7 @@ use crate::destination::{Destination, Worker};
 use crate::destination_id::DestinationId;
 use crate::ejection::Ejection;
 use crate::micros::micros;
+use crate::narrow::to_u32;
 use crate::registry::Registry;
 use crate::reply::Reply;
 use crate::request::Request;
@@ -132,7 +133,7 @@ impl Upstream {
 
     fn us(&self, time: Instant) -> u64 {
         let since = time.saturating_duration_since(self.start);
-        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+        micros(since)
     }
 
     /// The server at `address`, used by these settings. Equal arguments give one server, until
@@ -174,7 +175,8 @@ impl Upstream {
                 }
                 None => {
                     self.destinations.push(made);
-                    u32::try_from(self.destinations.len() - 1).unwrap_or(u32::MAX)
+                    // Places are used again, and servers in use are far fewer than 2^32.
+                    to_u32(self.destinations.len() - 1)
                 }
             };
             ids.push(id);

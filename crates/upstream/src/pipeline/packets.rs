@@ -12,6 +12,7 @@ use proto::binary::answer::{Parsed, Response, parse};
 use proto::binary::opcode::GETKQ;
 
 use super::{Broken, Pipeline};
+use crate::narrow::to_u32;
 use crate::packet::{self, Scratch};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
@@ -45,7 +46,8 @@ impl Pipeline {
                 *opcode = GETKQ;
             }
         }
-        let count = u32::try_from(self.asked.len()).unwrap_or(u32::MAX);
+        // Each request takes memory, of which there is not enough for 2^32.
+        let count = to_u32(self.asked.len());
         packets.open_at = self.out.len();
         let opcode = packet::write(&mut self.out, request, packets.first.wrapping_add(count));
         let is_get = matches!(request.op, Command::Get | Command::Gets);
