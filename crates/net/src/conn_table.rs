@@ -30,7 +30,10 @@ impl<T> ConnTable<T> {
         match self.free.last() {
             Some(&slot) => Token { slot, generation: self.slots[slot as usize].generation },
             None => {
-                let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+                // A slot is a connection, and a process has far fewer descriptors than 2^32.
+                assert!(self.slots.len() <= u32::MAX as usize, "too many connections");
+                #[allow(clippy::cast_possible_truncation, reason = "just checked")]
+                let slot = self.slots.len() as u32;
                 Token { slot, generation: 0 }
             }
         }

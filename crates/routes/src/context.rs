@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::deletes::{Deletes, Mailbox};
+use crate::narrow::to_place;
 use crate::task::Tasks;
 use crate::timer::Timers;
 use upstream::{
@@ -240,7 +241,7 @@ impl Waits {
             return number;
         }
         self.waits.push(Wait::Asked(None));
-        u32::try_from(self.waits.len() - 1).unwrap_or(u32::MAX)
+        to_place(self.waits.len() - 1)
     }
 
     fn remove(&mut self, number: u32) -> Wait {

@@ -18,6 +18,7 @@ mod core;
 mod deletes;
 mod host;
 mod join;
+mod narrow;
 mod plan;
 pub mod route;
 #[cfg(test)]

@@ -40,7 +40,8 @@ impl Consolidator {
         let cpu_us = thread_cpu_us();
         let permille = cpu_us.saturating_sub(self.since_cpu_us) / passed_ms;
         (self.since_ms, self.since_cpu_us) = (now_ms, cpu_us);
-        Some(u32::try_from(permille).unwrap_or(u32::MAX).min(1000))
+        #[allow(clippy::cast_possible_truncation, reason = "at most 1000")]
+        Some(permille.min(1000) as u32)
     }
 }
 

@@ -7,6 +7,7 @@ use routeconf::ast::{self, HashFunction, Member, PoolId, RouteId, ServerAddress}
 
 use super::Builder;
 use super::copies_and_limits::{outstanding_limit, slow_warm_up};
+use crate::narrow::to_place;
 use crate::route::{
     BucketizeRoute, CountedRoute, DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute,
     RouteRef, Selecting,
@@ -75,7 +76,7 @@ impl Builder<'_> {
         let mut children = Vec::new();
         for index in 0..pool.members.len() {
             let mut child = self.destination(route.pool, index, route.asynclog.as_deref());
-            let place = u32::try_from(index).unwrap_or(u32::MAX);
+            let place = to_place(index);
             for limit in [self.plan.flags.target_max_inflight, route.max_outstanding] {
                 if limit > 0 {
                     child = outstanding_limit(child, limit);

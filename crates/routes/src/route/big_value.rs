@@ -153,6 +153,7 @@ impl BigValueRoute {
     async fn store(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let pieces = request.value.len().div_ceil(self.split_bytes);
         let suffix = u64::from(spooky_hash32(request.value, 0));
+        // More than 32 bits are more than `PIECES_MAX`, too.
         let list = List { pieces: u32::try_from(pieces).unwrap_or(u32::MAX), suffix };
         let longest = list.key(request.key, list.pieces);
         if list.pieces > PIECES_MAX || longest.len() > proto::KEY_BYTES_MAX {

@@ -8,6 +8,8 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use crate::narrow::to_place;
+
 /// The upper half of our tokens (mcrouter).
 const MAGIC: u64 = 0x7ace_b00c_0000_0000;
 const MAGIC_BITS: u64 = 0xffff_ffff_0000_0000;
@@ -49,7 +51,7 @@ impl LeasePairs {
             inner.pairs.pop_front();
             inner.first = inner.first.wrapping_add(1);
         }
-        let count = u32::try_from(inner.pairs.len()).unwrap_or(u32::MAX);
+        let count = to_place(inner.pairs.len());
         let number = inner.first.wrapping_add(count);
         inner.pairs.push_back(Some(Pair { child, token, at_secs: now_secs }));
         MAGIC | u64::from(number)

@@ -195,7 +195,10 @@ fn get(
         return None;
     };
     let cas = cx.engine.cas_of(&item);
-    let value_len = u32::try_from(item.value_len()).unwrap_or(u32::MAX);
+    // No item is larger than `-I`, which is at most one gigabyte.
+    assert!(item.value_len() <= u32::MAX as usize, "a value exceeds 32 bits");
+    #[allow(clippy::cast_possible_truncation, reason = "just checked")]
+    let value_len = item.value_len() as u32;
     match outgoing(&item) {
         Outgoing::Inline(value) => {
             reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);

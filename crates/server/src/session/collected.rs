@@ -38,5 +38,6 @@ impl Drop for Collected {
 }
 
 fn signed(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
+    // No allocation is larger than `isize::MAX`.
+    bytes.cast_signed() as i64
 }
