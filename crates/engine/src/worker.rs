@@ -1,4 +1,8 @@
 //! One thread's way into the engine.
+//!
+//! [`Worker`] has many methods, in many files: they are the interface of the engine, one for each
+//! command, and each kind of command has a file. What they share is small: the shared part, the
+//! store's handle, the counters and the sampler, none of which a command replaces.
 
 use std::sync::Arc;
 

@@ -1,5 +1,8 @@
 //! From a configuration to trees: checked and resolved once, built by each worker with its own
 //! connections.
+//!
+//! The methods of [`Builder`] lie in four files, by the kind of route that they build. Routes are
+//! built of routes, so each may call any other.
 
 mod copies_and_limits;
 mod failover;

@@ -10,6 +10,9 @@
 //! How it comes to be up is in `connecting`, what goes over it in `traffic`, what waits until it is
 //! known what the server takes in `asking`.
 //!
+//! The methods of [`Destination`] lie in these files because each step of a connection's life
+//! changes most of its fields: the link, the pipeline, the timers and the counters that must agree.
+//!
 //! A connection that ends takes everything with it that was asked on it: it fails, and is not asked
 //! again. Whoever wants to try once more is a route, and sees the failure.
 

@@ -14,6 +14,10 @@
 //!    costs what it has sent in one read and what did not fit into its socket.
 //! 3. The poller is armed for what the connection's state waits for and nothing else, so it never
 //!    returns in vain.
+//!
+//! The methods of [`Worker`] lie in four files: here the loop and the life of connections, in
+//! `traffic` their bytes, in `timeouts` and `moving` the ends that the loop sets to them. All four
+//! keep one law: a connection's slot, timer, handle and charged bytes change together.
 
 mod moving;
 mod timeouts;

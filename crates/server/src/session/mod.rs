@@ -10,7 +10,7 @@
 //! [`Session`], which holds a state and, between requests, no memory. Nothing here blocks: what
 //! cannot go on returns a [`Flow`] and is called again.
 //!
-//! The worker runs the loop. Protocols are functions, which see a [`Context`]: the engine, the
+//! The worker runs the loop. Protocols are functions, which see a context: the engine, the
 //! budget for large values, what was read ahead, and those to whom events are reported.
 //!
 //! # The hot path
