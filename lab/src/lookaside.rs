@@ -85,8 +85,8 @@ impl Client {
         Ok(Self { reader, value: Vec::new(), line: String::new(), request: String::new() })
     }
 
-    /// Asks for every item, and stores those that are missing. An item that stands twice among so
-    /// many may be missed twice.
+    /// Asks for every item, and stores those that are missing. An item that is listed twice may be
+    /// missed twice.
     ///
     /// # Errors
     ///
@@ -101,11 +101,11 @@ impl Client {
         Ok(hits)
     }
 
-    /// How many of these are missing; stores nothing.
+    /// The number of these that are missing; stores nothing.
     ///
     /// # Errors
     ///
-    /// As [`Self::ask`].
+    /// When the connection fails, or the server answers what it was not asked.
     pub fn missing_of(&mut self, items: &[Item]) -> Result<usize> {
         let mut missing = 0;
         for some in items.chunks(KEYS_AT_ONCE) {
@@ -219,7 +219,7 @@ impl ZipfFamily {
         Ok(Self { item, distribution, rng: SmallRng::seed_from_u64(seed) })
     }
 
-    /// The next so many.
+    /// The next `count` items.
     pub fn next(&mut self, count: usize) -> Vec<Item> {
         (0..count)
             .map(|_| {
@@ -232,8 +232,8 @@ impl ZipfFamily {
     }
 }
 
-/// Calls `turn` with 0, 1, 2.. so many times a second, as well as that can be kept up, until this
-/// many have been.
+/// Calls `turn` with 0, 1, 2.., `per_second` times a second as far as it keeps up, until this many
+/// calls have been made.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! A share of one processor, by a control group of the kernel: so that what is measured is what is
-//! short, and not what drives it.
+//! A share of one processor, by a control group of the kernel, so that the measured program is the
+//! bottleneck and its generator is not.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use bench::process::{Launch, Server};
 
-/// The share is had anew in each period, of so many microseconds.
+/// The period in which the share is granted anew, in microseconds.
 const PERIOD_US: u32 = 10_000;
 
 /// A control group, removed when dropped, which needs its processes gone.

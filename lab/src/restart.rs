@@ -24,12 +24,11 @@ pub struct Restarted {
     pub value_bytes: usize,
     /// Items stored.
     pub items: u64,
-    /// From the signal to the end of the process, and from the start of the next to its first
-    /// reply.
+    /// From the signal to the end of the process.
     pub ended: Duration,
-    /// The same after a clean end.
+    /// From the start of the next process to its first reply, after a clean end.
     pub started: Duration,
-    /// The same after `kill -9`.
+    /// From the start of the next process to its first reply, after `kill -9`.
     pub recovered: Duration,
     /// Share of the sampled keys that were there: before, after the clean end, after `kill -9`.
     pub hits: [f64; 3],
@@ -98,7 +97,7 @@ struct MemoryFile(PathBuf);
 impl Drop for MemoryFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
-        // A killed server leaves its door.
+        // A killed server leaves its socket.
         let _ = std::fs::remove_file(format!("{}.takeover", self.0.display()));
     }
 }

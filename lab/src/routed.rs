@@ -66,9 +66,9 @@ impl Configs {
         Ok(Self { folder })
     }
 
-    /// How the proxies are started, with so many workers each. twemproxy has one thread: beside one
-    /// process of it there are as many as workers, each with its share of the connections.
-    /// `memcached` is one that has a proxy of its own.
+    /// The commands of the proxies, with `workers` workers each. twemproxy has one thread: it is
+    /// measured as one process, and as one process for each worker with its share of the
+    /// connections. `memcached` is a build with memcached's own proxy.
     #[must_use]
     pub fn proxies(&self, holdall: &Path, workers: usize, memcached: Option<&Path>) -> Vec<Server> {
         let (folder, holdall) = (self.folder.display(), holdall.join("holdall"));
@@ -93,8 +93,8 @@ impl Configs {
         all
     }
 
-    /// So many processes of twemproxy, each on a port of its own, which it reads from its file. All
-    /// but one are children of the one, and end with it.
+    /// This number of processes of twemproxy, each on a port of its own, which it reads from its
+    /// file. All but one are children of the one, and end with it.
     fn twemproxy(&self, processes: usize) -> Server {
         let folder = self.folder.display();
         let run = |number: usize| {

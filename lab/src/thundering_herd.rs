@@ -4,16 +4,17 @@
 //! The question is that of *Scaling Memcache at Facebook*, section 3.2.1: the peak rate of database
 //! queries fell from 17 K/s to 1.3 K/s with leases, 13 times. The database here is a delay and a
 //! counter. Each client, a thread with a connection, reads keys at random with a pause between;
-//! another deletes each key in turn. What a client does with a miss is the way that is measured:
+//! another deletes each key in turn. The ways that are measured differ in what a client does with a
+//! miss:
 //!
-//! | way | a miss |
-//! | --- | --- |
-//! | `get` and `set` | reads the database and stores |
-//! | leases, waiting | the one with the token does so; the others ask again after 2 ms, 4 ms, .. 500 ms, ten times, then read it themselves |
-//! | leases, polling | as before, but asks again at least every 20 ms, for five seconds; tokens are given once a second |
-//! | leases, stale values | as the first with leases, but takes a stale value when it is given one |
+//! * `get` and `set`: it reads the database and stores.
+//! * Leases, waiting: the client with the token does so; the others ask again after 2 ms, 4 ms, ..
+//!   500 ms, ten times, then read the database themselves.
+//! * Leases, polling: a waiting client asks again at least every 20 ms, for five seconds; tokens
+//!   are given once a second.
+//! * Leases, stale values: as waiting, but a client takes a stale value when it is given one.
 //!
-//! Who waits has to come by while the value is there: under constant invalidation that is for a
+//! A waiting client has to ask while the value is there: under constant invalidation that is for a
 //! moment, once in each of the server's intervals. Longer steps than that moment miss it, and end
 //! in the database, however often tokens are given.
 //!

@@ -14,7 +14,7 @@
 //! | holdall, `transient_ttl=0` | the cleaner's passes meet it some time |
 //! | holdall | it is freed in the second in which it expires |
 //!
-//! What the family holds is told at the end: the server's count of items, less the lasting ones
+//! The family's items are counted at the end: the server's count of items, less the lasting ones
 //! that are found.
 
 use std::fmt::Write as _;

@@ -3,9 +3,9 @@
 //!
 //! What one turn has for a socket leaves by one `sendmmsg`, and what has come is read by one
 //! `recvmmsg`; so the generator costs the same for many clients with a request each as the servers'
-//! kernel lets it, and little for one with many. A request is told by its id; it is complete when
-//! as many bytes have come as its reply must have, in whatever number of datagrams. One that is not
-//! answered in time counts as lost and is asked again, as a client would do.
+//! kernel lets it, and little for one with many. A request is recognised by its id; it is complete
+//! when as many bytes have come as its reply must have, in whatever number of datagrams. One that
+//! is not answered in time counts as lost and is asked again, as a client would do.
 
 use std::array;
 use std::io::{IoSlice, IoSliceMut};

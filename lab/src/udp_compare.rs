@@ -2,7 +2,7 @@
 //!
 //! The question is figure 8's of *Scaling Memcache at Facebook*: 13 % more single gets and 8 % more
 //! 10-key gets by UDP. The paper's servers are found at their peak; here the generator is one core,
-//! so the server's CPU time for a request is told as well, and how busy the server was.
+//! so the server's CPU time for a request is reported as well, and how busy the server was.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -53,12 +53,13 @@ fn every_workload_runs_on_both_servers() {
 fn a_server_that_lies_is_found_out() {
     let workload = Workload { kind: Kind::Mixed, value_bytes: 100 };
     let batches = Batches::new(workload, 500, 0);
-    let (honest, liar) = (memcached().start(64, None).unwrap(), nothing().start(64, None).unwrap());
-    for server in [&honest, &liar] {
+    let (honest, empty) =
+        (memcached().start(64, None).unwrap(), nothing().start(64, None).unwrap());
+    for server in [&honest, &empty] {
         assert_eq!(fill(server.address, &batches, 0..500).unwrap(), 0);
     }
     check(honest.address, workload, 500).unwrap();
-    assert!(check(liar.address, workload, 500).unwrap_err().to_string().contains("differs"));
+    assert!(check(empty.address, workload, 500).unwrap_err().to_string().contains("differs"));
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! The seeds' experiments as lists of command lines, so that a reader sees what was done and can
-//! repeat any of it.
+//! The experiments of published studies as lists of command lines, so that a reader sees what was
+//! done and can repeat any of it.
 //!
-//! | study | source | what it does |
-//! | --- | --- | --- |
-//! | `pavlik` | "Memcached vs Redis: Benchmarking In-memory Object Caches" | connections, server threads, processes, pinning, `-R`: figures 1 to 7 |
-//! | `intel-guide` | Intel's *Configuration and Deployment Guide For Memcached*, section 5 | random-key and hot-key maxima under p99.5 <= 1 ms, 0.8/0.2, per watt |
-//! | `baglru` | Wiggins and Langston, *Enhancing the Scalability of Memcached*, sections 4 and 5 | most gets under a mean of 1 ms by threads; round trips by rate |
+//! * `pavlik`: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to 7.
+//!   Connections, server threads, processes, pinning, `-R`.
+//! * `intel-guide`: Intel's *Configuration and Deployment Guide For Memcached*, section 5.
+//!   Random-key and hot-key maxima under p99.5 <= 1 ms, 0.8/0.2, per watt.
+//! * `baglru`: Wiggins and Langston, *Enhancing the Scalability of Memcached*, sections 4 and 5.
+//!   Most gets under a mean of 1 ms by threads; round trips by rate.
 //!
 //! What is unlike the sources: generator and servers share this machine, so there is no network
 //! between them and they take processors from each other; and where the papers have several
@@ -69,7 +70,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// As large as the sources, for a machine of so many processors.
+    /// As large as the sources, for a machine with `cpus` processors.
     #[must_use]
     pub fn whole(cpus: usize) -> Self {
         let threads = (1..=cpus).chain([cpus * 2, cpus * 4]);

@@ -1,5 +1,5 @@
-//! Agents: what eight of them saw adds up exactly, and one that is lost is told beside what the
-//! others saw.
+//! Agents: the results of eight add up exactly, and a lost one is reported beside the results of
+//! the others.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,5 +1,5 @@
-//! Replays against real servers: what they miss is what their memory cannot hold, and what goes
-//! wrong is told and kept apart.
+//! Replays against real servers: they miss what their memory cannot hold, and failures are reported
+//! and counted apart.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::{self, Read, Write};

@@ -15,7 +15,7 @@ const JUDGED_AFTER: Duration = Duration::from_millis(500);
 /// Versions of a key that the checker keeps.
 const VERSIONS_MAX: usize = 1000;
 
-/// Reads that make a window of [`Tally::windows`].
+/// Reads that make a window of [`ClusterCounts::windows`].
 pub(crate) const WINDOW_READS: u64 = 100;
 
 /// Windows that are kept of a cluster: of a million reads.
@@ -46,7 +46,7 @@ pub(crate) struct Seen {
 
 /// Counts of one cluster's users, since the start.
 #[derive(Clone, Debug)]
-pub(crate) struct Tally {
+pub(crate) struct ClusterCounts {
     pub(crate) reads: u64,
     pub(crate) hits: u64,
     /// Misses that the region's own database answered.
@@ -71,7 +71,7 @@ pub(crate) struct Tally {
     pub(crate) first_read: u64,
 }
 
-impl Tally {
+impl ClusterCounts {
     fn new() -> Self {
         let stale_us = Histogram::new_with_bounds(1, STALE_US_MAX, 3)
             .unwrap_or_else(|_| unreachable!("the bounds are constants, and good"));
@@ -137,7 +137,7 @@ impl Tally {
 struct State {
     checker: Checker,
     waiting: VecDeque<Seen>,
-    tallies: Vec<Tally>,
+    tallies: Vec<ClusterCounts>,
 }
 
 /// The record of one run.
@@ -175,7 +175,7 @@ impl Recorder {
     /// Room for one more cluster; its number.
     pub(crate) fn add_cluster(&self) -> u16 {
         let mut state = self.lock();
-        state.tallies.push(Tally::new());
+        state.tallies.push(ClusterCounts::new());
         u16::try_from(state.tallies.len() - 1).unwrap_or(u16::MAX)
     }
 
@@ -232,7 +232,7 @@ impl Recorder {
     }
 
     /// All counts; those of the last second begin anew.
-    pub(crate) fn second(&self) -> Vec<Tally> {
+    pub(crate) fn second(&self) -> Vec<ClusterCounts> {
         let mut state = self.lock();
         let copies = state.tallies.clone();
         state.tallies.iter_mut().for_each(|tally| tally.second_us.reset());

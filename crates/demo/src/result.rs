@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::recorder::{Tally, WINDOW_READS};
+use crate::recorder::{ClusterCounts, WINDOW_READS};
 
 /// Says what the JSON is.
 pub(crate) const SCHEMA: &str = "holdall-demo";
@@ -156,7 +156,7 @@ pub(crate) fn ms(us: u64) -> f64 {
 
 impl ClusterTotal {
     /// Of a cluster's counts.
-    pub(crate) fn of(name: &str, tally: &Tally) -> Self {
+    pub(crate) fn of(name: &str, tally: &ClusterCounts) -> Self {
         let stale = &tally.stale_us;
         let at = |quantile| ms(stale.value_at_quantile(quantile));
         // Only what is above a second is counted: 0 is no value that a histogram can begin a range
@@ -189,7 +189,7 @@ impl ClusterTotal {
 
     /// Notes how long a cluster that was added took until it had 90 % of `warm`'s hit ratio at the
     /// end.
-    pub(crate) fn note_warm_up(&mut self, tally: &Tally, warm: &Tally) {
+    pub(crate) fn note_warm_up(&mut self, tally: &ClusterCounts, warm: &ClusterCounts) {
         let late = &warm.windows[warm.windows.len() / 2..];
         let hits: u64 = late.iter().map(|(_, hits)| hits).sum();
         let Some(ratio) = share(hits, WINDOW_READS * late.len() as u64) else { return };

@@ -13,7 +13,7 @@ use crate::database::Kind;
 use crate::deployment::Deployment;
 use crate::folder::Folder;
 use crate::load::{Frontend, Load, Shape, open};
-use crate::recorder::Tally;
+use crate::recorder::ClusterCounts;
 use crate::result::{ClusterSecond, RegionSecond, Second, ms, over_1s};
 use crate::script::Action;
 use crate::stats::{self, Stats};
@@ -62,7 +62,7 @@ pub(crate) struct Stage {
     pub(crate) events: Vec<(f64, String)>,
     pub(crate) seconds: VecDeque<Second>,
     /// The counts at the end of the last second.
-    pub(crate) tallies: Vec<Tally>,
+    pub(crate) tallies: Vec<ClusterCounts>,
     pub(crate) kind: Kind,
     pub(crate) is_cut: bool,
     pub(crate) is_lagging: bool,
@@ -335,12 +335,16 @@ impl Stage {
             .collect()
     }
 
-    fn clusters_second(&mut self, tallies: &[Tally], gutters: &[Stats]) -> Vec<ClusterSecond> {
+    fn clusters_second(
+        &mut self,
+        tallies: &[ClusterCounts],
+        gutters: &[Stats],
+    ) -> Vec<ClusterSecond> {
         self.before.gutter_hits.resize(tallies.len(), 0);
         let mut all = Vec::new();
         for (at, now) in tallies.iter().enumerate() {
             let before = self.tallies.get(at);
-            let since = |count: fn(&Tally) -> u64| count(now) - before.map_or(0, count);
+            let since = |count: fn(&ClusterCounts) -> u64| count(now) - before.map_or(0, count);
             let hits = gutters.get(at).map_or(0, |stats| stats.number("get_hits"));
             let gutter_hits = hits.saturating_sub(self.before.gutter_hits[at]);
             if gutters.get(at).is_some_and(Stats::is_there) {

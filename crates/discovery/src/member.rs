@@ -32,7 +32,7 @@ impl Member {
         Self::at(host, port.parse().ok()?)
     }
 
-    /// The same with a name, for a certificate.
+    /// This member with the name that its certificate is for.
     #[must_use]
     pub fn named(self, name: Option<&str>) -> Self {
         let name = name.filter(|name| Self::is_plain(name)).map(str::to_owned);

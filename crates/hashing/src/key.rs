@@ -1,4 +1,5 @@
-//! What of a key is hashed: behind the routing prefix, before the hash stop, inside the hash tag.
+//! The part of a key that is hashed: behind the routing prefix, before the hash stop, inside the
+//! hash tag.
 
 /// mcrouter's hash stop: what follows it does not count.
 pub const HASH_STOP: &[u8] = b"|#|";

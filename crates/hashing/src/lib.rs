@@ -1,15 +1,16 @@
-//! Which server a key lives on.
+//! Placements of keys on servers.
 //!
 //! Everything here is a pure function of the key and the pool, and bit-exact with the program it is
 //! named after, so that a fleet that changes to holdall keeps its keys where they are. A
 //! [`Placement`] is built once for a pool and asked once a request; asking allocates nothing.
 //!
-//! | from | placements |
-//! | --- | --- |
-//! | mcrouter | [`Placement::ch3`], `weighted_ch3`, `crc32`, `const_shard`, `rendezvous`, `weighted_rendezvous` |
-//! | libmemcached | [`Placement::ketama`], `ketama_weighted`, `ketama_spy`, `modula`, with the hashes of [`KeyHash`] |
-//! | twemproxy | [`Placement::twemproxy_ketama`], `twemproxy_modula`, with the hashes of [`KeyHash`] |
-//! | memcached's proxy | [`Placement::jump`] |
+//! * mcrouter's: [`Placement::ch3`], `weighted_ch3`, `crc32`, `const_shard`, `rendezvous`,
+//!   `weighted_rendezvous`.
+//! * libmemcached's: [`Placement::ketama`], `ketama_weighted`, `ketama_spy`, `modula`, with the
+//!   hashes of [`KeyHash`].
+//! * twemproxy's: [`Placement::twemproxy_ketama`], `twemproxy_modula`, with the hashes of
+//!   [`KeyHash`].
+//! * memcached's proxy's: [`Placement::jump`].
 //!
 //! What of a key is hashed is the business of [`key`]: routing prefixes, the hash stop `|#|`, hash
 //! tags.

@@ -260,7 +260,7 @@ impl Placement {
         }
     }
 
-    /// The same with mcrouter's salt, which stands behind the key.
+    /// The index for `key` with mcrouter's `salt` behind it.
     #[must_use]
     pub fn pick_salted(&self, key: &[u8], salt: &[u8]) -> u32 {
         if salt.is_empty() {

@@ -45,7 +45,8 @@ pub fn rendezvous_order<T: AsRef<[u8]>>(key: &[u8], tags: &[T]) -> Vec<u32> {
     places.into_iter().map(|(_, place)| place).collect()
 }
 
-/// The same with weights: the score is `weight / -ln(hash)`, the hash as a number within 0 and 1.
+/// The index of the highest weighted score, `weight / -ln(hash)` with the hash as a number within 0
+/// and 1; the first of equals, and 0 for an empty pool.
 pub(crate) fn weighted_rendezvous(key: &[u8], servers: &[(u64, f64)]) -> u32 {
     let key = murmur64a(key, KEY_SEED);
     let (mut best, mut index) = (0.0, 0);

@@ -1,4 +1,4 @@
-//! What holds for every key and pool: an index within the pool, and few keys that move when a pool
+//! Properties of every key and pool: an index within the pool, and few keys that move when a pool
 //! grows.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 

@@ -163,7 +163,7 @@ const SPOOKY: [(usize, [u32; 7]); 7] = [
     (504, [0x27c2_e04b, 0x0b75_23bd, 0x0730_5776, 0xc6be_7503, 0x918f_a7c9, 0xaf2e_2cd9, 0x8204_6f8e]),
 ];
 
-/// The messages are the first so many bytes of 128, 129, ...
+/// Message `n` is the first `n` bytes of 128, 129, ...
 #[test]
 fn spooky() {
     let bytes: Vec<_> = all_bytes().into_iter().cycle().take(512).collect();

@@ -135,7 +135,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
         if moved.is_null() {
             return moved;
         }
-        // SAFETY: two blocks of at least so many bytes; the new one is no one else's.
+        // SAFETY: both blocks have at least this number of bytes; the new one is no one else's.
         unsafe { block.copy_to_nonoverlapping(moved, layout.size().min(new_size)) };
         // SAFETY: the caller gives up the old block, which has this layout.
         unsafe { self.dealloc(block, layout) };

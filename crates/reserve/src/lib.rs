@@ -6,11 +6,11 @@
 //!
 //! ```text
 //!     allocation -> system -- refused --> reserve -- used up --> the error, which ends the process
-//!                                            \ is_low: whoever serves clients lets go of some
+//!                                            \ is_low: the caller closes connections
 //! ```
 //!
 //! Large blocks, those that a single value can make large, are not asked for in this way but by
-//! fallible calls, whose refusal the client is told. As long as the system gives memory, the
+//! fallible calls, whose refusal is reported to the client. As long as the system gives memory, the
 //! reserve costs a comparison when something is freed, and no resident page.
 #![deny(unsafe_code)]
 

@@ -111,7 +111,7 @@ fn servers(config: &Config, id: RouteId) -> BTreeSet<String> {
     found
 }
 
-/// The same servers behind two routes that should differ.
+/// Finds servers that are behind both of two routes that should differ.
 fn same(
     config: &Config,
     handle: &Handle,

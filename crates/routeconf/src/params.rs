@@ -1,4 +1,4 @@
-//! What a configuration may ask about its environment: `%default-route%`, `--config-params`, local
+//! Parameters of a configuration, from its environment: `%default-route%`, `--config-params`, local
 //! addresses.
 
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Where configuration text comes from, and where in it something stands.
+//! Sources of configuration text, and positions in it.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -9,7 +9,7 @@ use routeconf::{Loaded, MemorySources, Params, Rejected, load};
 enum Fate {
     /// The tree is another with it.
     Effect,
-    /// It changes nothing, and the author is told.
+    /// It changes nothing, and the author is warned.
     Warned,
     /// The configuration is refused, and the message names it.
     Refused,

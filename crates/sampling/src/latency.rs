@@ -1,4 +1,4 @@
-//! How long requests take in the server, by command.
+//! Latencies of requests in the server, by command.
 
 use crate::Histogram;
 
@@ -52,7 +52,7 @@ impl Latencies {
         &self.of[command as usize]
     }
 
-    /// So many seconds have passed.
+    /// Takes note that `secs` seconds have passed.
     pub fn fade(&mut self, secs: f64) {
         let factor = (-secs / HALF_LIFE_SECS).exp2();
         self.of.iter_mut().for_each(|histogram| histogram.scale(factor));

@@ -1,5 +1,4 @@
-//! What a server's keys are like, estimated from samples: hashes, sizes and ticks in, estimates
-//! out.
+//! Estimates of a server's keys from samples: hashes, sizes and ticks in, estimates out.
 //!
 //! ```text
 //!     worker 0: Log --\
@@ -16,7 +15,7 @@
 //! * **By key**: every operation on a key whose hash is below a threshold. The hash is uniform, so
 //!   the keys below it are a fair sample of all keys, the same for every worker. Working set and
 //!   miss-ratio curve need all operations of few keys.
-//! * **By time**: every operation of one batch of requests in so many. Hot keys and latencies need
+//! * **By time**: every operation of one in `n` batches of requests. Hot keys and latencies need
 //!   few operations of all keys.
 //!
 //! # Laws

@@ -1,4 +1,4 @@
-//! What one worker sampled since its log was last taken.
+//! The samples of one worker since its log was last taken.
 //!
 //! # When the log is full
 //!

@@ -113,8 +113,8 @@ impl MissRatio {
         }
     }
 
-    /// So many reads, of all keys, belong to the accesses taken since this was last called; `None`
-    /// when accesses were left out.
+    /// Takes the number of reads, of all keys, that belong to the accesses taken since the last
+    /// call; `None` when accesses were left out.
     pub fn all_reads(&mut self, reads: Option<f64>) {
         if let Some(reads) = reads {
             self.missing += reads * rate(self.threshold) - self.reads;
@@ -122,7 +122,7 @@ impl MissRatio {
         self.reads = 0.0;
     }
 
-    /// The hit ratio with room for so many bytes of items; `None` while there were no reads.
+    /// The hit ratio with room for `bytes` bytes of items; `None` while there were no reads.
     #[must_use]
     pub fn hit_ratio(&self, bytes: u64) -> Option<f64> {
         let total = self.distances.total() + self.cold + self.missing;
@@ -144,7 +144,7 @@ impl MissRatio {
         self.keys.len()
     }
 
-    /// So many seconds have passed: what is old fades, half of it in ten minutes.
+    /// Takes note that `secs` seconds have passed: old samples fade, half of them in ten minutes.
     pub fn fade(&mut self, secs: f64) {
         self.scale((-secs / HALF_LIFE_SECS).exp2());
     }

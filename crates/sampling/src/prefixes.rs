@@ -1,7 +1,7 @@
-//! Names of key prefixes, numbered; so many and no more.
+//! Names of key prefixes, numbered, and limited in number.
 //!
-//! Whoever makes up keys must not fill the memory: when all numbers are in use, a new prefix counts
-//! among the others. Numbers that no sampled key uses any more are given back by
+//! A client that makes up keys must not fill the memory: when all numbers are in use, a new prefix
+//! counts among the others. Numbers that no sampled key uses any more are given back by
 //! [`Prefixes::keep`].
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub const OTHERS: PrefixId = 0;
 /// Numbers, that of the others included.
 const PREFIXES_MAX: usize = 256;
 
-/// Longest prefix that is told from others, in bytes.
+/// Longest prefix that is counted apart, in bytes.
 pub(crate) const PREFIX_BYTES_MAX: usize = 40;
 
 /// The names.

@@ -92,7 +92,7 @@ impl WorkingSet {
         self.prefixes.number(name)
     }
 
-    /// A key was used and its item has so many bytes.
+    /// Takes note that a key was used, whose item has `bytes` bytes.
     pub fn used(&mut self, hash: u64, bytes: u32, prefix: PrefixId, now_secs: u32) {
         if hash >= self.threshold() {
             return;
@@ -153,7 +153,8 @@ impl WorkingSet {
         sum
     }
 
-    /// The same for each prefix that has any, the largest first. The name of the others is empty.
+    /// What was used of each prefix in a window that ends now, the largest first; prefixes without
+    /// any are left out. Keys without a prefix of their own stand under an empty name.
     #[must_use]
     pub fn by_prefix(&self, window: Window, now_secs: u32) -> Vec<(&[u8], Estimate)> {
         let mut sums: Vec<(PrefixId, Estimate)> = Vec::new();

@@ -11,7 +11,7 @@ use crate::segment::{Segment, destination_of, parse};
 /// The help.
 pub const HELP: &str = "\
 Shows the records of a spool, oldest first for each destination: a folder of holdall's, a folder of mcrouter's (--async-dir),
-or a file of either. Nothing is changed. What is no record is told on stderr.
+or a file of either. Nothing is changed. What is no record is reported on stderr.
 
 Usage: holdall spool [--format FORMAT] FILE|FOLDER..
 
@@ -70,7 +70,7 @@ pub fn main(
         match show.path(path) {
             // Whoever read the output has gone.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return 0,
-            Err(error) => show.complain(&format!("{}: {error}", path.display())),
+            Err(error) => show.eprint_error(&format!("{}: {error}", path.display())),
             Ok(()) => {}
         }
     }
@@ -95,7 +95,7 @@ struct Show<'a> {
 }
 
 impl Show<'_> {
-    fn complain(&mut self, line: &str) {
+    fn eprint_error(&mut self, line: &str) {
         self.is_bad = true;
         // Nobody is left to tell when stderr is closed.
         let _ = writeln!(self.err, "holdall spool: {line}");
@@ -134,10 +134,13 @@ impl Show<'_> {
             match item {
                 Item::Record { record, .. } => self.record(destination, &record)?,
                 Item::Damage { end } => {
-                    self.complain(&format!("{}: no record before byte {end}", path.display()));
+                    self.eprint_error(&format!("{}: no record before byte {end}", path.display()));
                 }
                 Item::Torn { begin } => {
-                    self.complain(&format!("{}: no record from byte {begin} on", path.display()));
+                    self.eprint_error(&format!(
+                        "{}: no record from byte {begin} on",
+                        path.display()
+                    ));
                 }
             }
         }
@@ -153,9 +156,8 @@ impl Show<'_> {
         for server in destination.split('>') {
             match entry(server, record) {
                 Some(entry) => writeln!(self.out, "{}", asynclog::line(&entry, version))?,
-                None => {
-                    self.complain(&format!("{server} {}: no delete of a plain key", record.number))
-                }
+                None => self
+                    .eprint_error(&format!("{server} {}: no delete of a plain key", record.number)),
             }
         }
         Ok(())
@@ -178,7 +180,7 @@ impl Show<'_> {
                     writeln!(self.out, "{}", asynclog::line(&entry, version))?;
                 }
                 (Err(why), _) => {
-                    self.complain(&format!("{}:{}: {why}", path.display(), number + 1));
+                    self.eprint_error(&format!("{}:{}: {why}", path.display(), number + 1));
                 }
             }
         }

@@ -38,7 +38,7 @@ pub(crate) struct Gaps {
     pub(crate) expired: u64,
 }
 
-/// See the head of this file.
+/// The records of one destination, on disk, and the position up to which they are acknowledged.
 #[derive(Debug)]
 pub(crate) struct Log {
     folder: PathBuf,

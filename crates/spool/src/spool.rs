@@ -125,7 +125,8 @@ pub struct Counts {
     pub expired: u64,
 }
 
-/// See the head of the crate. Dropping it brings everything to the disk.
+/// The records of all destinations in one folder, within one limit of bytes. Dropping it writes
+/// everything to the disk.
 #[derive(Debug)]
 pub struct Spool {
     folder: PathBuf,

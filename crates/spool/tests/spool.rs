@@ -1,5 +1,5 @@
-//! What a spool promises: order, nothing lost that was committed, nothing trusted that is damaged,
-//! bounds.
+//! The promises of a spool: order, nothing lost that was committed, nothing trusted that is
+//! damaged, bounds.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::VecDeque;

@@ -185,9 +185,9 @@ struct RouterArgs {
     /// of it share a port.
     #[arg(long, default_value_t = 2)]
     workers: usize,
-    /// Each proxy, with all its workers, may use so many percent of a processor, by a control group
-    /// (as root): so that neither the generator nor the servers are what is short. Latencies then
-    /// mean nothing.
+    /// Limit each proxy, with all its workers, to this percentage of a processor, by a control
+    /// group (as root), so that neither the generator nor the servers are the bottleneck. Latencies
+    /// then mean nothing.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(5..=400))]
     share: Option<u32>,
     /// A memcached with its own proxy (1.6.23 or later, built with it) to compare with, too.

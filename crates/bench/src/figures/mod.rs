@@ -207,7 +207,7 @@ fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
     Ok(vec![Figure {
         title: "Miss ratio by memory".into(),
         caption: format!(
-            "Gets that found nothing, of {}. No cache that holds keys and values in so many bytes can be below Belady's bound (values of several sizes: very nearly).",
+            "Gets that found nothing, of {}. No cache that holds keys and values in this much memory can be below Belady's bound (values of several sizes: very nearly).",
             hitrate.workload.source.describe()
         ),
         svg: chart::lines(

@@ -20,7 +20,7 @@ pub struct Record {
     pub gets: OpRecord,
     /// Of sets.
     pub sets: OpRecord,
-    /// The same, cut into seconds.
+    /// Gets and sets, cut into seconds.
     pub seconds: Vec<Second>,
     /// Open loop: how late a request left though its connection was free, in nanoseconds.
     #[serde(with = "super::packed")]
@@ -158,8 +158,8 @@ impl Record {
         }
     }
 
-    /// Counts what [`Record::keep`] has put off: at the end of each turn, since what was seen of a
-    /// second is told when it ends.
+    /// Counts what [`Record::keep`] has put off: at the end of each turn, because a second is
+    /// reported when it ends.
     #[inline]
     pub(super) fn settle(&mut self) {
         if let Some(alike) = self.alike.take() {

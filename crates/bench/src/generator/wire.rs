@@ -49,7 +49,7 @@ pub enum Read<'b> {
     /// One piece, the bytes it took, and whether it is one of the replies that the request waits
     /// for.
     Piece(Piece<'b>, usize, bool),
-    /// More is to come: so many bytes in all, as far as known (0: unknown).
+    /// More is to come: the bytes in all, as far as known (0: unknown).
     More(usize),
     /// No reply of this language.
     Garbage,

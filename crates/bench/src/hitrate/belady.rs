@@ -1,4 +1,4 @@
-//! The least that any cache of so many bytes can miss: Belady's bound, computed from the whole
+//! The least that any cache of a given size can miss: Belady's bound, computed from the whole
 //! trace.
 //!
 //! A request is kept only if its key is asked for again before it is overwritten or removed, and

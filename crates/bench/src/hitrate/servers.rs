@@ -68,11 +68,12 @@ pub fn find(names: Option<&[String]>, own: &Path, threads: usize) -> Result<Vec<
     Ok(templates(names, own)?.into_iter().map(ready).collect())
 }
 
-/// The same, with `{threads}` and `{group}` still in their commands.
+/// Finds the contenders that are installed, or those of `names`. Their commands still have the
+/// placeholders `{threads}` and `{group}`.
 ///
 /// # Errors
 ///
-/// As [`find`].
+/// When one that was asked for is unknown or not installed.
 pub fn templates(names: Option<&[String]>, own: &Path) -> Result<Vec<Contender>> {
     let Some(names) = names else {
         return Ok(KNOWN.iter().filter_map(|name| known(name, own)).collect());
@@ -88,7 +89,8 @@ pub fn templates(names: Option<&[String]>, own: &Path) -> Result<Vec<Contender>>
     Ok(found)
 }
 
-/// The server with so many threads, and requests of a connection before it turns to the next.
+/// The server with this number of threads, and `group` requests of a connection before it turns
+/// to the next.
 #[must_use]
 pub fn with_threads(server: &Server, threads: usize, group: usize) -> Server {
     let (threads, group) = (threads.to_string(), group.to_string());

@@ -1,10 +1,11 @@
 //! Requests of a trace file, one after the other: nothing of the file is kept, however long it is.
 //!
-//! | format | a request is |
-//! | --- | --- |
-//! | `oracle` | 24 bytes, little endian: `u32` second, `u64` object, `u32` bytes, `i64` next access (libCacheSim's oracleGeneral) |
-//! | `twitter` | a line `second,key,key bytes,value bytes,client,operation,TTL` (Yang et al., OSDI 2020) |
-//! | `csv` | a line `key,bytes`, or `second,key,bytes`, or columns named by a first line |
+//! * `oracle` (libCacheSim's oracleGeneral): a request is 24 bytes, little endian: `u32` second,
+//!   `u64` object, `u32` bytes, `i64` next access.
+//! * `twitter` (Yang et al., OSDI 2020): a request is a line
+//!   `second,key,key bytes,value bytes,client,operation,TTL`.
+//! * `csv`: a request is a line `key,bytes`, or `second,key,bytes`, or columns named by a first
+//!   line.
 //!
 //! A file that ends within a request was cut short, and is an error after its last whole request.
 

@@ -31,9 +31,9 @@ pub struct Failover {
 pub enum FailoverPolicy {
     /// `DeterministicOrderPolicy`: the hash with changing salt chooses each next one.
     DeterministicOrder {
-        /// At most so many children are tried.
+        /// Children that are tried, at most.
         max_tries: u32,
-        /// At most so many tries may end in an error; the first counts.
+        /// Tries that may end in an error, at most; the first counts.
         max_error_tries: u32,
         /// Errors that do not count for that.
         exclude_errors: Vec<Failure>,
@@ -48,12 +48,12 @@ pub enum FailoverPolicy {
     InOrder,
     /// `LeastFailuresPolicy`: the first, then those that failed least of late.
     LeastFailures {
-        /// At most so many children are tried.
+        /// Children that are tried, at most.
         max_tries: u32,
     },
     /// `RendezvousPolicy`: by descending rendezvous score of these tags.
     Rendezvous {
-        /// At most so many children are tried.
+        /// Children that are tried, at most.
         max_tries: u32,
         /// One for each child but the first.
         tags: Vec<String>,

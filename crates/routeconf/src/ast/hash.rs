@@ -1,4 +1,4 @@
-//! How a pool or a list of children chooses one of them by the key.
+//! Hashes: the choice of a pool's server, or of one child of several, by the key.
 
 use hashing::key::{before_hash_stop, inside_hash_tag};
 use hashing::{KeyHash, Placement, PlacementError};
@@ -185,7 +185,7 @@ impl Hash {
         self.pick_part(placement, self.key_part.of(key))
     }
 
-    /// The same for a key of which this part counts.
+    /// The child that such a placement gives to a key whose hashed part is `part`.
     #[inline]
     #[must_use]
     pub fn pick_part(&self, placement: &Placement, part: &[u8]) -> u32 {

@@ -121,7 +121,7 @@ pub enum Route {
         upgrading_l1_exptime: i64,
         /// Lifetime of noted misses, seconds; 0 notes none.
         ncache_exptime: i64,
-        /// Every so many noted misses one asks again; 0 never.
+        /// One in this number of noted misses asks again; 0 never.
         ncache_update_period: u32,
     },
     /// Large values elsewhere.
@@ -182,7 +182,7 @@ pub enum Route {
         /// Added to the choice.
         offset: u32,
     },
-    /// At most so many requests at once.
+    /// Limits the requests in flight.
     OutstandingLimit {
         /// Where to.
         target: RouteId,
@@ -200,7 +200,7 @@ pub enum Route {
     },
     /// Any.
     Random(Vec<RouteId>),
-    /// So many requests a second.
+    /// Limits the requests of each second.
     RateLimit {
         /// Where to.
         target: RouteId,

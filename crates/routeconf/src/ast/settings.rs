@@ -1,4 +1,4 @@
-//! What wraps the servers of a pool: shadows, rates, split shards, slow warm-up.
+//! Settings of a pool's route: shadows, rates, split shards, slow warm-up.
 
 use super::buckets::Buckets;
 use super::hash::Hash;

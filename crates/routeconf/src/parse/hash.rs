@@ -75,7 +75,7 @@ impl Builder<'_> {
         Ok(hash)
     }
 
-    /// A hash over so many children, from the members of a `HashRoute` or of `hash`.
+    /// A hash over `children` children, from the members of a `HashRoute` or of `hash`.
     pub(super) fn hash(
         &mut self,
         fields: &Fields<'_>,

@@ -115,7 +115,7 @@ impl<'c> Walker<'c> {
         }
     }
 
-    /// The placement of a route over so many children.
+    /// The child among `children` that a route chooses by the key.
     fn pick(
         &self,
         route: RouteId,

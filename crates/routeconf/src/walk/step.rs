@@ -1,4 +1,4 @@
-//! What each route handle does with a request.
+//! The steps of a request through each route handle.
 
 use hashing::spooky_hash32;
 
@@ -16,7 +16,7 @@ impl Walker<'_> {
         self.go_as(step, route, when, &key, question);
     }
 
-    /// The same with another key.
+    /// Adds a child to the step, which is asked for another key.
     fn go_as(
         &self,
         step: &mut Step,
