@@ -4,7 +4,8 @@
 //! ```text
 //!     list -> mechanisms        auth PLAIN: name, password -> done
 //!                               auth SCRAM: n,,n=name,r=ours -> r=ours+its,s=salt,i=iterations
-//!                               step: c=biws,r=ours+its,p=proof -> v=signature    step: nothing -> done
+//!                               step: c=biws,r=ours+its,p=proof -> v=signature
+//!                               step: nothing -> done
 //! ```
 //!
 //! No socket, no clock; a few thousand hashes of work for each connection.

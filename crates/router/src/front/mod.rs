@@ -6,7 +6,8 @@
 //! ```
 //!
 //! One [`Front`] lives in each worker. Requests of one turn, of all connections, go to each server
-//! in one write.
+//! in one write. The methods of `Front` lie in a file for each protocol and one for stores: each
+//! reads requests of its own, and all fill one queue.
 
 mod batch;
 mod binary;

@@ -1,4 +1,4 @@
-//! Who is let in, and what they may do: users, rights, logins.
+//! Users, their logins and their rights.
 //!
 //! ```text
 //!     -Y FILE, MEMCACHED_SASL_PWDB -> Users  \

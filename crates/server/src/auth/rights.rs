@@ -1,4 +1,4 @@
-//! Who may do what with which keys: `-o rights=FILE`.
+//! The rights of users on keys: `-o rights=FILE`.
 //!
 //! ```text
 //!     # user     may         keys that begin with

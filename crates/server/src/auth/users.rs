@@ -1,4 +1,4 @@
-//! Who may log in: the file of `-Y`, or of `MEMCACHED_SASL_PWDB`.
+//! The users that may log in: the file of `-Y`, or of `MEMCACHED_SASL_PWDB`.
 //!
 //! A line is `user:password`, as in memcached; the password is everything after the first `:`. In
 //! place of a password may stand what `holdall passwd` prints. Empty lines and lines that begin
