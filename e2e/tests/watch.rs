@@ -1,10 +1,11 @@
 //! Live views from outside: `watch`, `holdall watch`, `stats latency` and `/metrics`.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -209,7 +210,31 @@ fn every_answer_is_in_the_histogram_of_its_server_and_pool() {
     assert!(fetch(metrics, "/other").starts_with("HTTP/1.1 404 "));
 }
 
-/// What is answered to GET.
+#[test]
+fn silent_readers_of_metrics_keep_nobody_waiting() {
+    let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let (_server, _router) = routed(&["--metrics", &metrics.to_string()]);
+    let mut silent: Vec<TcpStream> =
+        (0..10).map(|_| TcpStream::connect(metrics).unwrap()).collect();
+    for stream in &mut silent {
+        stream.write_all(b"G").unwrap();
+        stream.set_nonblocking(true).unwrap();
+    }
+    assert!(fetch(metrics, "/metrics").contains("holdall_route_uptime_seconds"));
+    // The last of them, at least, was not waited for: it is open.
+    assert_eq!(silent[9].read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    // Every one of them is closed at its end, though it sends a byte now and then.
+    let mut open = silent;
+    while !open.is_empty() {
+        thread::sleep(Duration::from_millis(500));
+        open.retain_mut(|stream| {
+            let _ = stream.write_all(b"x");
+            matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        });
+    }
+}
+
+/// The answer to GET.
 fn fetch(addr: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();

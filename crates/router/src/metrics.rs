@@ -1,22 +1,26 @@
-//! `--metrics`: the numbers for Prometheus, `GET /metrics` over HTTP, on a thread of its own.
+//! `--metrics`: the numbers for Prometheus, `GET /metrics` over HTTP, on threads of their own.
 
-use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use upstream::State;
+use metrics::{Kind, Page};
+use upstream::{Report, State};
 
 use crate::shared::Shared;
 
-/// The longest request, in bytes.
-const REQUEST_BYTES_MAX: u64 = 8192;
+/// The longest head of a request, in bytes.
+const REQUEST_BYTES_MAX: usize = 8192;
 
-/// How long a reader has to ask and to read, each.
+/// The time that a reader has for its request, and then for the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connections that are served at a time. One more is closed.
+const CONNECTIONS_MAX: usize = 16;
 
 /// Upper ends of the histograms' buckets, in microseconds.
 const BUCKETS_US: [u64; 16] = [
@@ -24,20 +28,31 @@ const BUCKETS_US: [u64; 16] = [
     1_000_000, 2_000_000, 5_000_000,
 ];
 
-/// Answers on `address` until the program ends. Returns where it listens.
+/// Answers on `address` until the program ends. Returns the address as bound.
 ///
 /// # Errors
 ///
-/// When the address is not to be had.
+/// When the address cannot be bound, or there is no thread.
 pub(crate) fn start(shared: &Arc<Shared>, address: SocketAddr) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let bound = listener.local_addr()?;
     let shared = Arc::clone(shared);
     thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+        // Each connection's thread has a clone, so the count is that of open connections.
+        let open = Arc::new(());
         loop {
             match listener.accept() {
-                // Whoever asks slowly or goes away gets nothing.
-                Ok((stream, _)) => drop(answer(&stream, &shared)),
+                Ok((stream, _)) if Arc::strong_count(&open) <= CONNECTIONS_MAX => {
+                    let (shared, place) = (Arc::clone(&shared), Arc::clone(&open));
+                    let serve = move || {
+                        // A reader that is slow or goes away gets nothing.
+                        drop(answer(&stream, &shared));
+                        drop(place);
+                    };
+                    // Without a thread the connection is closed.
+                    drop(thread::Builder::new().name("metrics".to_owned()).spawn(serve));
+                }
+                Ok(_) => {}
                 // Out of files: others may close some.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
@@ -47,120 +62,100 @@ pub(crate) fn start(shared: &Arc<Shared>, address: SocketAddr) -> io::Result<Soc
 }
 
 fn answer(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let request = head(stream)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(stream.take(REQUEST_BYTES_MAX));
-    let (mut request, mut line) = (String::new(), String::new());
-    lines.read_line(&mut request)?;
-    // The head is read to its end, or closing would reset the connection under the answer.
-    while lines.read_line(&mut line)? > 0 && !line.trim_end().is_empty() {
-        line.clear();
+    stream.write_all(metrics::respond(&request, || page(shared)).as_bytes())
+}
+
+/// Reads the head of a request to its end: closing before that would reset the connection under
+/// the answer.
+fn head(mut stream: &TcpStream) -> io::Result<String> {
+    let end = Instant::now() + PATIENCE;
+    let mut bytes = vec![0; REQUEST_BYTES_MAX];
+    let mut len = 0;
+    while !bytes[..len].ends_with(b"\r\n\r\n") && !bytes[..len].ends_with(b"\n\n") {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || len == bytes.len() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut bytes[len..])? {
+            0 => break,
+            read => len += read,
+        }
     }
-    let mut words = request.split_ascii_whitespace();
-    let (status, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => ("200 OK", text(shared)),
-        _ => ("404 Not Found", "only GET /metrics is here\n".to_owned()),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
 /// The text that Prometheus reads.
-fn text(shared: &Shared) -> String {
-    let mut text = String::new();
+fn page(shared: &Shared) -> String {
+    let mut page = Page::new("holdall_route_");
     let stats = shared.control.get().map(net::Control::stats).unwrap_or_default();
     let current = shared.current();
     // Relaxed: a count, which orders nothing else.
-    let failures = shared.config.failures.load(std::sync::atomic::Ordering::Relaxed);
-    gauge(&mut text, "uptime_seconds", shared.started.elapsed().as_secs());
-    gauge(&mut text, "client_connections", stats.curr_connections);
-    gauge(&mut text, "config_age_seconds", current.since.elapsed().as_secs());
-    head(&mut text, "config_failures_total", "counter");
-    // Writing into a string does not fail.
-    let _ = writeln!(text, "holdall_route_config_failures_total {failures}");
-    servers(&mut text, shared);
-    durations(&mut text, shared);
-    text
+    let failures = shared.config.failures.load(Ordering::Relaxed);
+    for (name, kind, value) in [
+        ("uptime_seconds", Kind::Gauge, shared.started.elapsed().as_secs()),
+        ("client_connections", Kind::Gauge, stats.curr_connections),
+        ("config_age_seconds", Kind::Gauge, current.since.elapsed().as_secs()),
+        ("config_failures_total", Kind::Counter, failures),
+    ] {
+        page.kind(name, kind);
+        page.sample(name, &[], value);
+    }
+    servers(&mut page, shared);
+    durations(&mut page, shared);
+    page.into_text()
 }
 
-fn head(text: &mut String, name: &str, kind: &str) {
-    let _ = writeln!(text, "# TYPE holdall_route_{name} {kind}");
-}
-
-fn gauge(text: &mut String, name: &str, value: u64) {
-    head(text, name, "gauge");
-    let _ = writeln!(text, "holdall_route_{name} {value}");
-}
-
-fn servers(text: &mut String, shared: &Shared) {
+fn servers(page: &mut Page, shared: &Shared) {
     let reports = shared.registry.report();
-    let label = |report: &upstream::Report| {
-        let server = escaped(&report.address.to_string());
-        format!("server=\"{server}\",timeout_ms=\"{}\"", report.timeout.as_millis())
-    };
-    head(text, "server_up", "gauge");
-    for report in &reports {
-        let is_up = !matches!(report.state, State::SoftTko | State::HardTko);
-        let _ = writeln!(text, "holdall_route_server_up{{{}}} {}", label(report), u8::from(is_up));
-    }
-    head(text, "requests_inflight", "gauge");
-    for report in &reports {
-        let name = "holdall_route_requests_inflight";
-        let _ = writeln!(text, "{name}{{{}}} {}", label(report), report.totals.pending);
-    }
-    head(text, "requests_total", "counter");
-    for report in &reports {
-        let name = "holdall_route_requests_total";
-        let _ = writeln!(text, "{name}{{{}}} {}", label(report), report.totals.asked);
-    }
-    head(text, "results_total", "counter");
-    for report in &reports {
+    let names: Vec<_> = reports
+        .iter()
+        .map(|report| (report.address.to_string(), report.timeout.as_millis().to_string()))
+        .collect();
+    let mut each =
+        |name: &str, kind: Kind, values: &dyn Fn(&Report) -> Vec<(&'static str, u64)>| {
+            page.kind(name, kind);
+            for (report, (server, timeout)) in reports.iter().zip(&names) {
+                for (result, value) in values(report) {
+                    let labels =
+                        [("server", server.as_str()), ("timeout_ms", timeout), ("result", result)];
+                    let count = if result.is_empty() { 2 } else { 3 };
+                    page.sample(name, &labels[..count], value);
+                }
+            }
+        };
+    let is_up = |report: &Report| !matches!(report.state, State::SoftTko | State::HardTko);
+    each("server_up", Kind::Gauge, &|report| vec![("", u64::from(is_up(report)))]);
+    each("requests_inflight", Kind::Gauge, &|report| vec![("", report.totals.pending)]);
+    each("requests_total", Kind::Counter, &|report| vec![("", report.totals.asked)]);
+    each("results_total", Kind::Counter, &|report| {
         let totals = &report.totals;
-        let results = [
+        vec![
             ("found", totals.found),
             ("not_found", totals.not_found),
             ("timeout", totals.timeouts),
             ("tko", totals.tko),
             ("error", totals.failed),
-        ];
-        for (result, count) in results {
-            let name = "holdall_route_results_total";
-            let _ = writeln!(text, "{name}{{{},result=\"{result}\"}} {count}", label(report));
-        }
-    }
+        ]
+    });
 }
 
 /// A histogram for each server and pool.
-fn durations(text: &mut String, shared: &Shared) {
-    let name = "request_duration_seconds";
-    head(text, name, "histogram");
+fn durations(page: &mut Page, shared: &Shared) {
+    page.kind("request_duration_seconds", Kind::Histogram);
     for (place, times_us) in shared.registry.latencies() {
-        let (pool, server) = (escaped(&place.pool), escaped(&place.server.to_string()));
-        let labels = format!("pool=\"{pool}\",server=\"{server}\"");
-        let full = format!("holdall_route_{name}");
-        for us in BUCKETS_US {
-            let (end, count) = (us as f64 / 1e6, below(&times_us, us));
-            let _ = writeln!(text, "{full}_bucket{{{labels},le=\"{end}\"}} {count}");
-        }
-        let count = times_us.len();
-        let sum = times_us.mean() * count as f64 / 1e6;
-        let _ = writeln!(text, "{full}_bucket{{{labels},le=\"+Inf\"}} {count}");
-        let _ = writeln!(text, "{full}_sum{{{labels}}} {sum:.6}");
-        let _ = writeln!(text, "{full}_count{{{labels}}} {count}");
+        let server = place.server.to_string();
+        let labels = [("pool", place.pool.as_ref()), ("server", server.as_str())];
+        let buckets = BUCKETS_US.map(|us| (us as f64 / 1e6, up_to(&times_us, us)));
+        let sum = times_us.mean() * times_us.len() as f64 / 1e6;
+        page.histogram("request_duration_seconds", &labels, buckets, sum, times_us.len());
     }
 }
 
-/// Answers that took at most so long, within a bucket's width of one percent.
-fn below(times_us: &Histogram<u64>, us: u64) -> u64 {
+/// The number of replies that took at most `us` microseconds, within a bucket's width of one
+/// percent.
+fn up_to(times_us: &Histogram<u64>, us: u64) -> u64 {
     times_us.count_between(0, us)
-}
-
-/// A label's value: backslashes, quotes and line ends are escaped.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
