@@ -97,7 +97,7 @@ pub(super) fn process(options: &Options, log: &Log) -> Result<(), Failure> {
     if !options.drop_privileges {
         return Ok(());
     }
-    apply(&all()).map_err(Failure::os)?;
+    apply(&all()).map_err(|error| Failure::os(error.to_string()))?;
     log.detail(format_args!("drop_privileges: workers may call {}", names(&of_workers())));
     log.detail(format_args!("drop_privileges: all threads may call {}", names(&all())));
     Ok(())
@@ -108,7 +108,7 @@ pub(super) fn process(options: &Options, log: &Log) -> Result<(), Failure> {
 /// # Errors
 ///
 /// When the system refuses.
-pub(super) fn worker() -> Result<(), String> {
+pub(super) fn worker() -> Result<(), NotConfined> {
     apply(&of_workers())
 }
 
@@ -126,10 +126,19 @@ fn names(calls: &[Call]) -> String {
 }
 
 /// Allows these calls to the calling thread and those it starts, and no others.
-fn apply(calls: &[Call]) -> Result<(), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("-o drop_privileges: {error}");
-    let program = program(calls).map_err(|error| failed(&error))?;
-    seccompiler::apply_filter(&program).map_err(|error| failed(&error))
+fn apply(calls: &[Call]) -> Result<(), NotConfined> {
+    Ok(seccompiler::apply_filter(&program(calls)?)?)
+}
+
+/// The filter of system calls is not in force.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotConfined {
+    /// It cannot be made of the list of calls.
+    #[error("-o drop_privileges: {0}")]
+    Program(#[from] seccompiler::BackendError),
+    /// The system does not take it.
+    #[error("-o drop_privileges: {0}")]
+    System(#[from] seccompiler::Error),
 }
 
 fn program(calls: &[Call]) -> Result<BpfProgram, seccompiler::BackendError> {

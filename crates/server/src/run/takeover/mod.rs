@@ -18,6 +18,7 @@
 mod channel;
 mod new;
 mod old;
+mod refused;
 
 pub(super) use new::Predecessor;
 pub(super) use old::{HandedOver, SuccessorListener};

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use store::Store;
 
 use super::channel::{self, Channel};
+use super::refused::Refused;
 use super::{DESCRIPTORS_MAX, DRAIN_PATIENCE, HELLO, STEP_PATIENCE, successor_socket};
 use crate::clock::Clock;
 use crate::log::Log;
@@ -144,26 +145,26 @@ impl Shared {
     }
 
     /// Offers the sockets; answers the process that is ready to serve them.
-    fn converse(&self, channel: &Channel) -> Result<Pid, String> {
+    fn converse(&self, channel: &Channel) -> Result<Pid, Refused> {
         if !channel.is_from_our_own() {
             let _ = channel.send("another user's server does not give way", &[]);
-            return Err("another user asked".to_owned());
+            return Err(Refused::OtherUser);
         }
         let hello = hear(channel)?;
         let Some(settings) = hello.strip_prefix(HELLO) else {
             let _ = channel.send("the running server speaks another version of this", &[]);
-            return Err("a successor of another version asked".to_owned());
+            return Err(Refused::OtherVersion);
         };
         if u64::from_str_radix(settings.trim(), 16) != Ok(self.settings) {
             let refusal = "the memory of the running server is of another format: -m, -I, -n, -f or the version \
                            differ; end it and start anew";
             let _ = channel.send(refusal, &[]);
-            return Err("a successor with other settings asked".to_owned());
+            return Err(Refused::OtherSettings);
         }
-        self.offer(channel).map_err(|error| error.to_string())?;
+        self.offer(channel)?;
         let ready = hear(channel)?;
         let pid = ready.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
-        pid.and_then(Pid::from_raw).ok_or_else(|| "the successor made no sense".to_owned())
+        pid.and_then(Pid::from_raw).ok_or(Refused::Senseless)
     }
 
     fn offer(&self, channel: &Channel) -> io::Result<()> {
@@ -185,15 +186,13 @@ impl Successor {
         clock: Clock,
         ticket: u64,
         log: &Log,
-    ) -> Result<(), String> {
-        let file = store.share_file().map_err(|error| error.to_string())?;
-        let file = file.ok_or("there is no memory file")?;
+    ) -> Result<(), Refused> {
+        let file = store.share_file()?.ok_or(Refused::NoMemoryFile)?;
         memory::close(store, clock, ticket, log);
-        let given = self.channel.send(&format!("memory {ticket:x}"), &[file.as_fd()]);
-        given.map_err(|error| error.to_string())?;
+        self.channel.send(&format!("memory {ticket:x}"), &[file.as_fd()])?;
         match hear(&self.channel)?.as_str() {
             "serving" => Ok(()),
-            other => Err(other.to_owned()),
+            other => Err(Refused::Failed(other.to_owned())),
         }
     }
 
@@ -209,10 +208,10 @@ impl Successor {
     }
 }
 
-fn hear(channel: &Channel) -> Result<String, String> {
+fn hear(channel: &Channel) -> Result<String, Refused> {
     match channel.receive(STEP_PATIENCE) {
         Ok(Some((text, _))) => Ok(text),
-        Ok(None) => Err("it went away".to_owned()),
-        Err(error) => Err(error.to_string()),
+        Ok(None) => Err(Refused::Gone),
+        Err(error) => Err(error.into()),
     }
 }

@@ -1,0 +1,26 @@
+//! The reasons for which a takeover fails.
+
+use std::io;
+
+/// A takeover that did not come about, as the running server sees it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("another user asked")]
+    OtherUser,
+    #[error("a successor of another version asked")]
+    OtherVersion,
+    #[error("a successor with other settings asked")]
+    OtherSettings,
+    #[error("there is no memory file")]
+    NoMemoryFile,
+    /// The successor closed its side.
+    #[error("it went away")]
+    Gone,
+    #[error("the successor made no sense")]
+    Senseless,
+    /// The successor did not serve, for the reason that it gave.
+    #[error("{0}")]
+    Failed(String),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
