@@ -10,6 +10,7 @@ mod flags;
 mod pool;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -237,13 +238,13 @@ fn missing(route: &ast::Route) -> Option<String> {
 }
 
 /// The first address of a name; it is looked up when the configuration is read.
-fn resolve(address: &ServerAddress) -> Result<Address, String> {
+fn resolve(address: &ServerAddress) -> io::Result<Address> {
     match address {
         ServerAddress::Unix(path) => Ok(Address::Unix(path.into())),
         ServerAddress::Tcp { host, port } => {
-            let mut found =
-                (host.as_str(), *port).to_socket_addrs().map_err(|error| error.to_string())?;
-            found.next().map(Address::Tcp).ok_or_else(|| "the name has no address".to_owned())
+            let mut found = (host.as_str(), *port).to_socket_addrs()?;
+            let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            found.next().map(Address::Tcp).ok_or_else(none)
         }
     }
 }
