@@ -51,7 +51,7 @@ pub struct Arithmetic {
     pub vivify: Option<Vivify>,
 }
 
-/// How it ended.
+/// The outcome of an increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// The new number.

@@ -30,7 +30,7 @@ pub struct Delete {
     pub hold_off_secs: u32,
 }
 
-/// How a delete ended.
+/// The outcome of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
     /// The item is gone, or stale, or empty, as asked. `cas`: of what stays, as clients see it,

@@ -9,6 +9,6 @@ pub struct Key<'k> {
     pub bytes: &'k [u8],
     /// [`store::Store::hash`] of it.
     pub hash: u64,
-    /// Where its item was seen ahead of the request, if it was looked at.
+    /// The slot in which its item was seen ahead of the request, if it was looked up.
     pub hint: SlotHint,
 }

@@ -65,7 +65,7 @@ impl Condition {
     }
 }
 
-/// How a store ended.
+/// The outcome of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The present item has another cas unique.
@@ -85,7 +85,7 @@ pub enum Verdict {
 /// A store's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// How it ended.
+    /// The outcome.
     pub verdict: Verdict,
     /// The new cas unique as clients see it; 0 unless stored.
     pub cas: u64,

@@ -22,7 +22,7 @@ use store::Store;
 
 use crate::key::Key;
 
-/// How to sample.
+/// Settings of sampling.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
     /// Ends the part of a key under which it is counted.
@@ -74,13 +74,13 @@ pub(crate) struct Sampler {
 /// Keys to note by time in [`INTERVAL_MS`].
 const NOTED_WANTED: u32 = 256;
 
-/// How often logs are taken and the period is adapted, in milliseconds.
+/// Milliseconds between two collections of the logs, after each of which the period is adapted.
 const INTERVAL_MS: u64 = 100;
 
-/// How long nothing is sampled by key after a log was full of repetitions, in milliseconds.
+/// Milliseconds in which nothing is sampled by key after a log was full of repetitions.
 const MUTED_MS: u64 = 4 * INTERVAL_MS;
 
-/// How often whoever collects should call [`crate::Shared::collect_samples`].
+/// The interval at which [`crate::Shared::collect_samples`] should be called.
 pub const SAMPLES_INTERVAL: Duration = Duration::from_millis(INTERVAL_MS);
 
 impl Samples {

@@ -31,7 +31,7 @@ pub struct LeaseSettings {
     /// Seconds between two tokens of a key; the second comes at most one second later. 0 gives a
     /// token to every miss.
     pub interval_secs: u32,
-    /// How long a deleted value stays readable as stale; 0 keeps none.
+    /// Seconds for which a deleted value stays readable as stale; 0 keeps none.
     pub stale_secs: u32,
 }
 

@@ -28,7 +28,7 @@ use crate::peer::Peer;
 use crate::placement::Placement;
 use crate::sockets::StreamListener;
 
-/// How long to wait for a descriptor before trying again.
+/// The wait for a descriptor before the next attempt.
 const BACK_OFF: Duration = Duration::from_millis(10);
 
 /// Most connections taken from one listener before the next is looked at.
@@ -51,7 +51,7 @@ struct Waiting {
     patience: Option<Duration>,
 }
 
-/// How an attempt to accept ended.
+/// The end of an attempt to accept.
 enum Accepted {
     /// Nobody is left in the queue, or the batch is full.
     Done,
@@ -167,7 +167,7 @@ impl Acceptor {
         worker.mailbox.post(Message::Accepted(socket, peer));
     }
 
-    /// Who gets the next connection.
+    /// The worker that gets the next connection.
     fn worker(&self) -> Option<&WorkerShared> {
         let workers = &self.shared.workers;
         match self.placement {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::placement::Placement;
 use crate::tls::TlsAcceptor;
 
-/// How to serve.
+/// Settings of a server's loops.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Threads that serve, each with its own event loop; 1 or more.
     pub workers: usize,
     /// Worker *n* runs on core `affinity[n % len]` only.
     pub affinity: Option<Vec<usize>>,
-    /// Which worker serves a connection.
+    /// The choice of the worker that serves a connection.
     pub placement: Placement,
     /// Connections open at once, over all workers.
     pub max_connections: usize,

@@ -168,7 +168,7 @@ pub struct ConnInfo {
     pub fd: RawFd,
     /// The worker that serves it.
     pub worker: usize,
-    /// Who is at the other end, through which listener.
+    /// The peer, and the listener that accepted it.
     pub peer: Peer,
     /// What it is doing.
     pub state: ConnState,

@@ -131,7 +131,7 @@ impl DatagramSocket {
         made
     }
 
-    /// Who sent a datagram that came by this socket.
+    /// The sender of a datagram that came by this socket.
     pub(crate) fn peer(&self, remote: SocketAddr) -> Peer {
         let fd = self.socket.as_raw_fd();
         Peer { remote: Some(remote), listener: Arc::clone(&self.address), fd }

@@ -61,7 +61,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Where a session's replies go.
+/// The output of a session.
 #[derive(Debug)]
 pub struct Output<'a> {
     scratch: &'a mut Vec<u8>,
@@ -73,7 +73,7 @@ pub struct Output<'a> {
     sent: Sent,
 }
 
-/// Where the bytes of an [`Output`] end up.
+/// The destination of an [`Output`]'s bytes.
 #[derive(Debug)]
 enum Target<'a> {
     /// They stay in the scratch buffer, which is never full.
@@ -139,8 +139,8 @@ impl<'a> Output<'a> {
         Self { scratch, target, blocked: false, failed: false, sent: Sent::default() }
     }
 
-    /// Where replies are appended. Bytes already in it belong to earlier replies and are not to be
-    /// changed.
+    /// The buffer to which replies are appended. Bytes already in it belong to earlier replies and
+    /// are not to be changed.
     #[inline]
     pub fn buf(&mut self) -> &mut Vec<u8> {
         self.scratch
@@ -260,7 +260,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Which connection this is. `None` for an output that only collects.
+    /// The connection's name. `None` for an output that only collects.
     #[must_use]
     pub fn conn_id(&self) -> Option<ConnId> {
         match &self.target {

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How connections are spread over the workers.
+/// The spread of connections over the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// A new connection goes to the worker with the fewest, and stays there.

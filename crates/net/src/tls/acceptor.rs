@@ -13,7 +13,7 @@ use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiC
 
 use super::Tls;
 
-/// How long a client may take for its handshake.
+/// The time that a client has for its handshake.
 pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is asked of a client.
@@ -41,14 +41,14 @@ pub enum TlsMode {
     Mutual,
 }
 
-/// Where certificates come from, and what is demanded.
+/// The files of certificates, and what is demanded of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// The server's certificate and those that lead to its issuer, in PEM.
     pub chain_cert: PathBuf,
     /// Its private key, in PEM or DER.
     pub key: PathBuf,
-    /// Who may issue clients' certificates, in PEM.
+    /// The issuers of clients' certificates, in PEM.
     pub ca_cert: Option<PathBuf>,
     /// What is asked of clients.
     pub verify: Verify,
@@ -81,7 +81,7 @@ impl TlsAcceptor {
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why.
+    /// The file that cannot be used, and why.
     pub fn open(options: TlsOptions, modes: Vec<TlsMode>) -> Result<Self, String> {
         let configs = RwLock::new(Arc::new(configs(&options, &modes)?));
         Ok(Self { options, modes, configs, refreshed_at: Mutex::new(Instant::now()) })
@@ -91,7 +91,7 @@ impl TlsAcceptor {
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why.
+    /// The file that cannot be used, and why.
     pub fn reload(&self) -> Result<(), String> {
         let configs = Arc::new(configs(&self.options, &self.modes)?);
         *self.configs.write().unwrap_or_else(PoisonError::into_inner) = configs;
@@ -99,7 +99,7 @@ impl TlsAcceptor {
         Ok(())
     }
 
-    /// How long the present certificates are in use.
+    /// The time for which the present certificates have been in use.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()

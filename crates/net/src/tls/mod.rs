@@ -117,7 +117,7 @@ impl Tls {
         self.is_ended
     }
 
-    /// Where the next bytes from the socket go: behind the partial record.
+    /// The place for the next bytes from the socket: behind the partial record.
     pub(crate) fn room<'s>(&self, scratch: &'s mut Scratch) -> &'s mut [u8] {
         let kept = self.partial.len();
         let end = (kept + READ_BYTES).min(scratch.incoming.len());
