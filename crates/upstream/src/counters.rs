@@ -50,17 +50,17 @@ pub struct Counters {
     pub unsent: AtomicU64,
     /// Writes of which the socket took a part.
     pub partial_writes: AtomicU64,
-    /// How long answers to gets took, in sum, in microseconds.
+    /// The times of answers to gets, in sum, in microseconds.
     pub get_us: AtomicU64,
     /// Answers to gets.
     pub got: AtomicU64,
-    /// How long the other answers took, in sum, in microseconds.
+    /// The times of the other answers, in sum, in microseconds.
     pub update_us: AtomicU64,
     /// Other answers.
     pub updated: AtomicU64,
     /// Mean time of an answer in nanoseconds, the last ones counting most.
     pub latency_ns: AtomicU64,
-    /// How long answers took. Its lock is taken once for everything that one read brought.
+    /// The times of answers. Its lock is taken once for everything that one read brought.
     latencies: Mutex<Latencies>,
 }
 

@@ -38,7 +38,7 @@ const LINES_MAX: usize = 16_384;
 /// Lines lost in a row after which UDP is believed to be blocked.
 const SILENT_MAX: u32 = 10;
 
-/// How long TCP is used then, in microseconds.
+/// Microseconds for which TCP is used then.
 const PAUSE_US: u64 = 10_000_000;
 
 /// Datagrams taken at once.

@@ -7,7 +7,7 @@
 //! With a [`Guard`] (TLS, a login), being up begins with its opening, which the time for connecting
 //! bounds.
 //!
-//! How it comes to be up is in `connecting`, what goes over it in `traffic`, what waits until it is
+//! The way to being up is in `connecting`, the traffic in `traffic`, and what waits until it is
 //! known what the server takes in `asking`.
 //!
 //! The methods of [`Destination`] lie in these files because each step of a connection's life
@@ -63,7 +63,7 @@ enum Link {
     Up(Socket),
 }
 
-/// Whose a destination is.
+/// The worker that has a destination.
 pub(crate) struct Worker {
     pub(crate) number: u32,
     pub(crate) traffic: Arc<Traffic>,

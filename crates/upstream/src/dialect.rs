@@ -51,7 +51,7 @@ pub(crate) enum Dialect {
 /// error of its own. `version` ends the answers.
 pub(crate) const PROBE: &[u8] = b"mn leases\r\nms k 2 MX\r\n\r\n\r\nversion\r\n";
 
-/// Where in [`PROBE`] the data block ends.
+/// The end of the data block in [`PROBE`].
 pub(crate) const PROBE_BLOCK_END: usize = PROBE.len() - b"version\r\n".len();
 
 /// What a server has said to [`PROBE`] so far.

@@ -78,7 +78,7 @@ impl Latencies {
 pub struct Place {
     /// The pool's name; empty for a server that was named by itself.
     pub pool: Arc<str>,
-    /// Where the server is.
+    /// The server's address.
     pub server: Address,
 }
 

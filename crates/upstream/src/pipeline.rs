@@ -73,12 +73,12 @@ struct Asked {
 }
 
 impl Asked {
-    /// Where a key that begins at `start` ends.
+    /// The end of a key that begins at `start`.
     fn key_end(&self, start: usize) -> usize {
         start + usize::from(self.key_len)
     }
 
-    /// Where the words behind it end.
+    /// The end of the words behind it.
     fn end(&self, start: usize) -> usize {
         self.key_end(start) + usize::from(self.words_len)
     }

@@ -52,15 +52,15 @@ impl Use {
 /// What is known of one server.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Where it is.
+    /// Its address.
     pub address: Address,
-    /// How long an answer may take.
+    /// The longest time that an answer may take.
     pub timeout: Duration,
     /// What is spoken.
     pub protocol: Protocol,
     /// Connections are encrypted.
     pub is_encrypted: bool,
-    /// How it stands.
+    /// Its state.
     pub state: State,
     /// Knockouts so far.
     pub tko_count: u64,

@@ -15,14 +15,15 @@ pub enum Protocol {
     Text,
 }
 
-/// How a server is used.
+/// Settings for the use of one server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// An answer that takes longer is a timeout.
     pub timeout: Duration,
     /// A connection that takes longer is a failure.
     pub connect_timeout: Duration,
-    /// How often a connection that was not made in time is tried again, while its requests wait.
+    /// The number of times that a connection that was not made in time is tried again, while its
+    /// requests wait.
     pub connect_retries: u32,
     /// Failures knock it out; otherwise it is asked whatever happens.
     pub knocks_out: bool,

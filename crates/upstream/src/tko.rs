@@ -45,7 +45,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// How the server stands.
+    /// The server's state.
     #[must_use]
     pub fn state(&self) -> State {
         match self.state.load(Ordering::Relaxed) {
@@ -75,7 +75,7 @@ impl Health {
         self.is_dirty.store(is_dirty, Ordering::Relaxed);
     }
 
-    /// How often it was knocked out.
+    /// The number of times that it was knocked out.
     #[must_use]
     pub fn tko_count(&self) -> u64 {
         self.tko_count.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@ use certs::ClientOptions;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-/// How connections are encrypted. All connections share the certificates; a clone is cheap.
+/// The encryption of connections. All connections share the certificates; a clone is cheap.
 #[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 
@@ -21,7 +21,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why.
+    /// The file that cannot be used, and why.
     pub fn open(options: ClientOptions) -> Result<Self, String> {
         let config = RwLock::new(certs::client_config(&options)?);
         Ok(Self(Arc::new(Shared { options, config })))
@@ -31,7 +31,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why.
+    /// The file that cannot be used, and why.
     pub fn reload(&self) -> Result<(), String> {
         let config = certs::client_config(&self.0.options)?;
         *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = config;

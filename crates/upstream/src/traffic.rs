@@ -73,21 +73,21 @@ pub enum Event {
     DelayedTotal,
     /// Gets that had to wait for an `OutstandingLimitRoute`.
     QueuedGets,
-    /// How many waited before them, in sum.
+    /// The requests that waited before them, in sum.
     QueuedGetsAhead,
-    /// How long they waited, in microseconds.
+    /// Their waits in sum, in microseconds.
     QueuedGetsUs,
     /// Other commands that had to wait.
     QueuedUpdates,
-    /// How many waited before them, in sum.
+    /// The requests that waited before them, in sum.
     QueuedUpdatesAhead,
-    /// How long they waited, in microseconds.
+    /// Their waits in sum, in microseconds.
     QueuedUpdatesUs,
     /// Deletes that were handed to the spool.
     Spooled,
     /// Of them, those that are on the disk.
     SpooledWell,
-    /// How long that took, in microseconds.
+    /// The time that this took in sum, in microseconds.
     SpooledUs,
     /// A pool began to ask servers that are knocked out.
     FailOpenEntered,
@@ -182,13 +182,13 @@ impl Snapshot {
         }
     }
 
-    /// How often it happened.
+    /// The number of times that it happened.
     #[must_use]
     pub fn get(&self, what: Count) -> u64 {
         self.0.get(what.index()).copied().unwrap_or(0)
     }
 
-    /// How often it happened.
+    /// The number of times that it happened.
     #[must_use]
     pub fn event(&self, event: Event) -> u64 {
         self.get(Count::Event(event))
@@ -200,7 +200,7 @@ impl Snapshot {
         Self(self.0.iter().zip(&earlier.0).map(|(now, then)| now.saturating_sub(*then)).collect())
     }
 
-    /// How often something happened that is counted for each command.
+    /// The number of times that something happened that is counted for each command.
     #[must_use]
     pub fn sum(&self, what: fn(Command) -> Count) -> u64 {
         Command::ALL.iter().map(|op| self.get(what(*op))).sum()

@@ -22,7 +22,7 @@ use crate::settings::Protocol;
 use crate::sink::{Sink, Ticket};
 use proto::Failure;
 
-/// How long a server that hung up upon the probe is not asked again, in microseconds.
+/// Microseconds in which a server that hung up upon the probe is not probed again.
 const MUTE_US: u64 = 60_000_000;
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

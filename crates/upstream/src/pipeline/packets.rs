@@ -24,7 +24,7 @@ use proto::Command;
 pub(super) struct Packets {
     /// The number of the oldest question.
     first: u32,
-    /// Where in `out` the last get begins, if more may follow it.
+    /// The begin of the last get in `out`, if more may follow it.
     open_at: usize,
     scratch: Scratch,
 }
