@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::options::Options;
 
-/// How crawls go; read by the cleaner's thread.
+/// Settings of crawls; read by the cleaner's thread.
 #[derive(Debug)]
 pub(crate) struct Crawler {
     is_enabled: AtomicBool,

@@ -22,7 +22,7 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why.
+    /// The file that cannot be used, and why.
     pub(crate) fn open(options: &Options, modes: Vec<TlsMode>, log: &Log) -> Result<Self, String> {
         let auth = Auth::open(&options.auth, log)?;
         let tls = match &options.tls {
@@ -37,7 +37,7 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// Which could not be used, and why.
+    /// The file that could not be used, and why.
     pub(crate) fn reload(&self, log: &Log) -> Result<(), String> {
         let users = self.auth.as_ref().map(|auth| ("users and rights", auth.reload(log)));
         let tls = self.tls.as_ref().map(|tls| ("certificates", tls.reload()));

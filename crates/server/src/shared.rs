@@ -32,7 +32,7 @@ pub struct Shared {
     walks: AtomicU64,
     pub(crate) crawler: Arc<Crawler>,
     pub(crate) protocol: Protocol,
-    /// Who may log in; `None` when nobody needs to.
+    /// The users; `None` when nobody needs to log in.
     pub(crate) auth: Option<Arc<Auth>>,
     /// SASL is offered (`-S`).
     pub(crate) sasl_enabled: bool,

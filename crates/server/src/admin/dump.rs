@@ -34,7 +34,7 @@ pub(crate) struct Dump {
     classes: Vec<u8>,
 }
 
-/// How far a step of a dump got.
+/// The progress of a dump in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The class has more chunks.

@@ -23,7 +23,7 @@ use proto::{Error, number, reply};
 
 use crate::shared::Shared;
 
-/// How long connections have, when the server ends, to take the replies to what was read from them.
+/// The time that connections have, when the server ends, to take their last replies.
 pub(crate) const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A plain answer to an administrator's command.

@@ -15,7 +15,7 @@ pub struct Endpoint {
     pub host: Option<String>,
     /// 0 lets the system choose.
     pub port: u16,
-    /// How TLS is spoken there, over TCP.
+    /// The use of TLS there, over TCP.
     pub tls: TlsMode,
 }
 

@@ -35,7 +35,7 @@ pub use refusal::Refusal;
 /// Longest pause of a crawl, in microseconds, as in memcached.
 pub(crate) const CRAWLER_SLEEP_MICROS_MAX: u32 = 1_000_000;
 
-/// Where users and rights come from.
+/// The files of users and rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// The file of users. Absolute.
@@ -47,12 +47,12 @@ pub struct Sources {
 /// Everything that the command line settles, with every default filled in.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whose habits are followed where memcached's and ours differ.
+    /// The habits that are followed where memcached's and ours differ.
     pub style: Style,
 
-    /// Where TCP connections are accepted; empty when TCP is off.
+    /// Addresses at which TCP connections are accepted; empty when TCP is off.
     pub tcp: Vec<Endpoint>,
-    /// Where UDP requests are read; empty when UDP is off, as it is by default.
+    /// Addresses at which UDP requests are read; empty when UDP is off, as it is by default.
     pub udp: Vec<Endpoint>,
     /// The unix socket.
     pub unix: UnixSocket,
@@ -66,7 +66,7 @@ pub struct Options {
     pub item_bytes_max: u64,
     /// `false`: a full store refuses (`-M`).
     pub evict: bool,
-    /// Which item goes when memory is full.
+    /// The choice of the item that is evicted when memory is full.
     pub eviction: Eviction,
     /// Remaining life, in seconds, up to which an item is freed in the second in which it expires;
     /// 0: none is.
@@ -99,7 +99,7 @@ pub struct Options {
 
     /// Worker threads (`-t`), at least 1.
     pub threads: usize,
-    /// Which CPU each worker is bound to.
+    /// The CPU that each worker is bound to.
     pub affinity: Affinity,
     /// Connections at one time (`-c`), at least 1.
     pub connections_max: usize,
@@ -117,10 +117,10 @@ pub struct Options {
     /// TLS (`-Z`) and its `ssl_*` options.
     pub tls: Option<TlsOptions>,
 
-    /// Which protocols are spoken (`-B`).
+    /// The protocols that are served (`-B`).
     pub protocol: Protocol,
 
-    /// Who may log in (`-Y`, or with `-S` `MEMCACHED_SASL_PWDB`), and what they may do.
+    /// The users (`-Y`, or with `-S` `MEMCACHED_SASL_PWDB`) and their rights.
     pub auth: Sources,
     /// A login is by token in text (`-Y`).
     pub token_login: bool,
@@ -139,7 +139,7 @@ pub struct Options {
     pub watcher_buffer_bytes: usize,
     /// Seconds between two lease tokens of one key; 0 for no limit.
     pub lease_interval_secs: u32,
-    /// How long a deleted value stays readable as stale, in seconds; 0 for not at all.
+    /// Seconds for which a deleted value stays readable as stale; 0 for not at all.
     pub stale_secs: u32,
     /// Items have cas uniques (not `-C`).
     pub cas: bool,
@@ -162,13 +162,13 @@ pub struct Options {
     pub core_dumps: bool,
     /// Lock all memory (`-k`).
     pub lock_memory: bool,
-    /// How much is said on stderr: 0 to 3 (`-v`).
+    /// The verbosity of the log on stderr: 0 to 3 (`-v`).
     pub verbosity: u8,
-    /// Where to write the ports that were bound (`MEMCACHED_PORT_FILENAME`). Absolute.
+    /// The file for the ports that were bound (`MEMCACHED_PORT_FILENAME`). Absolute.
     pub port_file: Option<PathBuf>,
 }
 
-/// Whose habits are followed where memcached's and ours differ.
+/// The habits that are followed where memcached's and ours differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// `holdall serve`: listens on 127.0.0.1, and root becomes `nobody`, unless told otherwise.
@@ -180,13 +180,13 @@ pub enum Style {
 /// The unix socket to listen on.
 #[derive(Clone, Debug)]
 pub struct UnixSocket {
-    /// Where; `None` for no unix socket. Absolute.
+    /// Its path; `None` for no unix socket. Absolute.
     pub path: Option<PathBuf>,
     /// Access mode, nine bits.
     pub mode: u32,
 }
 
-/// Which item goes when memory is full.
+/// The choice of the item that is evicted when memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
     /// The oldest bag's first item that was not read since.
@@ -195,7 +195,7 @@ pub enum Eviction {
     Lru,
 }
 
-/// Which protocols a connection may speak.
+/// The protocols that a connection may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Each connection's first byte tells.

@@ -63,7 +63,7 @@ pub(super) fn assume(options: &mut Options, user: Option<User>, log: &Log) -> Re
     Ok(())
 }
 
-/// Whom root becomes when nobody is named.
+/// The user that root becomes when none is named.
 const DEFAULT_USER: &str = "nobody";
 
 /// `EX_NOUSER`, as memcached.

@@ -24,7 +24,7 @@ use net::{ConnId, Waker};
 /// A receiver that was silent for so long may be closed in favour of others.
 const STUCK_SECS: u32 = 5;
 
-/// How long a large value waits for its turn to be sent.
+/// The longest wait of a large value for its turn to be sent.
 const SEND_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The account of one worker.

@@ -19,7 +19,7 @@ pub(crate) struct Job<'k> {
     pub(crate) fd: RawFd,
 }
 
-/// How a storage request ended.
+/// The end of a storage request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Finished {
     /// The value did not end where its length says.

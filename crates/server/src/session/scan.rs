@@ -151,7 +151,7 @@ impl<'b> Scan<'b> {
     }
 }
 
-/// How the rest of a request is skipped.
+/// The rest of a request, to be skipped.
 enum Kind {
     Keys,
     Line,

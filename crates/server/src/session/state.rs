@@ -129,7 +129,7 @@ pub(super) enum Purpose {
     Refresh,
 }
 
-/// How a login was asked for, and so is answered.
+/// The protocol of a login, in which it is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asked {
     Binary(Header),

@@ -21,7 +21,7 @@ const SLICES: usize = 16;
 /// What comes after a large value.
 pub(crate) const LINE_END: &[u8] = b"\r\n";
 
-/// How a value that is asked for goes out.
+/// The way in which a value is sent.
 pub(crate) enum Outgoing<'s> {
     /// It is copied.
     Inline(&'s [u8]),
@@ -29,7 +29,7 @@ pub(crate) enum Outgoing<'s> {
     Pinned(Pin),
 }
 
-/// How `item`'s value goes out. Inside the section.
+/// The way in which `item`'s value is sent. Inside the section.
 #[inline]
 pub(crate) fn outgoing<'s>(item: &Item<'s>) -> Outgoing<'s> {
     match item.inline_value() {

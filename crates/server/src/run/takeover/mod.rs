@@ -26,7 +26,7 @@ pub(super) use old::{HandedOver, SuccessorListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where a server with this memory file can be asked to give way.
+/// The socket at which a server with this memory file is asked to give way.
 fn successor_socket(memory_file: &Path) -> PathBuf {
     let mut path = memory_file.to_owned().into_os_string();
     path.push(".takeover");
@@ -37,7 +37,7 @@ fn successor_socket(memory_file: &Path) -> PathBuf {
 /// them. Nobody is served meanwhile, so it is short.
 pub(super) const DRAIN_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long one side waits for the other's next step.
+/// The time for which one side waits for the other's next step.
 const STEP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Begins the first message; changes with the conversation.

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::log::Log;
 use crate::run::memory;
 
-/// Where a successor may ask for this server's place.
+/// The socket at which a successor asks for this server's place.
 #[derive(Debug)]
 pub(in crate::run) struct SuccessorListener {
     path: PathBuf,
@@ -37,7 +37,7 @@ struct Shared {
     settings: u64,
     control: Control,
     log: Log,
-    /// Who is ready to take over.
+    /// The successor that is ready to take over.
     successor: Mutex<Option<Successor>>,
 }
 
