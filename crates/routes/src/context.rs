@@ -34,7 +34,7 @@ pub struct Context {
     traffic: Arc<Traffic>,
     pub(crate) tasks: Tasks,
     waits: SendRefCell<Waits>,
-    /// Where failed deletes go, and where their outcomes come back.
+    /// The queue of failed deletes, and the mailbox for their outcomes.
     deletes: OnceLock<(Deletes, Arc<Mailbox>)>,
     /// Root tasks that have ended.
     pub(crate) finished: SendRefCell<Vec<(Ticket, OwnedReply)>>,

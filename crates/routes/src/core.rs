@@ -15,7 +15,7 @@ use upstream::{DestinationId, Outcome, OwnedReply, Request, Sink, Ticket, Trail,
 /// A tree, and the servers that it holds on to.
 #[derive(Debug)]
 pub struct Tree {
-    /// Where requests begin.
+    /// The route at which requests begin.
     pub root: RouteRef,
     /// Servers to be released when the tree goes, each as often as it was asked for.
     pub destinations: Vec<DestinationId>,

@@ -155,7 +155,7 @@ impl Plan {
         Some(servers)
     }
 
-    /// How a server of a pool is used.
+    /// The settings for a server of a pool.
     fn settings_of(&self, pool: &ast::Pool, server: &ast::Server) -> Settings {
         let mut settings = self.settings.clone();
         if server.security == Security::Plain {

@@ -16,7 +16,7 @@ const WINDOW: usize = 64;
 /// Bytes of such deletes.
 const WINDOW_BYTES: usize = 64 * 1024;
 
-/// How long to wait after a failure, at first and at the most. A server that is knocked out refuses
+/// The wait after a failure, at first and at the most. A server that is knocked out refuses
 /// without a packet.
 const WAIT_MIN: Duration = Duration::from_millis(20);
 const WAIT_MAX: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ pub(super) struct Replay {
     /// The servers, in the order in which they are asked.
     pub(super) targets: Vec<Target>,
     pub(super) ids: Vec<DestinationId>,
-    /// Which of them is asked.
+    /// The one of them that is asked.
     turn: usize,
     records: Vec<Record>,
     done: Vec<Done>,

@@ -16,7 +16,7 @@ use super::{Kept, Shared, THEN, Target, import};
 use upstream::system::now;
 use upstream::{Outcome, Registry, Reply, Sink, Ticket, Upstream};
 
-/// How often it looks for what became too old, and for files of mcrouter's.
+/// The interval at which it looks for deletes that became too old, and for files of mcrouter's.
 const LOOK_AROUND: Duration = Duration::from_secs(60);
 
 /// After a failure to read the spool.

@@ -30,7 +30,7 @@ const PIECES_MAX: u32 = 65_536;
 /// Stores large values in pieces, and puts them together again.
 #[derive(Debug)]
 pub struct BigValueRoute {
-    /// Where to.
+    /// The child.
     pub target: RouteRef,
     /// Bytes of a piece, and above which a value is cut; at least 1.
     pub split_bytes: usize,

@@ -49,7 +49,7 @@ impl Field {
 /// One test: the field, whether it must be equal, and to what.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Test {
-    /// Which.
+    /// The field.
     pub field: Field,
     /// Equal, or not equal.
     pub equals: bool,
@@ -62,9 +62,9 @@ pub struct Test {
 pub struct BlackholeRoute {
     /// All must hold.
     pub tests: Vec<Test>,
-    /// Where the others go.
+    /// The child for the others.
     pub default: RouteRef,
-    /// Where those go for which all hold.
+    /// The child for those for which all hold.
     pub child: RouteRef,
 }
 

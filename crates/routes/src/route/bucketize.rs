@@ -10,9 +10,9 @@ use upstream::Request;
 /// Names the bucket of each key, and changes nothing.
 #[derive(Debug)]
 pub struct BucketizeRoute {
-    /// Where to.
+    /// The child.
     pub target: RouteRef,
-    /// How keys are counted.
+    /// The counting of keys into buckets.
     pub buckets: Buckets,
 }
 

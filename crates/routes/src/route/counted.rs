@@ -11,11 +11,11 @@ use upstream::{PoolCounts, Request};
 /// Counts requests, and their results, for a pool.
 #[derive(Debug)]
 pub struct CountedRoute {
-    /// Where to.
+    /// The child.
     pub target: RouteRef,
     /// The pool's name.
     pub pool: String,
-    /// Where it is counted.
+    /// The pool's counts.
     pub counts: Arc<PoolCounts>,
 }
 

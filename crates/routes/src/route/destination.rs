@@ -10,7 +10,7 @@ use upstream::{Command, DestinationId, Failure, OwnedReply, Request};
 /// Asks one server.
 #[derive(Debug)]
 pub struct DestinationRoute {
-    /// Which.
+    /// The server.
     pub id: DestinationId,
     /// Its address, for people and in the spool.
     pub label: Arc<str>,

@@ -9,7 +9,7 @@ use upstream::{Failure, Outcome, OwnedReply, Request};
 /// Fails requests.
 #[derive(Debug)]
 pub struct ErrorRoute {
-    /// How.
+    /// The failure.
     pub failure: Failure,
     /// What the client reads behind `SERVER_ERROR`; empty for the failure's own words.
     pub message: String,

@@ -13,7 +13,7 @@ use crate::context::Context;
 use upstream::SendCell;
 use upstream::{Command, CommandClass, Event, Failure, Outcome, OwnedReply, Request};
 
-/// Which failures lead to the next child.
+/// The failures that lead to the next child.
 #[derive(Clone, Debug)]
 pub struct FailoverErrors {
     /// Of get-like commands.
@@ -80,12 +80,12 @@ pub struct FailoverRoute {
     pub order: Order,
     /// After which failures.
     pub errors: FailoverErrors,
-    /// How often.
+    /// The bound on the number of failovers.
     pub limit: Option<FailoverLimit>,
     /// What keys get behind the hash stop from the second try on (`:failover=1`), so that a server
     /// that is in both places keeps them apart.
     pub tag: Option<Vec<u8>>,
-    /// Where leases were given: a lease-set goes back there.
+    /// The children that gave leases: a lease-set goes back there.
     pub pairs: Option<Arc<LeasePairs>>,
 }
 

@@ -10,7 +10,7 @@ use upstream::{Failure, Request};
 /// Replaces every failure of a server by one error.
 #[derive(Debug)]
 pub struct GroupErrorsRoute {
-    /// Where to.
+    /// The child.
     pub child: RouteRef,
 }
 

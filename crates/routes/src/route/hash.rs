@@ -12,7 +12,7 @@ use upstream::Request;
 pub struct HashRoute {
     /// As many as `placement` knows.
     pub children: Vec<RouteRef>,
-    /// Which child a key belongs to.
+    /// Gives the child that a key belongs to.
     pub placement: Placement,
     /// What of the key is hashed, and with what.
     pub hash: Hash,

@@ -7,9 +7,9 @@ use upstream::Request;
 /// Only the first parts of a key are hashed.
 #[derive(Debug)]
 pub struct KeyParseRoute {
-    /// Where to.
+    /// The child.
     pub target: RouteRef,
-    /// How many parts, at least 1.
+    /// The number of parts, at least 1.
     pub parts: usize,
     /// What stands between parts; not empty.
     pub delimiter: Vec<u8>,
@@ -30,7 +30,7 @@ impl Select for KeyParseRoute {
 /// The hash stop `|#|` counts only in keys that begin so; of the others all is hashed.
 #[derive(Debug)]
 pub struct HashStopAllowListRoute {
-    /// Where to.
+    /// The child.
     pub target: RouteRef,
     /// Begins of keys.
     pub prefixes: Vec<Vec<u8>>,

@@ -12,9 +12,9 @@ use upstream::{CommandClass, Failure, OwnedReply, Request};
 /// A host reads and writes the name of its own number; deletes go to all names.
 #[derive(Debug)]
 pub struct KeySplitRoute {
-    /// Where to.
+    /// The child.
     pub destination: RouteRef,
-    /// How many names, at least 2.
+    /// The number of names, at least 2.
     pub replicas: u32,
     /// Stores go to all names.
     pub stores_all: bool,

@@ -9,7 +9,7 @@ use upstream::{Event, Request};
 /// Delays requests and replies; times are in microseconds.
 #[derive(Debug)]
 pub struct LatencyInjectionRoute {
-    /// Where to.
+    /// The child.
     pub child: RouteRef,
     /// Before the request is sent on.
     pub before_us: u64,

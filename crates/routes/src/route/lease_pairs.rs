@@ -14,7 +14,7 @@ use crate::narrow::to_place;
 const MAGIC: u64 = 0x7ace_b00c_0000_0000;
 const MAGIC_BITS: u64 = 0xffff_ffff_0000_0000;
 
-/// How long a token is kept, in seconds.
+/// Seconds for which a token is kept.
 const KEPT_SECS: u64 = 10;
 
 /// Tokens kept at the most; an older one is forgotten, and its value not stored.

@@ -12,7 +12,7 @@ use crate::context::Context;
 use upstream::{Failure, OwnedReply, Request};
 use upstream::{SendCell, SendRefCell};
 
-/// How a child is chosen.
+/// The choice of a child.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Algorithm {
     /// Of the two children that the key hashes to, the one with less to do.
@@ -27,7 +27,7 @@ pub struct LoadBalancerRoute {
     /// At least one.
     children: Vec<RouteRef>,
     algorithm: Algorithm,
-    /// How long weights count, in microseconds.
+    /// Microseconds for which weights count.
     load_ttl_us: u64,
     /// Children that are tried after the first, at the most.
     failovers: usize,

@@ -10,7 +10,7 @@ use upstream::{OwnedReply, Request};
 /// Logs every request and its reply.
 #[derive(Debug)]
 pub struct LoggingRoute {
-    /// Where to; without it the reply is a miss.
+    /// The child; without one the reply is a miss.
     pub target: Option<RouteRef>,
 }
 

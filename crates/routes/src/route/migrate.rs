@@ -25,7 +25,7 @@ pub struct MigrateRoute {
     pub interval_secs: u64,
 }
 
-/// Where a request goes.
+/// The side or sides that a request goes to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     Both,

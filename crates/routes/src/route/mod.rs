@@ -113,7 +113,7 @@ pub type RouteRef = Arc<dyn Route>;
 /// A reply to come.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = OwnedReply> + Send + 'a>>;
 
-/// Where a request goes, when that can be said at once.
+/// The end of a request's way, when that can be said at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pick {
     /// To this server, whose answer is the reply.

@@ -37,7 +37,7 @@ impl Change {
 /// Gives stores another expiry time.
 #[derive(Debug)]
 pub struct ModifyExptimeRoute {
-    /// Where to.
+    /// The child.
     pub target: RouteRef,
     /// What is done.
     pub change: Change,

@@ -9,7 +9,7 @@ use upstream::{Failure, Outcome, OwnedReply, Request};
 /// Changes keys on their way to servers.
 #[derive(Debug)]
 pub struct ModifyKeyRoute {
-    /// Where to.
+    /// The child.
     pub target: RouteRef,
     /// Put before keys that do not begin with it.
     pub ensure_prefix: Vec<u8>,

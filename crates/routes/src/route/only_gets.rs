@@ -10,7 +10,7 @@ use upstream::{CommandClass, OwnedReply, Request};
 /// Passes gets, and nothing else.
 #[derive(Debug)]
 pub struct OnlyGetsRoute {
-    /// Where gets go.
+    /// The child for gets.
     pub child: RouteRef,
 }
 

@@ -57,7 +57,7 @@ pub struct Deterministic {
 /// See [`Order::Latest`].
 #[derive(Debug)]
 pub struct Latest {
-    /// How many children are used.
+    /// The number of children that are used.
     pub count: usize,
     /// One for each child, 0 to 1.
     pub weights: Vec<f64>,

@@ -17,9 +17,9 @@ const WAITING_MAX: usize = 100_000;
 /// Bounds the requests of a worker that are outstanding at once.
 #[derive(Debug)]
 pub struct OutstandingLimitRoute {
-    /// Where to.
+    /// The child.
     pub target: RouteRef,
-    /// How many at once, and who waits.
+    /// The places, and the requests that wait for one.
     pub semaphore: Semaphore,
 }
 
@@ -27,7 +27,7 @@ pub struct OutstandingLimitRoute {
 #[derive(Debug)]
 pub struct Semaphore {
     free: SendCell<u32>,
-    /// Who waits, oldest first. A ticket that is called has a place already.
+    /// The requests that wait, oldest first. A ticket that is called has a place already.
     waiting: SendRefCell<VecDeque<Arc<Waiter>>>,
 }
 

@@ -57,11 +57,11 @@ impl Bucket {
 /// Passes a number of requests a second of each class.
 #[derive(Debug)]
 pub struct RateLimitRoute {
-    /// Where to.
+    /// The child.
     pub target: RouteRef,
     /// What is allowed.
     pub buckets: Arc<Buckets>,
-    /// Where those over the limit go.
+    /// The child for requests over the limit.
     pub fallback: Option<RouteRef>,
 }
 

@@ -56,7 +56,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern.get(p..).unwrap_or_default().iter().all(|byte| *byte == b'*')
 }
 
-/// Where a key goes.
+/// The clusters that a key goes to.
 enum Target<'a> {
     Many(Vec<&'a RouteRef>),
     Nowhere,
@@ -75,7 +75,7 @@ impl RootRoute {
         Self { prefixes, default, invalid_to_default }
     }
 
-    /// Where the key goes; it loses its prefix.
+    /// The clusters that the key goes to; it loses its prefix.
     fn target<'a>(&'a self, request: &mut Request<'_>) -> Target<'a> {
         let default = self.default.and_then(|index| self.prefixes.get(index));
         let default = default.map(|(_, route)| route);

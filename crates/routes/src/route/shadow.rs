@@ -10,7 +10,7 @@ use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use upstream::Request;
 
-/// Which requests are shadowed.
+/// The requests that are shadowed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Keys {
     /// Those whose key's hash, as a fraction of all, lies within.
@@ -24,9 +24,9 @@ pub enum Keys {
 /// One shadow.
 #[derive(Debug)]
 pub struct Shadow {
-    /// Where to.
+    /// The second place.
     pub target: RouteRef,
-    /// Which.
+    /// The requests.
     pub keys: Keys,
 }
 

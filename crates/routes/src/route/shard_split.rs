@@ -15,7 +15,7 @@ use upstream::Request;
 /// everything else goes to the name of this host.
 #[derive(Debug)]
 pub struct ShardSplitRoute {
-    /// Where to.
+    /// The child.
     pub destination: RouteRef,
     /// The shards.
     pub splits: ShardSplits,

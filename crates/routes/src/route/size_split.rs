@@ -30,7 +30,7 @@ pub struct L1L2SizeSplitRoute {
     pub failure_secs: i64,
     /// Both get the value, and no mark is made.
     pub stores_both: bool,
-    /// How often a lease is asked for again when mark and value do not fit.
+    /// The number of times that a lease is asked for again when mark and value do not fit.
     pub retries: u32,
 }
 

@@ -21,7 +21,7 @@ const SPAN: u32 = 10_000;
 pub struct SlowWarmUpRoute {
     /// What warms up.
     pub target: RouteRef,
-    /// Who helps.
+    /// The route that takes the other gets.
     pub failover: RouteRef,
     /// When and how fast.
     pub settings: SlowWarmUpSettings,
