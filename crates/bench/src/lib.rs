@@ -19,6 +19,7 @@ pub mod hitrate;
 pub mod host;
 pub mod listeners;
 pub mod memtier;
+mod number;
 pub mod parse_error;
 pub mod power;
 pub mod process;

@@ -35,6 +35,11 @@ pub(crate) enum From {
     Master,
 }
 
+/// A time in nanoseconds; the greatest number stands for 584 years and more.
+fn nanos(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
+}
+
 /// A read as a user saw it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
@@ -169,14 +174,17 @@ impl Recorder {
 
     /// Nanoseconds since the start.
     pub(crate) fn now(&self) -> u64 {
-        u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanos(self.begin.elapsed())
     }
 
     /// Room for one more cluster; its number.
     pub(crate) fn add_cluster(&self) -> u16 {
         let mut state = self.lock();
+        let Ok(number) = u16::try_from(state.tallies.len()) else {
+            panic!("a demo has fewer than 65,536 clusters")
+        };
         state.tallies.push(ClusterCounts::new());
-        u16::try_from(state.tallies.len() - 1).unwrap_or(u16::MAX)
+        number
     }
 
     /// A write is about to be sent.
@@ -214,8 +222,7 @@ impl Recorder {
 
     /// Judges what is old enough; `all` judges everything.
     pub(crate) fn judge(&self, all: bool) {
-        let after = u64::try_from(JUDGED_AFTER.as_nanos()).unwrap_or(u64::MAX);
-        let until = if all { u64::MAX } else { self.now().saturating_sub(after) };
+        let until = if all { u64::MAX } else { self.now().saturating_sub(nanos(JUDGED_AFTER)) };
         let mut state = self.lock();
         let State { checker, waiting, tallies } = &mut *state;
         while let Some(seen) = waiting.pop_front_if(|seen| seen.read.returned <= until) {

@@ -137,7 +137,7 @@ fn ask_by_tcp(question: &[u8], resolver: SocketAddr) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&resolver, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let len = u16::try_from(question.len()).unwrap_or(u16::MAX);
+    let len = u16::try_from(question.len()).map_err(io::Error::other)?;
     stream.write_all(&[&len.to_be_bytes()[..], question].concat())?;
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;

@@ -10,6 +10,7 @@
 
 pub mod ast;
 pub mod cli;
+mod count;
 mod interval;
 mod json;
 pub mod lint;

@@ -29,12 +29,18 @@ pub(crate) enum Found<'a> {
 }
 
 /// Appends a record.
+///
+/// # Panics
+///
+/// When `body` is longer than [`BODY_BYTES_MAX`], which [`crate::Spool::append`] refuses.
 pub(crate) fn write(out: &mut Vec<u8>, salt: u32, number: u64, secs: u64, body: &[u8]) {
     let start = out.len();
     out.extend_from_slice(&MARKER);
     out.extend_from_slice(&[0; 4]);
-    // Bodies are at most BODY_BYTES_MAX long.
-    out.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
+    let (true, Ok(len)) = (body.len() <= BODY_BYTES_MAX, u32::try_from(body.len())) else {
+        panic!("a record of {} bytes was not refused", body.len())
+    };
+    out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(&number.to_le_bytes());
     out.extend_from_slice(&secs.to_le_bytes());
     out.extend_from_slice(body);

@@ -7,6 +7,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::chart::{COLOURS, FONT, failed};
+use crate::number::fits;
 
 /// The style of a series in the plot.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,7 @@ impl Legend {
         mark: Mark,
         width: u32,
     ) -> Self {
-        let width = i32::try_from(width).unwrap_or(i32::MAX) - LEFT;
+        let width = fits::<_, i32>(width) - LEFT;
         let mut rows: Vec<Vec<(usize, String)>> = Vec::new();
         let mut end = i32::MAX;
         for (place, name) in names.into_iter().enumerate() {
@@ -69,8 +70,8 @@ impl Legend {
 
     /// Its height at the top of a chart, in pixels.
     pub(super) fn height(&self) -> u32 {
-        let rows = i32::try_from(self.rows.len()).unwrap_or(i32::MAX);
-        if rows == 0 { 0 } else { u32::try_from(rows * ROW + SPACE).unwrap_or(u32::MAX) }
+        let rows: i32 = fits(self.rows.len());
+        if rows == 0 { 0 } else { fits(rows * ROW + SPACE) }
     }
 
     /// Draws it at the top of `area`.
@@ -104,7 +105,7 @@ impl Legend {
 
 /// A name and its mark.
 fn wide(name: &str) -> i32 {
-    let letters = i32::try_from(name.chars().count()).unwrap_or(i32::MAX);
+    let letters: i32 = fits(name.chars().count());
     MARK + GAP + letters * LETTER
 }
 

@@ -10,6 +10,7 @@ use super::security::Security;
 use super::spec::{Protocol, Target};
 use super::transport::Transport;
 use super::wire::{ExpectedHit, Op, Piece, Read, Wire};
+use crate::number::fits;
 
 /// A connection to one server.
 #[derive(Debug)]
@@ -100,9 +101,9 @@ impl Conn {
             count: 1,
             intended,
             sent: now,
-            keys: u32::try_from(keys.len()).unwrap_or(u32::MAX),
+            keys: fits(keys.len()),
             replies,
-            sent_bytes: u32::try_from(self.out.len() - from).unwrap_or(u32::MAX),
+            sent_bytes: fits(self.out.len() - from),
             reply: Reply::default(),
         };
         match self.waiting.back_mut() {

@@ -16,6 +16,7 @@ use super::security::Security;
 use super::spec::{Pace, Spec};
 use super::wire::Wire;
 use super::worker::{Brought, Run, Worker};
+use crate::number::nanos;
 
 pub use super::worker::{Latest, Progress};
 
@@ -106,9 +107,7 @@ impl Ready {
     pub fn run(self, progress: &Progress) -> Result<Outcome> {
         let spec = &self.spec;
         let wire = Wire::new(spec);
-        let nanos = |seconds: f64| {
-            u64::try_from(Duration::from_secs_f64(seconds.max(0.0)).as_nanos()).unwrap_or(u64::MAX)
-        };
+        let nanos = |seconds: f64| nanos(Duration::from_secs_f64(seconds.max(0.0)));
         let begin = nanos(spec.warm_up);
         let measure = (begin, begin + nanos(spec.seconds));
         let security = &self.security;

@@ -12,6 +12,7 @@ use rustls::ClientConfig;
 
 use super::spec::{Credentials, Protocol, Spec, Tls};
 use super::transport::Transport;
+use crate::number::fits;
 
 /// The TLS and login of every new connection.
 #[derive(Clone, Debug, Default)]
@@ -144,7 +145,7 @@ fn request(protocol: Protocol, user: &str, password: &str) -> Vec<u8> {
             let (name, data) = ("PLAIN", format!("\0{user}\0{password}"));
             let mut bytes = vec![0; 24];
             (bytes[0], bytes[1], bytes[3]) = (0x80, SASL_AUTH, 5);
-            let body = u32::try_from(name.len() + data.len()).unwrap_or(u32::MAX);
+            let body: u32 = fits(name.len() + data.len());
             bytes[8..12].copy_from_slice(&body.to_be_bytes());
             bytes.extend_from_slice(name.as_bytes());
             bytes.extend_from_slice(data.as_bytes());

@@ -11,6 +11,7 @@ mod text;
 use super::keys::{KeyNames, scatter};
 use super::sizes::{VALUE_BYTES_MAX, ValueSize};
 use super::spec::{Protocol, Spec};
+use crate::number::fits;
 
 /// The command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +159,7 @@ impl Wire {
     /// Appends a get of `keys`, of which there is at least one; returns how many replies it brings.
     #[inline]
     pub fn get(&self, keys: &[u64], out: &mut Vec<u8>) -> u32 {
-        let each = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        let each = fits(keys.len());
         match self.protocol {
             Protocol::Text => {
                 text::get(&self.names, keys, out);

@@ -25,6 +25,7 @@ use super::record::{Moment, Record};
 use super::security::Security;
 use super::spec::{Pace, Spec, Target};
 use super::wire::Wire;
+use crate::number::nanos;
 
 /// The state that all threads of a run share.
 #[derive(Debug)]
@@ -131,7 +132,7 @@ impl<'a> Worker<'a> {
             conns,
             poller,
             buffer: vec![0; 256 * 1024],
-            draw: Draw::new(spec, index).map_err(anyhow::Error::msg)?,
+            draw: Draw::new(spec, index)?,
             record: Record::default(),
             fill: None,
             has_udp: spec.targets.iter().any(Target::is_udp),
@@ -192,7 +193,7 @@ impl<'a> Worker<'a> {
     }
 
     pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.run.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanos(self.run.started.elapsed())
     }
 
     pub(super) fn is_over(&self, now: u64) -> bool {

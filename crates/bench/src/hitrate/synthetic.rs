@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::trace::{Action, Request};
 use crate::generator::keys::{Keys, Pattern};
 use crate::generator::sizes::{KeySize, ValueSize, uniform_of};
+use crate::number::fits;
 use crate::parse_error::ParseError;
 use crate::serde_text::serde_text;
 
@@ -74,7 +75,7 @@ impl Synthetic {
             KeySize::Shortest | KeySize::Plain => KEY_BYTES,
             size => u16::try_from(size.of(uniform_of(id))).unwrap_or(KEY_BYTES),
         };
-        let value_bytes = u32::try_from(self.value_size.of_key(id)).unwrap_or(u32::MAX);
+        let value_bytes = fits(self.value_size.of_key(id));
         Request { id, key_bytes, value_bytes, action: Action::Get }
     }
 

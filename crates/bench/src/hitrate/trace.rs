@@ -229,10 +229,11 @@ impl Lines {
             Some(other) => bail!("{other:?} is no operation: {line:?}"),
         };
         let key_bytes = columns.key_bytes.map(number).transpose()?.unwrap_or(key.len() as u64);
+        let too_long = || format!("a key or value is too long: {line:?}");
         Ok(Request {
             id: id_of(&key),
-            key_bytes: u16::try_from(key_bytes).unwrap_or(u16::MAX),
-            value_bytes: u32::try_from(number(columns.value_bytes)?).unwrap_or(u32::MAX),
+            key_bytes: key_bytes.try_into().with_context(too_long)?,
+            value_bytes: number(columns.value_bytes)?.try_into().with_context(too_long)?,
             action,
         })
     }

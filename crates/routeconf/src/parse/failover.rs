@@ -6,6 +6,7 @@ use super::handles::Given;
 use crate::ast::{
     Failover, FailoverErrors, FailoverLimit, FailoverPolicy, Failure, Hash, Latest, Route, RouteId,
 };
+use crate::count::count;
 use crate::json::{Node, Value};
 use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, fail};
@@ -118,7 +119,7 @@ impl Builder<'_> {
     fn policy(&mut self, node: &Node, children: usize) -> Fallible<FailoverPolicy> {
         let fields = Fields::new(node, "'failover_policy'")?;
         let name = fields.need_text("type")?;
-        let most = u32::try_from(children.max(1)).unwrap_or(u32::MAX);
+        let most = count(children.max(1));
         let policy = match name {
             "InOrderPolicy" => FailoverPolicy::InOrder,
             "LeastFailuresPolicy" => {

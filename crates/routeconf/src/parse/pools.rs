@@ -6,6 +6,7 @@ use super::fields::Fields;
 use super::server::{ServerDefaults, parse_protocol, parse_security, parse_server};
 use super::{Builder, owned};
 use crate::ast::{Member, Pool, PoolId, Protocol, Security, TkoTracker};
+use crate::count::count;
 use crate::json::{self, Node, Value};
 use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, fail};
@@ -260,8 +261,7 @@ fn tko_tracker(fields: &Fields<'_>, servers: usize) -> Fallible<Option<TkoTracke
             return Ok(number);
         }
         let percent = inner.int32(percent, 1, 100)?.unwrap_or(0);
-        let servers = u64::try_from(servers).unwrap_or(u64::MAX);
-        Ok(u32::try_from(servers.saturating_mul(u64::from(percent)) / 100).unwrap_or(u32::MAX))
+        Ok(count(servers * percent as usize / 100))
     };
     let upper = bound("num_tko_threshold_upper", "percent_tko_threshold_upper")?;
     let lower = bound("num_tko_threshold_lower", "percent_tko_threshold_lower")?;

@@ -12,6 +12,7 @@ use crate::ast::{
     Config, Entry, Handle, Hash, HashFunction, KeyPart, Listener, Member, Pool, PoolId, PoolRoute,
     Protocol, Route, RouteId, Security, Server, ServerAddress,
 };
+use crate::count::count;
 use crate::json::{Map, Node};
 use crate::near::near;
 use crate::parse::port_of;
@@ -113,8 +114,8 @@ fn pool(
     let limit = u32::try_from(limit.max(1)).unwrap_or(u32::MAX);
     settings.number("server_connections")?;
     settings.truth("preconnect")?;
-    let id = PoolId(u32::try_from(config.pools.len()).unwrap_or(u32::MAX));
-    let count = servers.len();
+    let id = PoolId(count(config.pools.len()));
+    let places = 0..count(servers.len());
     config.pools.push(Pool {
         name: name.to_owned(),
         members: servers.into_iter().map(Member::Server).collect(),
@@ -134,7 +135,6 @@ fn pool(
     let route = match hash {
         Some(hash) => add(config, Route::Pool(Box::new(plain(id, hash))), node.at),
         None => {
-            let places = 0..u32::try_from(count).unwrap_or(u32::MAX);
             let children = places
                 .map(|index| add(config, Route::Destination { pool: id, index }, node.at))
                 .collect();
@@ -155,7 +155,7 @@ fn pool(
 }
 
 fn add(config: &mut Config, route: Route, at: At) -> RouteId {
-    let id = RouteId(u32::try_from(config.handles.len()).unwrap_or(u32::MAX));
+    let id = RouteId(count(config.handles.len()));
     config.handles.push(Handle { route, name: None, at });
     id
 }

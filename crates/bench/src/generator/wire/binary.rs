@@ -3,6 +3,7 @@
 use super::{Op, Piece, Read};
 use crate::generator::keys::KeyNames;
 use crate::generator::sizes::VALUE_BYTES_MAX;
+use crate::number::fits;
 
 const REQUEST: u8 = 0x80;
 const RESPONSE: u8 = 0x81;
@@ -39,11 +40,12 @@ fn request(opcode: u8, names: &KeyNames, key: u64, extras: &[u8], value: &[u8], 
     names.write(key, out);
     let key_bytes = out.len() - from - HEADER_BYTES - extras.len();
     out.extend_from_slice(value);
-    let body = u32::try_from(out.len() - from - HEADER_BYTES).unwrap_or(u32::MAX);
+    let body: u32 = fits(out.len() - from - HEADER_BYTES);
     let header = &mut out[from..from + HEADER_BYTES];
     (header[0], header[1]) = (REQUEST, opcode);
-    header[2..4].copy_from_slice(&u16::try_from(key_bytes).unwrap_or(u16::MAX).to_be_bytes());
-    header[4] = u8::try_from(extras.len()).unwrap_or(0);
+    let key_bytes: u16 = fits(key_bytes);
+    header[2..4].copy_from_slice(&key_bytes.to_be_bytes());
+    header[4] = fits(extras.len());
     header[8..12].copy_from_slice(&body.to_be_bytes());
 }
 
