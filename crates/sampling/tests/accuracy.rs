@@ -8,30 +8,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fastrand::Rng;
 use sampling::{Collector, Config, Kind, Log, Snapshot, Window};
-
-/// Reproducible numbers (xorshift).
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// A key's rank by a Zipf law of exponent 0.99: the inverse of the integral, which is close enough
 /// and quick.
 fn zipf(rng: &mut Rng, keys: u64) -> u64 {
     let power = 0.01;
     let span = (keys as f64).powf(power) - 1.0;
-    ((1.0 + rng.unit() * span).powf(1.0 / power) as u64).min(keys) - 1
+    ((1.0 + rng.f64() * span).powf(1.0 / power) as u64).min(keys) - 1
 }
 
 fn hash_of(key: u64) -> u64 {
@@ -148,10 +133,10 @@ fn check_curve(name: &str, memory: u64, mut next: impl FnMut(&mut Rng, u64) -> u
     let mut server = Server::new(4096, memory as f64);
     let mut caches: Vec<Lru> =
         [memory / 2, memory, 2 * memory, 4 * memory].into_iter().map(Lru::new).collect();
-    let mut rng = Rng(0x1234_5678_9abc_def1);
+    let mut rng = Rng::with_seed(0x1234_5678_9abc_def1);
     for number in 0..1_000_000u64 {
         let key = next(&mut rng, number);
-        let worker = rng.next() as usize % 4;
+        let worker = rng.usize(..4);
         let hits: Vec<bool> = caches.iter_mut().map(|cache| cache.read(key)).collect();
         if hits[1] {
             server.access(worker, key, Kind::Hit, bytes_of(key));
@@ -203,7 +188,7 @@ fn one_hot_key_does_not_spoil_the_curve() {
         "hot",
         20_000_000,
         |rng, _| {
-            if rng.unit() < 0.2 { 7 } else { 10 + rng.next() % 300_000 }
+            if rng.f64() < 0.2 { 7 } else { 10 + rng.u64(..300_000) }
         },
     );
 }
@@ -226,10 +211,10 @@ impl Exact {
 /// five percent.
 fn check_working_set(name: &str, mut next: impl FnMut(&mut Rng, u64) -> u64) {
     let (mut server, mut exact) = (Server::new(8192, 1e9), Exact::default());
-    let mut rng = Rng(0x0bad_cafe_1234_5678);
+    let mut rng = Rng::with_seed(0x0bad_cafe_1234_5678);
     for number in 0..2_000_000u64 {
         let key = next(&mut rng, number);
-        server.access(rng.next() as usize % 4, key, Kind::Hit, bytes_of(key));
+        server.access(rng.usize(..4), key, Kind::Hit, bytes_of(key));
         exact.0.insert(key, server.now.now_secs);
         if number.is_multiple_of(1000) {
             server.now.now_secs += 60;
@@ -286,11 +271,11 @@ fn sizes_that_change_are_told_by_their_range() {
 #[test]
 fn a_hot_key_is_found_within_a_second() {
     let mut server = Server::new(4096, 1e9);
-    let mut rng = Rng(99);
+    let mut rng = Rng::with_seed(99);
     let mut second = |server: &mut Server, hot: bool| {
         for part in 0..10 {
             for number in 0..10_000 {
-                let key = if hot && rng.unit() < 0.2 { 42 } else { 1000 + rng.next() % 1_000_000 };
+                let key = if hot && rng.f64() < 0.2 { 42 } else { 1000 + rng.u64(..1_000_000) };
                 if number % 64 == part {
                     server.logs[number % 4].request(hash_of(key), &key.to_le_bytes(), 64);
                 }
