@@ -122,7 +122,7 @@ impl Worker {
         self.next_number(&found, how).map(Some)
     }
 
-    /// What follows `item` by `how`.
+    /// The number that follows `item` by `how`.
     fn next_number(&self, item: &Item<'_>, how: &Arithmetic) -> Result<Seen, Counted> {
         let is_other =
             how.compare.is_some_and(|unique| unique != 0 && !self.cas_matches(item, unique));

@@ -71,7 +71,7 @@ impl Seen {
     }
 }
 
-/// What a look at the key found.
+/// The finding of a look at the key.
 enum Look {
     Found(Seen),
     Ended(Verdict),

@@ -9,7 +9,7 @@ use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Worker, live};
 
-/// What is to become of the key's item.
+/// The options of a delete.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delete {
     /// The cas unique that it must have.
@@ -115,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// What was read of the key before is not to be stored any more. Under its lock.
+    /// Makes void what was read of the key before: it must not be stored. Under its lock.
     fn end_leases(&self, key: Key<'_>, how: &Delete) {
         self.void_lease(key);
         if how.hold_off_secs > 0 {

@@ -56,7 +56,7 @@ impl Worker {
         }
     }
 
-    /// What a reader gets who found nothing. `None` when something is there by now.
+    /// The answer to a reader that found nothing. `None` when an item is there by now.
     pub fn lease_miss<'s>(&self, section: &Section<'s>, key: Key<'_>) -> Option<LeaseMiss<'s>> {
         let table = self.shared.lease_table();
         let invalidations = self.shared.store().invalidations();
@@ -123,7 +123,7 @@ impl Worker {
         self.count(Counter::Holdoffs);
     }
 
-    /// What deleting an item comes to: it is gone, or it is kept as stale for a while.
+    /// The change that deletes an item: it is removed, or kept as stale for a while.
     pub(crate) fn removal(&self) -> Change {
         match (self.shared.leases(), self.shared.settings().leases.stale_secs) {
             (None, _) | (_, 0) => Change::Remove,
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-/// What a lease read's miss is to whoever reports kinds of misses.
+/// The kind under which a lease read's miss is reported.
 impl From<&LeaseMiss<'_>> for Miss {
     fn from(_: &LeaseMiss<'_>) -> Self {
         Self::Absent

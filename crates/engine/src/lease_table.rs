@@ -56,7 +56,7 @@ struct Set {
     floor: u32,
 }
 
-/// What is known of a key. Free when all is zero.
+/// The facts about a key. Free when all is zero.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     hash: u64,

@@ -12,7 +12,7 @@ use crate::retrieve::Miss;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Worker, is_same, live};
 
-/// What `mg` asks for besides the item.
+/// The options of `mg` that are more than to read the item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetaGet {
     /// `N`: create an empty item with this deadline where there is none; its creator wins.

@@ -16,7 +16,7 @@ use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Worker, live};
 
-/// What is asked of the key's present state.
+/// The condition on the key's present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// It is absent.
@@ -34,7 +34,7 @@ pub enum Mode {
 /// The condition under which a value is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Condition {
-    /// What is asked of the present state.
+    /// The condition on the present state.
     pub mode: Mode,
     /// The cas unique that the present item must have: with set and replace this makes the command
     /// a `cas`.

@@ -18,7 +18,7 @@ pub enum Miss {
     Flushed,
 }
 
-/// What `touch` touched.
+/// The item that `touch` touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched {
     /// Client flags.

@@ -22,7 +22,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What a worker counts as a whole.
+    /// Counters of a worker as a whole.
     Counter, COUNTERS:
     /// Requests refused because the user lacks a right.
     AccessDenied = "access_denied",
@@ -77,7 +77,7 @@ counters! {
 }
 
 counters! {
-    /// What a worker counts per slab class; the whole is the sum.
+    /// Counters of a worker by slab class; the whole is the sum.
     ClassCounter, CLASS_COUNTERS:
     /// `get` found the key.
     GetHits = "get_hits",

@@ -27,7 +27,7 @@ pub struct Config {
     /// Bytes of unconsumed input and unsent output that one worker's connections may hold together.
     /// Above it, those that made no progress for longest are closed until an eighth is free.
     pub buffer_bytes_max: usize,
-    /// What makes TLS sessions; `None`: every listener is plain.
+    /// The maker of TLS sessions; `None`: every listener is plain.
     pub tls: Option<Arc<TlsAcceptor>>,
 }
 

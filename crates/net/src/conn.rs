@@ -39,14 +39,14 @@ pub(crate) struct Conn<S> {
     /// Bytes of the two buffers that the budget has been told of.
     pub(crate) charged: usize,
     pub(crate) state: ConnState,
-    /// What the poller tells of.
+    /// The events that the poller reports.
     pub(crate) interest: epoll::EventFlags,
     /// The input has ended, and answers are owed.
     pub(crate) is_at_end: bool,
     pub(crate) handle: Arc<ConnHandle>,
 }
 
-/// What a worker lends to the connection it serves.
+/// The resources that a worker lends to the connection it serves.
 pub(crate) struct WorkerResources<'a, S> {
     pub(crate) service: &'a mut S,
     /// [`INPUT_MAX`] bytes.
@@ -56,7 +56,7 @@ pub(crate) struct WorkerResources<'a, S> {
     pub(crate) tls_scratch: Option<&'a mut Scratch>,
 }
 
-/// What a read of a TLS connection brought.
+/// The outcome of a read of a TLS connection.
 pub(crate) enum Received {
     /// This many plain bytes are in the buffer, what was left included; and whether a handshake was
     /// completed.
@@ -67,7 +67,7 @@ pub(crate) enum Received {
     Broken(Broken),
 }
 
-/// What happened in a connection's turn.
+/// The outcome of a connection's turn.
 pub(crate) struct Served {
     pub(crate) flow: Flow,
     pub(crate) outcome: Outcome,
@@ -276,7 +276,7 @@ impl<S> Conn<S> {
     }
 }
 
-/// What a TLS connection's output needs; nothing for a plain one.
+/// The means to seal a TLS connection's output; none for a plain one.
 fn sealing<'a>(
     tls: &'a mut Option<Box<Tls>>,
     scratch: Option<&'a mut Scratch>,

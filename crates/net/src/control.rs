@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(crate) workers: Vec<WorkerShared>,
     pub(crate) listeners: Vec<Arc<ListenAddress>>,
     pub(crate) accept: AcceptShared,
-    /// What [`Control::reset_stats`] found, taken off in [`Control::stats`].
+    /// The counts at the last [`Control::reset_stats`], taken off in [`Control::stats`].
     baseline: Mutex<Stats>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
 }
 
-/// What `stats conns` shows of one connection; written by its worker.
+/// The facts about one connection that `stats conns` shows; written by its worker.
 #[derive(Debug)]
 pub(crate) struct ConnHandle {
     pub(crate) peer: Peer,
@@ -120,7 +120,7 @@ impl ConnHandle {
     }
 }
 
-/// What a connection is doing.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ConnState {
@@ -170,7 +170,7 @@ pub struct ConnInfo {
     pub worker: usize,
     /// The peer, and the listener that accepted it.
     pub peer: Peer,
-    /// What it is doing.
+    /// Its state.
     pub state: ConnState,
     /// Time since bytes last moved on it.
     pub idle: Duration,

@@ -87,7 +87,7 @@ enum Target<'a> {
     },
 }
 
-/// What turns output into TLS records.
+/// The TLS session that turns output into records.
 pub(crate) struct Sealing<'a> {
     pub(crate) tls: &'a mut Tls,
     /// Empty between writes.
@@ -107,7 +107,7 @@ pub(crate) struct Sent {
     pub(crate) writes: u64,
 }
 
-/// What an [`Output`] was left in.
+/// The state that an [`Output`] was left in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome {
     pub(crate) blocked: bool,

@@ -15,7 +15,7 @@ use crate::peer::ListenAddress;
 use crate::socket_handover::Inherited;
 use crate::sockets::{SocketFile, Sockets, StreamListener};
 
-/// What to listen on.
+/// The addresses to listen on.
 #[derive(Clone, Debug, Default)]
 pub struct Listen {
     /// TCP addresses; port 0 takes any free one. An IPv6 address takes no IPv4 connections.

@@ -37,7 +37,7 @@ const CALM_WINDOWS: u32 = 10;
 /// A load that is older is that of a worker which had nothing to do since, in milliseconds.
 const STALE_MS: u64 = 3 * WINDOW_MS;
 
-/// What a worker does with its connections.
+/// A worker's step towards fewer workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Keep them.
@@ -64,7 +64,7 @@ impl Consolidation {
         loads.iter().position(|&load| load < self.busy).unwrap_or_else(|| least(loads, usize::MAX))
     }
 
-    /// What the worker `own` should do. `calm` counts for how long it could have joined another.
+    /// The step of the worker `own`. `calm` counts for how long it could have joined another.
     pub(crate) fn step(self, loads: &[u32], own: usize, calm: &mut u32) -> Step {
         let mine = loads[own];
         let to = least(loads, own);

@@ -16,7 +16,8 @@ use crate::conn_id::ConnId;
 use crate::io::{Input, Output};
 use crate::peer::Peer;
 
-/// What a worker serves. Made inside the worker's thread by the closure given to [`crate::start`].
+/// The protocol that a worker serves. Made inside the worker's thread by the closure given to
+/// [`crate::start`].
 pub trait Service {
     /// The state of one connection.
     type Session;
@@ -109,7 +110,7 @@ pub trait Service {
     }
 }
 
-/// What a connection waits for after [`Service::serve`].
+/// The event that a connection waits for after [`Service::serve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// The output is full: serve again when all of it has left. What was appended is kept.
@@ -128,7 +129,7 @@ pub enum Flow {
     Yield,
 }
 
-/// What became of a datagram.
+/// The fate of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramFate {
     /// It was no request. Nothing was appended.

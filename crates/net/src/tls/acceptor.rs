@@ -16,7 +16,7 @@ use super::Tls;
 /// The time that a client has for its handshake.
 pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is asked of a client.
+/// The certificate that is asked of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// No certificate.
@@ -50,7 +50,7 @@ pub struct TlsOptions {
     pub key: PathBuf,
     /// The issuers of clients' certificates, in PEM.
     pub ca_cert: Option<PathBuf>,
-    /// What is asked of clients.
+    /// The certificate that is asked of clients.
     pub verify: Verify,
     /// TLS 1.3 alone, without 1.2.
     pub only_tls13: bool,
@@ -138,7 +138,7 @@ impl fmt::Debug for TlsAcceptor {
     }
 }
 
-/// What the files say now.
+/// The configurations, as the files have them now.
 fn configs(options: &TlsOptions, modes: &[TlsMode]) -> Result<Configs, String> {
     let wants_mutual = modes.contains(&TlsMode::Mutual);
     let mutual = if wants_mutual { Some(config(options, Verify::Require)?) } else { None };

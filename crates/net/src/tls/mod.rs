@@ -40,7 +40,7 @@ const RECORD_OVERHEAD: usize = 64;
 /// Plain bytes in a record.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// What a session costs beside its buffers, in bytes: measured with the sessions of 1000 idle
+/// Bytes that a session takes beside its buffers: measured with the sessions of 1000 idle
 /// clients.
 pub(crate) const SESSION_BYTES: isize = 16 * 1024;
 
@@ -55,15 +55,15 @@ pub(crate) struct Tls {
     is_ended: bool,
 }
 
-/// What a worker lends to the TLS sessions that it serves, one at a time.
+/// The buffers that a worker lends to the TLS sessions that it serves, one at a time.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     incoming: Vec<u8>,
-    /// What is ready to be sent. Empty between connections.
+    /// Bytes that are ready to be sent. Empty between connections.
     pub(crate) sealed: Vec<u8>,
 }
 
-/// What a read brought.
+/// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opened {
     /// Plain bytes.

@@ -115,11 +115,11 @@ pub(crate) struct Worker<S: Service> {
     consolidator: Option<Consolidator>,
 }
 
-/// What a worker has for TLS.
+/// A worker's means for TLS.
 struct TlsWorker {
     acceptor: Arc<TlsAcceptor>,
     scratch: Scratch,
-    /// What a read is decrypted into.
+    /// The buffer that a read is decrypted into.
     plain: Vec<u8>,
 }
 
@@ -471,7 +471,7 @@ fn data(token: Token) -> epoll::EventData {
     epoll::EventData::new_u64(token.to_u64())
 }
 
-/// What a connection costs beside its buffers, in bytes.
+/// Bytes that a connection takes beside its buffers.
 fn conn_bytes<S>(conn: &Conn<S>) -> isize {
     let bytes = size_of::<Conn<S>>() + size_of::<ConnHandle>() + 64;
     bytes.cast_signed() + if conn.tls.is_some() { tls::SESSION_BYTES } else { 0 }
