@@ -15,7 +15,7 @@ use crate::deliver::Limits;
 use crate::delivery::{Flush, OnGap};
 use crate::disk_queue::SpoolFolder;
 use crate::keys::{Outbox, Rules};
-use crate::pipeline::{Cluster, Plan};
+use crate::plan::{Cluster, Plan};
 use crate::source::{mysql, postgres};
 use crate::template::{BadTemplate, Template};
 

@@ -31,11 +31,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backlog::{Backlog, Source};
 use crate::batch::{self, BatchError, Before, Wire};
+use crate::clock::micros;
 use crate::delivery::{Delivery, Flush, OnGap, Work};
 use crate::disk_queue::{Chunk, DiskQueue};
 use crate::monitor::{Sample, Sampler};
 use crate::network::Network;
-use crate::stats::{ClusterStats, Stats, micros};
+use crate::stats::{ClusterStats, Stats};
 
 /// Limits of batches and waits.
 #[derive(Debug, Clone, Copy)]

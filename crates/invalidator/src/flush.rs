@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::batch::{self, is_plain};
 use crate::delivery::Flush;
 use crate::network::Network;
-use crate::pipeline::{Cluster, Plan};
+use crate::plan::{Cluster, Plan};
 
 /// The reason why not every cluster was emptied.
 #[derive(Debug, thiserror::Error)]

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::position::number;
-
 /// Sixteen bytes that name a server.
 pub type Uuid = [u8; 16];
 
@@ -13,6 +11,12 @@ pub type Uuid = [u8; 16];
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GtidSet {
     servers: BTreeMap<Uuid, Vec<(u64, u64)>>,
+}
+
+/// Digits and nothing else: no sign, no blank.
+pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_plain { text.parse().ok() } else { None }
 }
 
 impl GtidSet {

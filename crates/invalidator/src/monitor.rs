@@ -18,8 +18,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::batch::{self, Wire};
+use crate::clock::micros;
 use crate::network::Network;
-use crate::stats::{MonitorStats, Stats, micros};
+use crate::stats::{MonitorStats, Stats};
 
 /// Looks after the first one, by the time since the delete.
 const LOOKS: [Duration; 5] = [

@@ -10,7 +10,6 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -20,47 +19,20 @@ use crate::backlog::Backlog;
 use crate::change::{ChangeSource, SourceError};
 use crate::checkpoint::{self, Keep};
 use crate::checkpoint_writer::CheckpointWriter;
-use crate::deliver::{DamagedSpool, Destination, Limits, Target};
+use crate::deliver::{DamagedSpool, Destination, Target};
 use crate::delivery::{Flush, OnGap, Work};
 use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
-use crate::keys::Rules;
 use crate::monitor::Monitor;
 use crate::network::Network;
 use crate::position::Position;
 use crate::reading::{Reading, flushed};
-use crate::stats::{Stats, micros};
+use crate::stats::Stats;
 use crate::visibility::{READ_AHEAD, VisibilityBarrier};
 
-/// A cluster and the addresses of its routers (or its one server).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cluster {
-    /// Its name in stats.
-    pub name: String,
-    /// Tried in this order.
-    pub routers: Vec<String>,
-}
-
-/// The settings of a pipeline, apart from its source.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// The source's name, which the checkpoint is of.
-    pub name: String,
-    /// The rules that turn changes into keys.
-    pub rules: Rules,
-    /// The clusters to delete from.
-    pub clusters: Vec<Cluster>,
-    /// Limits of batches and waits.
-    pub limits: Limits,
-    /// The response to a gap in the log.
-    pub on_gap: OnGap,
-    /// One key in this many is monitored; 0 for none.
-    pub monitor_one_in: u32,
-    /// Bytes of keys that a transaction may have.
-    pub transaction_bytes_max: usize,
-    /// The interval between saves of the checkpoint.
-    pub checkpoint_every: Duration,
-}
+pub use crate::clock::system_now_us;
+pub use crate::ended::Ended;
+pub use crate::plan::{Cluster, Plan};
 
 /// The position to begin at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,30 +43,6 @@ pub enum Since {
     Now,
     /// After this position.
     Position(Position),
-}
-
-/// The remedies that an operator has for a gap.
-const ONCE: &str = "start once with --on-gap flush, which empties the caches and goes on, or with --on-gap prefixes, which \
-                    empties them of what begins as your keys do";
-
-/// Why a pipeline ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Ended {
-    /// The checkpoint cannot be used.
-    #[error(transparent)]
-    Checkpoint(#[from] checkpoint::CheckpointError),
-    /// The log cannot be understood and `on_gap` says stop.
-    #[error("{0}; nothing after it was delivered. Repair it; or {ONCE}")]
-    Gap(String),
-    /// The log does not reach back and `on_gap` says stop.
-    #[error("{0}; changes in between are lost to the caches: {ONCE}")]
-    Purged(String),
-    /// A fault that a retry does not mend.
-    #[error("{0}")]
-    Wrong(String),
-    /// A task of the pipeline ended by itself, which it never should.
-    #[error("a task of the pipeline ended")]
-    Broken,
 }
 
 /// The pipeline's access to network, disk and log.
@@ -109,13 +57,6 @@ pub struct World<N, K, S> {
     pub disk_queues: Vec<Option<S>>,
     /// Says what happens to who operates it.
     pub log: fn(&str),
-}
-
-/// The system's clock.
-#[must_use]
-pub fn system_now_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    micros(since)
 }
 
 /// Follows the source until something ends it; `stop` ends it in order, with everything read

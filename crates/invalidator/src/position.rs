@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::gtid::GtidSet;
+use crate::gtid::{GtidSet, number};
 
 /// A place in a database's log, after a committed transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,12 +74,6 @@ pub fn maria_domains(text: &str) -> Option<BTreeMap<u32, (u32, u64)>> {
         }
     }
     Some(domains)
-}
-
-/// Digits and nothing else: no sign, no blank.
-pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
-    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if is_plain { text.parse().ok() } else { None }
 }
 
 /// The number that PostgreSQL writes as two hexadecimal halves.

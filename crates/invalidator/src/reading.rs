@@ -11,9 +11,11 @@ use tokio::time::Instant;
 
 use crate::assemble::{Assembler, Output};
 use crate::change::{ChangeSource, Mark, SourceError};
+use crate::clock::system_now_us;
 use crate::delivery::{Flush, OnGap, Work};
+use crate::ended::Ended;
 use crate::keys::Keyer;
-use crate::pipeline::{Ended, Plan, system_now_us};
+use crate::plan::Plan;
 use crate::position::Position;
 use crate::stats::Stats;
 use crate::visibility::Read;

@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use metrics::Page;
@@ -115,11 +114,6 @@ pub const STALE_US_MAX: u64 = 3_600_000_000;
 #[allow(clippy::expect_used, reason = "bounds and digits are constants here, and valid")]
 fn histogram(max: u64) -> Mutex<Histogram<u64>> {
     Mutex::new(Histogram::new_with_max(max, 2).expect("valid bounds"))
-}
-
-/// A time in microseconds; the greatest number stands for 584,000 years and more.
-pub(crate) fn micros(time: Duration) -> u64 {
-    time.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(time.subsec_micros()))
 }
 
 impl Stats {

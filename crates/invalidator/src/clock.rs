@@ -1,0 +1,15 @@
+//! Times as numbers of microseconds.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The system's time, in microseconds since 1970.
+#[must_use]
+pub fn system_now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    micros(since)
+}
+
+/// A time in microseconds; the greatest number stands for 584,000 years and more.
+pub(crate) fn micros(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(time.subsec_micros()))
+}

@@ -1,0 +1,27 @@
+//! The reasons why a pipeline ends.
+
+use crate::checkpoint;
+
+/// The remedies that an operator has for a gap.
+const ONCE: &str = "start once with --on-gap flush, which empties the caches and goes on, or with \
+                    --on-gap prefixes, which empties them of what begins as your keys do";
+
+/// The reason why a pipeline ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// The checkpoint cannot be used.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::CheckpointError),
+    /// The log cannot be understood and `on_gap` says stop.
+    #[error("{0}; nothing after it was delivered. Repair it; or {ONCE}")]
+    Gap(String),
+    /// The log does not reach back and `on_gap` says stop.
+    #[error("{0}; changes in between are lost to the caches: {ONCE}")]
+    Purged(String),
+    /// A fault that a retry does not mend.
+    #[error("{0}")]
+    Wrong(String),
+    /// A task of the pipeline ended by itself, which it never should.
+    #[error("a task of the pipeline ended")]
+    Broken,
+}

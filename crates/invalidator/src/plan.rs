@@ -1,0 +1,37 @@
+//! The settings of a pipeline.
+
+use std::time::Duration;
+
+use crate::deliver::Limits;
+use crate::delivery::OnGap;
+use crate::keys::Rules;
+
+/// A cluster and the addresses of its routers (or its one server).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// Its name in stats.
+    pub name: String,
+    /// Tried in this order.
+    pub routers: Vec<String>,
+}
+
+/// The settings of a pipeline, apart from its source.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The source's name, which the checkpoint is of.
+    pub name: String,
+    /// The rules that turn changes into keys.
+    pub rules: Rules,
+    /// The clusters to delete from.
+    pub clusters: Vec<Cluster>,
+    /// Limits of batches and waits.
+    pub limits: Limits,
+    /// The response to a gap in the log.
+    pub on_gap: OnGap,
+    /// One key in this many is monitored; 0 for none.
+    pub monitor_one_in: u32,
+    /// Bytes of keys that a transaction may have.
+    pub transaction_bytes_max: usize,
+    /// The interval between saves of the checkpoint.
+    pub checkpoint_every: Duration,
+}
