@@ -1,4 +1,7 @@
 //! The allocator that has a reserve.
+//!
+//! Relaxed is enough for the counts: they are a hint to the caller and statistics. The lock orders
+//! what happens to the memory.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::alloc::{GlobalAlloc, Layout};

@@ -1,5 +1,8 @@
 //! An allocator that refuses, for tests of what happens then: SQLite's method, which fails the k-th
 //! allocation for every k.
+//!
+//! Relaxed is enough for what is counted and set: threads see it by the flag that arms, and the
+//! caller reads it after its own work.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -42,15 +45,17 @@ pub fn failing_from<T>(first: u64, is_lasting: bool, act: impl FnOnce() -> T) ->
     IS_LASTING.store(is_lasting, Ordering::Relaxed);
     ASKED.store(0, Ordering::Relaxed);
     REFUSED.store(0, Ordering::Relaxed);
-    IS_ARMED.store(true, Ordering::SeqCst);
+    // Release pairs with the Acquire of `refuses`, which then sees the numbers above.
+    IS_ARMED.store(true, Ordering::Release);
     let result = act();
-    IS_ARMED.store(false, Ordering::SeqCst);
+    IS_ARMED.store(false, Ordering::Release);
     let (asked, refused) = (ASKED.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
     (result, Outcome { asked, refused })
 }
 
 fn refuses() -> bool {
-    if !IS_ARMED.load(Ordering::Relaxed) || IS_EXEMPT.with(Cell::get) {
+    // Acquire pairs with the Release of `failing_from`.
+    if !IS_ARMED.load(Ordering::Acquire) || IS_EXEMPT.with(Cell::get) {
         return false;
     }
     let nth = ASKED.fetch_add(1, Ordering::Relaxed) + 1;

@@ -84,6 +84,7 @@ impl FaultProxy {
     pub fn set(&self, mode: Mode) {
         *self.state.mode.lock().unwrap() = mode;
         if matches!(mode, Mode::Reset | Mode::Refuse) {
+            // Partner: the loads of `is_over` and `accept`.
             self.state.epoch.fetch_add(1, Ordering::SeqCst);
         }
         while (TcpStream::connect(self.addr).is_err()) != (mode == Mode::Refuse) {
@@ -94,6 +95,7 @@ impl FaultProxy {
 
 impl Drop for FaultProxy {
     fn drop(&mut self) {
+        // Partner: the loads of `is_over` and `accept`.
         self.state.is_ending.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -107,12 +109,14 @@ impl State {
     }
 
     fn is_over(&self, epoch: u64) -> bool {
+        // Partners: the stores of `drop` and `set`.
         self.is_ending.load(Ordering::SeqCst) || self.epoch.load(Ordering::SeqCst) != epoch
     }
 }
 
 fn accept(first: TcpListener, addr: SocketAddr, server: SocketAddr, state: &Arc<State>) {
     let mut listener = Some(first);
+    // Partner: the store of `drop`.
     while !state.is_ending.load(Ordering::SeqCst) {
         let mode = state.mode();
         if mode == Mode::Refuse {
@@ -134,6 +138,7 @@ fn accept(first: TcpListener, addr: SocketAddr, server: SocketAddr, state: &Arc<
             continue;
         }
         let Ok(upstream) = TcpStream::connect(server) else { continue };
+        // Partner: the addition in `set`.
         let epoch = state.epoch.load(Ordering::SeqCst);
         for (from, to, is_reply) in [(&client, &upstream, false), (&upstream, &client, true)] {
             let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());

@@ -84,6 +84,7 @@ struct Shared {
 impl Shared {
     /// The fault of the next answer; none if it is to be right.
     fn next_fault(&self) -> Option<Fault> {
+        // The partners of both additions are those of other connections, and the load of `faults`.
         let number = self.lines.fetch_add(1, Ordering::SeqCst) + 1;
         if self.faults.is_empty() || !number.is_multiple_of(self.one_in) {
             return None;
@@ -111,6 +112,7 @@ impl FaultyServer {
         let theirs = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
+                // Partner: the store of `drop`.
                 if theirs.is_ending.load(Ordering::SeqCst) {
                     return;
                 }
@@ -136,6 +138,7 @@ impl FaultyServer {
     /// The number of faulty answers so far.
     #[must_use]
     pub fn faults(&self) -> usize {
+        // Partner: the addition in `next_fault`.
         self.shared.count.load(Ordering::SeqCst)
     }
 
@@ -143,12 +146,14 @@ impl FaultyServer {
     /// sent.
     #[must_use]
     pub fn silences(&self) -> u64 {
+        // Partners: the additions of the serving threads.
         self.shared.silences.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for FaultyServer {
     fn drop(&mut self) {
+        // Partner: the load of the accepting thread.
         self.shared.is_ending.store(true, Ordering::SeqCst);
         drop(TcpStream::connect(self.addr));
     }
@@ -186,6 +191,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
             continue;
         };
         if matches!(fault, Fault::Late | Fault::TooLong) {
+            // Partner: the load of `silences`.
             shared.silences.fetch_add(1, Ordering::SeqCst);
         }
         let key = keys.split(' ').next().unwrap_or_default();

@@ -159,6 +159,7 @@ fn wait(mut step: Child, stop: &AtomicBool) -> Result<ExitStatus> {
         if let Some(status) = step.try_wait()? {
             return Ok(status);
         }
+        // Partner: the store of the signal handler, by signal_hook.
         if stop.load(Ordering::SeqCst) && !is_signalled {
             let pid = Pid::from_raw(i32::try_from(step.id())?).context("a process id")?;
             // One that has just ended needs no signal.

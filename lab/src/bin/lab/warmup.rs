@@ -70,6 +70,7 @@ impl Database {
         }
         room.0 -= 1.0;
         drop(room);
+        // Partner: the addition of the writer.
         Some(self.versions[key].load(Ordering::SeqCst))
     }
 }
@@ -271,6 +272,7 @@ fn stale(database: &Database, port: u16) -> Result<(usize, usize)> {
         for (key, value) in keys.iter().zip(wire.values(keys)?) {
             let Some(version) = value else { continue };
             cached += 1;
+            // Partner: the addition of the writer.
             stale += usize::from(version != database.versions[*key].load(Ordering::SeqCst));
         }
     }
@@ -314,6 +316,7 @@ impl Load<'_> {
                 .collect();
             let writer = scope.spawn(|| self.writer(&is_done));
             let watched = self.watch(is_enough);
+            // Partners: the loads of clients and writer.
             is_done.store(true, Ordering::SeqCst);
             let (mut loads, mut requests) = (0, 0);
             for client in clients {
@@ -351,6 +354,7 @@ impl Load<'_> {
         let (mut wire, mut zipf) = (Wire::connect(self.asked)?, Keys::new(seed)?);
         let (mut loads, mut requests) = (0, 0);
         let mut due = Instant::now();
+        // Partner: the store of `run`.
         while !is_done.load(Ordering::SeqCst) {
             let keys: Vec<usize> = (0..BATCH).map(|_| zipf.draw()).collect();
             let values = wire.values(&keys)?;
@@ -370,10 +374,12 @@ impl Load<'_> {
 
     fn writer(&self, is_done: &AtomicBool) -> Result<u64> {
         let (mut wire, mut writes) = (Wire::connect(self.deletes)?, 0);
+        // Partner: the store of `run`.
         while !is_done.load(Ordering::SeqCst) {
             // Every key in turn, far from each other: were the hottest written most, they would be
             // held off for good.
             let key = usize::try_from((writes + 1) * 7919 % KEYS as u64).unwrap_or(0);
+            // Partners: the loads of `read` and `stale`.
             self.database.versions[key].fetch_add(1, Ordering::SeqCst);
             wire.send(&format!("delete key:{key} 2\r\n"))?;
             let line = wire.line()?;
