@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::host::CpuTimes;
-use crate::sweep::{ThreadUse, thread_use, used};
+use crate::thread_use::{ThreadUse, thread_use, used};
 
 /// CPU time, second by second.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -27,18 +27,6 @@ pub(crate) fn eprint_error(line: &str) {
     let _ = writeln!(io::stderr(), "holdall bench: {line}");
 }
 
-/// Words as a shell takes them.
-pub(crate) fn shell(words: &[String]) -> String {
-    let is_plain = |word: &str| {
-        let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+{}".contains(c);
-        !word.is_empty() && word.chars().all(safe)
-    };
-    let quoted = words.iter().map(|word| {
-        if is_plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) }
-    });
-    quoted.collect::<Vec<_>>().join(" ")
-}
-
 /// The result of a run.
 #[must_use]
 pub fn summary(result: &RunResult) -> String {
@@ -274,16 +262,5 @@ fn distribution(text: &mut String, result: &RunResult) {
         let (micros, share) = (end as f64 / 1000.0, count as f64 * 100.0 / histogram.len() as f64);
         let bar = usize::try_from(count.saturating_mul(BAR as u64).div_ceil(most)).unwrap_or(BAR);
         let _ = writeln!(text, "  up to {micros:>10.1} us {share:>7.3} % {}", "#".repeat(bar));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_line_can_be_pasted_into_a_shell() {
-        let words = ["a", "--sla", "p99<1ms", "", "it's", "{port}"].map(str::to_owned);
-        assert_eq!(shell(&words), r"a --sla 'p99<1ms' '' 'it'\''s' {port}");
     }
 }

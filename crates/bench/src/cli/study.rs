@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::EXIT_PARTIAL;
 use crate::figures::{self, Drawable, maxima};
 use crate::hitrate::servers::{self, Contender};
+use crate::shell::shell;
 use crate::sla::Sla;
 use crate::study::{Size, Step, Study};
 use crate::terminal;
@@ -142,7 +143,7 @@ impl StudyArgs {
             words.extend(["--power".to_owned(), power.clone()]);
         }
         words.extend(["--json".to_owned(), file.display().to_string()]);
-        terminal::print(&format!("holdall bench {}\n", terminal::shell(&words)));
+        terminal::print(&format!("holdall bench {}\n", shell(&words)));
         let status = wait(Command::new(own).arg("bench").args(&words).spawn()?, stop)?;
         // A partial result is drawn, with its mark.
         let is_kept = status.success() || status.code() == Some(i32::from(EXIT_PARTIAL));

@@ -12,8 +12,9 @@ use super::run::{self, LoadArgs};
 use crate::generator::spec::{Pace, Spec, Target};
 use crate::host::Host;
 use crate::process::{self, Launch, Running, Server};
-use crate::sweep::{self, Over, Point, Points, SweepResult, ThreadUse};
+use crate::sweep::{self, Over, Point, Points, SweepResult};
 use crate::terminal;
+use crate::thread_use::{ThreadUse, thread_use, used};
 
 /// Measures one load after another with one thing changed, and marks where more brings little.
 #[derive(Debug, Args)]
@@ -131,12 +132,12 @@ fn measure(args: &SweepArgs, base: &Spec, at: f64) -> Result<Point> {
         pids.iter().try_for_each(|pid| sweep::pin_threads(*pid))?;
     }
     let all = || -> Result<Vec<ThreadUse>> {
-        Ok(pids.iter().map(|pid| sweep::thread_use(*pid)).collect::<Result<Vec<_>>>()?.concat())
+        Ok(pids.iter().map(|pid| thread_use(*pid)).collect::<Result<Vec<_>>>()?.concat())
     };
     let before = all()?;
     let result = run::measure(&spec)?;
     // A server that ended in the run is reported by the run.
-    let threads = all().map(|after| sweep::used(&before, &after)).unwrap_or_default();
+    let threads = all().map(|after| used(&before, &after)).unwrap_or_default();
     Ok(Point { at, result, threads })
 }
 

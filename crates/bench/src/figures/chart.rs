@@ -1,8 +1,6 @@
 //! Two kinds of charts, as SVG.
 
-use std::fmt::Display;
-
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use plotters::coord::Shift;
 use plotters::coord::combinators::LogCoord;
 use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, Ranged, ValueFormatter};
@@ -10,6 +8,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::legend::{Legend, Mark};
+use super::style::{COLOURS, FONT, failed};
 
 /// The axes that are logarithmic.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,18 +25,6 @@ pub(super) type Bar = (String, Vec<(&'static str, f64)>);
 /// Width, and height without the names of series; the page scales it, on a phone to two thirds:
 /// then its letters can still be read.
 const SIZE: (u32, u32) = (520, 330);
-
-/// Colours that colour-blind readers tell apart (Okabe and Ito).
-pub(super) const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
-
-pub(super) const FONT: &str = "sans-serif";
 
 /// Lines through points, with a dashed vertical line at `mark`.
 ///
@@ -272,10 +259,6 @@ fn usize_f64(number: usize) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "few bars")]
     let number = number as f64;
     number
-}
-
-pub(super) fn failed(error: impl Display) -> anyhow::Error {
-    anyhow!("a chart cannot be drawn: {error}")
 }
 
 #[cfg(test)]

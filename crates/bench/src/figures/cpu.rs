@@ -6,7 +6,8 @@ use super::{Figure, chart};
 use crate::host::CpuTimes;
 use crate::result::RunResult;
 use crate::sampler::{CpuSeries, Side, Slice, ThreadSeries};
-use crate::sweep::{Over, Point, SweepResult, ThreadUse};
+use crate::sweep::{Over, Point, SweepResult};
+use crate::thread_use::ThreadUse;
 
 /// Processors that have a chart, at most: the busiest.
 const PROCESSORS: usize = 4;

@@ -6,7 +6,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::chart::{COLOURS, FONT, failed};
+use super::style::{COLOURS, FONT, failed};
 use crate::number::fits;
 
 /// The style of a series in the plot.

@@ -11,6 +11,7 @@ mod legend;
 pub mod maxima;
 mod overlay;
 mod page;
+mod style;
 
 use anyhow::{Context, Result, bail};
 

@@ -10,8 +10,8 @@ use crate::hitrate::HitrateResult;
 use crate::host::{CpuTimes, Host};
 use crate::result::RunResult;
 use crate::search::Found;
+use crate::shell::shell;
 use crate::sweep::SweepResult;
-use crate::terminal::shell;
 use crate::time_series;
 
 pub(super) const STYLE: &str = "\

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::scatter::scatter;
 use super::sizes::{KeySize, uniform_of};
 use crate::parse_error::ParseError;
 use crate::serde_text::serde_text;
@@ -125,15 +126,6 @@ fn below(rng: &mut SmallRng, bound: u64) -> u64 {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked by callers")]
 fn whole(number: f64) -> u64 {
     number as u64
-}
-
-/// A bijection of 64-bit numbers: the finaliser of splitmix64.
-#[must_use]
-pub fn scatter(number: u64) -> u64 {
-    let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 /// Writes keys: a prefix, the number, and, where the key must be longer, more of `x`.

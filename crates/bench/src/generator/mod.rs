@@ -14,6 +14,7 @@ mod open;
 pub mod packed;
 pub mod record;
 mod run;
+pub mod scatter;
 mod security;
 pub mod sizes;
 pub mod spec;

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::keys::scatter;
+use super::scatter::scatter;
 use crate::parse_error::ParseError;
 use crate::serde_text::serde_text;
 

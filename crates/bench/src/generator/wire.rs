@@ -8,7 +8,8 @@ mod binary;
 mod resp;
 mod text;
 
-use super::keys::{KeyNames, scatter};
+use super::keys::KeyNames;
+use super::scatter::scatter;
 use super::sizes::{VALUE_BYTES_MAX, ValueSize};
 use super::spec::{Protocol, Spec};
 use crate::number::fits;
