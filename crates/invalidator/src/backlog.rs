@@ -272,8 +272,11 @@ impl<S: DiskQueue> Backlog<S> {
         });
     }
 
+    /// Stores what the disk holds. The writer and the destination both call it: under the lock, or
+    /// the older of two readings could be stored last.
     fn count(&self) {
         if let Some(disk_queue) = &self.disk_queue {
+            let _state = self.state();
             let held = disk_queue.held();
             self.own().spool_records.store(held.records, Relaxed);
             self.own().spool_bytes.store(held.bytes, Relaxed);
