@@ -2,7 +2,8 @@
 
 use crate::client::{CasOutcome, Client, Lease};
 use crate::error::Error;
-use crate::look_aside::{LoadError, LookAside};
+use crate::error::LoadError;
+use crate::look_aside::LookAside;
 use crate::signal::block_on;
 use crate::value::{Decode, Encode, Value};
 

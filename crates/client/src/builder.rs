@@ -16,7 +16,7 @@ use crate::codec::Codec;
 pub use crate::codec::Compression;
 use crate::driver_guard;
 use crate::inbox::{Inbox, Limits};
-use crate::watch;
+use crate::watch::{self, Planned};
 use routes::{Core, Plan, Spooler, TreeFlags, host_id};
 use upstream::system::now;
 use upstream::{Login, Registry, Settings, Tls, Upstream, Window};
@@ -298,7 +298,7 @@ impl Builder {
         }
         let (codec, deadline) = (self.codec, self.deadline);
         let inner = Arc::new(Inner::new(inboxes, threads, registry, codec, spooler));
-        watch::start(&inner, self, &planned).map_err(|error| start_failed(&error))?;
+        watch(&inner, self, &planned).map_err(|error| start_failed(&error))?;
         Ok(Client::of(inner, deadline))
     }
 
@@ -372,12 +372,34 @@ impl Builder {
     }
 }
 
-/// A configuration that was understood.
-#[derive(Clone, Debug)]
-pub(crate) struct Planned {
-    pub(crate) plan: Arc<Plan>,
-    /// Its servers come from elsewhere, or have names whose addresses may change.
-    pub(crate) is_dynamic: bool,
+/// Watches the configuration's servers from now on, which are those of `planned`.
+fn watch(inner: &Arc<Inner>, builder: Builder, planned: &Planned) -> std::io::Result<()> {
+    let period = builder.period();
+    let weak = Arc::downgrade(inner);
+    let replace =
+        move |plan: &Arc<Plan>| weak.upgrade().is_some_and(|inner| inner.replace(plan).is_ok());
+    watch::start(&inner.watch, period, planned, move || builder.plan().ok(), replace)
+}
+
+impl Client {
+    /// Begins a client.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Takes another configuration, for all handles; requests that run end in the old one. Settings
+    /// of the client itself stay.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it; everything stays as it was then.
+    pub fn replace_routes(&self, builder: &Builder) -> Result<(), BuildError> {
+        let planned = builder.plan()?;
+        let failed = |error: &dyn fmt::Display| BuildError(error.to_string());
+        self.inner.replace(&planned.plan).map_err(|error| failed(&error))?;
+        watch(&self.inner, builder.clone(), &planned).map_err(|error| failed(&error))
+    }
 }
 
 fn start_failed(error: &std::io::Error) -> BuildError {

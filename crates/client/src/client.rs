@@ -1,4 +1,7 @@
-//! The handle: how calls are asked, and what concerns all of them.
+//! The handle of applications: its state, and the calls that concern all requests.
+//!
+//! The methods of [`Client`] are many because each command of the protocol is one; they lie beside
+//! what they need: commands, look-aside reads, the builder.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::builder::{BuildError, Builder};
 use crate::codec::Codec;
 use crate::error::Error;
 use crate::inbox::{Inbox, Job};
-use crate::look_aside::{Leases, LookAside, LookAsideCounters, LookAsideTotals};
+use crate::leases::Leases;
+use crate::look_aside_counters::{LookAsideCounters, LookAsideTotals};
 use crate::slot::{Pending, Slot};
 use crate::value::Value;
-use crate::watch::{self, Watch};
+use crate::watch::Watch;
 use routes::{DeleteCounts, Plan, Spooler};
 use upstream::system::now;
 use upstream::{Command, Failure, Outcome, OwnedReply, OwnedRequest, Registry, Report, Request};
@@ -28,7 +31,7 @@ pub(crate) struct Inner {
     pub(crate) codec: Codec,
     pub(crate) leases: Leases,
     pub(crate) counters: LookAsideCounters,
-    pub(crate) watch: Watch,
+    pub(crate) watch: Arc<Watch>,
     /// Keeps failed deletes, if that is wanted.
     spooler: Option<Arc<Spooler>>,
 }
@@ -138,12 +141,6 @@ pub enum Lease {
 pub(crate) const HOT_MISS: u64 = 1;
 
 impl Client {
-    /// Begins a client.
-    #[must_use]
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     pub(crate) fn of(inner: Arc<Inner>, deadline: Option<Duration>) -> Self {
         // Relaxed: which clone gets which thread does not matter.
         let turn = inner.next.fetch_add(1, Ordering::Relaxed);
@@ -213,12 +210,6 @@ impl Client {
         Ok(request.to_owned())
     }
 
-    /// Look-aside reads through this client.
-    #[must_use]
-    pub fn look_aside(&self) -> LookAside {
-        LookAside::new(self.clone())
-    }
-
     /// How the look-aside reads of all handles went.
     #[must_use]
     pub fn look_aside_totals(&self) -> LookAsideTotals {
@@ -261,20 +252,7 @@ impl Client {
         }
     }
 
-    /// Takes another configuration, for all handles; requests that run end in the old one. Settings
-    /// of the client itself stay.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it; everything stays as it was then.
-    pub fn replace_routes(&self, builder: &Builder) -> Result<(), BuildError> {
-        let planned = builder.plan()?;
-        self.inner.replace(&planned.plan).map_err(|error| BuildError(error.to_string()))?;
-        watch::start(&self.inner, builder.clone(), &planned)
-            .map_err(|error| BuildError(error.to_string()))
-    }
-
-    /// What became of deletes that failed, where [`Builder::keep_deletes`] keeps them.
+    /// What became of deletes that failed, where [`crate::Builder::keep_deletes`] keeps them.
     #[must_use]
     pub fn kept_deletes(&self) -> Option<DeleteCounts> {
         Some(self.inner.spooler.as_ref()?.deletes().counts())

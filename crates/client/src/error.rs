@@ -59,3 +59,23 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Why there is no value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum LoadError<E> {
+    /// The key cannot be asked; nothing was loaded.
+    BadKey,
+    /// The loader's own.
+    Loader(E),
+}
+
+impl<E: fmt::Display> fmt::Display for LoadError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadKey => Error::BadKey.fmt(f),
+            Self::Loader(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for LoadError<E> {}

@@ -13,21 +13,15 @@
 //! The gutter is a matter of routes: a failover to a pool whose items live a short time takes reads
 //! and fills of a dead server, tokens included.
 
-use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::client::{Client, Lease};
-use crate::error::Error;
+use crate::error::{Error, LoadError};
+use crate::look_aside_counters::count;
 use crate::markers::{Markers, Source};
 use crate::value::{Decode, Encode, Value};
-use upstream::system::now;
 use upstream::{Command, Failure, Outcome};
-
-/// How long a client that met a server without leases asks by get and add, before it tries leases
-/// again.
-const NO_LEASES_FOR: Duration = Duration::from_secs(30);
 
 /// First wait for somebody else's fill; each is twice as long as the one before. This and the next
 /// two are mcrouter's, for waiting at leases on the client's side; the paper says "a short amount
@@ -39,108 +33,6 @@ const WAIT_LONGEST: Duration = Duration::from_millis(500);
 
 /// Waits before the value is loaded in spite of the lease.
 const WAITS_MAX: u32 = 10;
-
-/// Whether the servers know leases, as far as this client has seen.
-#[derive(Debug)]
-pub(crate) struct Leases {
-    start: Instant,
-    /// Milliseconds from the start; until then they are not asked for.
-    missing_until_ms: AtomicU64,
-}
-
-impl Default for Leases {
-    fn default() -> Self {
-        Self { start: now(), missing_until_ms: AtomicU64::new(0) }
-    }
-}
-
-impl Leases {
-    fn now_ms(&self) -> u64 {
-        u64::try_from(now().saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Relaxed, here and below: who sees it late asks once too often.
-    fn are_asked(&self) -> bool {
-        let until_ms = self.missing_until_ms.load(Ordering::Relaxed);
-        until_ms == 0 || self.now_ms() >= until_ms
-    }
-
-    fn are_missing(&self) {
-        let for_ms = u64::try_from(NO_LEASES_FOR.as_millis()).unwrap_or(u64::MAX);
-        self.missing_until_ms.store(self.now_ms().saturating_add(for_ms), Ordering::Relaxed);
-    }
-}
-
-/// Counters of look-aside reads.
-#[derive(Debug, Default)]
-pub(crate) struct LookAsideCounters {
-    hits: AtomicU64,
-    stale: AtomicU64,
-    waits: AtomicU64,
-    loads: AtomicU64,
-    fills: AtomicU64,
-    refused: AtomicU64,
-    unfilled: AtomicU64,
-}
-
-/// How look-aside reads went.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct LookAsideTotals {
-    /// Values found.
-    pub hits: u64,
-    /// Stale values given out while somebody else filled.
-    pub stale: u64,
-    /// Waits for somebody else's fill.
-    pub waits: u64,
-    /// Loads begun.
-    pub loads: u64,
-    /// Values stored.
-    pub fills: u64,
-    /// Values that were not stored because the key was changed, deleted or filled meanwhile.
-    pub refused: u64,
-    /// Loads after which nothing was stored, since the cache had failed or the wait had been too
-    /// long.
-    pub unfilled: u64,
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-impl LookAsideCounters {
-    pub(crate) fn totals(&self) -> LookAsideTotals {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        LookAsideTotals {
-            hits: read(&self.hits),
-            stale: read(&self.stale),
-            waits: read(&self.waits),
-            loads: read(&self.loads),
-            fills: read(&self.fills),
-            refused: read(&self.refused),
-            unfilled: read(&self.unfilled),
-        }
-    }
-}
-
-/// Why there is no value.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum LoadError<E> {
-    /// The key cannot be asked; nothing was loaded.
-    BadKey,
-    /// The loader's own.
-    Loader(E),
-}
-
-impl<E: fmt::Display> fmt::Display for LoadError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadKey => Error::BadKey.fmt(f),
-            Self::Loader(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: fmt::Debug + fmt::Display> std::error::Error for LoadError<E> {}
 
 /// Reads that load what they miss. Made by [`Client::look_aside`].
 ///
@@ -170,6 +62,14 @@ enum Fill {
 enum Found {
     Miss(Fill),
     Value(Value),
+}
+
+impl Client {
+    /// Look-aside reads through this client.
+    #[must_use]
+    pub fn look_aside(&self) -> LookAside {
+        LookAside::new(self.clone())
+    }
 }
 
 impl LookAside {

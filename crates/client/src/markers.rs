@@ -12,8 +12,7 @@
 use std::future::Future;
 
 use crate::client::Client;
-use crate::error::Error;
-use crate::look_aside::LoadError;
+use crate::error::{Error, LoadError};
 use crate::value::FLAG_INTEGER;
 use upstream::{Command, Outcome, Request};
 

@@ -3,22 +3,36 @@
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::{io, thread};
+use std::time::Duration;
+use std::{fmt, io, thread};
 
-use crate::builder::{Builder, Planned};
-use crate::client::Inner;
+use routes::Plan;
 
-/// What the client has of it.
+/// A configuration that was understood.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) plan: Arc<Plan>,
+    /// Its servers come from elsewhere, or have names whose addresses may change.
+    pub(crate) is_dynamic: bool,
+}
+
+impl Planned {
+    fn membership(&self) -> String {
+        format!("{:?}", self.plan.targets())
+    }
+}
+
+/// The configuration that is watched.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
-    /// What is in use; a configuration that another has replaced is asked for no more.
-    builder: Option<Builder>,
-    /// Counts those that were in use.
+    /// The configuration in use, if its servers may change.
+    watched: Option<Arc<dyn Watched>>,
+    /// Counts the configurations that were in use.
     generation: u64,
     /// Its servers with their addresses.
     membership: String,
@@ -26,48 +40,79 @@ struct State {
     alive: Option<Sender<()>>,
 }
 
-fn membership(planned: &Planned) -> String {
-    format!("{:?}", planned.plan.targets())
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("membership", &self.membership).finish_non_exhaustive()
+    }
 }
 
-/// From here on, `planned` is in use, and comes from `builder`.
+/// A configuration that can be made again, and a client that takes it.
+trait Watched: Send + Sync {
+    fn plan(&self) -> Option<Planned>;
+    fn replace(&self, plan: &Arc<Plan>) -> bool;
+}
+
+impl<P, R> Watched for (P, R)
+where
+    P: Fn() -> Option<Planned> + Send + Sync,
+    R: Fn(&Arc<Plan>) -> bool + Send + Sync,
+{
+    fn plan(&self) -> Option<Planned> {
+        self.0()
+    }
+
+    fn replace(&self, plan: &Arc<Plan>) -> bool {
+        self.1(plan)
+    }
+}
+
+/// Watches the servers of `planned`, which is in use from now on, in place of any other's. Every
+/// `period`, `plan` makes the configuration again. If its servers are others, `replace` takes it,
+/// and returns whether it could.
 ///
 /// # Errors
 ///
 /// When there is no thread.
-pub(crate) fn start(inner: &Arc<Inner>, builder: Builder, planned: &Planned) -> io::Result<()> {
-    let mut state = inner.watch.state.lock().unwrap_or_else(PoisonError::into_inner);
-    let period = builder.period();
+pub(crate) fn start(
+    watch: &Arc<Watch>,
+    period: Duration,
+    planned: &Planned,
+    plan: impl Fn() -> Option<Planned> + Send + Sync + 'static,
+    replace: impl Fn(&Arc<Plan>) -> bool + Send + Sync + 'static,
+) -> io::Result<()> {
+    let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
     state.generation += 1;
-    state.membership = membership(planned);
-    state.builder = planned.is_dynamic.then_some(builder);
+    state.membership = planned.membership();
+    state.watched = planned.is_dynamic.then(|| Arc::new((plan, replace)) as Arc<dyn Watched>);
     if !planned.is_dynamic || state.alive.is_some() {
         return Ok(());
     }
     let (alive, is_over) = mpsc::channel::<()>();
     state.alive = Some(alive);
-    let client = Arc::downgrade(inner);
-    let watch = move || {
+    let watch = Arc::downgrade(watch);
+    let run = move || {
         while is_over.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-            look(&client);
+            look(&watch);
         }
     };
-    thread::Builder::new().name("holdall-discovery".to_owned()).spawn(watch).map(drop)
+    thread::Builder::new().name("holdall-discovery".to_owned()).spawn(run).map(drop)
 }
 
 /// Asks once. What fails changes nothing.
-fn look(client: &Weak<Inner>) {
-    let (builder, generation) = {
-        let Some(inner) = client.upgrade() else { return };
-        let state = inner.watch.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.builder.clone(), state.generation)
+fn look(watch: &Weak<Watch>) {
+    let (watched, generation) = {
+        let Some(watch) = watch.upgrade() else { return };
+        let state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.watched.clone(), state.generation)
     };
-    let Some(planned) = builder.and_then(|builder| builder.plan().ok()) else { return };
-    let Some(inner) = client.upgrade() else { return };
-    let mut state = inner.watch.state.lock().unwrap_or_else(PoisonError::into_inner);
-    let fresh = membership(&planned);
+    // No lock is held, and the client may end, while sources are asked.
+    let Some(watched) = watched else { return };
+    let Some(planned) = watched.plan() else { return };
+    let Some(watch) = watch.upgrade() else { return };
+    let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
+    let fresh = planned.membership();
     let is_other = fresh != state.membership && generation == state.generation;
-    if is_other && inner.replace(&planned.plan).is_ok() {
+    if is_other && watched.replace(&planned.plan) {
         state.membership = fresh;
     }
 }

@@ -1,0 +1,56 @@
+//! Counters of a client's look-aside reads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of look-aside reads.
+#[derive(Debug, Default)]
+pub(crate) struct LookAsideCounters {
+    pub(crate) hits: AtomicU64,
+    pub(crate) stale: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) loads: AtomicU64,
+    pub(crate) fills: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) unfilled: AtomicU64,
+}
+
+/// How look-aside reads went.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct LookAsideTotals {
+    /// Values found.
+    pub hits: u64,
+    /// Stale values given out while somebody else filled.
+    pub stale: u64,
+    /// Waits for somebody else's fill.
+    pub waits: u64,
+    /// Loads begun.
+    pub loads: u64,
+    /// Values stored.
+    pub fills: u64,
+    /// Values that were not stored because the key was changed, deleted or filled meanwhile.
+    pub refused: u64,
+    /// Loads after which nothing was stored, since the cache had failed or the wait had been too
+    /// long.
+    pub unfilled: u64,
+}
+
+/// Counts one.
+pub(crate) fn count(counter: &AtomicU64) {
+    // Relaxed, here and below: counts, which order nothing else.
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl LookAsideCounters {
+    pub(crate) fn totals(&self) -> LookAsideTotals {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LookAsideTotals {
+            hits: read(&self.hits),
+            stale: read(&self.stale),
+            waits: read(&self.waits),
+            loads: read(&self.loads),
+            fills: read(&self.fills),
+            refused: read(&self.refused),
+            unfilled: read(&self.unfilled),
+        }
+    }
+}
