@@ -5,10 +5,10 @@
 //! of its key.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use crate::item::Item;
-use crate::lru::recency;
+use crate::item::{Item, Liveness};
+use crate::lru::{BagList, recency};
 use crate::memory::ChunkRef;
-use crate::memory::arena::{Shape, chain};
+use crate::memory::arena::{HEADER, Shape, chain};
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
@@ -206,6 +206,84 @@ fn move_to(item: &Item<'_>, bag: u8) -> bool {
     item.header.pos.store(to, Ordering::Release);
     item.thread.count(class, Count::Moved, 1);
     true
+}
+
+/// Result of [`relocate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relocated {
+    Moved,
+    /// It was dead, and is unlinked now, or it was not linked any more. `to` is still the caller's.
+    NotLinked,
+    /// Its bag has no block for it. Nothing has changed.
+    NoBlock,
+}
+
+/// Moves a linked item of one chunk into another chunk of its class, which the caller owns. It
+/// stays in its bag. The old chunk is retired, so who found the item there goes on reading it.
+///
+/// The caller holds the order lock of the item's list.
+pub(crate) fn relocate(
+    guard: &ReadGuard<'_>,
+    list: &BagList,
+    from: ChunkRef,
+    to: ChunkRef,
+) -> Relocated {
+    let thread = guard.thread;
+    let store = &*thread.store;
+    let locked = store.table.lock(hash_of(store, from));
+    let Some(slot) = locked.find_ref(from) else { return Relocated::NotLinked };
+    // SAFETY: linked, and the caller is inside a section.
+    let item = unsafe { Item::found(thread, from) };
+    // The copy is born at the present count of invalidations. So a purge that does not come to it,
+    // because it has seen the page of `to` already, leaves nothing older than itself behind.
+    if item.liveness() != Liveness::Live || !item.renew() {
+        thread.count(list.id(), Count::Reclaimed, 1);
+        locked.remove(slot);
+        unlink(thread, from);
+        return Relocated::NotLinked;
+    }
+    // Relaxed: only the holder of the stripe changes the position.
+    let position = item.header.pos.load(Ordering::Relaxed);
+    let (_, bag) = store.blocks.bag_at(position);
+    let seen = copy_item(store, &item, to);
+    let header = store.arena.header(to);
+    let Some(new_position) = list.append(&store.blocks, &store.budget, bag, to) else {
+        header.shape.store(Shape::DRAFT, Ordering::Relaxed);
+        return Relocated::NoBlock;
+    };
+    // Release: partner of the Acquire in `ReadGuard::linked`.
+    header.pos.store(new_position, Ordering::Release);
+    locked.replace(slot, to);
+    store.blocks.slot(position).store(0, Ordering::Relaxed);
+    item.header.pos.store(0, Ordering::Relaxed);
+    thread.retire(from);
+    // A GET may have left a mark in the old chunk meanwhile.
+    let last = item.header.recency.load(Ordering::Relaxed);
+    if last != seen {
+        header.recency.store(last, Ordering::Relaxed);
+    }
+    thread.note_deadline(to, header.deadline.load(Ordering::Relaxed));
+    Relocated::Moved
+}
+
+/// Copies a linked item of one chunk into the chunk `to`, which the caller owns, all but its
+/// position. Returns the recency word that was copied. The caller holds the item's stripe.
+fn copy_item(store: &Store, item: &Item<'_>, to: ChunkRef) -> u32 {
+    let (old, new) = (item.header, store.arena.header(to));
+    let shape = old.shape();
+    let len = shape.key_at() + shape.key_len() + shape.inline_len() - HEADER;
+    // SAFETY: flags, key and value of a linked item lie behind its header, and do not change.
+    let bytes = unsafe { store.arena.bytes(item.chunk, HEADER, len) };
+    // SAFETY: the caller owns the chunk, which is of the class of the old one, and so as large.
+    unsafe { store.arena.write(to, HEADER, bytes) };
+    let seen = old.recency.load(Ordering::Relaxed);
+    // Relaxed: no other thread reads these words before a position or a slot publishes them.
+    new.shape.store(shape.0, Ordering::Relaxed);
+    new.deadline.store(old.deadline.load(Ordering::Relaxed), Ordering::Relaxed);
+    new.cas.store(old.cas.load(Ordering::Relaxed), Ordering::Relaxed);
+    // Release: partner of the Acquire in `Arena::head_of_piece`.
+    new.recency.store(seen, Ordering::Release);
+    seen
 }
 
 /// Strict LRU: moves the items touched in this section to the newest end, in the order of touch.

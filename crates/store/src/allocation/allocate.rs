@@ -13,6 +13,7 @@ use crate::memory::ChunkRef;
 use crate::reaping::deleted;
 use crate::slabs::ClassId;
 use crate::stats::Count;
+use crate::store::Store;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,8 +22,9 @@ use std::time::Duration;
 const BATCH: usize = 32;
 /// Most bytes evicted in one go.
 const BATCH_BYTES: usize = 128 << 10;
-/// Rounds of eviction after which a store gives up.
-const ROUNDS: usize = 64;
+/// Rounds of eviction after which a store gives up. In each of them other threads have taken what
+/// it evicted.
+const ROUNDS: usize = 512;
 /// Looks whether the sections that keep unlinked memory have ended, before a store evicts.
 const WAITS: usize = 2000;
 /// The first of these looks, after which the thread only yields; after a later one it sleeps.
@@ -97,7 +99,7 @@ fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     for turn in 0..WAITS {
         let promising = thread.has_retired()
             || is_mostly_retired(thread, class)
-            || slabs.has_page_on_its_way(class);
+            || slabs.has_page_on_its_way(&thread.store.budget, class);
         if !promising {
             return None;
         }
@@ -157,22 +159,13 @@ fn evict_own(thread: &Rc<ThreadState>, class: ClassId, list: ClassId) {
     evict(thread, list, want);
 }
 
-/// Gives memory back to the system until the budget fits, at most `pages` pages now. `true` if
-/// there is more to do.
-pub(crate) fn shrink(thread: &Rc<ThreadState>, pages: usize) -> bool {
-    let store = &*thread.store;
+/// Gives free pages back to the system until the budget fits, at most `pages` now. Where there are
+/// none, the mover empties some (see `balance`).
+pub(crate) fn return_pages(store: &Store, pages: usize) {
     for _ in 0..pages {
-        if store.budget.excess() == 0 {
-            return false;
-        }
-        if store.slabs.return_page(&store.arena, &store.budget, &store.qsbr) {
-            continue;
-        }
-        // No free page: the class with the oldest item gives one, and it returns in a later turn.
-        let Some(giver) = Candidate::oldest(thread, 0) else { return false };
-        if !take_page(thread, giver.class, 0) {
-            return false;
+        let is_over = store.budget.excess() > 0;
+        if !is_over || !store.slabs.return_page(&store.arena, &store.budget, &store.qsbr) {
+            return;
         }
     }
-    store.budget.excess() > 0
 }

@@ -3,9 +3,13 @@
 //!
 //! The cleaner compares the classes now and then. A class needs memory if it is evicting, and if
 //! its next victim was used clearly more recently than the next victims of the other classes. One
-//! page moves at a time: the page of the least recently used item, or a neighbour in age that holds
-//! fewer items still in use. Its items are evicted in steps. It goes to the needy class alone,
-//! which gets no more before it has begun to use these.
+//! page moves at a time: the page of the least recently used item, or one of a few others that
+//! holds fewer items still in use. Its items move to other pages in steps, for which the class
+//! evicts its coldest ones (see `page_move`). It goes to the needy class alone, which gets no more
+//! before it has begun to use these.
+//!
+//! In the same way pages leave the store when more memory is in use than the limit allows, because
+//! the index or buffers grew or the limit was lowered. A page on its way out counts as given.
 //!
 //! Stores need not wait for any of this: they go on evicting from their own class. Only a class
 //! that has nothing to evict takes a page by itself (see `allocate`).
@@ -16,11 +20,12 @@
 //! Source: Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013), section 6.2.
 
 use super::candidate::Candidate;
-use super::page_move::{CHUNKS_PER_SECTION, PageMove};
+use super::page_move::{CHUNKS_PER_SECTION, PageMove, Progress};
 use crate::config::Automove;
 use crate::slabs::ClassId;
 use crate::slabs::automove::MoveRequest;
 use crate::stats::Count;
+use crate::store::Store;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
@@ -70,26 +75,32 @@ impl Mover {
             };
             let chunks = left.min(CHUNKS_PER_SECTION);
             left -= chunks;
-            if !current.empty_some(thread, chunks) {
-                // The page is empty, or free already: the move is over.
-                thread.settle();
-                self.current = None;
-                if std::mem::take(&mut self.is_requested) {
-                    thread.store.balance.finish_request();
-                }
+            match current.empty_some(chunks) {
+                Progress::More => continue,
+                Progress::Waits if !current.has_waited_long() => return false,
+                Progress::Waits => current.evict_rest(),
+                Progress::Over => {}
+            }
+            self.current = None;
+            thread.settle();
+            if std::mem::take(&mut self.is_requested) {
+                thread.store.balance.finish_request();
             }
         }
         true
     }
 
-    /// Begins the next move: the one asked for, or one against an imbalance. `false` if there is
-    /// none.
+    /// Begins the next move: the one asked for, one out of the store, or one against an imbalance.
+    /// `false` if there is none.
     fn begin_next(&mut self, thread: &Rc<ThreadState>) -> bool {
         let balance = &thread.store.balance;
         let request = balance.request();
         let (from, to, young) = match request {
             Some(MoveRequest { from, to }) => {
                 (from.or_else(|| Some(Candidate::oldest(thread, to)?.class)), to, 0)
+            }
+            None if exceeds_limit(&thread.store) => {
+                (Candidate::oldest(thread, 0).map(|giver| giver.class), 0, 0)
             }
             None => match self.imbalance(thread) {
                 Some((from, needy)) => (Some(from), needy.class, needy.age),
@@ -103,7 +114,7 @@ impl Mover {
         }
         self.is_requested = request.is_some() && begun.is_some();
         self.current = begun;
-        begun.is_some()
+        self.current.is_some()
     }
 
     /// Notes which classes have evicted, and which have stored, since the last call.
@@ -188,9 +199,16 @@ impl Mover {
         let slabs = &thread.store.slabs;
         slabs.release_promises(CLAIM_SECS);
         for (class, page) in slabs.draining_pages() {
-            PageMove::of_draining(class, page).empty(thread);
+            PageMove::of_draining(thread, class, page).empty_some(usize::MAX);
         }
     }
+}
+
+/// `true` if more memory is in use than the limit allows, even when the pages that are on their way
+/// out will have left.
+fn exceeds_limit(store: &Store) -> bool {
+    let excess = store.budget.excess();
+    excess > 0 && excess > store.slabs.bytes_on_their_way_out()
 }
 
 /// The average age.

@@ -1,13 +1,21 @@
-//! Page moves: one page leaves its class, and its items are evicted.
+//! Page moves: one page leaves its class, and its items move to other pages of the class.
 //!
-//! The items go through the same grace period as any other; the page is free when the last of its
-//! chunks has come back.
+//! An item that is worth keeping is copied into a free chunk. Where there is none, the class's
+//! coldest items are evicted for it, wherever they lie: as many as the page holds, and no more. So
+//! a page costs the class its coldest items, as any eviction does, and not those that happen to lie
+//! on the page. The chunks that become free go through the same grace period as any other; the page
+//! is free when the last of them has come back.
+//!
+//! Two kinds of items do not move, and are evicted with their page. A chained item is named by
+//! pieces and pins. What has found no room after long waiting, because other threads take all
+//! chunks that become free, must not keep the page for ever.
 
+use crate::eviction::evict::evict;
 use crate::eviction::scan::count_evicted;
 use crate::eviction::victim::next_victims;
 use crate::item::Liveness;
-use crate::linked::{ReadGuard, Verdict, hash_of, with_linked};
-use crate::lru::recency;
+use crate::linked::{ReadGuard, Relocated, Verdict, hash_of, relocate, with_linked};
+use crate::lru::{BagList, recency};
 use crate::memory::ChunkRef;
 use crate::memory::arena::{Header, Shape};
 use crate::slabs::ClassId;
@@ -21,26 +29,49 @@ use std::rc::Rc;
 const PAGES_SAMPLED: usize = 6;
 /// Cost of an item in use, in items that are not.
 const YOUNG: usize = 16;
-/// Chunks emptied in one section.
-pub(crate) const CHUNKS_PER_SECTION: usize = 64;
+/// Chunks emptied under one order lock, so that no store waits for long.
+pub(crate) const CHUNKS_PER_SECTION: usize = 32;
+/// Times that a move may find no room before it evicts what is left on the page.
+const PATIENCE: usize = 500;
+/// Looks for room of a thread that cannot do anything else meanwhile.
+const YIELDS: usize = 200;
 
 /// A page that is being emptied.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct PageMove {
+    thread: Rc<ThreadState>,
     class: ClassId,
     page: usize,
     next_chunk: usize,
+    /// Items that may still be evicted to make room for those of the page.
+    evictable: usize,
+    /// Chunks for the items of the page, owned by this move.
+    spare: Vec<ChunkRef>,
+    /// Times that no room was found.
+    waits: usize,
+}
+
+/// State of a move after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There are more chunks.
+    More,
+    /// The next item needs a chunk, which comes when other threads have ended their sections.
+    Waits,
+    /// The page has no item any more, or has become another class's.
+    Over,
 }
 
 impl PageMove {
     /// A move of a page that is draining already, from its first chunk on.
-    pub(crate) fn of_draining(class: ClassId, page: usize) -> Self {
-        Self { class, page, next_chunk: 0 }
+    pub(crate) fn of_draining(thread: &Rc<ThreadState>, class: ClassId, page: usize) -> Self {
+        let evictable = thread.store.slabs.cut_chunks(page);
+        let thread = Rc::clone(thread);
+        Self { thread, class, page, next_chunk: 0, evictable, spare: Vec::new(), waits: 0 }
     }
 
     /// Takes the cheapest page out of the class's use, for the class `to` (0: for all). Items used
     /// within the last `young` openings of bags count most. `None` if the class has no page to
-    /// give.
+    /// give, or the store evicts nothing and the class has no room for the page's items.
     pub(crate) fn begin(
         thread: &Rc<ThreadState>,
         class: ClassId,
@@ -48,50 +79,166 @@ impl PageMove {
         young: u64,
     ) -> Option<Self> {
         let store = &*thread.store;
+        let (slabs, per_page) = (&store.slabs, store.slabs.class(class).per_page);
+        if !store.evict && slabs.class_use(class).free < per_page as u64 {
+            return None;
+        }
         let page = cheapest_page(thread, class, young)?;
-        store
-            .slabs
+        slabs
             .drain(&store.arena, &store.qsbr, class, page, to)
-            .then(|| Self::of_draining(class, page))
+            .then(|| Self::of_draining(thread, class, page))
     }
 
-    /// Evicts from the next `chunks` chunks of the page; `false` at its end.
-    pub(crate) fn empty_some(&mut self, thread: &Rc<ThreadState>, chunks: usize) -> bool {
-        let store = &*thread.store;
-        let guard = ReadGuard::open(thread);
+    /// Empties the next `chunks` chunks of the page.
+    pub(crate) fn empty_some(&mut self, chunks: usize) -> Progress {
+        let slabs = &self.thread.store.slabs;
+        let last = slabs.cut_chunks(self.page).min(self.next_chunk.saturating_add(chunks));
+        while self.next_chunk < last {
+            let end = last.min(self.next_chunk + CHUNKS_PER_SECTION);
+            match self.vacate_until(end) {
+                Progress::Waits if self.find_room() => {}
+                Progress::More => {}
+                other => return other,
+            }
+        }
+        if last < self.thread.store.slabs.cut_chunks(self.page) {
+            Progress::More
+        } else {
+            Progress::Over
+        }
+    }
+
+    /// Moves the items in the chunks before `end`, until one needs room.
+    fn vacate_until(&mut self, end: usize) -> Progress {
+        let store = &*self.thread.store;
+        let list = store.list(self.class);
+        // The bags that the items are in, and stay in, are this lock's.
+        let _order = list.order.lock();
+        let guard = ReadGuard::open(&self.thread);
         // A page that is free may become another class's, but not before this section has ended.
         if store.slabs.page_class(self.page) != self.class {
-            return false;
+            return Progress::Over;
         }
-        let cut = store.slabs.cut_chunks(self.page);
-        let end = cut.min(self.next_chunk + chunks);
-        for index in self.next_chunk..end {
+        while self.next_chunk < end {
+            let at = self.next_chunk * store.slabs.class(self.class).chunk_bytes;
+            if !vacate(&guard, list, store.arena.chunk(self.page, at), &mut self.spare) {
+                return Progress::Waits;
+            }
+            self.next_chunk += 1;
+        }
+        Progress::More
+    }
+
+    /// Looks for free chunks of the class, and evicts its coldest items where there are none.
+    /// `true` if the move can go on.
+    fn find_room(&mut self) -> bool {
+        let thread = Rc::clone(&self.thread);
+        let store = &*thread.store;
+        let left = store.slabs.cut_chunks(self.page) - self.next_chunk;
+        let want = left.min(CHUNKS_PER_SECTION);
+        self.take_spare(want);
+        if !self.spare.is_empty() {
+            return true;
+        }
+        if store.evict && self.evictable > 0 {
+            let evicted = evict(&thread, self.class, want.min(self.evictable));
+            self.evictable = self.evictable.saturating_sub(evicted);
+        }
+        thread.adopt();
+        thread.settle();
+        self.take_spare(want);
+        self.waits += usize::from(self.spare.is_empty());
+        !self.spare.is_empty()
+    }
+
+    fn take_spare(&mut self, want: usize) {
+        let store = &*self.thread.store;
+        let free = std::iter::from_fn(|| store.slabs.take(&store.arena, self.class));
+        self.spare.extend(free.take(want));
+    }
+
+    /// `true` if the move has waited for room for longer than it should.
+    pub(crate) fn has_waited_long(&self) -> bool {
+        self.waits > PATIENCE
+    }
+
+    /// Evicts what is left on the page. Nothing, if the store evicts nothing.
+    pub(crate) fn evict_rest(&mut self) {
+        let store = &*self.thread.store;
+        let guard = ReadGuard::open(&self.thread);
+        if store.slabs.page_class(self.page) != self.class {
+            return;
+        }
+        for index in self.next_chunk..store.slabs.cut_chunks(self.page) {
             let at = index * store.slabs.class(self.class).chunk_bytes;
             evict_chunk(&guard, store.arena.chunk(self.page, at));
         }
-        self.next_chunk = end;
-        end < cut
-    }
-
-    /// Evicts from all chunks of the page.
-    pub(crate) fn empty(mut self, thread: &Rc<ThreadState>) {
-        while self.empty_some(thread, CHUNKS_PER_SECTION) {}
-        thread.settle();
     }
 }
 
-/// Evicts the items of one page of the class and takes the page out of its use, for the class `to`
-/// (0: for all). `false` if the class has no page to give.
+impl Drop for PageMove {
+    fn drop(&mut self) {
+        let store = &*self.thread.store;
+        store.slabs.put(&store.arena, &store.qsbr, &self.spare);
+    }
+}
+
+impl std::fmt::Debug for PageMove {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PageMove").field("class", &self.class).field("page", &self.page).finish()
+    }
+}
+
+/// Empties one page of the class at once and takes it out of the class's use, for the class `to`
+/// (0: for all). `false` if the class has no page to give. The caller is in no section.
 pub(crate) fn take_page(thread: &Rc<ThreadState>, class: ClassId, to: ClassId) -> bool {
-    let begun = PageMove::begin(thread, class, to, 0);
-    if let Some(page_move) = begun {
-        page_move.empty(thread);
+    let Some(mut page_move) = PageMove::begin(thread, class, to, 0) else { return false };
+    for _ in 0..YIELDS {
+        match page_move.empty_some(usize::MAX) {
+            Progress::Over => break,
+            Progress::More | Progress::Waits => std::thread::yield_now(),
+        }
     }
-    begun.is_some()
+    page_move.evict_rest();
+    drop(page_move);
+    thread.settle();
+    true
 }
 
-/// Evicts the item that holds a chunk: the item in it, or the item of which it is a piece.
-fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) {
+/// Frees a chunk of the page: a live item moves to one of the `spare` chunks, a dead one goes.
+/// `false` if a chunk is needed. The caller holds the order lock of the list of the page's class.
+fn vacate(
+    guard: &ReadGuard<'_>,
+    list: &BagList,
+    chunk: ChunkRef,
+    spare: &mut Vec<ChunkRef>,
+) -> bool {
+    let store = &*guard.thread.store;
+    let shape = store.arena.header(chunk).shape();
+    if shape == Shape(Shape::PIECE) || shape.has(Shape::CHAINED) {
+        return evict_chunk(guard, chunk);
+    }
+    // Free, a draft, or in its grace period: it comes back by itself.
+    if guard.linked(chunk).is_none() {
+        return true;
+    }
+    let Some(to) = spare.pop() else { return false };
+    match relocate(guard, list, chunk, to) {
+        Relocated::Moved => true,
+        Relocated::NotLinked => {
+            spare.push(to);
+            true
+        }
+        Relocated::NoBlock => {
+            spare.push(to);
+            evict_chunk(guard, chunk)
+        }
+    }
+}
+
+/// Evicts the item that holds a chunk: the item in it, or the item of which it is a piece. `false`
+/// if the store evicts nothing.
+fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
     let thread = guard.thread;
     let store = &*thread.store;
     let item = match store.arena.header(chunk).shape() {
@@ -100,18 +247,22 @@ fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) {
     };
     // Free, a draft, or in its grace period: it comes back by itself.
     if item == 0 || guard.linked(item).is_none() {
-        return;
+        return true;
     }
     let class = store.slabs.class_of(&store.arena, item);
-    with_linked(thread, item, hash_of(store, item), |item| {
-        if item.liveness() == Liveness::Live {
-            count_evicted(thread, class, item);
-            thread.count(class, Count::EvictedByMove, 1);
-        } else {
+    let verdict = with_linked(thread, item, hash_of(store, item), |item| {
+        if item.liveness() != Liveness::Live {
             thread.count(class, Count::Reclaimed, 1);
+            return Verdict::Remove;
         }
+        if !store.evict {
+            return Verdict::Stay;
+        }
+        count_evicted(thread, class, item);
+        thread.count(class, Count::EvictedByMove, 1);
         Verdict::Remove
     });
+    verdict != Some(Verdict::Stay)
 }
 
 /// The page that costs least to give, of a few: the page of the class's next victim, and a sample.

@@ -1,8 +1,8 @@
 //! The cleaner: a store's background work, as steps with a budget.
 //!
-//! Each step opens bags where the newest is full, gives memory back where the limit is exceeded,
-//! and helps the table grow. Every Nth step goes on cleaning: it frees dead items, puts touched
-//! ones in order, and merges sparse bags.
+//! Each step opens bags where the newest is full, helps the table grow, moves pages between
+//! classes, and out of the store where the limit is exceeded. Every Nth step goes on cleaning: it
+//! frees dead items, puts touched ones in order, and merges sparse bags.
 //!
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5.3.
 
@@ -11,7 +11,7 @@ pub(crate) mod crawl;
 mod marks_tests;
 
 use self::crawl::Crawl;
-use crate::allocation::allocate::shrink;
+use crate::allocation::allocate::return_pages;
 use crate::allocation::balance::Mover;
 use crate::eviction::clean::clean;
 use crate::eviction::evict::open_if_full;
@@ -93,7 +93,7 @@ impl Cleaner {
         self.open_bags();
         self.grow_table();
         step.busy |= self.expire(budget, &mut step);
-        step.busy |= shrink(&self.handle.thread, PAGES_PER_STEP);
+        return_pages(self.handle.store(), PAGES_PER_STEP);
         step.busy |= deleted::free_due(&self.handle.thread);
         step.busy |= self.mover.step(&self.handle.thread, budget);
         step.busy |= self.purge(budget, &mut step);

@@ -8,7 +8,8 @@ use crate::thread::ThreadState;
 use std::rc::Rc;
 
 /// Position of a walk over all items. An item that stays linked during the whole walk is visited
-/// exactly once.
+/// exactly once, unless the cleaner moves it to another page meanwhile: then it may be visited
+/// twice or not at all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WalkCursor {
     /// Visit this slab class alone.

@@ -32,9 +32,14 @@ pub(super) struct FreePage {
 
 impl FreePages {
     /// The page that has been free for longest of those that the class may have, if its grace
-    /// period is over.
-    pub(super) fn pop_resident(&mut self, qsbr: &Qsbr, id: ClassId) -> Option<usize> {
-        let at = self.resident.iter().position(|free| free.is_for(id))?;
+    /// period is over. With `promised_only` these are the pages that were promised to it.
+    pub(super) fn pop_resident(
+        &mut self,
+        qsbr: &Qsbr,
+        id: ClassId,
+        promised_only: bool,
+    ) -> Option<usize> {
+        let at = self.resident.iter().position(|free| free.is_for(id, promised_only))?;
         // Those behind it became free later, so they are not past their grace period either.
         qsbr.is_safe(self.resident[at].epoch)
             .then(|| self.resident.remove(at))?
@@ -66,7 +71,7 @@ impl FreePage {
     }
 
     /// `true` if the class may have it.
-    pub(super) fn is_for(&self, id: ClassId) -> bool {
-        id == ANY || self.promised_to == 0 || self.promised_to == id
+    pub(super) fn is_for(&self, id: ClassId, promised_only: bool) -> bool {
+        id == ANY || self.promised_to == id || self.promised_to == 0 && !promised_only
     }
 }

@@ -202,7 +202,8 @@ impl Slabs {
     /// A page that the class may have: free and resident, returned, or never used.
     fn take_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr, id: ClassId) -> Option<usize> {
         let mut pages = self.pages.lock();
-        if let Some(page) = pages.pop_resident(qsbr, id) {
+        // A free page that is too much is to leave the store, unless it was promised to the class.
+        if let Some(page) = pages.pop_resident(qsbr, id, budget.excess() > 0) {
             // It is still charged.
             return Some(page);
         }
@@ -227,7 +228,7 @@ impl Slabs {
     /// Gives one free resident page back to the system; `false` if there is none.
     pub(crate) fn return_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr) -> bool {
         let mut pages = self.pages.lock();
-        let Some(page) = pages.pop_resident(qsbr, ANY) else { return false };
+        let Some(page) = pages.pop_resident(qsbr, ANY, false) else { return false };
         arena.release_page(page);
         pages.returned.push(page);
         self.pages_charged.fetch_sub(1, Ordering::Relaxed);
@@ -311,8 +312,14 @@ impl Slabs {
     }
 
     /// `true` if a free page that this class may have waits for the end of its grace period.
-    pub(crate) fn has_page_on_its_way(&self, id: ClassId) -> bool {
-        self.pages.lock().resident.iter().any(|free| free.is_for(id))
+    pub(crate) fn has_page_on_its_way(&self, budget: &Budget, id: ClassId) -> bool {
+        let promised_only = budget.excess() > 0;
+        self.pages.lock().resident.iter().any(|free| free.is_for(id, promised_only))
+    }
+
+    /// Bytes of the pages that are promised to no class: free, or on their way out of their class.
+    pub(crate) fn bytes_on_their_way_out(&self) -> u64 {
+        self.pages_on_their_way()[0] as u64 * self.page_bytes as u64
     }
 
     /// Pages on their way to each class, by id. At 0 stand those that are for all.
