@@ -20,6 +20,25 @@ pub enum StoreError {
     Config(&'static str),
 }
 
+/// Why the memory limit stays as it is.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum LimitError {
+    /// The address space that was reserved at the start ends here: at four times the limit that the
+    /// store was made with.
+    #[error("the limit can be raised to {most} bytes at the most")]
+    TooLarge {
+        /// The greatest limit, in bytes.
+        most: u64,
+    },
+    /// This much is in use that is not evicted: index, bags, buffers and room for some items; and
+    /// all items, if the store evicts nothing.
+    #[error("{least} bytes are in use that cannot be evicted")]
+    InUse {
+        /// The least limit, in bytes.
+        least: u64,
+    },
+}
+
 #[cfg(not(miri))]
 /// Why a memory file cannot be used at all.
 #[derive(Debug, Error)]

@@ -113,7 +113,7 @@ fn buffers_are_paid_for_by_the_coldest_items() {
 fn a_lower_limit_is_paid_for_by_the_coldest_items() {
     let mut bench = Bench::with_hot_items();
     let before = bench.store.stats();
-    bench.store.set_memory_limit(10 << 20);
+    bench.store.set_memory_limit(10 << 20).unwrap();
     (0..2000).for_each(|_| bench.clean());
     bench.assert_hot("limit of 10 MB");
     let evicted = bench.store.stats().evictions - before.evictions;

@@ -20,6 +20,7 @@ use std::time::Duration;
 use net::Control;
 use proto::text::Words;
 use proto::{Error, number, reply};
+use store::LimitError;
 
 use crate::shared::Shared;
 
@@ -56,8 +57,15 @@ pub(crate) fn cache_memlimit(context: &Context<'_>, mut words: Words<'_>) -> Ans
     if megabytes > 1_000_000_000 {
         return b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
     }
-    context.shared.engine.store().set_memory_limit(megabytes << 20);
-    reply::OK
+    match context.shared.engine.store().set_memory_limit(megabytes << 20) {
+        Ok(()) => reply::OK,
+        Err(LimitError::TooLarge { .. }) => {
+            b"MEMLIMIT_ADJUST_FAILED more than four times the limit at start\r\n"
+        }
+        Err(LimitError::InUse { .. }) => {
+            b"MEMLIMIT_ADJUST_FAILED more is in use that cannot be evicted\r\n"
+        }
+    }
 }
 
 /// Drains the server: what was read is answered, and the process ends.

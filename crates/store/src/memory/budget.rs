@@ -2,8 +2,8 @@
 //!
 //! Pages for items are taken only if they fit (`try_charge`). Index, bag blocks and connection
 //! buffers are charged without a check, because the work at hand cannot wait for them; the cleaner
-//! then shrinks the item memory until the sum fits again. So the sum stays within the limit plus
-//! what was charged since the cleaner's last step.
+//! then gives pages back until the sum fits again. So the sum stays within the limit plus what was
+//! charged since the cleaner's last step. A store that evicts nothing gives back only what is free.
 //!
 //! Relaxed is enough: the counters guard no other memory.
 
@@ -48,8 +48,13 @@ impl Budget {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes in use.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
     /// Bytes in use beyond the limit.
     pub(crate) fn excess(&self) -> u64 {
-        self.used.load(Ordering::Relaxed).saturating_sub(self.limit())
+        self.used().saturating_sub(self.limit())
     }
 }

@@ -319,7 +319,7 @@ impl Slabs {
 
     /// Bytes of the pages that are promised to no class: free, or on their way out of their class.
     pub(crate) fn bytes_on_their_way_out(&self) -> u64 {
-        self.pages_on_their_way()[0] as u64 * self.page_bytes as u64
+        self.pages_on_their_way()[0] as u64 * self.page_bytes()
     }
 
     /// Pages on their way to each class, by id. At 0 stand those that are for all.
@@ -362,7 +362,17 @@ impl Slabs {
 
     /// Bytes of resident pages.
     pub(crate) fn bytes(&self) -> u64 {
-        self.pages_in_use() * self.page_bytes as u64
+        self.pages_in_use() * self.page_bytes()
+    }
+
+    /// Bytes of a page.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.page_bytes as u64
+    }
+
+    /// Bytes of all pages that were reserved.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.page_class.len() as u64 * self.page_bytes()
     }
 
     /// Times that a page went from one class to another use.

@@ -8,7 +8,7 @@
 
 use crate::config::regions::Memory;
 use crate::config::{Automove, Config, Layout, Policy};
-use crate::error::StoreError;
+use crate::error::{LimitError, StoreError};
 use crate::expiry::deleted::Deleted;
 use crate::expiry::invalidation::Invalidations;
 use crate::expiry::transient::Transients;
@@ -36,6 +36,9 @@ pub(crate) mod requests;
 mod statistics;
 
 use requests::Crawls;
+
+/// Pages that a lower limit leaves to items at the least.
+const PAGES_MIN: u64 = 16;
 
 /// A cache's memory: items by key, within one limit.
 #[derive(Debug)]
@@ -150,9 +153,33 @@ impl Store {
         }
     }
 
-    /// Changes the memory limit (`cache_memlimit`), within four times the limit at start.
-    pub fn set_memory_limit(&self, bytes: u64) {
+    /// Changes the memory limit (`cache_memlimit`). Where less is allowed than is in use, the
+    /// cleaner evicts until it fits.
+    ///
+    /// # Errors
+    ///
+    /// The limit cannot be kept, or not be used; it stays as it was.
+    pub fn set_memory_limit(&self, bytes: u64) -> Result<(), LimitError> {
+        let most = self.slabs.bytes_max();
+        if bytes > most {
+            return Err(LimitError::TooLarge { most });
+        }
+        let least = self.bytes_not_evictable();
+        if bytes < least {
+            return Err(LimitError::InUse { least });
+        }
         self.budget.set_limit(bytes);
+        Ok(())
+    }
+
+    /// Bytes in use that no eviction gives back, and some room for items.
+    fn bytes_not_evictable(&self) -> u64 {
+        let pages = match self.evict {
+            true => self.slabs.pages_in_use().min(PAGES_MIN),
+            false => self.slabs.pages_in_use() - self.slabs.free_pages(),
+        };
+        let other = self.budget.used().saturating_sub(self.slabs.bytes());
+        other + pages * self.slabs.page_bytes()
     }
 
     /// Remaining life, in seconds, up to which an item is freed in the second in which it expires;

@@ -1,0 +1,137 @@
+//! The memory limit: a store that evicts nothing keeps what it has acknowledged, and a change of
+//! the limit takes effect or is refused.
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a test stops where it fails; it uses a part of what is shared"
+)]
+
+mod common;
+
+use common::{delete, get, set};
+use std::sync::Arc;
+use store::{Change, Cleaner, Config, DraftError, Handle, LimitError, NewItem, Store};
+
+const MIB: u64 = 1 << 20;
+
+fn store_of(megabytes: u64, evict: bool) -> Arc<Store> {
+    let memory_bytes = megabytes * MIB;
+    Store::new(Config { memory_bytes, evict, seed: 1, ..Config::default() }).unwrap()
+}
+
+fn key(number: u32) -> [u8; 12] {
+    let mut key = *b"key-00000000";
+    key[4..8].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Stores values of this size until `most` are stored or one is refused. Returns the number stored.
+fn fill(me: &Handle, cleaner: &mut Cleaner, first: u32, most: u32, value_len: usize) -> u32 {
+    let value = vec![b'v'; value_len];
+    for number in 0..most {
+        let name = key(first + number);
+        let new = NewItem { key: &name, flags: 0, deadline: 0, value_len, base64_key: false };
+        let mut draft = match me.draft(new) {
+            Ok(draft) => draft,
+            Err(DraftError::OutOfMemory) => return number,
+            Err(other) => panic!("{other:?}"),
+        };
+        draft.push(&value).unwrap();
+        let hash = me.store().hash(&name);
+        me.section().update(hash, &name, |_| Change::Put { draft, cas: None });
+        if number % 500 == 499 {
+            work(me, cleaner, 1);
+        }
+    }
+    most
+}
+
+fn work(me: &Handle, cleaner: &mut Cleaner, steps: usize) {
+    me.rest();
+    (0..steps).for_each(|_| _ = cleaner.step(1, 2000));
+    me.begin_turn(1);
+}
+
+fn found(me: &Handle, numbers: std::ops::Range<u32>) -> usize {
+    numbers.filter(|&number| get(me, &key(number)).is_some()).count()
+}
+
+#[test]
+fn a_store_that_evicts_nothing_keeps_all_that_it_acknowledged() {
+    let store = store_of(16, false);
+    let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+    me.begin_turn(1);
+    // The index and the bags grow all the while.
+    let stored = fill(&me, &mut cleaner, 0, u32::MAX / 2, 64);
+    assert!(stored > 80_000, "{stored}");
+    for _ in 0..20 {
+        store.charge_buffers(200 << 10);
+        work(&me, &mut cleaner, 50);
+        assert_eq!(fill(&me, &mut cleaner, stored + 1, 1, 64), 0, "refused, as nothing is evicted");
+    }
+    assert_eq!(found(&me, 0..stored), stored as usize, "after buffers");
+    store.reassign(-1, 0).unwrap();
+    work(&me, &mut cleaner, 500);
+    assert_eq!(found(&me, 0..stored), stored as usize, "after a request for a page");
+    let refused = store.set_memory_limit(8 * MIB).unwrap_err();
+    assert!(matches!(refused, LimitError::InUse { least } if least > 15 * MIB), "{refused:?}");
+    work(&me, &mut cleaner, 500);
+    assert_eq!(found(&me, 0..stored), stored as usize, "after a limit that was refused");
+    assert_eq!(store.memory().limit, 16 * MIB);
+    assert_eq!(store.stats().evictions, 0);
+}
+
+#[test]
+fn a_store_that_evicts_nothing_gives_back_what_is_free() {
+    let store = store_of(16, false);
+    let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+    me.begin_turn(1);
+    let stored = fill(&me, &mut cleaner, 0, u32::MAX / 2, 200);
+    // All but one in eight are deleted, so every page keeps some.
+    for number in (0..stored).filter(|number| number % 8 != 0) {
+        assert!(delete(&me, &key(number)));
+    }
+    work(&me, &mut cleaner, 10);
+    let before = store.memory().arena;
+    store.charge_buffers(8 << 20);
+    work(&me, &mut cleaner, 3000);
+    let memory = store.memory();
+    assert!(memory.arena + (7 << 20) < before, "{} of {before} bytes left", memory.arena);
+    let left = (0..stored).filter(|number| number % 8 == 0);
+    assert!(left.clone().all(|number| get(&me, &key(number)).is_some()));
+    assert_eq!(store.stats().evictions, 0);
+}
+
+#[test]
+fn a_greater_limit_is_used_or_refused() {
+    let store = store_of(16, true);
+    let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+    me.begin_turn(1);
+    let refused = store.set_memory_limit(65 * MIB).unwrap_err();
+    assert_eq!(refused, LimitError::TooLarge { most: 64 * MIB });
+    assert_eq!(store.memory().limit, 16 * MIB, "a refused limit changes nothing");
+    store.set_memory_limit(64 * MIB).unwrap();
+    let stored = 56 * 1024;
+    assert_eq!(fill(&me, &mut cleaner, 0, stored, 950), stored);
+    assert_eq!(store.stats().evictions, 0);
+    assert_eq!(found(&me, 0..stored), stored as usize);
+}
+
+/// What is not items cannot be evicted.
+#[test]
+fn a_limit_that_leaves_no_room_for_items_is_refused() {
+    let store = store_of(16, true);
+    let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+    me.begin_turn(1);
+    fill(&me, &mut cleaner, 0, 10_000, 100);
+    store.charge_buffers(6 << 20);
+    let refused = store.set_memory_limit(6 * MIB).unwrap_err();
+    assert!(matches!(refused, LimitError::InUse { least } if least < 9 * MIB), "{refused:?}");
+    store.set_memory_limit(9 * MIB).unwrap();
+    work(&me, &mut cleaner, 2000);
+    let memory = store.memory();
+    let used = memory.arena + memory.index + memory.bags + memory.buffers + memory.fixed;
+    assert!(used <= 9 * MIB, "{used}");
+    set(&me, b"k", b"v", 0, 0).unwrap();
+    assert!(get(&me, b"k").is_some());
+}
