@@ -135,3 +135,21 @@ fn a_limit_that_leaves_no_room_for_items_is_refused() {
     set(&me, b"k", b"v", 0, 0).unwrap();
     assert!(get(&me, b"k").is_some());
 }
+
+#[test]
+fn bags_without_items_give_their_memory_back() {
+    let store = store_of(16, true);
+    let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+    me.begin_turn(1);
+    for round in 0..3 {
+        assert_eq!(fill(&me, &mut cleaner, 0, 80_000, 64), 80_000);
+        let most = store.memory().bags;
+        assert!(most >= 80_000 * 4, "round {round}: {most}");
+        for number in 0..80_000 {
+            assert!(delete(&me, &key(number)));
+        }
+        work(&me, &mut cleaner, 1000);
+        let left = store.memory().bags;
+        assert!(left <= 256 << 10, "round {round}: {left} of {most} bytes are left");
+    }
+}

@@ -93,7 +93,9 @@ impl Cleaner {
         self.open_bags();
         self.grow_table();
         step.busy |= self.expire(budget, &mut step);
-        return_pages(self.handle.store(), PAGES_PER_STEP);
+        let store = self.handle.store();
+        store.blocks.give_back(&store.budget);
+        return_pages(store, PAGES_PER_STEP);
         step.busy |= deleted::free_due(&self.handle.thread);
         step.busy |= self.mover.step(&self.handle.thread, budget);
         step.busy |= self.purge(budget, &mut step);

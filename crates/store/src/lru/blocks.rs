@@ -47,9 +47,11 @@ const WORDS: u32 = 6;
 const HEADER_WORDS: u32 = 4;
 /// Slots of one block.
 pub(crate) const SLOTS: u32 = WORDS - HEADER_WORDS;
-/// Blocks charged to the budget at one time (64 KiB).
-const BLOCKS_PER_CHARGE: u32 = 256;
-const BLOCK_BYTES: u64 = 256;
+/// Blocks of a group (64 KiB).
+const GROUP: u32 = 256;
+const GROUP_BYTES: u64 = 64 << 10;
+/// Empty groups that are kept for the next blocks.
+const EMPTY_KEPT: u32 = 2;
 
 /// The bag that a block belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +62,8 @@ pub(crate) struct Owner {
     pub opened: u64,
 }
 
-/// All blocks of one store.
+/// All blocks of one store. Blocks are taken from the first group that has one, so that the last
+/// groups become empty and give their memory back.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     words: Region<AtomicU32>,
@@ -69,12 +72,26 @@ pub(crate) struct Blocks {
     charged: AtomicU64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct FreeBlocks {
+    /// All groups that were ever used, in order.
+    groups: Vec<Group>,
+    /// No group before this one has a free block.
+    first_with_room: usize,
+    /// Groups that are charged and have no block in use.
+    empty: u32,
+}
+
+/// Neighbouring blocks, which get their memory and give it back together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    is_charged: bool,
+    /// Blocks in use.
+    used: u32,
+    /// First of the blocks that were put back; zero if none.
     head: BlockId,
-    /// First block never used.
-    untouched: BlockId,
-    limit: BlockId,
+    /// Blocks that were ever taken since the group got its memory.
+    touched: u32,
 }
 
 impl Owner {
@@ -89,11 +106,9 @@ impl Owner {
 impl Blocks {
     /// Blocks in `words`, none in use.
     pub(crate) fn new(words: Region<AtomicU32>) -> Self {
-        // `Layout` keeps the words below 2^31, so every position fits.
-        let limit = to_u32(words.len()) / WORDS;
         Self {
             words,
-            free: Mutex::new(FreeBlocks { head: 0, untouched: 1, limit }),
+            free: Mutex::new(FreeBlocks::default()),
             in_use: AtomicU64::new(0),
             charged: AtomicU64::new(0),
         }
@@ -102,29 +117,7 @@ impl Blocks {
     /// A fresh block for this bag, or for none, all slots empty. `None` when the reservation or the
     /// file system is used up.
     pub(crate) fn take(&self, budget: &Budget, owner: Option<Owner>) -> Option<BlockId> {
-        let mut free = self.free.lock();
-        let block = match free.head {
-            0 if free.untouched >= free.limit => return None,
-            0 => {
-                if free.untouched % BLOCKS_PER_CHARGE == 1 {
-                    let ahead = BLOCKS_PER_CHARGE.min(free.limit - free.untouched);
-                    let words = |blocks: u32| (blocks * WORDS) as usize;
-                    if !self.words.commit(words(free.untouched), words(ahead)) {
-                        return None;
-                    }
-                    let bytes = u64::from(BLOCKS_PER_CHARGE) * BLOCK_BYTES;
-                    budget.charge(bytes);
-                    self.charged.fetch_add(bytes, Ordering::Relaxed);
-                }
-                free.untouched += 1;
-                free.untouched - 1
-            }
-            head => {
-                free.head = self.next(head);
-                head
-            }
-        };
-        drop(free);
+        let block = self.take_free(&mut self.free.lock(), budget)?;
         self.in_use.fetch_add(1, Ordering::Relaxed);
         let [bag, opened] = owner.map_or([0; 2], Owner::words);
         self.word(block, 0).store(bag, Ordering::Relaxed);
@@ -134,12 +127,88 @@ impl Blocks {
         Some(block)
     }
 
+    fn take_free(&self, free: &mut FreeBlocks, budget: &Budget) -> Option<BlockId> {
+        // `Layout` keeps the words below 2^31, so every position fits.
+        let limit = to_u32(self.words.len()) / WORDS;
+        loop {
+            let number = free.first_with_room;
+            let first = to_u32(number) * GROUP;
+            let blocks = GROUP.min(limit.saturating_sub(first));
+            if blocks == 0 {
+                return None;
+            }
+            if number == free.groups.len() {
+                free.groups.push(Group::default());
+            }
+            let group = &mut free.groups[number];
+            if !group.is_charged {
+                if !self.words.commit((first * WORDS) as usize, (blocks * WORDS) as usize) {
+                    return None;
+                }
+                // Block 0 is none.
+                *group = Group { is_charged: true, touched: u32::from(number == 0), ..*group };
+                free.empty += 1;
+                budget.charge(GROUP_BYTES);
+                self.charged.fetch_add(GROUP_BYTES, Ordering::Relaxed);
+            }
+            let block = match group.head {
+                0 if group.touched < blocks => {
+                    group.touched += 1;
+                    first + group.touched - 1
+                }
+                0 => {
+                    free.first_with_room += 1;
+                    continue;
+                }
+                head => {
+                    group.head = self.next(head);
+                    head
+                }
+            };
+            free.empty -= u32::from(group.used == 0);
+            group.used += 1;
+            return Some(block);
+        }
+    }
+
     /// Takes back a block whose slots are all empty and that no appender can still hold.
     pub(crate) fn put(&self, block: BlockId) {
         let mut free = self.free.lock();
-        self.word(block, 1).store(free.head, Ordering::Relaxed);
-        free.head = block;
+        let number = (block / GROUP) as usize;
+        let group = &mut free.groups[number];
+        self.word(block, 1).store(group.head, Ordering::Relaxed);
+        group.head = block;
+        group.used -= 1;
+        let is_empty = group.used == 0;
+        free.empty += u32::from(is_empty);
+        free.first_with_room = free.first_with_room.min(number);
         self.in_use.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives the memory of empty groups back, but for a few.
+    #[cfg(not(loom))]
+    pub(crate) fn give_back(&self, budget: &Budget) {
+        let mut free = self.free.lock();
+        if free.empty <= EMPTY_KEPT {
+            return;
+        }
+        // The last ones, since the first ones are taken first.
+        for number in (0..free.groups.len()).rev() {
+            let group = &mut free.groups[number];
+            if !group.is_charged || group.used > 0 {
+                continue;
+            }
+            *group = Group::default();
+            let words = (GROUP * WORDS) as usize;
+            let first = number * words;
+            self.words.release(first, words.min(self.words.len() - first));
+            budget.refund(GROUP_BYTES);
+            self.charged.fetch_sub(GROUP_BYTES, Ordering::Relaxed);
+            free.empty -= 1;
+            if free.empty <= EMPTY_KEPT {
+                return;
+            }
+        }
     }
 
     #[inline]

@@ -2,32 +2,56 @@
 //!
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
-use super::{BLOCK_BYTES, Blocks, FreeBlocks, Position, WORDS};
+use super::{Blocks, FreeBlocks, GROUP, GROUP_BYTES, Group, Position, WORDS};
 use crate::memory::budget::Budget;
 use crate::memory::codec::{Reader, Writer};
+use crate::narrow::to_u32;
 use crate::sync::Ordering;
 
 impl Blocks {
     pub(crate) fn save(&self, out: &mut Writer) {
         let free = self.free.lock();
-        out.number(u64::from(free.head));
-        out.number(u64::from(free.untouched));
+        out.numbers(free.groups.iter().map(|group| u64::from(group.is_charged)));
+        out.numbers(free.groups.iter().map(|group| u64::from(group.used)));
+        out.numbers(free.groups.iter().map(|group| u64::from(group.head)));
+        out.numbers(free.groups.iter().map(|group| u64::from(group.touched)));
         out.number(self.in_use.load(Ordering::Relaxed));
-        out.number(self.charged.load(Ordering::Relaxed));
     }
 
     /// Loads what `save` wrote, and charges the blocks' memory. `None` if it makes no sense.
     pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
-        let limit = self.free.lock().limit;
-        let (head, untouched) = (input.small()?, input.small()?);
-        if head >= untouched || untouched > limit {
+        let charged: Vec<u64> = input.numbers()?;
+        let (used, heads) = (input.numbers()?, input.numbers()?);
+        let touched: Vec<u32> = input.numbers()?;
+        let groups: Vec<Group> = charged
+            .into_iter()
+            .zip(used)
+            .zip(heads)
+            .zip(touched)
+            .map(|(((charged, used), head), touched)| Group {
+                is_charged: charged != 0,
+                used,
+                head,
+                touched,
+            })
+            .collect();
+        let blocks_max = self.words.len() / WORDS as usize;
+        let has_sense = |(number, group): (usize, &Group)| {
+            number * (GROUP as usize) < blocks_max
+                && group.used <= group.touched
+                && group.touched <= GROUP
+                && (group.head == 0 || (group.head / GROUP) as usize == number)
+        };
+        if !groups.iter().enumerate().all(has_sense) {
             return None;
         }
-        *self.free.lock() = FreeBlocks { head, untouched, limit };
+        let charged = groups.iter().filter(|group| group.is_charged);
+        let bytes = charged.clone().count() as u64 * GROUP_BYTES;
+        let empty = to_u32(charged.filter(|group| group.used == 0).count());
+        *self.free.lock() = FreeBlocks { groups, first_with_room: 0, empty };
         self.in_use.store(input.number()?, Ordering::Relaxed);
-        let charged = input.number()?;
-        self.charged.store(charged, Ordering::Relaxed);
-        budget.charge(charged);
+        self.charged.store(bytes, Ordering::Relaxed);
+        budget.charge(bytes);
         Some(())
     }
 
@@ -46,11 +70,11 @@ impl Blocks {
 
     /// `true` if this may be a block in use.
     pub(crate) fn is_known(&self, block: u32) -> bool {
-        block < self.free.lock().untouched
+        ((block / GROUP) as usize) < self.free.lock().groups.len().max(1)
     }
 
     /// Bytes of blocks that have been in use.
     pub(crate) fn touched_bytes(&self) -> u64 {
-        u64::from(self.free.lock().untouched) * BLOCK_BYTES
+        self.free.lock().groups.len() as u64 * GROUP_BYTES
     }
 }
