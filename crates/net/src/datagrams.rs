@@ -131,6 +131,14 @@ impl DatagramSocket {
         made
     }
 
+    /// The port that it listens on.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match &*self.address {
+            ListenAddress::Udp(address, _) => Some(address.port()),
+            _ => None,
+        }
+    }
+
     /// The sender of a datagram that came by this socket.
     pub(crate) fn peer(&self, remote: SocketAddr) -> Peer {
         let fd = self.socket.as_raw_fd();

@@ -270,6 +270,23 @@ fn a_datagram_is_answered_or_dropped() {
     assert_eq!(lens, [1400, 1400, 200]);
 }
 
+/// A sender at a port that servers listen on is no client, whatever its address.
+#[test]
+fn a_datagram_from_a_port_of_a_server_is_dropped() {
+    let udp = vec!["127.0.0.1:0".parse().unwrap()];
+    let listen = Listen { udp, udp_sockets: 1, backlog: 8, ..Listen::default() };
+    let server = Running::listen(&listen, &Config { workers: 1, ..Config::default() });
+    let ListenAddress::Udp(address, 0) = *server.control.listeners()[0] else { panic!("no UDP") };
+    let other = UdpSocket::bind(("127.0.0.2", address.port())).unwrap();
+    other.send_to(b"echo\n", address).unwrap();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.send_to(b"echo\n", address).unwrap();
+    assert_eq!(client.recv(&mut [0; 100]).unwrap(), 5);
+    let stats = server.control.stats();
+    assert_eq!((stats.udp_requests, stats.udp_dropped), (1, 1));
+}
+
 /// More datagrams than one system call takes, from several senders, on both families of addresses:
 /// each gets its own answer.
 #[test]

@@ -97,6 +97,8 @@ pub(crate) struct Worker<S: Service> {
     service: S,
     poller: OwnedFd,
     udp: Vec<DatagramSocket>,
+    /// Where they listen.
+    udp_ports: Vec<u16>,
     conns: ConnTable<Conn<S::Session>>,
     /// Served again in the next turn, or in this one's second part.
     ready: Vec<Token>,
@@ -144,6 +146,8 @@ impl<S: Service> Worker<S> {
             let token = Token { slot, generation: NO_GENERATION };
             epoll::add(&poller, socket, data(token), epoll::EventFlags::IN)?;
         }
+        let mut udp_ports: Vec<u16> = udp.iter().filter_map(DatagramSocket::port).collect();
+        udp_ports.dedup();
         let now_ms = shared.ms(Instant::now());
         let service = make();
         if let Some(outside) = service.outside() {
@@ -163,6 +167,7 @@ impl<S: Service> Worker<S> {
             service,
             poller,
             udp,
+            udp_ports,
             conns: ConnTable::new(),
             ready: Vec::new(),
             wheel: limits.shortest(tls.is_some()).map(|shortest| TimerWheel::new(shortest, now_ms)),
@@ -434,6 +439,10 @@ impl<S: Service> Worker<S> {
             let start = batch.reply_bytes();
             let Some((datagram, remote, replies)) = batch.request(index) else { break };
             add(&counters.bytes_read, datagram.len() as u64);
+            if is_of_server(remote.port(), &self.udp_ports) {
+                add(&counters.udp_dropped, 1);
+                continue;
+            }
             let fate = self.service.datagram(&socket.peer(remote), datagram, replies);
             add(&counters.udp_requests, u64::from(fate != DatagramFate::Dropped));
             add(&counters.udp_dropped, u64::from(fate != DatagramFate::Replied));
@@ -466,6 +475,15 @@ impl<S: Service> Worker<S> {
         self.service.before_park();
     }
 }
+
+/// Whether a datagram's source port is a server's, not a client's: one where this server listens, as
+/// others like it do, or one that the system gives to no client. The answer could be answered.
+fn is_of_server(port: u16, own: &[u16]) -> bool {
+    port < PORT_OF_CLIENTS_MIN || own.contains(&port)
+}
+
+/// Ports below are for the services of privileged processes.
+const PORT_OF_CLIENTS_MIN: u16 = 1024;
 
 fn data(token: Token) -> epoll::EventData {
     epoll::EventData::new_u64(token.to_u64())

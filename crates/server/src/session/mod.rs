@@ -132,7 +132,8 @@ impl Worker {
                         return Flow::Yield;
                     }
                     requests_left -= 1;
-                    if session.wire.is_none() && *first == TLS_HANDSHAKE {
+                    let is_tls = *first == TLS_HANDSHAKE && !session.is_datagram();
+                    if session.wire.is_none() && is_tls {
                         return turn_tls_away(&cx.shared.log, session, output);
                     }
                     let Some(wire) = session.wire.or_else(|| negotiate(cx.shared.protocol, *first))
@@ -178,25 +179,28 @@ impl Worker {
         }
     }
 
-    /// Serves the requests of one datagram as those of a connection that ends with it. What is not
-    /// whole is dropped; more than `limit` bytes of reply are replaced by an error line.
+    /// Serves the requests of one datagram as those of a connection that ends with it. What is no
+    /// whole request is dropped with all that follows; more than `limit` bytes of reply are replaced
+    /// by an error line. False if there was no request.
     fn serve_datagram(
         &mut self,
         peer: &Peer,
         requests: &[u8],
         limit: usize,
         payload: &mut Vec<u8>,
-    ) {
+    ) -> bool {
         let mut session = self.new_session(peer);
         session.reply_bytes_max = limit;
         let mut input = Input::new(requests);
         let mut output = Output::collecting(payload);
         while self.serve(&mut session, &mut input, &mut output) == Flow::Yield {}
+        let is_used = input.bytes().is_empty();
         self.release(session);
         if payload.len() > limit {
             payload.clear();
             payload.extend_from_slice(TOO_LARGE_FOR_UDP);
         }
+        is_used || !payload.is_empty()
     }
 
     fn new_session(&mut self, peer: &Peer) -> Session {
@@ -290,8 +294,10 @@ impl Service for Worker {
         };
         let limit = self.context.shared.udp_reply_bytes_max(requests.len());
         let mut payload = std::mem::take(&mut self.datagram_payload);
-        self.serve_datagram(peer, requests, limit, &mut payload);
-        let fate = if payload.len() > limit {
+        let was_request = self.serve_datagram(peer, requests, limit, &mut payload);
+        let fate = if !was_request {
+            DatagramFate::Dropped
+        } else if payload.len() > limit {
             DatagramFate::TooLong
         } else {
             proto::udp::append_reply(frame.request_id, &payload, net::DATAGRAM_BYTES, reply);
@@ -337,7 +343,7 @@ impl Service for Worker {
 /// something to say ends, so that its memory serves the others.
 #[cold]
 fn let_go(session: &Session, output: &mut Output<'_>) -> Flow {
-    let is_between = matches!(session.state, State::Commands);
+    let is_between = matches!(session.state, State::Commands) && !session.is_datagram();
     if is_between && session.wire != Some(Wire::Binary) {
         output.buf().extend_from_slice(proto::reply::OUT_OF_MEMORY);
     }

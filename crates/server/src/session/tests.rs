@@ -519,6 +519,57 @@ fn only_retrieval_is_served_by_udp() {
     assert_eq!(ask(b"get k\r\n"), value);
 }
 
+/// Two servers that answered each other's answers would do so for ever after one forged datagram.
+#[test]
+fn an_answer_is_not_answered() {
+    let mut worker = worker(&[]);
+    let mut client = Client::new(&mut worker);
+    assert_eq!(client.send(&mut worker, b"set k 0 0 7\r\nmn\r\nx\r\n\r\n"), b"STORED\r\n");
+    let mut ask = |payload: &[u8]| {
+        let mut reply = Vec::new();
+        let datagram = [b"\x12\x34\0\0\0\x01\0\0", payload].concat();
+        let fate = worker.datagram(&Peer::local(), &datagram, &mut reply);
+        assert_eq!(fate == DatagramFate::Dropped, reply.is_empty(), "{}", payload.escape_ascii());
+        reply.get(proto::udp::FRAME_BYTES..).unwrap_or_default().to_vec()
+    };
+    let delete = [&b"\x80\x04\0\x01\0\0\0\0\0\0\0\x01"[..], &[0; 12], b"k"].concat();
+    let noop = [&b"\x80\x0a"[..], &[0; 22]].concat();
+    let many = b"get k\r\n".repeat(100);
+    for request in [
+        &b"get k\r\n"[..],
+        b"get none\r\n",
+        b"gets k\r\n",
+        b"mg k v t f\r\n",
+        b"mg k k q Omn\r\nmn\r\n",
+        b"mg none\r\n",
+        b"mn\r\n",
+        b"version\r\n",
+        b"set k 0 0 1\r\nx\r\n",
+        b"delete k\r\n",
+        &delete,
+        &noop,
+        &many,
+    ] {
+        let answer = ask(request);
+        assert_ne!(answer, b"", "{}", request.escape_ascii());
+        assert_eq!(ask(&answer), b"", "answered {}", answer.escape_ascii());
+    }
+    let no_requests: [&[u8]; 8] = [
+        b"x\r\n",
+        b"\r\n",
+        b"ERROR\r\nget k\r\n",
+        b"SERVER_ERROR reply too large for UDP\r\n",
+        b"SERVER_ERROR out of memory\r\n",
+        b"CLIENT_ERROR bad command line format\r\n",
+        b"STAT pid 1\r\nEND\r\n",
+        b"\x16\x03\x01\0\x05hello",
+    ];
+    for payload in no_requests {
+        assert_eq!(ask(payload), b"", "{}", payload.escape_ascii());
+    }
+    assert_eq!(ask(b"mn\r\nx\r\nmn\r\n"), b"MN\r\n", "what follows no request is dropped");
+}
+
 /// A client that stops in the middle of a large value keeps its memory only until others need it.
 #[test]
 fn a_stuck_sender_makes_room_for_others() {

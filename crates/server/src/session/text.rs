@@ -49,6 +49,7 @@ pub(crate) fn serve(
         Parsed::Request { request, consumed } => (request, consumed),
         Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
         Parsed::LineTooLong | Parsed::Http => return Step::Stop(Flow::Close),
+        Parsed::Bad(_) if session.is_datagram() => return Step::Stop(Flow::CloseNow),
         Parsed::Bad(bad) => return answer_bad(session, &bad, input, output),
     };
     // Whoever may not see every key learns nothing by waiting.
