@@ -10,6 +10,7 @@ pub mod auth;
 mod clock;
 mod crawler;
 mod entry;
+mod key_text;
 mod log;
 pub mod options;
 mod prefixes;

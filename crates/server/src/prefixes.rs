@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use proto::number::write_u64;
 use proto::reply;
 
+use crate::key_text;
+
 /// Prefixes counted at most: whoever makes up keys must not fill the memory. Later ones are not
 /// counted.
 const PREFIXES_MAX: usize = 4096;
@@ -84,7 +86,7 @@ impl Prefixes {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         for (prefix, counts) in counts.iter() {
             out.extend_from_slice(b"PREFIX ");
-            out.extend_from_slice(prefix);
+            key_text::append(prefix, out);
             let Counts { gets, hits, sets, deletes } = *counts;
             for (name, count) in
                 [(" get ", gets), (" hit ", hits), (" set ", sets), (" del ", deletes)]

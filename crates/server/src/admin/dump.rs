@@ -8,6 +8,8 @@ use proto::number::{parse_u32, write_i64, write_u64};
 use proto::{base64, reply, uri};
 use store::{Handle, Item, WalkCursor};
 
+use crate::key_text;
+
 /// Chunks looked at in one step; each gives at most a line.
 const STEP_CHUNKS: usize = 100;
 
@@ -104,7 +106,7 @@ impl Dump {
             Kind::Metadump => write_metadump(item, clock, cas, out),
             Kind::Mgdump => {
                 out.extend_from_slice(b"mg ");
-                if item.is_base64_key() {
+                if item.is_base64_key() || !key_text::is_word(item.key()) {
                     base64::encode(item.key(), out);
                     out.extend_from_slice(b" b");
                 } else {
@@ -118,7 +120,7 @@ impl Dump {
                 }
                 let before = out.len();
                 out.extend_from_slice(b"ITEM ");
-                out.extend_from_slice(item.key());
+                key_text::append(item.key(), out);
                 out.extend_from_slice(b" [");
                 write_u64(out, item.value_len() as u64);
                 out.extend_from_slice(b" b; ");

@@ -377,6 +377,67 @@ fn dumps_show_every_item_once() {
     assert!(got.starts_with("ITEM k") && got.contains(" [1 b; 0 s]"), "{got}");
 }
 
+/// The binary protocol takes any bytes for a key. What is printed of one is a key again, or nothing
+/// but a word: replayed or read, it executes and shows nothing else.
+#[test]
+fn a_printed_key_is_no_command() {
+    let mut worker = worker(&["-D", ":"]);
+    let (mut binary, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
+    let keys: [&[u8]; 4] = [
+        b"x\r\nflush_all\r\nget y",
+        b"p\r\nSTAT fake 1\r\nEND\r\n:1",
+        b"\x1b]0;title\x07\x1b[2J",
+        b"a b:\xff",
+    ];
+    for key in keys {
+        let key_bytes = u8::try_from(key.len()).unwrap();
+        let head = [0x80, 1, 0, key_bytes, 8, 0, 0, 0, 0, 0, 0, key_bytes + 9];
+        let set = [&head[..], &[0; 12 + 8], key, b"v"].concat();
+        assert_eq!(binary.send(&mut worker, &set)[6..8], [0, 0]);
+    }
+    assert_eq!(client.send(&mut worker, b"set user:1 0 0 1\r\nv\r\n"), b"STORED\r\n");
+    let dump = client.send(&mut worker, b"lru_crawler mgdump all\r\n");
+    let dump = String::from_utf8(dump).unwrap();
+    let gets = dump.strip_suffix("EN\r\n").unwrap();
+    assert!(gets.contains("mg user:1\r\n"), "{gets}");
+    let replies = client.send(&mut worker, gets.as_bytes());
+    assert_eq!(replies, b"HD\r\n".repeat(5), "{gets}");
+
+    let lines = |bytes: Vec<u8>| {
+        assert!(bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\r' | b'\n')), "{bytes:?}");
+        let mut lines: Vec<_> =
+            String::from_utf8(bytes).unwrap().split("\r\n").map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let mut items = Vec::new();
+    for class in 1..8 {
+        let shown = client.send(&mut worker, format!("stats cachedump {class} 0\r\n").as_bytes());
+        items.extend(lines(shown).into_iter().filter(|line| !line.is_empty() && line != "END"));
+    }
+    items.sort_unstable();
+    assert_eq!(
+        items,
+        [
+            "ITEM %1B%5D0%3Btitle%07%1B%5B2J [1 b; 0 s]",
+            "ITEM a%20b%3A%FF [1 b; 0 s]",
+            "ITEM p%0D%0ASTAT%20fake%201%0D%0AEND%0D%0A%3A1 [1 b; 0 s]",
+            "ITEM user:1 [1 b; 0 s]",
+            "ITEM x%0D%0Aflush_all%0D%0Aget%20y [1 b; 0 s]",
+        ]
+    );
+    assert_eq!(
+        lines(client.send(&mut worker, b"stats detail dump\r\n")),
+        [
+            "",
+            "END",
+            "PREFIX a%20b get 0 hit 0 set 1 del 0",
+            "PREFIX p%0D%0ASTAT%20fake%201%0D%0AEND%0D%0A get 0 hit 0 set 1 del 0",
+            "PREFIX user get 0 hit 0 set 1 del 0",
+        ]
+    );
+}
+
 #[test]
 fn a_watcher_sees_what_others_do() {
     let mut worker = worker(&[]);

@@ -1,0 +1,46 @@
+//! Keys in lines for people and programs: the binary protocol and base64 let a key hold any byte,
+//! line ends and terminal sequences among them.
+
+use proto::uri;
+
+/// Whether `key` can stand in a line as it is: text without white space and control characters.
+pub(crate) fn is_word(key: &[u8]) -> bool {
+    let is_plain = |char: char| !char.is_control() && !char.is_whitespace();
+    key.iter().all(u8::is_ascii_graphic)
+        || str::from_utf8(key).is_ok_and(|text| text.chars().all(is_plain))
+}
+
+/// Appends `key` as it is if it can stand in a line, otherwise percent-encoded, as `metadump`
+/// writes every key. A key with a `%` is encoded, too, so that each line stands for one key.
+pub(crate) fn append(key: &[u8], out: &mut Vec<u8>) {
+    if is_word(key) && !key.contains(&b'%') {
+        out.extend_from_slice(key);
+    } else {
+        uri::encode(key, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_one_word_whatever_it_holds() {
+        for (key, want) in [
+            (&b"user:1"[..], "user:1"),
+            ("schl\u{fc}ssel".as_bytes(), "schl\u{fc}ssel"),
+            (b"a b", "a%20b"),
+            (b"a%20b", "a%2520b"),
+            (b"x\r\nEND", "x%0D%0AEND"),
+            (b"\x1b[2J", "%1B%5B2J"),
+            (b"\x7f", "%7F"),
+            (b"\xff:1", "%FF%3A1"),
+            ("\u{9b}2J".as_bytes(), "%C2%9B2J"),
+            ("a\u{2028}b".as_bytes(), "a%E2%80%A8b"),
+        ] {
+            let mut out = Vec::new();
+            append(key, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), want);
+        }
+    }
+}
