@@ -115,7 +115,35 @@ fn a_probe_that_is_not_liked_costs_nobody_a_request() {
             assert_eq!(rig.reply(ticket).value, b"v", "round {round}");
         }
     }
-    assert_eq!(probes.load(Ordering::SeqCst), 1);
+    // The server may have been restarted at the first one.
+    assert_eq!(probes.load(Ordering::SeqCst), 2);
+}
+
+/// A server that is restarted while it is probed is known by the next probe.
+#[test]
+fn one_lost_probe_says_nothing_about_a_server() {
+    let probes = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&probes);
+    let server = Scripted::new(move |asked| {
+        if asked.contains("mn leases") && counts.fetch_add(1, Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let answers = asked.split_terminator("\r\n").map(|line| match line.split(' ').next() {
+            Some("mn") => "MN leases\r\n",
+            Some("ms") => "CLIENT_ERROR invalid mode\r\n",
+            Some("version") => "VERSION 1.6.45\r\n",
+            Some("get") => "END\r\n",
+            Some("lease-set") => "NOT_STORED\r\n",
+            _ => "",
+        });
+        Some(answers.collect())
+    });
+    let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
+    let waits = [rig.submit(&LEASES), rig.submit(&Request::new(Command::Get, b"k"))];
+    let outcomes = waits.map(|ticket| rig.reply(ticket).outcome);
+    assert_eq!(outcomes, [Outcome::NotStored, Outcome::NotFound]);
+    assert_eq!(rig.ask(&LEASES).outcome, Outcome::NotStored);
+    assert_eq!(probes.load(Ordering::SeqCst), 2);
 }
 
 /// What a client asks behind a request that waits for the probe does not overtake it.
@@ -144,5 +172,13 @@ fn a_probe_that_is_not_answered_is_a_timeout() {
     for ticket in waits {
         assert_eq!(rig.reply(ticket).outcome, Outcome::Failed(Failure::Timeout));
     }
+    // One may be a pause of the server, two in a row are an answer.
+    let again = rig.submit(&LEASES);
+    rig.eventually("it is connected again", |rig| {
+        rig.turn();
+        rig.registry.report()[0].totals.connects == 2
+    });
+    rig.pass(quick().timeout);
+    assert_eq!(rig.reply(again).outcome, Outcome::Failed(Failure::Timeout));
     refused(&rig.ask(&LEASES), "the server has no leases");
 }

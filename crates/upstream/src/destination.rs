@@ -209,7 +209,7 @@ impl Destination {
         if is_sent {
             self.pipeline.ask(request, ticket, pool, now_us);
         } else {
-            self.ask_aside(needed, request, ticket, pool, now_us);
+            self.ask_aside(needed, request, ticket, pool, now_us, now_us);
         }
         set(&self.counters.pending, self.pipeline.len() as u64);
         Ok(())
@@ -337,11 +337,11 @@ impl Destination {
         if self.health.is_tko() {
             self.plan_probe(now_us);
         }
+        self.takes = self.takes_first();
         if self.asking.waits() {
             let failure = if hangs_up { None } else { Some((late_us, late, other, words)) };
             self.let_go(failure, now_us, sink);
         }
-        self.takes = self.takes_first();
     }
 
     /// Nobody uses it any more.

@@ -7,8 +7,10 @@
 //!
 //! The probe goes out when nothing else is outstanding, and everything that is asked meanwhile
 //! waits behind it, in its order. So a server that hangs up upon the probe (as twemproxy does)
-//! takes nobody's request with it: what waits is asked on the next connection, and for a time
-//! nothing more is found out.
+//! takes nobody's request with it: what waits is asked on the next connection, behind another
+//! probe. A server that is restarted at that moment answers this one. One that has left
+//! [`PROBES_MAX`] probes unanswered gets the commands that every server knows, and for a time no
+//! probe.
 
 use std::collections::VecDeque;
 
@@ -22,8 +24,11 @@ use crate::settings::Protocol;
 use crate::sink::{Sink, Ticket};
 use proto::Failure;
 
-/// Microseconds in which a server that hung up upon the probe is not probed again.
+/// Microseconds in which a server that leaves probes unanswered is not probed again.
 const MUTE_US: u64 = 60_000_000;
+
+/// Probes in a row that a server may leave unanswered before it is not probed for [`MUTE_US`].
+const PROBES_MAX: u32 = 2;
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Stage {
@@ -54,7 +59,9 @@ pub(super) struct Asking {
     parked_bytes: usize,
     /// Whose requests are not sent, and why.
     refused: Vec<(Ticket, &'static str)>,
-    /// It hung up upon the probe, and is not asked before this time.
+    /// Probes in a row that it left unanswered.
+    unanswered: u32,
+    /// It left too many unanswered, and is not probed before this time.
     mute_until_us: u64,
     /// It refused what it should take: the probe comes first on every connection.
     asks_first: bool,
@@ -80,7 +87,10 @@ impl Asking {
         }
         let is_answer = matches!(end, End::Broken(_) | End::Gone);
         if is_answer || end == End::Timeout {
-            self.mute_until_us = now_us.saturating_add(MUTE_US);
+            self.unanswered = self.unanswered.saturating_add(1);
+            if self.unanswered >= PROBES_MAX {
+                self.mute_until_us = now_us.saturating_add(MUTE_US);
+            }
         }
         is_answer
     }
@@ -130,29 +140,30 @@ impl Destination {
         request: &Request<'_>,
         ticket: Ticket,
         pool: u16,
+        at_us: u64,
         now_us: u64,
     ) {
         if self.settings.protocol == Protocol::Binary {
             return match dialect::fits_packet(request) {
-                Ok(()) => self.pipeline.ask(request, ticket, pool, now_us),
+                Ok(()) => self.pipeline.ask(request, ticket, pool, at_us),
                 Err(why) => self.asking.refused.push((ticket, why)),
             };
         }
         match (needed, self.asking.stage) {
             (Err(why), _) => self.asking.refused.push((ticket, why)),
             (Ok(_), Stage::Unasked) if self.asking.is_mute(now_us) => {
-                self.ask_or_refuse(Dialect::Basic, request, ticket, pool, now_us);
+                self.ask_or_refuse(Dialect::Basic, request, ticket, pool, at_us);
             }
             (Ok(_), Stage::Known(seen)) => {
-                self.ask_or_refuse(seen, request, ticket, pool, now_us);
+                self.ask_or_refuse(seen, request, ticket, pool, at_us);
             }
             (Ok(_), Stage::Unasked) => {
                 (self.asking.stage, self.takes) = (Stage::Waiting, None);
-                self.asking.park(request, ticket, pool, now_us);
+                self.asking.park(request, ticket, pool, at_us);
                 self.go_on(now_us);
             }
             (Ok(_), Stage::Waiting | Stage::Asking) => {
-                self.asking.park(request, ticket, pool, now_us);
+                self.asking.park(request, ticket, pool, at_us);
             }
         }
     }
@@ -188,6 +199,7 @@ impl Destination {
             }
             (Stage::Asking, Some(seen)) => {
                 (self.asking.stage, self.takes) = (Stage::Known(seen), Some(seen));
+                self.asking.unanswered = 0;
                 for Parked { request, ticket, pool, at_us } in self.asking.take_parked() {
                     self.ask_or_refuse(seen, &request.get(), ticket, pool, at_us);
                 }
@@ -210,7 +222,8 @@ impl Destination {
             Some(failure) => failure,
             None if self.connect(now_us).is_ok() => {
                 for Parked { request, ticket, pool, at_us } in parked {
-                    self.ask_or_refuse(Dialect::Basic, &request.get(), ticket, pool, at_us);
+                    let request = request.get();
+                    self.ask_aside(dialect::needs(&request), &request, ticket, pool, at_us, now_us);
                 }
                 return self.asking.tell_refused(&self.counters, sink);
             }
