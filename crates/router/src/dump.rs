@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use routeconf::Sources;
 use serde_json::{Value, json};
 
+use crate::new_file::{Readers, make_folder, put};
 use crate::options::Options;
 
 /// How often a dump that is in use is touched.
@@ -65,10 +66,8 @@ impl Dump {
             .collect();
         let text = json!({"config": &*snapshot.main, "imports": imports}).to_string();
         let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
-        let part = self.path.with_extension("temp");
-        let written = fs::create_dir_all(folder)
-            .and_then(|()| fs::write(&part, text))
-            .and_then(|()| fs::rename(&part, &self.path));
+        let written =
+            make_folder(folder, Readers::Own).and_then(|()| put(&self.path, &text, Readers::Own));
         written.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 
@@ -110,7 +109,25 @@ fn understood(value: &Value) -> Option<Snapshot> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    /// Whoever may write into the folder cannot have the proxy write elsewhere.
+    #[test]
+    fn a_dump_goes_through_no_link() {
+        let folder = std::env::temp_dir().join(format!("router-link-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("precious"), "untouched").unwrap();
+        let dump = Dump { path: folder.join("d.json"), age_max: Duration::MAX };
+        for name in ["d.temp", "d.json"] {
+            std::os::unix::fs::symlink(folder.join("precious"), folder.join(name)).unwrap();
+        }
+        dump.save(&Snapshot { main: "{}".into(), imports: BTreeMap::new() }).unwrap();
+        assert_eq!(fs::read_to_string(folder.join("precious")).unwrap(), "untouched");
+        assert!(dump.path.symlink_metadata().unwrap().is_file());
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn what_was_saved_comes_back_and_nothing_else_does() {
@@ -125,6 +142,11 @@ mod tests {
         let snapshot = Snapshot { main: "{\"a\": \"\u{e9}\\n\"}".into(), imports };
         dump(9000).save(&snapshot).unwrap();
         dump(9000).touch();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(
+            [mode(&folder), mode(&folder.join("a")), mode(&dump(0).path)],
+            [0o700, 0o700, 0o600]
+        );
         assert_eq!(dump(9000).last().unwrap().0, snapshot);
         // mcrouter's 0: it is never used.
         assert!(dump(0).last().unwrap_err().contains("s old"));

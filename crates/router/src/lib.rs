@@ -13,6 +13,7 @@ pub mod ignored_flags;
 mod latency;
 mod listeners;
 mod metrics;
+mod new_file;
 pub mod options;
 mod periodic;
 mod reload;

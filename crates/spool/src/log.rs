@@ -10,12 +10,12 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::record;
 use crate::scan::{Item, Record, Scanner};
-use crate::segment::Segment;
+use crate::segment::{FILE_MODE, Segment, make_folder};
 
 /// Bytes of the position's file: the number of the oldest record that is not acknowledged, and its
 /// checksum.
@@ -153,7 +153,7 @@ impl Log {
         let is_full = self.segments.back().is_none_or(|last| last.len >= segment_bytes);
         if self.tail.is_none() || is_full {
             self.sync()?;
-            fs::create_dir_all(&self.folder)?;
+            make_folder(&self.folder)?;
             let (segment, file) = Segment::create(&self.folder, first, secs)?;
             if sync {
                 File::open(&self.folder)?.sync_all()?;
@@ -330,9 +330,9 @@ impl Log {
             return Ok(());
         }
         if self.position.is_none() {
-            fs::create_dir_all(&self.folder)?;
+            make_folder(&self.folder)?;
             let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false);
+            options.write(true).create(true).truncate(false).mode(FILE_MODE);
             self.position = Some(options.open(self.folder.join("position"))?);
         }
         let number = self.begin.to_le_bytes();

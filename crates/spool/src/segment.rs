@@ -1,10 +1,19 @@
 //! A segment's file: its name, and how it is made.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// Records hold keys, which tell of users: the files are for nobody else.
+pub(crate) const FILE_MODE: u32 = 0o600;
+
+/// Makes `folder`, and the folders above it that are not there, for nobody else.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
 
 /// What is known of a segment. Its file is called `FIRST-SALT.seg`.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -26,7 +35,7 @@ impl Segment {
         let salt = u32::from_le_bytes([a, b, c, d]);
         let segment = Self { first, salt, len: 0, newest_secs: secs };
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true);
+        options.read(true).write(true).create_new(true).mode(FILE_MODE);
         let file = options.open(segment.path(folder))?;
         Ok((segment, file))
     }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::log::{Gaps, Log};
 use crate::record::{BODY_BYTES_MAX, HEAD_BYTES};
 use crate::scan::Record;
-use crate::segment::{destination_of, folder_name};
+use crate::segment::{FILE_MODE, destination_of, folder_name, make_folder};
 
 /// When written records are brought to the disk. Whatever it is, they survive the end of the
 /// process.
@@ -149,9 +150,10 @@ impl Spool {
     ///
     /// When the folder cannot be made, read or written, or another program has it.
     pub fn open(folder: &Path, settings: Settings) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        let lock =
-            File::options().write(true).create(true).truncate(false).open(folder.join("lock"))?;
+        make_folder(folder)?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false).mode(FILE_MODE);
+        let lock = options.open(folder.join("lock"))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -97,6 +98,27 @@ fn records_come_back_in_order_after_a_restart_and_until_they_are_acknowledged() 
     assert!(folder.segments().is_empty());
     fill(&mut spool, 60..61);
     assert_eq!(bodies(&mut spool), numbered([60]));
+}
+
+/// Keys of deletes tell of users.
+#[test]
+fn a_spool_is_its_users_alone() {
+    let folder = Folder::new("private");
+    let own = folder.0.join("below/own");
+    let mut spool = Spool::open(&own, small()).unwrap();
+    fill(&mut spool, 0..20);
+    spool.read("d", 20, 1 << 20, 0).unwrap();
+    spool.acknowledge("d", 3);
+    spool.commit(Instant::now());
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(&folder.0.join("below")), mode(&own), mode(&own.join("d"))], [0o700; 3]);
+    let files = fs::read_dir(own.join("d")).unwrap().map(|file| file.unwrap().path());
+    let files: Vec<PathBuf> = files.chain([own.join("lock")]).collect();
+    assert!(files.iter().any(|file| file.ends_with("position")), "{files:?}");
+    assert!(files.iter().any(|file| file.extension().is_some_and(|end| end == "seg")), "{files:?}");
+    for file in files {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! `libmcrouter.mcrouter.PORT.{stats,startup_options,config_sources_info}`, in JSON.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use upstream::PoolCounts;
 use upstream::{Place, Registry};
 
 use crate::config_info::pretty;
+use crate::new_file::{Readers, make_folder, put};
 use crate::options::{Options, Validate};
 use crate::shared::Shared;
 use crate::stats::mean;
@@ -46,7 +46,7 @@ impl Files {
             return Ok(None);
         };
         let named = |error: io::Error, path: &Path| format!("{}: {error}", path.display());
-        fs::create_dir_all(&folder).map_err(|error| named(error, &folder))?;
+        make_folder(&folder, Readers::All).map_err(|error| named(error, &folder))?;
         let pools = options.pool_stats_config_file.as_deref().map(pools).transpose()?;
         let port = options.first_port();
         let prefix = format!("libmcrouter.mcrouter.{port}");
@@ -79,9 +79,7 @@ impl Files {
     /// Readers see a file whole, or as it was.
     fn put(&self, name: &str, text: &str) -> io::Result<()> {
         let path = self.folder.join(format!("{}.{name}", self.prefix));
-        let part = self.folder.join(format!("{}.{name}.temp", self.prefix));
-        fs::write(&part, format!("{text}\n"))?;
-        fs::rename(part, path)
+        put(&path, &format!("{text}\n"), Readers::All)
     }
 
     fn of_pools(&self, registry: &Registry) -> Vec<(String, Value)> {

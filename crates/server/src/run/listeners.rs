@@ -1,13 +1,12 @@
 //! Binding what the options name, and telling which ports it became.
 
 use std::fmt::Write;
-use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use net::{Inherited, Listen, ListenAddress, Sockets, TlsMode};
 
-use super::Failure;
+use super::{Failure, new_file};
 use crate::options::{Endpoint, Options};
 
 /// Binds TCP and UDP, where no socket is inherited. Low ports need rights, so this comes first.
@@ -57,10 +56,7 @@ pub(super) fn write_ports(options: &Options, sockets: &Sockets) -> Result<(), Fa
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         let _ = writeln!(text, "{kind} {family}: {}", address.port());
     }
-    let mut part = path.clone().into_os_string();
-    part.push(".lck");
-    fs::write(&part, text)
-        .and_then(|()| fs::rename(&part, path))
+    new_file::put(path, &text)
         .map_err(|error| Failure::os(format!("cannot write {}: {error}", path.display())))
 }
 

@@ -17,6 +17,7 @@ mod confine;
 mod limits;
 mod listeners;
 mod memory;
+mod new_file;
 mod pid_file;
 mod privileges;
 mod sampler;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process;
 
+use super::new_file;
 use crate::log::Log;
 use crate::options::Options;
 
@@ -18,11 +19,7 @@ impl PidFile {
     /// memcached, a file that cannot be written is a warning, and the server runs on.
     pub(super) fn write(options: &Options, log: &Log) -> Option<Self> {
         let path = options.pid_file.clone()?;
-        let mut part = path.clone().into_os_string();
-        part.push(".tmp");
-        let written = fs::write(&part, format!("{}\n", process::id()))
-            .and_then(|()| fs::rename(&part, &path));
-        match written {
+        match new_file::put(&path, &format!("{}\n", process::id())) {
             Ok(()) => Some(Self { path }),
             Err(error) => {
                 log.warning(format_args!("cannot write the pid file {}: {error}", path.display()));
@@ -40,5 +37,36 @@ impl Drop for PidFile {
             // Left behind, it is overwritten by the next start.
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+    use crate::session::tests::options;
+
+    /// Whoever may write into the folder cannot have the server write elsewhere.
+    #[test]
+    fn the_file_goes_through_no_link() {
+        let folder = std::env::temp_dir().join(format!("holdall-pid-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let precious = folder.join("precious");
+        fs::write(&precious, "untouched").unwrap();
+        for name in ["pid", "pid.tmp"] {
+            symlink(&precious, folder.join(name)).unwrap();
+        }
+        let path = folder.join("pid");
+        let options = options(&["-P", path.to_str().unwrap()]);
+        let file = PidFile::write(&options, &Log::new(&options)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", process::id()));
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "untouched");
+        let data = path.symlink_metadata().unwrap();
+        assert!(data.is_file());
+        assert_eq!(data.permissions().mode() & 0o777, 0o644);
+        drop(file);
+        assert!(!path.exists());
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

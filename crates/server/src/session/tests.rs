@@ -10,7 +10,7 @@ use super::{Session, Shared, Worker};
 use crate::clock::Clock;
 use crate::entry::Entry;
 use crate::log::Log;
-use crate::options::{Environment, Invocation, Style, parse};
+use crate::options::{Environment, Invocation, Options, Style, parse};
 
 /// A service that is never asked anything: its loop lends its control to the worker under test.
 struct Silent;
@@ -29,13 +29,19 @@ impl Service for Silent {
     fn close(&mut self, (): (), _: CloseReason) {}
 }
 
-/// A worker as the command line `flags` make it, with 64 MB.
-pub(crate) fn worker(flags: &[&str]) -> Worker {
+/// The options of the command line `flags`.
+pub(crate) fn options(flags: &[&str]) -> Options {
     let environment = Environment { cpus: 1, ..Environment::default() };
     let arguments = flags.iter().map(Into::into);
     let Ok(Invocation::Run { options, .. }) = parse(Style::Holdall, arguments, &environment) else {
         panic!("flags {flags:?} are refused");
     };
+    *options
+}
+
+/// A worker as the command line `flags` make it, with 64 MB.
+pub(crate) fn worker(flags: &[&str]) -> Worker {
+    let options = options(flags);
     let config = Config {
         memory_bytes: 64 << 20,
         item_bytes_max: options.item_bytes_max,
