@@ -476,8 +476,8 @@ impl<S: Service> Worker<S> {
     }
 }
 
-/// Whether a datagram's source port is a server's, not a client's: one where this server listens, as
-/// others like it do, or one that the system gives to no client. The answer could be answered.
+/// Whether a datagram's source port is a server's, not a client's: one where this server listens,
+/// as others like it do, or one that the system gives to no client. The answer could be answered.
 fn is_of_server(port: u16, own: &[u16]) -> bool {
     port < PORT_OF_CLIENTS_MIN || own.contains(&port)
 }

@@ -180,8 +180,8 @@ impl Worker {
     }
 
     /// Serves the requests of one datagram as those of a connection that ends with it. What is no
-    /// whole request is dropped with all that follows; more than `limit` bytes of reply are replaced
-    /// by an error line. False if there was no request.
+    /// whole request is dropped with all that follows; more than `limit` bytes of reply are
+    /// replaced by an error line. False if there was no request.
     fn serve_datagram(
         &mut self,
         peer: &Peer,
