@@ -94,7 +94,7 @@ fn look(addr: SocketAddr, operations: &[&str]) -> Value {
     let mut watch = Watch(child.unwrap());
     let lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
     let is_done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = Wire::connect(addr);
             client.expect(b"set hit 0 0 1\r\nv\r\n", b"STORED\r\n");
