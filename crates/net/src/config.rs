@@ -22,6 +22,9 @@ pub struct Config {
     pub rejection: Option<&'static [u8]>,
     /// Connections on which no byte moves for this long are closed.
     pub idle_timeout: Option<Duration>,
+    /// Connections whose client has to log in ([`crate::Service::is_unauthenticated`]) and has not
+    /// for this long are closed.
+    pub login_timeout: Option<Duration>,
     /// Connections that do not take their replies for this long are closed.
     pub stall_timeout: Option<Duration>,
     /// Bytes of unconsumed input and unsent output that one worker's connections may hold together.
@@ -40,6 +43,7 @@ impl Default for Config {
             max_connections: 1024,
             rejection: Some(b""),
             idle_timeout: None,
+            login_timeout: None,
             stall_timeout: None,
             buffer_bytes_max: 16 << 20,
             tls: None,

@@ -43,6 +43,8 @@ pub(crate) struct Conn<S> {
     pub(crate) interest: epoll::EventFlags,
     /// The input has ended, and answers are owed.
     pub(crate) is_at_end: bool,
+    /// When its client, who has not logged in, was first seen so; `None` for others.
+    pub(crate) unauthenticated_since_ms: Option<u64>,
     pub(crate) handle: Arc<ConnHandle>,
 }
 
@@ -92,6 +94,7 @@ impl<S> Conn<S> {
             state: ConnState::Reading,
             interest: epoll::EventFlags::IN,
             is_at_end: false,
+            unauthenticated_since_ms: None,
             handle,
         }
     }

@@ -103,6 +103,12 @@ pub trait Service {
     /// Another worker serves the connection from now on, with a session of its own.
     fn moved(&mut self, _session: Self::Session) {}
 
+    /// Whether this session's client has to log in and has not: it may not hold its place for long
+    /// ([`crate::Config::login_timeout`]).
+    fn is_unauthenticated(&self, _session: &Self::Session) -> bool {
+        false
+    }
+
     /// Whether answers to this session are still to come. Such a connection outlives the end of its
     /// input, and a drain.
     fn owes(&self, _session: &Self::Session) -> bool {
@@ -149,6 +155,8 @@ pub enum CloseReason {
     Eof,
     /// Nothing was received for the idle timeout.
     Idle,
+    /// The client did not log in in time.
+    NoLogin,
     /// The service left more input unconsumed than the read buffer holds.
     InputOverflow,
     /// The service asked for it ([`Flow::Close`] or [`Flow::CloseNow`]).

@@ -129,6 +129,23 @@ fn idle_connections_are_closed_and_active_ones_are_not() {
     assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::Idle]);
 }
 
+/// Clients that say nothing, or that talk and never log in, give their places to others.
+#[test]
+fn who_does_not_log_in_is_closed() {
+    let login_timeout = Some(Duration::from_millis(300));
+    let server = Running::start(&Config { login_timeout, ..one_worker() });
+    let (mut known, mut silent, mut talking) = (server.client(), server.client(), server.client());
+    known.send(b"login\n");
+    known.expect(b"login\n");
+    talking.send(b"echo\n");
+    talking.expect(b"echo\n");
+    assert_eq!((silent.rest(), talking.rest()), (Vec::new(), Vec::new()));
+    assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::NoLogin; 2]);
+    thread::sleep(Duration::from_millis(900));
+    known.send(b"echo\n");
+    known.expect(b"echo\n");
+}
+
 #[test]
 fn a_stalled_client_is_closed_and_an_idle_one_is_not() {
     let stall_timeout = Some(Duration::from_millis(200));

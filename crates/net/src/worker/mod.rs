@@ -68,6 +68,7 @@ const OUTSIDE: Token = Token { slot: u32::MAX - 1, generation: NO_GENERATION };
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     idle: Option<Duration>,
+    login: Option<Duration>,
     stall: Option<Duration>,
     buffer_bytes_max: usize,
     placement: Placement,
@@ -77,6 +78,7 @@ impl Limits {
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             idle: config.idle_timeout,
+            login: config.login_timeout,
             stall: config.stall_timeout,
             buffer_bytes_max: config.buffer_bytes_max,
             placement: config.placement,
@@ -85,7 +87,7 @@ impl Limits {
 
     fn shortest(&self, has_tls: bool) -> Option<Duration> {
         let handshake = has_tls.then_some(HANDSHAKE_PATIENCE);
-        self.idle.into_iter().chain(self.stall).chain(handshake).min()
+        self.idle.into_iter().chain(self.login).chain(self.stall).chain(handshake).min()
     }
 }
 
@@ -307,7 +309,9 @@ impl<S: Service> Worker<S> {
             Err(_) => (None, true),
         };
         let handle = Arc::new(ConnHandle::new(peer, self.now_ms));
-        let conn = Conn::new(socket, session, tls, Arc::clone(&handle));
+        let mut conn = Conn::new(socket, session, tls, Arc::clone(&handle));
+        conn.unauthenticated_since_ms =
+            self.service.is_unauthenticated(&conn.session).then_some(self.now_ms);
         let bytes = conn_bytes(&conn);
         let token = self.conns.insert(conn);
         self.set_handle(token.slot, Some(handle));

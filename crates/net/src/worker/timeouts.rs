@@ -40,6 +40,15 @@ impl<S: Service> Worker<S> {
                 }
                 continue;
             }
+            let login_ms = self.login_deadline_ms(token);
+            let Some(conn) = self.conns.get_mut(token) else { continue };
+            if login_ms.is_some_and(|login_ms| login_ms <= self.now_ms)
+                && !self.service.owes(&conn.session)
+            {
+                self.conns.set_timer(slot, false);
+                self.close(token, CloseReason::NoLogin);
+                continue;
+            }
             let (limit, reason) = match conn.state {
                 ConnState::Writing | ConnState::Closing => {
                     (self.limits.stall, CloseReason::SlowClient)
@@ -53,9 +62,24 @@ impl<S: Service> Worker<S> {
                 self.conns.set_timer(slot, false);
                 self.close(token, reason);
             } else if let Some(wheel) = &mut self.wheel {
-                wheel.insert(slot, deadline_ms.unwrap_or(u64::MAX));
+                wheel.insert(
+                    slot,
+                    deadline_ms.into_iter().chain(login_ms).min().unwrap_or(u64::MAX),
+                );
             }
         }
+    }
+
+    /// When the client must have logged in; `None` if it has, or need not.
+    fn login_deadline_ms(&mut self, token: Token) -> Option<u64> {
+        let limit = self.limits.login?;
+        let conn = self.conns.get_mut(token)?;
+        let is_unauthenticated = self.service.is_unauthenticated(&conn.session);
+        // A login that is over, by another try that failed, counts from when that is seen.
+        let since_ms =
+            conn.unauthenticated_since_ms.filter(|_| is_unauthenticated).unwrap_or(self.now_ms);
+        conn.unauthenticated_since_ms = is_unauthenticated.then_some(since_ms);
+        is_unauthenticated.then(|| since_ms.saturating_add(ms(limit)))
     }
 
     /// Closes the connections that hold buffers and made no progress for longest, until an eighth

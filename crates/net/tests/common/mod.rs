@@ -48,6 +48,7 @@ pub struct Session {
     big: usize,
     through: usize,
     waits: bool,
+    is_known: bool,
 }
 
 const PIECE: [u8; 1000] = [b'x'; 1000];
@@ -65,6 +66,10 @@ impl Lines {
         self.seen.most_in_a_turn.fetch_max(self.lines_in_turn, Ordering::SeqCst);
         match text.split_once(' ').unwrap_or((text, "")) {
             ("echo", _) => output.buf().extend_from_slice(line),
+            ("login", _) => {
+                session.is_known = true;
+                output.buf().extend_from_slice(line);
+            }
             ("slow", _) => {
                 thread::sleep(Duration::from_millis(1));
                 output.buf().extend_from_slice(line);
@@ -167,6 +172,10 @@ impl Service for Lines {
             _ => reply.extend_from_slice(request),
         }
         DatagramFate::Replied
+    }
+
+    fn is_unauthenticated(&self, session: &Session) -> bool {
+        !session.is_known
     }
 
     fn may_move(&self, session: &Session) -> bool {

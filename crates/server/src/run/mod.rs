@@ -28,6 +28,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::process;
 use std::sync::Arc;
+use std::time::Duration;
 
 use net::{Control, Inherited, Sockets};
 use store::Store;
@@ -147,8 +148,11 @@ impl Server {
             self.is_confined = true;
         }
 
-        let config =
-            net::Config { tls: entry.tls.clone(), ..net_config(options, self.cores.clone()) };
+        let config = net::Config {
+            tls: entry.tls.clone(),
+            login_timeout: entry.auth.as_ref().map(|_| LOGIN_PATIENCE),
+            ..net_config(options, self.cores.clone())
+        };
         let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(store)));
         let service = Shared::new(options, store, clock, &entry);
         let cleaner = CleanerThread::start(store, clock, &service.crawler)?;
@@ -304,6 +308,9 @@ fn lacks_right(error: &io::Error) -> bool {
 
 /// Threads beside the workers that use the store: the cleaner, and whoever dumps keys.
 const SPARE_PARTICIPANTS: usize = 8;
+
+/// How long a client may take to log in, where it has to.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections may hold this part of the memory limit, in their buffers.
 const BUFFER_SHARE: u64 = 8;

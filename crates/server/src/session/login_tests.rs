@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Worker;
 use super::tests::{Client, check, worker};
+use net::Service;
+
 use crate::log::Log;
 
 /// A file of this text, removed at the end.
@@ -53,6 +55,22 @@ fn a_token_logs_in_and_nothing_else_is_served_before() {
           CLIENT_ERROR bad command line termination\r\nCLIENT_ERROR authentication failure\r\n\
           STORED\r\nSTORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n",
     );
+}
+
+/// Who is not logged in may not stay: the loop asks.
+#[test]
+fn a_client_is_unauthenticated_until_it_logs_in() {
+    let users = File::new("me:secret\n");
+    let mut with_users = worker(&["-Y", users.text()]);
+    let mut client = Client::new(&mut with_users);
+    assert!(with_users.is_unauthenticated(&client.session));
+    expect(&mut with_users, &mut client, b"get k\r\n", b"CLIENT_ERROR unauthenticated\r\n");
+    assert!(with_users.is_unauthenticated(&client.session));
+    expect(&mut with_users, &mut client, b"set a 0 0 9\r\nme secret\r\n", b"STORED\r\n");
+    assert!(!with_users.is_unauthenticated(&client.session));
+    let mut open = worker(&[]);
+    let client = Client::new(&mut open);
+    assert!(!open.is_unauthenticated(&client.session));
 }
 
 #[test]

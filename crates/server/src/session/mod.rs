@@ -326,6 +326,10 @@ impl Service for Worker {
         self.context.refusals.take_due(resumed);
     }
 
+    fn is_unauthenticated(&self, session: &Session) -> bool {
+        self.context.shared.auth.is_some() && session.login.is_missing()
+    }
+
     fn owes(&self, session: &Session) -> bool {
         matches!(session.state, State::Asking(_) | State::Delayed(_))
     }

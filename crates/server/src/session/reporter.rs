@@ -138,6 +138,7 @@ impl Reporter {
         let reason = match reason {
             CloseReason::Eof | CloseReason::Service => "normal",
             CloseReason::Idle => "idle_timeout",
+            CloseReason::NoLogin => "login_timeout",
             CloseReason::Drain => "shutdown",
             CloseReason::InputOverflow
             | CloseReason::SlowClient
