@@ -35,7 +35,7 @@ use std::process::Command;
 
 /// Which crates each crate may use, by the names that code has for them. One that is not here has
 /// no place yet.
-const MAY_USE: [(&str, &[&str]); 32] = [
+const MAY_USE: [(&str, &[&str]); 33] = [
     ("bench", &["certs", "processes", "proto"]),
     ("certs", &[]),
     ("client", &["discovery", "proto", "routeconf", "routes", "spool", "upstream"]),
@@ -50,6 +50,7 @@ const MAY_USE: [(&str, &[&str]); 32] = [
             "bench",
             "demo",
             "invalidator",
+            "logging",
             "net",
             "plan",
             "reserve",
@@ -63,6 +64,7 @@ const MAY_USE: [(&str, &[&str]); 32] = [
     ("python", &["client"]),
     ("invalidator", &["certs", "metrics", "spool"]),
     ("lab", &["bench", "net", "processes"]),
+    ("logging", &[]),
     ("metrics", &[]),
     ("net", &["certs"]),
     ("plan", &[]),
@@ -90,7 +92,10 @@ const MAY_USE: [(&str, &[&str]); 32] = [
     ("scram", &[]),
     ("spool", &[]),
     ("reserve", &[]),
-    ("server", &["engine", "net", "proto", "reserve", "sampling", "scram", "store", "watch"]),
+    (
+        "server",
+        &["engine", "logging", "net", "proto", "reserve", "sampling", "scram", "store", "watch"],
+    ),
     ("simulation", &["proto", "testkit", "upstream"]),
     ("staleness", &[]),
     ("store", &[]),

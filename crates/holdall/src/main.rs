@@ -150,14 +150,20 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) if !error.use_stderr() => return print(&error.to_string()),
         Err(error) => return fail(name, error.to_string().trim_end(), EXIT_USAGE),
     };
-    let log = |line: &str| eprint_error(name, line);
+    let log_writer = match logging::Writer::start(name) {
+        Ok(log_writer) => log_writer,
+        Err(error) => return fail(name, &format!("cannot start the log's writer: {error}"), 1),
+    };
+    let log = |line: &str| logging::line(name, format_args!("{line}"));
     told.iter().for_each(|line| log(line));
     let started = |control: &net::Control| {
         for address in control.tcp_addresses() {
-            eprint_error(name, &format!("listening on {address}"));
+            log(&format!("listening on {address}"));
         }
     };
-    match router::run::run(options, log, started) {
+    let end = router::run::run(options, log, started);
+    drop(log_writer);
+    match end {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => fail(name, &failure.message, failure.status),
     }

@@ -1,11 +1,14 @@
 //! Lines for the operator, on stderr, by verbosity.
 
 use std::fmt::Arguments;
-use std::io::Write;
+use std::io;
+
+use logging::Writer;
 
 use crate::options::{Options, Style};
 
-/// Writes lines to stderr. A line that cannot be written is lost: a log must not stop a cache.
+/// Writes lines to stderr. While the server serves, a thread of `logging` writes them, so that a
+/// full pipe stops no worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
     name: &'static str,
@@ -22,9 +25,14 @@ impl Log {
         Self { name, verbosity: options.verbosity }
     }
 
+    /// Starts the thread that writes the lines from now on.
+    pub(crate) fn start_writer(&self) -> io::Result<Writer> {
+        Writer::start(self.name)
+    }
+
     /// A line that is always written.
     pub(crate) fn always(&self, line: Arguments<'_>) {
-        let _ = writeln!(std::io::stderr(), "{}: {line}", self.name);
+        logging::line(self.name, line);
     }
 
     /// A warning, always written.

@@ -147,6 +147,9 @@ impl Server {
             confine::process(options, log)?;
             self.is_confined = true;
         }
+        let log_writer = log
+            .start_writer()
+            .map_err(|error| Failure::os(format!("cannot start the log's writer: {error}")))?;
 
         let config = net::Config {
             tls: entry.tls.clone(),
@@ -187,13 +190,15 @@ impl Server {
             sampler.stop();
         }
         drop(auth_worker_thread);
-        match listener {
-            Some(listener) => Ok(listener.close(store, clock)),
+        let end = match listener {
+            Some(listener) => listener.close(store, clock),
             None => {
                 memory::close(store, clock, 0, &self.log);
-                Ok(HandedOver::Done)
+                HandedOver::Done
             }
-        }
+        };
+        drop(log_writer);
+        Ok(end)
     }
 
     /// Lets a successor take this server's place, if there is a memory to hand over.
