@@ -16,6 +16,7 @@
 //! 4. After a reload every session is looked at before its next request: who is gone, or has
 //!    another password, is logged out.
 
+mod queue;
 pub(crate) mod rights;
 pub(crate) mod users;
 mod worker;
@@ -32,6 +33,7 @@ use crate::log::Log;
 use crate::options::Sources;
 
 pub(crate) use ::scram;
+pub(crate) use queue::Source;
 use rights::{Permission, Table};
 use scram::{Hash, Outcome};
 use users::Users;

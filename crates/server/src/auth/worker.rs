@@ -5,7 +5,6 @@
 //!         -> ticket answered -> waker -> the session continues
 //! ```
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,9 +12,10 @@ use std::thread::{self, JoinHandle};
 use net::Waker;
 
 use super::AuthTable;
+use super::queue::{FairQueue, Source};
 use super::users::User;
 
-/// Jobs that may wait. Logins beyond it are refused.
+/// Jobs that may wait. Above it the address that asks most receives an error.
 const JOBS_MAX: usize = 1024;
 
 /// The queue before the authentication worker.
@@ -25,10 +25,16 @@ pub(crate) struct AuthWorker {
     has_jobs: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
-    jobs: VecDeque<(Job, Arc<Ticket>)>,
+    jobs: FairQueue<(Job, Arc<Ticket>)>,
     is_ending: bool,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { jobs: FairQueue::new(JOBS_MAX), is_ending: false }
+    }
 }
 
 /// Something to be done.
@@ -51,6 +57,8 @@ pub(crate) enum Job {
 pub(crate) enum Answer {
     /// The user, if it was their password.
     Checked(Option<Arc<User>>),
+    /// Too much waits, and this address has asked most.
+    Busy,
     /// How the reload went.
     Reloaded(Result<(), String>),
 }
@@ -84,17 +92,17 @@ impl Ticket {
 }
 
 impl AuthWorker {
-    /// Hands a job in; `None` when too many wait.
-    pub(crate) fn ask(&self, job: Job) -> Option<Arc<Ticket>> {
+    /// Hands a job in. It is answered as busy when too many wait.
+    pub(crate) fn ask(&self, source: Source, job: Job) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.jobs.len() >= JOBS_MAX {
-            return None;
-        }
-        queue.jobs.push_back((job, Arc::clone(&ticket)));
+        let dropped = queue.jobs.push(source, (job, Arc::clone(&ticket)));
         drop(queue);
-        self.has_jobs.notify_one();
-        Some(ticket)
+        match dropped {
+            Some((_, dropped)) => dropped.answer(Answer::Busy),
+            None => self.has_jobs.notify_one(),
+        }
+        ticket
     }
 
     /// Does one job after the other until told to end; `reload` is how files are read again.
@@ -105,7 +113,7 @@ impl AuthWorker {
                 if queue.is_ending {
                     return;
                 }
-                if let Some(next) = queue.jobs.pop_front() {
+                if let Some(next) = queue.jobs.pop() {
                     break next;
                 }
                 queue = self.has_jobs.wait(queue).unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use net::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
 
-use crate::auth::{AuthWorker, Job};
+use crate::auth::{AuthWorker, Job, Source};
 
 use super::Failure;
 use crate::admin::DRAIN_PATIENCE;
@@ -51,10 +51,8 @@ impl Caught {
                 match signal {
                     SIGHUP => {
                         log.detail(format_args!("SIGHUP: reading files again"));
-                        // Refused only when a thousand jobs wait: then it is sent again.
-                        if auth_worker.ask(Job::Reload).is_none() {
-                            log.warning(format_args!("SIGHUP: too much is waiting"));
-                        }
+                        // Its turn comes after one login of each address at most.
+                        auth_worker.ask(Source::Operator, Job::Reload);
                     }
                     _ if is_ending => {
                         log.detail(format_args!("{}: ending at once", name_of(signal)));

@@ -22,9 +22,12 @@ use super::context::Context;
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Asked, Asking, Delayed, Purpose, Session, State, Step};
 use crate::auth::{
-    self, Answer, AuthTable, Check, Job, Login, Mechanism, REFUSAL_DELAY, User, scram,
+    self, Answer, AuthTable, Check, Job, Login, Mechanism, REFUSAL_DELAY, Source, User, scram,
 };
 use crate::shared::Shared;
+
+/// The reply to a login whose password was not looked at.
+const TRY_AGAIN: &[u8] = b"SERVER_ERROR too many logins are waiting, try again\r\n";
 
 impl Asked {
     fn accepted(self, pending: PendingReply, out: &mut Vec<u8>) -> Replied {
@@ -43,6 +46,16 @@ impl Asked {
                 binary_reply::write_error(&mut out, &header, Status::AuthFailure);
             }
             Self::Text => out.extend_from_slice(reply::AUTH_FAILURE),
+        }
+        out
+    }
+
+    /// The password was not looked at.
+    fn busy(self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Binary(header) => binary_reply::write_error(&mut out, &header, Status::Busy),
+            Self::Text => out.extend_from_slice(TRY_AGAIN),
         }
         out
     }
@@ -154,15 +167,12 @@ pub(super) fn log_in(
         Check::Done(None) => refuse(cx, session, pending, asked, since, output),
         Check::Slow => {
             let (name, password) = (name.to_vec(), password.to_vec());
-            match cx.shared.auth_worker.ask(Job::Check { auth_table, name, password }) {
-                Some(ticket) => {
-                    let then = Purpose::Login(asked, generation);
-                    let asking = Asking { pending, ticket, since, then };
-                    session.state = State::Asking(Box::new(asking));
-                    Step::Continue
-                }
-                None => refuse(cx, session, pending, asked, since, output),
-            }
+            let source = Source::of(session.peer.remote.map(|address| address.ip()));
+            let job = Job::Check { auth_table, name, password };
+            let ticket = cx.shared.auth_worker.ask(source, job);
+            let then = Purpose::Login(asked, generation);
+            session.state = State::Asking(Box::new(Asking { pending, ticket, since, then }));
+            Step::Continue
         }
     }
 }
@@ -191,9 +201,22 @@ fn refuse(
     output: &mut Output<'_>,
 ) -> Step {
     cx.engine.count(Counter::AuthErrors);
-    session.login = Login::None;
     cx.shared.log.detail(format_args!("a login from {} was refused", session.peer));
     let answer = asked.refused();
+    answer_later(cx, session, pending, answer, since, output)
+}
+
+/// Ends a login without success, at the time of a refusal: guessing gets no faster by being told
+/// to try again.
+fn answer_later(
+    cx: &mut Context,
+    session: &mut Session,
+    pending: PendingReply,
+    answer: Vec<u8>,
+    since: Instant,
+    output: &mut Output<'_>,
+) -> Step {
+    session.login = Login::None;
     match output.conn_id() {
         Some(id) => {
             let until = since + REFUSAL_DELAY;
@@ -235,9 +258,15 @@ pub(crate) fn go_on_asking(
         (Purpose::Login(asked, generation), Answer::Checked(Some(user))) => {
             accept(session, pending, asked, user, generation, output.buf())
         }
+        (Purpose::Login(asked, _), Answer::Busy) => {
+            answer_later(cx, session, pending, asked.busy(), asking.since, output)
+        }
         (Purpose::Login(asked, _), _) => refuse(cx, session, pending, asked, asking.since, output),
         (Purpose::Refresh, Answer::Reloaded(Err(why))) => {
             pending.line(output.buf(), format!("ERROR {why}\r\n").as_bytes()).into()
+        }
+        (Purpose::Refresh, Answer::Busy) => {
+            pending.line(output.buf(), b"ERROR too much is waiting\r\n").into()
         }
         (Purpose::Refresh, _) => pending.line(output.buf(), reply::OK).into(),
     }
@@ -253,9 +282,7 @@ pub(crate) fn refresh(
     if session.is_datagram() || !shared.can_reload {
         return pending.line(output.buf(), b"ERROR TLS not enabled\r\n").into();
     }
-    let Some(ticket) = shared.auth_worker.ask(Job::Reload) else {
-        return pending.line(output.buf(), b"ERROR too much is waiting\r\n").into();
-    };
+    let ticket = shared.auth_worker.ask(Source::Operator, Job::Reload);
     let (since, then) = (Instant::now(), Purpose::Refresh);
     session.state = State::Asking(Box::new(Asking { pending, ticket, since, then }));
     Step::Continue
