@@ -28,7 +28,8 @@ pub struct Config {
     /// Connections that do not take their replies for this long are closed.
     pub stall_timeout: Option<Duration>,
     /// Bytes of unconsumed input and unsent output that one worker's connections may hold together.
-    /// Above it, those that made no progress for longest are closed until an eighth is free.
+    /// Above it connections are closed until an eighth is free: first those whose clients have not
+    /// logged in, then those that hold most for longest.
     pub buffer_bytes_max: usize,
     /// The maker of TLS sessions; `None`: every listener is plain.
     pub tls: Option<Arc<TlsAcceptor>>,

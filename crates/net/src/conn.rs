@@ -38,6 +38,8 @@ pub(crate) struct Conn<S> {
     pending_start: usize,
     /// Bytes of the two buffers that the budget has been told of.
     pub(crate) charged: usize,
+    /// Bytes of its TLS session that the budget has been told of; 0 before the handshake is done.
+    pub(crate) session_charged: isize,
     pub(crate) state: ConnState,
     /// The events that the poller reports.
     pub(crate) interest: epoll::EventFlags,
@@ -91,6 +93,7 @@ impl<S> Conn<S> {
             pending: Vec::new(),
             pending_start: 0,
             charged: 0,
+            session_charged: 0,
             state: ConnState::Reading,
             interest: epoll::EventFlags::IN,
             is_at_end: false,

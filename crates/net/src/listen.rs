@@ -15,6 +15,11 @@ use crate::peer::ListenAddress;
 use crate::socket_handover::Inherited;
 use crate::sockets::{SocketFile, Sockets, StreamListener};
 
+/// Bytes of replies that wait in the kernel for a client's window, for each connection
+/// (`TCP_NOTSENT_LOWAT`). Without a limit a client that does not read has the kernel hold up to 4
+/// MB. What is on its way to a client that reads does not count, so its throughput stays.
+const UNSENT_BYTES_MAX: u32 = 128 * 1024;
+
 /// The addresses to listen on.
 #[derive(Clone, Debug, Default)]
 pub struct Listen {
@@ -82,6 +87,7 @@ impl Listen {
     ) -> io::Result<StreamListener> {
         // It listens already; this changes how many may wait.
         socket.listen(self.backlog)?;
+        socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
         let address = Arc::new(ListenAddress::Tcp(local_address(&socket, wanted)?, index));
         Ok(StreamListener::new(address, socket.into(), None))
     }
@@ -102,6 +108,7 @@ impl Listen {
         // Linux hands these down to the accepted sockets.
         socket.set_tcp_nodelay(true)?;
         socket.set_keepalive(true)?;
+        socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         socket.listen(self.backlog)?;

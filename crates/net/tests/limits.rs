@@ -68,6 +68,31 @@ fn above_the_buffer_limit_the_longest_stuck_are_closed() {
     good.expect(b"echo\n");
 }
 
+/// The clients that did not log in have just moved; the three have not for longest.
+#[test]
+fn unauthenticated_clients_are_closed_before_those_that_logged_in() {
+    let server = Running::start(&Config { buffer_bytes_max: 400_000, ..one_worker() });
+    let mut known: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    for client in &mut known {
+        client.send(b"login\n");
+        client.expect(b"login\n");
+        client.send(&b"big 10000000\n".repeat(2000));
+    }
+    eventually("all stuck", || is_stuck(&server, 3));
+    let mut others = Vec::new();
+    for _ in 0..30 {
+        others.push(stuck(&server));
+    }
+    eventually("enough kicked", || {
+        let stats = server.control.stats();
+        stats.slow_kicks > 10 && stats.buffered_bytes <= 400_000
+    });
+    for client in &mut known {
+        let mut all = vec![0; 20_000_000];
+        client.0.read_exact(&mut all).expect("a client that has logged in was closed");
+    }
+}
+
 #[test]
 fn a_full_server_says_so_and_closes() {
     let rejection = Some(&b"full\n"[..]);

@@ -50,7 +50,7 @@ pub struct Shared {
     /// `slabs reassign` is allowed.
     pub(crate) slab_reassign: bool,
     /// What one worker's connections may hold in large values on their way.
-    pub(crate) inflight_bytes_max: usize,
+    pub(crate) large_values_bytes_max: usize,
     /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
     pub(crate) udp_amplification: usize,
     pub(crate) threads: usize,
@@ -95,7 +95,7 @@ impl Shared {
             watch_enabled: options.watch_command,
             shutdown_enabled: options.shutdown_command,
             slab_reassign: options.slab_reassign,
-            inflight_bytes_max: inflight_bytes_max(options),
+            large_values_bytes_max: large_values_bytes_max(options),
             udp_amplification: usize::try_from(options.udp_amplification).unwrap_or(usize::MAX),
             threads: options.threads,
             connections_max: options.connections_max,
@@ -148,7 +148,7 @@ const DATAGRAMS_MAX: usize = u16::MAX as usize;
 
 /// Large values on their way may hold a quarter of the memory, and one worker's always two of the
 /// largest.
-fn inflight_bytes_max(options: &Options) -> usize {
+fn large_values_bytes_max(options: &Options) -> usize {
     let share = options.memory_bytes / 4 / options.threads.max(1) as u64;
     usize::try_from(share.max(2 * options.item_bytes_max)).unwrap_or(usize::MAX)
 }

@@ -32,7 +32,7 @@ func ownData(address string) {
 		is(c.Set(&memcache.Item{Key: "user:" + name, Value: []byte("data-" + name)}), nil, "Set")
 	}
 	c.Get("large")
-	readAll("after a refused large value")
+	readAll("after a large value")
 	many, _ := c.GetMulti([]string{"user:alice", "large", "user:bob"})
 	own(many["user:alice"], "alice", "many keys")
 	own(many["user:bob"], "bob", "many keys")

@@ -36,7 +36,7 @@ public final class OwnData {
             }
         }
         attempt(() -> client.get("large"));
-        readAll(client, kind + " after a refused large value");
+        readAll(client, kind + " after a large value");
         Map<String, Object> many =
             attempt(() -> client.getBulk("user:alice", "large", "user:bob"));
         for (String name : List.of("alice", "bob")) {

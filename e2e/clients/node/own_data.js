@@ -37,7 +37,7 @@ const check = async (kind, client) => {
     same(await client.set(`user:${name}`, `data-${name}`), true, `${kind} set`)
   }
   await client.get('large')
-  await readAll('after a refused large value')
+  await readAll('after a large value')
   if (client.getMany) {
     const many = await client.getMany(['user:alice', 'large', 'user:bob'])
     for (const name of ['alice', 'bob']) own((many || {})[`user:${name}`], name, 'many keys')

@@ -42,7 +42,7 @@ foreach ([false, true] as $binary) {
         }
     }
     $client->get('large');
-    read_all($client, "$kind after a refused large value");
+    read_all($client, "$kind after a large value");
     $many = $client->getMulti(['user:alice', 'large', 'user:bob']) ?: [];
     own($many['user:alice'] ?? null, 'alice', "$kind many keys");
     own($many['user:bob'] ?? null, 'bob', "$kind many keys");

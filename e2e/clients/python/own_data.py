@@ -48,7 +48,7 @@ def check(client, get_many, kind):
         if not attempt(client.set, f"user:{name}", f"data-{name}"):
             raise SystemExit(f"{kind}: user:{name} could not be stored")
     attempt(client.get, "large")
-    read_all("after a refused large value")
+    read_all("after a large value")
     many = attempt(get_many, ["user:alice", "large", "user:bob"]) or {}
     for name in ("alice", "bob"):
         own(many.get(f"user:{name}"), name, f"{kind} many keys")

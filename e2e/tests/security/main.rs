@@ -9,6 +9,7 @@ mod login;
 mod onward;
 mod packets;
 mod tls;
+mod unauthenticated;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

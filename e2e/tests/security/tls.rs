@@ -64,7 +64,7 @@ impl Both {
 
     /// Panics unless others are served as ever, with TLS and without.
     #[track_caller]
-    fn assert_alive(&mut self, certificates: &Certificates, after: &str) {
+    pub(crate) fn assert_alive(&mut self, certificates: &Certificates, after: &str) {
         self.server.assert_alive(after);
         let mut stream = connect(self.tls, &client(certificates, "ca", Some("client"))).unwrap();
         stream.write_all(b"get probe\r\n").unwrap();

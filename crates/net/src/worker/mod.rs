@@ -23,6 +23,7 @@ mod moving;
 mod timeouts;
 mod traffic;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -125,6 +126,8 @@ struct TlsWorker {
     scratch: Scratch,
     /// The buffer that a read is decrypted into.
     plain: Vec<u8>,
+    /// The connections opened last, and when: of these alone a handshake may be unfinished.
+    opened: VecDeque<(Token, u64)>,
 }
 
 impl<S: Service> Worker<S> {
@@ -183,6 +186,7 @@ impl<S: Service> Worker<S> {
                 acceptor,
                 scratch: Scratch::new(),
                 plain: vec![0; INPUT_MAX + OPENED_BYTES_MAX],
+                opened: VecDeque::new(),
             }),
             consolidator,
         })
@@ -242,10 +246,12 @@ impl<S: Service> Worker<S> {
     }
 
     /// Serves a connection to which something has happened beside its socket; one that waits for
-    /// the socket is served then.
+    /// the socket is served then, unless it has to make room.
     fn resume(&mut self, token: Token) {
-        let state = self.conns.get_mut(token).map(|conn| conn.state);
-        if matches!(state, Some(ConnState::Reading | ConnState::Waiting)) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        if self.service.is_revoked(&conn.session) {
+            self.close(token, CloseReason::SlowClient);
+        } else if matches!(conn.state, ConnState::Reading | ConnState::Waiting) {
             self.serve_left(token);
         }
     }
@@ -312,6 +318,10 @@ impl<S: Service> Worker<S> {
         let mut conn = Conn::new(socket, session, tls, Arc::clone(&handle));
         conn.unauthenticated_since_ms =
             self.service.is_unauthenticated(&conn.session).then_some(self.now_ms);
+        let in_handshake = conn.tls.as_ref().map(|tls| tls.handshake_deadline_ms().is_some());
+        if in_handshake == Some(false) {
+            conn.session_charged = tls::SESSION_BYTES;
+        }
         let bytes = conn_bytes(&conn);
         let token = self.conns.insert(conn);
         self.set_handle(token.slot, Some(handle));
@@ -323,6 +333,9 @@ impl<S: Service> Worker<S> {
             return;
         }
         self.arm_timer(token.slot);
+        if in_handshake == Some(true) {
+            self.limit_handshakes(token);
+        }
         if self.draining.is_some() {
             self.read(token);
         }
@@ -496,5 +509,5 @@ fn data(token: Token) -> epoll::EventData {
 /// Bytes that a connection takes beside its buffers.
 fn conn_bytes<S>(conn: &Conn<S>) -> isize {
     let bytes = size_of::<Conn<S>>() + size_of::<ConnHandle>() + 64;
-    bytes.cast_signed() + if conn.tls.is_some() { tls::SESSION_BYTES } else { 0 }
+    bytes.cast_signed() + conn.session_charged
 }

@@ -1,5 +1,6 @@
 //! Idle timeouts, and the closing of connections that hold too much of the buffers.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::Worker;
@@ -7,6 +8,12 @@ use crate::conn_id::Token;
 use crate::control::ConnState;
 use crate::service::{CloseReason, Service};
 use crate::tls::Broken;
+
+/// Connections of one worker, of those opened last, whose handshakes may be unfinished.
+const HANDSHAKES_MAX: usize = 256;
+
+/// A handshake as young as this is not closed for others: a crowd that comes at once is served.
+const YOUNG_MS: u64 = 1000;
 
 impl<S: Service> Worker<S> {
     pub(super) fn arm_timer(&mut self, slot: u32) {
@@ -82,16 +89,48 @@ impl<S: Service> Worker<S> {
         is_unauthenticated.then(|| since_ms.saturating_add(ms(limit)))
     }
 
-    /// Closes the connections that hold buffers and made no progress for longest, until an eighth
-    /// is free.
+    /// Closes the oldest connections whose handshake is not done, if many were opened after them.
+    /// What handshakes hold counts towards no budget, so that unauthenticated clients evict nothing;
+    /// their number is bounded instead.
+    pub(super) fn limit_handshakes(&mut self, opened: Token) {
+        let Some(tls) = &mut self.tls else { return };
+        tls.opened.push_back((opened, self.now_ms));
+        while let Some(tls) = &mut self.tls
+            && tls.opened.len() > HANDSHAKES_MAX
+            && let Some(&(token, since_ms)) = tls.opened.front()
+        {
+            let conn = self.conns.get_mut(token);
+            let in_handshake = conn
+                .and_then(|conn| conn.tls.as_ref())
+                .is_some_and(|tls| tls.handshake_deadline_ms().is_some());
+            if in_handshake && self.now_ms.saturating_sub(since_ms) < YOUNG_MS {
+                return;
+            }
+            tls.opened.pop_front();
+            if in_handshake {
+                let reason = "others came, and the handshake was not done".to_owned();
+                self.on_broken(token, &Broken { reason, in_handshake });
+            }
+        }
+    }
+
+    /// Closes connections that hold buffers until an eighth is free: first those whose clients have
+    /// not logged in, then those that hold most for longest without progress.
     #[cold]
     pub(super) fn shed(&mut self) {
         let holders = self.conns.iter().filter(|(_, conn)| conn.charged > 0);
-        let mut holders: Vec<(u64, Token)> =
-            holders.map(|(token, conn)| (conn.handle.last_ms(), token)).collect();
-        holders.sort_unstable_by_key(|&(last_ms, _)| last_ms);
+        let mut holders: Vec<(bool, u64, Token)> = holders
+            .map(|(token, conn)| {
+                let silent_ms = self.now_ms.saturating_sub(conn.handle.last_ms()).max(1);
+                let cost = silent_ms.saturating_mul(conn.charged as u64);
+                (self.service.is_unauthenticated(&conn.session), cost, token)
+            })
+            .collect();
+        holders.sort_unstable_by_key(|&(is_unauthenticated, cost, _)| {
+            Reverse((is_unauthenticated, cost))
+        });
         let target = self.limits.buffer_bytes_max / 8 * 7;
-        for (_, token) in holders {
+        for (.., token) in holders {
             if self.buffered <= target {
                 break;
             }

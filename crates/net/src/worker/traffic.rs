@@ -9,7 +9,7 @@ use crate::control::{ConnState, add};
 use crate::io::{Outcome, Sent};
 use crate::peer::{ListenAddress, Peer};
 use crate::service::{CloseReason, Flow, Service};
-use crate::tls::{Broken, Tls};
+use crate::tls::{self, Broken, Tls};
 
 impl<S: Service> Worker<S> {
     /// The events of several connections: all are read before the first is served, so that the
@@ -131,6 +131,10 @@ impl<S: Service> Worker<S> {
         add(&counters.reads, 1);
         add(&counters.bytes_read, (len - before) as u64);
         add(&counters.tls_sessions, u64::from(is_new));
+        if is_new {
+            conn.session_charged = tls::SESSION_BYTES;
+            self.budget.charge(conn.session_charged);
+        }
         if len > before && conn.is_drained() {
             let resources = WorkerResources {
                 service: &mut self.service,

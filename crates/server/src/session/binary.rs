@@ -74,7 +74,7 @@ pub(crate) fn serve(
     if let Some((key, value_len)) = storage(&request.command) {
         let key = cx.batch.key(&cx.engine, key);
         let job = job(&cx.engine, session.peer.fd, key, &request, value_len);
-        return match value_in::take(cx, session, pending, &job, head, input, output) {
+        return match value_in::take(cx, session, pending, &job, head, input) {
             Taken::Coming => Step::Continue,
             Taken::Finished(finished, pending) => {
                 answer_store(cx, pending, &request, &job, finished, output.buf()).into()
@@ -206,7 +206,7 @@ fn get(
             None
         }
         Outgoing::Pinned(pin) => {
-            if !cx.inflight.begin_send(pin.value_len()) {
+            if !value_out::begin(cx, session.id, &pin) {
                 // An error between the packets of quiet gets makes some clients (bmemcached)
                 // leave the others unread, and read them as replies to later requests.
                 if !request.quiet {

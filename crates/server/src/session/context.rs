@@ -6,7 +6,7 @@ use std::time::Instant;
 use net::Control;
 
 use super::batch::Batch;
-use super::inflight::Inflight;
+use super::large_values::LargeValues;
 use super::refusals::Refusals;
 use super::reporter::Reporter;
 use crate::admin;
@@ -21,7 +21,7 @@ pub(crate) struct Context {
     pub(crate) engine: engine::Worker,
     pub(super) reporter: Reporter,
     pub(super) batch: Batch,
-    pub(super) inflight: Inflight,
+    pub(super) large_values: LargeValues,
     pub(super) refusals: Refusals,
     /// When the turn began.
     pub(super) now: Instant,
@@ -35,7 +35,7 @@ impl Context {
             engine,
             reporter: Reporter::new(&shared.watchers),
             batch: Batch::default(),
-            inflight: Inflight::new(shared.inflight_bytes_max),
+            large_values: LargeValues::new(shared.large_values_bytes_max),
             refusals: Refusals::default(),
             now: Instant::now(),
         }

@@ -45,7 +45,7 @@ pub(crate) fn serve(
         Command::Set { mode, len } => {
             let key = cx.batch.key(&cx.engine, request.key);
             let job = job(&cx.engine, session.peer.fd, key, request, mode, len);
-            match value_in::take(cx, session, pending, &job, head, input, output) {
+            match value_in::take(cx, session, pending, &job, head, input) {
                 Taken::Coming => return Step::Continue,
                 Taken::Finished(finished, pending) => {
                     answer_store(cx, pending, request, &job, finished, output.buf())
@@ -209,7 +209,7 @@ pub(super) fn answer_hit(
             None
         }
         Outgoing::Pinned(pin) => {
-            if !cx.inflight.begin_send(value_bytes) {
+            if !value_out::begin(cx, session.id, &pin) {
                 out.extend_from_slice(Error::OutOfMemorySending.line());
                 return None;
             }

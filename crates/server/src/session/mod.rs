@@ -27,8 +27,8 @@ mod by_udp;
 mod collected;
 pub(crate) mod context;
 mod from_proto;
-mod inflight;
 mod job;
+mod large_values;
 mod login;
 #[cfg(test)]
 mod login_tests;
@@ -161,7 +161,7 @@ impl Worker {
                     retrieve::go_on(cx, session, input, output)
                 }
                 State::Receiving(_) => receiving::go_on(cx, session, input, output),
-                State::Sending(_) => value_out::go_on(&mut cx.inflight, session, output),
+                State::Sending(_) => value_out::go_on(cx, session, output),
                 State::Swallowing(_) => value_in::go_on_swallowing(session, input),
                 State::Asking(_) => login::go_on_asking(cx, session, output),
                 State::Delayed(_) => login::go_on_delayed(session, output),
@@ -210,12 +210,13 @@ impl Worker {
 
     /// Gives back what a session holds.
     fn release(&mut self, session: Session) {
-        if session.sends_until.is_some() {
-            self.context.inflight.forget_sender(session.id);
+        if session.waits_until.is_some() {
+            self.context.large_values.with(|account| account.forget_waiting(session.id));
         }
         match session.state {
-            State::Receiving(_) => self.context.inflight.end(session.id),
-            State::Sending(sending) => self.context.inflight.end_send(sending.bytes()),
+            State::Receiving(_) | State::Sending(_) => {
+                self.context.large_values.with(|account| account.end(session.id));
+            }
             State::Asking(_)
             | State::Commands
             | State::Delayed(_)
@@ -317,17 +318,22 @@ impl Service for Worker {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let Context { refusals, inflight, .. } = &self.context;
-        refusals.deadline().into_iter().chain(inflight.deadline()).min()
+        let Context { refusals, large_values, .. } = &self.context;
+        refusals.deadline().into_iter().chain(large_values.deadline()).min()
     }
 
     fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
-        resumed.extend(self.context.inflight.call_sender(self.context.now));
+        let Context { large_values, now, .. } = &self.context;
+        large_values.take_due(*now, resumed);
         self.context.refusals.take_due(resumed);
     }
 
     fn is_unauthenticated(&self, session: &Session) -> bool {
         self.context.shared.auth.is_some() && session.login.is_missing()
+    }
+
+    fn is_revoked(&self, session: &Session) -> bool {
+        self.context.large_values.with(|account| account.is_revoked(session.id))
     }
 
     fn owes(&self, session: &Session) -> bool {

@@ -5,7 +5,7 @@
 
 use std::os::fd::RawFd;
 
-use engine::Verdict;
+use engine::Stored;
 use net::{Flow, Input, Output};
 use proto::text::{self, Parsed, Request};
 use proto::{KeyBuf, Wire, binary};
@@ -14,6 +14,7 @@ use store::DraftError;
 use super::binary::storage;
 use super::context::Context;
 use super::job::{END_BYTES, Finished, Job};
+use super::large_values::Need;
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Body, Receiving, Session, State, Step};
 use super::value_in;
@@ -26,30 +27,44 @@ pub(crate) fn go_on(
     output: &mut Output<'_>,
 ) -> Step {
     let State::Receiving(receiving) = &mut session.state else { return Step::Continue };
+    if !cx.large_values.with(|account| account.go_on(session.id, output.conn_id())) {
+        return Step::Stop(Flow::CloseNow);
+    }
+    if receiving.waits_for_room {
+        let need = Need::Receive(receiving.held);
+        let (values, now, until) = (&cx.large_values, cx.now, &mut session.waits_until);
+        let waits =
+            |conn| values.with(|account| account.must_wait(session.id, conn, need, now, until));
+        if output.conn_id().is_some_and(waits) {
+            return Step::Stop(Flow::Wait);
+        }
+        if !values.with(|account| account.make_room(need, now)) {
+            return refuse_for_room(cx, session, output);
+        }
+        values.with(|account| account.begin_receiving(session.id, receiving.held, now));
+        receiving.waits_for_room = false;
+    }
     let bytes = input.bytes();
     let part = &bytes[..bytes.len().min(receiving.missing)];
     let pushed = match &mut receiving.body {
         // Not the store's memory, so nothing else bounds it.
-        Body::Bytes(_) if !cx.inflight.has_room(part.len()) => Err(DraftError::OutOfMemory),
+        Body::Bytes(_) if !has_room(cx, part.len()) => return refuse_for_room(cx, session, output),
         Body::Bytes(collected) => collected.push(part),
         Body::Draft(draft) => draft.push(part),
     };
     if let Err(error) = pushed {
         let refusal = cx.engine.refused(error);
-        return break_off(cx, session, refusal, output);
+        return break_off(cx, session, output, |engine, job| {
+            value_in::refusal_of(engine, job, refusal)
+        });
     }
     input.consume(part.len());
     receiving.missing -= part.len();
     receiving.received += part.len();
     receiving.held = receiving.held.max(receiving.received);
-    let (held, now_secs) = (receiving.held, cx.engine.now_secs());
-    let is_alive = if part.is_empty() {
-        !cx.inflight.is_cancelled(session.id)
-    } else {
-        cx.inflight.moved(session.id, held, now_secs)
-    };
-    if !is_alive {
-        return Step::Stop(Flow::CloseNow);
+    if !part.is_empty() {
+        let held = receiving.held;
+        cx.large_values.with(|account| account.received(session.id, held, cx.now));
     }
     if receiving.missing > 0 {
         return Step::Stop(Flow::NeedInput);
@@ -62,7 +77,7 @@ pub(crate) fn go_on(
         has_end = end == b"\r\n";
         input.consume(END_BYTES);
     }
-    cx.inflight.end(session.id);
+    cx.large_values.with(|account| account.end(session.id));
     let State::Receiving(receiving) = std::mem::take(&mut session.state) else {
         return Step::Continue;
     };
@@ -81,14 +96,26 @@ pub(crate) fn go_on(
     step_of(replied)
 }
 
-/// Memory ran out in the middle of a value: answers, and drops the rest of it.
+/// Whether this worker's connections may hold this number of bytes more, outside of the store's
+/// memory.
+fn has_room(cx: &Context, bytes: usize) -> bool {
+    cx.large_values.with(|account| account.make_room(Need::Receive(bytes), cx.now))
+}
+
+/// Others hold too much. The value that was there stays: the store had no part in this.
+fn refuse_for_room(cx: &mut Context, session: &mut Session, output: &mut Output<'_>) -> Step {
+    let refusal = cx.engine.refused(DraftError::OutOfMemory);
+    break_off(cx, session, output, |_, _| Finished::Judged(Stored::refused(refusal)))
+}
+
+/// Memory ran out before a value was whole: answers what `conclude` says, and drops the rest.
 fn break_off(
     cx: &mut Context,
     session: &mut Session,
-    refusal: Verdict,
     output: &mut Output<'_>,
+    conclude: impl FnOnce(&engine::Worker, &Job<'_>) -> Finished,
 ) -> Step {
-    cx.inflight.end(session.id);
+    cx.large_values.with(|account| account.end(session.id));
     let State::Receiving(receiving) = std::mem::take(&mut session.state) else {
         return Step::Continue;
     };
@@ -97,9 +124,7 @@ fn break_off(
     // Its memory is wanted by others.
     drop(body);
     session.state = State::Swallowing((missing + end_bytes) as u64);
-    let replied = finish(cx, pending, session.peer.fd, &head, output.buf(), |engine, job| {
-        value_in::refusal_of(engine, job, refusal)
-    });
+    let replied = finish(cx, pending, session.peer.fd, &head, output.buf(), conclude);
     step_of(replied)
 }
 

@@ -9,8 +9,12 @@
 use proto::answer::{self, Answer, MetaCode};
 use testkit::Rng;
 
+use super::large_values::Account;
 use super::tests::{Client, worker};
 use super::{State, Worker};
+
+/// The number of a session that is not served.
+const OTHER: u64 = u64::MAX;
 
 /// More than one chunk holds, so that it is sent from where it lies.
 const LARGE_BYTES: usize = 40_000;
@@ -29,11 +33,17 @@ fn worker_without_room() -> Worker {
     worker
 }
 
-/// As if other clients were being sent large values.
-fn take_all_room(worker: &Worker) -> usize {
-    let bytes = worker.context.shared.inflight_bytes_max;
-    assert!(worker.context.inflight.begin_send(bytes), "nothing was being sent");
-    bytes
+/// As if another client were being sent a large value. It is so new that it need not make room.
+fn take_all_room(worker: &Worker) {
+    let bytes = worker.context.shared.large_values_bytes_max;
+    let now = worker.context.now;
+    let begin = |account: &mut Account| account.begin_sending(OTHER, 0, bytes, now);
+    assert!(worker.context.large_values.with(begin), "nothing was being sent");
+}
+
+/// The other client has gone.
+fn give_room(worker: &Worker) {
+    worker.context.large_values.with(|account| account.end(OTHER));
 }
 
 #[test]
@@ -77,14 +87,16 @@ fn every_text_request_has_one_reply() {
     for seed in 1..=40 {
         let mut rng = Rng::new(seed);
         let mut worker = worker_without_room();
-        let mut taken = Some(worker.context.shared.inflight_bytes_max);
+        let mut is_taken = true;
         let mut client = Client::new(&mut worker);
         for step in 0..250 {
             if rng.one_in(8) {
-                match taken.take() {
-                    Some(bytes) => worker.context.inflight.end_send(bytes),
-                    None => taken = Some(take_all_room(&worker)),
+                if is_taken {
+                    give_room(&worker);
+                } else {
+                    take_all_room(&worker);
                 }
+                is_taken = !is_taken;
             }
             let Text { bytes, is_silent } = text_request(&mut rng);
             let mut replies = Vec::new();
@@ -99,7 +111,6 @@ fn every_text_request_has_one_reply() {
             assert!((least..=1).contains(&count), "{context}: {count} replies: {}", show(&replies));
             assert!(!client.is_closed, "{context}: closed");
         }
-        worker.context.inflight.end_send(taken.unwrap_or(0));
     }
 }
 
@@ -108,14 +119,16 @@ fn every_binary_request_has_one_reply() {
     for seed in 1..=40 {
         let mut rng = Rng::new(seed);
         let mut worker = worker_without_room();
-        let mut taken = Some(worker.context.shared.inflight_bytes_max);
+        let mut is_taken = true;
         let mut client = Client::new(&mut worker);
         for opaque in (0..500).step_by(2) {
             if rng.one_in(8) {
-                match taken.take() {
-                    Some(bytes) => worker.context.inflight.end_send(bytes),
-                    None => taken = Some(take_all_room(&worker)),
+                if is_taken {
+                    give_room(&worker);
+                } else {
+                    take_all_room(&worker);
                 }
+                is_taken = !is_taken;
             }
             let (bytes, is_quiet) = binary_request(&mut rng, opaque);
             let sent = [bytes, packet(0x0a, opaque + 1, b"", b"", b"")].concat();
@@ -128,7 +141,6 @@ fn every_binary_request_has_one_reply() {
             let is_right = opaques == both || is_quiet && opaques == both[1..];
             assert!(is_right, "seed {seed}: opcode {:#x}: {opaques:?}", sent[1]);
         }
-        worker.context.inflight.end_send(taken.unwrap_or(0));
     }
 }
 

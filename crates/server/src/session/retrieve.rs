@@ -10,7 +10,6 @@ use proto::text::{GetLine, KeyToken};
 use store::{Item, Pin};
 
 use super::context::Context;
-use super::inflight::Inflight;
 use super::pending_reply::PendingReply;
 use super::permit;
 use super::scan::GET;
@@ -171,20 +170,20 @@ fn get_key(
         cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
     }
     let Ok(item) = found else { return KeyReply::Written };
-    write_item(&cx.engine, &cx.inflight, key, &item, line, output)
+    write_item(cx, session.id, key, &item, line, output)
 }
 
 /// Writes a found item.
 #[inline(always)]
 pub(super) fn write_item(
-    engine: &engine::Worker,
-    inflight: &Inflight,
+    cx: &Context,
+    id: u64,
     key: &Key<'_>,
     item: &Item<'_>,
     line: &GetLine,
     output: &mut Output<'_>,
 ) -> KeyReply {
-    let cas = line.with_cas.then(|| engine.cas_of(item));
+    let cas = line.with_cas.then(|| cx.engine.cas_of(item));
     match outgoing(item) {
         Outgoing::Inline(value) => {
             let buf = output.buf();
@@ -195,7 +194,7 @@ pub(super) fn write_item(
             KeyReply::Written
         }
         Outgoing::Pinned(pin) => {
-            if !inflight.begin_send(pin.value_len()) {
+            if !value_out::begin(cx, id, &pin) {
                 return KeyReply::Refused;
             }
             let buf = output.buf();

@@ -27,8 +27,8 @@ pub struct Session {
     pub(crate) login: Login,
     /// Of the users when it was last looked at whether the login still holds.
     pub(crate) generation: u64,
-    /// While a large value waits to be sent: until when.
-    pub(crate) sends_until: Option<Instant>,
+    /// While a large value waits for room: until when.
+    pub(crate) waits_until: Option<Instant>,
     /// Over UDP: no more reply than this is worth building, in bytes.
     pub(crate) reply_bytes_max: usize,
 }
@@ -75,6 +75,8 @@ pub(crate) struct Receiving {
     /// Bytes of value still to come.
     pub(super) missing: usize,
     pub(super) is_text: bool,
+    /// No room has been found for it yet, so nothing is read.
+    pub(super) waits_for_room: bool,
     /// Bytes accounted for; more are when more have come.
     pub(super) held: usize,
     pub(super) received: usize,
@@ -101,13 +103,6 @@ pub(crate) enum Then {
     End(PendingReply, &'static [u8]),
     /// A line end, and the retrieval line goes on.
     Keys(Retrieval),
-}
-
-impl Sending {
-    /// Bytes accounted for.
-    pub(crate) fn bytes(&self) -> usize {
-        self.pin.value_len()
-    }
 }
 
 /// Something was asked of the authentication worker.
@@ -170,7 +165,7 @@ impl Session {
             state: State::Commands,
             login: Login::None,
             generation: 0,
-            sends_until: None,
+            waits_until: None,
             reply_bytes_max: usize::MAX,
         }
     }

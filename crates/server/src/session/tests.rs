@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::entry::Entry;
 use crate::log::Log;
 use crate::options::{Environment, Invocation, Options, Style, parse};
+use crate::session::large_values::Need;
 
 /// A service that is never asked anything: its loop lends its control to the worker under test.
 struct Silent;
@@ -507,7 +508,7 @@ fn values_to_append_are_collected_up_to_a_limit() {
         for _ in 0..16 {
             got.append(&mut client.send(&mut worker, &part));
         }
-        assert!(worker.context.inflight.has_room(0), "over the limit");
+        assert!(has_room(&worker, 0), "over the limit");
         let charged = worker.context.shared.engine.store().memory().buffers - before;
         assert!(charged >= 960_000, "{charged} bytes are counted in -m");
         if !got.is_empty() {
@@ -522,11 +523,14 @@ fn values_to_append_are_collected_up_to_a_limit() {
         let want: &[u8] = if *is_collected { b"NOT_STORED\r\nMN\r\n" } else { b"MN\r\n" };
         assert_eq!(client.send(&mut worker, &end), want);
     }
-    assert!(
-        worker.context.inflight.has_room(worker.context.shared.inflight_bytes_max),
-        "something is still held"
-    );
+    let all = worker.context.shared.large_values_bytes_max;
+    assert!(has_room(&worker, all), "something is still held");
     assert_eq!(worker.context.shared.engine.store().memory().buffers, before);
+}
+
+fn has_room(worker: &Worker, bytes: usize) -> bool {
+    let (values, now) = (&worker.context.large_values, worker.context.now);
+    values.with(|account| account.make_room(Need::Receive(bytes), now))
 }
 
 /// Without an amplification limit a reply by UDP is still no longer than its datagrams can be
@@ -642,7 +646,7 @@ fn an_answer_is_not_answered() {
 fn a_stuck_sender_makes_room_for_others() {
     let mut worker = worker(&["-m", "64", "-t", "8"]);
     let start = std::time::Instant::now();
-    let limit = worker.context.shared.inflight_bytes_max;
+    let limit = worker.context.shared.large_values_bytes_max;
     let mut stuck: Vec<Client> = Vec::new();
     let part = vec![b'x'; 900_000];
     while stuck.len() * part.len() < limit - 1_000_000 {

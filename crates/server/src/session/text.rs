@@ -140,7 +140,7 @@ fn serve_store(
     output: &mut Output<'_>,
 ) -> Step {
     let job = job(&cx.engine, session.peer.fd, key, store);
-    match value_in::take(cx, session, pending, &job, head, input, output) {
+    match value_in::take(cx, session, pending, &job, head, input) {
         Taken::Coming => Step::Continue,
         Taken::Finished(finished, pending) => {
             answer_store(cx, pending, store, &job, finished, output.buf()).into()

@@ -3,6 +3,7 @@
 //! ```text
 //!     the whole value is in the input: draft, copy, store: no state
 //!     else: draft -> Receiving, which takes what has come, time after time -> store
+//!           (a large one waits until there is room for it: see `large_values`)
 //!     refused: answer -> Swallowing
 //! ```
 //!
@@ -11,12 +12,13 @@
 //! their bytes first, since the item they make depends upon the one that is there at the end.
 
 use engine::{Stored, Verdict};
-use net::{Flow, Input, Output};
+use net::{Flow, Input};
 use store::DraftError;
 
 use super::collected::Collected;
 use super::context::Context;
 use super::job::{Finished, Job};
+use super::large_values::SMALL_BYTES;
 use super::pending_reply::PendingReply;
 use super::state::{Body, Receiving, Session, State, Step};
 use crate::prefixes::Kind;
@@ -30,9 +32,6 @@ pub(crate) enum Taken {
     Finished(Finished, PendingReply),
 }
 
-/// Bytes of a value in one chunk at most: what a draft may hold before its value comes.
-const HELD_AT_FIRST: usize = 16 * 1024;
-
 /// Takes the value of `job`, whose request is `head` and already consumed. What is still coming
 /// is taken by `receiving`.
 #[inline(always)]
@@ -43,11 +42,10 @@ pub(crate) fn take(
     job: &Job<'_>,
     head: &[u8],
     input: &mut Input<'_>,
-    output: &Output<'_>,
 ) -> Taken {
     match input.bytes().get(..job.data_bytes()) {
         Some(data) => Taken::Finished(take_whole(&cx.engine, session, job, data, input), pending),
-        None => take_later(cx, session, pending, job, head, output),
+        None => take_later(cx, session, pending, job, head),
     }
 }
 
@@ -93,7 +91,6 @@ fn take_later(
     pending: PendingReply,
     job: &Job<'_>,
     head: &[u8],
-    output: &Output<'_>,
 ) -> Taken {
     let body = if job.is_concat() {
         match refuses_concat(&cx.engine, job) {
@@ -110,21 +107,22 @@ fn take_later(
             }
         }
     };
-    let held = job.new.value_len.min(HELD_AT_FIRST);
-    let now_secs = cx.engine.now_secs();
-    if !cx.inflight.begin(session.id, held, now_secs, output.waker()) {
-        let refusal = cx.engine.refused(DraftError::OutOfMemory);
-        return Taken::Finished(refuse(&cx.engine, session, job, refusal), pending);
-    }
+    // What a draft of one chunk holds before its value comes; of a larger one, its first piece.
+    let held = job.new.value_len.min(SMALL_BYTES);
+    let waits_for_room = job.new.value_len > SMALL_BYTES;
     session.state = State::Receiving(Box::new(Receiving {
         pending,
         head: head.to_vec(),
         body,
         missing: job.new.value_len,
         is_text: job.is_text,
+        waits_for_room,
         held,
         received: 0,
     }));
+    if !waits_for_room {
+        cx.large_values.with(|account| account.begin_receiving(session.id, held, cx.now));
+    }
     Taken::Coming
 }
 

@@ -9,7 +9,7 @@ use net::{Flow, Output};
 use store::{Item, Pin};
 
 use super::context::Context;
-use super::inflight::Inflight;
+use super::large_values::Need;
 use super::state::{Sending, Session, State, Step, Then};
 
 /// Bytes of large values after which the other connections have their turn.
@@ -48,7 +48,7 @@ pub(crate) fn waits_to_send(
     key: &[u8],
     output: &Output<'_>,
 ) -> bool {
-    cx.inflight.is_tight() && waits_for_others(cx, session, key, output)
+    cx.large_values.is_tight() && waits_for_others(cx, session, key, output)
 }
 
 fn waits_for_others(
@@ -62,9 +62,24 @@ fn waits_for_others(
     let section = cx.engine.section();
     let found = section.find(key.hash, key.bytes);
     let large = found.filter(|item| item.inline_value().is_none());
-    let Some(bytes) = large.map(|item| item.value_len()) else { return false };
+    let Some(pin) = large.and_then(|item| item.pin()) else { return false };
     drop(section);
-    cx.inflight.must_wait(session.id, conn, bytes, cx.now, &mut session.sends_until)
+    let need = Need::Send(pin.value_len());
+    cx.large_values.with(|account| {
+        // What is being sent already costs nothing more.
+        !account.is_sent(address(&pin))
+            && account.must_wait(session.id, conn, need, cx.now, &mut session.waits_until)
+    })
+}
+
+/// Accounts for the value of `pin`, which is sent to this session next. False: there is no room.
+pub(super) fn begin(cx: &Context, id: u64, pin: &Pin) -> bool {
+    cx.large_values.with(|account| account.begin_sending(id, address(pin), pin.value_len(), cx.now))
+}
+
+/// Tells a pinned value from all others: nothing else begins there while the pin lives.
+fn address(pin: &Pin) -> usize {
+    pin.bytes_at(0).as_ptr().addr()
 }
 
 /// Sends `pin`'s value from the next step on; its header has been written.
@@ -73,12 +88,11 @@ pub(crate) fn start(session: &mut Session, pin: Pin, then: Then) {
 }
 
 /// Sends what the socket takes.
-pub(crate) fn go_on(
-    inflight: &mut Inflight,
-    session: &mut Session,
-    output: &mut Output<'_>,
-) -> Step {
+pub(crate) fn go_on(cx: &mut Context, session: &mut Session, output: &mut Output<'_>) -> Step {
     let State::Sending(sending) = &mut session.state else { return Step::Continue };
+    if !cx.large_values.with(|account| account.go_on(session.id, output.conn_id())) {
+        return Step::Stop(Flow::CloseNow);
+    }
     let turn_end = sending.offset.saturating_add(TURN_BYTES);
     while sending.offset < sending.pin.value_len() {
         if sending.offset >= turn_end {
@@ -98,11 +112,14 @@ pub(crate) fn go_on(
             return Step::Stop(Flow::CloseNow);
         };
         sending.offset += taken;
+        if taken > 0 {
+            cx.large_values.with(|account| account.moved(session.id, cx.now));
+        }
         if taken < wanted {
             return Step::Stop(Flow::Blocked);
         }
     }
-    inflight.end_send(sending.bytes());
+    cx.large_values.with(|account| account.end(session.id));
     let State::Sending(sending) = std::mem::take(&mut session.state) else {
         return Step::Continue;
     };

@@ -15,7 +15,7 @@ use super::KeyReply;
 use crate::prefixes::Kind;
 use crate::session::context::Context;
 use crate::session::state::Session;
-use crate::session::value_out::{LINE_END, Outgoing, outgoing};
+use crate::session::value_out::{self, LINE_END, Outgoing, outgoing};
 
 /// Answers one key of a lease-get.
 pub(super) fn answer_key(
@@ -34,7 +34,7 @@ pub(super) fn answer_key(
         cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
     }
     let miss = match found {
-        Ok(item) => return super::write_item(&cx.engine, &cx.inflight, &key, &item, line, output),
+        Ok(item) => return super::write_item(cx, session.id, &key, &item, line, output),
         Err(miss) => miss,
     };
     let token = miss.token.unwrap_or(LEASE_WAIT);
@@ -46,7 +46,7 @@ pub(super) fn answer_key(
             output.buf().extend_from_slice(LINE_END);
             KeyReply::Written
         }
-        Outgoing::Pinned(pin) if cx.inflight.begin_send(len) => {
+        Outgoing::Pinned(pin) if value_out::begin(cx, session.id, &pin) => {
             reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
             KeyReply::Value(pin)
         }

@@ -1,0 +1,451 @@
+//! Memory that connections hold while a large value comes or goes, and what happens when it gets
+//! too much.
+//!
+//! A worker's connections together may hold a share of the memory limit in values being received
+//! and in values being sent. A value that several connections are sent is counted once, since its
+//! memory exists once. Small values, which take no more room than a buffer, always pass. Above the
+//! share
+//!
+//! * a new large value waits for its turn, in the order of arrival, for [`PATIENCE`] at most; then
+//!   it is refused as "out of memory". Who waits to send holds nothing: the key is looked up again.
+//!   Who waits to receive holds the first piece of its item, and reads nothing from its socket;
+//! * a connection that holds much for long makes room: of those that were silent for
+//!   [`SILENT_PATIENCE`] or hold for [`HOLD_PATIENCE`], the one with most bytes times age is
+//!   closed, then the next, until there is room. A client that trickles a byte now and then is not
+//!   spared;
+//! * a value to append, which is collected outside of the store's memory, is refused even while it
+//!   is coming;
+//! * large sends leave a quarter to values that come, so that nobody who does not read keeps others
+//!   from storing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use net::ConnId;
+
+/// While others wait, a connection may hold a large value for so long without moving a byte.
+const SILENT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// While others wait, a connection may hold a large value for so long.
+const HOLD_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The longest wait of a large value for its turn.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Values up to this many bytes are received whatever others hold.
+pub(super) const SMALL_BYTES: usize = 16 * 1024;
+
+/// One worker's large values on their way. Requests change the account while they hold items.
+#[derive(Debug)]
+pub(crate) struct LargeValues {
+    account: RefCell<Account>,
+    is_tight: Cell<bool>,
+}
+
+/// What the connections hold, and who waits.
+#[derive(Debug)]
+pub(super) struct Account {
+    limit: usize,
+    used: usize,
+    /// By session.
+    holders: HashMap<u64, Holder>,
+    /// Values being sent, by the address of their first byte: each counts once.
+    sent: HashMap<usize, Sent>,
+    /// Connections that wait for room, oldest first.
+    waiting: VecDeque<Waiting>,
+    /// The connection whose turn it is, taken from the queue.
+    called: Option<u64>,
+    /// Before this nobody has held for long enough to be closed.
+    none_due_before: Option<Instant>,
+    /// To be served next, and closed: they were told by [`Self::is_revoked`].
+    revoked: Vec<ConnId>,
+}
+
+/// A connection in the middle of a large value.
+#[derive(Debug)]
+struct Holder {
+    /// Known once the session was served.
+    conn: Option<ConnId>,
+    bytes: usize,
+    /// The address of the value that is being sent; `None` for one that comes.
+    value: Option<usize>,
+    since: Instant,
+    moved_at: Instant,
+    is_revoked: bool,
+}
+
+/// A value that is being sent.
+#[derive(Debug)]
+struct Sent {
+    bytes: usize,
+    connections: usize,
+}
+
+/// A connection that waits for room.
+#[derive(Debug)]
+struct Waiting {
+    id: u64,
+    conn: ConnId,
+    need: Need,
+    until: Instant,
+}
+
+/// What a large value needs room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    Receive(usize),
+    Send(usize),
+}
+
+impl Need {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Receive(bytes) | Self::Send(bytes) => bytes,
+        }
+    }
+}
+
+impl LargeValues {
+    /// An account with room for `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { account: RefCell::new(Account::new(limit)), is_tight: Cell::new(false) }
+    }
+
+    /// Changes the account, or asks it.
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Account) -> R) -> R {
+        let mut account = self.account.borrow_mut();
+        let result = act(&mut account);
+        let is_idle = account.used == 0 && account.waiting.is_empty() && account.revoked.is_empty();
+        self.is_tight.set(!is_idle);
+        result
+    }
+
+    /// The connections to be served again: those that were told to make room, and the next that
+    /// waits, if there is room for it or its patience has ended.
+    pub(super) fn take_due(&self, now: Instant, resumed: &mut Vec<ConnId>) {
+        if self.is_tight() {
+            self.with(|account| account.take_due(now, resumed));
+        }
+    }
+
+    /// When to look at those who wait again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.is_tight() { self.with(|account| account.deadline()) } else { None }
+    }
+
+    /// Whether a large value may have to wait before it is sent. Asked for each key that is read.
+    #[inline]
+    pub(super) fn is_tight(&self) -> bool {
+        self.is_tight.get()
+    }
+}
+
+impl Account {
+    fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            used: 0,
+            holders: HashMap::new(),
+            sent: HashMap::new(),
+            waiting: VecDeque::new(),
+            called: None,
+            none_due_before: None,
+            revoked: Vec::new(),
+        }
+    }
+
+    /// Accounts for a value that begins to come and holds `bytes` from the start.
+    pub(super) fn begin_receiving(&mut self, id: u64, bytes: usize, now: Instant) {
+        self.used += bytes;
+        self.hold(id, None, bytes, now);
+    }
+
+    fn hold(&mut self, id: u64, value: Option<usize>, bytes: usize, now: Instant) {
+        let (since, moved_at) = (now, now);
+        let holder = Holder { conn: None, bytes, value, since, moved_at, is_revoked: false };
+        self.holders.insert(id, holder);
+    }
+
+    /// The session is served, over this connection. False: it was told to make room, and is to be
+    /// closed.
+    pub(super) fn go_on(&mut self, id: u64, conn: Option<ConnId>) -> bool {
+        let Some(holder) = self.holders.get_mut(&id) else { return true };
+        holder.conn = conn;
+        !holder.is_revoked
+    }
+
+    /// The receiver holds `bytes` now, after more have come.
+    pub(super) fn received(&mut self, id: u64, bytes: usize, now: Instant) {
+        let Some(holder) = self.holders.get_mut(&id).filter(|holder| !holder.is_revoked) else {
+            return;
+        };
+        holder.moved_at = now;
+        let more = bytes.saturating_sub(holder.bytes);
+        holder.bytes += more;
+        self.used += more;
+        if self.used > self.limit {
+            self.make_room(Need::Receive(0), now);
+        }
+    }
+
+    /// Accounts for a value that is about to be sent to connection `id`; `address` is that of its
+    /// first byte. False: there is no room.
+    pub(super) fn begin_sending(
+        &mut self,
+        id: u64,
+        address: usize,
+        bytes: usize,
+        now: Instant,
+    ) -> bool {
+        if !self.sent.contains_key(&address) && !self.make_room(Need::Send(bytes), now) {
+            return false;
+        }
+        let sent = self.sent.entry(address).or_insert(Sent { bytes, connections: 0 });
+        if sent.connections == 0 {
+            self.used += bytes;
+        }
+        sent.connections += 1;
+        self.hold(id, Some(address), bytes, now);
+        true
+    }
+
+    /// The sender's socket took bytes.
+    pub(super) fn moved(&mut self, id: u64, now: Instant) {
+        if let Some(holder) = self.holders.get_mut(&id) {
+            holder.moved_at = now;
+        }
+    }
+
+    /// The connection holds nothing any more.
+    pub(super) fn end(&mut self, id: u64) {
+        if let Some(holder) = self.holders.remove(&id).filter(|holder| !holder.is_revoked) {
+            self.release(&holder);
+        }
+    }
+
+    /// Whether the connection was told to make room: it is to be closed.
+    pub(super) fn is_revoked(&self, id: u64) -> bool {
+        self.holders.get(&id).is_some_and(|holder| holder.is_revoked)
+    }
+
+    /// Whether there is room for this now, after the slowest have been told to go.
+    pub(super) fn make_room(&mut self, need: Need, now: Instant) -> bool {
+        while !self.fits(need) {
+            if self.none_due_before.is_some_and(|due| now < due) {
+                return false;
+            }
+            let Some(id) = self.slowest(now) else {
+                self.none_due_before = Some(self.next_due(now));
+                return false;
+            };
+            self.revoke(id);
+        }
+        true
+    }
+
+    /// Whether the value that begins at this address is being sent by this worker.
+    pub(super) fn is_sent(&self, address: usize) -> bool {
+        self.sent.contains_key(&address)
+    }
+
+    /// Whether connection `id` has to wait for room; it is queued then. `until` is the connection's
+    /// own: the end of its patience, kept from its first question to the answer that it need not
+    /// wait.
+    pub(super) fn must_wait(
+        &mut self,
+        id: u64,
+        conn: ConnId,
+        need: Need,
+        now: Instant,
+        until: &mut Option<Instant>,
+    ) -> bool {
+        let first = self.called.or_else(|| self.waiting.front().map(|waiting| waiting.id));
+        let has_turn = first.is_none_or(|first| first == id) && self.make_room(need, now);
+        let end = *until.get_or_insert(now + PATIENCE);
+        if has_turn || now >= end {
+            self.forget_waiting(id);
+            *until = None;
+            return false;
+        }
+        if self.called == Some(id) {
+            self.called = None;
+        }
+        if !self.waiting.iter().any(|waiting| waiting.id == id) {
+            self.waiting.push_back(Waiting { id, conn, need, until: end });
+        }
+        true
+    }
+
+    fn take_due(&mut self, now: Instant, resumed: &mut Vec<ConnId>) {
+        self.called = None;
+        if let Some(Waiting { need, until, .. }) = self.waiting.front()
+            && (now >= *until || self.make_room(*need, now))
+            && let Some(first) = self.waiting.pop_front()
+        {
+            self.called = Some(first.id);
+            resumed.push(first.conn);
+        }
+        resumed.append(&mut self.revoked);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let first = self.waiting.front()?;
+        Some(self.none_due_before.map_or(first.until, |due| due.min(first.until)))
+    }
+
+    /// The connection does not wait any more.
+    pub(super) fn forget_waiting(&mut self, id: u64) {
+        self.waiting.retain(|waiting| waiting.id != id);
+        if self.called == Some(id) {
+            self.called = None;
+        }
+    }
+
+    /// Whether there is room. A value is sent when nothing else is held, however large it is.
+    fn fits(&self, need: Need) -> bool {
+        let all = self.used.saturating_add(need.bytes());
+        match need {
+            Need::Receive(_) => all <= self.limit,
+            Need::Send(_) => self.used == 0 || all <= self.limit / 4 * 3,
+        }
+    }
+
+    /// The connection that has held most for longest, of those that may be closed.
+    fn slowest(&self, now: Instant) -> Option<u64> {
+        let is_due = |holder: &Holder| holder.due().is_some_and(|due| due <= now);
+        let due = self.holders.iter().filter(|(_, holder)| is_due(holder));
+        let cost = |holder: &Holder| {
+            let age_ms = now.saturating_duration_since(holder.since).as_millis();
+            (holder.bytes as u128).saturating_mul(age_ms)
+        };
+        due.max_by_key(|(_, holder)| cost(holder)).map(|(id, _)| *id)
+    }
+
+    /// When the next connection may be closed; later ones that come are not due before this.
+    fn next_due(&self, now: Instant) -> Instant {
+        let later = now + SILENT_PATIENCE;
+        self.holders.values().filter_map(Holder::due).min().map_or(later, |due| due.min(later))
+    }
+
+    /// Tells a connection to go. Its memory counts as free from here on, though it is given back
+    /// only when the connection is closed at the end of this turn.
+    fn revoke(&mut self, id: u64) {
+        let Some(mut holder) = self.holders.remove(&id) else { return };
+        self.release(&holder);
+        self.revoked.extend(holder.conn);
+        holder.is_revoked = true;
+        self.holders.insert(id, holder);
+    }
+
+    fn release(&mut self, holder: &Holder) {
+        let Some(address) = holder.value else {
+            self.used -= holder.bytes;
+            return;
+        };
+        let Some(sent) = self.sent.get_mut(&address) else { return };
+        sent.connections -= 1;
+        if sent.connections == 0 {
+            self.used -= sent.bytes;
+            self.sent.remove(&address);
+        }
+    }
+}
+
+impl Holder {
+    /// When the connection may be closed for others; `None` if it was told already.
+    fn due(&self) -> Option<Instant> {
+        let due = (self.moved_at + SILENT_PATIENCE).min(self.since + HOLD_PATIENCE);
+        (!self.is_revoked).then_some(due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An account of 100 bytes, and a clock that begins at 0 ms.
+    fn account() -> (Account, impl Fn(u64) -> Instant) {
+        let start = Instant::now();
+        (Account::new(100), move |ms| start + Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn the_silent_make_room() {
+        let (mut account, at) = account();
+        account.begin_receiving(1, 40, at(0));
+        account.begin_receiving(2, 40, at(300));
+        assert!(!account.make_room(Need::Receive(40), at(400)), "nobody is due");
+        assert!(account.make_room(Need::Receive(40), at(500)));
+        assert!(account.is_revoked(1) && !account.is_revoked(2));
+        account.begin_receiving(3, 40, at(500));
+        account.end(1);
+        assert_eq!(account.used, 80, "what was revoked is not given back twice");
+    }
+
+    #[test]
+    fn a_trickle_spares_nobody() {
+        let (mut account, at) = account();
+        account.begin_receiving(1, 80, at(0));
+        for ms in (100..=2000).step_by(100) {
+            account.received(1, 90 + ms / 100, at(ms as u64));
+        }
+        assert!(account.is_revoked(1), "over the limit for more than two seconds");
+        assert_eq!(account.used, 0);
+    }
+
+    #[test]
+    fn most_bytes_for_longest_go_first() {
+        let (mut account, at) = account();
+        account.begin_receiving(1, 10, at(0));
+        account.begin_receiving(2, 50, at(500));
+        account.begin_receiving(3, 40, at(700));
+        assert!(account.make_room(Need::Receive(1), at(3000)));
+        assert!(account.is_revoked(2) && !account.is_revoked(1) && !account.is_revoked(3));
+    }
+
+    #[test]
+    fn a_value_counts_once_however_many_are_sent_it() {
+        let (mut account, at) = account();
+        for id in 0..10 {
+            assert!(account.begin_sending(id, 0x1000, 70, at(0)));
+        }
+        assert_eq!(account.used, 70);
+        assert!(!account.begin_sending(10, 0x2000, 70, at(0)), "another value");
+        (0..10).for_each(|id| account.end(id));
+        assert_eq!(account.used, 0);
+        assert!(account.sent.is_empty() && account.holders.is_empty());
+    }
+
+    #[test]
+    fn senders_leave_room_for_receivers() {
+        let (mut account, at) = account();
+        assert!(account.begin_sending(1, 0x1000, 90, at(0)), "the first, however large");
+        account.end(1);
+        assert!(account.begin_sending(1, 0x1000, 40, at(0)));
+        assert!(account.begin_sending(2, 0x2000, 35, at(0)));
+        assert!(!account.begin_sending(3, 0x3000, 1, at(0)));
+        assert!(account.make_room(Need::Receive(25), at(0)));
+    }
+
+    #[test]
+    fn whoever_takes_bytes_is_spared_for_two_seconds() {
+        let (mut account, at) = account();
+        assert!(account.begin_sending(1, 0x1000, 70, at(0)));
+        for ms in [400, 800, 1200, 1600] {
+            account.moved(1, at(ms));
+            assert!(!account.make_room(Need::Send(70), at(ms + 300)));
+        }
+        assert!(account.make_room(Need::Send(70), at(2000)));
+        assert!(account.is_revoked(1));
+    }
+
+    #[test]
+    fn nobody_is_looked_for_before_one_is_due() {
+        let (mut account, at) = account();
+        account.begin_receiving(1, 100, at(0));
+        assert!(!account.make_room(Need::Receive(1), at(100)));
+        assert_eq!(account.none_due_before, Some(at(500)));
+        assert!(account.make_room(Need::Receive(1), at(500)));
+    }
+}
