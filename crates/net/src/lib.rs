@@ -41,4 +41,4 @@ pub use server::{Handle, start};
 pub use service::{CloseReason, DatagramFate, Flow, Service};
 pub use socket_handover::Inherited;
 pub use sockets::Sockets;
-pub use tls::{TlsAcceptor, TlsMode, TlsOptions, Verify, knows_suite};
+pub use tls::{TlsAcceptor, TlsError, TlsMode, TlsOptions, Verify, knows_suite};

@@ -3,11 +3,22 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use net::{ListenAddress, Sockets, TlsAcceptor, TlsMode};
+use net::{ListenAddress, Sockets, TlsAcceptor, TlsError, TlsMode};
 
-use crate::auth::Auth;
+use crate::auth::{Auth, FileError};
 use crate::log::Log;
 use crate::options::Options;
+
+/// The file that cannot be used, and why.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReloadError {
+    /// Users or rights.
+    #[error(transparent)]
+    Auth(#[from] FileError),
+    /// Certificates or keys.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
 
 /// Users and rights, and what makes TLS sessions; each `None` when it was not asked for.
 #[derive(Clone, Debug)]
@@ -23,7 +34,11 @@ impl Entry {
     /// # Errors
     ///
     /// The file that cannot be used, and why.
-    pub(crate) fn open(options: &Options, modes: Vec<TlsMode>, log: &Log) -> Result<Self, String> {
+    pub(crate) fn open(
+        options: &Options,
+        modes: Vec<TlsMode>,
+        log: &Log,
+    ) -> Result<Self, ReloadError> {
         let auth = Auth::open(&options.auth, log)?;
         let tls = match &options.tls {
             Some(tls) => Some(Arc::new(TlsAcceptor::open(tls.clone(), modes)?)),
@@ -38,9 +53,11 @@ impl Entry {
     /// # Errors
     ///
     /// The file that could not be used, and why.
-    pub(crate) fn reload(&self, log: &Log) -> Result<(), String> {
-        let users = self.auth.as_ref().map(|auth| ("users and rights", auth.reload(log)));
-        let tls = self.tls.as_ref().map(|tls| ("certificates", tls.reload()));
+    pub(crate) fn reload(&self, log: &Log) -> Result<(), ReloadError> {
+        let users = self.auth.as_ref().map(|auth| auth.reload(log).map_err(ReloadError::from));
+        let users = users.map(|read| ("users and rights", read));
+        let tls = self.tls.as_ref().map(|tls| tls.reload().map_err(ReloadError::from));
+        let tls = tls.map(|read| ("certificates", read));
         let mut outcome = Ok(());
         for (what, read) in users.into_iter().chain(tls) {
             match read {

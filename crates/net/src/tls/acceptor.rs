@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use certs::{certificates, private_key, roots};
+use certs::{CertsError, certificates, private_key, roots};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiClientVerifier};
+use rustls::server::{
+    NoServerSessionStorage, UnbufferedServerConnection, VerifierBuilderError, WebPkiClientVerifier,
+};
 
 use super::Tls;
 
@@ -60,6 +62,25 @@ pub struct TlsOptions {
     pub resumption: bool,
 }
 
+/// Why no TLS session can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be used.
+    #[error(transparent)]
+    Certs(#[from] CertsError),
+    /// Nothing says whose certificates are to be trusted.
+    #[error("clients' certificates are asked for without ssl_ca_cert")]
+    NoAuthority,
+    /// The authorities cannot be used to verify clients.
+    #[error("{}: {error}", path.display())]
+    Verifier {
+        /// The file of authorities.
+        path: PathBuf,
+        /// The reason.
+        error: VerifierBuilderError,
+    },
+}
+
 /// Makes the TLS sessions of a server.
 pub struct TlsAcceptor {
     options: TlsOptions,
@@ -82,7 +103,7 @@ impl TlsAcceptor {
     /// # Errors
     ///
     /// The file that cannot be used, and why.
-    pub fn open(options: TlsOptions, modes: Vec<TlsMode>) -> Result<Self, String> {
+    pub fn open(options: TlsOptions, modes: Vec<TlsMode>) -> Result<Self, TlsError> {
         let configs = RwLock::new(Arc::new(configs(&options, &modes)?));
         Ok(Self { options, modes, configs, refreshed_at: Mutex::new(Instant::now()) })
     }
@@ -92,7 +113,7 @@ impl TlsAcceptor {
     /// # Errors
     ///
     /// The file that cannot be used, and why.
-    pub fn reload(&self) -> Result<(), String> {
+    pub fn reload(&self) -> Result<(), TlsError> {
         let configs = Arc::new(configs(&self.options, &self.modes)?);
         *self.configs.write().unwrap_or_else(PoisonError::into_inner) = configs;
         *self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
@@ -139,7 +160,7 @@ impl fmt::Debug for TlsAcceptor {
 }
 
 /// The configurations, as the files have them now.
-fn configs(options: &TlsOptions, modes: &[TlsMode]) -> Result<Configs, String> {
+fn configs(options: &TlsOptions, modes: &[TlsMode]) -> Result<Configs, TlsError> {
     let wants_mutual = modes.contains(&TlsMode::Mutual);
     let mutual = if wants_mutual { Some(config(options, Verify::Require)?) } else { None };
     Ok(Configs {
@@ -149,7 +170,7 @@ fn configs(options: &TlsOptions, modes: &[TlsMode]) -> Result<Configs, String> {
     })
 }
 
-fn config(options: &TlsOptions, verify: Verify) -> Result<Arc<ServerConfig>, String> {
+fn config(options: &TlsOptions, verify: Verify) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&options.chain_cert)?;
     let key = private_key(&options.key)?;
     let provider = Arc::new(provider(options));
@@ -160,28 +181,30 @@ fn config(options: &TlsOptions, verify: Verify) -> Result<Arc<ServerConfig>, Str
     };
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
-        .map_err(|error| format!("TLS: {error}"))?;
+        .map_err(CertsError::Tls)?;
     let builder = if verify == Verify::None {
         builder.with_no_client_auth()
     } else {
         let path = options.ca_cert.as_deref();
-        let path = path.ok_or("clients' certificates are asked for without ssl_ca_cert")?;
+        let path = path.ok_or(TlsError::NoAuthority)?;
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider);
         let verifier = match verify {
             Verify::Require => verifier,
             Verify::None | Verify::Request => verifier.allow_unauthenticated(),
         };
-        let verifier = verifier.build().map_err(|error| format!("{}: {error}", path.display()))?;
+        let verifier = verifier
+            .build()
+            .map_err(|error| TlsError::Verifier { path: path.to_owned(), error })?;
         builder.with_client_cert_verifier(verifier)
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-        let (chain, key) = (options.chain_cert.display(), options.key.display());
-        format!("{chain} and {key}: {error}")
+        let (chain, key) = (options.chain_cert.clone(), options.key.clone());
+        CertsError::Pair { chain, key, error }
     })?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     if options.resumption {
-        config.ticketer = ring::Ticketer::new().map_err(|error| format!("TLS: {error}"))?;
+        config.ticketer = ring::Ticketer::new().map_err(CertsError::Tls)?;
     } else {
         config.send_tls13_tickets = 0;
     }
@@ -238,7 +261,7 @@ mod tests {
     fn a_file_that_is_not_there_is_named() {
         let options =
             TlsOptions { chain_cert: "/nonexistent/cert".into(), ..TlsOptions::default() };
-        let why = TlsAcceptor::open(options, vec![TlsMode::Standard]).unwrap_err();
+        let why = TlsAcceptor::open(options, vec![TlsMode::Standard]).unwrap_err().to_string();
         assert!(why.starts_with("/nonexistent/cert: "), "{why}");
     }
 }

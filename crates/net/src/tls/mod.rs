@@ -20,7 +20,7 @@ use rustls::unbuffered::{
 };
 
 pub(crate) use acceptor::HANDSHAKE_PATIENCE;
-pub use acceptor::{TlsAcceptor, TlsMode, TlsOptions, Verify, knows_suite};
+pub use acceptor::{TlsAcceptor, TlsError, TlsMode, TlsOptions, Verify, knows_suite};
 
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 32 * 1024;

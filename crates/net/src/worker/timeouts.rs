@@ -90,7 +90,7 @@ impl<S: Service> Worker<S> {
     }
 
     /// Closes the oldest connections whose handshake is not done, if many were opened after them.
-    /// What handshakes hold counts towards no budget, so that unauthenticated clients evict nothing;
+    /// What handshakes hold counts towards no budget, so that clients without a login evict nothing;
     /// their number is bounded instead.
     pub(super) fn limit_handshakes(&mut self, opened: Token) {
         let Some(tls) = &mut self.tls else { return };

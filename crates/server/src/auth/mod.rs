@@ -16,6 +16,7 @@
 //! 4. After a reload every session is looked at before its next request: who is gone, or has
 //!    another password, is logged out.
 
+mod file_error;
 mod queue;
 pub(crate) mod rights;
 pub(crate) mod users;
@@ -24,7 +25,7 @@ mod worker;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -33,12 +34,14 @@ use crate::log::Log;
 use crate::options::Sources;
 
 pub(crate) use ::scram;
+use file_error::Fault;
+pub(crate) use file_error::FileError;
 pub(crate) use queue::Source;
 use rights::{Permission, Table};
 use scram::{Hash, Outcome};
 use users::Users;
-pub use users::users_line;
 pub(crate) use users::{Check, User};
+pub use users::{UsersLineError, users_line};
 pub(crate) use worker::{Answer, AuthWorker, Job, Ticket};
 
 /// How long after the attempt a refused login is answered.
@@ -57,7 +60,8 @@ pub(crate) struct AuthTable {
 /// Users and rights of a server that requires logins, replaced as a whole by a reload.
 #[derive(Debug)]
 pub struct Auth {
-    sources: Sources,
+    users: PathBuf,
+    rights: Option<PathBuf>,
     auth_table: RwLock<Arc<AuthTable>>,
     /// That of the auth_table.
     generation: AtomicU64,
@@ -125,13 +129,12 @@ impl Auth {
     /// # Errors
     ///
     /// Which file cannot be used, and why.
-    pub(crate) fn open(sources: &Sources, log: &Log) -> Result<Option<Arc<Self>>, String> {
-        if sources.users.is_none() {
-            return Ok(None);
-        }
-        let auth_table = Arc::new(read(sources, 1, log)?);
+    pub(crate) fn open(sources: &Sources, log: &Log) -> Result<Option<Arc<Self>>, FileError> {
+        let Sources { users: Some(users), rights } = sources else { return Ok(None) };
+        let auth_table = Arc::new(read(users, rights.as_deref(), 1, log)?);
         Ok(Some(Arc::new(Self {
-            sources: sources.clone(),
+            users: users.clone(),
+            rights: rights.clone(),
             auth_table: RwLock::new(auth_table),
             generation: AtomicU64::new(1),
         })))
@@ -147,9 +150,9 @@ impl Auth {
     /// # Errors
     ///
     /// Which file cannot be used, and why.
-    pub(crate) fn reload(&self, log: &Log) -> Result<(), String> {
+    pub(crate) fn reload(&self, log: &Log) -> Result<(), FileError> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
-        let auth_table = Arc::new(read(&self.sources, generation, log)?);
+        let auth_table = Arc::new(read(&self.users, self.rights.as_deref(), generation, log)?);
         *self.auth_table.write().unwrap_or_else(PoisonError::into_inner) = auth_table;
         // Relaxed: a session that sees it late is looked at a request later.
         self.generation.store(generation, Ordering::Relaxed);
@@ -222,23 +225,27 @@ impl Login {
     }
 }
 
-fn read(sources: &Sources, generation: u64, log: &Log) -> Result<AuthTable, String> {
-    let table = match &sources.rights {
+fn read(
+    users: &Path,
+    rights: Option<&Path>,
+    generation: u64,
+    log: &Log,
+) -> Result<AuthTable, FileError> {
+    let table = match rights {
         None => None,
         Some(path) => {
             let text = String::from_utf8(contents(path)?)
-                .map_err(|_| format!("{}: is not text", path.display()))?;
-            let table = Table::parse(&text).map_err(|why| format!("{}: {why}", path.display()))?;
+                .map_err(|_| FileError::of(path, Fault::NotText))?;
+            let table = Table::parse(&text).map_err(|error| FileError::of(path, error))?;
             Some((path, table))
         }
     };
-    let Some(path) = &sources.users else { return Err("there is no file of users".to_owned()) };
-    if let Some(warning) = warning_of(path) {
+    if let Some(warning) = warning_of(users) {
         log.warning(format_args!("{warning}"));
     }
-    let text = contents(path)?;
+    let text = contents(users)?;
     let users = Users::parse(&text, table.as_ref().map(|(_, table)| table))
-        .map_err(|why| format!("{}: {why}", path.display()))?;
+        .map_err(|error| FileError::of(users, error))?;
     if let Some((path, table)) = &table {
         for name in table.users().filter(|name| !users.has(name)) {
             let name = name.escape_ascii();
@@ -249,13 +256,14 @@ fn read(sources: &Sources, generation: u64, log: &Log) -> Result<AuthTable, Stri
 }
 
 /// The bytes of a file of reasonable size.
-fn contents(path: &Path) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let file = fs::File::open(path).map_err(failed)?;
+fn contents(path: &Path) -> Result<Vec<u8>, FileError> {
+    let file = fs::File::open(path).map_err(|error| FileError::of(path, error))?;
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| FileError::of(path, error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("{}: is larger than {} MB", path.display(), FILE_BYTES_MAX >> 20));
+        return Err(FileError::of(path, Fault::TooLarge(FILE_BYTES_MAX >> 20)));
     }
     Ok(bytes)
 }

@@ -14,6 +14,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use thiserror::Error;
+
 /// What one user may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
@@ -74,14 +76,14 @@ impl Table {
     /// # Errors
     ///
     /// The number of the line that is wrong, and what is wrong with it.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, RightsError> {
         let mut rights: BTreeMap<Box<[u8]>, Rights> = BTreeMap::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split_once('#').map_or(line, |(before, _)| before);
             let mut words = line.split_whitespace();
             let Some(user) = words.next() else { continue };
             let user = rights.entry(user.as_bytes().into()).or_default();
-            apply(user, words).map_err(|reason| format!("line {number}: {reason}"))?;
+            apply(user, words).map_err(|fault| RightsError { line: number, fault })?;
         }
         let others = rights.remove(EVERYTHING.as_bytes()).unwrap_or_default();
         let by_user = rights.into_iter().map(|(user, rights)| (user, Arc::new(rights)));
@@ -99,9 +101,32 @@ impl Table {
     }
 }
 
+/// The line that is wrong, counted from 1, and what is wrong with it.
+#[derive(Debug, Error)]
+#[error("line {line}: {fault}")]
+pub(super) struct RightsError {
+    line: usize,
+    fault: LineFault,
+}
+
+#[derive(Debug, Error)]
+enum LineFault {
+    #[error("says nothing after the user")]
+    NoRight,
+    #[error("'{0}': admin is not limited to keys")]
+    AdminOfKeys(String),
+    #[error("'{0}' is not one of read, write, readwrite and admin")]
+    UnknownRight(String),
+    #[error("'{0}' of which keys? '*' is every key")]
+    NoKeys(String),
+}
+
 /// Adds what the words after the user say.
-fn apply<'t>(rights: &mut Rights, mut words: impl Iterator<Item = &'t str>) -> Result<(), String> {
-    let may = words.next().ok_or("says nothing after the user")?;
+fn apply<'t>(
+    rights: &mut Rights,
+    mut words: impl Iterator<Item = &'t str>,
+) -> Result<(), LineFault> {
+    let may = words.next().ok_or(LineFault::NoRight)?;
     let (reads, writes) = match may {
         "read" => (true, false),
         "write" => (false, true),
@@ -110,10 +135,10 @@ fn apply<'t>(rights: &mut Rights, mut words: impl Iterator<Item = &'t str>) -> R
             rights.admin = true;
             return match words.next() {
                 None => Ok(()),
-                Some(word) => Err(format!("'{word}': admin is not limited to keys")),
+                Some(word) => Err(LineFault::AdminOfKeys(word.to_owned())),
             };
         }
-        other => return Err(format!("'{other}' is not one of read, write, readwrite and admin")),
+        other => return Err(LineFault::UnknownRight(other.to_owned())),
     };
     let mut any = false;
     for prefix in words {
@@ -125,7 +150,7 @@ fn apply<'t>(rights: &mut Rights, mut words: impl Iterator<Item = &'t str>) -> R
             rights.write.add(prefix);
         }
     }
-    if any { Ok(()) } else { Err(format!("'{may}' of which keys? '*' is every key")) }
+    if any { Ok(()) } else { Err(LineFault::NoKeys(may.to_owned())) }
 }
 
 /// Every key, or every other user.
@@ -173,7 +198,7 @@ ops   admin\n\
             ("app rw *", "line 1: 'rw'"),
             ("a read *\nb write # nothing", "line 2: 'write' of which keys"),
         ] {
-            let refusal = Table::parse(text).unwrap_err();
+            let refusal = Table::parse(text).unwrap_err().to_string();
             assert!(refusal.starts_with(want), "{refusal}");
         }
     }

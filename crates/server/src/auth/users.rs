@@ -10,7 +10,7 @@ use std::hash::RandomState;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 
-use scram::{Hash, KEY_BYTES, Key, Verifier, VerifierError, random};
+use scram::{Hash, KEY_BYTES, Key, NoRandomness, Verifier, VerifierError, random};
 
 use super::rights::{Rights, Table};
 use super::split;
@@ -72,8 +72,8 @@ impl Users {
     /// # Errors
     ///
     /// The number of the line that is wrong, and what is wrong with it.
-    pub(super) fn parse(text: &[u8], rights: Option<&Table>) -> Result<Self, String> {
-        let key = random().map_err(|error| error.to_string())?;
+    pub(super) fn parse(text: &[u8], rights: Option<&Table>) -> Result<Self, UsersError> {
+        let key = random()?;
         let mut by_name = HashMap::default();
         let mut decoy = None;
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -81,17 +81,20 @@ impl Users {
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
-            let user = user(line, &key, rights).map_err(|why| format!("line {number}: {why}"))?;
+            let user =
+                user(line, &key, rights).map_err(|fault| UsersError::Line { number, fault })?;
             if let (Password::Hashed(verifier), None) = (&user.password, &decoy) {
                 decoy = Some(verifier.clone());
             }
             match by_name.entry(user.name.clone()) {
                 Entry::Vacant(place) => drop(place.insert(Arc::new(user))),
-                Entry::Occupied(_) => return Err(format!("line {number}: the user stands twice")),
+                Entry::Occupied(_) => {
+                    return Err(UsersError::Line { number, fault: LineError::Twice });
+                }
             }
         }
         if by_name.is_empty() {
-            return Err("names no user".to_owned());
+            return Err(UsersError::NoUser);
         }
         Ok(Self { by_name, key, decoy })
     }
@@ -186,9 +189,23 @@ impl Users {
     }
 }
 
+/// The fault of a file of users.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UsersError {
+    /// A line is wrong; lines are counted from 1.
+    #[error("line {number}: {fault}")]
+    Line { number: usize, fault: LineError },
+    #[error("names no user")]
+    NoUser,
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+}
+
 /// The fault of a line.
 #[derive(Debug, thiserror::Error)]
-enum LineError {
+pub(super) enum LineError {
+    #[error("the user stands twice")]
+    Twice,
     #[error("is not user:password")]
     NoPassword,
     #[error("has a user name of no or of more than 255 bytes")]
@@ -227,19 +244,33 @@ fn user(line: &[u8], key: &[u8], rights: Option<&Table>) -> Result<User, LineErr
 /// The longest name of a user, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
+/// No line can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum UsersLineError {
+    /// The name cannot stand in a line.
+    #[error("a user's name is not empty and has no space, ':' or '#' in it")]
+    Name,
+    /// An empty password lets nobody in.
+    #[error("the password is empty")]
+    EmptyPassword,
+    /// The system gives no random numbers for the salt.
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+}
+
 /// A line for the users file: `user` with the verifier of `password`, under a new salt.
 ///
 /// # Errors
 ///
 /// A name or password that cannot be; a system that gives no random numbers.
-pub fn users_line(user: &str, password: &[u8]) -> Result<String, String> {
+pub fn users_line(user: &str, password: &[u8]) -> Result<String, UsersLineError> {
     if user.is_empty() || user.contains([':', '#']) || user.contains(char::is_whitespace) {
-        return Err("a user's name is not empty and has no space, ':' or '#' in it".to_owned());
+        return Err(UsersLineError::Name);
     }
     if password.is_empty() {
-        return Err("the password is empty".to_owned());
+        return Err(UsersLineError::EmptyPassword);
     }
-    let salt: [u8; SALT_BYTES] = random().map_err(|error| error.to_string())?;
+    let salt: [u8; SALT_BYTES] = random()?;
     Ok(format!("{user}:{}", Verifier::derive(Hash::Sha256, ITERATIONS, &salt, password)))
 }
 
@@ -287,7 +318,7 @@ mod tests {
             ("a:SCRAM-SHA-256$4096:x", "line 1: lacks"),
             ("\n# none\n", "names no user"),
         ] {
-            let refusal = Users::parse(text.as_bytes(), None).unwrap_err();
+            let refusal = Users::parse(text.as_bytes(), None).unwrap_err().to_string();
             assert!(refusal.starts_with(want), "{text:?}: {refusal}");
         }
     }

@@ -14,6 +14,7 @@ use net::Waker;
 use super::AuthTable;
 use super::queue::{FairQueue, Source};
 use super::users::User;
+use crate::entry::ReloadError;
 
 /// Jobs that may wait. Above it the address that asks most receives an error.
 const JOBS_MAX: usize = 1024;
@@ -53,14 +54,14 @@ pub(crate) enum Job {
 }
 
 /// The answer to a job.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Answer {
     /// The user, if it was their password.
     Checked(Option<Arc<User>>),
     /// Too much waits, and this address has asked most.
     Busy,
     /// How the reload went.
-    Reloaded(Result<(), String>),
+    Reloaded(Result<(), ReloadError>),
 }
 
 /// Where the answer to one job comes.
@@ -106,7 +107,7 @@ impl AuthWorker {
     }
 
     /// Does one job after the other until told to end; `reload` is how files are read again.
-    fn work(&self, reload: impl Fn() -> Result<(), String>) {
+    fn work(&self, reload: impl Fn() -> Result<(), ReloadError>) {
         loop {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             let (job, ticket) = loop {
@@ -135,7 +136,7 @@ impl AuthWorker {
     /// When the system gives no thread.
     pub(crate) fn start(
         self: &Arc<Self>,
-        reload: impl Fn() -> Result<(), String> + Send + 'static,
+        reload: impl Fn() -> Result<(), ReloadError> + Send + 'static,
     ) -> std::io::Result<Working> {
         let auth_worker = Arc::clone(self);
         let thread = thread::Builder::new()

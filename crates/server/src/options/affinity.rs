@@ -3,6 +3,8 @@
 //! The deployment guide binds every thread to a CPU "and only to that CPU", by "an incremental
 //! value" (`FIRST+STEP` here). Commas separate `-o` elements, so a list is written with colons.
 
+use super::bad_value::BadValue;
+
 /// A binding of workers to CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
@@ -53,21 +55,21 @@ impl Affinity {
 /// # Errors
 ///
 /// A sentence for the operator.
-pub(super) fn affinity(text: &str) -> Result<Affinity, String> {
+pub(super) fn affinity(text: &str) -> Result<Affinity, BadValue> {
     if text == "auto" {
         return Ok(Affinity::Auto);
     }
     if let Some((first, step)) = text.split_once('+') {
         let step = cpu_number(step)?;
         if step == 0 {
-            return Err("a step of 0 would bind every worker to one CPU".to_owned());
+            return Err(BadValue::NoStep);
         }
         return Ok(Affinity::Stride { first: cpu_number(first)?, step });
     }
     text.split(':').map(cpu_number).collect::<Result<Vec<_>, _>>().map(Affinity::List)
 }
 
-fn cpu_number(text: &str) -> Result<usize, String> {
+fn cpu_number(text: &str) -> Result<usize, BadValue> {
     super::number::number(text, 0..=CPU_MAX)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use net::{TlsMode, TlsOptions, Verify};
 use store::Automove;
 
+use super::bad_value::BadValue;
 use super::listen::{Endpoint, Interface};
 use super::{
     Affinity, EXIT_USAGE, Environment, Eviction, Options, PORT, Protocol, Refusal, Sources, Style,
@@ -53,8 +54,8 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// A sentence for the operator.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    /// `text` is none of them.
+    pub(super) fn parse(text: &str) -> Result<Self, BadValue> {
         match text {
             "-1" => Ok(Self::Ephemeral),
             _ => match super::number::number(text, 0..=u64::from(u16::MAX))? {

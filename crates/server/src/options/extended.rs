@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use net::Verify;
 
+use super::bad_value::BadValue;
 use super::draft::Draft;
 use super::table::Meaning;
 use super::{Eviction, affinity, number};
@@ -51,7 +52,7 @@ pub(super) const EXTENDED: &[Extended] = &[
         |draft, text| {
             let stripes: usize = number::number(text, 32..=65536)?;
             if !stripes.is_power_of_two() {
-                return Err(format!("{stripes} is not a power of two"));
+                return Err(BadValue::NotAPowerOfTwo(stripes));
             }
             draft.stripes = Some(stripes);
             Ok(())
@@ -76,7 +77,7 @@ pub(super) const EXTENDED: &[Extended] = &[
             draft.options.eviction = match text {
                 "bag" => Eviction::Bag,
                 "lru" => Eviction::Lru,
-                _ => return Err(format!("'{text}' is not one of bag and lru")),
+                _ => return Err(BadValue::not_one_of(text, "bag and lru")),
             };
             Ok(())
         },
@@ -217,7 +218,7 @@ pub(super) const EXTENDED: &[Extended] = &[
                 "0" => Automove::Off,
                 "" | "1" => Automove::Age,
                 "2" => Automove::Eager,
-                _ => return Err(format!("'{text}' is not one of 0, 1 and 2")),
+                _ => return Err(BadValue::not_one_of(text, "0, 1 and 2")),
             };
             Ok(())
         },
@@ -240,7 +241,7 @@ pub(super) const EXTENDED: &[Extended] = &[
         |draft, text| {
             let ratio = number::fraction(text, 0.0)?;
             if ratio > 1.0 {
-                return Err(format!("{text} is over 1"));
+                return Err(BadValue::OverOne(text.to_owned()));
             }
             draft.options.automove_ratio = ratio;
             Ok(())
@@ -358,7 +359,7 @@ pub(super) const EXTENDED: &[Extended] = &[
             let known = text.split(':').filter(|name| net::knows_suite(name));
             let known: Vec<_> = known.map(str::to_owned).collect();
             if known.is_empty() {
-                return Err("names no suite that is spoken here".to_owned());
+                return Err(BadValue::NoSuite);
             }
             draft.tls_options.ciphers = Some(known);
             Ok(())
@@ -472,11 +473,11 @@ fn apply_one(
     value: Option<&str>,
     draft: &mut Draft,
     warnings: &mut Vec<String>,
-) -> Result<(), String> {
+) -> Result<(), BadValue> {
     match (option.value, value) {
-        (Value::Required(what), None | Some("")) => return Err(format!("needs a value: ={what}")),
+        (Value::Required(what), None | Some("")) => return Err(BadValue::Missing(what)),
         // memcached ignores such a value, so a unit file may hold one.
-        (Value::None, Some(_)) if option.is_our_own => return Err("takes no value".to_owned()),
+        (Value::None, Some(_)) if option.is_our_own => return Err(BadValue::Needless),
         _ => {}
     }
     match option.meaning {
@@ -485,23 +486,21 @@ fn apply_one(
             warnings.push(format!("-o {} has no effect here: {reason}", option.name));
             Ok(())
         }
-        Meaning::Refused(reason) => Err(reason.to_owned()),
-        Meaning::Print(_) | Meaning::Extended | Meaning::Config => {
-            Err("is not an option of the -o list".to_owned())
-        }
+        Meaning::Refused(reason) => Err(BadValue::Refused(reason)),
+        Meaning::Print(_) | Meaning::Extended | Meaning::Config => Err(BadValue::NotExtended),
     }
 }
 
 /// Remaining life of transient items. memcached's own has no upper end, and stands in unit files,
 /// so more than most is most.
-fn transient_secs(draft: &mut Draft, text: &str) -> Result<(), String> {
+fn transient_secs(draft: &mut Draft, text: &str) -> Result<(), BadValue> {
     let secs: u32 = number::number(text, 0..=0x7fff_ffff)?;
     draft.options.transient_secs = secs.min(store::TRANSIENT_SECS_MAX);
     Ok(())
 }
 
 /// A time limit in seconds; 0 is none.
-fn seconds(text: &str) -> Result<Option<Duration>, String> {
+fn seconds(text: &str) -> Result<Option<Duration>, BadValue> {
     let secs: u64 = number::number(text, 0..=0x7fff_ffff)?;
     Ok((secs > 0).then(|| Duration::from_secs(secs)))
 }

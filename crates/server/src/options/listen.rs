@@ -8,6 +8,8 @@
 
 use net::TlsMode;
 
+use super::bad_value::BadValue;
+
 /// A host and port to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -46,23 +48,23 @@ impl Interface {
 ///
 /// # Errors
 ///
-/// A sentence for the operator: an empty element, a bad port, a prefix that is not supported.
-pub(super) fn interfaces(list: &str) -> Result<Vec<Interface>, String> {
+/// An empty element, a bad port, a prefix that is not supported.
+pub(super) fn interfaces(list: &str) -> Result<Vec<Interface>, BadValue> {
     list.split([',', ';']).map(|element| interface(element.trim())).collect()
 }
 
-fn interface(element: &str) -> Result<Interface, String> {
+fn interface(element: &str) -> Result<Interface, BadValue> {
     let (element, tls) = without_prefix(element)?;
     let (host, port) = split_port(element)?;
     if host.is_empty() {
-        return Err(format!("'{element}' names no host"));
+        return Err(BadValue::NoHost(element.to_owned()));
     }
     let host = (host != "*").then(|| host.to_owned());
     Ok(Interface { host, port, tls })
 }
 
 /// Takes the prefix off, and refuses those that are not known here.
-fn without_prefix(element: &str) -> Result<(&str, Option<TlsMode>), String> {
+fn without_prefix(element: &str) -> Result<(&str, Option<TlsMode>), BadValue> {
     for (prefix, mode) in [
         ("notls:", Some(TlsMode::Plain)),
         ("btls:", Some(TlsMode::ServerOnly)),
@@ -75,21 +77,21 @@ fn without_prefix(element: &str) -> Result<(&str, Option<TlsMode>), String> {
     }
     for prefix in ["proto[", "proto_", "tag[", "tag_"] {
         if element.starts_with(prefix) {
-            return Err(format!("the prefix '{prefix}' is not supported"));
+            return Err(BadValue::Prefix(prefix));
         }
     }
     Ok((element, None))
 }
 
 /// Splits the port off. An unbracketed text with two or more colons is an IPv6 address without one.
-fn split_port(element: &str) -> Result<(&str, Option<u16>), String> {
+fn split_port(element: &str) -> Result<(&str, Option<u16>), BadValue> {
     if let Some(rest) = element.strip_prefix('[') {
         let (host, tail) =
-            rest.split_once(']').ok_or_else(|| format!("'{element}' lacks the closing ']'"))?;
+            rest.split_once(']').ok_or_else(|| BadValue::Unclosed(element.to_owned()))?;
         return match tail.strip_prefix(':') {
             Some(port) => Ok((host, Some(port_number(port)?))),
             None if tail.is_empty() => Ok((host, None)),
-            None => Err(format!("'{element}' has something other than ':port' after ']'")),
+            None => Err(BadValue::NotAPort(element.to_owned())),
         };
     }
     match element.split_once(':') {
@@ -98,9 +100,9 @@ fn split_port(element: &str) -> Result<(&str, Option<u16>), String> {
     }
 }
 
-fn port_number(text: &str) -> Result<u16, String> {
+fn port_number(text: &str) -> Result<u16, BadValue> {
     super::number::number(text, 0..=u64::from(u16::MAX))
-        .map_err(|reason| format!("bad port: {reason}"))
+        .map_err(|reason| BadValue::Port(Box::new(reason)))
 }
 
 #[cfg(test)]
@@ -134,7 +136,7 @@ mod tests {
         let want = [plain, server, Some(TlsMode::Mutual), Some(TlsMode::Standard), None];
         assert_eq!(modes, want);
         for bad in ["proto[ascii]:h", "tag_x_:h"] {
-            let refusal = interfaces(bad).unwrap_err();
+            let refusal = interfaces(bad).unwrap_err().to_string();
             assert!(refusal.contains("not supported"), "{bad}: {refusal}");
         }
     }

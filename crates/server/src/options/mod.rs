@@ -8,6 +8,7 @@
 //! one. Everything that can be refused before the server touches the system is refused there.
 
 mod affinity;
+mod bad_value;
 mod conf;
 mod draft;
 mod extended;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use net::TlsOptions;
 
 pub use affinity::Affinity;
+use bad_value::BadValue;
 pub use help::reference;
 pub use listen::Endpoint;
 pub use parse::{Invocation, parse};
@@ -242,6 +244,7 @@ const CHUNK_BYTES_MIN: u32 = 16;
 const CHUNK_BYTES_MIN_TEXT: &str = "16";
 
 /// A path that stays the same when the process changes its directory.
-fn path(text: &str) -> Result<PathBuf, String> {
-    std::path::absolute(Path::new(text)).map_err(|error| format!("'{text}': {error}"))
+fn path(text: &str) -> Result<PathBuf, BadValue> {
+    std::path::absolute(Path::new(text))
+        .map_err(|error| BadValue::Path { text: text.to_owned(), reason: error.to_string() })
 }

@@ -6,15 +6,20 @@
 
 use std::ops::RangeInclusive;
 
+use super::bad_value::BadValue;
+
 /// Reads an unsigned decimal number within `range`, which must fit `T`.
 ///
 /// # Errors
 ///
-/// A sentence for the operator when `text` is empty, has a sign or any other character, or lies
-/// outside.
-pub(super) fn number<T: TryFrom<u64>>(text: &str, range: RangeInclusive<u64>) -> Result<T, String> {
-    let value = digits(text).ok_or_else(|| format!("'{text}' is not a number"))?;
-    T::try_from(within(value, text, &range)?).map_err(|_| format!("{text} is too large"))
+/// `text` is empty, has a sign or any other character, or lies outside.
+pub(super) fn number<T: TryFrom<u64>>(
+    text: &str,
+    range: RangeInclusive<u64>,
+) -> Result<T, BadValue> {
+    let value = digits(text).ok_or_else(|| BadValue::NotANumber(text.to_owned()))?;
+    let too_large = |_| BadValue::TooLarge { text: text.to_owned(), most: *range.end() };
+    T::try_from(within(value, text, &range)?).map_err(too_large)
 }
 
 /// Reads a byte count: a number with an optional suffix `k`, `m` or `g` (1024 based, either case).
@@ -23,7 +28,7 @@ pub(super) fn number<T: TryFrom<u64>>(text: &str, range: RangeInclusive<u64>) ->
 /// # Errors
 ///
 /// Those of [`number`]; `range` is in bytes.
-pub(super) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<u64, String> {
+pub(super) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<u64, BadValue> {
     let (body, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
@@ -32,7 +37,7 @@ pub(super) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<
     };
     let value = digits(body)
         .and_then(|count| count.checked_mul(unit))
-        .ok_or_else(|| format!("'{text}' is not a size (a number, or a number with k, m or g)"))?;
+        .ok_or_else(|| BadValue::NotASize(text.to_owned()))?;
     within(value, text, &range)
 }
 
@@ -40,12 +45,12 @@ pub(super) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<
 ///
 /// # Errors
 ///
-/// A sentence for the operator.
-pub(super) fn octal_mode(text: &str) -> Result<u32, String> {
+/// `text` is none.
+pub(super) fn octal_mode(text: &str) -> Result<u32, BadValue> {
     let is_octal = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     match u32::from_str_radix(text, 8) {
         Ok(mode) if is_octal && mode <= 0o777 => Ok(mode),
-        _ => Err(format!("'{text}' is not an octal access mode such as 0700")),
+        _ => Err(BadValue::NotAMode(text.to_owned())),
     }
 }
 
@@ -53,11 +58,11 @@ pub(super) fn octal_mode(text: &str) -> Result<u32, String> {
 ///
 /// # Errors
 ///
-/// A sentence for the operator.
-pub(super) fn fraction(text: &str, above: f64) -> Result<f64, String> {
+/// `text` is none.
+pub(super) fn fraction(text: &str, above: f64) -> Result<f64, BadValue> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > above => Ok(value),
-        _ => Err(format!("'{text}' is not a number greater than {above}")),
+        _ => Err(BadValue::NotAbove { text: text.to_owned(), above }),
     }
 }
 
@@ -66,12 +71,12 @@ fn digits(text: &str) -> Option<u64> {
     if is_plain { text.parse().ok() } else { None }
 }
 
-fn within(value: u64, text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
+fn within(value: u64, text: &str, range: &RangeInclusive<u64>) -> Result<u64, BadValue> {
     if value < *range.start() {
-        return Err(format!("{text} is too small: the least is {}", range.start()));
+        return Err(BadValue::TooSmall { text: text.to_owned(), least: *range.start() });
     }
     if value > *range.end() {
-        return Err(format!("{text} is too large: the most is {}", range.end()));
+        return Err(BadValue::TooLarge { text: text.to_owned(), most: *range.end() });
     }
     Ok(value)
 }

@@ -1,6 +1,7 @@
 //! Arguments to [`Options`]: clap splits them, the table says what they mean.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -174,12 +175,12 @@ fn apply(
         match flag.meaning {
             Meaning::Used(set) if flag.argument.is_none() => {
                 for _ in 0..matches.get_count(flag.long) {
-                    set(draft, "").map_err(|reason| wrong(flag, &reason))?;
+                    set(draft, "").map_err(|reason| wrong(flag, reason))?;
                 }
             }
             Meaning::Used(set) => {
                 for value in values(matches, flag.long) {
-                    set(draft, &value).map_err(|reason| wrong(flag, &reason))?;
+                    set(draft, &value).map_err(|reason| wrong(flag, reason))?;
                 }
             }
             Meaning::Extended => {
@@ -213,7 +214,7 @@ fn values(matches: &ArgMatches, id: &str) -> Vec<String> {
     }
 }
 
-fn wrong(flag: &Flag, reason: &str) -> Refusal {
+fn wrong(flag: &Flag, reason: impl Display) -> Refusal {
     Refusal { status: EXIT_USAGE, message: format!("{}: {reason}", name_of(flag)) }
 }
 

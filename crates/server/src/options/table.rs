@@ -6,6 +6,7 @@
 //! files. A flag that promises safety or persistence which is not given is refused, because
 //! ignoring it would be a lie.
 
+use super::bad_value::BadValue;
 use super::draft::{Draft, Port};
 use super::{Protocol, Style, listen, number};
 
@@ -44,7 +45,7 @@ pub(super) enum Meaning {
 }
 
 /// Puts an argument into the draft, or says what is wrong with it.
-pub(super) type Setter = fn(&mut Draft, &str) -> Result<(), String>;
+pub(super) type Setter = fn(&mut Draft, &str) -> Result<(), BadValue>;
 
 /// What a flag may print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,7 +312,7 @@ const SERVING: &[Flag] = &[
                 "auto" => Protocol::Auto,
                 "ascii" => Protocol::Ascii,
                 "binary" => Protocol::Binary,
-                _ => return Err(format!("'{text}' is not one of auto, ascii and binary")),
+                _ => return Err(BadValue::not_one_of(text, "auto, ascii and binary")),
             };
             Ok(())
         }),
@@ -390,7 +391,7 @@ const FEATURES: &[Flag] = &[
         help: "ends the key prefix that 'stats detail' counts by; giving it turns the counting on",
         meaning: Meaning::Used(|draft, text| {
             let [delimiter] = text.as_bytes() else {
-                return Err(format!("'{text}' is not a single character"));
+                return Err(BadValue::NotACharacter(text.to_owned()));
             };
             draft.options.prefix_delimiter = *delimiter;
             draft.options.prefix_stats = true;

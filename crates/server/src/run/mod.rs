@@ -68,7 +68,7 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
     entry::warn_of_open_listeners(&options, &sockets, &tls_modes, &log);
     let entry = Entry::open(&options, tls_modes, &log)
-        .map_err(|message| Failure { status: EXIT_USAGE, message })?;
+        .map_err(|error| Failure { status: EXIT_USAGE, message: error.to_string() })?;
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets, &mut inherited)?;
     let cores = cores(&options)?;

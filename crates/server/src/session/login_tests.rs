@@ -201,7 +201,7 @@ fn a_reload_changes_rights_and_ends_logins() {
     let auth = worker.context.shared.auth.clone().unwrap();
     let log: Log = worker.context.shared.log;
     fs::write(&users.0, "nonsense").unwrap();
-    let why = auth.reload(&log).unwrap_err();
+    let why = auth.reload(&log).unwrap_err().to_string();
     assert!(why.ends_with("line 1: is not user:password"), "{why}");
     expect(&mut worker, &mut b, b"get k\r\n", b"END\r\n");
     fs::write(&users.0, "a:1\nb:3\n").unwrap();

@@ -1,0 +1,38 @@
+//! The faults of the files of users and rights.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::rights::RightsError;
+use super::users::UsersError;
+
+/// The file that cannot be used, and why.
+#[derive(Debug, Error)]
+#[error("{}: {fault}", path.display())]
+pub(crate) struct FileError {
+    path: PathBuf,
+    fault: Fault,
+}
+
+#[derive(Debug, Error)]
+pub(super) enum Fault {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("is not text")]
+    NotText,
+    #[error("is larger than {0} MB")]
+    TooLarge(u64),
+    #[error(transparent)]
+    Rights(#[from] RightsError),
+    #[error(transparent)]
+    Users(#[from] UsersError),
+}
+
+impl FileError {
+    /// What is wrong with the file of this path.
+    pub(super) fn of(path: &Path, fault: impl Into<Fault>) -> Self {
+        Self { path: path.to_owned(), fault: fault.into() }
+    }
+}
