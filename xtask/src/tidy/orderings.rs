@@ -33,8 +33,9 @@ pub(super) fn source(name: &str, text: &str) -> Vec<String> {
     for word in uses.iter().filter(|word| STRONG.contains(&word.text)) {
         let is_argued = comments.iter().any(|comment| {
             let above = word.line.checked_sub(comment.line);
+            let is_pair = PAIRS.iter().any(|pair| comment.text.eq_ignore_ascii_case(pair));
             above.is_some_and(|above| above <= LINES_ABOVE_MAX)
-                && (comment.text == word.text || PAIRS.contains(&comment.text))
+                && (comment.text == word.text || is_pair)
         });
         if !is_argued && word.line != seen {
             breaches.push(format!("{name}:{}: {} without its partner", word.line, word.text));
@@ -104,6 +105,7 @@ mod tests {
             source(NAME, &format!("// Release: `load` sees what came before.\n{text}")).is_empty()
         );
         assert!(source(NAME, "a.store(1, Ordering::Release); // Release for `load`.\n").is_empty());
+        assert!(source(NAME, &format!("// Partner: the load of `b`.\n{text}")).is_empty());
         let far = format!("// Release.\n{}{text}", "b();\n".repeat(LINES_ABOVE_MAX));
         assert_eq!(source(NAME, &far).len(), 1);
         assert_eq!(source(NAME, &format!("// Acquire.\n{text}")).len(), 1);

@@ -9,6 +9,7 @@ use super::record::{Moment, Record};
 use super::security::Security;
 use super::spec::{Protocol, Target};
 use super::transport::Transport;
+use super::waiting::{Reply, Waiting};
 use super::wire::{ExpectedHit, Op, Piece, Read, Wire};
 use crate::number::fits;
 
@@ -33,40 +34,12 @@ pub(super) struct Conn {
     partial: Vec<u8>,
 }
 
-/// A request without its reply, or several that are alike and were sent together: the first one's
-/// reply is being read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
-    pub(super) op: Op,
-    /// Their number.
-    pub(super) count: u32,
-    /// When each should have been sent and when it was, in nanoseconds since the thread's start.
-    pub(super) intended: u64,
-    pub(super) sent: u64,
-    /// Keys of each.
-    pub(super) keys: u32,
-    /// Replies that each brings: as many as there are keys, or one.
-    replies: u32,
-    /// Bytes of each.
-    pub(super) sent_bytes: u32,
-    pub(super) reply: Reply,
-}
-
-/// The part of one request's replies that has arrived.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reply {
-    replies: u32,
-    pub(super) hits: u32,
-    pub(super) is_refused: bool,
-    pub(super) bytes: u64,
-}
-
 /// The longest reply that is waited for; more is a server that sends garbage.
 const REPLY_BYTES_MAX: usize = 8 << 20;
 
 impl Conn {
     pub(super) fn open(target: &Target, index: usize, security: &Security) -> Result<Self> {
-        let transport = Transport::open(target, security, true)?;
+        let transport = security.open(target, true)?;
         Ok(Self {
             transport,
             target: index,
@@ -124,7 +97,7 @@ impl Conn {
 
     /// Ends the connection, on which nothing is waited for, and begins another to the same server.
     pub(super) fn renew(&mut self, target: &Target, security: &Security) -> Result<()> {
-        self.transport = Transport::open(target, security, false)?;
+        self.transport = security.open(target, false)?;
         self.partial.clear();
         (self.asked_before, self.polls_for_room) = (self.asked, false);
         Ok(())
@@ -296,16 +269,6 @@ impl Conn {
             request.count -= count;
             request.reply = Reply::default();
         }
-    }
-}
-
-impl Waiting {
-    /// True if `other`, which follows, can be counted with this.
-    #[inline]
-    fn is_like(&self, other: &Self) -> bool {
-        (self.intended, self.sent) == (other.intended, other.sent)
-            && (self.op, self.keys, self.sent_bytes) == (other.op, other.keys, other.sent_bytes)
-            && self.reply.bytes == 0
     }
 }
 

@@ -19,6 +19,7 @@ mod security;
 pub mod sizes;
 pub mod spec;
 mod transport;
+mod waiting;
 pub mod wire;
 mod worker;
 

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::conn::{Reply, Waiting};
+use super::waiting::{Reply, Waiting};
 use super::wire::Op;
 
 mod alike;
@@ -134,7 +134,7 @@ impl Default for OpRecord {
 }
 
 impl Record {
-    /// What is kept of `op`.
+    /// The record of `op`.
     pub fn of(&mut self, op: Op) -> &mut OpRecord {
         match op {
             Op::Get => &mut self.gets,

@@ -8,24 +8,21 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use certs::ClientOptions;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use rustls::ClientConfig;
 
-use super::spec::{Credentials, Protocol, Spec, Tls};
-use super::transport::Transport;
+use super::spec::{Credentials, Protocol, Spec, Target, Tls};
+use super::transport::{TlsClient, Transport};
 use crate::number::fits;
 
 /// The TLS and login of every new connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Security {
-    pub(super) tls: Option<Arc<ClientConfig>>,
-    /// The name that certificates must have, where it is not the host's.
-    pub(super) name: Option<String>,
-    pub(super) login: Option<Login>,
+    tls: Option<TlsClient>,
+    login: Option<Login>,
 }
 
 /// A login, as its bytes.
 #[derive(Clone)]
-pub(super) struct Login {
+struct Login {
     request: Vec<u8>,
     protocol: Protocol,
 }
@@ -65,7 +62,19 @@ impl Security {
         let mut config = Arc::unwrap_or_clone(certs::client_config(&options).map_err(Error::msg)?);
         // Records as long as they come: how a server bears them is a part of what is measured.
         config.max_fragment_size = None;
-        Ok(Self { tls: Some(Arc::new(config)), name: spec.tls_name.clone(), login })
+        let tls = TlsClient { config: Arc::new(config), name: spec.tls_name.clone() };
+        Ok(Self { tls: Some(tls), login })
+    }
+
+    /// Connects, and logs in where that is asked for; `waits` until a TCP connection is there, and
+    /// so does a login.
+    pub(super) fn open(&self, target: &Target, waits: bool) -> Result<Transport> {
+        let waits = waits || self.login.is_some();
+        let mut transport = Transport::connect(target, self.tls.as_ref(), waits)?;
+        if let Some(login) = &self.login {
+            login.perform(&mut transport).with_context(|| target.to_string())?;
+        }
+        Ok(transport)
     }
 }
 
@@ -93,7 +102,7 @@ impl Login {
     /// # Errors
     ///
     /// When the server refuses, says nothing, or goes away.
-    pub(super) fn perform(&self, transport: &mut Transport) -> Result<()> {
+    fn perform(&self, transport: &mut Transport) -> Result<()> {
         let (mut sent, mut reply, mut buffer) = (0, Vec::new(), [0; 1024]);
         while sent < self.request.len() {
             match transport.write(&self.request[sent..]) {

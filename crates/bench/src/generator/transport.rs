@@ -20,7 +20,6 @@ use rustix::time::Timespec;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use super::security::Security;
 use super::spec::Target;
 
 /// One of the ways.
@@ -29,6 +28,14 @@ pub(super) enum Transport {
     Plain(OwnedFd),
     Tls(TcpStream, Box<ClientConnection>),
     Udp(UdpSocket, Box<Datagrams>),
+}
+
+/// The TLS of new connections.
+#[derive(Clone, Debug)]
+pub(super) struct TlsClient {
+    pub(super) config: Arc<ClientConfig>,
+    /// The name that certificates must have, where it is not the host's.
+    pub(super) name: Option<String>,
 }
 
 /// The reply that is being put together.
@@ -51,22 +58,15 @@ const CONNECT_PATIENCE_SECS: i64 = 5;
 const PARTS_MAX: u16 = 1024;
 
 impl Transport {
-    /// Connects, and logs in where that is asked for; `waits` until a TCP connection is there.
-    pub(super) fn open(target: &Target, security: &Security, waits: bool) -> Result<Self> {
-        let Some(login) = &security.login else { return Self::connect(target, security, waits) };
-        let mut transport = Self::connect(target, security, true)?;
-        login.perform(&mut transport).with_context(|| target.to_string())?;
-        Ok(transport)
-    }
-
-    fn connect(target: &Target, security: &Security, waits: bool) -> Result<Self> {
-        match (target, &security.tls) {
+    /// Connects; `waits` until a TCP connection is there.
+    pub(super) fn connect(target: &Target, client: Option<&TlsClient>, waits: bool) -> Result<Self> {
+        match (target, client) {
             (Target::Tcp(name, address), None) => plain(*address, waits)
                 .map(Self::Plain)
                 .with_context(|| format!("{name}: no connection")),
-            (Target::Tcp(name, address), Some(config)) => {
-                let shown = security.name.as_deref();
-                tls(shown.unwrap_or_else(|| host(name)), *address, config)
+            (Target::Tcp(name, address), Some(client)) => {
+                let shown = client.name.as_deref();
+                tls(shown.unwrap_or_else(|| host(name)), *address, &client.config)
                     .with_context(|| format!("{name}: no connection"))
             }
             (Target::Udp(name, address), _) => {

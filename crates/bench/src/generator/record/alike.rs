@@ -2,7 +2,7 @@
 //! histogram.
 
 use super::{Moment, Record};
-use crate::generator::conn::{Reply, Waiting};
+use crate::generator::waiting::{Reply, Waiting};
 use crate::generator::wire::Op;
 
 /// Some of them.
