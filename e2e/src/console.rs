@@ -10,6 +10,8 @@
 //! * `sh not-run: REASON`: commands that no test can run, with the reason.
 //! * any other language: text that is not executed.
 
+use std::fmt;
+
 /// A fenced block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
@@ -54,12 +56,54 @@ pub struct Command {
     pub output: Vec<String>,
 }
 
+/// A line of a page that breaks the rules of blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadBlock {
+    /// The line in the page, from 1 on.
+    pub line: usize,
+    /// The rule that it breaks.
+    pub fault: Fault,
+}
+
+/// The rules of blocks that a page can break.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A block is indented, not fenced.
+    Indented,
+    /// A block has no end.
+    NoEnd,
+    /// A block names no language.
+    NoLanguage,
+    /// Commands stand in a block that is not executed.
+    NotExecuted,
+    /// Output stands before the first command.
+    NoCommand,
+    /// A line behind `?` is no exit status.
+    NoStatus(String),
+}
+
+impl fmt::Display for BadBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        match &self.fault {
+            Fault::Indented => f.write_str("an indented block; fence it"),
+            Fault::NoEnd => f.write_str("the block has no end"),
+            Fault::NoLanguage => f.write_str("the block names no language"),
+            Fault::NotExecuted => f.write_str("commands belong into a console block"),
+            Fault::NoCommand => f.write_str("output without a command"),
+            Fault::NoStatus(text) => write!(f, "`{text}` is no exit status"),
+        }
+    }
+}
+
+impl std::error::Error for BadBlock {}
+
 /// The fenced blocks of a page.
 ///
 /// # Errors
 ///
-/// A block that does not follow the rules above, and an indented block, with their lines.
-pub fn blocks(page: &str) -> Result<Vec<Block>, String> {
+/// [`BadBlock`], for a block that does not follow the rules above and for an indented block.
+pub fn blocks(page: &str) -> Result<Vec<Block>, BadBlock> {
     let lines: Vec<&str> = page.lines().collect();
     let mut blocks = Vec::new();
     let mut at = 0;
@@ -70,7 +114,7 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, String> {
             // In a list, indented lines are a part of an entry.
             is_list = is_list && (line.is_empty() || line.starts_with(' ')) || is_entry(line);
             if follows_blank && !is_list && line.starts_with("    ") {
-                return Err(format!("line {}: an indented block; fence it", at + 1));
+                return Err(BadBlock { line: at + 1, fault: Fault::Indented });
             }
             section += usize::from(line.starts_with('#'));
             follows_blank = line.is_empty();
@@ -79,7 +123,7 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, String> {
         };
         let end = (at + 1..lines.len())
             .find(|&end| lines[end].trim() == "```")
-            .ok_or_else(|| format!("line {}: the block has no end", at + 1))?;
+            .ok_or(BadBlock { line: at + 1, fault: Fault::NoEnd })?;
         let kind = kind(info, at + 2, &lines[at + 1..end])?;
         blocks.push(Block { line: at + 1, section, kind });
         at = end + 1;
@@ -92,23 +136,23 @@ fn is_entry(line: &str) -> bool {
     line.starts_with("* ") || line.split_once(". ").is_some_and(|(n, _)| n.parse::<u8>().is_ok())
 }
 
-fn kind(info: &str, first: usize, lines: &[&str]) -> Result<Kind, String> {
+fn kind(info: &str, first: usize, lines: &[&str]) -> Result<Kind, BadBlock> {
     let (language, attribute) = info.split_once(' ').unwrap_or((info, ""));
     if let Some(path) = attribute.strip_prefix("file=") {
         let content = lines.iter().flat_map(|line| [line, "\n"]).collect();
         return Ok(Kind::File { path: path.to_owned(), content });
     }
     match language {
-        "" => Err(format!("line {}: the block names no language", first - 1)),
+        "" => Err(BadBlock { line: first - 1, fault: Fault::NoLanguage }),
         "console" => commands(first, lines).map(Kind::Console),
         "sh" | "bash" | "shell" if !attribute.starts_with("not-run: ") => {
-            Err(format!("line {}: commands belong into a console block", first - 1))
+            Err(BadBlock { line: first - 1, fault: Fault::NotExecuted })
         }
         _ => Ok(Kind::Text),
     }
 }
 
-fn commands(first: usize, lines: &[&str]) -> Result<Vec<Command>, String> {
+fn commands(first: usize, lines: &[&str]) -> Result<Vec<Command>, BadBlock> {
     let mut commands: Vec<Command> = Vec::new();
     for (line, text) in (first..).zip(lines) {
         if let Some(text) = text.strip_prefix("$ ") {
@@ -116,7 +160,7 @@ fn commands(first: usize, lines: &[&str]) -> Result<Vec<Command>, String> {
             continue;
         }
         let Some(command) = commands.last_mut() else {
-            return Err(format!("line {line}: output without a command"));
+            return Err(BadBlock { line, fault: Fault::NoCommand });
         };
         match text.strip_prefix("> ") {
             Some(more) if command.output.is_empty() => {
@@ -139,16 +183,17 @@ fn commands(first: usize, lines: &[&str]) -> Result<Vec<Command>, String> {
             command.is_interrupted = true;
             command.output.pop();
         } else if let Some(status) = last.strip_prefix("? ") {
-            command.status = status
-                .parse()
-                .map_err(|_| format!("line {}: `{last}` is no exit status", command.line))?;
+            command.status = status.parse().map_err(|_| BadBlock {
+                line: command.line,
+                fault: Fault::NoStatus(last.to_owned()),
+            })?;
             command.output.pop();
         }
     }
     Ok(commands)
 }
 
-/// Whether these lines are what the block shows.
+/// True if these lines are what the block shows.
 #[must_use]
 pub fn matches(expected: &[String], lines: &[&str]) -> bool {
     match expected.split_first() {

@@ -1,10 +1,74 @@
 //! Values that describe themselves: whose they are and which version, in every 32 bytes, so that a
 //! reader sees bytes of two versions, or of another key, wherever they meet.
 
+use std::fmt;
+
 use testkit::Wire;
 use testkit::wire::show;
 
 const BLOCK: usize = 32;
+
+/// A value that is not whole, or not the key's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadValue {
+    /// It has too few bytes to name a key and a version.
+    Short {
+        /// The number of its bytes.
+        len: usize,
+    },
+    /// A block differs from the first one.
+    Torn {
+        /// The key that was asked for.
+        key: String,
+        /// The place of the block, in bytes.
+        at: usize,
+        /// The block, printable.
+        block: String,
+        /// The first block, printable.
+        head: String,
+    },
+    /// The first block names another key.
+    OtherKey {
+        /// The key that was asked for.
+        key: String,
+        /// The first block.
+        head: String,
+    },
+    /// The first block names no version.
+    NoVersion {
+        /// The key that was asked for.
+        key: String,
+        /// The first block.
+        head: String,
+    },
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { len } => write!(f, "only {len} bytes"),
+            Self::Torn { key, at, block, head } => {
+                write!(f, "{key}: at byte {at}: {block} after {head}")
+            }
+            Self::OtherKey { key, head } => write!(f, "{key}: a value of another key: {head}"),
+            Self::NoVersion { key, head } => write!(f, "{key}: no version in {head}"),
+        }
+    }
+}
+
+impl std::error::Error for BadValue {}
+
+/// The `SERVER_ERROR` line by which a server refused to store a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
 
 /// A value of `len` bytes for `key`, unlike that of any other key or version.
 #[must_use]
@@ -18,36 +82,35 @@ pub fn make(key: &str, version: u64, len: usize) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// What is wrong, and where.
-pub fn version(key: &str, value: &[u8]) -> Result<u64, String> {
-    let head = value.get(..BLOCK).ok_or_else(|| format!("only {} bytes", value.len()))?;
+/// [`BadValue`], when it is not.
+pub fn version(key: &str, value: &[u8]) -> Result<u64, BadValue> {
+    let head = value.get(..BLOCK).ok_or(BadValue::Short { len: value.len() })?;
     for (at, block) in value.chunks(BLOCK).enumerate() {
         if block != &head[..block.len()] {
-            return Err(format!(
-                "{key}: at byte {}: {} after {}",
-                at * BLOCK,
-                show(block),
-                show(head)
-            ));
+            let (block, head) = (show(block), show(head));
+            return Err(BadValue::Torn { key: key.to_owned(), at: at * BLOCK, block, head });
         }
     }
-    let text = String::from_utf8_lossy(head);
+    let (key, text) = (key.to_owned(), String::from_utf8_lossy(head).into_owned());
     if text[..14].trim_start_matches('.') != key {
-        return Err(format!("{key}: a value of another key: {text}"));
+        return Err(BadValue::OtherKey { key, head: text });
     }
-    u64::from_str_radix(&text[15..31], 16).map_err(|_| format!("{key}: no version in {text}"))
+    match u64::from_str_radix(&text[15..31], 16) {
+        Ok(version) => Ok(version),
+        Err(_) => Err(BadValue::NoVersion { key, head: text }),
+    }
 }
 
 /// Stores a value; any other answer than yes or a refusal panics.
 ///
 /// # Errors
 ///
-/// The server's `SERVER_ERROR` line.
-pub fn store(wire: &mut Wire, key: &str, value: &[u8]) -> Result<(), String> {
+/// [`Refused`], with the server's line.
+pub fn store(wire: &mut Wire, key: &str, value: &[u8]) -> Result<(), Refused> {
     wire.send(&[format!("set {key} 0 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat());
     match wire.line().as_str() {
         "STORED" => Ok(()),
-        refusal if refusal.starts_with("SERVER_ERROR") => Err(refusal.to_owned()),
+        refusal if refusal.starts_with("SERVER_ERROR") => Err(Refused(refusal.to_owned())),
         other => panic!("set {key}: {other}"),
     }
 }

@@ -179,7 +179,7 @@ fn under_load_no_connect_is_refused_and_every_item_is_there() {
         for turn in 0..takeovers {
             thread::sleep(Duration::from_millis(150));
             let next =
-                place.launch().succeed(&server).unwrap_or_else(|log| panic!("{turn}: {log}"));
+                place.launch().succeed(&server).unwrap_or_else(|error| panic!("{turn}: {error}"));
             let (is_well, log) = server.wait();
             assert!(is_well && log.contains("takes over"), "takeover {turn}: {log}");
             assert!(next.log().contains("took over 2000 items"), "takeover {turn}: {}", next.log());
@@ -218,14 +218,14 @@ fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
             assert!(wire.read_until(b"END\r\n").len() > 10, "after {after}: k{number} is gone");
         }
     };
-    let other = place.launch().args(&["-f", "1.5"]).succeed(&server).unwrap_err();
+    let other = place.launch().args(&["-f", "1.5"]).succeed(&server).unwrap_err().to_string();
     assert!(other.contains("of another format"), "{other}");
     probe(&mut server, "a successor with other settings");
 
     let busy = Server::holdall(&[]);
     let port = busy.addr().port().to_string();
     let extra = format!("127.0.0.1:{port}");
-    let other = place.launch().args(&["-l", &extra]).succeed(&server).unwrap_err();
+    let other = place.launch().args(&["-l", &extra]).succeed(&server).unwrap_err().to_string();
     assert!(other.contains("in use"), "{other}");
     probe(&mut server, "a successor that cannot bind");
 
@@ -234,7 +234,7 @@ fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
         let inject = format!("inject=eventfd2:{how}:when=1");
         let strace =
             ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=eventfd2", "-e", &inject];
-        let log = place.launch().under(&strace).succeed(&server).unwrap_err();
+        let log = place.launch().under(&strace).succeed(&server).unwrap_err().to_string();
         assert!(!log.contains("listening on"), "{log}");
         probe(&mut server, how);
         assert!(server.log().contains("serving on"), "{how}: {}", server.log());
@@ -252,7 +252,7 @@ fn there_must_be_a_server_to_take_over() {
     let port = gone.addr();
     let other = Server::holdall(&[]);
     drop(gone);
-    let log = place.launch().succeed(&other).unwrap_err();
+    let log = place.launch().succeed(&other).unwrap_err().to_string();
     assert!(log.contains("no server can be asked"), "{log} ({port})");
     let holdall = testkit::server::holdall_path();
     let output =

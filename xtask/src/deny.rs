@@ -1,6 +1,7 @@
 //! Checks of dependencies by cargo-deny, over the three locks: licences, duplicates, sources, and
 //! published advisories. `deny.toml` has the rules.
 
+use crate::failure::Failure;
 use crate::steps::{Steps, cargo, program, succeeds};
 use std::process::Command;
 
@@ -19,13 +20,13 @@ const MANIFESTS: [(&str, &[&str]); 3] = [
 ];
 
 /// What needs no network once cargo has the dependencies: licences, duplicates and sources.
-pub(crate) fn run(steps: &mut Steps) -> Result<(), String> {
+pub(crate) fn run(steps: &mut Steps) -> Result<(), Failure> {
     install(steps)?;
     check(steps, &["licenses", "bans", "sources"])
 }
 
 /// Published advisories. The database is fetched from github.com first, and must be.
-pub(crate) fn advisories(steps: &mut Steps) -> Result<(), String> {
+pub(crate) fn advisories(steps: &mut Steps) -> Result<(), Failure> {
     install(steps)?;
     steps.run("advisories, database", fetch())?;
     check(steps, &["advisories"])
@@ -33,7 +34,7 @@ pub(crate) fn advisories(steps: &mut Steps) -> Result<(), String> {
 
 /// Published advisories, on machines that reach the database; on others the summary says that they
 /// were not checked.
-pub(crate) fn advisories_within_reach(steps: &mut Steps) -> Result<(), String> {
+pub(crate) fn advisories_within_reach(steps: &mut Steps) -> Result<(), Failure> {
     install(steps)?;
     if succeeds(fetch()) {
         return check(steps, &["advisories"]);
@@ -42,7 +43,7 @@ pub(crate) fn advisories_within_reach(steps: &mut Steps) -> Result<(), String> {
     Ok(())
 }
 
-fn install(steps: &mut Steps) -> Result<(), String> {
+fn install(steps: &mut Steps) -> Result<(), Failure> {
     if succeeds(cargo(["deny", "--version"])) {
         return Ok(());
     }
@@ -61,7 +62,7 @@ fn fetch() -> Command {
     command
 }
 
-fn check(steps: &mut Steps, which: &[&str]) -> Result<(), String> {
+fn check(steps: &mut Steps, which: &[&str]) -> Result<(), Failure> {
     MANIFESTS.iter().try_for_each(|(manifest, lints)| {
         let place = ["deny", "--locked", "--config", "deny.toml", "--manifest-path", manifest];
         let mut command = cargo(place);

@@ -4,6 +4,7 @@
 //! the stable toolchain will do (`RUSTC_BOOTSTRAP=1` lets it take `-Zsanitizer`; its sanitizer
 //! runtime ships with it). `cargo fuzz` itself works on the same folder.
 
+use crate::failure::Failure;
 use crate::steps::{Steps, cargo, program, target};
 use std::fs;
 use std::path::Path;
@@ -16,27 +17,29 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
     -Ccodegen-units=1";
 
 /// `cargo xtask fuzz [TARGET] [SECONDS]`.
-pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), String> {
+pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), Failure> {
     match args {
         [] => all(steps, 60),
         [name] => build(steps).and_then(|()| one(steps, name, 60)),
         [name, secs] => {
-            let secs = secs.parse().map_err(|_| format!("{secs:?} is no number of seconds"))?;
+            let secs = secs
+                .parse()
+                .map_err(|_| Failure::Usage(format!("{secs:?} is no number of seconds")))?;
             build(steps).and_then(|()| one(steps, name, secs))
         }
-        _ => Err("usage: cargo xtask fuzz [TARGET] [SECONDS]".into()),
+        _ => Err(Failure::Usage("usage: cargo xtask fuzz [TARGET] [SECONDS]".to_owned())),
     }
 }
 
 /// Every target: its stored inputs again, then new ones; `total_secs` is shared out among them.
-pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), String> {
+pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), Failure> {
     let names = targets()?;
     build(steps)?;
     let share = (total_secs / u64::try_from(names.len()).unwrap_or(1).max(1)).max(1);
     names.iter().try_for_each(|name| one(steps, name, share))
 }
 
-fn build(steps: &mut Steps) -> Result<(), String> {
+fn build(steps: &mut Steps) -> Result<(), Failure> {
     let mut command = cargo(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bins"]);
     command.args(["--locked", "--target", TRIPLE]);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS);
@@ -44,11 +47,11 @@ fn build(steps: &mut Steps) -> Result<(), String> {
     steps.run("fuzz targets", command)
 }
 
-fn one(steps: &mut Steps, name: &str, secs: u64) -> Result<(), String> {
+fn one(steps: &mut Steps, name: &str, secs: u64) -> Result<(), Failure> {
     let corpus = target().join("fuzz/corpus").join(name);
     let artifacts = format!("fuzz/artifacts/{name}/");
     for folder in [corpus.as_path(), Path::new(&artifacts)] {
-        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        fs::create_dir_all(folder).map_err(Failure::path(folder))?;
     }
     let mut command =
         program(target().join("fuzz").join(TRIPLE).join("release").join(name), [corpus]);
@@ -62,10 +65,11 @@ fn one(steps: &mut Steps, name: &str, secs: u64) -> Result<(), String> {
 }
 
 /// The names of the `[[bin]]` sections of `fuzz/Cargo.toml`.
-fn targets() -> Result<Vec<String>, String> {
-    let text = fs::read_to_string("fuzz/Cargo.toml").map_err(|error| format!("fuzz: {error}"))?;
+fn targets() -> Result<Vec<String>, Failure> {
+    let manifest = "fuzz/Cargo.toml";
+    let text = fs::read_to_string(manifest).map_err(Failure::path(manifest))?;
     let names = bins(&text);
-    if names.is_empty() { Err("fuzz/Cargo.toml has no target".into()) } else { Ok(names) }
+    if names.is_empty() { Err(Failure::NoFuzzTarget) } else { Ok(names) }
 }
 
 fn bins(manifest: &str) -> Vec<String> {

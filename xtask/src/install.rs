@@ -5,6 +5,7 @@
 
 mod mysql;
 
+use crate::failure::Failure;
 use crate::steps::{Steps, program, succeeds, target};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,7 +60,7 @@ pub(crate) fn tools() -> PathBuf {
 }
 
 /// Installs everything that is missing.
-pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
+pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     debian(steps)?;
     python(steps)?;
     go(steps)?;
@@ -68,7 +69,7 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
     python_library(steps)
 }
 
-fn debian(steps: &mut Steps) -> Result<(), String> {
+fn debian(steps: &mut Steps) -> Result<(), Failure> {
     let mut missing: Vec<&str> = Vec::new();
     println!("The tests need these Debian packages:");
     for (name, reason) in PACKAGES {
@@ -110,7 +111,7 @@ fn privileged(words: &[&str]) -> Command {
     command
 }
 
-fn python(steps: &mut Steps) -> Result<(), String> {
+fn python(steps: &mut Steps) -> Result<(), Failure> {
     let wanted = "e2e/clients/python/requirements.txt";
     let venv = tools().join("venv");
     if is_newer(&venv.join("done"), wanted) {
@@ -127,7 +128,7 @@ fn python(steps: &mut Steps) -> Result<(), String> {
     mark(&venv.join("done"))
 }
 
-fn go(steps: &mut Steps) -> Result<(), String> {
+fn go(steps: &mut Steps) -> Result<(), Failure> {
     let binary = tools().join("go-client");
     let sources = ["e2e/clients/go/main.go", "e2e/clients/go/own_data.go"];
     if sources.iter().all(|source| is_newer(&binary, source)) {
@@ -139,7 +140,7 @@ fn go(steps: &mut Steps) -> Result<(), String> {
     steps.run("go client", build)
 }
 
-fn node(steps: &mut Steps) -> Result<(), String> {
+fn node(steps: &mut Steps) -> Result<(), Failure> {
     for (folder, what) in [
         ("e2e/clients/node", "Node clients (memjs, memcached)"),
         ("e2e/clients/browser", "what drives the browser (playwright-core)"),
@@ -159,7 +160,7 @@ fn node(steps: &mut Steps) -> Result<(), String> {
 
 /// The library for Python: its wheel, built and installed, and Django with its tests, which only
 /// its source has.
-fn python_library(steps: &mut Steps) -> Result<(), String> {
+fn python_library(steps: &mut Steps) -> Result<(), Failure> {
     let wanted = "python/tests/requirements.txt";
     let home = tools().join("python-library");
     let (venv, wheels) = (home.join("venv"), home.join("wheels"));
@@ -183,7 +184,7 @@ fn python_library(steps: &mut Steps) -> Result<(), String> {
     }
     // What was built before may have another name.
     if wheels.exists() {
-        std::fs::remove_dir_all(&wheels).map_err(|error| error.to_string())?;
+        std::fs::remove_dir_all(&wheels).map_err(Failure::path(&wheels))?;
     }
     let words = ["build", "--locked", "--profile", "dev", "-m", "python/Cargo.toml", "-o"];
     let mut build = program(venv.join("bin/maturin"), words);
@@ -194,8 +195,8 @@ fn python_library(steps: &mut Steps) -> Result<(), String> {
     steps.run("python library, install", install)
 }
 
-pub(super) fn mark(path: &Path) -> Result<(), String> {
-    std::fs::write(path, "").map_err(|error| format!("{}: {error}", path.display()))
+pub(super) fn mark(path: &Path) -> Result<(), Failure> {
+    std::fs::write(path, "").map_err(Failure::path(path))
 }
 
 /// True when `made` exists and is not older than `source`.

@@ -7,12 +7,14 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod deny;
+mod failure;
 mod fuzz;
 mod install;
 mod steps;
 mod test;
 mod tidy;
 
+use failure::Failure;
 use std::process::ExitCode;
 use steps::{Steps, cargo};
 
@@ -84,7 +86,7 @@ fn bench(args: &[String]) -> ExitCode {
 const FEATURES: [&str; 6] = ["serve", "route", "invalidate", "bench", "demo", "plan"];
 
 /// Lints the program with each feature alone, on what the lints of the workspace have built.
-fn features(steps: &mut Steps) -> Result<(), String> {
+fn features(steps: &mut Steps) -> Result<(), Failure> {
     for feature in FEATURES {
         let mut clippy = cargo(["clippy", "--locked", "-p", "holdall", "--no-default-features"]);
         clippy.args(["--features", feature, "--", "-D", "warnings"]);
@@ -94,7 +96,7 @@ fn features(steps: &mut Steps) -> Result<(), String> {
 }
 
 /// What a change must pass: the cheapest step first, the tests last.
-fn ci(steps: &mut Steps) -> Result<(), String> {
+fn ci(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("fmt", cargo(["fmt", "--all", "--check"]))?;
     let python = ["fmt", "--check", "--manifest-path", "python/Cargo.toml"];
     steps.run("fmt, library for Python", cargo(python))?;

@@ -1,5 +1,6 @@
 //! Steps: commands run in order, their times, and the count of tests that cargo reported.
 
+use crate::failure::Failure;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -31,25 +32,25 @@ struct TestCounts {
 
 impl Steps {
     /// Runs one command to its end; its output goes to the terminal as it comes.
-    pub(crate) fn run(&mut self, name: &str, mut command: Command) -> Result<(), String> {
+    pub(crate) fn run(&mut self, name: &str, mut command: Command) -> Result<(), Failure> {
         announce(name, &command);
         self.check(name, || match command.status() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("{name}: {status}")),
-            Err(error) => Err(format!("{name}: {:?}: {error}", command.get_program())),
+            Ok(status) => Err(Failure::Status { step: name.to_owned(), status }),
+            Err(error) => Err(Failure::command(name, &command, error)),
         })
     }
 
     /// Runs a command of `cargo test`, whose `test result:` lines are added up. A run of no test at
     /// all is a failure: nothing was shown.
-    pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), String> {
+    pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), Failure> {
         announce(name, &command);
         let mut counts = TestCounts::default();
         let outcome = self.check(name, || {
             let mut child = command
                 .stdout(Stdio::piped())
                 .spawn()
-                .map_err(|error| format!("{name}: {:?}: {error}", command.get_program()))?;
+                .map_err(|error| Failure::command(name, &command, error))?;
             if let Some(output) = child.stdout.take() {
                 for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line);
@@ -58,10 +59,12 @@ impl Steps {
                 }
             }
             match child.wait() {
-                Ok(status) if !status.success() => Err(format!("{name}: {status}")),
-                Ok(_) if counts.passed == 0 => Err(format!("{name}: ran no test")),
+                Ok(status) if !status.success() => {
+                    Err(Failure::Status { step: name.to_owned(), status })
+                }
+                Ok(_) if counts.passed == 0 => Err(Failure::NoTest { step: name.to_owned() }),
                 Ok(_) => Ok(()),
-                Err(error) => Err(format!("{name}: {error}")),
+                Err(error) => Err(Failure::command(name, &command, error)),
             }
         });
         self.tests.passed += counts.passed;
@@ -74,8 +77,8 @@ impl Steps {
     pub(crate) fn check(
         &mut self,
         name: &str,
-        step: impl FnOnce() -> Result<(), String>,
-    ) -> Result<(), String> {
+        step: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let start = Instant::now();
         let outcome = step();
         let end = if outcome.is_ok() { End::Passed } else { End::Failed };
@@ -90,7 +93,7 @@ impl Steps {
     }
 
     /// One line a step with its time, then the tests in one line.
-    pub(crate) fn summary(&self, outcome: &Result<(), String>) {
+    pub(crate) fn summary(&self, outcome: &Result<(), Failure>) {
         println!();
         for (name, time, end) in &self.done {
             let word = match end {

@@ -1,6 +1,7 @@
 //! The tests, all of them: the workspace's own, the loom models, the fuzz targets on their stored
 //! inputs, and the tests against live servers.
 
+use crate::failure::Failure;
 use crate::steps::{Steps, cargo, program, succeeds, target};
 use crate::{fuzz, install};
 use std::process::Command;
@@ -9,7 +10,7 @@ use std::process::Command;
 const FUZZ_SECS: u64 = 60;
 
 /// What the README promises: installs what is missing, then runs everything.
-pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
+pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     install::all(steps)?;
     let unit = ["test", "--workspace", "--exclude", "e2e", "--locked", "--no-fail-fast"];
     steps.run_tests("tests of the workspace", cargo(unit))?;
@@ -19,7 +20,7 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), String> {
 }
 
 /// Every interleaving of the small models of the lock-free protocols.
-pub(crate) fn loom(steps: &mut Steps) -> Result<(), String> {
+pub(crate) fn loom(steps: &mut Steps) -> Result<(), Failure> {
     let mut command = cargo(["test", "-p", "holdall-store", "--release", "--locked", "--lib"]);
     command.args(["loom"]).env("RUSTFLAGS", "--cfg loom");
     // A folder of its own: the flag would make cargo build everything again, both ways.
@@ -29,7 +30,7 @@ pub(crate) fn loom(steps: &mut Steps) -> Result<(), String> {
 
 /// The crate with unsafe code under four schedules of Miri, and the parsers. Not a part of `test`:
 /// a machine may have no nightly toolchain and no way to get one.
-pub(crate) fn miri(steps: &mut Steps) -> Result<(), String> {
+pub(crate) fn miri(steps: &mut Steps) -> Result<(), Failure> {
     let nightly = ["run", "nightly", "cargo", "miri", "--version"];
     if !succeeds(program("rustup", nightly)) {
         let add = ["component", "add", "--toolchain", "nightly", "miri", "rust-src"];
@@ -56,7 +57,7 @@ pub(crate) fn miri(steps: &mut Steps) -> Result<(), String> {
 }
 
 /// The store under ThreadSanitizer, with an instrumented standard library, which a nightly builds.
-pub(crate) fn tsan(steps: &mut Steps) -> Result<(), String> {
+pub(crate) fn tsan(steps: &mut Steps) -> Result<(), Failure> {
     let add = ["component", "add", "--toolchain", "nightly", "rust-src"];
     steps.run("rust-src component", program("rustup", add))?;
     let mut command = program("rustup", ["run", "nightly", "cargo", "test", "--locked"]);
@@ -68,7 +69,7 @@ pub(crate) fn tsan(steps: &mut Steps) -> Result<(), String> {
 }
 
 /// The tests against live servers; `names` are test files of `e2e/tests`, none means all.
-pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), String> {
+pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), Failure> {
     if !names.is_empty() {
         install::all(steps)?;
     }

@@ -29,6 +29,7 @@ mod tree;
 mod types;
 mod words;
 
+use crate::failure::Failure;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -116,7 +117,7 @@ const RECORDS: &str = "lab/results/";
 
 /// Checks the whole tree, from the workspace's folder. No path that begins with one of `strict` is
 /// exempt from a rule.
-pub(crate) fn run(strict: &[String]) -> Result<(), String> {
+pub(crate) fn run(strict: &[String]) -> Result<(), Failure> {
     let map = fs::read_to_string("ARCHITECTURE.md").unwrap_or_default();
     let mut breaches = Vec::new();
     let mut sources = Vec::new();
@@ -125,7 +126,7 @@ pub(crate) fn run(strict: &[String]) -> Result<(), String> {
     }
     for path in files(&["crates", "e2e", "fuzz", "lab", "python", "xtask"])? {
         let name = path.display().to_string();
-        let text = fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
+        let text = fs::read_to_string(&path).map_err(Failure::path(&path))?;
         if name.ends_with(".rs") {
             breaches.extend(rules::source(&name, &text, &map));
             sources.push((name, text));
@@ -153,7 +154,7 @@ pub(crate) fn run(strict: &[String]) -> Result<(), String> {
         return Ok(());
     }
     println!("\n==> tidy:\n{}", breaches.join("\n"));
-    Err(format!("tidy: {} breaches", breaches.len()))
+    Err(Failure::Breaches(breaches.len()))
 }
 
 /// Breaches of the rules of words, widths and headers. Prints the number of exempt ones.
@@ -212,23 +213,22 @@ fn documents(sources: &[(String, String)], pages: &[(String, String)]) -> Vec<St
 }
 
 /// The paths of the files that git tracks, each with a zero byte behind it.
-fn tracked() -> Result<String, String> {
+fn tracked() -> Result<String, Failure> {
     let listed = Command::new("git").args(["ls-files", "-z"]).output();
-    let output = listed.map_err(|error| format!("git ls-files: {error}"))?;
+    let output = listed.map_err(|error| Failure::Git(error.to_string()))?;
     if !output.status.success() {
-        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        return Err(Failure::Git(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
-    String::from_utf8(output.stdout).map_err(|_| "git ls-files: a path is not UTF-8".to_owned())
+    String::from_utf8(output.stdout).map_err(|_| Failure::Git("a path is not UTF-8".to_owned()))
 }
 
 /// The files below these folders, built and fetched ones aside, in order.
-fn files(folders: &[&str]) -> Result<Vec<PathBuf>, String> {
+fn files(folders: &[&str]) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     let mut work: Vec<PathBuf> =
         folders.iter().map(PathBuf::from).filter(|path| path.exists()).collect();
     while let Some(folder) = work.pop() {
-        let entries =
-            fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let entries = fs::read_dir(&folder).map_err(Failure::path(&folder))?;
         for entry in entries.map_while(Result::ok) {
             let path = entry.path();
             let name = entry.file_name();

@@ -20,6 +20,7 @@ pub mod process;
 pub mod rng;
 pub mod router;
 pub mod server;
+pub mod start_error;
 pub mod wire;
 
 pub use fault_proxy::{FaultProxy, Mode};

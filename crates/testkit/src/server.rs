@@ -10,6 +10,7 @@
 //! Relaxed is enough for the counter of logs: only the number counts.
 
 use crate::process::{self, free_port};
+use crate::start_error::StartError;
 use crate::wire::{End, Wire};
 use processes::ChildGuard;
 use std::env;
@@ -107,7 +108,7 @@ impl Launch {
             let port = free_port();
             match self.start_on(port) {
                 Ok(server) => return server,
-                Err(log) => last = log,
+                Err(error) => last = error.to_string(),
             }
             if !last.to_ascii_lowercase().contains("in use") {
                 break;
@@ -116,7 +117,7 @@ impl Launch {
         panic!("{:?} {:?} did not start:\n{last}", self.kind, self.args);
     }
 
-    fn start_on(&self, port: u16) -> Result<Server, String> {
+    fn start_on(&self, port: u16) -> Result<Server, StartError> {
         let addr = self.addr(port);
         let is_binary = self.args.iter().any(|arg| arg == "-S");
         self.start_until(port, |_| if is_binary { answers_packets(addr) } else { answers(addr) })
@@ -131,31 +132,26 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// Its log, when it ends instead, or does not take over within 20 seconds.
-    pub fn succeed(self, running: &Server) -> Result<Server, String> {
+    /// With its log, when it ends instead, or does not take over within 20 seconds.
+    pub fn succeed(self, running: &Server) -> Result<Server, StartError> {
         let is_serving =
             |log: &Path| fs::read_to_string(log).is_ok_and(|text| text.contains("listening on"));
         self.args(&["--takeover"]).start_until(running.port, is_serving)
     }
 
-    fn start_until(&self, port: u16, is_up: impl Fn(&Path) -> bool) -> Result<Server, String> {
+    fn start_until(&self, port: u16, is_up: impl Fn(&Path) -> bool) -> Result<Server, StartError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let turn = NEXT.fetch_add(1, Ordering::Relaxed);
         let log_name = format!("testkit-{}-{port}-{turn}.log", std::process::id());
         let log_path = env::temp_dir().join(log_name);
-        let log = File::create(&log_path).map_err(|error| error.to_string())?;
-        let child = self
-            .command(port)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().map_err(|error| error.to_string())?)
-            .stderr(log)
-            .spawn()
-            .map_err(|error| format!("{:?}: {error}", self.kind))?;
+        let log = File::create(&log_path)?;
+        let child =
+            self.command(port).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         let mut child = ChildGuard::from(child);
         let addr = self.addr(port);
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let ended = child.try_wait().map_err(|error| error.to_string())?;
+            let ended = child.try_wait()?;
             if ended.is_none() && is_up(&log_path) {
                 return Ok(Server { child: Some(child), addr, port, log_path, kind: self.kind });
             }
@@ -163,7 +159,7 @@ impl Launch {
                 child.kill();
                 let log = fs::read_to_string(&log_path).unwrap_or_default();
                 let _ = fs::remove_file(&log_path);
-                return Err(format!("{ended:?}\n{log}"));
+                return Err(StartError::NotServing { status: ended, log });
             }
             thread::sleep(Duration::from_millis(10));
         }

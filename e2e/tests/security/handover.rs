@@ -61,7 +61,8 @@ fn listeners_of_every_kind_are_handed_over() {
     for (after, listen) in
         [("swapped", [&listen[1], &listen[0]]), ("back again", [&listen[0], &listen[1]])]
     {
-        let next = launch(listen).succeed(&server).unwrap_or_else(|log| panic!("{after}: {log}"));
+        let next =
+            launch(listen).succeed(&server).unwrap_or_else(|error| panic!("{after}: {error}"));
         let (is_well, log) = server.wait();
         assert!(is_well && log.contains("takes over"), "{after}: {log}");
         server = next;

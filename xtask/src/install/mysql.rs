@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use super::mark;
+use crate::failure::Failure;
 use crate::steps::{Steps, program};
 
 const CENTRAL: &str = "https://repo1.maven.org/maven2";
@@ -13,15 +14,14 @@ const SHA256: &str = "a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66b
 const ARCHIVE: &str = "mysql-Linux-amd64.tar.gz";
 
 /// Puts it below `tools`, if it is not there.
-pub(super) fn install(steps: &mut Steps, tools: &Path) -> Result<(), String> {
+pub(super) fn install(steps: &mut Steps, tools: &Path) -> Result<(), Failure> {
     let home = tools.join("mysql");
     let done = home.join(SHA256);
     if done.exists() {
         return Ok(());
     }
     println!("MySQL 8.0.15, another database: {}", home.display());
-    let failed = |error: std::io::Error| format!("{}: {error}", home.display());
-    fs::create_dir_all(&home).map_err(failed)?;
+    fs::create_dir_all(&home).map_err(Failure::path(&home))?;
     let jar = home.join("server.jar");
     let url = format!("{}/{PATH}", repository());
     let mut fetch = program("curl", ["--fail", "--silent", "--show-error", "--location"]);
