@@ -24,7 +24,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Where a file of this name is.
+    /// The path of a file of this name.
     #[must_use]
     pub fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
@@ -45,7 +45,7 @@ impl Drop for Folder {
     }
 }
 
-/// What a program prints, which must succeed.
+/// The output of a program, which must succeed.
 #[track_caller]
 pub fn output(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -58,7 +58,7 @@ pub fn output(command: &mut Command) -> String {
 /// The files of one test, all in PEM: `NAME.crt` and `NAME.key`.
 #[derive(Debug)]
 pub struct Certificates {
-    /// Where they are.
+    /// Their folder.
     pub folder: Folder,
 }
 
@@ -77,7 +77,7 @@ impl Certificates {
         made
     }
 
-    /// Where a file of this name is.
+    /// The path of a file of this name.
     #[must_use]
     pub fn path(&self, name: &str) -> String {
         self.folder.path(name)

@@ -110,7 +110,7 @@ fn check_passes(mut command: Command) {
     assert!(passed, "{command:?}, {}:\n{text}", output.status);
 }
 
-/// What `cargo xtask install` has put there under this name.
+/// The tool that `cargo xtask install` has put there under this name.
 ///
 /// # Panics
 ///

@@ -18,7 +18,7 @@ const TEXT_FENCE: &[u8] = b"mn\r\n";
 const TEXT_FENCE_REPLY: &[u8] = b"MN\r\n";
 const FENCE_OPAQUE: u32 = 0xfe4c_e0fe;
 
-/// Which protocol a case speaks.
+/// The protocol that a case speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wording {
     /// Classic and meta commands.

@@ -5,7 +5,7 @@ use testkit::Wire;
 use testkit::history::{Op, Out, Val};
 use testkit::wire::show;
 
-/// Which protocol a client speaks.
+/// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// Binary packets.
@@ -19,9 +19,9 @@ pub enum Dialect {
 /// A command to send: what it is to the checker, and the bytes of its value.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Which of the history's keys.
+    /// The number of the key in the history.
     pub key: usize,
-    /// What it means.
+    /// The operation that it means.
     pub op: Op,
     /// The value that it stores or adds; empty when there is none.
     pub data: Vec<u8>,

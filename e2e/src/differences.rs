@@ -12,7 +12,7 @@ use std::path::Path;
 pub struct Difference {
     /// Its name in docs/protocol.md, between backticks at the start of a table row.
     pub id: &'static str,
-    /// Whether it explains memcached's parts on the left and ours on the right.
+    /// True if it explains memcached's parts on the left and ours on the right.
     pub explains: fn(&[String], &[String]) -> bool,
 }
 

@@ -10,7 +10,8 @@ use testkit::Rng;
 /// One command and how its reply may differ from memcached's.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// What is sent. [`CAS_MARK`] in it stands for the last cas unique that the server told.
+    /// The bytes that are sent. [`CAS_MARK`] in them stands for the last cas unique that the server
+    /// told.
     pub bytes: Vec<u8>,
     /// The intended differences that its reply may show; see [`crate::differences`].
     pub may_differ: &'static [&'static str],

@@ -9,18 +9,18 @@ pub mod binary;
 pub mod meta;
 pub mod text;
 
-/// What one hostile connection sends.
+/// The bytes that one hostile connection sends.
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// Where it is from.
+    /// Its origin.
     pub name: String,
     /// The bytes, sent at once.
     pub bytes: Vec<u8>,
-    /// What the reply must be.
+    /// The reply that is wanted.
     pub want: Want,
 }
 
-/// What must be true of the reply.
+/// The properties that the reply must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
     /// Anything, silence included.

@@ -9,12 +9,12 @@ use testkit::history::{self, Event, Mode, Op, Out, Summary, Val};
 use testkit::wire::End;
 use testkit::{Rng, Wire};
 
-/// What the clients do.
+/// The work of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Clients at once, each with one connection; they speak the three protocols in turn.
     pub clients: usize,
-    /// How many keys they share. Every fourth holds numbers.
+    /// The number of keys that they share. Every fourth holds numbers.
     pub keys: usize,
     /// Commands in all.
     pub ops: usize,

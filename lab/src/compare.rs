@@ -195,7 +195,7 @@ impl Spread {
 }
 
 impl Outcome {
-    /// What `measure` gives for `server`, divided round by round by what it gives for `base`.
+    /// The measurement of `server`, divided round by round by that of `base`.
     #[must_use]
     pub fn ratio(
         &self,

@@ -26,10 +26,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::rng::Rng;
 use processes::free_port;
 
-/// What one request, or one key of a multiget, costs.
+/// The cost of one request, or of one key of a multiget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Which.
+    /// Its name.
     pub name: String,
     /// Instructions in user space.
     pub instructions: f64,

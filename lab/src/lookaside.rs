@@ -14,7 +14,7 @@ use rand_distr::{Distribution, Zipf};
 
 use crate::load::blocking;
 
-/// What is asked for, and what it is if it must be stored.
+/// A key that is asked for, and its value if it must be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The first letter of the key: a family of keys of one kind.

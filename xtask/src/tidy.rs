@@ -9,7 +9,8 @@
 //!    every page that a page links to, and every decision that code or a page cites by number.
 //! 5. Tracked files have an ending from a list, and `LICENSE` is there.
 //! 6. No word that `docs/glossary.md` bans stands in code or pages, no comment and no prose is
-//!    wider than 100 columns, and no header begins with a question word.
+//!    wider than 100 columns, and no header and no comment of a public item begins with a question
+//!    word.
 //! 7. The modules of a crate import each other in one direction only, and so do those of a folder.
 //! 8. A file that uses `Relaxed` says why that is enough, and each stronger ordering names its
 //!    partner.
@@ -157,7 +158,7 @@ pub(crate) fn run(strict: &[String]) -> Result<(), Failure> {
     Err(Failure::Breaches(breaches.len()))
 }
 
-/// Breaches of the rules of words, widths and headers. Prints the number of exempt ones.
+/// Breaches of the rules of words, widths and questions. Prints the number of exempt ones.
 fn prose(
     sources: &[(String, String)],
     pages: &[(String, String)],
@@ -170,7 +171,7 @@ fn prose(
     for (name, text) in sources {
         refused.extend(words::source(name, text, &banned));
         wide.extend(prose::columns(name, text));
-        asking.extend(prose::header(name, text));
+        asking.extend(prose::questions(name, text));
     }
     for (name, text) in pages {
         wide.extend(prose::page_columns(name, text));
@@ -180,7 +181,7 @@ fn prose(
         refused.extend(words::page(name, text, &banned));
     }
     for (rule, found) in
-        [(not_yet::WORDS, refused), (not_yet::COLUMNS, wide), (not_yet::HEADERS, asking)]
+        [(not_yet::WORDS, refused), (not_yet::COLUMNS, wide), (not_yet::QUESTIONS, asking)]
     {
         breaches.extend(sifted(rule, found, strict));
     }

@@ -14,7 +14,7 @@ pub enum ParseError {
     /// A number is missing, out of range, or none.
     #[error("{name}:{text}: a number from {least} to {most} is wanted")]
     Number {
-        /// What the number is of.
+        /// The thing that the number is of.
         name: String,
         /// The text in place of the number.
         text: String,

@@ -27,7 +27,7 @@ pub struct RunResult {
     pub schema: String,
     /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// When it began, in seconds since 1970.
+    /// Its beginning, in seconds since 1970.
     pub started: u64,
     /// The command line, word by word.
     pub command: Vec<String>,
@@ -37,7 +37,7 @@ pub struct RunResult {
     pub host: Host,
     /// Seconds that were measured.
     pub seconds: f64,
-    /// Why the run ended early, if it did: the figures are of the time before.
+    /// The reason why the run ended early, if it did: the figures are of the time before.
     pub failure: Option<String>,
     /// The servers did not take the rate of the open loop.
     pub overloaded: bool,

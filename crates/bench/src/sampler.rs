@@ -29,11 +29,11 @@ pub struct CpuSeries {
 /// The machine in one interval.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Slice {
-    /// When it ended, in seconds since the measurement began.
+    /// Its end, in seconds since the measurement began.
     pub end: f64,
     /// CPU time by use.
     pub times: CpuTimes,
-    /// What each processor was used for; switches are not told apart.
+    /// The use of each processor; switches are not told apart.
     #[serde(default)]
     pub processors: Vec<CpuTimes>,
 }

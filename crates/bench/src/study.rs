@@ -35,7 +35,7 @@ pub enum Study {
 pub struct Step {
     /// The words after `holdall bench`; `{server}` is the address of a server that runs meanwhile.
     pub words: Vec<String>,
-    /// Which of the servers is started before, and with how many threads; `None` where the step
+    /// The server that is started before, and its threads; `None` where the step
     /// starts its own.
     pub server: Option<(usize, usize)>,
     /// Name of the result's file, without its ending.

@@ -73,7 +73,7 @@ fn parse_thread(stat: &str, status: &str, schedule: &str) -> Option<ThreadUse> {
     })
 }
 
-/// What was used between two readings; threads that are in both.
+/// The time used between two readings by threads that are in both.
 #[must_use]
 pub fn used(before: &[ThreadUse], after: &[ThreadUse]) -> Vec<ThreadUse> {
     let pair = |now: &ThreadUse| {

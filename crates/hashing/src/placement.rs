@@ -7,7 +7,7 @@ use crate::jump::jump;
 use crate::key::shard_id;
 use crate::rendezvous::{name_hash, rendezvous, weighted_rendezvous};
 
-/// Why a pool cannot be placed as asked.
+/// The reason why a pool cannot be placed as asked.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum PlacementError {
     /// No server.
@@ -24,7 +24,7 @@ pub enum PlacementError {
     NoWeight,
 }
 
-/// How one pool places keys. Made once, then shared.
+/// The placement of keys in one pool. Made once, then shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     servers: u32,
@@ -227,7 +227,7 @@ impl Placement {
         Self::new(servers.len(), Way::Ketama { hash, continuum })
     }
 
-    /// How many servers it chooses among.
+    /// The number of servers that it chooses among.
     #[must_use]
     pub fn servers(&self) -> u32 {
         self.servers

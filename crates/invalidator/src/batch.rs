@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: u64 = 2048;
 /// A connection to a router or server, with its read buffer.
 pub type Wire<S> = BufStream<S>;
 
-/// Why a batch is not known to be delivered.
+/// The reason why a batch is not known to be delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// The connection failed.

@@ -19,7 +19,7 @@ use crate::position::Position;
 
 const FIRST_LINE: &str = "holdall-invalidate 1";
 
-/// Why a checkpoint cannot be used.
+/// The reason why a checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The file cannot be read or written.

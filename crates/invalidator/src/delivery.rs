@@ -12,7 +12,7 @@ pub struct Delivery {
     pub work: Work,
     /// Commit time, in microseconds since 1970; 0 if unknown.
     pub committed_us: u64,
-    /// When it was read, or when its commit was last found invisible to others.
+    /// The time at which it was read, or at which its commit was last found invisible to others.
     pub read_at: Instant,
     /// True when others were seen to see it.
     pub is_seen: bool,

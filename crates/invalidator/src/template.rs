@@ -19,7 +19,7 @@ enum Part {
     Text(String),
 }
 
-/// Why a template is none.
+/// The fault of a text that is no template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("template '{text}': {why}")]
 pub struct BadTemplate {

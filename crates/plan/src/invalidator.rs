@@ -7,14 +7,14 @@ use crate::topology::{Database, DatabaseKind, Region, Templates, Topology};
 /// The port on which an invalidator tells its numbers.
 pub(crate) const STATUS_PORT: u16 = 5180;
 
-/// What depends upon the kind of host.
+/// The settings that depend upon the kind of host.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'p> {
-    /// Where the password of the database is to be found.
+    /// The file with the password of the database.
     pub password_file: &'p str,
-    /// Where the checkpoint is kept.
+    /// The folder of the checkpoint.
     pub folder: &'p str,
-    /// Where the numbers are told: `host:port`.
+    /// The address that tells the numbers: `host:port`.
     pub status: &'p str,
 }
 

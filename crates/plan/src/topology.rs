@@ -21,8 +21,7 @@ pub struct Topology {
     /// Settings that only Kubernetes needs.
     #[serde(default)]
     pub kubernetes: Kubernetes,
-    /// Which rows mean which keys: templates by `database.table`, as in the invalidator's
-    /// configuration.
+    /// The keys of rows: templates by `database.table`, as in the invalidator's configuration.
     #[serde(default)]
     pub keys: BTreeMap<String, Templates>,
     /// The regions, one of which is the master.
@@ -52,7 +51,7 @@ pub struct Cache {
     pub connections: u32,
     /// TCP port.
     pub port: u16,
-    /// Where the items are kept over a restart (`-e`); systemd only.
+    /// The file that keeps the items over a restart (`-e`); systemd only.
     pub memory_file: Option<PathBuf>,
 }
 
@@ -102,12 +101,12 @@ impl Default for Kubernetes {
 pub struct Region {
     /// Part of routing prefixes: `/region/cluster/`.
     pub name: String,
-    /// Whether writes go to its database.
+    /// True if writes go to its database.
     #[serde(default)]
     pub master: bool,
     /// The database whose log invalidates the region's caches.
     pub database: Option<Database>,
-    /// Where the invalidator runs: a host. By default beside the first router.
+    /// The host on which the invalidator runs. By default beside the first router.
     pub invalidator: Option<String>,
     /// Servers that all clusters of the region share.
     pub regional: Option<Regional>,
@@ -124,7 +123,7 @@ pub struct Database {
     pub kind: DatabaseKind,
     /// `host:port` of the server, and of others with the same log.
     pub servers: Vec<String>,
-    /// Who reads the log.
+    /// The user that reads the log.
     pub user: String,
     /// The file of the password: a path on the host; on Kubernetes the name of a Secret with a key
     /// `password`.
@@ -165,7 +164,7 @@ impl Database {
     }
 }
 
-/// Whose log.
+/// The database whose log is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DatabaseKind {
@@ -208,7 +207,7 @@ pub struct Cluster {
     pub servers: Hosts,
     /// Servers that stand in for failed ones (section 3.3).
     pub gutter: Option<Hosts>,
-    /// Where routers run; by default on every server's host, on Kubernetes two.
+    /// The hosts of routers; by default on every server's host, on Kubernetes two.
     pub routers: Option<Hosts>,
     /// Another cluster of the region, from which this one is filled while it is cold (section 4.3).
     pub warm_from: Option<String>,
@@ -234,13 +233,14 @@ impl Hosts {
     }
 }
 
-/// Why a file is no topology: it cannot be read, is not of the form, or contradicts itself.
+/// The reason why a file is no topology: it cannot be read, is not of the form, or contradicts
+/// itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct TopologyError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong, where, and what to do.
+    /// The fault, its place, and what to do.
     pub why: String,
 }
 

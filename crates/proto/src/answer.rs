@@ -17,12 +17,12 @@ use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 /// The longest line that a server may answer, in bytes before its `\n`.
 pub const ANSWER_LINE_BYTES_MAX: usize = 4096;
 
-/// What the bytes are so far.
+/// The meaning of the bytes so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Parsed<'b> {
     /// One reply.
     Answer {
-        /// What was said.
+        /// The answer.
         answer: Answer<'b>,
         /// Bytes of the input it took.
         consumed: usize,
@@ -66,7 +66,7 @@ pub enum Answer<'b> {
     MetaInfo {
         /// The key as the server tells it.
         key: &'b [u8],
-        /// What is known of the item, after the key.
+        /// The facts about the item, which follow the key.
         facts: &'b [u8],
     },
     /// `NOT_FOUND`

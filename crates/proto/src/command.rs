@@ -199,7 +199,7 @@ impl Command {
         Self::named().find(|command| command.name() == name)
     }
 
-    /// Whether a data block follows the line.
+    /// True if a data block follows the line.
     #[inline]
     #[must_use]
     pub const fn has_value(self) -> bool {
@@ -231,7 +231,7 @@ impl Command {
         }
     }
 
-    /// Whether the command belongs to the meta protocol.
+    /// True if the command belongs to the meta protocol.
     #[inline]
     #[must_use]
     pub const fn is_meta(self) -> bool {

@@ -3,7 +3,7 @@
 /// The largest `exptime` that is an offset: thirty days, in seconds. A larger one is a Unix time.
 pub const OFFSET_SECS_MAX: i64 = 60 * 60 * 24 * 30;
 
-/// When an item dies.
+/// The time at which an item dies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exptime {
     /// It does not.

@@ -91,7 +91,7 @@ impl Failure {
         }
     }
 
-    /// Whether another server is asked instead, unless the configuration says otherwise (mcrouter's
+    /// True if another server is asked instead, unless the configuration says otherwise (mcrouter's
     /// default set).
     #[inline]
     #[must_use]

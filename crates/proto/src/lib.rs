@@ -58,7 +58,7 @@ pub const HOLD_OFF_SECS_MAX: u32 = 3600;
 /// Bytes of the `\r\n` after a data block.
 const DATA_END_BYTES: u64 = 2;
 
-/// Which protocol a connection speaks; its first byte decides for life.
+/// The protocol of a connection; its first byte decides for life.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wire {
     /// Lines: classic text and meta commands.
@@ -75,7 +75,7 @@ impl Wire {
     }
 }
 
-/// Which of the storage commands a request is. A compare-and-swap is a `Set` (or any other) that
+/// The storage command that a request is. A compare-and-swap is a `Set` (or any other) that
 /// also carries a cas unique to compare.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StoreMode {

@@ -16,9 +16,9 @@ pub const FRAME_BYTES: usize = 8;
 pub struct Frame {
     /// Chosen by the client; the answer repeats it.
     pub request_id: u16,
-    /// Which datagram of the message this is, from 0.
+    /// The place of this datagram in the message, from 0.
     pub sequence: u16,
-    /// How many datagrams the message has.
+    /// The number of the message's datagrams.
     pub count: u16,
 }
 

@@ -30,7 +30,7 @@ impl<'b> Words<'b> {
         self.rest
     }
 
-    /// Whether no word is left.
+    /// True if no word is left.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.rest.iter().all(|byte| *byte == b' ')

@@ -16,7 +16,7 @@ pub struct Wire {
     got: Vec<u8>,
 }
 
-/// Why a reading ended.
+/// The reason why a reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The awaited bytes came.

@@ -6,7 +6,7 @@ use testkit::Rng;
 /// A request's parts; the header is made from them.
 #[derive(Debug, Clone, Default)]
 pub struct Packet<'a> {
-    /// What is asked.
+    /// The opcode.
     pub opcode: u8,
     /// Opcode-specific fields.
     pub extras: &'a [u8],

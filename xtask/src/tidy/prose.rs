@@ -1,9 +1,10 @@
-//! Rules of prose: the width of comments and pages, and the first word of a file's header.
+//! Rules of prose: the width of comments and pages, and the first word of headers and of the
+//! comments of public items.
 
 /// Columns that a line with a comment may have.
 const COLUMNS_MAX: usize = 100;
 
-/// What a header does not begin with: it says what the file is.
+/// Words with which no header begins, nor the comment of a public item: the subject comes first.
 const QUESTIONS: [&str; 10] =
     ["How", "What", "When", "Where", "Whether", "Which", "Who", "Whom", "Whose", "Why"];
 
@@ -33,13 +34,56 @@ pub(super) fn page_columns(name: &str, text: &str) -> Vec<String> {
     breaches
 }
 
-/// A `//!` header that begins with a question word.
-pub(super) fn header(name: &str, text: &str) -> Option<String> {
-    let first = text.strip_prefix("//! ")?.split_whitespace().next()?;
+/// A `//!` header and comments of public items that begin with a question word.
+pub(super) fn questions(name: &str, text: &str) -> Vec<String> {
+    let mut breaches = Vec::new();
+    if let Some(word) = text.lines().next().and_then(|line| question(line, "//!")) {
+        breaches.push(format!("{name}:1: the header begins with `{word}`; say what the file is"));
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut open, mut is_comment) = (None, false);
+    for (at, line) in lines.iter().enumerate() {
+        let is_first = !std::mem::replace(&mut is_comment, line.trim_start().starts_with("///"));
+        if is_first && is_comment {
+            let is_public = open.is_some() || item(&lines[at..]).starts_with("pub ");
+            if let Some(word) = question(line, "///").filter(|_| is_public) {
+                breaches.push(format!(
+                    "{name}:{}: the comment begins with `{word}`; begin with the subject",
+                    at + 1
+                ));
+            }
+        }
+        // All that an enum or a trait holds is as public as itself.
+        let (code, indent) = (line.trim_start(), line.len() - line.trim_start().len());
+        let opens = code.starts_with("pub enum ") || code.starts_with("pub trait ");
+        if open.is_none() && opens && code.ends_with('{') {
+            open = Some(indent);
+        } else if open == Some(indent) && code.starts_with('}') {
+            open = None;
+        }
+    }
+    breaches
+}
+
+/// The question word that a comment's line begins with.
+fn question<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
+    let first = line.trim_start().strip_prefix(mark)?.split_whitespace().next()?;
     let word = first.trim_matches(|sign: char| !sign.is_alphanumeric());
-    QUESTIONS
-        .contains(&word)
-        .then(|| format!("{name}:1: the header begins with `{word}`; say what the file is"))
+    QUESTIONS.contains(&word).then_some(word)
+}
+
+/// The first line of the item that the comment at the beginning of `lines` belongs to.
+fn item<'a>(lines: &[&'a str]) -> &'a str {
+    let mut open = 0;
+    for line in lines.iter().map(|line| line.trim_start()) {
+        let is_attribute = open > 0 || line.starts_with("#[");
+        if is_attribute {
+            open = (open + line.matches('[').count()).saturating_sub(line.matches(']').count());
+        } else if !line.starts_with("//") {
+            return line;
+        }
+    }
+    ""
 }
 
 #[cfg(test)]
@@ -65,10 +109,24 @@ mod tests {
 
     #[test]
     fn a_header_is_no_question() {
-        assert!(header("a.rs", "//! What stands here.\n").is_some());
-        assert!(header("a.rs", "//! Who, and more.\n").is_some());
-        assert!(header("a.rs", "//! Whatever is sent: parsed.\n").is_none());
-        assert!(header("a.rs", "//! The parser. What it reads.\n").is_none());
-        assert!(header("a.rs", "fn main() {}\n").is_none());
+        assert_eq!(questions("a.rs", "//! What stands here.\n").len(), 1);
+        assert_eq!(questions("a.rs", "//! Who, and more.\n").len(), 1);
+        assert!(questions("a.rs", "//! Whatever is sent: parsed.\n").is_empty());
+        assert!(questions("a.rs", "//! The parser.\n//! What it reads.\n").is_empty());
+        assert!(questions("a.rs", "fn main() {}\n").is_empty());
+    }
+
+    #[test]
+    fn the_comment_of_a_public_item_is_no_question() {
+        let asks = |text: &str| questions("a.rs", text).len() == 1;
+        assert!(asks("/// Whether it is.\npub fn a() {}\n"));
+        assert!(asks("/// Why.\n#[error(\"a\")]\n#[allow(\n    b\n)]\npub struct A;\n"));
+        assert!(asks("pub struct A {\n    /// When.\n    pub at: u64,\n}\n"));
+        assert!(asks("pub enum A {\n    /// One.\n    B,\n    /// What.\n    C,\n}\n"));
+        assert!(asks("pub trait A {\n    /// Who.\n    fn b();\n}\n"));
+        let private = "/// Whether it is.\nfn a() {}\n/// Why.\npub(crate) fn b() {}\n";
+        assert!(!asks(private));
+        assert!(!asks(&format!("pub enum A {{\n    B,\n}}\n{private}")));
+        assert!(!asks("/// The time.\n/// When it is.\npub fn a() {}\n"));
     }
 }

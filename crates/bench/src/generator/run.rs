@@ -31,7 +31,7 @@ pub struct Outcome {
     pub busiest: f64,
     /// The open loop fell so far behind that it gave up: the servers do not take this rate.
     pub is_overloaded: bool,
-    /// Why the run ended early; what was seen until then is kept.
+    /// The reason why the run ended early; what was seen until then is kept.
     pub failure: Option<String>,
 }
 

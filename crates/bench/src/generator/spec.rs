@@ -49,7 +49,7 @@ pub struct Spec {
     pub preload: bool,
     /// Compare every value fetched with what was stored.
     pub verify: bool,
-    /// When requests are sent.
+    /// The times at which requests are sent.
     pub pace: Pace,
     /// Seconds that are measured.
     pub seconds: f64,
@@ -85,11 +85,11 @@ pub struct Spec {
     pub seed: u64,
 }
 
-/// When a request is sent.
+/// The time at which a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// When a reply has come.
+    /// As soon as a reply has come.
     Closed,
     /// At times of its own, whatever the replies.
     Open {

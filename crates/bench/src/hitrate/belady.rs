@@ -33,7 +33,7 @@ pub struct Spool {
 pub struct Known {
     file: File,
     requests: u64,
-    /// What the trace asks for.
+    /// The items that the trace asks for.
     pub footprint: Footprint,
 }
 
@@ -120,7 +120,7 @@ impl Spool {
 }
 
 impl Known {
-    /// What caches of these many bytes would have seen, after the first `warm_up` requests.
+    /// The counts of caches of these numbers of bytes, after the first `warm_up` requests.
     ///
     /// # Errors
     ///

@@ -90,7 +90,7 @@ pub struct Point {
     pub counts: Counts,
     /// Seconds that the replay took.
     pub seconds: f64,
-    /// Why the replay ended early, if it did: what was seen before is kept.
+    /// The reason why the replay ended early, if it did: what was seen before is kept.
     pub failure: Option<String>,
 }
 
@@ -112,7 +112,7 @@ pub struct HitrateResult {
     pub schema: String,
     /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// When it began, in seconds since 1970.
+    /// Its beginning, in seconds since 1970.
     pub started: u64,
     /// The command line, word by word.
     pub command: Vec<String>,
@@ -120,11 +120,11 @@ pub struct HitrateResult {
     pub host: Host,
     /// The requests that were replayed.
     pub workload: Workload,
-    /// What it asks for; of a trace that was cut short, until there.
+    /// The items it asks for; of a trace that was cut short, until there.
     pub footprint: Footprint,
     /// Of each server, and of the bound.
     pub curves: Vec<Curve>,
-    /// Why the trace could not be read to its end.
+    /// The reason why the trace could not be read to its end.
     pub failure: Option<String>,
 }
 

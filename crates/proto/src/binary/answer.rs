@@ -6,7 +6,7 @@ use super::parse::read_header;
 use super::{HEADER_BYTES, RESPONSE_MAGIC, Status};
 use crate::KEY_BYTES_MAX;
 
-/// What the bytes are so far.
+/// The meaning of the bytes so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Parsed<'b> {
     /// No response of this protocol: close.
@@ -18,7 +18,7 @@ pub enum Parsed<'b> {
     },
     /// One response.
     Response {
-        /// What was said.
+        /// The response.
         response: Response<'b>,
         /// Bytes of the input it took.
         consumed: usize,
@@ -30,13 +30,13 @@ pub enum Parsed<'b> {
 pub struct Response<'b> {
     /// The command that it answers.
     pub opcode: u8,
-    /// How it went; `None`: a status that is not known here.
+    /// The status; `None`: one that is not known here.
     pub status: Option<Status>,
     /// The request's.
     pub opaque: u32,
     /// The cas unique.
     pub cas: u64,
-    /// What stands before the key: client flags.
+    /// The bytes before the key: client flags.
     pub extras: &'b [u8],
     /// The key, where the command asks for it.
     pub key: &'b [u8],

@@ -28,7 +28,7 @@ pub const BODY_BYTES_MAX: u32 = 1 << 30;
 /// known.
 pub const SASL_BODY_BYTES_MAX: u32 = 4096;
 
-/// What the bytes are so far.
+/// The meaning of the bytes so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Parsed<'b> {
     /// No whole header, extras and key (of a SASL request: no whole body) yet.
@@ -37,7 +37,7 @@ pub enum Parsed<'b> {
     BadMagic,
     /// A request.
     Request {
-        /// What is asked.
+        /// The request.
         request: Request<'b>,
         /// Bytes of the input it used. A value comes after them.
         consumed: usize,
@@ -51,15 +51,15 @@ pub enum Parsed<'b> {
 pub struct BadRequest {
     /// For the answer.
     pub header: Header,
-    /// Why.
+    /// The reason.
     pub status: Status,
     /// Bytes of the input used.
     pub consumed: usize,
-    /// What comes next.
+    /// The connection's next step.
     pub then: Then,
 }
 
-/// How a connection goes on after a refused request.
+/// The connection's next step after a refused request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Then {
     /// The lengths cannot be trusted: answer and close.
@@ -68,7 +68,7 @@ pub enum Then {
     Swallow(u32),
 }
 
-/// What is kept of a request's header.
+/// The part of a request's header that is kept.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Header {
     /// The command, as it came.
@@ -92,7 +92,7 @@ pub struct Request<'b> {
     pub header: Header,
     /// The quiet form: the commonplace answer (a miss of gets, the success of others) is not sent.
     pub quiet: bool,
-    /// What is asked.
+    /// The command.
     pub command: Command<'b>,
 }
 
@@ -116,26 +116,26 @@ pub enum Command<'b> {
     Concat {
         /// `Append` or `Prepend`.
         mode: StoreMode,
-        /// Whose value.
+        /// The key of the value.
         key: &'b [u8],
         /// Bytes of value that follow.
         value_len: u32,
     },
     /// delete
     Delete {
-        /// What.
+        /// The key.
         key: &'b [u8],
     },
     /// flush
     Flush {
-        /// When; `None`: now.
+        /// The time; `None`: now.
         exptime: Option<u32>,
     },
     /// get, getk; with `exptime`: gat, gatk
     Get {
-        /// What.
+        /// The key.
         key: &'b [u8],
-        /// Whether the answer repeats the key.
+        /// True if the answer repeats the key.
         with_key: bool,
         /// The new expiry time.
         exptime: Option<u32>,
@@ -150,14 +150,14 @@ pub enum Command<'b> {
     SaslAuth {
         /// The mechanism's name.
         mechanism: &'b [u8],
-        /// What the client says.
+        /// The client's message.
         data: &'b [u8],
     },
     /// SASL: go on.
     SaslStep {
         /// The mechanism's name.
         mechanism: &'b [u8],
-        /// What the client says.
+        /// The client's message.
         data: &'b [u8],
     },
     /// stat
@@ -180,7 +180,7 @@ pub enum Command<'b> {
     },
     /// touch
     Touch {
-        /// Whose expiry time.
+        /// The key of the item.
         key: &'b [u8],
         /// The new one.
         exptime: u32,

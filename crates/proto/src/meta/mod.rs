@@ -28,11 +28,11 @@ pub const WORDS_MAX: usize = 20;
 /// A meta request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Request<'b> {
-    /// What is asked.
+    /// The command.
     pub command: Command,
     /// The key, decoded if it came as base64; 1 to 250 bytes. Empty for `mn`.
     pub key: &'b [u8],
-    /// What the flags say.
+    /// The flags.
     pub options: Options<'b>,
     /// The flag words in the order they came.
     pub flags: Words<'b>,

@@ -45,7 +45,7 @@ impl Status {
     }
 }
 
-/// What is known of the item that a reply is about.
+/// The facts about the item that a reply is about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ItemFacts {
     /// `c`: its cas unique.
@@ -75,7 +75,7 @@ pub struct ItemFacts {
     pub lease: Option<u64>,
 }
 
-/// Whether `q` keeps this reply from being sent: `EN` of mg; of the others their success, which for
+/// True if `q` keeps this reply from being sent: `EN` of mg; of the others their success, which for
 /// `ma` may be a value. A value that `mg` found, and an error, are always sent.
 #[must_use]
 pub const fn is_silent(request: &Request<'_>, status: Status) -> bool {
@@ -123,7 +123,7 @@ pub fn write_value_header(
     out.extend_from_slice(CRLF);
 }
 
-/// What `me` tells.
+/// The facts that `me` tells.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DebugFacts {
     /// Seconds left; `None`: it never expires.
@@ -132,7 +132,7 @@ pub struct DebugFacts {
     pub last_access_secs: u64,
     /// Its cas unique.
     pub cas: u64,
-    /// Whether it has been read since it was stored.
+    /// True if it has been read since it was stored.
     pub fetched: bool,
     /// Its size class.
     pub class: u64,

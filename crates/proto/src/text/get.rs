@@ -14,9 +14,9 @@ use crate::{Error, KEY_BYTES_MAX};
 pub struct GetLine {
     /// The new expiry time of every item found: `gat` and `gats` only.
     pub exptime: Option<i64>,
-    /// Whether each VALUE line ends in the cas unique: `gets` and `gats`.
+    /// True if each VALUE line ends in the cas unique: `gets` and `gats`.
     pub with_cas: bool,
-    /// Whether a key that is not there is answered with a token to fill it: lease-get.
+    /// True if a missing key is answered with a token to fill it: lease-get.
     pub with_lease: bool,
     state: State,
 }
@@ -31,7 +31,7 @@ enum State {
     Refused(Error),
 }
 
-/// What comes next on a retrieval line. Each says how many bytes of the input it has used.
+/// The next part of a retrieval line. Each says how many bytes of the input it has used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyToken<'b> {
     /// A key of 1 to 250 bytes.
@@ -49,7 +49,7 @@ pub enum KeyToken<'b> {
     /// The line is over, and was refused: the error's line is due in place of `END`. Values found
     /// before a key that is too long have been answered.
     Bad {
-        /// What was wrong.
+        /// The fault.
         error: Error,
         /// Bytes used: to the end of the line.
         consumed: usize,

@@ -21,7 +21,7 @@ use crate::{Error, KeyBuf, StoreMode, meta};
 /// The longest line, in bytes before its `\n`, of any command but a retrieval.
 pub const LINE_BYTES_MAX: usize = 2048;
 
-/// What the bytes are so far.
+/// The meaning of the bytes so far.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Parsed<'b> {
     /// No whole line (of a retrieval: no whole command) yet. At most [`LINE_BYTES_MAX`] bytes need
@@ -33,7 +33,7 @@ pub enum Parsed<'b> {
     Http,
     /// A request.
     Request {
-        /// What is asked.
+        /// The request.
         request: Request<'b>,
         /// Bytes of the input it used. A data block, or the keys of a retrieval, come after them.
         consumed: usize,
@@ -45,14 +45,14 @@ pub enum Parsed<'b> {
 /// A refused line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BadRequest {
-    /// Why; [`Error::line`] is the answer.
+    /// The reason; [`Error::line`] is the answer.
     pub error: Error,
     /// Bytes of the input used: the line.
     pub consumed: usize,
     /// Bytes after them to read and drop: the refused request's data block with its `\r\n`. It need
     /// not have come yet.
     pub swallow: u64,
-    /// Whether the client wrote noreply, which silences this error too.
+    /// True if the client wrote noreply, which silences this error too.
     pub silent: bool,
 }
 
@@ -65,25 +65,25 @@ pub enum Request<'b> {
     Arithmetic(Arithmetic<'b>),
     /// delete.
     Delete {
-        /// What to delete.
+        /// The key to delete.
         key: &'b [u8],
         /// Seconds in which `add` of the key is refused; 0 is no hold-off.
         hold_off_secs: u32,
-        /// Whether the answer is dropped.
+        /// True if the answer is dropped.
         noreply: bool,
     },
     /// `flush_all`.
     FlushAll {
-        /// When, by the rules of [`crate::exptime`]; `None` and negative mean now.
+        /// The time, by the rules of [`crate::exptime`]; `None` and negative mean now.
         exptime: Option<i64>,
-        /// Whether the answer is dropped.
+        /// True if the answer is dropped.
         noreply: bool,
     },
     /// `flush_prefix`: invalidate every key that begins so.
     FlushPrefix {
         /// The begin, 1 to 250 bytes.
         prefix: &'b [u8],
-        /// Whether the answer is dropped.
+        /// True if the answer is dropped.
         noreply: bool,
     },
     /// get, gets, gat, gats or lease-get: the keys are to be taken from the input after `consumed`.
@@ -96,11 +96,11 @@ pub enum Request<'b> {
     Store(Store<'b>),
     /// touch.
     Touch {
-        /// Whose expiry time to change.
+        /// The key whose expiry time changes.
         key: &'b [u8],
         /// The new one, by the rules of [`crate::exptime`].
         exptime: i64,
-        /// Whether the answer is dropped.
+        /// True if the answer is dropped.
         noreply: bool,
     },
     /// version.
@@ -110,7 +110,7 @@ pub enum Request<'b> {
 /// set, add, replace, append, prepend, cas or lease-set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Store<'b> {
-    /// Which; cas is `Set` with a `cas`, lease-set is `Set` with a `lease`.
+    /// The command; cas is `Set` with a `cas`, lease-set is `Set` with a `lease`.
     pub mode: StoreMode,
     /// The key, 1 to 250 bytes.
     pub key: &'b [u8],
@@ -124,7 +124,7 @@ pub struct Store<'b> {
     pub cas: Option<u64>,
     /// The token that a lease-get was given: the lease-set command only.
     pub lease: Option<u64>,
-    /// Whether the answer is dropped.
+    /// True if the answer is dropped.
     pub noreply: bool,
 }
 
@@ -137,18 +137,18 @@ pub struct Arithmetic<'b> {
     pub decrement: bool,
     /// By how much.
     pub delta: u64,
-    /// Whether the answer is dropped.
+    /// True if the answer is dropped.
     pub noreply: bool,
 }
 
 /// A command for administrators, with its words yet to be judged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Admin<'b> {
-    /// Which.
+    /// The command.
     pub command: AdminCommand,
     /// The words after the command, without a last `noreply`.
     pub words: Words<'b>,
-    /// Whether the last word was `noreply`. stats, watch and dumps answer all the same.
+    /// True if the last word was `noreply`. stats, watch and dumps answer all the same.
     pub noreply: bool,
 }
 

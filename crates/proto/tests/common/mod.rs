@@ -178,7 +178,7 @@ fn binary_step(state: &mut State, input: &[u8], events: &mut Vec<String>) -> Opt
     Some(used)
 }
 
-/// What the `parse_text` and `parse_meta` fuzz targets check of `bytes`.
+/// The checks of `bytes` in the fuzz targets `parse_text` and `parse_meta`.
 pub fn check_text(bytes: &[u8]) {
     let whole = text_events(&[bytes]);
     for cut in some_cuts(bytes) {
@@ -187,14 +187,14 @@ pub fn check_text(bytes: &[u8]) {
     }
 }
 
-/// What the `parse_meta` fuzz target checks: `bytes` as the words of every meta command.
+/// The checks of the fuzz target `parse_meta`: `bytes` as the words of every meta command.
 pub fn check_meta(bytes: &[u8]) {
     for command in ["mg ", "ms ", "md ", "ma ", "me "] {
         check_text(&[command.as_bytes(), bytes, b"\r\n"].concat());
     }
 }
 
-/// What the `parse_binary` fuzz target checks of `bytes`.
+/// The checks of `bytes` in the fuzz target `parse_binary`.
 pub fn check_binary(bytes: &[u8]) {
     let whole = binary_events(&[bytes]);
     for cut in some_cuts(bytes) {
@@ -203,7 +203,7 @@ pub fn check_binary(bytes: &[u8]) {
     }
 }
 
-/// What the `parse_udp` fuzz target checks of `bytes`: a frame survives a round trip, and its
+/// The checks of `bytes` in the fuzz target `parse_udp`: a frame survives a round trip, and its
 /// payload either protocol.
 pub fn check_udp(bytes: &[u8]) {
     if let Some((frame, payload)) = proto::udp::parse(bytes) {

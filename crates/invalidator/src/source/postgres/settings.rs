@@ -19,7 +19,7 @@ pub struct Settings {
     pub slot: String,
     /// The publication, which the operator makes: it says which tables are followed.
     pub publication: String,
-    /// Whether the connection is encrypted.
+    /// The encryption of the connection.
     pub sslmode: SslMode,
     /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
     pub sslrootcert: Option<PathBuf>,

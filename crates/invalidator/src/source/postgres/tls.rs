@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::failure::Failure;
 
-/// Whether connections are encrypted, and what the server's certificate has to be.
+/// The encryption of connections, and the certificate that the server must show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SslMode {
