@@ -1,7 +1,7 @@
-//! The load generator and measurements of `holdall bench`.
+//! The measurements of `holdall bench`, over the load generator of `holdall-generator`.
 //!
 //! ```text
-//!     Spec (command line) -> generator/ (threads, connections) -> Record (histograms)
+//!     Spec (command line) -> generator (threads, connections) -> Record (histograms)
 //!         -> RunResult (JSON) -> terminal, figures/ (HTML report)
 //! ```
 //!
@@ -14,20 +14,16 @@ pub mod agents;
 pub mod cli;
 pub mod compare_results;
 pub mod figures;
-pub mod generator;
 pub mod hitrate;
 pub mod host;
 pub mod listeners;
 pub mod memtier;
-mod number;
-pub mod parse_error;
 pub mod power;
 pub mod process;
 pub mod result;
 pub mod sampler;
 pub mod score;
 pub mod search;
-mod serde_text;
 mod shell;
 pub mod significance;
 pub mod sla;

@@ -8,7 +8,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
-use crate::generator::spec::Target;
+use generator::spec::Target;
 
 /// The processes that listen at `targets`, each once.
 #[must_use]

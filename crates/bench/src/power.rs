@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::parse_error::ParseError;
+use generator::parse_error::ParseError;
 
 /// The source of power readings.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,11 +8,11 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::agents::AgentResult;
-use crate::generator::record::OpRecord;
-use crate::generator::spec::{Pace, Spec};
-use crate::generator::{Outcome, packed};
 use crate::host::{CpuTimes, Host};
 use crate::sampler::CpuSeries;
+use generator::record::OpRecord;
+use generator::spec::{Pace, Spec};
+use generator::{Outcome, packed};
 
 /// The schema that the file names.
 pub const SCHEMA: &str = "holdall-bench-run";
@@ -153,7 +153,7 @@ impl RunResult {
         let is_open = spec.pace != Pace::Closed;
         let misses = record.gets.keys.saturating_sub(record.gets.hits + record.gets.refused);
         let op = |op: &OpRecord, misses| OpResult::new(op, misses, outcome.seconds, is_open);
-        let second = |second: &crate::generator::record::Second| SecondResult {
+        let second = |second: &generator::record::Second| SecondResult {
             requests: second.requests,
             p50: micros(second.latency.value_at_percentile(50.0)),
             p99: micros(second.latency.value_at_percentile(99.0)),

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::generator::record::OpRecord;
-use crate::parse_error::ParseError;
+use generator::parse_error::ParseError;
+use generator::record::OpRecord;
 use hdrhistogram::Histogram;
 
 /// Bounds that must all hold.

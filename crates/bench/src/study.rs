@@ -16,8 +16,8 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-use crate::generator::spec::Protocol;
 use crate::hitrate::servers::Contender;
+use generator::spec::Protocol;
 
 /// The experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -7,11 +7,11 @@ use anyhow::{Context, Result, bail};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-use crate::generator::spec::Spec;
 use crate::host::Host;
-use crate::parse_error::ParseError;
 use crate::result::RunResult;
 use crate::thread_use::{ThreadUse, thread_use};
+use generator::parse_error::ParseError;
+use generator::spec::Spec;
 
 /// The schema that the file names.
 pub const SCHEMA: &str = "holdall-bench-sweep";
@@ -77,8 +77,8 @@ pub struct Point {
 impl Over {
     /// Changes the load; what concerns the server is left alone.
     pub fn apply(self, at: f64, spec: &mut Spec) {
-        use crate::generator::sizes::ValueSize;
-        use crate::generator::spec::{Arrival, Pace};
+        use generator::sizes::ValueSize;
+        use generator::spec::{Arrival, Pace};
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
         let whole = at as usize;
         match self {

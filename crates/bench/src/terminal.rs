@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use crate::figures::cpu;
-use crate::generator::spec::{Pace, Spec};
 use crate::hitrate::HitrateResult;
 use crate::host::CpuTimes;
 use crate::result::{OpResult, RunResult};
 use crate::sampler::ThreadSeries;
 use crate::time_series;
+use generator::spec::{Pace, Spec};
 
 /// Columns of the longest bar.
 const BAR: usize = 40;

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bench::agents::{run, serve};
-use bench::generator::spec::{Arrival, Pace, Ratio, Spec, Target};
-use bench::generator::{Outcome, Progress};
+use generator::spec::{Arrival, Pace, Ratio, Spec, Target};
+use generator::{Outcome, Progress};
 
 /// A server of misses that counts what it was asked.
 fn server() -> (SocketAddr, Arc<AtomicU64>) {

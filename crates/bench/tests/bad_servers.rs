@@ -6,8 +6,8 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::thread;
 
-use bench::generator::spec::{Protocol, Ratio, Spec, Target};
-use bench::generator::{Progress, fill, run};
+use generator::spec::{Protocol, Ratio, Spec, Target};
+use generator::{Progress, fill, run};
 
 fn spec(address: SocketAddr) -> Spec {
     Spec {

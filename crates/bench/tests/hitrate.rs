@@ -6,15 +6,15 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::thread;
 
-use bench::generator::Progress;
-use bench::generator::keys::Pattern;
-use bench::generator::sizes::{KeySize, ValueSize};
-use bench::generator::spec::Protocol;
 use bench::hitrate::replay::replay;
 use bench::hitrate::servers;
 use bench::hitrate::synthetic::Synthetic;
 use bench::hitrate::trace::Format;
 use bench::hitrate::{Source, Workload};
+use generator::Progress;
+use generator::keys::Pattern;
+use generator::sizes::{KeySize, ValueSize};
+use generator::spec::Protocol;
 
 fn sequential(keys: u64, requests: u64) -> Workload {
     let synthetic = Synthetic {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::{AgentResult, Ask, Line, Say, VERSION};
-use crate::generator::spec::{Pace, Spec};
-use crate::generator::{Outcome, Progress};
 use crate::host::Host;
+use generator::spec::{Pace, Spec};
+use generator::{Outcome, Progress};
 
 /// The merged record of all agents.
 #[derive(Debug)]

@@ -28,9 +28,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::generator::Outcome;
-use crate::generator::spec::Spec;
 use crate::host::Host;
+use generator::Outcome;
+use generator::spec::Spec;
 
 pub use coordinator::{Gathered, run};
 pub use serve::serve;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{Ask, Line, Say, VERSION};
-use crate::generator::{self, Outcome, Progress};
 use crate::host::Host;
+use generator::{self, Outcome, Progress};
 
 /// A coordinator that says nothing for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(600);

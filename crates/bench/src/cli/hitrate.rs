@@ -15,10 +15,6 @@ use indicatif::ProgressBar;
 
 use super::EXIT_PARTIAL;
 use super::run;
-use crate::generator::Progress;
-use crate::generator::keys::Pattern;
-use crate::generator::sizes::{KeySize, ValueSize};
-use crate::generator::spec::Protocol;
 use crate::hitrate::belady::Spool;
 use crate::hitrate::replay::replay;
 use crate::hitrate::servers::{self, Contender};
@@ -27,9 +23,13 @@ use crate::hitrate::trace::Format;
 use crate::hitrate::{BOUND, Curve, Footprint, HitrateResult, Point, SCHEMA, SCHEMA_VERSION};
 use crate::hitrate::{Source, Workload};
 use crate::host::Host;
-use crate::parse_error::ParseError;
 use crate::process::Server;
 use crate::terminal;
+use generator::Progress;
+use generator::keys::Pattern;
+use generator::parse_error::ParseError;
+use generator::sizes::{KeySize, ValueSize};
+use generator::spec::Protocol;
 
 /// Replays a trace look-aside (get; what is missed is stored) and draws miss-ratio curves beside
 /// Belady's bound.

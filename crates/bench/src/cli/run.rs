@@ -19,16 +19,16 @@ use serde::Serialize;
 
 use super::EXIT_PARTIAL;
 use crate::agents::{self, Gathered};
-use crate::generator::keys::Pattern;
-use crate::generator::sizes::{KeySize, ValueSize};
-use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target, Tls};
-use crate::generator::{self, Progress};
 use crate::host::CpuTimes;
 use crate::listeners;
 use crate::memtier::json;
 use crate::result::RunResult;
 use crate::sampler::Sampler;
 use crate::terminal;
+use generator::keys::Pattern;
+use generator::sizes::{KeySize, ValueSize};
+use generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target, Tls};
+use generator::{self, Progress};
 
 /// Sends one load and reports throughput and latency.
 ///

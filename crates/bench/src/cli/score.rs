@@ -10,14 +10,14 @@ use serde::Serialize;
 
 use super::run::{self, LoadArgs};
 use super::search::{By, Steps};
-use crate::generator::keys::Pattern;
-use crate::generator::spec::{Ratio, Spec};
 use crate::host::Host;
 use crate::power::Source;
 use crate::score::{Maxima, Score, Weights};
 use crate::search::Found;
 use crate::sla::Sla;
 use crate::terminal;
+use generator::keys::Pattern;
+use generator::spec::{Ratio, Spec};
 
 /// Scores a server: 0.8 of its random-key maximum and 0.2 of its hot-key maximum under an SLA, and
 /// per watt.

@@ -9,12 +9,12 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::run::{self, LoadArgs};
-use crate::generator::spec::{Arrival, Pace, Spec};
-use crate::generator::{self, Progress};
 use crate::host::Host;
 use crate::search::{Bracket, Found, Repeat, search};
 use crate::sla::Sla;
 use crate::terminal;
+use generator::spec::{Arrival, Pace, Spec};
+use generator::{self, Progress};
 
 /// Finds the highest load at which a bound on latency holds.
 ///

@@ -9,12 +9,12 @@ use clap::Args;
 
 use super::EXIT_PARTIAL;
 use super::run::{self, LoadArgs};
-use crate::generator::spec::{Pace, Spec, Target};
 use crate::host::Host;
 use crate::process::{self, Launch, Running, Server};
 use crate::sweep::{self, Over, Point, Points, SweepResult};
 use crate::terminal;
 use crate::thread_use::{ThreadUse, thread_use, used};
+use generator::spec::{Pace, Spec, Target};
 
 /// Measures one load after another with one thing changed, and marks where more brings little.
 #[derive(Debug, Args)]

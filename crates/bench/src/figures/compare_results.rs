@@ -91,7 +91,7 @@ fn drawn(base: &Side, other: &Side) -> Result<Vec<Figure>> {
     }
     let curve = |side: &Side| -> Result<Vec<(f64, f64)>> {
         let runs = side.points.iter().flat_map(|(_, runs)| runs);
-        let mut sum = crate::generator::record::nanoseconds();
+        let mut sum = generator::record::nanoseconds();
         for run in runs {
             // Kept histograms have one shape.
             sum.add(run.total.latency.histogram()?)?;

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::style::{COLOURS, FONT, failed};
-use crate::number::fits;
+use generator::number::fits;
 
 /// The style of a series in the plot.
 #[derive(Clone, Copy, Debug)]

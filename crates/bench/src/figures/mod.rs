@@ -90,7 +90,7 @@ impl Drawable {
 fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let mut lines = vec![("from the intended sending", by_nines(&run.total.latency.histogram()?))];
-    if run.spec.pace != crate::generator::spec::Pace::Closed {
+    if run.spec.pace != generator::spec::Pace::Closed {
         lines.push(("from the actual sending", by_nines(&run.total.service.histogram()?)));
     }
     figures.push(Figure {

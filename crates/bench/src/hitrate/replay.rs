@@ -17,10 +17,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::trace::{Action, Request};
 use super::{Counts, Point, Workload};
-use crate::generator::Progress;
-use crate::generator::sizes::VALUE_BYTES_MAX;
-use crate::generator::spec::Protocol;
-use crate::generator::wire::{self, Op, Piece};
+use generator::Progress;
+use generator::number::fits;
+use generator::sizes::VALUE_BYTES_MAX;
+use generator::spec::Protocol;
+use generator::wire::{self, Op, Piece};
 
 /// Requests of a group, at most.
 pub const GROUP: usize = 64;
@@ -65,8 +66,8 @@ fn all(
         let first = *at;
         *at += group.len() as u64;
         progress.answered.store(*at, Ordering::Relaxed);
-        let uncounted = workload.warm_up.saturating_sub(first);
-        let outcome = asker.group(group, usize::try_from(uncounted).unwrap_or(usize::MAX), counts);
+        let uncounted = workload.warm_up.saturating_sub(first).min(group.len() as u64);
+        let outcome = asker.group(group, fits(uncounted), counts);
         group.clear();
         ensure!(!progress.stop.load(Ordering::Relaxed), "interrupted");
         outcome

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::generator::spec::Protocol;
 use crate::process::{Launch, Server};
+use generator::spec::Protocol;
 
 /// A server and the language that it is spoken to in.
 #[derive(Clone, Debug)]

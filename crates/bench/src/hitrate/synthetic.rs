@@ -10,11 +10,11 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 use super::trace::{Action, Request};
-use crate::generator::keys::{Keys, Pattern};
-use crate::generator::sizes::{KeySize, ValueSize, uniform_of};
-use crate::number::fits;
-use crate::parse_error::ParseError;
-use crate::serde_text::serde_text;
+use generator::keys::{Keys, Pattern};
+use generator::number::fits;
+use generator::parse_error::ParseError;
+use generator::serde_text;
+use generator::sizes::{KeySize, ValueSize, uniform_of};
 
 /// The workload to draw.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

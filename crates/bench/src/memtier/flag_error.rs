@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::parse_error::ParseError;
+use generator::parse_error::ParseError;
 
 /// The first fault of a command line.
 #[derive(Debug, thiserror::Error)]

@@ -7,9 +7,9 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use crate::generator::packed;
-use crate::generator::spec::{Pace, Protocol, Target};
 use crate::result::{OpResult, RunResult};
+use generator::packed;
+use generator::spec::{Pace, Protocol, Target};
 
 /// Longest latency of memtier's histograms, in microseconds.
 const MICROS_MAX: u64 = 60_000_000;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{FlagError, Invocation, Parsed, json};
-use crate::generator::sizes::ValueSize;
-use crate::generator::spec::{Arrival, Pace, Protocol, Ratio, Spec};
+use generator::sizes::ValueSize;
+use generator::spec::{Arrival, Pace, Protocol, Ratio, Spec};
 
 /// A flag and its effect here.
 type Flag = (char, Option<&'static str>, Use, &'static str);

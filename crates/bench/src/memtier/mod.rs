@@ -20,7 +20,7 @@ pub use options::parse;
 
 use std::path::PathBuf;
 
-use crate::generator::spec::Spec;
+use generator::spec::Spec;
 
 /// The run that a command line asks for.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use super::flags::{Gathered, gather, help};
 use super::{FlagError, Invocation, Parsed};
-use crate::generator::keys::Pattern;
-use crate::generator::sizes::{KeySize, ValueSize};
-use crate::generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Spec, Target, Tls};
+use generator::keys::Pattern;
+use generator::sizes::{KeySize, ValueSize};
+use generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Spec, Target, Tls};
 
 /// Reads memtier_benchmark's command line, without the program's name.
 ///

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{FlagError, Invocation, Parsed, flags, mcblaster, parse, parse_mcblaster};
-use crate::generator::keys::Pattern;
-use crate::generator::sizes::ValueSize;
-use crate::generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Tls};
+use generator::keys::Pattern;
+use generator::sizes::ValueSize;
+use generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Tls};
 
 fn outcome(parsed: Result<Parsed, FlagError>) -> Result<Invocation, String> {
     match parsed.map_err(|error| error.to_string())? {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::scatter::scatter;
 use super::sizes::{KeySize, uniform_of};
 use crate::parse_error::ParseError;
-use crate::serde_text::serde_text;
+use crate::serde_text;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Normal, Zipf};

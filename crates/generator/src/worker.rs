@@ -25,7 +25,7 @@ use super::record::{Moment, Record};
 use super::security::Security;
 use super::spec::{Pace, Spec, Target};
 use super::wire::Wire;
-use crate::number::nanos;
+use crate::number::{fits, nanos};
 
 /// The state that all threads of a run share.
 #[derive(Debug)]
@@ -312,8 +312,7 @@ impl<'a> Worker<'a> {
             self.told = self.record.answered;
             self.run.progress.answered.fetch_add(new, Ordering::Relaxed);
         }
-        let second = now.saturating_sub(self.run.measure.0) / 1_000_000_000;
-        let second = usize::try_from(second).unwrap_or(usize::MAX);
+        let second: usize = fits(now.saturating_sub(self.run.measure.0) / 1_000_000_000);
         if second > self.told_second && self.fill.is_none() {
             let last = second - 1;
             self.told_second = second;

@@ -5,8 +5,8 @@ use memchr::memchr;
 use proto::number::parse_u64;
 
 use super::{Piece, Read, push_number};
-use crate::generator::keys::KeyNames;
-use crate::generator::sizes::VALUE_BYTES_MAX;
+use crate::keys::KeyNames;
+use crate::sizes::VALUE_BYTES_MAX;
 
 /// The longest line before a value: a type, a number, or the words of an error.
 const LINE_BYTES_MAX: usize = 4096;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::waiting::{Reply, Waiting};
 use super::wire::Op;
+use crate::number::fits;
 
 mod alike;
 
@@ -169,7 +170,7 @@ impl Record {
 
     /// The second that `nanos` since the measurement's start lies in.
     pub fn second(&mut self, nanos: u64) -> &mut Second {
-        let index = usize::try_from(nanos / 1_000_000_000).unwrap_or(usize::MAX);
+        let index: usize = fits(nanos / 1_000_000_000);
         if self.seconds.len() <= index {
             let empty = || Second { requests: 0, latency: histogram(2) };
             self.seconds.resize_with(index + 1, empty);

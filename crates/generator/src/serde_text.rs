@@ -1,6 +1,7 @@
 //! Serialises types in results as their command-line spelling.
 
 /// Implements serde for types through their `Display` and `FromStr`.
+#[macro_export]
 macro_rules! serde_text {
     ($($type:ty),+) => {$(
         impl serde::Serialize for $type {
@@ -17,5 +18,3 @@ macro_rules! serde_text {
         }
     )+};
 }
-
-pub(crate) use serde_text;

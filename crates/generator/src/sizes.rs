@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use super::scatter::scatter;
 use crate::parse_error::ParseError;
-use crate::serde_text::serde_text;
+use crate::serde_text;
 
 /// Lengths of keys, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]

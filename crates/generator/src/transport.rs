@@ -59,7 +59,11 @@ const PARTS_MAX: u16 = 1024;
 
 impl Transport {
     /// Connects; `waits` until a TCP connection is there.
-    pub(super) fn connect(target: &Target, client: Option<&TlsClient>, waits: bool) -> Result<Self> {
+    pub(super) fn connect(
+        target: &Target,
+        client: Option<&TlsClient>,
+        waits: bool,
+    ) -> Result<Self> {
         match (target, client) {
             (Target::Tcp(name, address), None) => plain(*address, waits)
                 .map(Self::Plain)

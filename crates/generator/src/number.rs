@@ -8,8 +8,9 @@ use std::time::Duration;
 ///
 /// When it does not fit. Callers have a bound that says it does.
 #[inline]
+#[must_use]
 #[track_caller]
-pub(crate) fn fits<T, U: TryFrom<T>>(number: T) -> U {
+pub fn fits<T, U: TryFrom<T>>(number: T) -> U {
     let Ok(number) = U::try_from(number) else {
         panic!("a number is beyond the bound that was checked")
     };
@@ -17,7 +18,8 @@ pub(crate) fn fits<T, U: TryFrom<T>>(number: T) -> U {
 }
 
 /// A time in nanoseconds; the greatest number stands for 584 years and more.
-pub(crate) fn nanos(time: Duration) -> u64 {
+#[must_use]
+pub fn nanos(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }
 

@@ -2,8 +2,8 @@
 //! histogram.
 
 use super::{Moment, Record};
-use crate::generator::waiting::{Reply, Waiting};
-use crate::generator::wire::Op;
+use crate::waiting::{Reply, Waiting};
+use crate::wire::Op;
 
 /// Some of them.
 #[derive(Clone, Debug)]

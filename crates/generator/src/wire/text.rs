@@ -3,7 +3,7 @@
 use proto::answer::{Answer, MetaCode, Parsed, parse};
 
 use super::{Piece, Read, push_number};
-use crate::generator::keys::KeyNames;
+use crate::keys::KeyNames;
 
 /// Longer values are not made, so none is read.
 const VALUE_BYTES_MAX_U32: u32 = 1 << 20;

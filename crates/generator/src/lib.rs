@@ -1,21 +1,25 @@
-//! The load generator: what is asked ([`spec`]), of which keys ([`keys`], [`sizes`]), in which
-//! language ([`wire`]), when ([`worker`](self)), and what was seen ([`record`]).
+//! The load generator: the load ([`spec`]), its keys ([`keys`], [`sizes`]), its protocol
+//! ([`wire`]), and what was seen ([`record`]).
 //!
 //! ```text
 //!     spec -> threads, each: draw op and keys -> wire (bytes) -> connections -> replies
 //!         -> record -> outcome
 //! ```
+#![forbid(unsafe_code)]
 
 mod closed;
 mod conn;
 mod draw;
 pub mod keys;
+pub mod number;
 mod open;
 pub mod packed;
+pub mod parse_error;
 pub mod record;
 mod run;
 pub mod scatter;
 mod security;
+mod serde_text;
 pub mod sizes;
 pub mod spec;
 mod transport;

@@ -220,7 +220,7 @@ fn push_number(number: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generator::spec::Spec;
+    use crate::spec::Spec;
 
     fn wire(protocol: Protocol) -> Wire {
         Wire::new(&Spec { protocol, ttl: 60, ..Spec::default() })
@@ -315,7 +315,7 @@ mod tests {
             Spec { verify: true, ..spec.clone() },
             Spec { multiget: 2, ..spec.clone() },
             Spec { value_size: ValueSize::Etc, ..spec.clone() },
-            Spec { key_size: crate::generator::sizes::KeySize::Etc, ..spec.clone() },
+            Spec { key_size: crate::sizes::KeySize::Etc, ..spec.clone() },
             Spec { protocol: Protocol::Meta, ..spec },
         ] {
             assert!(Wire::new(&spec).expected_hit.is_none());

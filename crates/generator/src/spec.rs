@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::keys::Pattern;
 use super::sizes::{KeySize, ValueSize};
 use crate::parse_error::ParseError;
-use crate::serde_text::serde_text;
+use crate::serde_text;
 
 /// Everything that decides what is sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,9 +1,9 @@
 //! memcached's binary protocol.
 
 use super::{Op, Piece, Read};
-use crate::generator::keys::KeyNames;
-use crate::generator::sizes::VALUE_BYTES_MAX;
+use crate::keys::KeyNames;
 use crate::number::fits;
+use crate::sizes::VALUE_BYTES_MAX;
 
 const REQUEST: u8 = 0x80;
 const RESPONSE: u8 = 0x81;

@@ -38,7 +38,8 @@ pub enum ParseError {
 
 impl ParseError {
     /// `text` is not of this form.
-    pub(crate) fn form(text: &str, form: &'static str) -> Self {
+    #[must_use]
+    pub fn form(text: &str, form: &'static str) -> Self {
         Self::Form { text: text.to_owned(), form }
     }
 }
