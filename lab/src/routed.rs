@@ -138,10 +138,11 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
             let rate = median(&mut rounds.iter().map(|round| round.rate / 1e3));
             let cpu = median(&mut rounds.iter().filter_map(|round| round.cpu_us));
             let quantile = |quantile| {
-                median(&mut rounds.iter().map(|round| {
-                    let ns = round.latency.value_at_quantile(quantile);
-                    f64::from(u32::try_from(ns / 1000).unwrap_or(u32::MAX))
-                }))
+                median(
+                    &mut rounds
+                        .iter()
+                        .map(|round| (round.latency.value_at_quantile(quantile) / 1000) as f64),
+                )
             };
             let ratio = |spread: Option<Spread>| match spread {
                 Some(Spread { median, min, max }) if name == HOLDALL => {

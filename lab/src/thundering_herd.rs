@@ -296,8 +296,8 @@ impl<'p> Client<'p> {
 
     /// Reads the database.
     fn query(&self) {
-        let second = usize::try_from(self.counts.began.elapsed().as_secs()).unwrap_or(usize::MAX);
-        if let Some(count) = self.counts.database.get(second) {
+        let second = usize::try_from(self.counts.began.elapsed().as_secs());
+        if let Some(count) = second.ok().and_then(|second| self.counts.database.get(second)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         thread::sleep(self.plan.database);

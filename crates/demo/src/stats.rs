@@ -78,6 +78,7 @@ async fn of(address: SocketAddr) -> Option<Stats> {
     Some(Stats(lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
 }
 
+/// Milliseconds since 1970; the greatest number stands for the year 292 million and later.
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

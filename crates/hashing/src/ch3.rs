@@ -110,6 +110,8 @@ pub(crate) fn weighted_ch3(key: &[u8], acceptances: &[u32]) -> u32 {
 
 /// The server that Ch3 gives, and whether it accepts the key.
 fn offer(key: &[u8], acceptances: &[u32]) -> (u32, bool) {
+    debug_assert!(acceptances.len() <= POOL_SIZE_MAX as usize, "`Placement` makes no larger pool");
+    // A larger pool is used as its first servers alone, as `furc_hash` does.
     let pool_size = u32::try_from(acceptances.len()).unwrap_or(POOL_SIZE_MAX);
     let index = furc_hash(key, pool_size);
     let limit = acceptances.get(index as usize).copied().unwrap_or_default();

@@ -17,7 +17,7 @@ use crate::ended::Ended;
 use crate::keys::Keyer;
 use crate::plan::Plan;
 use crate::position::Position;
-use crate::stats::Stats;
+use crate::stats::{Stats, UNKNOWN};
 use crate::visibility::Read;
 
 /// One connection's events on their way to the visibility barrier.
@@ -59,7 +59,8 @@ impl Reading<'_> {
             }
             self.stats.keys_too_long.fetch_add(std::mem::take(&mut assembler.too_long), Relaxed);
             self.stats.prepared.store(assembler.prepared() as u64, Relaxed);
-            self.stats.behind_bytes.store(source.behind_bytes().unwrap_or(u64::MAX), Relaxed);
+            let behind_bytes = source.behind_bytes().unwrap_or(UNKNOWN);
+            self.stats.behind_bytes.store(behind_bytes, Relaxed);
             if self.confirmed.has_changed().unwrap_or(false)
                 && let Some(position) = self.confirmed.borrow_and_update().as_ref()
             {

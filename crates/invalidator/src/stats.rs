@@ -8,6 +8,9 @@ use hdrhistogram::Histogram;
 use metrics::Page;
 use parking_lot::Mutex;
 
+/// The value of a counter whose number is not known.
+pub const UNKNOWN: u64 = u64::MAX;
+
 /// All counters. Each has one writing task and any number of readers, and none orders another, so
 /// Relaxed is enough: a reader may see one counter a moment before another.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ pub struct Stats {
     pub source_connects: AtomicU64,
     /// True while the log is followed.
     pub source_connected: AtomicBool,
-    /// Bytes of log that were not read yet; `u64::MAX` when unknown.
+    /// Bytes of log that were not read yet, or [`UNKNOWN`].
     pub behind_bytes: AtomicU64,
     /// Transactions that are prepared and not ended.
     pub prepared: AtomicU64,
@@ -128,7 +131,7 @@ impl Stats {
             gaps: AtomicU64::new(0),
             source_connects: AtomicU64::new(0),
             source_connected: AtomicBool::new(false),
-            behind_bytes: AtomicU64::new(u64::MAX),
+            behind_bytes: AtomicU64::new(UNKNOWN),
             prepared: AtomicU64::new(0),
             unseen: AtomicU64::new(0),
             heard_us: AtomicU64::new(u64::MAX),
@@ -158,7 +161,7 @@ impl Stats {
         .into_iter()
         .map(|(name, value)| (name, String::new(), value))
         .collect();
-        if behind != u64::MAX {
+        if behind != UNKNOWN {
             all.push(("behind_bytes", String::new(), behind));
         }
         let silent_ms = self.silent_ms(now_us);

@@ -60,6 +60,7 @@ pub fn raise_open_files(wanted: u64) -> u64 {
                 setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
         }
     }
+    // No limit is the highest one.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 

@@ -31,8 +31,8 @@ impl Rng {
 
     /// A number in `0..bound`; 0 when `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
-        usize::try_from(self.next_u64() % bound).unwrap_or(0)
+        let bound = (bound as u64).max(1);
+        usize::try_from(self.next_u64() % bound).expect("less than a bound that was a usize")
     }
 
     /// True once in `n` times.

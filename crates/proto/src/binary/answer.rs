@@ -61,7 +61,7 @@ pub fn parse(input: &[u8], value_bytes_max: u32) -> Parsed<'_> {
     if key_len > KEY_BYTES_MAX || value_len.is_none_or(|len| len > value_bytes_max) {
         return Parsed::Bad;
     }
-    let body_len = usize::try_from(header.body_len).unwrap_or(usize::MAX);
+    let body_len = header.body_len as usize;
     let total = HEADER_BYTES.saturating_add(body_len);
     let Some(body) = body.get(..body_len) else { return Parsed::Incomplete { total } };
     let (extras, rest) = body.split_at_checked(extras_len).unwrap_or_default();

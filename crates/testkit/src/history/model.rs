@@ -35,7 +35,8 @@ impl Val {
         let hash = bytes
             .iter()
             .fold(0_u64, |hash, &byte| hash.wrapping_mul(BASE).wrapping_add(u64::from(byte) + 1));
-        Self::Text { hash, len: u32::try_from(bytes.len()).unwrap_or(u32::MAX) }
+        let len = u32::try_from(bytes.len()).expect("a value is shorter than 4 GB");
+        Self::Text { hash, len }
     }
 
     /// This value with `tail` after it.
