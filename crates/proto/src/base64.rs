@@ -1,26 +1,25 @@
 //! Base64 (RFC 4648, with padding) of meta keys.
 
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+
 use crate::KeyBuf;
+
+/// As memcached reads it: bits behind the last byte may be anything.
+const ENGINE: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// Decodes `text` into `buf` and returns the bytes. `None` if the text is not base64, is empty, or
 /// is longer than a key may be.
 #[must_use]
 pub fn decode<'b>(text: &[u8], buf: &'b mut KeyBuf) -> Option<&'b [u8]> {
-    if text.is_empty() || text.len() > crate::KEY_BYTES_MAX || !text.len().is_multiple_of(4) {
+    if text.is_empty() || text.len() > crate::KEY_BYTES_MAX {
         return None;
     }
-    let digits = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
-    let (mut bits, mut bit_count, mut len) = (0u32, 0u32, 0usize);
-    for digit in digits {
-        bits = (bits << 6) | u32::from(value_of(*digit)?);
-        bit_count += 6;
-        if bit_count >= 8 {
-            bit_count -= 8;
-            let [.., byte] = (bits >> bit_count).to_be_bytes();
-            *buf.bytes.get_mut(len)? = byte;
-            len += 1;
-        }
-    }
+    let len = ENGINE.decode_slice(text, &mut buf.bytes).ok()?;
     buf.bytes.get(..len)
 }
 
@@ -32,40 +31,10 @@ pub const fn encoded_len(len: usize) -> usize {
 
 /// Appends the base64 of `bytes`.
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
-    for group in bytes.chunks(3) {
-        let (bits, digit_count) = match *group {
-            [a, b, c] => (u32::from_be_bytes([0, a, b, c]), 4),
-            [a, b] => (u32::from_be_bytes([0, a, b, 0]), 3),
-            [a] => (u32::from_be_bytes([0, a, 0, 0]), 2),
-            _ => continue,
-        };
-        let digits = [18, 12, 6, 0].map(|shift| digit_of(bits >> shift));
-        out.extend(digits.iter().take(digit_count));
-        out.extend(std::iter::repeat_n(b'=', 4 - digit_count));
-    }
-}
-
-const fn value_of(digit: u8) -> Option<u8> {
-    match digit {
-        b'A'..=b'Z' => Some(digit - b'A'),
-        b'a'..=b'z' => Some(digit - b'a' + 26),
-        b'0'..=b'9' => Some(digit - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    }
-}
-
-/// The digit for the low six bits.
-fn digit_of(bits: u32) -> u8 {
-    let [.., low] = (bits & 0x3f).to_be_bytes();
-    match low {
-        0..=25 => b'A' + low,
-        26..=51 => b'a' + (low - 26),
-        52..=61 => b'0' + (low - 52),
-        62 => b'+',
-        _ => b'/',
-    }
+    let from = out.len();
+    out.resize(from + encoded_len(bytes.len()), 0);
+    let written = ENGINE.encode_slice(bytes, out.get_mut(from..).unwrap_or_default());
+    debug_assert_eq!(written, Ok(encoded_len(bytes.len())), "there is room for it");
 }
 
 #[cfg(test)]
@@ -103,6 +72,13 @@ mod tests {
             encode(key, &mut text);
             assert_eq!(decoded(&text).as_deref(), Some(key));
         }
+    }
+
+    /// memcached reads them too.
+    #[test]
+    fn bits_behind_the_last_byte_may_be_anything() {
+        assert_eq!(decoded(b"Zh==").as_deref(), Some(&b"f"[..]));
+        assert_eq!(decoded(b"Zm9=").as_deref(), Some(&b"fo"[..]));
     }
 
     #[test]
