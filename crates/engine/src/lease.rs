@@ -9,19 +9,20 @@
 //! ```
 //!
 //! Until the first lease read or hold-off there is no table, and a delete keeps no stale value, so
-//! a server without leases pays one branch. The laws that make leases safe are in `lease_table`.
+//! a server without leases pays one branch. The laws that make leases safe are in
+//! `lease_tokens_and_holdoffs`.
 
 use store::{Change, Item, Liveness, Section};
 
 use crate::key::Key;
-use crate::lease_table::{self, Grant, Table};
+use crate::lease_tokens_and_holdoffs::{self as table, Grant, Table};
 use crate::retrieve::{Miss, remove_dead};
 use crate::shared::{FlushNotAllowed, Shared};
 use crate::stats::Counter;
 use crate::worker::{Worker, live};
 
 /// The token that says on the wire that there is none: wait, and ask again.
-pub const LEASE_WAIT: u64 = lease_table::WAIT;
+pub const LEASE_WAIT: u64 = table::WAIT;
 
 /// A lease read that missed.
 #[derive(Clone, Copy, Debug)]

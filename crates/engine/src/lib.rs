@@ -28,7 +28,7 @@ mod delete;
 mod exptime;
 mod key;
 mod lease;
-mod lease_table;
+mod lease_tokens_and_holdoffs;
 mod meta_get;
 mod mutate;
 mod new_value;

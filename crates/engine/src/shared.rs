@@ -7,7 +7,7 @@ use sampling::Collector;
 use store::Store;
 
 use crate::exptime::deadline_of;
-use crate::lease_table::Table;
+use crate::lease_tokens_and_holdoffs::Table;
 use crate::samples::{Sampler, Samples, Sampling};
 use crate::stats::{Counters, Totals};
 

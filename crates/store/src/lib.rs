@@ -83,7 +83,7 @@ pub use {
     pin::Pin,
     reaping::walk::WalkCursor,
     section::{Applied, Change, Section},
-    slabs::automove::ReassignError,
+    slabs::balance_settings::ReassignError,
     stats::{BagStats, ClassStats, IndexStats, MemorySplit, StoreStats},
     store::{Store, requests::CrawlError},
     table::SlotHint,

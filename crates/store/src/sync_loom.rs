@@ -13,7 +13,7 @@
 //! Here every operation first touches a companion atomic with an exchange that always fails. loom
 //! holds any two exchanges to depend on one another, so no race is forgotten; a failed relaxed
 //! exchange orders nothing and changes nothing, so the operation proper keeps all the old values it
-//! may return.
+//! may return. Relaxed is enough for it, and anything stronger would hide faults.
 
 use crate::sync::Ordering;
 use loom::sync::atomic as real;

@@ -6,8 +6,8 @@
 //! Modules above work on a store through this state: each takes `&ThreadState`, and
 //! `&Rc<ThreadState>` where it opens a read section.
 //!
-//! A relaxed load of the cas counter is enough: it guards no other memory, and hands out each block
-//! once whatever the order.
+//! Relaxed is enough for the cas counter: it guards no other memory, and the addition hands out
+//! each block once in any order.
 //!
 //! [`Handle`]: crate::handle::Handle
 

@@ -9,8 +9,9 @@
 //! queue for each direction. This one refuses and resets, and a change is in force when
 //! [`FaultProxy::set`] returns; it needs no runtime in the tests. Only the copying loop is common.
 //!
-//! `epoch` and `is_ending` are stored with SeqCst by `set` and `drop`; their partners are the loads
-//! of the accepting and passing threads.
+//! `set` and `drop` write `epoch` and `is_ending` with SeqCst, and the accepting and passing
+//! threads read them so: speed does not count here, and one order of all is the easiest to reason
+//! about.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -84,7 +85,7 @@ impl FaultProxy {
     pub fn set(&self, mode: Mode) {
         *self.state.mode.lock().unwrap() = mode;
         if matches!(mode, Mode::Reset | Mode::Refuse) {
-            // Partner: the loads of `is_over` and `accept`.
+            // SeqCst: partner of the loads in `is_over` and `accept`.
             self.state.epoch.fetch_add(1, Ordering::SeqCst);
         }
         while (TcpStream::connect(self.addr).is_err()) != (mode == Mode::Refuse) {
@@ -95,7 +96,7 @@ impl FaultProxy {
 
 impl Drop for FaultProxy {
     fn drop(&mut self) {
-        // Partner: the loads of `is_over` and `accept`.
+        // SeqCst: partner of the loads in `is_over` and `accept`.
         self.state.is_ending.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -109,14 +110,14 @@ impl State {
     }
 
     fn is_over(&self, epoch: u64) -> bool {
-        // Partners: the stores of `drop` and `set`.
+        // SeqCst: partner of the store in `drop` and of the addition in `set`.
         self.is_ending.load(Ordering::SeqCst) || self.epoch.load(Ordering::SeqCst) != epoch
     }
 }
 
 fn accept(first: TcpListener, addr: SocketAddr, server: SocketAddr, state: &Arc<State>) {
     let mut listener = Some(first);
-    // Partner: the store of `drop`.
+    // SeqCst: partner of the store in `drop`.
     while !state.is_ending.load(Ordering::SeqCst) {
         let mode = state.mode();
         if mode == Mode::Refuse {
@@ -138,7 +139,7 @@ fn accept(first: TcpListener, addr: SocketAddr, server: SocketAddr, state: &Arc<
             continue;
         }
         let Ok(upstream) = TcpStream::connect(server) else { continue };
-        // Partner: the addition in `set`.
+        // SeqCst: partner of the addition in `set`.
         let epoch = state.epoch.load(Ordering::SeqCst);
         for (from, to, is_reply) in [(&client, &upstream, false), (&upstream, &client, true)] {
             let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());

@@ -84,7 +84,8 @@ struct Shared {
 impl Shared {
     /// The fault of the next answer; none if it is to be right.
     fn next_fault(&self) -> Option<Fault> {
-        // The partners of both additions are those of other connections, and the load of `faults`.
+        // SeqCst: partners of both additions are those of other connections, and the load in
+        // `faults`.
         let number = self.lines.fetch_add(1, Ordering::SeqCst) + 1;
         if self.faults.is_empty() || !number.is_multiple_of(self.one_in) {
             return None;
@@ -112,7 +113,7 @@ impl FaultyServer {
         let theirs = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                // Partner: the store of `drop`.
+                // SeqCst: partner of the store in `drop`.
                 if theirs.is_ending.load(Ordering::SeqCst) {
                     return;
                 }
@@ -138,7 +139,7 @@ impl FaultyServer {
     /// The number of faulty answers so far.
     #[must_use]
     pub fn faults(&self) -> usize {
-        // Partner: the addition in `next_fault`.
+        // SeqCst: partner of the addition in `next_fault`.
         self.shared.count.load(Ordering::SeqCst)
     }
 
@@ -146,14 +147,14 @@ impl FaultyServer {
     /// sent.
     #[must_use]
     pub fn silences(&self) -> u64 {
-        // Partners: the additions of the serving threads.
+        // SeqCst: partner of the additions by the serving threads.
         self.shared.silences.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for FaultyServer {
     fn drop(&mut self) {
-        // Partner: the load of the accepting thread.
+        // SeqCst: partner of the load in the accepting thread.
         self.shared.is_ending.store(true, Ordering::SeqCst);
         drop(TcpStream::connect(self.addr));
     }
@@ -191,7 +192,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
             continue;
         };
         if matches!(fault, Fault::Late | Fault::TooLong) {
-            // Partner: the load of `silences`.
+            // SeqCst: partner of the load in `silences`.
             shared.silences.fetch_add(1, Ordering::SeqCst);
         }
         let key = keys.split(' ').next().unwrap_or_default();

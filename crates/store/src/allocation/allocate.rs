@@ -1,8 +1,8 @@
 //! Allocation: which memory a store takes when its class has no free chunk.
 //!
 //! A store asks in this order: a free chunk of its class; a page within the limit, or one that the
-//! cleaner moved to the class (see `balance`); its class's oldest item; where there is none, a page
-//! of the class whose next victim is the oldest. So no store is refused while anything can be
+//! cleaner moved to the class (see `rebalance`); its class's oldest item; where there is none, a
+//! page of the class whose next victim is the oldest. So no store is refused while anything can be
 //! evicted, whatever its size.
 
 use super::candidate::Candidate;
@@ -160,7 +160,7 @@ fn evict_own(thread: &Rc<ThreadState>, class: ClassId, list: ClassId) {
 }
 
 /// Gives free pages back to the system until the budget fits, at most `pages` now. Where there are
-/// none, the mover empties some (see `balance`).
+/// none, the mover empties some (see `rebalance`).
 pub(crate) fn return_pages(store: &Store, pages: usize) {
     for _ in 0..pages {
         let is_over = store.budget.excess() > 0;

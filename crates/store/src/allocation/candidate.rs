@@ -15,7 +15,7 @@ const LAST_PAGE: u64 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub class: ClassId,
-    /// Age of its next victim (see `balance`); `u64::MAX` for a class in which pages lie idle.
+    /// Age of its next victim (see `rebalance`); `u64::MAX` for a class in which pages lie idle.
     pub age: u64,
     /// Pages that the class could give.
     pub pages: usize,

@@ -12,7 +12,7 @@ mod marks_tests;
 
 use self::crawl::Crawl;
 use crate::allocation::allocate::return_pages;
-use crate::allocation::balance::Mover;
+use crate::allocation::rebalance::Mover;
 use crate::eviction::clean::clean;
 use crate::eviction::evict::open_if_full;
 use crate::handle::Handle;

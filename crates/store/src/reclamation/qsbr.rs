@@ -156,14 +156,14 @@ impl Qsbr {
         // Release: partner of the Acquire in `try_advance`; uses in earlier sections come before
         // it.
         self.slots[slot].store(epoch, Ordering::Release);
-        // `A` of the header. Partners: the fences in `epoch` and in `try_advance`.
+        // SeqCst: `A` of the header, partner of the fences in `epoch` and in `try_advance`.
         fence(Ordering::SeqCst);
     }
 
     /// The tag of all that the caller has unlinked before this call. One tag may serve many items.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
-        // `R` of the header. Partner: the fence in `announce`.
+        // SeqCst: `R` of the header, partner of the fence in `announce`.
         fence(Ordering::SeqCst);
         self.epoch.load(Ordering::Relaxed)
     }
@@ -175,7 +175,7 @@ impl Qsbr {
     pub(crate) fn try_advance(&self) -> u64 {
         // Relaxed: a stale epoch fails the exchange below.
         let epoch = self.epoch.load(Ordering::Relaxed);
-        // `S` of the header. Partner: the fence in `announce`.
+        // SeqCst: `S` of the header, partner of the fence in `announce`.
         fence(Ordering::SeqCst);
         for slot in &self.slots {
             // Acquire: partner of the Release in `announce` and `offline`.

@@ -11,7 +11,7 @@
 //! `page_class` and `page_cut` are published with Release, so that a walk never reads a header that
 //! is not one. Everything else is Relaxed: changed under a lock, or a number for statistics.
 
-pub(crate) mod automove;
+pub(crate) mod balance_settings;
 mod class;
 mod free_pages;
 #[cfg(not(miri))]

@@ -1,6 +1,6 @@
 //! The store: the structures that all threads share, and their settings.
 //!
-//! Methods of [`Store`] lie in five files, one subject each: construction and settings here,
+//! [`Store`] has its methods in five files, one subject each: construction and settings here,
 //! `requests` to the cleaner, `statistics`, joining in `handle`, opening and closing in
 //! `restart::warm`. The last two need modules above this one.
 //!
@@ -21,7 +21,7 @@ use crate::memory::control::Control;
 use crate::memory::region::Region;
 use crate::reclamation::qsbr::Qsbr;
 use crate::reclamation::retired::Orphans;
-use crate::slabs::automove::Balance;
+use crate::slabs::balance_settings::Balance;
 use crate::slabs::{ClassId, Slabs};
 use crate::stats::Counters;
 use crate::sync::{AtomicI64, AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 
 use super::Store;
 use crate::slabs::ClassId;
-use crate::slabs::automove::{MoveRequest, ReassignError};
+use crate::slabs::balance_settings::{MoveRequest, ReassignError};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// Why a crawl does not begin.

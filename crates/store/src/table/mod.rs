@@ -57,6 +57,10 @@
 //! That GET takes no lock while writers take a stripe's is from Wiggins and Langston, "Enhancing
 //! the Scalability of Memcached" (2012).
 //!
+//! [`Table`] has its methods in five files, by the state that they work in: lookups here, changes
+//! under a stripe in `locked`, a split under the splitter's lock in `growth`. `record` and
+//! `recover` have the table to themselves, at a clean end and after a crash.
+//!
 //! Relaxed is enough for counts of items and memory, which guard nothing, and for the directory
 //! where it is a hint or the stripe's lock is held. Each lookup argues its own loads.
 

@@ -50,7 +50,7 @@ pub(super) fn serve(stream: &mut TcpStream, input: &mut BufReader<TcpStream>, sh
             continue;
         };
         if fault == Fault::Late {
-            // Partner: the load of `silences`.
+            // SeqCst: partner of the load in `silences`.
             shared.silences.fetch_add(1, Ordering::SeqCst);
             let _ = stream.write_all(&out);
             out.clear();
