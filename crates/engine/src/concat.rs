@@ -34,7 +34,7 @@ enum Value {
 }
 
 impl Seen {
-    /// Whether `item` is what was seen. A pinned value's memory is not reused, so its address
+    /// `true` if `item` is what was seen. A pinned value's memory is not reused, so its address
     /// tells; an inline value is compared, since an explicit cas unique may come twice.
     fn is_still(&self, item: &Item<'_>) -> bool {
         if item.cas() != self.cas

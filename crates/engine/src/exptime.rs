@@ -2,6 +2,8 @@
 
 use proto::exptime::{Exptime, resolve};
 
+use crate::narrow::saturating_u32;
+
 /// A deadline that has passed for any clock of ours: clocks begin at 2 (see
 /// [`crate::Settings::started_at_unix`]).
 pub const DEAD: u32 = 1;
@@ -15,7 +17,7 @@ pub const DEAD: u32 = 1;
 pub fn deadline_of(exptime: i64, now_secs: u32, started_at_unix: u64) -> u32 {
     match resolve(exptime, u64::from(now_secs), started_at_unix) {
         Exptime::AlreadyDead => DEAD,
-        Exptime::At(second) => u32::try_from(second).unwrap_or(u32::MAX).max(DEAD),
+        Exptime::At(second) => saturating_u32(second).max(DEAD),
         Exptime::Never => 0,
     }
 }

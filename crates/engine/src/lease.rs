@@ -87,8 +87,8 @@ impl Worker {
         stale
     }
 
-    /// Whether a value may be stored with this token: it is the key's, and nothing has invalidated
-    /// the key since. The token is used up. Under the key's lock.
+    /// `true` if a value may be stored with this token: it is the key's, and nothing has
+    /// invalidated the key since. The token is used up. Under the key's lock.
     pub(crate) fn redeem(&self, key: Key<'_>, token: u64) -> bool {
         let given = self.shared.leases().and_then(|table| table.redeem(key.hash, token));
         let is_good =
@@ -97,7 +97,7 @@ impl Worker {
         is_good
     }
 
-    /// Whether a hold-off forbids to add the key; counted. Under the key's lock.
+    /// `true` if a hold-off forbids to add the key; counted. Under the key's lock.
     pub(crate) fn is_held(&self, key: Key<'_>) -> bool {
         let is_held =
             self.shared.leases().is_some_and(|table| table.is_held(key.hash, self.now_secs()));

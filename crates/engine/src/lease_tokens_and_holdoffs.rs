@@ -21,7 +21,10 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::narrow::low_u32;
 
 /// Keys of a set.
 const WAYS: usize = 8;
@@ -160,7 +163,7 @@ impl Table {
         entry.held_until = entry.held_until.max(until);
     }
 
-    /// Whether the key may not be added now.
+    /// `true` if the key may not be added now.
     pub(crate) fn is_held(&self, hash: u64, now_secs: u32) -> bool {
         let set = self.set(hash);
         let held = set.keys.iter().any(|entry| entry.hash == hash && entry.held_until > now_secs);
@@ -169,9 +172,8 @@ impl Table {
 
     fn set(&self, hash: u64) -> MutexGuard<'_, Set> {
         // Bits that choose neither the table's stripe nor its tag.
-        let index = usize::try_from(hash >> 24 & u64::from(u32::MAX)).unwrap_or(0);
-        let set = &self.sets[index & (self.sets.len() - 1)];
-        set.lock().unwrap_or_else(PoisonError::into_inner)
+        let index = low_u32(hash >> 24) as usize;
+        self.sets[index & (self.sets.len() - 1)].lock()
     }
 
     /// The key's entry; a new one takes the place of that whose time is over soonest.

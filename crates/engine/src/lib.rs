@@ -31,6 +31,7 @@ mod lease;
 mod lease_tokens_and_holdoffs;
 mod meta_get;
 mod mutate;
+mod narrow;
 mod new_value;
 mod retrieve;
 mod samples;

@@ -126,7 +126,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// When nothing can be evicted for the new item.
+    /// Nothing can be evicted for the new item.
     pub fn meta_get_or_create<T>(
         &self,
         key: Key<'_>,

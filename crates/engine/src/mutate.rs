@@ -117,7 +117,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// When it is too large or nothing can be evicted; counted. The caller follows with
+    /// It is too large, or nothing can be evicted; counted. The caller follows with
     /// [`Self::drop_stale`] where the protocol asks for it, and swallows the value.
     #[inline(always)]
     pub fn draft(&self, key: Key<'_>, new: &NewValue) -> Result<Draft, Verdict> {
@@ -183,7 +183,7 @@ impl Worker {
         }
     }
 
-    /// Whether `condition` holds for the key's present item, counted where it is a `cas`. If it
+    /// Judges `condition` by the key's present item, and counts where it is a `cas`. If it
     /// holds only by meta's `I`, `draft` becomes a stale version of the item.
     fn judge(
         &self,

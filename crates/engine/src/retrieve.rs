@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Worker, is_same, live};
 
-/// Why a key was not found.
+/// The reason for which a key was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
     /// No item has it.

@@ -12,15 +12,17 @@
 //! A worker's log is locked by its worker for each sample and by whoever takes it for a swap. The
 //! worker never waits for it: a sample that meets the lock is dropped.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sampling::{Collector, Command, Config, Full, Kind, Log, Snapshot};
 use store::Store;
 
 use crate::key::Key;
+use crate::narrow::{low_u32, saturating_u32, to_u32};
 
 /// Settings of sampling.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +68,7 @@ pub(crate) struct Sampler {
     /// Keys noted by time since the period was last adapted, and when that was.
     noted: Cell<u32>,
     adapted_ms: Cell<u64>,
-    random: Cell<u32>,
+    random: RefCell<fastrand::Rng>,
     /// The command that was noted last.
     command: Cell<Option<Command>>,
 }
@@ -87,7 +89,7 @@ impl Samples {
     pub(crate) fn new(store: &Store, settings: Sampling) -> Arc<Self> {
         let config = Config::for_memory(store.memory().limit);
         let bytes = config.bytes_max(settings.workers);
-        store.charge_buffers(i64::try_from(bytes).unwrap_or(i64::MAX));
+        store.charge_buffers((bytes as u64).cast_signed());
         let now = Snapshot { now_ms: 0, now_secs: 0, reads: 0, memory_bytes: memory(store) };
         Arc::new(Self {
             settings,
@@ -109,10 +111,10 @@ impl Samples {
     /// Takes every worker's log and feeds the estimators.
     pub(crate) fn collect(&self, store: &Store, reads: u64, now_ms: u64, now_secs: u32) {
         let now = Snapshot { now_ms, now_secs, reads, memory_bytes: memory(store) };
-        let mut collected = lock(&self.collected);
+        let mut collected = self.collected.lock();
         let Collected { collector, spare } = &mut *collected;
-        for log in lock(&self.logs).iter() {
-            std::mem::swap(&mut *lock(log), spare);
+        for log in self.logs.lock().iter() {
+            std::mem::swap(&mut *log.lock(), spare);
             collector.take(spare);
             spare.clear();
         }
@@ -124,15 +126,15 @@ impl Samples {
 
     /// Shows the estimators to `show`, and the bytes of items that fit into the memory.
     pub(crate) fn show<T>(&self, store: &Store, show: impl FnOnce(&Collector, f64) -> T) -> T {
-        show(&lock(&self.collected).collector, memory(store))
+        show(&self.collected.lock().collector, memory(store))
     }
 
     /// Begins anew.
     pub(crate) fn forget(&self, store: &Store, reads: u64, now_ms: u64, now_secs: u32) {
         let now = Snapshot { now_ms, now_secs, reads, memory_bytes: memory(store) };
-        let mut collected = lock(&self.collected);
-        for log in lock(&self.logs).iter() {
-            lock(log).clear();
+        let mut collected = self.collected.lock();
+        for log in self.logs.lock().iter() {
+            log.lock().clear();
         }
         collected.collector = Collector::new(self.config, &now);
         self.threshold.store(u64::MAX, Ordering::Relaxed);
@@ -144,7 +146,7 @@ impl Sampler {
     pub(crate) fn join(shared: Option<&Arc<Samples>>) -> Self {
         let shared = shared.map(|samples| {
             let log = Arc::new(Mutex::new(Log::new(samples.config.log)));
-            lock(&samples.logs).push(Arc::clone(&log));
+            samples.logs.lock().push(Arc::clone(&log));
             (Arc::clone(samples), log)
         });
         Self {
@@ -158,7 +160,7 @@ impl Sampler {
             period: Cell::new(1),
             noted: Cell::new(0),
             adapted_ms: Cell::new(0),
-            random: Cell::new(0x9e37_79b9),
+            random: RefCell::new(fastrand::Rng::new()),
             command: Cell::new(None),
         }
     }
@@ -181,10 +183,10 @@ impl Sampler {
     /// Chooses the period by what was noted in the last `since_ms` milliseconds.
     fn adapt(&self, since_ms: u64) {
         let wanted = u64::from(NOTED_WANTED) * since_ms / INTERVAL_MS;
-        let period = u64::from(self.period.get());
-        let next = period * u64::from(self.noted.get()) / wanted.max(1);
-        let next = next.clamp(period / 4, period * 4).clamp(1, u64::from(PERIOD_MAX));
-        self.period.set(u32::try_from(next).unwrap_or(PERIOD_MAX));
+        let period = self.period.get();
+        let next = u64::from(period) * u64::from(self.noted.get()) / wanted.max(1);
+        let next = saturating_u32(next).clamp(period / 4, period * 4).clamp(1, PERIOD_MAX);
+        self.period.set(next);
         self.noted.set(0);
     }
 
@@ -201,13 +203,6 @@ impl Sampler {
 
     #[cold]
     fn begin_observing(&self) -> bool {
-        // xorshift. Any number of batches up to twice the period: patterns of the load must not
-        // meet one of ours.
-        let mut random = self.random.get();
-        random ^= random << 13;
-        random ^= random >> 17;
-        random ^= random << 5;
-        self.random.set(random);
         if self.shared.is_none() {
             self.batches_left.set(u32::MAX);
             return false;
@@ -215,7 +210,9 @@ impl Sampler {
         if self.noted.get() > 4 * NOTED_WANTED {
             self.adapt(INTERVAL_MS);
         }
-        self.batches_left.set(1 + random % (2 * self.period.get() - 1));
+        // Any number of batches up to twice the period: patterns of the load must not meet one of
+        // ours.
+        self.batches_left.set(self.random.borrow_mut().u32(1..2 * self.period.get()));
         self.is_observing.set(true);
         self.threshold.set(u64::MAX);
         true
@@ -231,21 +228,20 @@ impl Sampler {
     /// come.
     pub(crate) fn answered(&self, after: Duration) {
         let command = self.command.take().unwrap_or(Command::Other);
-        let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = after.as_secs().saturating_mul(1_000_000_000);
+        let nanos = nanos.saturating_add(u64::from(after.subsec_nanos()));
         self.with_log(|log, _| log.timing(command, nanos, self.period.get()));
     }
 
     fn with_log(&self, note: impl FnOnce(&mut Log, &Samples)) {
         let Some((samples, log)) = &self.shared else { return };
-        match log.try_lock() {
-            Ok(mut log) => note(&mut log, samples),
-            Err(TryLockError::Poisoned(poisoned)) => note(&mut poisoned.into_inner(), samples),
-            // The log is being taken: this sample is lost.
-            Err(TryLockError::WouldBlock) => {}
+        // Where the log is being taken, this sample is lost.
+        if let Some(mut log) = log.try_lock() {
+            note(&mut log, samples);
         }
     }
 
-    /// Whether a key with this hash is sampled now.
+    /// `true` if a key with this hash is sampled now.
     #[inline]
     pub(crate) fn takes(&self, hash: u64) -> bool {
         hash < self.threshold.get()
@@ -271,12 +267,12 @@ impl Sampler {
             if key.hash >= self.by_key.get() {
                 return;
             }
-            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            // An item has at most 1 GiB.
+            let bytes = to_u32(bytes);
             let end = key.bytes.iter().position(|byte| *byte == samples.settings.delimiter);
             let prefix = key.bytes.get(..end.unwrap_or(0)).unwrap_or_default();
             // Only the order within a tenth of a second counts.
-            let tick = self.tick_ms.get() & u64::from(u32::MAX);
-            let at = (u32::try_from(tick).unwrap_or(0), kind);
+            let at = (low_u32(self.tick_ms.get()), kind);
             match log.access(key.hash, at, (bytes, deadline), prefix) {
                 Ok(()) => {}
                 Err(Full::Thinned(threshold)) => {
@@ -316,7 +312,3 @@ const DENSITY: f64 = 0.85;
 
 /// Batches between two that are sampled by time, at most, on average.
 const PERIOD_MAX: u32 = 1 << 20;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -1,8 +1,9 @@
 //! The part that all workers share: the store, the settings, a pending flush, the register of
 //! counters.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use sampling::Collector;
 use store::Store;
 
@@ -109,7 +110,7 @@ impl Shared {
     /// Sums of all workers' counters since the last reset.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let register = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        let register = self.stats.lock();
         let mut totals = register.sum();
         totals.subtract(&register.baseline);
         totals
@@ -117,7 +118,7 @@ impl Shared {
 
     /// `stats reset`: counters count from zero again; gauges are left alone.
     pub fn reset_stats(&self) {
-        let mut register = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut register = self.stats.lock();
         register.baseline = register.sum();
         self.store.reset_stats();
     }
@@ -153,7 +154,7 @@ impl Shared {
 
     /// Keys read since the start, whatever was reset.
     fn reads(&self) -> u64 {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner).sum().cmd_get()
+        self.stats.lock().sum().cmd_get()
     }
 
     pub(crate) fn sampler(&self) -> Sampler {
@@ -164,7 +165,7 @@ impl Shared {
     /// ends.
     pub(crate) fn register(&self) -> Arc<Counters> {
         let counters = Arc::new(Counters::new());
-        let mut register = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut register = self.stats.lock();
         register.workers.push(Arc::clone(&counters));
         counters
     }

@@ -149,7 +149,7 @@ impl Worker {
         if self.shared.settings().cas_enabled { cas } else { 0 }
     }
 
-    /// Whether the client's cas unique names this item. 0 names none.
+    /// `true` if the client's cas unique names this item. 0 names none.
     #[inline]
     pub(crate) fn cas_matches(&self, item: &Item<'_>, unique: u64) -> bool {
         unique != 0 && self.cas_of(item) == unique
@@ -168,8 +168,8 @@ impl Worker {
     }
 }
 
-/// Whether two findings of one section are the same item. Within a section memory that was found is
-/// not reused, so equal addresses mean equal items.
+/// `true` if two findings of one section are the same item. Within a section memory that was found
+/// is not reused, so equal addresses mean equal items.
 #[inline]
 pub(crate) fn is_same(one: &Item<'_>, other: &Item<'_>) -> bool {
     std::ptr::eq(one.key(), other.key())

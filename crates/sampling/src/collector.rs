@@ -4,10 +4,11 @@ use crate::hot_keys::HotKeys;
 use crate::latency::Latencies;
 use crate::log::{Access, Kind, Log};
 use crate::miss_ratio::MissRatio;
+use crate::narrow::to_usize;
 use crate::prefixes::PrefixId;
 use crate::working_set::WorkingSet;
 
-/// How much is kept.
+/// The amount that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Keys of the working set's sample, for each window, and of the miss-ratio curve's.
@@ -16,7 +17,7 @@ pub struct Config {
     pub log: usize,
 }
 
-/// What the estimators must be told of the server.
+/// The facts about the server that the estimators must be told.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot {
     /// Milliseconds since the server's start.
@@ -59,8 +60,8 @@ impl Config {
     /// less than one of a gigabyte.
     #[must_use]
     pub fn for_memory(bytes: u64) -> Self {
-        let keys = usize::try_from(bytes / MEMORY_FOR_A_KEY).unwrap_or(usize::MAX);
-        let keys = keys.clamp(KEYS_MIN, KEYS_MAX).next_power_of_two();
+        let keys = (bytes / MEMORY_FOR_A_KEY).min(KEYS_MAX as u64);
+        let keys = to_usize(keys).max(KEYS_MIN).next_power_of_two();
         Self { keys, log: keys / 4 }
     }
 
@@ -91,10 +92,10 @@ const CROWDED_LONG: u32 = 10;
 /// Keys of a sample that is large enough.
 const KEYS_ENOUGH: usize = 4096;
 
-/// How long a worker that left repetitions out may go on to do so, in milliseconds, and some more.
+/// Milliseconds for which a worker that left repetitions out may go on to do so, and some more.
 const PARTIAL_MS: u64 = 600;
 
-/// How often what is old fades, in milliseconds.
+/// Milliseconds between two fadings of what is old.
 const FADE_MS: u64 = 10_000;
 
 impl Collector {
@@ -118,7 +119,7 @@ impl Collector {
         }
     }
 
-    /// How much it keeps.
+    /// The amount that it keeps.
     #[must_use]
     pub fn config(&self) -> Config {
         self.config

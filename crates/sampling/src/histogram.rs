@@ -7,6 +7,8 @@
 //! Below 32 each value has a bucket; above, each power of two is cut into 32. Counts are floating,
 //! so that they can fade and be weighted; `hdrhistogram` counts in whole numbers.
 
+use crate::narrow::to_usize;
+
 /// Bits of a value that tell buckets of one power of two apart.
 const SUB_BITS: u32 = 5;
 
@@ -45,7 +47,7 @@ impl Histogram {
         self.total
     }
 
-    /// How much was counted of values up to `value`, as if each bucket were evenly filled.
+    /// The part counted of values up to `value`, as if each bucket were evenly filled.
     #[must_use]
     pub fn up_to(&self, value: u64) -> f64 {
         let last = bucket(value);
@@ -83,8 +85,8 @@ impl Histogram {
 fn bucket(value: u64) -> usize {
     let bits = 64 - value.leading_zeros();
     let shift = bits.saturating_sub(SUB_BITS + 1);
-    // At most 63: `shift` leaves six bits.
-    shift as usize * SUB + usize::try_from(value >> shift).unwrap_or(0)
+    // `shift` leaves six bits.
+    shift as usize * SUB + to_usize(value >> shift)
 }
 
 /// The least value of a bucket, and how many values it has.

@@ -2,7 +2,7 @@
 
 use crate::Histogram;
 
-/// What was asked for, as latencies tell it apart.
+/// A kind of request, as latencies tell it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// `incr`, `decr`, `ma` and their kin.

@@ -11,9 +11,10 @@
 //! hot key in the sample would otherwise fill it.
 
 use crate::latency::Command;
+use crate::narrow::{saturating_u32, to_u16};
 use crate::prefixes::PREFIX_BYTES_MAX;
 
-/// What was done with a key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Read and found.
@@ -39,7 +40,7 @@ pub struct Access {
     pub bytes: u32,
     /// The item's deadline, in the server's seconds; 0 is never.
     pub deadline: u32,
-    /// What was done.
+    /// The operation.
     pub kind: Kind,
     /// Further reads that found the same soon after.
     pub repeats: u16,
@@ -47,7 +48,7 @@ pub struct Access {
     name_len: u8,
 }
 
-/// Why a log takes no more.
+/// The reason for which a log takes no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// Few keys, very often: what is left out are repetitions.
@@ -82,7 +83,7 @@ pub struct Log {
     timings: Vec<Timing>,
     /// Prefixes of the accesses and keys of the requests.
     names: Vec<u8>,
-    /// Where in `accesses` a key may stand that was read lately.
+    /// The places in `accesses` at which keys may stand that were read lately.
     recent: [u16; RECENT],
     dropped: u64,
     /// Accesses were left out.
@@ -125,7 +126,7 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// When the log was full; the operation is noted if that made room for it.
+    /// The log was full; the operation is noted if that made room for it.
     pub fn access(
         &mut self,
         hash: u64,
@@ -133,7 +134,7 @@ impl Log {
         (bytes, deadline): (u32, u32),
         prefix: &[u8],
     ) -> Result<(), Full> {
-        let slot = usize::try_from(hash >> 3).unwrap_or(0) % RECENT;
+        let slot = usize::from((hash >> 3).to_le_bytes()[0]) % RECENT;
         let place = usize::from(self.recent[slot]);
         if kind == Kind::Hit
             && place + NEAR >= self.accesses.len()
@@ -155,7 +156,8 @@ impl Log {
             }
         }
         let (name_at, name_len) = self.name(&prefix[..prefix.len().min(PREFIX_BYTES_MAX + 1)]);
-        self.recent[slot] = u16::try_from(self.accesses.len()).unwrap_or(0);
+        // Below the capacity, which is 16 bits.
+        self.recent[slot] = to_u16(self.accesses.len());
         let repeats = 0;
         self.accesses.push(Access {
             hash,
@@ -190,8 +192,8 @@ impl Log {
             self.dropped += 1;
             return;
         }
-        let nanos = u32::try_from(nanos).unwrap_or(u32::MAX);
-        self.timings.push(Timing { command, nanos, weight });
+        // Four seconds and more count as four seconds.
+        self.timings.push(Timing { command, nanos: saturating_u32(nanos), weight });
     }
 
     /// Samples for which there was no room.
@@ -200,7 +202,7 @@ impl Log {
         self.dropped
     }
 
-    /// Whether repetitions were left out, and may be for a while.
+    /// `true` if repetitions were left out, and may be for a while.
     pub(crate) fn is_partial(&self) -> bool {
         self.is_partial
     }

@@ -22,7 +22,7 @@
 //!   behaves as in a real cache.
 //! * A hit of a key that is not known (stored before sampling began) is not counted.
 //!
-//! Whether a very hot key is in the sample is chance; the number of all reads corrects it, as
+//! Chance puts a very hot key into the sample or not; the number of all reads corrects it, as
 //! SHARDS-adj does: reads that the sample has too few of are taken to be of short distance.
 //!
 //! Source: Waldspurger and others, *Efficient MRC Construction with SHARDS* (FAST '15); Mattson's
@@ -52,7 +52,7 @@ pub struct MissRatio {
     missing: f64,
     /// Reads of the sample since [`Self::all_reads`] was last told of all.
     reads: f64,
-    /// What lies deeper is forgotten, in bytes of all keys.
+    /// The depth, in bytes of all keys, below which everything is forgotten.
     depth_bytes: f64,
 }
 

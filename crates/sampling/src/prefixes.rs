@@ -4,6 +4,7 @@
 //! counts among the others. Numbers that no sampled key uses any more are given back by
 //! [`Prefixes::keep`].
 
+use crate::narrow::to_u16;
 use std::collections::BTreeMap;
 
 /// A prefix's number.
@@ -53,7 +54,8 @@ impl Prefixes {
             None => return OTHERS,
         };
         self.names[number] = Some(name.into());
-        let number = PrefixId::try_from(number).unwrap_or(OTHERS);
+        // Below `PREFIXES_MAX`.
+        let number = to_u16(number);
         self.numbers.insert(name.into(), number);
         number
     }

@@ -15,10 +15,11 @@
 //! Source: *Scaling Memcache at Facebook*, section 3.2.2 and figure 5, which samples one in a
 //! million keys; the threshold that adapts is ours.
 
-use crate::prefixes::{OTHERS, PrefixId, Prefixes};
+use crate::narrow::to_u16;
+use crate::prefixes::{PrefixId, Prefixes};
 use crate::{HashTable, rate};
 
-/// How far back.
+/// A stretch of time up to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// The last hour.
@@ -36,7 +37,7 @@ pub const WINDOWS: [(Window, &str, u32); 3] = [
     (Window::Week, "week", 7 * 24 * 3600),
 ];
 
-/// What was used.
+/// The keys that were used, as an estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// Items.
@@ -60,7 +61,7 @@ pub struct WorkingSet {
     prefixes: Prefixes,
 }
 
-/// What is kept of a key.
+/// The facts kept of a key.
 #[derive(Clone, Copy, Debug)]
 struct Used {
     at_secs: u32,
@@ -145,7 +146,7 @@ impl WorkingSet {
         }
     }
 
-    /// What was used in a window that ends now.
+    /// Keys used in a window that ends now.
     #[must_use]
     pub fn estimate(&self, window: Window, now_secs: u32) -> Estimate {
         let mut sum = Estimate::default();
@@ -153,16 +154,16 @@ impl WorkingSet {
         sum
     }
 
-    /// What was used of each prefix in a window that ends now, the largest first; prefixes without
-    /// any are left out. Keys without a prefix of their own stand under an empty name.
+    /// Keys used of each prefix in a window that ends now, the largest first; prefixes without any
+    /// are left out. Keys without a prefix of their own stand under an empty name.
     #[must_use]
     pub fn by_prefix(&self, window: Window, now_secs: u32) -> Vec<(&[u8], Estimate)> {
         let mut sums: Vec<(PrefixId, Estimate)> = Vec::new();
         self.each(window, now_secs, |used, weight| {
             let index = usize::from(used.prefix);
             while sums.len() <= index {
-                let next = PrefixId::try_from(sums.len()).unwrap_or(OTHERS);
-                sums.push((next, Estimate::default()));
+                // No more than `index`, which is a `PrefixId`.
+                sums.push((to_u16(sums.len()), Estimate::default()));
             }
             sums[index].1.add(used, weight);
         });

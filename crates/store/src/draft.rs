@@ -29,7 +29,7 @@ pub struct NewItem<'k> {
     pub base64_key: bool,
 }
 
-/// Why there is no memory for an item.
+/// The reason for which there is no memory for an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftError {
     /// Header, key and value exceed the largest item (`-I`), or the key is not of 1 to 250 bytes.

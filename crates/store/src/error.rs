@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why a store could not be built.
+/// The reason for which a store could not be built.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The memory file must not or cannot be used.
@@ -20,7 +20,7 @@ pub enum StoreError {
     Config(&'static str),
 }
 
-/// Why the memory limit stays as it is.
+/// The reason for which the memory limit stays as it is.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LimitError {
     /// The address space that was reserved at the start ends here: at four times the limit that the
@@ -40,7 +40,7 @@ pub enum LimitError {
 }
 
 #[cfg(not(miri))]
-/// Why a memory file cannot be used at all.
+/// The reason for which a memory file cannot be used at all.
 #[derive(Debug, Error)]
 pub enum FileError {
     /// Another process has locked it.

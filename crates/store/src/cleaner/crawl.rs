@@ -4,6 +4,7 @@
 //! looked at once. The cleaner's thread does it in steps.
 
 use super::Cleaner;
+use crate::narrow::to_usize;
 use crate::reaping::walk::{WalkCursor, reap};
 use crate::store::requests::CrawlRequest;
 
@@ -40,7 +41,7 @@ impl Cleaner {
                 break;
             }
             // No more than `items`, so it fits.
-            let some = usize::try_from(left.min(crawl.left)).unwrap_or(items);
+            let some = to_usize(left.min(crawl.left));
             let reaped = reap(&self.handle.thread, &mut crawl.cursor, some, |_| true);
             crawl.left -= reaped.checked.min(crawl.left);
             // A step without an item costs something, too.

@@ -36,7 +36,8 @@ pub enum Opened {
     Recovered(Recovered),
 }
 
-/// Why a store's memory could not be closed. The next start recovers it as after a crash.
+/// The reason for which a store's memory could not be closed. The next start recovers it as after
+/// a crash.
 #[derive(Debug, Error)]
 pub enum CloseError {
     /// A thread still uses the store.

@@ -6,7 +6,7 @@ use super::ClassId;
 use crate::config::Automove;
 use crate::sync::{AtomicU32, Mutex, Ordering};
 
-/// Why a page cannot be moved by request.
+/// The reason for which a page cannot be moved by request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReassignError {
     /// No such class.

@@ -6,7 +6,7 @@ use crate::slabs::ClassId;
 use crate::slabs::balance_settings::{MoveRequest, ReassignError};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// Why a crawl does not begin.
+/// The reason for which a crawl does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrawlError {
     /// No such class.

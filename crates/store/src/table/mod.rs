@@ -40,7 +40,7 @@
 //! hash to the same bucket. Otherwise the lookup starts again. It never waits: a thread preempted
 //! in the middle of a move leaves the reference in both places.
 //!
-//! Why a believed miss is true: suppose the item was there throughout. The scan went past its
+//! A believed miss is true: suppose the item was there throughout. The scan went past its
 //! place, so it read a later value of it (0, another reference, a link, another tag), stored after
 //! the item had moved away. All stores are Release and the check begins with an Acquire fence, so
 //! the check sees the announcement, which preceded the clearing. If the first load of `meta` was
