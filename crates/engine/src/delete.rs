@@ -126,9 +126,7 @@ impl Worker {
     /// Marks a linked item stale, under its key's lock; returns its new cas unique as shown.
     fn mark_stale(&self, item: &Item<'_>, how: &Delete) -> u64 {
         let cas = how.cas.unwrap_or_else(|| item.next_cas());
-        item.set_stale(true);
-        item.set_won(false);
-        item.set_cas(cas);
+        item.invalidate(cas);
         if let Some(deadline) = how.deadline {
             item.set_deadline(deadline);
         }

@@ -37,6 +37,8 @@ pub struct MetaGet {
 pub struct MetaHit<'s> {
     /// The item.
     pub item: Item<'s>,
+    /// Its cas unique: not that of an invalidation unless `is_stale`.
+    pub(crate) cas: u64,
     /// Read before.
     pub is_fetched: bool,
     /// This request created it.
@@ -66,16 +68,18 @@ impl std::fmt::Debug for MetaHit<'_> {
 impl<'s> MetaHit<'s> {
     #[inline]
     fn of(item: Item<'s>) -> Self {
+        let version = item.version();
         Self {
             item,
+            cas: version.cas,
             is_fetched: item.is_fetched(),
             is_created: false,
             idle_secs: item.idle_secs(),
             deadline_before: item.deadline(),
             deadline: item.deadline(),
             is_winner: false,
-            is_won: item.is_won(),
-            is_stale: item.is_stale(),
+            is_won: version.is_won,
+            is_stale: version.is_stale,
             lease: None,
         }
     }
@@ -89,6 +93,13 @@ impl<'s> MetaHit<'s> {
 }
 
 impl Worker {
+    /// The cas unique of what `mg` found, as clients see it.
+    #[inline]
+    #[must_use]
+    pub fn cas_of_hit(&self, hit: &MetaHit<'_>) -> u64 {
+        self.shown_cas(hit.cas)
+    }
+
     /// `mg` without `N`. Usable inside a section: it never makes an item.
     ///
     /// # Errors
@@ -219,10 +230,10 @@ impl Worker {
             if how.deadline.is_some() {
                 item.set_deadline(hit.deadline);
             }
-            hit.is_stale = item.is_stale();
-            hit.is_won = item.is_won();
+            let version = item.version();
+            (hit.cas, hit.is_stale, hit.is_won) = (version.cas, version.is_stale, version.is_won);
             if !hit.is_won && (hit.is_stale || self.is_late(hit, how)) {
-                item.set_won(true);
+                item.set_won();
                 hit.is_winner = true;
             }
             is_done = true;

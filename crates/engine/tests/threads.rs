@@ -163,3 +163,52 @@ fn a_stale_item_is_never_missed_and_never_fresh() {
         }
     });
 }
+
+/// Readers of an item that is stored and invalidated by turns never get the cas unique of an
+/// invalidation without the mark of a stale value: who has it may store.
+#[test]
+fn the_cas_unique_of_an_invalidation_comes_with_its_mark() {
+    const ROUNDS: u64 = 50_000;
+    let shared = shared();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let key = b"version";
+    let new = NewValue { flags: 0, deadline: 0, value_len: 1, base64_key: false };
+    let how = engine::MetaGet { no_bump: true, ..engine::MetaGet::default() };
+    let write = |worker: &Worker| {
+        for round in 1..=ROUNDS {
+            // Even cas uniques are those of fresh values, odd ones of invalidations.
+            let condition = Condition { cas: Some(2 * round), ..Condition::of(Mode::Set) };
+            let mut draft = worker.draft(worker.key(key), &new).unwrap();
+            draft.push(b"x").unwrap();
+            let stored = worker.store(worker.key(key), &new, &condition, draft);
+            assert_eq!(stored.verdict, Verdict::Stored);
+            let stale = Delete { invalidate: true, cas: Some(2 * round + 1), ..Delete::default() };
+            assert!(matches!(worker.delete(worker.key(key), &stale), Deleted::Done { .. }));
+            worker.quiesce();
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    let read = |worker: &Worker| {
+        let mut reads = 0_u64;
+        while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+            let section = worker.section();
+            if let Ok(hit) = worker.meta_get(&section, worker.key(key), &how) {
+                // A reply is written later than the item is found.
+                thread::yield_now();
+                let cas = worker.cas_of_hit(&hit);
+                assert!(
+                    cas.is_multiple_of(2) || hit.is_stale,
+                    "cas unique {cas} of a value not stale"
+                );
+                reads += 1;
+            }
+            drop(section);
+            worker.quiesce();
+        }
+        reads
+    };
+    in_threads(&shared, |number, worker| match number {
+        0 => write(worker),
+        _ => assert!(read(worker) > 0),
+    });
+}

@@ -1,15 +1,16 @@
 //! Items as readers see them.
 //!
 //! Relaxed is enough for an item's words. Its key, flags and length never change while it is
-//! linked, and the load that found it made them visible. Cas unique, deadline and facts change one
-//! word at a time, under the key's stripe; a reader without the stripe may see the word before or
-//! after.
+//! linked, and the load that found it made them visible. Deadline and facts change one word at a
+//! time, under the key's stripe; a reader without the stripe may see the word before or after. For
+//! the cas unique see `memory::version`.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::expiry::invalidation::Judged;
 use crate::lru::recency::{self, Tick};
 use crate::memory::ChunkRef;
 use crate::memory::arena::{HEADER, Header, Shape, chain};
+use crate::memory::version::{self, Version};
 use crate::pin::Pin;
 use crate::sync::Ordering;
 use crate::thread::ThreadState;
@@ -154,7 +155,15 @@ impl<'s> Item<'s> {
     #[inline]
     #[must_use]
     pub fn cas(&self) -> u64 {
-        self.header.cas.load(Ordering::Relaxed)
+        version::cas(&self.header.cas)
+    }
+
+    /// The cas unique with the marks of the invalidation that gave it. [`cas`](Self::cas),
+    /// [`is_stale`](Self::is_stale) and [`is_won`](Self::is_won) apart may be of two moments.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> Version {
+        version::read(&self.header.cas, &self.header.shape)
     }
 
     /// Second of death since the store's start; 0 is never.
@@ -324,28 +333,16 @@ impl<'s> Item<'s> {
         self.thread.note_deadline(self.chunk, deadline);
     }
 
-    /// Sets the cas unique. For use inside [`Section::update`](crate::Section::update).
-    pub fn set_cas(&self, cas: u64) {
-        self.header.cas.store(cas, Ordering::Relaxed);
+    /// Makes the item stale, with this cas unique and its recache win not handed out. For use
+    /// inside [`Section::update`](crate::Section::update).
+    pub fn invalidate(&self, cas: u64) {
+        version::invalidate(&self.header.cas, &self.header.shape, cas);
     }
 
-    /// Sets whether the item is stale. For use inside [`Section::update`](crate::Section::update).
-    pub fn set_stale(&self, stale: bool) {
-        self.set(Shape::STALE, stale);
-    }
-
-    /// Sets whether a recache win was handed out. For use inside
+    /// Marks the recache win as handed out. For use inside
     /// [`Section::update`](crate::Section::update).
-    pub fn set_won(&self, won: bool) {
-        self.set(Shape::WON, won);
-    }
-
-    fn set(&self, fact: u32, to: bool) {
-        if to {
-            self.header.shape.fetch_or(fact, Ordering::Relaxed);
-        } else {
-            self.header.shape.fetch_and(!fact, Ordering::Relaxed);
-        }
+    pub fn set_won(&self) {
+        self.header.shape.fetch_or(Shape::WON, Ordering::Relaxed);
     }
 
     /// A fresh cas unique, greater than this item's unless a client chose that one.

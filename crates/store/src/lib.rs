@@ -80,6 +80,7 @@ pub use {
     expiry::transient::TRANSIENT_SECS_MAX,
     handle::{Handle, Observer},
     item::{Item, Liveness},
+    memory::version::Version,
     pin::Pin,
     reaping::walk::WalkCursor,
     section::{Applied, Change, Section},

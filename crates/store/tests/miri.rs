@@ -98,9 +98,8 @@ fn one_key_through_all_its_changes() {
     me.section().update(store.hash(b"k"), b"k", |item| {
         let item = item.unwrap();
         item.set_deadline(5);
-        item.set_cas(item.next_cas());
-        item.set_stale(true);
-        item.set_won(true);
+        item.invalidate(item.next_cas());
+        item.set_won();
         Change::Keep
     });
     assert!(me.section().find(store.hash(b"k"), b"k").unwrap().is_stale());

@@ -178,7 +178,7 @@ pub(super) fn answer_hit(
     } else {
         (hit.deadline_before, hit.deadline)
     };
-    let cas = cx.engine.cas_of(item);
+    let cas = cx.engine.cas_of_hit(hit);
     let value_bytes = item.value_len();
     let facts = ItemFacts {
         cas,

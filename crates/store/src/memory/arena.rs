@@ -20,6 +20,7 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::memory::region::Region;
+use crate::memory::version;
 use crate::narrow::to_u32;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -72,9 +73,9 @@ impl Shape {
     /// Read at least once.
     pub(crate) const FETCHED: u32 = 1 << 26;
     /// Invalidated but readable.
-    pub(crate) const STALE: u32 = 1 << 27;
+    pub(crate) const STALE: u32 = version::STALE;
     /// A recache win was handed out.
-    pub(crate) const WON: u32 = 1 << 28;
+    pub(crate) const WON: u32 = version::WON;
     const GENERATION_SHIFT: u32 = 29;
 
     /// A chunk on a free list.

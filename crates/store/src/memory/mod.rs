@@ -8,6 +8,7 @@ pub(crate) mod budget;
 pub(crate) mod codec;
 pub(crate) mod control;
 pub(crate) mod region;
+pub(crate) mod version;
 
 /// Name of a chunk: its offset in the arena's granules, plus one. Zero names no chunk.
 pub(crate) type ChunkRef = u32;
