@@ -41,7 +41,7 @@ impl Worker {
     /// A miss; counted.
     pub fn lease_get<'s>(
         &self,
-        section: &Section<'s>,
+        section: &'s Section<'_>,
         key: Key<'_>,
     ) -> Result<Item<'s>, LeaseMiss<'s>> {
         loop {
@@ -58,7 +58,7 @@ impl Worker {
     }
 
     /// The answer to a reader that found nothing. `None` when an item is there by now.
-    pub fn lease_miss<'s>(&self, section: &Section<'s>, key: Key<'_>) -> Option<LeaseMiss<'s>> {
+    pub fn lease_miss<'s>(&self, section: &'s Section<'_>, key: Key<'_>) -> Option<LeaseMiss<'s>> {
         let table = self.shared.lease_table();
         let invalidations = self.shared.store().invalidations();
         let mut grant = None;
@@ -77,7 +77,7 @@ impl Worker {
     }
 
     /// The key's deleted value, while it is readable as stale.
-    pub fn stale<'s>(&self, section: &Section<'s>, key: Key<'_>) -> Option<Item<'s>> {
+    pub fn stale<'s>(&self, section: &'s Section<'_>, key: Key<'_>) -> Option<Item<'s>> {
         self.shared.lease_table();
         let found = section.find(key.hash, key.bytes);
         let stale = found.filter(|item| item.liveness() == Liveness::Deleted);

@@ -108,7 +108,7 @@ impl Worker {
     #[inline]
     pub fn meta_get<'s>(
         &self,
-        section: &Section<'s>,
+        section: &'s Section<'_>,
         key: Key<'_>,
         how: &MetaGet,
     ) -> Result<MetaHit<'s>, Miss> {

@@ -34,7 +34,7 @@ impl Worker {
     ///
     /// The kind of miss; counted.
     #[inline(always)]
-    pub fn get<'s>(&self, section: &Section<'s>, key: &Key<'_>) -> Result<Item<'s>, Miss> {
+    pub fn get<'s>(&self, section: &'s Section<'_>, key: &Key<'_>) -> Result<Item<'s>, Miss> {
         let found = section.find_from(key.hint, key.hash, key.bytes);
         match found {
             Some(item) if item.liveness() == Liveness::Live => {
@@ -59,7 +59,7 @@ impl Worker {
     /// The kind of miss; counted.
     pub fn get_and_touch<'s>(
         &self,
-        section: &Section<'s>,
+        section: &'s Section<'_>,
         key: Key<'_>,
         deadline: u32,
     ) -> Result<Item<'s>, Miss> {
@@ -105,7 +105,7 @@ impl Worker {
     /// replaced in between.
     fn touch_found<'s>(
         &self,
-        section: &Section<'s>,
+        section: &'s Section<'_>,
         key: Key<'_>,
         deadline: u32,
     ) -> Result<Item<'s>, Miss> {

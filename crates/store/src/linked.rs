@@ -30,12 +30,20 @@ impl<'s> ReadGuard<'s> {
     }
 
     /// The item in `chunk`, if one is linked there.
-    pub(crate) fn linked(&self, chunk: ChunkRef) -> Option<Item<'s>> {
+    pub(crate) fn linked(&self, chunk: ChunkRef) -> Option<Item<'_>> {
         // Acquire: partner of the Release in `link` and `move_to`; the item's bytes are visible.
         let position = self.thread.store.arena.header(chunk).pos.load(Ordering::Acquire);
         // SAFETY: its position was not zero inside this section, so it is linked or in its grace
         // period.
         (position != 0).then(|| unsafe { Item::found(self.thread, chunk) })
+    }
+
+    /// The item in a chunk that was noted in an earlier section, if one is linked there. The page
+    /// may have been cut differently since: then the chunk's first bytes may be in the middle of
+    /// another one, and no header.
+    pub(crate) fn noted(&self, chunk: ChunkRef) -> Option<Item<'_>> {
+        let store = &self.thread.store;
+        store.slabs.is_cut(&store.arena, chunk).then(|| self.linked(chunk)).flatten()
     }
 }
 

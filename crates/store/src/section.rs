@@ -16,6 +16,31 @@ use crate::thread::ThreadState;
 use std::rc::Rc;
 
 /// A read section of one thread. An item found in it stays valid until the section is dropped.
+///
+/// Items borrow the section, so none can be used after it, when another thread may write into its
+/// memory:
+///
+/// ```compile_fail,E0597
+/// # let store = store::Store::new(store::Config::default()).unwrap();
+/// let handle = store.join().unwrap();
+/// let item = {
+///     let section = handle.section();
+///     section.find(store.hash(b"k"), b"k")
+/// };
+/// handle.quiesce();
+/// println!("{:?}", item.map(|item| item.key().len()));
+/// ```
+///
+/// Nor can the bytes of an item:
+///
+/// ```compile_fail,E0505
+/// # let store = store::Store::new(store::Config::default()).unwrap();
+/// let handle = store.join().unwrap();
+/// let section = handle.section();
+/// let key = section.find(store.hash(b"k"), b"k").map(|item| item.key());
+/// drop(section);
+/// println!("{key:?}");
+/// ```
 pub struct Section<'s> {
     guard: ReadGuard<'s>,
 }
@@ -112,7 +137,7 @@ impl<'s> Section<'s> {
     /// Like [`find`](Self::find), but begins at the hint of [`prefetch_item`](Self::prefetch_item).
     #[inline]
     #[must_use]
-    pub fn find_from(&self, hint: SlotHint, hash: u64, key: &[u8]) -> Option<Item<'s>> {
+    pub fn find_from(&self, hint: SlotHint, hash: u64, key: &[u8]) -> Option<Item<'_>> {
         if let Some(chunk) = self.store().table.at(hint) {
             // SAFETY: just read from a table slot inside this section.
             let item = unsafe { Item::found(self.thread(), chunk) };
@@ -127,7 +152,7 @@ impl<'s> Section<'s> {
     /// writes nothing.
     #[inline]
     #[must_use]
-    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Item<'s>> {
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Item<'_>> {
         let chunk = self.store().table.find(hash, |chunk| self.has_key(chunk, key))?;
         // SAFETY: just read from a table slot inside this section.
         Some(unsafe { Item::found(self.thread(), chunk) })

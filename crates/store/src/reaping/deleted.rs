@@ -63,7 +63,7 @@ fn free_some(thread: &Rc<ThreadState>, due_at: Option<u32>) -> (usize, usize) {
 
 /// Frees the item in a chunk if it is still a deleted one, and due.
 fn free_one(guard: &ReadGuard<'_>, chunk: ChunkRef, due_at: Option<u32>) -> bool {
-    let Some(item) = guard.linked(chunk).filter(Item::is_deleted) else { return false };
+    let Some(item) = guard.noted(chunk).filter(Item::is_deleted) else { return false };
     let thread = guard.thread;
     let class = item.class();
     let verdict = with_linked(thread, chunk, hash_of(&thread.store, chunk), |item| {

@@ -39,7 +39,7 @@ fn expire_batch(thread: &Rc<ThreadState>, due: &[ChunkRef]) -> usize {
     due.iter().for_each(|&chunk| store.arena.prefetch(chunk));
     let mut hashes = [0; BATCH];
     for (&chunk, hash) in due.iter().zip(&mut hashes) {
-        if noted(&guard, chunk).is_some() {
+        if guard.noted(chunk).is_some() {
             *hash = hash_of(store, chunk);
             store.table.prefetch(*hash);
         }
@@ -47,7 +47,7 @@ fn expire_batch(thread: &Rc<ThreadState>, due: &[ChunkRef]) -> usize {
     let mut freed = 0;
     for (&chunk, hash) in due.iter().zip(hashes) {
         // Checked again: another thread may have unlinked the item since its hash was taken.
-        if noted(&guard, chunk).is_none() {
+        if guard.noted(chunk).is_none() {
             continue;
         }
         let verdict = with_linked(thread, chunk, hash, |item| judge(thread, item));
@@ -71,13 +71,6 @@ fn judge(thread: &ThreadState, item: &Item<'_>) -> Verdict {
     Verdict::Remove
 }
 
-/// The item that is linked in the chunk that a note names, if there is one. The page may have been
-/// cut differently since.
-fn noted<'g>(guard: &ReadGuard<'g>, chunk: ChunkRef) -> Option<Item<'g>> {
-    let store = &guard.thread.store;
-    store.slabs.is_cut(&store.arena, chunk).then(|| guard.linked(chunk)).flatten()
-}
-
 /// Drops notes that are out of date, where there are many more notes than items. `true` if there
 /// is more to do.
 pub(crate) fn sift_notes(thread: &Rc<ThreadState>) -> bool {
@@ -90,7 +83,7 @@ pub(crate) fn sift_notes(thread: &Rc<ThreadState>) -> bool {
     notes.dedup();
     for batch in notes.chunks(BATCH) {
         let guard = ReadGuard::open(thread);
-        let is_due = |chunk| noted(&guard, chunk).is_some_and(|item| item.deadline() == second);
+        let is_due = |chunk| guard.noted(chunk).is_some_and(|item| item.deadline() == second);
         let kept = batch.iter().copied().filter(|&chunk| is_due(chunk));
         thread.notes.borrow_mut().extend(kept.map(|chunk| Note { deadline: second, chunk }));
         drop(guard);
