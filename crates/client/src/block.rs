@@ -4,8 +4,8 @@ use crate::client::{CasOutcome, Client, Lease};
 use crate::error::Error;
 use crate::error::LoadError;
 use crate::look_aside::LookAside;
-use crate::signal::block_on;
 use crate::value::{Decode, Encode, Value};
+use crate::waiting::block_on;
 
 /// A [`Client`] whose calls wait. See there for what they do; for a call that is not here,
 /// [`block_on`] waits for the client's.

@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::asking::{post, push};
 use crate::codec::Codec;
 use crate::error::Error;
-use crate::inbox::{Inbox, Job};
+use crate::inbox::Inbox;
+use crate::job::Job;
 use crate::leases::Leases;
 use crate::look_aside_counters::{LookAsideCounters, LookAsideTotals};
 use crate::slot::{Pending, Slot};
@@ -52,7 +54,7 @@ impl Inner {
     /// All threads take another plan.
     pub(crate) fn replace(&self, plan: &Arc<Plan>) -> Result<(), Error> {
         for inbox in &self.inboxes {
-            inbox.push(vec![Job::Replace(Arc::clone(plan))])?;
+            push(inbox, vec![Job::Replace(Arc::clone(plan))])?;
         }
         if let Some(spooler) = &self.spooler {
             spooler.deletes().set_targets(plan.targets());
@@ -107,7 +109,7 @@ impl Clone for Client {
     }
 }
 
-/// What became of a cas.
+/// The outcome of a cas.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CasOutcome {
     /// The item has changed since.
@@ -165,13 +167,13 @@ impl Client {
         if let Some(at) = self.deadline.and_then(|deadline| now().checked_add(deadline)) {
             jobs.push(Job::Expire { at, slot: Arc::downgrade(&slot) });
         }
-        self.inbox.push(jobs)?;
+        push(&self.inbox, jobs)?;
         Ok(Pending(slot))
     }
 
     /// Asks without waiting. As nobody hears of the answer, it has no deadline.
     pub(crate) fn post(&self, request: OwnedRequest) -> Result<(), Error> {
-        self.inbox.post(vec![Job::Ask { request, slot: Slot::new(1), index: 0 }])
+        post(&self.inbox, vec![Job::Ask { request, slot: Slot::new(1), index: 0 }])
     }
 
     /// Asks anything that servers understand; the value is sent as it is, and what comes is not
@@ -210,7 +212,7 @@ impl Client {
         Ok(request.to_owned())
     }
 
-    /// How the look-aside reads of all handles went.
+    /// Counts of the look-aside reads of all handles.
     #[must_use]
     pub fn look_aside_totals(&self) -> LookAsideTotals {
         self.inner.counters.totals()
@@ -218,7 +220,7 @@ impl Client {
 
     async fn ask_all(&self, request: Request<'_>) -> Result<OwnedReply, Error> {
         let (request, slot) = (request.to_owned(), Slot::new(1));
-        self.inbox.push(vec![Job::AskAll { request, slot: Arc::clone(&slot) }])?;
+        push(&self.inbox, vec![Job::AskAll { request, slot: Arc::clone(&slot) }])?;
         succeeded(Pending(slot).await.pop().ok_or(Error::Closed)?)
     }
 
@@ -247,18 +249,18 @@ impl Client {
         let slot = Slot::new(1);
         let at = now() + time;
         // A client that is closed does not wait.
-        if self.inbox.push(vec![Job::Expire { at, slot: Arc::downgrade(&slot) }]).is_ok() {
+        if push(&self.inbox, vec![Job::Expire { at, slot: Arc::downgrade(&slot) }]).is_ok() {
             Pending(slot).await;
         }
     }
 
-    /// What became of deletes that failed, where [`crate::Builder::keep_deletes`] keeps them.
+    /// Counts of deletes that failed, where [`crate::Builder::keep_deletes`] keeps them.
     #[must_use]
     pub fn kept_deletes(&self) -> Option<DeleteCounts> {
         Some(self.inner.spooler.as_ref()?.deletes().counts())
     }
 
-    /// What is known of the servers.
+    /// The servers, and their state as it is known.
     #[must_use]
     pub fn servers(&self) -> Vec<Report> {
         self.inner.registry.report()

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::inbox::{Inbox, Job};
+use crate::job::Job;
 use crate::slot::Slot;
 use routes::{Core, Submitted};
 use upstream::system::now;
@@ -56,12 +56,13 @@ impl Driver {
         self.core.poller()
     }
 
-    /// Does what there is to do. True when that was the last.
-    pub(crate) fn turn(&mut self, inbox: &Inbox) -> bool {
+    /// Does what there is to do. `take_jobs` moves new jobs into the vector, and says whether no
+    /// more will come. True when that was the last.
+    pub(crate) fn turn(&mut self, take_jobs: impl FnOnce(&mut Vec<Job>) -> bool) -> bool {
         self.core.turn(now());
         self.core.on_events(&mut self.tickets);
         self.wake_unless_idle();
-        let is_closed = inbox.take(&mut self.jobs);
+        let is_closed = take_jobs(&mut self.jobs);
         let mut jobs = std::mem::take(&mut self.jobs);
         jobs.drain(..).for_each(|job| self.take(job));
         self.jobs = jobs;
@@ -170,7 +171,7 @@ impl Ord for Expiry {
 }
 
 /// Slots by ticket. A ticket is a place and the place's generation, so the ticket of an answered
-/// call names no slot.
+/// call names no slot; the keys of a ready-made slab have no generations.
 #[derive(Default)]
 struct Tickets {
     places: Vec<Place>,
@@ -191,11 +192,13 @@ struct Place {
 const GENERATION_MASK: u32 = u32::MAX >> 1;
 
 impl Tickets {
+    #[expect(clippy::expect_used, reason = "the memory ends before the numbers do")]
     fn add(&mut self, slot: Arc<Slot>, index: usize) -> Ticket {
         self.live += 1;
         let number = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place { generation: 0, waits: None });
-            u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+            let number = u32::try_from(self.places.len() - 1);
+            number.expect("the inbox takes fewer requests at once than 4 billion")
         });
         let place = &mut self.places[number as usize];
         place.generation = place.generation.wrapping_add(1) & GENERATION_MASK;

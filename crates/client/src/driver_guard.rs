@@ -45,7 +45,7 @@ pub(crate) fn start(
     })
 }
 
-/// the background driver's loop, until the inbox ends.
+/// The background driver's loop, until the inbox ends.
 fn drive_in_background(inbox: &Arc<Inbox>, poller: &OwnedFd) {
     let notify = inbox.notify_fd(DriverKind::Background);
     let mut has_news = false;
@@ -139,7 +139,7 @@ impl DriverGuard {
     }
 
     pub(crate) fn turn(&mut self) -> bool {
-        self.driver.as_mut().is_none_or(|driver| driver.turn(&self.inbox))
+        self.driver.as_mut().is_none_or(|driver| driver.turn(|jobs| self.inbox.take(jobs)))
     }
 
     fn wake(&mut self) {

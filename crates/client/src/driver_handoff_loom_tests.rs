@@ -1,10 +1,11 @@
 //! Models of the hand-over of the driver: whoever waits is answered, and nobody sleeps while there
 //! is work.
 //!
-//! The model's background driver and callers take the same steps as `driver_guard.rs`, `inbox.rs`
-//! and `signal.rs`, with a mutex for the inbox and a condition for eventfds and servers. A server
-//! answers at once, but is heard only by a thread that polls it, or the next time somebody drives.
-//! Nothing here has a timeout: no hand-over relies on one. What is lost shows as a deadlock.
+//! The model's background driver and callers take the same steps as `driver_guard.rs`, `inbox.rs`,
+//! `signal.rs` and `waiting.rs`, with a mutex for the inbox and a condition for eventfds and
+//! servers. A server answers at once, but is heard only by a thread that polls it, or the next time
+//! somebody drives. Nothing here has a timeout: no hand-over relies on one. What is lost shows as a
+//! deadlock.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::time::Instant;

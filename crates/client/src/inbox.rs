@@ -1,46 +1,18 @@
 //! The inbox between callers and one driver, and the eventfds that wake the driving threads (see
 //! [`crate::driver_handoff`]).
 
-use std::cell::RefCell;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::driver::Driver;
-use crate::driver_guard::DriverGuard;
 use crate::driver_handoff::{DriverHandoff, DriverKind, Next};
 use crate::error::Error;
-use crate::signal;
+use crate::job::Job;
 use crate::slot::Slot;
-use routes::Plan;
 use upstream::system::now;
-use upstream::{Failure, OwnedRequest, Wake};
-
-/// What a driver is to do.
-#[derive(Debug)]
-pub(crate) enum Job {
-    /// Ask; the answer goes to this place of the slot.
-    Ask { request: OwnedRequest, slot: Arc<Slot>, index: usize },
-    /// Ask every server; the worst answer goes to the slot.
-    AskAll { request: OwnedRequest, slot: Arc<Slot> },
-    /// Answer the slot when nothing is outstanding.
-    AwaitIdle(Arc<Slot>),
-    /// Fail the slot at this time.
-    Expire { at: Instant, slot: Weak<Slot> },
-    /// Take another tree.
-    Replace(Arc<Plan>),
-}
-
-impl Job {
-    /// What it keeps in memory, and whether an answer is owed for it.
-    fn weight(&self) -> (usize, usize) {
-        match self {
-            Self::Ask { request, .. } | Self::AskAll { request, .. } => (request.bytes(), 1),
-            Self::AwaitIdle(_) | Self::Expire { .. } | Self::Replace(_) => (0, 0),
-        }
-    }
-}
+use upstream::{Failure, Wake};
 
 /// How much may wait, in all callers' requests.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +29,7 @@ struct State {
     bytes: usize,
     /// Requests that were taken or wait, and have no answer.
     outstanding: usize,
-    /// The last caller: see [`signal::asker`].
+    /// The last caller: the number of its signal.
     last: u64,
     handoff: DriverHandoff<Box<Driver>>,
     is_closed: bool,
@@ -81,14 +53,6 @@ pub(crate) struct Inbox {
     limits: Limits,
 }
 
-/// What is handed over later, and to whom.
-type Held = Vec<(Arc<Inbox>, Job)>;
-
-thread_local! {
-    /// While a [`crate::Together`] is polled: what its futures ask.
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
-}
-
 impl Inbox {
     /// # Errors
     ///
@@ -108,37 +72,18 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands `jobs` to whoever drives, or to the [`hold`] that goes on on this thread. The answers
-    /// are waited for.
+    /// Takes `jobs` of `caller` (0: one that waits for no future). Returns the driver if the caller
+    /// is to drive; whoever drives is awake otherwise.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`], or that too much waits already; nothing is asked then.
-    pub(crate) fn push(self: &Arc<Self>, jobs: Vec<Job>) -> Result<(), Error> {
-        self.hand_over(jobs, true)
-    }
-
-    /// The same; nobody waits.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub(crate) fn post(self: &Arc<Self>, jobs: Vec<Job>) -> Result<(), Error> {
-        self.hand_over(jobs, false)
-    }
-
-    fn hand_over(self: &Arc<Self>, jobs: Vec<Job>, are_awaited: bool) -> Result<(), Error> {
-        let jobs = HELD.with_borrow_mut(|held| match held {
-            Some(held) => {
-                held.extend(jobs.into_iter().map(|job| (Arc::clone(self), job)));
-                Vec::new()
-            }
-            None => jobs,
-        });
-        if jobs.is_empty() { Ok(()) } else { self.deliver(jobs, are_awaited) }
-    }
-
-    fn deliver(self: &Arc<Self>, jobs: Vec<Job>, are_awaited: bool) -> Result<(), Error> {
+    pub(crate) fn deliver(
+        &self,
+        jobs: Vec<Job>,
+        caller: u64,
+        are_awaited: bool,
+    ) -> Result<Option<Box<Driver>>, Error> {
         let weights = jobs.iter().map(Job::weight);
         let (bytes, count) = weights.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let mut state = self.lock();
@@ -150,8 +95,8 @@ impl Inbox {
         if count > 0 && (is_full || state.outstanding + count > self.limits.pending_max) {
             return Err(Error::cache(Failure::Busy, b""));
         }
-        let (asker, was_idle) = (signal::asker(), !state.has_work());
-        let is_alone = asker != 0 && asker == std::mem::replace(&mut state.last, asker);
+        let was_idle = !state.has_work();
+        let is_alone = caller != 0 && caller == std::mem::replace(&mut state.last, caller);
         state.bytes += bytes;
         state.outstanding += count;
         state.jobs.extend(jobs);
@@ -162,13 +107,10 @@ impl Inbox {
             && was_idle
             && let Some(driver) = state.handoff.take_for_caller()
         {
-            drop(state);
-            DriverGuard::new(driver, self, DriverKind::Caller).begin();
-            signal::has_asked(self);
-        } else {
-            self.call(state);
+            return Ok(Some(driver));
         }
-        Ok(())
+        self.call(state);
+        Ok(None)
     }
 
     /// Wakes whoever drives.
@@ -218,9 +160,8 @@ impl Inbox {
     }
 
     /// For a caller whose request is outstanding: the driver, if it is free.
-    pub(crate) fn take_driver(self: &Arc<Self>) -> Option<DriverGuard> {
-        let driver = self.lock().handoff.take_for_caller()?;
-        Some(DriverGuard::new(driver, self, DriverKind::Caller))
+    pub(crate) fn take_driver(&self) -> Option<Box<Driver>> {
+        self.lock().handoff.take_for_caller()
     }
 
     /// Nobody leads whatever is outstanding: it is the background driver's.
@@ -303,7 +244,7 @@ impl Inbox {
         if background_sleeps {
             self.notify(DriverKind::Background);
         }
-        jobs.iter().filter_map(slot_of).for_each(|slot| slot.fail(Failure::Shutdown));
+        jobs.iter().filter_map(Job::slot).for_each(|slot| slot.fail(Failure::Shutdown));
     }
 
     /// Whether the driving thread, which answered `answered` requests, may sleep: it may when there
@@ -313,47 +254,5 @@ impl Inbox {
         state.outstanding -= answered;
         let has_jobs = !state.jobs.is_empty();
         state.handoff.may_sleep(has_jobs)
-    }
-}
-
-/// Runs `poll`; what it asks on this thread is handed over afterwards, all at once.
-pub(crate) fn hold<T>(poll: impl FnOnce() -> T) -> T {
-    // Dropped at the end, even by a panic of `poll`.
-    let _release = Release { outer: HELD.replace(Some(Vec::new())) };
-    poll()
-}
-
-struct Release {
-    /// What the hold around this one has so far.
-    outer: Option<Held>,
-}
-
-impl Drop for Release {
-    fn drop(&mut self) {
-        let held = HELD.replace(self.outer.take()).unwrap_or_default();
-        let mut batches: Vec<(Arc<Inbox>, Vec<Job>)> = Vec::new();
-        for (inbox, job) in held {
-            match batches.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &inbox)) {
-                Some((_, jobs)) => jobs.push(job),
-                None => batches.push((inbox, vec![job])),
-            }
-        }
-        for (inbox, jobs) in batches {
-            let slots: Vec<_> = jobs.iter().filter_map(slot_of).collect();
-            if let Err(error) = inbox.push(jobs) {
-                let failure =
-                    if error == Error::Closed { Failure::Shutdown } else { Failure::Busy };
-                slots.iter().for_each(|slot| slot.fail(failure));
-            }
-        }
-    }
-}
-
-fn slot_of(job: &Job) -> Option<Arc<Slot>> {
-    match job {
-        Job::Ask { slot, .. } | Job::AskAll { slot, .. } | Job::AwaitIdle(slot) => {
-            Some(Arc::clone(slot))
-        }
-        Job::Expire { .. } | Job::Replace(_) => None,
     }
 }

@@ -11,6 +11,7 @@
 //! passes, leaves its slot behind: the reply is dropped there, and no other caller can get it.
 #![forbid(unsafe_code)]
 
+mod asking;
 mod block;
 mod builder;
 mod client;
@@ -21,6 +22,7 @@ mod driver_guard;
 mod driver_handoff;
 mod error;
 mod inbox;
+mod job;
 mod leases;
 mod look_aside;
 mod look_aside_counters;
@@ -31,6 +33,7 @@ mod simulation;
 mod slot;
 mod together;
 mod value;
+mod waiting;
 mod watch;
 
 pub use block::BlockingClient;
@@ -42,7 +45,7 @@ pub use look_aside::LookAside;
 pub use look_aside_counters::LookAsideTotals;
 pub use markers::{Markers, Source, Written};
 pub use routes::DeleteCounts;
-pub use signal::block_on;
 pub use together::{Together, together};
 pub use upstream::{Command, Failure, Outcome, OwnedReply, Report, Request, TlsOptions, Window};
 pub use value::{Decode, Encode, FLAG_INTEGER, FLAG_TEXT, Value};
+pub use waiting::block_on;

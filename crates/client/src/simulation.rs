@@ -101,7 +101,9 @@ impl World {
     fn turn(&mut self, until_us: u64) -> bool {
         let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
         if self.caller_driver.is_none() && self.clock.rng.one_in(3) {
-            self.caller_driver = self.inbox.take_driver();
+            let driver = self.inbox.take_driver();
+            let guard = |driver| DriverGuard::new(driver, &self.inbox, DriverKind::Caller);
+            self.caller_driver = driver.map(guard);
             self.led += u64::from(self.caller_driver.is_some());
         }
         let gives_up = self.calls.iter().map(|call| call.gives_up_us).min();

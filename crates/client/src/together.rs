@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::inbox::hold;
+use crate::asking::hold;
 
 /// Awaits all `futures`; the results are in their order. What they ask in one step leaves in one
 /// write for each server.
