@@ -21,7 +21,7 @@ use routes::{Core, Plan, Spooler, TreeFlags, host_id};
 use upstream::system::now;
 use upstream::{Login, Registry, Settings, Tls, Upstream, Window};
 
-/// Why there is no client; for people.
+/// The reason for which there is no client; for people.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BuildError(pub(crate) String);
 
@@ -40,7 +40,7 @@ enum Routes {
     Text(String),
 }
 
-/// How a [`Client`] is to be; made by [`Client::builder`].
+/// The settings of a [`Client`] that is to be made; begun by [`Client::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     routes: Routes,
@@ -95,7 +95,7 @@ impl Builder {
         self
     }
 
-    /// How keys are spread over [`Self::servers`]: a hash of docs/routing.md, `Ch3` (mcrouter's) by
+    /// The hash of docs/routing.md that spreads keys over [`Self::servers`]; `Ch3` (mcrouter's) by
     /// default.
     #[must_use]
     pub fn hash(mut self, name: &str) -> Self {
@@ -117,22 +117,22 @@ impl Builder {
         self
     }
 
-    /// Where keys without a routing prefix go: `/region/cluster/`.
+    /// The route of keys without a routing prefix: `/region/cluster/`.
     #[must_use]
     pub fn default_route(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.default_route);
         self
     }
 
-    /// How long a server may take for an answer; 1 s by default. A connection on which one takes
-    /// longer is closed.
+    /// The time that a server may take for an answer; 1 s by default. A connection on which one
+    /// takes longer is closed.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
     }
 
-    /// How long a connection may take to be made; 1 s by default.
+    /// The time in which a connection must be made; 1 s by default.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
@@ -146,7 +146,7 @@ impl Builder {
         self
     }
 
-    /// How long a call may take in all, failover included; by default as long as its servers may.
+    /// The time of a whole call, failover included; by default that of all its servers.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -210,9 +210,9 @@ impl Builder {
         self
     }
 
-    /// What every connection begins with: in text for servers with `-Y`, in the binary protocol by
-    /// SASL (SCRAM-SHA-256 where it is to be had, else PLAIN). Without TLS, name and password can
-    /// be read on the way.
+    /// The login with which every connection begins: in text for servers with `-Y`, in the binary
+    /// protocol by SASL (SCRAM-SHA-256 where it is to be had, else PLAIN). Without TLS, name and
+    /// password can be read on the way.
     #[must_use]
     pub fn login(mut self, user: &str, password: &str) -> Self {
         self.settings.login = Some(Login::new(user, password));
@@ -227,7 +227,7 @@ impl Builder {
         self
     }
 
-    /// How many requests may be outstanding over all servers, for each thread; what does not fit
+    /// The number of requests outstanding over all servers, for each thread; what does not fit
     /// waits.
     #[must_use]
     pub const fn window(mut self, window: Window) -> Self {
@@ -235,14 +235,14 @@ impl Builder {
         self
     }
 
-    /// How often sources and the addresses of names are asked for; 10 s by default.
+    /// The time between two questions to sources and for the addresses of names; 10 s by default.
     #[must_use]
     pub const fn discovery_period(mut self, period: Duration) -> Self {
         self.discovery_period = period;
         self
     }
 
-    /// What sources named last is kept in this folder, too, for a start at which none answers.
+    /// A folder that also keeps what sources named last, for a start at which none answers.
     #[must_use]
     pub fn discovery_dir(mut self, folder: impl AsRef<Path>) -> Self {
         self.discovery = Arc::new(Discovery::new(Some(folder.as_ref().to_path_buf())));
@@ -261,7 +261,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// What is wrong with the configuration, with its places; or that there is no thread or
+    /// The faults of the configuration, with their places; or that there is no thread or
     /// descriptor.
     pub fn build(self) -> Result<Client, BuildError> {
         let planned = self.plan()?;
@@ -393,7 +393,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// What is wrong with it; everything stays as it was then.
+    /// The faults of the new routes; everything stays as it was then.
     pub fn replace_routes(&self, builder: &Builder) -> Result<(), BuildError> {
         let planned = builder.plan()?;
         let failed = |error: &dyn fmt::Display| BuildError(error.to_string());

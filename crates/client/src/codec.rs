@@ -19,7 +19,7 @@ pub const FLAG_LZ4: u32 = 1 << 29;
 /// zstd's own default.
 const ZSTD_LEVEL: i32 = 3;
 
-/// How values are compressed before they are stored.
+/// The compression of values before they are stored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Compression {
     /// Not at all.

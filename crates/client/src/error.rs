@@ -32,7 +32,7 @@ impl Error {
         Self::Cache(failure, String::from_utf8_lossy(words).into_owned())
     }
 
-    /// Whether the call ran out of time.
+    /// True if the call ran out of time.
     #[must_use]
     pub const fn is_timeout(&self) -> bool {
         matches!(
@@ -60,7 +60,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Why there is no value.
+/// The reason for which there is no value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LoadError<E> {
     /// The key cannot be asked; nothing was loaded.

@@ -77,15 +77,15 @@ impl LookAside {
         Self { client, exptime: 0, takes_stale: true }
     }
 
-    /// How long what is filled lives, as memcached takes it; 0, for ever, by default.
+    /// The expiry time of what is filled, as memcached takes it; 0, for ever, by default.
     #[must_use]
     pub const fn exptime(mut self, exptime: i64) -> Self {
         self.exptime = exptime;
         self
     }
 
-    /// Whether a value that was deleted a short time ago may be given out while somebody else
-    /// fills; by default it may.
+    /// Gives out, or not, a value that was deleted a short time ago while somebody else fills; by
+    /// default it does.
     #[must_use]
     pub const fn takes_stale(mut self, takes: bool) -> Self {
         self.takes_stale = takes;

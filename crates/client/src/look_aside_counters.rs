@@ -14,7 +14,7 @@ pub(crate) struct LookAsideCounters {
     pub(crate) unfilled: AtomicU64,
 }
 
-/// How look-aside reads went.
+/// Counts of look-aside reads, by outcome.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LookAsideTotals {
     /// Values found.

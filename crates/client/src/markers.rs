@@ -16,7 +16,7 @@ use crate::error::{Error, LoadError};
 use crate::value::FLAG_INTEGER;
 use upstream::{Command, Outcome, Request};
 
-/// Which database is to be read.
+/// The database that is to be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Source {
     /// The region's own.
@@ -25,16 +25,16 @@ pub enum Source {
     Master,
 }
 
-/// What became of the three steps of a write.
+/// The outcome of the three steps of a write.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Written<T> {
-    /// What the write returned.
+    /// The write's own result.
     pub output: T,
-    /// Why the marker does not stand, if it does not: readers may see the replica's older value
-    /// until it has caught up.
+    /// The error for which the marker does not stand, if it does not: readers may see the replica's
+    /// older value until it has caught up.
     pub unmarked: Option<Error>,
-    /// Why the key was not deleted, if it was not: readers may see the cached older value until the
-    /// replication stream deletes it.
+    /// The error for which the key was not deleted, if it was not: readers may see the cached older
+    /// value until the replication stream deletes it.
     pub undeleted: Option<Error>,
 }
 
@@ -77,7 +77,7 @@ impl Markers {
         [self.prefix.as_slice(), key.as_ref()].concat()
     }
 
-    /// Which database a miss of `key` is read from. A marker that cannot be looked up counts as
+    /// The database from which a miss of `key` is read. A marker that cannot be looked up counts as
     /// standing.
     pub async fn source(&self, key: impl AsRef<[u8]>) -> Source {
         match self.client.get(self.marker(key)).await {

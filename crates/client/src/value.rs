@@ -14,14 +14,14 @@ pub const FLAG_INTEGER: u32 = 1 << 1;
 /// Client flag: UTF-8 text.
 pub const FLAG_TEXT: u32 = 1 << 4;
 
-/// What can be stored.
+/// A value that can be stored.
 pub trait Encode {
     /// The bytes, and client flags that [`Decode`] will see. The bits of [`crate::FLAG_LZ4`] and
     /// [`crate::FLAG_ZSTD`] are not free.
     fn encode(&self) -> (Cow<'_, [u8]>, u32);
 }
 
-/// What can be made of stored bytes.
+/// A value that can be made of stored bytes.
 pub trait Decode: Sized {
     /// Reads a value.
     ///
@@ -47,7 +47,7 @@ impl Value {
     ///
     /// # Errors
     ///
-    /// When it is none of that type.
+    /// An error, when it is none of that type.
     pub fn decode<T: Decode>(self) -> Result<T, Error> {
         T::decode(self.bytes, self.flags)
     }
