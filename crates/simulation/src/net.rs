@@ -64,6 +64,15 @@ impl Trouble {
         Self::NoSockets,
         Self::Loses,
     ];
+
+    /// Whether a datagram is lost.
+    fn loses(self, rng: &mut Rng) -> bool {
+        match self {
+            Self::Cut | Self::Drops | Self::Dead => true,
+            Self::Loses => rng.one_in(4),
+            _ => false,
+        }
+    }
 }
 
 /// A server and the network's state of it.
@@ -408,7 +417,7 @@ impl Net {
         let (breaks_up, breaks_down) = (draw(2), draw(2));
         let is_narrow = self.is_wild && self.rng.one_in(4);
         let room = if is_narrow { 64 + self.rng.below(4096) } else { usize::MAX };
-        let id = u32::try_from(self.links.len()).unwrap_or(u32::MAX);
+        let id = u32::try_from(self.links.len()).expect("fewer links than 4 billion");
         let now_us = self.now_us;
         self.links.insert(
             id,
@@ -509,7 +518,7 @@ impl Net {
             len = 1 + self.rng.below(len);
         }
         link.unsent += len;
-        for piece in self.pieces(&bytes[..len]) {
+        for piece in pieces(&mut self.rng, &bytes[..len]) {
             let place = self.links[&id].place;
             let at_us = self.now_us + self.latency(place);
             let Some(link) = self.links.get_mut(&id) else { return Err(Errno::BADF) };
@@ -518,19 +527,6 @@ impl Net {
             self.at(at_us, Event::Up(id, piece));
         }
         Ok(len)
-    }
-
-    /// Cut anywhere: as often as not it is not.
-    fn pieces(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let mut pieces = Vec::new();
-        let mut rest = bytes;
-        while rest.len() > 1 && pieces.len() < 8 && self.rng.one_in(2) {
-            let (piece, behind) = rest.split_at(1 + self.rng.below(rest.len() - 1));
-            pieces.push(piece.to_vec());
-            rest = behind;
-        }
-        pieces.push(rest.to_vec());
-        pieces
     }
 
     /// Bytes arrive at the server, which answers.
@@ -572,7 +568,7 @@ impl Net {
     }
 
     fn answer(&mut self, id: SocketId, bytes: &[u8]) {
-        for piece in self.pieces(bytes) {
+        for piece in pieces(&mut self.rng, bytes) {
             let place = self.links[&id].place;
             let at_us = self.now_us + self.latency(place);
             let Some(link) = self.links.get_mut(&id) else { return };
@@ -607,26 +603,17 @@ impl Net {
     pub(crate) fn send_datagram(&mut self, id: SocketId, bytes: &[u8]) -> Result<(), Errno> {
         let place = self.links[&id].place;
         let at_us = self.now_us + self.latency(place);
-        if self.loses(place) {
+        if self.places[place].trouble.loses(&mut self.rng) {
             return if self.rng.one_in(4) { Err(Errno::AGAIN) } else { Ok(()) };
         }
         self.at(at_us, Event::Up(id, bytes.to_vec()));
         Ok(())
     }
 
-    fn loses(&mut self, place: usize) -> bool {
-        let trouble = self.places[place].trouble;
-        match trouble {
-            Trouble::Cut | Trouble::Drops | Trouble::Dead => true,
-            Trouble::Loses => self.rng.one_in(4),
-            _ => false,
-        }
-    }
-
     fn answer_datagrams(&mut self, id: SocketId, replies: &[Vec<u8>]) {
         let place = self.links[&id].place;
         for datagram in replies {
-            if self.loses(place) {
+            if self.places[place].trouble.loses(&mut self.rng) {
                 continue;
             }
             let copies = if self.places[place].trouble == Trouble::Loses && self.rng.one_in(4) {
@@ -688,4 +675,17 @@ fn is_ready(link: &Link, output: bool) -> bool {
             !link.inbox.is_empty() || link.end.is_some() || output && has_room
         }
     }
+}
+
+/// The bytes in pieces, cut anywhere: as often as not it is not.
+fn pieces(rng: &mut Rng, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::new();
+    let mut rest = bytes;
+    while rest.len() > 1 && pieces.len() < 8 && rng.one_in(2) {
+        let (piece, behind) = rest.split_at(1 + rng.below(rest.len() - 1));
+        pieces.push(piece.to_vec());
+        rest = behind;
+    }
+    pieces.push(rest.to_vec());
+    pieces
 }

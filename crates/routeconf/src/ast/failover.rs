@@ -3,7 +3,7 @@
 use proto::Failure;
 
 use super::hash::Hash;
-use super::route::RouteId;
+use super::ids::RouteId;
 
 /// `FailoverRoute`, and `FailoverWithExptimeRoute` and `SaltedFailoverRoute`, which are made of it.
 #[derive(Clone, Debug, PartialEq)]

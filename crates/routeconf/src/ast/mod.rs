@@ -8,6 +8,7 @@
 mod buckets;
 mod failover;
 mod hash;
+mod ids;
 mod pool;
 mod route;
 mod settings;
@@ -17,10 +18,11 @@ pub use failover::{
     DEFAULT_FAILOVER_ERRORS, Failover, FailoverErrors, FailoverLimit, FailoverPolicy,
 };
 pub use hash::{Hash, HashFunction, KeyPart};
-pub use pool::{Member, Pool, PoolId, Protocol, Security, Server, ServerAddress, TkoTracker};
+pub use ids::{PoolId, RouteId};
+pub use pool::{Member, Pool, Protocol, Security, Server, ServerAddress, TkoTracker};
 pub use route::{
     Condition, ExptimeAction, LatencyInjection, Latest, LoadBalancer, LoadBalancerAlgorithm,
-    ModifyKey, Route, RouteId, SizeSplit, WarmUp,
+    ModifyKey, Route, SizeSplit, WarmUp,
 };
 pub use settings::{
     PoolRoute, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits, SlowWarmUpSettings,

@@ -2,20 +2,8 @@
 
 use std::fmt;
 
-use super::route::RouteId;
+use super::ids::RouteId;
 use crate::source::At;
-
-/// A pool by its place in `Config::pools`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PoolId(pub(crate) u32);
-
-impl PoolId {
-    /// Its place in the list.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// A pool: servers, in an order that placement depends upon, and how to talk to them.
 #[derive(Clone, Debug, PartialEq)]

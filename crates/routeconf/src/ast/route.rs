@@ -4,20 +4,8 @@ use proto::{Command, CommandClass, Failure};
 
 use super::failover::Failover;
 use super::hash::Hash;
-use super::pool::PoolId;
+use super::ids::{PoolId, RouteId};
 use super::settings::{PoolRoute, Rates, Shadow, ShardSplits, SlowWarmUpSettings};
-
-/// A route by its place in `Config::handles`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RouteId(pub(crate) u32);
-
-impl RouteId {
-    /// Its place in the list.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// mcrouter's route handles, by their names there without `Route`.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,8 +2,7 @@
 
 use super::buckets::Buckets;
 use super::hash::Hash;
-use super::pool::PoolId;
-use super::route::RouteId;
+use super::ids::{PoolId, RouteId};
 
 /// `PoolRoute`. From the inside out: each destination, `max_outstanding` for each, `slow_warmup`,
 /// `shadows`, `hash`, `rates`, `shard_splits`, the spool of failed deletes.

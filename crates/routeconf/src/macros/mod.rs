@@ -2,6 +2,9 @@
 //!
 //! Source: mcrouter's `lib/config/ConfigPreprocessor.cpp`, whose rules these are. Ours counts its
 //! steps, so that no text makes it work for ever, and knows the place of what it writes out.
+//!
+//! The methods of [`Expander`] lie in four files, since macros call each other: here values and
+//! constants, in `call` calls, in `lists` and `builtins` mcrouter's own macros. All count steps.
 
 mod builtins;
 mod call;

@@ -3,6 +3,7 @@
 use super::Builder;
 use super::fields::Fields;
 use super::handles::Given;
+use super::values::result_name;
 use crate::ast::{
     Failover, FailoverErrors, FailoverLimit, FailoverPolicy, Failure, Hash, Latest, Route, RouteId,
 };
@@ -196,12 +197,6 @@ fn unknown_policy(name: &str, at: At) -> Diagnostic {
 
 /// Failures of mcrouter that no request has here.
 const NEVER: [&str; 5] = ["aborted", "bad_key", "bad_value", "ooo", "unknown"];
-
-/// mcrouter's name of a result without the prefixes that configurations may give it.
-pub(super) fn result_name(text: &str) -> String {
-    let name = text.strip_prefix("mc_res_").unwrap_or(text);
-    name.strip_prefix("carbon::Result::").unwrap_or(name).to_ascii_lowercase()
-}
 
 impl Builder<'_> {
     /// `failover_errors`: a list for all commands, or an object by class.

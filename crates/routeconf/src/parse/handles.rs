@@ -1,8 +1,8 @@
 //! The route handles by name.
 
 use super::Builder;
-use super::failover::result_name;
 use super::fields::Fields;
+use super::values::result_name;
 use crate::ast::{
     ExptimeAction, Failure, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm, ModifyKey,
     Route, RouteId, SizeSplit, WarmUp,

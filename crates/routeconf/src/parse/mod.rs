@@ -3,6 +3,9 @@
 //!
 //! Several errors are found in one pass: a route that cannot be built leaves an `ErrorRoute` in its
 //! place, and the configuration as a whole is refused.
+//!
+//! [`Builder`] has many methods, in a file for each family of handles: one for each kind of route
+//! and of value. All of them add to the same lists of routes, pools and findings.
 
 mod failover;
 mod fields;

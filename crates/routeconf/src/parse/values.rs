@@ -161,3 +161,9 @@ fn fraction_range(fields: &Fields<'_>) -> Fallible<Option<(f64, f64)>> {
         Some(_) => fail(fields.place("key_fraction_range"), wrong),
     }
 }
+
+/// mcrouter's name of a result without the prefixes that configurations may give it.
+pub(super) fn result_name(text: &str) -> String {
+    let name = text.strip_prefix("mc_res_").unwrap_or(text);
+    name.strip_prefix("carbon::Result::").unwrap_or(name).to_ascii_lowercase()
+}
