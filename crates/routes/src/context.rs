@@ -38,6 +38,7 @@ pub struct Context {
     deletes: OnceLock<(Deletes, Arc<Mailbox>)>,
     /// Root tasks that have ended.
     pub(crate) finished: SendRefCell<Vec<(Ticket, OwnedReply)>>,
+    /// xorshift64, in one word: equal seeds are equal runs of the simulations, by any version.
     random: SendCell<u64>,
     unix_secs: SendCell<u64>,
     host_id: u32,
@@ -349,7 +350,7 @@ impl Sink for Split<'_> {
         }
         let mut waits = self.cx.waits.borrow_mut();
         // A task's ticket is a place in `waits`.
-        let number = u32::try_from(ticket & !(TASK_TICKET | ASIDE_TICKET)).unwrap_or(u32::MAX);
+        let number = (ticket & 0xffff_ffff) as u32;
         let Some(wait) = waits.waits.get_mut(number as usize) else { return };
         match std::mem::replace(wait, Wait::Free) {
             Wait::Asked(waker) => {

@@ -1,4 +1,5 @@
-//! Several futures awaited together.
+//! Several futures awaited together: two short functions, for which `futures-util` would be a new
+//! dependency of the library.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

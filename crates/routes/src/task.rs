@@ -2,7 +2,8 @@
 //! owns them at the time.
 //!
 //! A task is polled when it was spawned and when something it waits for has come. Wakers only note
-//! the task's number, so a task that is woken twice is polled once.
+//! the task's number, so a task that is woken twice is polled once. Slots are a list of their own,
+//! not a ready-made slab: a slot keeps its waker when its task has ended.
 
 use std::future::Future;
 use std::pin::Pin;

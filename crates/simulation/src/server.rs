@@ -352,7 +352,7 @@ impl Server {
                 self.asked.insert(key.to_vec());
                 match self.items.get(key) {
                     Some(value) => {
-                        let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+                        let len = u32::try_from(value.len()).expect("a short value");
                         write_hit(out, header, 0, mark(key, 0), told, len);
                         out.extend_from_slice(value);
                     }

@@ -16,6 +16,7 @@ use proto::binary::{Status, request};
 use scram::{Client, Hash, Proven};
 
 use crate::login::Login;
+use crate::narrow::to_u32;
 
 const PLAIN: &[u8] = b"PLAIN";
 const SCRAM: &[u8] = b"SCRAM-SHA-256";
@@ -122,7 +123,8 @@ impl Sasl {
 
 fn packet(opcode: u8, mechanism: &[u8], message: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    // A message of SCRAM: a name, random bytes and a proof.
+    let len = to_u32(message.len());
     request::write(&mut out, opcode, 0, 0, b"", mechanism, len);
     out.extend_from_slice(message);
     out

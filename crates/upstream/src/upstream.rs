@@ -3,6 +3,9 @@
 //! A turn of the loop that owns this is: [`Upstream::on_events`] when [`Upstream::poller`] is
 //! readable, any number of [`Upstream::ask`], then one [`Upstream::flush`], which sends what was
 //! asked in the turn with one write a server.
+//!
+//! Servers stay in a list of their own, not in a ready-made slab: a place that is free keeps its
+//! generation, by which late events of an old socket are known.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
