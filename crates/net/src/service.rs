@@ -87,6 +87,10 @@ pub trait Service {
     /// served again, and then this is called again, until it names none.
     fn after_turn(&mut self, _resumed: &mut Vec<ConnId>) {}
 
+    /// Adds the connections that must go now, whatever they wait for: one whose client takes
+    /// nothing is not served, and could not say so. Called at the end of each turn.
+    fn take_dropped(&mut self, _dropped: &mut Vec<ConnId>) {}
+
     /// The service holds something back that more work would join: the loop looks for more at once,
     /// instead of waiting for it.
     fn is_holding(&self) -> bool {

@@ -232,16 +232,21 @@ impl<S: Service> Worker<S> {
         self.end();
     }
 
-    /// Serves the connections whose answers have come, until there are none.
+    /// Serves the connections whose answers have come, until there are none, and closes those that
+    /// the service drops.
     fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
         loop {
             self.service.after_turn(resumed);
             if resumed.is_empty() {
-                return;
+                break;
             }
             for ConnId(token) in resumed.drain(..) {
                 self.resume(token);
             }
+        }
+        self.service.take_dropped(resumed);
+        for ConnId(token) in resumed.drain(..) {
+            self.close(token, CloseReason::SlowClient);
         }
     }
 
