@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod budget;
 mod config;
 mod config_info;
 mod delete_spool;

@@ -117,6 +117,12 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     pub max_conns: usize,
 
+    /// Memory that all clients together may make the proxy hold, in bytes: replies that they do not
+    /// take, requests that are on their way in, and values that wait for servers. Above it, the
+    /// connections go that hold longest and most; none that holds 16 KiB or less
+    #[arg(long, value_name = "BYTES", default_value_t = 512 << 20)]
+    pub client_memory_max: usize,
+
     /// Do not reload the configuration file when it changes
     #[arg(long)]
     pub disable_reload_configs: bool,
@@ -498,6 +504,7 @@ impl Options {
             ("udp_gets", u64::from(self.udp_gets)),
             ("udp_timeout_ms", self.udp_timeout),
             ("max_conns", self.max_conns as u64),
+            ("client_memory_max", self.client_memory_max as u64),
             ("disable_reload_configs", u64::from(self.disable_reload_configs)),
             ("file_observer_poll_period_ms", self.file_observer_poll_period_ms),
             ("max_dumped_config_age", self.max_dumped_config_age),

@@ -98,7 +98,7 @@ pub fn run(
     };
     let handle = {
         let (shared, log) = (Arc::clone(&shared), Arc::clone(&log));
-        net::start(sockets, &config, Arc::new(net::Unbudgeted), move |index, _| {
+        net::start(sockets, &config, shared.budget.clone(), move |index, _| {
             let (front, log) = (front(&shared, index), Arc::clone(&log));
             front.core.set_log(move |line| log(line));
             front
@@ -239,7 +239,7 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
     if let Some(deletes) = shared.deletes.get() {
         core.keep_deletes(deletes.clone()).expect("a descriptor for the worker's mailbox");
     }
-    Front::new(core, Arc::clone(shared), current.generation)
+    Front::new(core, Arc::clone(shared), index, current.generation)
 }
 
 /// Waits for signals, and looks for changes of the configuration's file in between.

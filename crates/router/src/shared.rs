@@ -10,6 +10,7 @@ use routes::{Deletes, Tree};
 use upstream::{Registry, Upstream};
 use watch::hub::Watchers;
 
+use crate::budget::Budget;
 use crate::config_info::ConfigInfo;
 use crate::history::History;
 use crate::listeners::Listeners;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) version: &'static str,
     pub(crate) registry: Registry,
+    /// What clients hold.
+    pub(crate) budget: Arc<Budget>,
     pub(crate) control: OnceLock<net::Control>,
     /// Where failed deletes go, if they are kept.
     pub(crate) deletes: OnceLock<Deletes>,
@@ -103,6 +106,7 @@ impl Shared {
         config.last_success.store(unix_secs(), Ordering::Relaxed);
         Self {
             verbosity: AtomicU32::new(options.verbosity),
+            budget: Arc::new(Budget::new(options.client_memory_max)),
             options,
             // One word, since libmemcached reads no more of it.
             version: env!("CARGO_PKG_VERSION"),

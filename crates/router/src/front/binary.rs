@@ -52,7 +52,7 @@ impl Front {
                     Block::Refused(why) => {
                         let status = match why {
                             Refused::TooLarge => Status::TooLarge,
-                            Refused::BadEnd | Refused::OutOfMemory => Status::OutOfMemory,
+                            Refused::BadEnd => Status::OutOfMemory,
                         };
                         self.queues.get(session.queue).push_with(|heap| {
                             reply::write_error(heap, &request.header, status);

@@ -9,6 +9,7 @@
 //! in one write. The methods of `Front` lie in a file for each protocol and one for stores: each
 //! reads requests of its own, and all fill one queue.
 
+mod account;
 mod batch;
 mod binary;
 mod format;
@@ -30,6 +31,7 @@ use upstream::{Event, Request};
 
 use crate::shared::Shared;
 use ::watch::hub::{Events, Watching};
+use account::Account;
 use batch::Batch;
 use queue::Queues;
 use slot::Slot;
@@ -48,8 +50,6 @@ pub(crate) struct Front {
     generation: u64,
     /// Memory is refused: connections are let go of.
     is_short: bool,
-    /// Bytes of values that are being received.
-    receiving_bytes: usize,
     batch: Batch,
     /// The words of the meta command that is being made; kept for its memory.
     words: Vec<u8>,
@@ -94,127 +94,27 @@ enum Step {
 }
 
 impl Front {
-    /// A worker's front, with the configuration of this number.
-    pub(crate) fn new(core: Core, shared: Arc<Shared>, generation: u64) -> Self {
+    /// The front of this worker, with the configuration of this number.
+    pub(crate) fn new(core: Core, shared: Arc<Shared>, worker: usize, generation: u64) -> Self {
         let traffic = Arc::clone(core.context().traffic());
-        let queues = Queues::new(watch::Reporter::new(&shared.watchers), traffic);
+        let account = Account::new(Arc::clone(&shared.budget), worker);
+        let queues = Queues::new(watch::Reporter::new(&shared.watchers), account, traffic);
         let (batch, words) = (Batch::default(), Vec::new());
-        let (is_short, receiving_bytes) = (false, 0);
-        Self { core, shared, queues, generation, is_short, receiving_bytes, batch, words }
+        Self { core, shared, queues, generation, is_short: false, batch, words }
     }
 
     /// Sends what is ready. False when the output is full.
     fn drain(&mut self, session: &Session, output: &mut Output<'_>) -> bool {
-        let queue = self.queues.get(session.queue);
-        loop {
-            let is_done = queue.drain(|bytes| {
-                output.buf().extend_from_slice(bytes);
-                !output.is_full()
-            });
-            if is_done {
-                return true;
-            }
-            if !output.flush() {
-                return false;
-            }
-        }
+        self.queues.get(session.queue).drain(output)
     }
 
-    fn step(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
-        if session.swallow > 0 {
-            let count = (input.bytes().len() as u64).min(session.swallow);
-            // No more than there is.
-            input.consume(usize::try_from(count).unwrap_or(0));
-            session.swallow -= count;
-            return if session.swallow > 0 { Step::Stop(Flow::NeedInput) } else { Step::Next };
-        }
-        if session.receiving.is_some() {
-            return self.receive(session, input);
-        }
-        if let Some(line) = session.line {
-            return self.keys(session, line, input);
-        }
-        self.read(session, input)
-    }
-
-    /// Reads one request.
-    #[inline]
-    fn read(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
-        let is_packet = input.bytes().first() == Some(&proto::binary::REQUEST_MAGIC);
-        let first = if is_packet { Dialect::Binary } else { Dialect::Text };
-        match session.dialect.get_or_insert(first) {
-            Dialect::Text => self.command(session, input),
-            Dialect::Binary => self.packet(session, input),
-        }
-    }
-
-    /// Asks, and answers at once if that can be.
-    #[inline]
-    fn submit(&mut self, queue: u32, slot: Slot, request: &Request<'_>) {
-        // Servers see the key without its routing prefix, unless their pool keeps it.
-        let is_kept = request.key.first() == Some(&b'/') || slot.wants_key();
-        let client_key = if is_kept { request.key } else { b"" };
-        let ticket = self.queues.push(queue, slot, client_key);
-        self.batch.asked();
-        if let Submitted::Done(reply) = self.core.submit(request, ticket) {
-            upstream::Sink::answer(&mut self.queues, ticket, &reply.get());
-        }
-    }
-
-    /// A new configuration replaces the tree.
-    fn reload(&mut self) {
-        let current = self.shared.current();
-        if current.generation != self.generation {
-            self.generation = current.generation;
-            self.core.replace(|upstream| (current.build)(upstream));
-        }
-    }
-}
-
-impl Service for Front {
-    type Session = Session;
-
-    fn begin_turn(&mut self, now: Instant) {
-        self.is_short = reserve::is_low();
-        self.batch.turn();
-        if let Some(is_watched) = self.queues.reporter.turn(now) {
-            self.core.watch(is_watched);
-        }
-        self.core.turn(now);
-        if self.shared.generation() != self.generation {
-            self.reload();
-        }
-    }
-
-    fn before_park(&mut self) {}
-
-    fn open(&mut self, peer: &Peer) -> Session {
-        let queue = self.queues.open();
-        let address = peer.remote.map(|remote| remote.ip().to_string());
-        let client = address.map_or(0, |address| hashing::spooky_hash32(address.as_bytes(), 0));
-        Session {
-            queue,
-            client,
-            listener: self.shared.listeners.of(&peer.listener),
-            line: None,
-            receiving: None,
-            swallow: 0,
-            closes: false,
-            watching: None,
-            asks_to_watch: None,
-            dialect: None,
-        }
-    }
-
-    fn serve(
+    /// Serves what there is, until something is missing.
+    fn go_on(
         &mut self,
         session: &mut Session,
         input: &mut Input<'_>,
         output: &mut Output<'_>,
     ) -> Flow {
-        if self.is_short {
-            return Flow::CloseNow;
-        }
         self.queues.get(session.queue).serve(output.conn_id());
         let mut requests_left = REQUESTS_PER_TURN;
         loop {
@@ -253,15 +153,115 @@ impl Service for Front {
         }
     }
 
+    fn step(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
+        if session.swallow > 0 {
+            let count = (input.bytes().len() as u64).min(session.swallow);
+            // No more than there is.
+            input.consume(usize::try_from(count).unwrap_or(0));
+            session.swallow -= count;
+            return if session.swallow > 0 { Step::Stop(Flow::NeedInput) } else { Step::Next };
+        }
+        if session.receiving.is_some() {
+            return self.receive(session, input);
+        }
+        if let Some(line) = session.line {
+            return self.keys(session, line, input);
+        }
+        self.read(session, input)
+    }
+
+    /// Reads one request.
+    #[inline]
+    fn read(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
+        let is_packet = input.bytes().first() == Some(&proto::binary::REQUEST_MAGIC);
+        let first = if is_packet { Dialect::Binary } else { Dialect::Text };
+        match session.dialect.get_or_insert(first) {
+            Dialect::Text => self.command(session, input),
+            Dialect::Binary => self.packet(session, input),
+        }
+    }
+
+    /// Asks, and answers at once if that can be.
+    #[inline]
+    fn submit(&mut self, queue: u32, slot: Slot, request: &Request<'_>) {
+        // Longer values are refused: `store::VALUE_BYTES_MAX`.
+        let slot = slot.asking(u32::try_from(request.value.len()).unwrap_or(0));
+        // Servers see the key without its routing prefix, unless their pool keeps it.
+        let is_kept = request.key.first() == Some(&b'/') || slot.wants_key();
+        let client_key = if is_kept { request.key } else { b"" };
+        let ticket = self.queues.push(queue, slot, client_key);
+        self.batch.asked();
+        if let Submitted::Done(reply) = self.core.submit(request, ticket) {
+            upstream::Sink::answer(&mut self.queues, ticket, &reply.get());
+        }
+    }
+
+    /// A new configuration replaces the tree.
+    fn reload(&mut self) {
+        let current = self.shared.current();
+        if current.generation != self.generation {
+            self.generation = current.generation;
+            self.core.replace(|upstream| (current.build)(upstream));
+        }
+    }
+}
+
+impl Service for Front {
+    type Session = Session;
+
+    fn begin_turn(&mut self, now: Instant) {
+        self.is_short = reserve::is_low();
+        self.batch.turn();
+        self.queues.account.now = now;
+        if let Some(is_watched) = self.queues.reporter.turn(now) {
+            self.core.watch(is_watched);
+        }
+        self.core.turn(now);
+        if self.shared.generation() != self.generation {
+            self.reload();
+        }
+    }
+
+    fn before_park(&mut self) {}
+
+    fn open(&mut self, peer: &Peer) -> Session {
+        let queue = self.queues.open();
+        let address = peer.remote.map(|remote| remote.ip().to_string());
+        let client = address.map_or(0, |address| hashing::spooky_hash32(address.as_bytes(), 0));
+        Session {
+            queue,
+            client,
+            listener: self.shared.listeners.of(&peer.listener),
+            line: None,
+            receiving: None,
+            swallow: 0,
+            closes: false,
+            watching: None,
+            asks_to_watch: None,
+            dialect: None,
+        }
+    }
+
+    fn serve(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        output: &mut Output<'_>,
+    ) -> Flow {
+        if self.is_short || self.queues.get(session.queue).is_broken() {
+            return Flow::CloseNow;
+        }
+        let flow = self.go_on(session, input, output);
+        self.queues.recount(session.queue);
+        flow
+    }
+
     fn datagram(&mut self, _: &Peer, _: &[u8], _: &mut Vec<u8>) -> net::DatagramFate {
         net::DatagramFate::Dropped
     }
 
     fn close(&mut self, session: Session, _reason: CloseReason) {
         self.queues.close(session.queue);
-        if let Some(receiving) = session.receiving {
-            self.receiving_bytes -= receiving.held();
-        }
     }
 
     fn outside(&self) -> Option<BorrowedFd<'_>> {
@@ -285,7 +285,18 @@ impl Service for Front {
         if let Some((_, _, waiting)) = self.core.context().window() {
             self.core.context().traffic().set(Event::Waiting, waiting as u64);
         }
+        if self.queues.resumed.is_empty()
+            && self.queues.settle()
+            && let Some(control) = self.shared.control.get()
+        {
+            // Those that must go may be other workers' clients.
+            control.wake();
+        }
         resumed.append(&mut self.queues.resumed);
+    }
+
+    fn take_dropped(&mut self, dropped: &mut Vec<ConnId>) {
+        dropped.append(&mut self.queues.account.dropped);
     }
 
     fn is_holding(&self) -> bool {

@@ -14,13 +14,19 @@
 //! 1. A queue's number is given to another connection only when all of its tickets are answered. So
 //!    an answer never goes to another client than the one that asked.
 //! 2. Nothing is taken out of a queue but from its front.
+//!
+//! What a queue holds is counted where it changes, and told to all workers' account
+//! ([`super::account`]) at the end of the turn. Queues stay in a list of their own, not in a
+//! ready-made slab: a closed one keeps its number until its tickets are answered.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::sync::Arc;
 
-use net::ConnId;
+use net::{ConnId, FLUSH_BYTES, Output};
 use upstream::{Command, Count, Event, Exchange, Failure, Reply, Sink, Ticket, Traffic};
 
+use super::account::{Account, Holding};
 use super::format;
 use super::slot::{Kind, Slot};
 use super::watch::Reporter;
@@ -36,6 +42,17 @@ pub(crate) const HEAP_BYTES_MAX: usize = 256 * 1024;
 /// the limit above was reached may ask for many large values.
 const HEAP_BYTES_CUT: usize = 32 << 20;
 
+/// Bytes of values that one connection may have on their way to servers, and of replies that are
+/// to be expected; no further requests are read until there are fewer.
+const ASKED_BYTES_MAX: usize = 4 << 20;
+const EXPECTED_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of one reply beside its value, words and key, at the most.
+const REPLY_REST_BYTES: usize = 512;
+
+/// Beyond this, the heap grows by what is needed and an eighth, not by doubling.
+const DOUBLING_BYTES: usize = 256 * 1024;
+
 /// Capacity that an idle connection keeps, in bytes of answers and in slots.
 const HEAP_KEPT: usize = 4096;
 const SLOTS_KEPT: usize = 64;
@@ -49,7 +66,18 @@ pub(crate) struct Queue {
     heap: Vec<u8>,
     /// Tickets that are not answered.
     outstanding: u32,
+    /// Bytes of their requests' values.
+    asked_bytes: usize,
+    /// Capacity of the request that is being received.
+    pub(super) receiving_bytes: usize,
+    /// Bytes of the first slot's reply that have left.
+    sent: u32,
+    /// The size of a large reply, as the last ones were.
+    reply_bytes: usize,
+    holding: Holding,
     is_resumed: bool,
+    /// There was no memory for a reply: the connection must go.
+    is_broken: bool,
     /// The first error on the retrieval line at the front.
     line_error: Option<(u32, u32)>,
 }
@@ -62,13 +90,15 @@ pub(crate) struct Queues {
     /// Connections whose first slot has become ready.
     pub(crate) resumed: Vec<ConnId>,
     pub(super) reporter: Reporter,
+    pub(super) account: Account,
     /// Where requests and their replies are counted.
     traffic: Arc<Traffic>,
 }
 
 impl Queues {
-    pub(super) fn new(reporter: Reporter, traffic: Arc<Traffic>) -> Self {
-        Self { queues: Vec::new(), free: Vec::new(), resumed: Vec::new(), reporter, traffic }
+    pub(super) fn new(reporter: Reporter, account: Account, traffic: Arc<Traffic>) -> Self {
+        let (queues, free, resumed) = Default::default();
+        Self { queues, free, resumed, reporter, account, traffic }
     }
 
     /// Nothing is owed by this queue.
@@ -79,13 +109,14 @@ impl Queues {
     pub(crate) fn open(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.queues.push(Queue::default());
-            u32::try_from(self.queues.len() - 1).unwrap_or(u32::MAX)
+            place(self.queues.len() - 1)
         })
     }
 
     /// The connection has gone. The number is free when the last answer has come.
     pub(crate) fn close(&mut self, number: u32) {
         let queue = &mut self.queues[number as usize];
+        self.account.closed(number, &queue.holding);
         let outstanding = queue.outstanding;
         *queue = Queue { outstanding, base: queue.base, ..Queue::default() };
         if outstanding == 0 {
@@ -98,6 +129,29 @@ impl Queues {
         &mut self.queues[number as usize]
     }
 
+    /// Counts what the queue holds.
+    #[inline]
+    pub(super) fn recount(&mut self, number: u32) {
+        let queue = &mut self.queues[number as usize];
+        let held = queue.held();
+        if held != queue.holding.charged {
+            self.account.count(number, &mut queue.holding, held);
+        }
+    }
+
+    /// Tells the account at the end of a turn. True when clients of any worker must go.
+    pub(super) fn settle(&mut self) -> bool {
+        let is_told = self.account.tell();
+        while let Some(number) = self.account.next() {
+            self.account.name(number, &mut self.queues[number as usize].holding);
+        }
+        let is_relieved = is_told && self.account.relieve();
+        for number in self.account.chosen() {
+            self.account.dropped.extend(self.queues[number as usize].conn);
+        }
+        is_relieved
+    }
+
     /// Adds a slot whose answer comes later; returns its ticket. `client_key` is given if servers
     /// see another.
     #[inline]
@@ -107,7 +161,8 @@ impl Queues {
         if !client_key.is_empty() {
             (slot.start, slot.len) = queue.append(client_key);
         }
-        let seq = queue.base.wrapping_add(offset(queue.slots.len()));
+        let seq = queue.base.wrapping_add(place(queue.slots.len()));
+        queue.asked_bytes += slot.asked_bytes as usize;
         queue.slots.push_back(slot);
         queue.outstanding += 1;
         u64::from(number) << 32 | u64::from(seq)
@@ -133,10 +188,22 @@ impl Sink for Queues {
         };
         let index = seq.wrapping_sub(queue.base) as usize;
         let Some(slot) = queue.slots.get_mut(index) else { return };
+        queue.asked_bytes -= slot.asked_bytes as usize;
+        slot.asked_bytes = 0;
         let start = queue.heap.len();
         let client_key = (slot.start as usize, slot.len as usize);
         let too_much = Reply::failed(Failure::Busy, b"out of memory writing reply");
         let reply = if start > HEAP_BYTES_CUT { &too_much } else { reply };
+        let value_bytes = reply.words.len() + reply.value.len();
+        let needed = REPLY_REST_BYTES + client_key.1 + value_bytes;
+        if value_bytes.max(start) > HEAP_KEPT && queue.heap.capacity() - start < needed {
+            if !grow(&mut queue.heap, needed) {
+                queue.give_up();
+                self.account.dropped.push(conn);
+                return;
+            }
+            queue.reply_bytes = needed.max(queue.reply_bytes / 2);
+        }
         if let Some(failure) = reply.outcome.failure() {
             count_error(&self.traffic, slot.op, failure);
         }
@@ -145,11 +212,12 @@ impl Sink for Queues {
             queue.heap.extend_from_slice(proto::reply::END);
         }
         slot.is_ready = true;
-        (slot.start, slot.len) = (offset(start), offset(queue.heap.len() - start));
+        (slot.start, slot.len) = (place(start), place(queue.heap.len() - start));
         if index == 0 && !queue.is_resumed {
             queue.is_resumed = true;
             self.resumed.push(conn);
         }
+        self.recount(number);
     }
 }
 
@@ -175,7 +243,29 @@ impl Queue {
     /// There is no place for another request.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.slots.len() >= SLOTS_MAX || self.heap.len() >= HEAP_BYTES_MAX
+        self.slots.len() >= SLOTS_MAX
+            || self.heap.len() >= HEAP_BYTES_MAX
+            || self.asked_bytes >= ASKED_BYTES_MAX
+            || self.reply_bytes.saturating_mul(self.outstanding as usize) >= EXPECTED_BYTES_MAX
+    }
+
+    /// There was no memory for a reply: the connection must go.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Gives back everything; the connection goes at the end of the turn.
+    #[cold]
+    fn give_up(&mut self) {
+        (self.heap, self.slots) = (Vec::new(), VecDeque::new());
+        (self.asked_bytes, self.is_broken) = (0, true);
+    }
+
+    /// Bytes that the client makes the proxy hold.
+    #[inline]
+    fn held(&self) -> usize {
+        let slots = self.slots.capacity() * size_of::<Slot>();
+        self.heap.capacity() + slots + self.asked_bytes + self.receiving_bytes
     }
 
     /// Adds a reply that is known already.
@@ -201,8 +291,8 @@ impl Queue {
     pub(crate) fn push_written(&mut self, slot: Slot, write: impl FnOnce(&mut Vec<u8>) -> bool) {
         let start = self.heap.len();
         let is_error = write(&mut self.heap);
-        let len = offset(self.heap.len() - start);
-        self.slots.push_back(Slot { is_ready: true, is_error, start: offset(start), len, ..slot });
+        let len = place(self.heap.len() - start);
+        self.slots.push_back(Slot { is_ready: true, is_error, start: place(start), len, ..slot });
     }
 
     /// Adds the end of a retrieval line.
@@ -214,13 +304,17 @@ impl Queue {
     fn append(&mut self, bytes: &[u8]) -> (u32, u32) {
         let start = self.heap.len();
         self.heap.extend_from_slice(bytes);
-        (offset(start), offset(bytes.len()))
+        (place(start), place(bytes.len()))
     }
 
-    /// Moves what is ready at the front into `out`, until `is_full` says no more. True when nothing
-    /// ready is left.
+    /// Sends what is ready at the front: large replies from where they lie, small ones together.
+    /// False when the output is full.
     #[inline]
-    pub(crate) fn drain(&mut self, mut write: impl FnMut(&[u8]) -> bool) -> bool {
+    pub(crate) fn drain(&mut self, output: &mut Output<'_>) -> bool {
+        if self.is_broken {
+            // What follows a lost reply would be taken for it.
+            return false;
+        }
         while let Some(slot) = self.slots.front()
             && slot.is_ready
         {
@@ -244,9 +338,20 @@ impl Queue {
             } else {
                 self.heap.get(start as usize..(start + len) as usize).unwrap_or_default()
             };
+            if bytes.len() >= FLUSH_BYTES {
+                let left = bytes.get(self.sent as usize..).unwrap_or_default();
+                let taken = output.write_through(&[IoSlice::new(left)]).unwrap_or(0);
+                if taken < left.len() {
+                    self.sent += place(taken);
+                    return false;
+                }
+                self.sent = 0;
+            } else {
+                output.buf().extend_from_slice(bytes);
+            }
             self.slots.pop_front();
             self.base = self.base.wrapping_add(1);
-            if !bytes.is_empty() && !write(bytes) {
+            if output.is_full() && !output.flush() {
                 return false;
             }
         }
@@ -258,6 +363,7 @@ impl Queue {
 
     /// Everything has left: gives back what was used.
     fn rest(&mut self) {
+        self.reply_bytes /= 2;
         if self.heap.capacity() > HEAP_KEPT {
             self.heap = Vec::new()
         } else {
@@ -269,7 +375,19 @@ impl Queue {
     }
 }
 
-/// A place in a heap, or a number of slots: both stay far below 4 GiB.
-fn offset(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
+/// Makes room for `needed` bytes more. False when there is no memory.
+#[cold]
+fn grow(heap: &mut Vec<u8>, needed: usize) -> bool {
+    let wanted = heap.len() + needed;
+    if wanted <= DOUBLING_BYTES {
+        return heap.try_reserve(needed).is_ok();
+    }
+    heap.try_reserve_exact(needed + wanted / 8).is_ok()
+}
+
+/// A place in a heap, or a number of slots or of queues: a heap ends at [`HEAP_BYTES_CUT`] and one
+/// reply, and the others at a number of connections.
+#[expect(clippy::expect_used, reason = "the limits above are far below")]
+fn place(number: usize) -> u32 {
+    u32::try_from(number).expect("fewer than 4 billion")
 }

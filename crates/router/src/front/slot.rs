@@ -31,6 +31,8 @@ pub(crate) struct Slot {
     /// not what servers see.
     pub(super) start: u32,
     pub(super) len: u32,
+    /// Bytes of the request's value, until it is answered.
+    pub(super) asked_bytes: u32,
     /// The reply is a packet of the binary protocol.
     pub(crate) packet: Option<Packet>,
 }
@@ -86,6 +88,11 @@ impl Slot {
         Self { is_mute, ..self }
     }
 
+    /// The request has a value of this many bytes.
+    pub(crate) const fn asking(self, asked_bytes: u32) -> Self {
+        Self { asked_bytes, ..self }
+    }
+
     /// The client wrote `q`, if `is_quiet`.
     pub(crate) const fn quiet(self, is_quiet: bool) -> Self {
         Self { is_quiet, ..self }
@@ -94,7 +101,7 @@ impl Slot {
     /// Owed the reply to `op`.
     pub(crate) const fn new(op: Command, kind: Kind) -> Self {
         let (is_mute, is_quiet, is_ready, is_error) = (false, false, false, false);
-        let (start, len, packet) = (0, 0, None);
-        Self { op, kind, is_mute, is_quiet, is_ready, is_error, start, len, packet }
+        let (start, len, asked_bytes, packet) = (0, 0, 0, None);
+        Self { op, kind, is_mute, is_quiet, is_ready, is_error, start, len, asked_bytes, packet }
     }
 }

@@ -14,9 +14,6 @@ use super::{Front, Session, Step};
 /// The longest value that is passed on, in bytes; what a server takes is often less.
 pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of values that one worker's clients may be sending at once.
-const RECEIVING_BYTES_MAX: usize = 256 << 20;
-
 /// Bytes of the longest request that waits for its end in the connection's input.
 const SMALL_BYTES: usize = 16 * 1024;
 
@@ -28,9 +25,12 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    /// Bytes that count against the limit.
-    pub(crate) fn held(&self) -> usize {
-        self.total
+    /// Makes room for bytes that have come: a length that is announced is not yet one that comes.
+    /// False when there is no memory.
+    fn reserve(&mut self, count: usize) -> bool {
+        let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
+        let wanted = count.max(len).min(self.total - len);
+        capacity - len >= count || self.bytes.try_reserve_exact(wanted).is_ok()
     }
 }
 
@@ -69,8 +69,6 @@ pub(super) enum Block<'i> {
 pub(super) enum Refused {
     /// It does not end as it should.
     BadEnd,
-    /// Clients are sending too much at once.
-    OutOfMemory,
     /// It is longer than anything here.
     TooLarge,
 }
@@ -80,7 +78,6 @@ impl Refused {
     pub(super) const fn line(self) -> &'static [u8] {
         match self {
             Self::BadEnd => reply::BAD_DATA_CHUNK,
-            Self::OutOfMemory => reply::OUT_OF_MEMORY_STORING,
             Self::TooLarge => reply::TOO_LARGE,
         }
     }
@@ -117,13 +114,9 @@ impl Front {
         if total <= SMALL_BYTES {
             return Block::Wait;
         }
-        if self.receiving_bytes + total > RECEIVING_BYTES_MAX {
-            input.consume(consumed);
-            session.swallow = len as u64;
-            return Block::Refused(Refused::OutOfMemory);
-        }
-        self.receiving_bytes += total;
-        session.receiving = Some(Box::new(Receiving { bytes: bytes.to_vec(), total }));
+        let bytes_here = bytes.to_vec();
+        self.queues.get(session.queue).receiving_bytes = bytes_here.capacity();
+        session.receiving = Some(Box::new(Receiving { bytes: bytes_here, total }));
         input.consume(bytes.len());
         Block::Wait
     }
@@ -134,13 +127,20 @@ impl Front {
         let Some(mut receiving) = session.receiving.take() else { return Step::Next };
         let missing = receiving.total - receiving.bytes.len();
         let taken = input.bytes().get(..missing).unwrap_or_else(|| input.bytes());
+        if !receiving.reserve(taken.len()) {
+            // The rest of it is no request.
+            session.closes = true;
+            return Step::Stop(Flow::CloseNow);
+        }
         receiving.bytes.extend_from_slice(taken);
         input.consume(taken.len());
+        let queue = self.queues.get(session.queue);
         if receiving.bytes.len() < receiving.total {
+            queue.receiving_bytes = receiving.bytes.capacity();
             session.receiving = Some(receiving);
             return Step::Stop(Flow::NeedInput);
         }
-        self.receiving_bytes -= receiving.total;
+        queue.receiving_bytes = 0;
         let mut whole = Input::new(&receiving.bytes);
         self.read(session, &mut whole)
     }

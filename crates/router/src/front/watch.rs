@@ -104,7 +104,7 @@ struct Sampler {
     began: Option<Instant>,
     /// Requests in this window.
     seen: u32,
-    /// xorshift32
+    /// xorshift32, in four bytes of the worker's own: it only spreads the samples.
     random: u32,
 }
 

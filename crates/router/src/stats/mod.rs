@@ -145,6 +145,8 @@ impl Shared {
         lines.put(Kind::Own, "num_clients", stats.curr_connections);
         lines.put(Kind::Ods, "num_client_connections", stats.curr_connections);
         lines.put(Kind::Own, "num_clients_moved", stats.moved);
+        lines.put(Kind::Own, "num_clients_dropped", stats.slow_kicks);
+        lines.put(Kind::Own, "client_memory", self.budget.held());
         lines.put(Kind::Own, "bytes_read", stats.bytes_read);
         let reports = self.registry.report();
         let tls: Vec<&Report> = reports.iter().filter(|report| report.is_encrypted).collect();

@@ -1,0 +1,204 @@
+//! The memory that clients make the proxy hold: one account for all workers (decision 72).
+//!
+//! ```text
+//!     a worker's queues -> charge (bytes), hold (who) -> Budget
+//!     a worker's queues <- chosen: who must go       <- Budget
+//! ```
+//!
+//! When the account is full, the clients go whose bytes times the time that they have held bytes is
+//! the most. Those with [`SMALL_BYTES`] or fewer are not known here, and never go.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+/// Bytes that every client may hold, whatever others hold.
+pub(crate) const SMALL_BYTES: usize = 16 * 1024;
+
+/// A client: its worker, and the number of its queue there.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Client {
+    pub(crate) worker: usize,
+    pub(crate) queue: u32,
+}
+
+/// The account of all clients of the process.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    max: usize,
+    /// Relaxed, as the other counts: whoever sees one late acts upon it a turn later.
+    held: AtomicUsize,
+    /// Clients that must go, and whose workers do not know it yet.
+    untold: AtomicUsize,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    holders: HashMap<Client, Holder>,
+    leaving: HashMap<Client, Leaving>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    bytes: usize,
+    since: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    bytes: usize,
+    is_told: bool,
+}
+
+impl Budget {
+    /// An account of `max` bytes.
+    pub(crate) fn new(max: usize) -> Self {
+        let (held, untold) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { max, held, untold, clients: Mutex::default() }
+    }
+
+    /// Bytes that clients hold.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Clients hold `delta` bytes more, or fewer.
+    pub(crate) fn charge(&self, delta: isize) {
+        self.held.fetch_add(delta.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// A client holds more than [`SMALL_BYTES`].
+    pub(crate) fn hold(&self, client: Client, bytes: usize, now: Instant) {
+        let mut clients = self.clients.lock();
+        if !clients.leaving.contains_key(&client) {
+            let holder = clients.holders.entry(client).or_insert(Holder { bytes, since: now });
+            holder.bytes = bytes;
+        }
+    }
+
+    /// A client holds little, or has gone.
+    pub(crate) fn release(&self, client: Client) {
+        let mut clients = self.clients.lock();
+        clients.holders.remove(&client);
+        if clients.leaving.remove(&client).is_some_and(|leaving| !leaving.is_told) {
+            self.untold.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Chooses who must go if the account is full. True if anybody must: then every worker asks for
+    /// its [`Self::chosen`].
+    pub(crate) fn relieve(&self, now: Instant) -> bool {
+        if self.held() <= self.max {
+            return false;
+        }
+        let mut clients = self.clients.lock();
+        let is_settled = |clients: &Clients, max: usize| {
+            let leaving: usize = clients.leaving.values().map(|leaving| leaving.bytes).sum();
+            self.held() <= leaving.saturating_add(max)
+        };
+        if is_settled(&clients, self.max) {
+            return false;
+        }
+        let before = clients.leaving.len();
+        // Some room at once, so that this is not done for each byte.
+        while !is_settled(&clients, self.max / 8 * 7)
+            && let Some((client, bytes)) = clients.most(now)
+        {
+            clients.holders.remove(&client);
+            clients.leaving.insert(client, Leaving { bytes, is_told: false });
+            self.untold.fetch_add(1, Ordering::Relaxed);
+        }
+        clients.leaving.len() > before
+    }
+
+    /// The queues of a worker's clients that must go; each is named once.
+    pub(crate) fn chosen(&self, worker: usize) -> Vec<u32> {
+        if self.untold.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut clients = self.clients.lock();
+        let mut queues = Vec::new();
+        for (client, leaving) in &mut clients.leaving {
+            if client.worker == worker && !leaving.is_told {
+                leaving.is_told = true;
+                queues.push(client.queue);
+            }
+        }
+        self.untold.fetch_sub(queues.len(), Ordering::Relaxed);
+        queues
+    }
+}
+
+impl Clients {
+    /// Who holds longest and most.
+    fn most(&self, now: Instant) -> Option<(Client, usize)> {
+        let weight = |holder: &Holder| {
+            let ms = now.saturating_duration_since(holder.since).as_millis();
+            (ms + 1).saturating_mul(holder.bytes as u128)
+        };
+        let most = self.holders.iter().max_by_key(|(_, holder)| weight(holder));
+        most.map(|(client, holder)| (*client, holder.bytes))
+    }
+}
+
+impl net::BufferBudget for Budget {
+    fn charge(&self, delta: isize) {
+        Self::charge(self, delta);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MB: usize = 1 << 20;
+
+    fn client(queue: u32) -> Client {
+        Client { worker: 0, queue }
+    }
+
+    fn hold(budget: &Budget, queue: u32, bytes: usize, now: Instant) {
+        budget.charge(bytes.cast_signed());
+        budget.hold(client(queue), bytes, now);
+    }
+
+    #[test]
+    fn who_holds_longest_and_most_goes_first() {
+        let (budget, start) = (Budget::new(100 * MB), Instant::now());
+        let at = |secs| start + Duration::from_secs(secs);
+        hold(&budget, 1, 20 * MB, start);
+        hold(&budget, 2, 19 * MB, at(9));
+        hold(&budget, 3, 60 * MB, at(10));
+        assert!(!budget.relieve(at(10)), "there is room");
+        hold(&budget, 4, 2 * MB, at(10));
+        assert!(budget.relieve(at(10)));
+        assert_eq!(budget.chosen(0), [1], "the newest holds more, but has only come");
+        assert!(budget.chosen(0).is_empty() && !budget.relieve(at(10)), "once is enough");
+        assert!(budget.chosen(1).is_empty());
+    }
+
+    #[test]
+    fn who_has_gone_is_not_chosen() {
+        let (budget, now) = (Budget::new(10 * MB), Instant::now());
+        hold(&budget, 1, 20 * MB, now);
+        assert!(budget.relieve(now));
+        budget.release(client(1));
+        budget.charge(-(20 * MB).cast_signed());
+        assert!(budget.chosen(0).is_empty());
+        assert_eq!(budget.held(), 0);
+        hold(&budget, 1, MB, now);
+        assert!(!budget.relieve(now), "the number is another client's");
+    }
+
+    #[test]
+    fn a_full_account_without_holders_chooses_nobody() {
+        let (budget, now) = (Budget::new(MB), Instant::now());
+        budget.charge((2 * MB).cast_signed());
+        assert!(!budget.relieve(now));
+    }
+}

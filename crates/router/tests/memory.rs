@@ -1,0 +1,143 @@
+//! The memory that clients make the proxy hold (decision 72), with real servers: clients that read
+//! nothing, that announce much and send little, and that read large values at full speed.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use common::{ask, eventually, proxy};
+use testkit::Server;
+
+const MB: usize = 1 << 20;
+
+/// A server of large values and a proxy in front of it.
+fn proxied(more: &[&str]) -> (Server, SocketAddr) {
+    let server = Server::memcached(&["-m", "1024", "-I", "100m"]);
+    let config =
+        format!(r#"{{"pools":{{"A":{{"servers":["{}"]}}}},"route":"PoolRoute|A"}}"#, server.addr());
+    let words = ["--config-str", &config];
+    let address = proxy(&words.iter().chain(more).copied().collect::<Vec<_>>()).unwrap();
+    (server, address)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+/// Stores `len` bytes under a key of the server.
+fn store(server: &Server, key: &str, len: usize) {
+    let mut stream = connect(server.addr());
+    stream.write_all(format!("set {key} 0 0 {len}\r\n").as_bytes()).unwrap();
+    stream.write_all(&vec![b'v'; len]).unwrap();
+    stream.write_all(b"\r\n").unwrap();
+    let mut reply = [0; 8];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"STORED\r\n");
+}
+
+/// A store that comes in two segments.
+fn set_in_two(address: SocketAddr, len: usize) -> String {
+    let mut stream = connect(address);
+    stream.write_all(format!("set mine 0 0 {len}\r\n").as_bytes()).unwrap();
+    // The head is read alone first.
+    std::thread::sleep(Duration::from_millis(5));
+    stream.write_all(&vec![b'y'; len]).unwrap();
+    stream.write_all(b"\r\n").unwrap();
+    let mut reply = [0; 256];
+    let len = stream.read(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply[..len]).into_owned()
+}
+
+/// The proxy has closed the connection, whose replies nobody reads: a byte more is refused.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    match stream.write_all(b"x") {
+        Ok(()) => false,
+        Err(error) => matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset),
+    }
+}
+
+/// The most memory that this process, the proxy with it, has ever had, in bytes.
+fn peak() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn clients_that_read_nothing_go_when_the_account_is_full() {
+    let (server, address) = proxied(&["--client-memory-max", "67108864", "--num-proxies", "2"]);
+    store(&server, "big", 1_000_000);
+    store(&server, "small", 5);
+    let before = peak();
+    let mut hogs = Vec::new();
+    for _ in 0..30 {
+        let mut hog = connect(address);
+        hog.write_all("get big\r\n".repeat(34).as_bytes()).unwrap();
+        hogs.push(hog);
+        assert!(ask(address, "get small\r\n").starts_with("VALUE small 0 5\r\n"));
+    }
+    // Two of them can stay: each holds 32 MB or so.
+    eventually("the others go", || hogs.iter().filter(|hog| is_closed(hog)).count() >= 26);
+    assert!(ask(address, "get small\r\n").starts_with("VALUE small 0 5\r\n"));
+    // Without a limit it is 960 MB. Buffers of servers and of other tests of this file are in it.
+    let grown = peak() - before;
+    assert!(grown < 500 * MB, "{} MB", grown / MB);
+}
+
+#[test]
+fn a_fast_reader_gets_large_values() {
+    let (server, address) = proxied(&[]);
+    for len in [20 * MB, 60 * MB] {
+        store(&server, "big", len);
+        let mut stream = connect(address);
+        stream.write_all(b"get big\r\nversion\r\n").unwrap();
+        let head = format!("VALUE big 0 {len}\r\n");
+        let mut got = vec![0; head.len() + len + 7];
+        stream.read_exact(&mut got).unwrap();
+        assert!(got.starts_with(head.as_bytes()) && got.ends_with(b"v\r\nEND\r\n"));
+        assert!(got[head.len()..head.len() + len].iter().all(|byte| *byte == b'v'));
+        let mut next = [0; 8];
+        stream.read_exact(&mut next).unwrap();
+        assert_eq!(&next, b"VERSION ");
+    }
+}
+
+#[test]
+fn who_announces_much_and_sends_little_denies_nobody_a_store() {
+    let (_server, address) = proxied(&[]);
+    let announce = |number| {
+        let mut stream = connect(address);
+        let len = 64 * MB - 200;
+        write!(stream, "set a{number} 0 0 {len}\r\n{}", "x".repeat(100)).unwrap();
+        stream
+    };
+    let silent: Vec<TcpStream> = (0..10).map(announce).collect();
+    for _ in 0..20 {
+        assert_eq!(set_in_two(address, 20_000), "STORED\r\n");
+    }
+    drop(silent);
+}
+
+#[test]
+fn the_longest_upload_goes_when_the_account_is_full() {
+    let (_server, address) = proxied(&["--client-memory-max", "33554432"]);
+    let upload = |number| {
+        let mut stream = connect(address);
+        write!(stream, "set a{number} 0 0 {}\r\n", 60 * MB).unwrap();
+        // The proxy may hang up in the middle.
+        let _ = stream.write_all(&vec![b'x'; 20 * MB]);
+        stream
+    };
+    let uploads: Vec<TcpStream> = (0..4).map(upload).collect();
+    for _ in 0..20 {
+        assert_eq!(set_in_two(address, 20_000), "STORED\r\n");
+    }
+    eventually("the first goes", || is_closed(&uploads[0]));
+}
