@@ -62,6 +62,7 @@ fn ask(stream: &mut TcpStream, request: &[u8], reply: &[u8]) -> Vec<u8> {
 /// Requests, and their replies if nothing is refused.
 fn session() -> Vec<(Vec<u8>, Vec<u8>)> {
     let value = "v".repeat(20_000);
+    let large = "v".repeat(900_000);
     let keys: Vec<String> = (0..30).map(|number| format!("absent{number}")).collect();
     let steps = [
         ("set k 0 0 1\r\nx\r\n".to_owned(), "STORED\r\n".to_owned()),
@@ -69,6 +70,11 @@ fn session() -> Vec<(Vec<u8>, Vec<u8>)> {
         (format!("get k {}\r\n", keys.join(" ")), "VALUE k 0 1\r\nx\r\nEND\r\n".into()),
         (format!("set big 0 0 20000\r\n{value}\r\n"), "STORED\r\n".into()),
         ("get big\r\n".into(), format!("VALUE big 0 20000\r\n{value}\r\nEND\r\n")),
+        (format!("set large 0 0 900000\r\n{large}\r\n"), "STORED\r\n".into()),
+        (
+            "get large\r\nget large\r\n".into(),
+            format!("VALUE large 0 900000\r\n{large}\r\nEND\r\n").repeat(2),
+        ),
         ("mg k v t\r\nmn\r\n".into(), "VA 1 t-1\r\nx\r\nMN\r\n".into()),
         (
             "set k 0 0 1\r\nx\r\nget k\r\nversion\r\n".into(),

@@ -194,7 +194,7 @@ impl Destination {
         }
         let needed = dialect::needs(request);
         let is_sent = matches!(needed, Ok(needed) if Some(needed) <= self.takes);
-        if self.is_full(is_sent) {
+        if self.is_full(is_sent) || is_sent && !self.pipeline.reserve(request) {
             add(&self.counters.failed, 1);
             return Err(Failure::Busy);
         }

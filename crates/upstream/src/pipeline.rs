@@ -40,6 +40,9 @@ use proto::{Command, Failure};
 /// its memory.
 const LINE_KEYS_MAX: u32 = 64;
 
+/// Bytes of a value for which nobody asks whether there is memory.
+const SMALL_VALUE_BYTES: usize = 4096;
+
 /// Bytes of answered questions' keys that are kept before they are dropped.
 const KEYS_SLACK: usize = 4096;
 
@@ -148,6 +151,12 @@ impl Pipeline {
     /// until another record comes.
     pub(crate) fn mark_ends(&mut self) {
         self.ends.get_or_insert_default();
+    }
+
+    /// Makes room for a request with a large value. False when there is no memory.
+    pub(crate) fn reserve(&mut self, request: &Request<'_>) -> bool {
+        let len = request.value.len();
+        len <= SMALL_VALUE_BYTES || self.out.try_reserve(len + SMALL_VALUE_BYTES).is_ok()
     }
 
     /// Asks for a pool; the answer goes to `ticket`.

@@ -111,6 +111,10 @@ impl Destination {
     }
 
     fn receive(&mut self, received: &[u8], now_us: u64, sink: &mut dyn Sink) {
+        if !self.input.is_empty() && self.input.try_reserve(received.len()).is_err() {
+            // Without memory for the reply, its connection goes.
+            return self.close(End::Gone, now_us, sink);
+        }
         let asked = self.pipeline.len();
         let mut stats = ReplyStats::new(server!(self, now_us), sink);
         let limit = self.settings.value_bytes_max;
@@ -119,8 +123,9 @@ impl Destination {
             self.pipeline.receive(received, limit, &mut stats).map(|(used, total)| {
                 let rest = received.get(used..).unwrap_or_default();
                 if !rest.is_empty() {
-                    // A length that is announced is not yet a length that comes.
-                    self.input.reserve(total.min(RESERVED_MAX).max(rest.len()));
+                    // A length that is announced is not yet a length that comes. What has come is
+                    // short; for more, there may be no memory yet.
+                    let _ = self.input.try_reserve(total.min(RESERVED_MAX).max(rest.len()));
                     self.input.extend_from_slice(rest);
                 }
             })
