@@ -4,20 +4,46 @@ use std::time::Duration;
 
 use spool::Fsync;
 
+/// Worker threads, at most.
+pub(crate) const WORKERS_MAX: usize = 256;
+
+/// A value that its flag does not take.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum WrongValue {
+    /// Of a time on disk.
+    #[error("expected never, always, or 1 to 3600000 milliseconds")]
+    Fsync,
+    /// Of a time.
+    #[error("expected 1 to 3600000 milliseconds")]
+    Millis,
+    /// Of a number of workers for each processor.
+    #[error("expected 0 to {WORKERS_MAX}")]
+    Multiplier,
+    /// Of a parameter.
+    #[error("expected NAME:VALUE")]
+    Param,
+    /// Of a window.
+    #[error("expected a number, or adaptive")]
+    Window,
+    /// Of a number of workers.
+    #[error("expected 1 to {WORKERS_MAX}, or auto")]
+    Workers,
+}
+
 /// A time of at most an hour, in milliseconds.
-pub(crate) fn millis(text: &str) -> Result<u64, String> {
+pub(crate) fn millis(text: &str) -> Result<u64, WrongValue> {
     match text.parse() {
         Ok(ms @ 1..=3_600_000) => Ok(ms),
-        _ => Err("expected 1 to 3600000 milliseconds".to_owned()),
+        _ => Err(WrongValue::Millis),
     }
 }
 
-/// When a file is written to disk: `never`, `always`, or an interval of milliseconds.
-pub(crate) fn fsync(text: &str) -> Result<Fsync, String> {
+/// The time at which a file is written to disk: `never`, `always`, or an interval of milliseconds.
+pub(crate) fn fsync(text: &str) -> Result<Fsync, WrongValue> {
     match (text, text.parse()) {
         ("never", _) => Ok(Fsync::Never),
         ("always", _) => Ok(Fsync::Always),
         (_, Ok(ms @ 1..=3_600_000)) => Ok(Fsync::Every(Duration::from_millis(ms))),
-        _ => Err("expected never, always, or 1 to 3600000 milliseconds".to_owned()),
+        _ => Err(WrongValue::Fsync),
     }
 }

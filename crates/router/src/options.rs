@@ -8,7 +8,7 @@ use std::time::Duration;
 pub use clap::Parser;
 use spool::Fsync;
 
-use crate::flag_values::{fsync, millis};
+use crate::flag_values::{WORKERS_MAX, WrongValue, fsync, millis};
 pub use crate::routing::RoutingFlags;
 
 /// A proxy that takes memcached requests and sends each to the servers that a configuration names.
@@ -330,44 +330,41 @@ impl TlsFlags {
     }
 }
 
-fn param(text: &str) -> Result<(String, String), String> {
+fn param(text: &str) -> Result<(String, String), WrongValue> {
     match text.split_once(':') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("expected NAME:VALUE".to_owned()),
+        _ => Err(WrongValue::Param),
     }
 }
-
-/// Worker threads, at most.
-const WORKERS_MAX: usize = 256;
 
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn workers(text: &str) -> Result<usize, String> {
+fn workers(text: &str) -> Result<usize, WrongValue> {
     match text.parse() {
         Ok(count @ 1..=WORKERS_MAX) => Ok(count),
         _ if text == "auto" => Ok(processors().min(WORKERS_MAX)),
-        _ => Err(format!("expected 1 to {WORKERS_MAX}, or auto")),
+        _ => Err(WrongValue::Workers),
     }
 }
 
-fn multiplier(text: &str) -> Result<f64, String> {
+fn multiplier(text: &str) -> Result<f64, WrongValue> {
     match text.parse() {
         Ok(number) if (0.0..=WORKERS_MAX as f64).contains(&number) => Ok(number),
-        _ => Err(format!("expected 0 to {WORKERS_MAX}")),
+        _ => Err(WrongValue::Multiplier),
     }
 }
 
 /// `--window`; without a width any number of requests may be outstanding.
 pub type Window = Option<upstream::Window>;
 
-fn window(text: &str) -> Result<Window, String> {
+fn window(text: &str) -> Result<Window, WrongValue> {
     match text.parse() {
         Ok(0) => Ok(None),
         Ok(width) => Ok(Some(upstream::Window::Fixed(width))),
         Err(_) if text == "adaptive" => Ok(Some(upstream::Window::Adaptive)),
-        Err(_) => Err("expected a number, or adaptive".to_owned()),
+        Err(_) => Err(WrongValue::Window),
     }
 }
 

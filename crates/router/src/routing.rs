@@ -5,7 +5,7 @@ use std::time::Duration;
 use routes::{BigValues, Distances, TreeFlags};
 use upstream::Waiting;
 
-use crate::flag_values::millis;
+use crate::flag_values::{WrongValue, millis};
 
 /// Options for routes, time limits and other limits.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -80,7 +80,7 @@ pub struct RoutingFlags {
 }
 
 /// Like [`millis`], and 0 for an option that is not set.
-fn zero_or_millis(text: &str) -> Result<u64, String> {
+fn zero_or_millis(text: &str) -> Result<u64, WrongValue> {
     if text == "0" { Ok(0) } else { millis(text) }
 }
 
