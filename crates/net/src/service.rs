@@ -113,12 +113,6 @@ pub trait Service {
         false
     }
 
-    /// Whether this session is to make room for others. Asked when [`Self::after_turn`] has named
-    /// its connection, which is closed even though its peer has not taken its replies.
-    fn is_revoked(&self, _session: &Self::Session) -> bool {
-        false
-    }
-
     /// Whether answers to this session are still to come. Such a connection outlives the end of its
     /// input, and a drain.
     fn owes(&self, _session: &Self::Session) -> bool {

@@ -188,7 +188,8 @@ fn acceptor(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, String> {
     let count = |ports: &[u16]| ports.len() * options.listen_addresses.len();
     let mut modes = vec![TlsMode::Plain; count(options.plain_ports())];
     modes.resize(modes.len() + count(&options.ssl_ports), TlsMode::Standard);
-    TlsAcceptor::open(tls, modes).map(|acceptor| Some(Arc::new(acceptor)))
+    let acceptor = TlsAcceptor::open(tls, modes).map_err(|error| error.to_string())?;
+    Ok(Some(Arc::new(acceptor)))
 }
 
 /// The event loops' settings.
@@ -212,7 +213,9 @@ struct Certificates {
 
 impl Certificates {
     fn reload(&self, log: &impl Fn(&str)) {
-        let acceptor = self.acceptor.as_ref().map(|acceptor| acceptor.reload());
+        let acceptor = self.acceptor.as_ref();
+        let acceptor =
+            acceptor.map(|acceptor| acceptor.reload().map_err(|error| error.to_string()));
         let servers = self.servers.as_ref().map(upstream::Tls::reload);
         for result in acceptor.into_iter().chain(servers) {
             match result {

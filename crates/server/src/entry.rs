@@ -3,22 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use net::{ListenAddress, Sockets, TlsAcceptor, TlsError, TlsMode};
+use net::{ListenAddress, Sockets, TlsAcceptor, TlsMode};
 
-use crate::auth::{Auth, FileError};
+use crate::auth::{Auth, ReloadError};
 use crate::log::Log;
 use crate::options::Options;
-
-/// The file that cannot be used, and why.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReloadError {
-    /// Users or rights.
-    #[error(transparent)]
-    Auth(#[from] FileError),
-    /// Certificates or keys.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-}
 
 /// Users and rights, and what makes TLS sessions; each `None` when it was not asked for.
 #[derive(Clone, Debug)]

@@ -251,12 +251,10 @@ impl<S: Service> Worker<S> {
     }
 
     /// Serves a connection to which something has happened beside its socket; one that waits for
-    /// the socket is served then, unless it has to make room.
+    /// the socket is served then.
     fn resume(&mut self, token: Token) {
-        let Some(conn) = self.conns.get_mut(token) else { return };
-        if self.service.is_revoked(&conn.session) {
-            self.close(token, CloseReason::SlowClient);
-        } else if matches!(conn.state, ConnState::Reading | ConnState::Waiting) {
+        let state = self.conns.get_mut(token).map(|conn| conn.state);
+        if matches!(state, Some(ConnState::Reading | ConnState::Waiting)) {
             self.serve_left(token);
         }
     }

@@ -90,8 +90,8 @@ impl<S: Service> Worker<S> {
     }
 
     /// Closes the oldest connections whose handshake is not done, if many were opened after them.
-    /// What handshakes hold counts towards no budget, so that clients without a login evict nothing;
-    /// their number is bounded instead.
+    /// Handshakes count towards no budget, so that clients without a login evict nothing; their
+    /// number is bounded instead.
     pub(super) fn limit_handshakes(&mut self, opened: Token) {
         let Some(tls) = &mut self.tls else { return };
         tls.opened.push_back((opened, self.now_ms));

@@ -42,7 +42,7 @@ use scram::{Hash, Outcome};
 use users::Users;
 pub(crate) use users::{Check, User};
 pub use users::{UsersLineError, users_line};
-pub(crate) use worker::{Answer, AuthWorker, Job, Ticket};
+pub(crate) use worker::{Answer, AuthWorker, Job, ReloadError, Ticket};
 
 /// How long after the attempt a refused login is answered.
 pub(crate) const REFUSAL_DELAY: Duration = Duration::from_secs(1);

@@ -9,12 +9,12 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use net::Waker;
+use net::{TlsError, Waker};
 
 use super::AuthTable;
+use super::FileError;
 use super::queue::{FairQueue, Source};
 use super::users::User;
-use crate::entry::ReloadError;
 
 /// Jobs that may wait. Above it the address that asks most receives an error.
 const JOBS_MAX: usize = 1024;
@@ -62,6 +62,17 @@ pub(crate) enum Answer {
     Busy,
     /// How the reload went.
     Reloaded(Result<(), ReloadError>),
+}
+
+/// The file that cannot be used, and why.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReloadError {
+    /// Users or rights.
+    #[error(transparent)]
+    Auth(#[from] FileError),
+    /// Certificates or keys.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// Where the answer to one job comes.

@@ -58,7 +58,7 @@ pub(super) struct Account {
     called: Option<u64>,
     /// Before this nobody has held for long enough to be closed.
     none_due_before: Option<Instant>,
-    /// To be served next, and closed: they were told by [`Self::is_revoked`].
+    /// To be closed.
     revoked: Vec<ConnId>,
 }
 
@@ -83,7 +83,7 @@ struct Sent {
 }
 
 /// A connection that waits for room.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Waiting {
     id: u64,
     conn: ConnId,
@@ -121,11 +121,15 @@ impl LargeValues {
         result
     }
 
-    /// The connections to be served again: those that were told to make room, and the next that
-    /// waits, if there is room for it or its patience has ended.
-    pub(super) fn take_due(&self, now: Instant, resumed: &mut Vec<ConnId>) {
+    /// The next connection that waits, if there is room for it or its patience has ended.
+    pub(super) fn take_due(&self, now: Instant) -> Option<ConnId> {
+        if self.is_tight() { self.with(|account| account.take_due(now)) } else { None }
+    }
+
+    /// Adds the connections that have to make room.
+    pub(super) fn take_revoked(&self, dropped: &mut Vec<ConnId>) {
         if self.is_tight() {
-            self.with(|account| account.take_due(now, resumed));
+            self.with(|account| dropped.append(&mut account.revoked));
         }
     }
 
@@ -224,11 +228,6 @@ impl Account {
         }
     }
 
-    /// Whether the connection was told to make room: it is to be closed.
-    pub(super) fn is_revoked(&self, id: u64) -> bool {
-        self.holders.get(&id).is_some_and(|holder| holder.is_revoked)
-    }
-
     /// Whether there is room for this now, after the slowest have been told to go.
     pub(super) fn make_room(&mut self, need: Need, now: Instant) -> bool {
         while !self.fits(need) {
@@ -277,16 +276,15 @@ impl Account {
         true
     }
 
-    fn take_due(&mut self, now: Instant, resumed: &mut Vec<ConnId>) {
+    fn take_due(&mut self, now: Instant) -> Option<ConnId> {
         self.called = None;
-        if let Some(Waiting { need, until, .. }) = self.waiting.front()
-            && (now >= *until || self.make_room(*need, now))
-            && let Some(first) = self.waiting.pop_front()
-        {
-            self.called = Some(first.id);
-            resumed.push(first.conn);
+        let &Waiting { id, conn, need, until } = self.waiting.front()?;
+        if now < until && !self.make_room(need, now) {
+            return None;
         }
-        resumed.append(&mut self.revoked);
+        self.waiting.pop_front();
+        self.called = Some(id);
+        Some(conn)
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -363,6 +361,12 @@ impl Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Account {
+        fn is_revoked(&self, id: u64) -> bool {
+            self.holders.get(&id).is_some_and(|holder| holder.is_revoked)
+        }
+    }
 
     /// An account of 100 bytes, and a clock that begins at 0 ms.
     fn account() -> (Account, impl Fn(u64) -> Instant) {

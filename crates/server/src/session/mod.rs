@@ -324,7 +324,7 @@ impl Service for Worker {
 
     fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
         let Context { large_values, now, .. } = &self.context;
-        large_values.take_due(*now, resumed);
+        resumed.extend(large_values.take_due(*now));
         self.context.refusals.take_due(resumed);
     }
 
@@ -332,8 +332,8 @@ impl Service for Worker {
         self.context.shared.auth.is_some() && session.login.is_missing()
     }
 
-    fn is_revoked(&self, session: &Session) -> bool {
-        self.context.large_values.with(|account| account.is_revoked(session.id))
+    fn take_dropped(&mut self, dropped: &mut Vec<ConnId>) {
+        self.context.large_values.take_revoked(dropped);
     }
 
     fn owes(&self, session: &Session) -> bool {
